@@ -1,0 +1,70 @@
+# Every command of the project; `make help` lists them. The only needs are Python 3.11 and make.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+export VAR_DIR ?= var
+
+.PHONY: help dev demo test test-pg15 fuzz chaos check format bench schema lock clean
+
+help: ## This list
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+dev: $(VENV)/sandbox ## Run the whole sandbox: database, API, workers, gateway, shop (PORT_BASE=N, VAR_DIR=D)
+	@exec $(BIN)/payintent dev
+
+demo: $(VENV)/sandbox ## Show create, pay, webhook and every other ending against a running `make dev`
+	@$(BIN)/python -m payintent.sandbox.demo
+
+test: $(VENV)/dev ## Run every test (needs nothing installed: the database comes along)
+	$(BIN)/pytest -n 2 $(PYTEST_ARGS)
+
+test-pg15: $(VENV)/dev ## The same suite on Debian's PostgreSQL 15, the oldest we promise
+	@test -x /usr/lib/postgresql/15/bin/initdb || { echo "installing postgresql-15 from Debian"; apt-get install -y -qq postgresql-15; }
+	POSTGRES_BIN=/usr/lib/postgresql/15/bin $(BIN)/pytest -n 2 $(PYTEST_ARGS)
+
+fuzz: $(VENV)/dev ## The long form of the random histories: a thousand, of sixty steps each
+	HYPOTHESIS_PROFILE=long $(BIN)/pytest --timeout 1800 tests/lifecycle/test_history.py $(PYTEST_ARGS)
+
+chaos: $(VENV)/dev ## The long form of the kill test (KILL_SEEDS=2,3,4 KILL_PAYMENTS=800)
+	$(BIN)/pytest --timeout 1800 tests/e2e/test_kill.py $(PYTEST_ARGS)
+
+check: $(VENV)/dev ## Format, lint, types, layers, dependencies
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/basedpyright --level error
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/deptry payintent
+
+format: $(VENV)/dev ## Format and mend what can be mended
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/dev ## Print every figure of the README, in one run on this machine
+	$(BIN)/python -m bench
+
+schema: $(VENV)/dev ## Write payintent/storage/schema.sql anew after a migration
+	$(BIN)/python -m tools.schema
+
+lock: $(VENV)/dev ## Pin and hash all dependencies anew
+	$(BIN)/python -m tools.lock
+
+clean: ## Forget the virtual environment and the sandbox's data
+	rm -rf $(VENV) var
+
+$(VENV)/bin/python:
+	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || { \
+	  echo "installing python3-venv from Debian (this Python has no ensurepip)"; rm -rf $(VENV); \
+	  $(if $(filter 0,$(shell id -u)),,sudo) sh -c 'apt-get -qq update && apt-get install -y -qq python3-venv' >/dev/null 2>&1 && \
+	  $(PYTHON) -m venv $(VENV) || { echo "install python3-venv, then run make again"; exit 1; }; }
+
+$(VENV)/sandbox: requirements/sandbox.txt pyproject.toml | $(VENV)/bin/python
+	@echo "installing the sandbox's packages into $(VENV)"
+	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/sandbox.txt
+	@$(BIN)/python tools/link.py
+	@touch $@
+
+$(VENV)/dev: requirements/dev.txt pyproject.toml | $(VENV)/bin/python
+	@echo "installing the developers' packages into $(VENV)"
+	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/python tools/link.py
+	@touch $@ $(VENV)/sandbox

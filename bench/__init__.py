@@ -1,0 +1,1 @@
+"""The benchmark: every figure of the README, measured in one run on one machine."""

@@ -1,0 +1,269 @@
+"""`python -m bench`: measures the service and what its database could do, and prints both."""
+
+import argparse
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import asyncpg
+import msgspec
+import uvloop
+from rich.console import Console
+
+from bench import callbacks, raw, report
+from bench.http import request
+from bench.installation import Installation, free_ports
+from bench.load import ID, KEY, Load, Plan
+from payintent.config import Settings
+from payintent.domain import ids
+from payintent.domain.quote import TaxManager
+from payintent.sandbox.postgres import Postgres, find_binaries
+from payintent.sandbox.world import prepare_world
+from payintent.storage import payments
+from payintent.storage.database import Database
+
+CLIENTS = 32
+CALLBACKS_PER_S = 100.0
+_KNOWN = 2_000  # payments that are read
+_SEEDED_AT_ONCE = 32
+_METADATA = (
+    '{"order_id":"A-1009","product":{"name":"The Sea, the Sea","category":"books","quantity":1}}'
+)
+_BODY = (
+    '{"currency":"THB","amount":"1590.00","payer_uid":"buyer-1","payer_email":"b@example.com",'
+    f'"country":"TH","expires_in":86400,"metadata":{_METADATA}}}'
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """How long and how often."""
+
+    rounds: int
+    warm_s: float
+    round_s: float
+    callbacks: int
+
+
+FULL = Extent(rounds=3, warm_s=0.5, round_s=5.0, callbacks=1_000)
+QUICK = Extent(rounds=1, warm_s=0.2, round_s=1.0, callbacks=100)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """What all phases work with."""
+
+    installation: Installation
+    bin_dir: Path
+    extent: Extent
+    console: Console
+
+    @property
+    def url(self) -> str:
+        return self.installation.world.database_url
+
+    def rounds(
+        self, name: str, ours: Callable[[], Load], script: Callable[[int], raw.Script]
+    ) -> report.Operation:
+        """Measure the service and pgbench in turns, so that both see the machine alike."""
+        done: list[report.Round] = []
+        for number in range(self.extent.rounds):
+            load = ours()
+            raw_per_s = raw.rate(
+                self.bin_dir, self.url, script(number), CLIENTS, self.extent.round_s
+            )
+            one = report.Round(
+                per_s=load.answers / load.seconds,
+                raw_per_s=raw_per_s,
+                cpu_us=load.server_cpu_s / load.answers * 1e6,
+                load_cpu_us=load.own_cpu_s / load.answers * 1e6,
+            )
+            self.console.print(
+                f"{name} {number + 1}: {one.per_s:,.0f}/s, pgbench {one.raw_per_s:,.0f}/s, "
+                f"{one.cpu_us:.0f} us CPU (load generator {one.load_cpu_us:.0f} us)"
+            )
+            done.append(one)
+        return report.operation(done)
+
+    def create(self, api_pid: int) -> report.Operation:
+        """Create payments, each under a key of its own."""
+        headers = {
+            **self._authorization(),
+            "idempotency-key": KEY.decode(),
+            "content-type": "application/json",
+        }
+        asked = request("POST", "/v1/payments", headers, _BODY.encode())
+
+        def ours() -> Load:
+            load = self._load(api_pid, asked, 201, [])
+            if load.distinct != load.total:
+                raise RuntimeError(f"{load.total} creates gave {load.distinct} ids")
+            return load
+
+        new = _new_payment(self.installation.merchant_id, uuid4())
+        return self.rounds(
+            "create", ours, lambda series: asyncio.run(raw.create_script(new, series))
+        )
+
+    def get(self, api_pid: int) -> report.Operation:
+        """Read payments at random."""
+        asyncio.run(self._seed())
+        known = [ids.text(ids.PAYMENT, raw.known_id(number)) for number in range(_KNOWN)]
+        asked = request("GET", f"/v1/payments/{ID.decode()}", self._authorization())
+        return self.rounds(
+            "get",
+            lambda: self._load(api_pid, asked, 200, known),
+            lambda _: asyncio.run(raw.read_script(_KNOWN)),
+        )
+
+    def callbacks(self) -> report.Callbacks:
+        """Have payments paid at a steady rate, and watch the shop."""
+        return uvloop.run(self._callbacks())
+
+    async def _callbacks(self) -> report.Callbacks:
+        pending = await callbacks.prepare(self.installation, self.extent.callbacks)
+        found = await callbacks.measure(self.installation, pending, CALLBACKS_PER_S)
+        return report.Callbacks(
+            per_s=CALLBACKS_PER_S,
+            count=len(pending),
+            answered_p50_ms=report.percentile_ms(found.answered_s, 50),
+            answered_p99_ms=report.percentile_ms(found.answered_s, 99),
+            webhook_p50_ms=report.percentile_ms(found.webhook_s, 50),
+            webhook_p99_ms=report.percentile_ms(found.webhook_s, 99),
+        )
+
+    def _authorization(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {self.installation.api_key}"}
+
+    def _load(self, api_pid: int, asked: bytes, status: int, known: list[str]) -> Load:
+        plan = Plan(
+            port=self.installation.world.ports.api,
+            pid=api_pid,
+            clients=CLIENTS,
+            warm_s=self.extent.warm_s,
+            measured_s=self.extent.round_s,
+            request=asked,
+            status=status,
+            ids=known,
+        )
+        done = subprocess.run(
+            [sys.executable, "-m", "bench.load"],
+            input=msgspec.json.encode(plan),
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+        load = msgspec.json.decode(done.stdout, type=Load)
+        if load.wrong or not load.answers:
+            raise RuntimeError(f"{load.wrong} wrong answers, such as:\n{load.first_wrong}")
+        return load
+
+    async def _seed(self) -> None:
+        """Write the payments that are read, with ids that pgbench can name too."""
+        kept = self.installation.world.kept
+        database = Database(
+            Settings.model_validate(
+                {
+                    "database_url": self.url,
+                    "pepper": kept["pepper"],
+                    "keyring": kept["keyring"],
+                    "database_connections_max": _SEEDED_AT_ONCE,
+                }
+            )
+        )
+        await database.open()
+        limit = asyncio.Semaphore(_SEEDED_AT_ONCE)
+
+        async def one(number: int) -> None:
+            async with limit:
+                new = _new_payment(self.installation.merchant_id, raw.known_id(number))
+                await payments.create(database, new)
+
+        await asyncio.gather(*(one(number) for number in range(_KNOWN)))
+        await database.close()
+
+
+def measure(bench: Bench) -> report.Report:
+    """Measure everything, in the order in which the phases disturb each other least."""
+    with bench.installation.api() as api_pid:
+        create = bench.create(api_pid)
+        get = bench.get(api_pid)
+        with bench.installation.gateway(), bench.installation.worker():
+            paid = bench.callbacks()
+    return report.Report(
+        machine=report.machine(asyncio.run(_version(bench.url))),
+        clients=CLIENTS,
+        round_s=bench.extent.round_s,
+        create=create,
+        get=get,
+        callbacks=paid,
+    )
+
+
+def main() -> None:
+    """Run the benchmark; the figures go to the terminal and to `var/bench.json`."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a smoke of a second each, no figures")
+    extent = QUICK if parser.parse_args().quick else FULL
+    console = Console(width=100)
+    var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
+    var_dir.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="bench-", dir=var_dir))
+    folder.chmod(0o711)  # so that the server's own user can reach its data
+    postgres = Postgres(folder / "postgres", durable=True)
+    try:
+        url = postgres.start()
+        world = asyncio.run(prepare_world(folder, free_ports(), url))
+        bench = Bench(
+            installation=Installation(world=world, log_dir=folder),
+            bin_dir=find_binaries(),
+            extent=extent,
+            console=console,
+        )
+        found = measure(bench)
+    finally:
+        postgres.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    report.show(found, console)
+    report.keep(found, var_dir / "bench.json")
+    console.print(f"written to {var_dir / 'bench.json'}")
+
+
+def _new_payment(merchant_id: int, payment_id: UUID) -> payments.NewPayment:
+    """Make what the service makes of the benchmark's request."""
+    return payments.NewPayment(
+        id=payment_id,
+        merchant_id=merchant_id,
+        checkout_id=f"cs_{uuid4().hex[:16]}",
+        currency="THB",
+        amount=Decimal("1590.00"),
+        amount_text="1590.00",
+        payer_uid="buyer-1",
+        payer_email="b@example.com",
+        include_pegged_assets=True,
+        metadata=_METADATA,
+        tax_manager=TaxManager.NONE,
+        expires_in_s=86_400,
+        key=uuid4(),
+        request_hash=os.urandom(32),
+        country="TH",
+    )
+
+
+async def _version(url: str) -> str:
+    connection = await asyncpg.connect(url)
+    try:
+        return str(await connection.fetchval("SHOW server_version")).split()[0]
+    finally:
+        await connection.close()
+
+
+if __name__ == "__main__":
+    main()

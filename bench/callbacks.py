@@ -1,0 +1,213 @@
+"""From callback to webhook: the benchmark plays the gateway on one side, the shop on the other."""
+
+import asyncio
+import hashlib
+import hmac
+import json
+import re
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, cast
+from uuid import uuid4
+
+import aiohttp
+
+from bench.http import body_start, request
+from bench.installation import Installation
+
+_CALLERS = 32
+_PREPARED_AT_ONCE = 16
+_ARRIVE_WAIT_S = 30.0
+_PAYMENT_ID = re.compile(rb"pay_[0-9A-Za-z]{22}")
+_RECEIVED = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+_BODY = {"currency": "THB", "amount": "1590.00", "payer_uid": "buyer-1", "expires_in": 86_400}
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A payment in PROCESSING, and the callback that says it is paid."""
+
+    payment_id: str
+    callback: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """Seconds from when each callback was due: to its answer, and to the webhook's first byte."""
+
+    answered_s: list[float]
+    webhook_s: list[float]
+
+
+class _Receiver(asyncio.Protocol):
+    """The shop: keeps when the first byte of each payment's first webhook came."""
+
+    def __init__(self, first_byte: dict[str, float], done: Callable[[], None]) -> None:
+        self._first_byte = first_byte
+        self._done = done
+        self._buffer = b""
+        self._began = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._buffer:
+            self._began = time.perf_counter()
+        self._buffer += data
+        start = body_start(self._buffer)
+        if not start:
+            return
+        named = _PAYMENT_ID.search(self._buffer, start)
+        self._buffer = b""
+        if named:
+            self._first_byte.setdefault(named[0].decode(), self._began)
+        self._transport.write(_RECEIVED)
+        self._done()
+
+
+class _Caller(asyncio.Protocol):
+    """A connection of the gateway."""
+
+    def __init__(self) -> None:
+        self._buffer = b""
+        self._answer: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    async def call(self, message: bytes) -> float:
+        """Post a callback; gives the moment of its answer."""
+        self._answer = asyncio.get_running_loop().create_future()
+        self._transport.write(message)
+        return await self._answer
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        if not body_start(self._buffer):
+            return
+        if self._buffer.startswith(b"HTTP/1.1 200 "):
+            self._answer.set_result(time.perf_counter())
+        else:
+            self._answer.set_exception(RuntimeError(self._buffer.decode(errors="replace")))
+        self._buffer = b""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._answer.done():
+            self._answer.set_exception(ConnectionError(f"the API hung up: {exc}"))
+
+    def close(self) -> None:
+        self._transport.close()
+
+
+async def prepare(installation: Installation, count: int) -> list[Pending]:
+    """Create payments and select a card for each, through the API and the real simulator."""
+    limit = asyncio.Semaphore(_PREPARED_AT_ONCE)
+    async with aiohttp.ClientSession() as http:
+
+        async def one() -> Pending:
+            async with limit:
+                return await _select(installation, http)
+
+        return list(await asyncio.gather(*(one() for _ in range(count))))
+
+
+async def measure(installation: Installation, pending: list[Pending], per_s: float) -> Latencies:
+    """Post callbacks at a steady rate, whatever the answers do, and wait for every webhook."""
+    loop = asyncio.get_running_loop()
+    first_byte: dict[str, float] = {}
+    arrived = asyncio.Event()
+
+    def count() -> None:
+        if len(first_byte) == len(pending):
+            arrived.set()
+
+    ports = installation.world.ports
+    shop = await loop.create_server(lambda: _Receiver(first_byte, count), "127.0.0.1", ports.shop)
+    idle: asyncio.Queue[_Caller] = asyncio.Queue()
+    callers = [
+        (await loop.create_connection(_Caller, "127.0.0.1", ports.api))[1] for _ in range(_CALLERS)
+    ]
+    for caller in callers:
+        idle.put_nowait(caller)
+
+    async def call(one: Pending) -> tuple[str, float, float]:
+        sent = time.perf_counter()
+        caller = await idle.get()  # waiting for one counts: the world does not wait for us
+        answered = await caller.call(one.callback)
+        idle.put_nowait(caller)
+        return one.payment_id, sent, answered
+
+    start = loop.time()
+    calls: list[asyncio.Task[tuple[str, float, float]]] = []
+    for number, one in enumerate(pending):
+        await asyncio.sleep(start + number / per_s - loop.time())
+        calls.append(loop.create_task(call(one)))
+    done = await asyncio.gather(*calls)
+    async with asyncio.timeout(_ARRIVE_WAIT_S):
+        await arrived.wait()
+    for caller in callers:
+        caller.close()
+    shop.close()
+    return Latencies(
+        [answered - sent for _, sent, answered in done],
+        [first_byte[payment_id] - sent for payment_id, sent, _ in done],
+    )
+
+
+async def _select(installation: Installation, http: aiohttp.ClientSession) -> Pending:
+    base = installation.world.api_url
+    headers = {
+        "Authorization": f"Bearer {installation.api_key}",
+        "Idempotency-Key": str(uuid4()),
+    }
+    payment = await _post(http, f"{base}/payments", _BODY, headers)
+    checkout = f"{base}/checkout/{payment['checkout_id']}/quotes"
+    async with http.get(checkout) as answer:
+        [card, *_] = (await answer.json())["quotes"]
+    chosen = {"payment_method_id": card["payment_method_id"]}
+    selected = await _post(http, checkout, chosen, {})
+    return Pending(payment["id"], _callback(installation, selected))
+
+
+async def _post(
+    http: aiohttp.ClientSession, url: str, body: dict[str, Any], headers: dict[str, str]
+) -> dict[str, Any]:
+    async with http.post(url, json=body, headers=headers) as answer:
+        if answer.status not in {200, 201}:
+            raise RuntimeError(f"{url}: {answer.status} {await answer.text()}")
+        return await answer.json()
+
+
+def _callback(installation: Installation, selected: dict[str, Any]) -> bytes:
+    """Word and sign what the simulator would say of a session that was paid."""
+    quote = selected["quote"]
+    money = {
+        "amount_minor": int(Decimal(quote["total_amount"]) * 100),
+        "currency": quote["currency"],
+    }
+    url = selected["next_action"]["redirect"]["url"]
+    session = {
+        "id": url.rpartition("/")[2],
+        "reference": selected["session"]["id"],
+        "status": "paid",
+        "pay_url": url,
+        **money,
+        "capture": {"id": f"cap_{secrets.token_hex(8)}", **money, "at": "2026-01-01T00:00:00.000Z"},
+    }
+    event_id, timestamp = f"evt_{secrets.token_hex(12)}", str(int(time.time()))
+    event = {"id": event_id, "type": "session.paid", "session": session}
+    body = json.dumps(event, separators=(",", ":")).encode()
+    kept = installation.world.kept
+    content = f"{event_id}.{timestamp}.".encode() + body
+    signature = hmac.new(kept["simulator"]["signing_secret"].encode(), content, hashlib.sha256)
+    headers = {
+        "content-type": "application/json",
+        "sim-id": event_id,
+        "sim-timestamp": timestamp,
+        "sim-signature": f"v1={signature.hexdigest()}",
+    }
+    return request("POST", f"/v1/callbacks/simulator/{kept['account_id']}", headers, body)

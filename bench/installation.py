@@ -1,0 +1,103 @@
+"""What is measured: PostgreSQL with fsync, and real processes of the service around it."""
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from payintent.sandbox.world import Ports, World
+
+_READY_TRIES_MAX = 300
+_READY_WAIT_S = 0.1
+_STOP_WAIT_S = 25.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """A sandbox with nothing running in it yet but its database."""
+
+    world: World
+    log_dir: Path
+
+    @property
+    def api_key(self) -> str:
+        return self.world.kept["merchants"][0]["api_key"]
+
+    @property
+    def merchant_id(self) -> int:
+        return self.world.kept["merchants"][0]["id"]
+
+    @contextlib.contextmanager
+    def api(self) -> Iterator[int]:
+        """Run one API process; gives its process id."""
+        command = ["payintent", "api", "--port", str(self.world.ports.api)]
+        environment = self.world.service_environment()
+        with self._process("api", command, environment) as process:
+            self._wait_ready(process, f"http://127.0.0.1:{self.world.ports.api}/readyz")
+            yield process.pid
+
+    @contextlib.contextmanager
+    def worker(self) -> Iterator[None]:
+        """Run one worker process."""
+        with self._process("worker", ["payintent", "worker"], self.world.service_environment()):
+            yield
+
+    @contextlib.contextmanager
+    def gateway(self) -> Iterator[None]:
+        """Run the simulator gateway."""
+        command = ["payintent.sandbox.simulator", "--port", str(self.world.ports.simulator)]
+        environment = self.world.simulator_environment()
+        with self._process("simulator", command, environment) as process:
+            self._wait_ready(process, f"{self.world.simulator_url}/healthz")
+            yield
+
+    @contextlib.contextmanager
+    def _process(
+        self, name: str, module: Sequence[str], environment: dict[str, str]
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        tied = ["setpriv", "--pdeathsig", "TERM", "--"] if shutil.which("setpriv") else []
+        kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+        with (self.log_dir / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [*tied, sys.executable, "-m", *module],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=kept | environment,
+            )
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(_STOP_WAIT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _wait_ready(self, process: subprocess.Popen[bytes], url: str) -> None:
+        for _ in range(_READY_TRIES_MAX):
+            if process.poll() is not None:
+                break
+            with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=2):  # noqa: S310
+                return
+            time.sleep(_READY_WAIT_S)
+        logs = "\n".join(path.read_text()[-2000:] for path in self.log_dir.glob("*.log"))
+        raise RuntimeError(f"{url} does not answer\n{logs}")
+
+
+def free_ports() -> Ports:
+    """Find ports that nobody listens on, one for each of the sandbox's."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in dataclasses.fields(Ports)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return Ports(*(probe.getsockname()[1] for probe in probes))

@@ -1,0 +1,175 @@
+"""The load: a process of its own, 32 keep-alive connections, each asks again when answered.
+
+Reads a `Plan` as JSON from standard input, writes a `Load` as JSON to standard output.
+"""
+
+import asyncio
+import os
+import random
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import uvloop
+
+from bench.http import body_start
+
+KEY = b"{key}"
+ID = b"{id}"
+_ID_AT = len('{"id":"')
+_ID_CHARS = 26
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to ask, how, and of whom."""
+
+    port: int
+    pid: int  # of the server, whose CPU time is read
+    clients: int
+    warm_s: float
+    measured_s: float
+    request: bytes  # with `{key}` for a new idempotency key, or `{id}` for one of `ids`
+    status: int  # that every answer must have
+    ids: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What came of it in the measured time; `wrong` is of the whole run."""
+
+    answers: int
+    seconds: float
+    server_cpu_s: float
+    own_cpu_s: float
+    distinct: int  # ids in all answers of the run
+    total: int  # answers of the run
+    wrong: int  # answers with another status, or about another payment
+    first_wrong: str
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What all connections count together."""
+
+    total: int = 0
+    wrong: int = 0
+    first_wrong: str = ""
+    stopped: bool = False
+    seen: list[bytes] = field(default_factory=list)
+
+
+class _Client(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, plan: Plan, ask: Callable[[], tuple[bytes, bytes]], tally: _Tally) -> None:
+        self._status = f"HTTP/1.1 {plan.status} ".encode()
+        self._ask = ask
+        self._tally = tally
+        self._buffer = b""
+        self._wanted = b""  # the id that must come back; empty where it is new
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._next()
+
+    def data_received(self, data: bytes) -> None:
+        if self._buffer:
+            data = self._buffer + data
+        start = body_start(data)
+        if not start:
+            self._buffer = data
+            return
+        self._buffer = b""
+        at = start + _ID_AT
+        found = data[at : at + _ID_CHARS]
+        tally = self._tally
+        tally.total += 1
+        tally.seen.append(found)
+        if not data.startswith(self._status) or (self._wanted and found != self._wanted):
+            tally.wrong += 1
+            tally.first_wrong = tally.first_wrong or data.decode(errors="replace")
+        if not tally.stopped:
+            self._next()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._tally.stopped:
+            self._tally.wrong += 1
+            self._tally.first_wrong = self._tally.first_wrong or f"connection lost: {exc}"
+
+    def _next(self) -> None:
+        asked, self._wanted = self._ask()
+        self._transport.write(asked)
+
+
+async def run(plan: Plan) -> Load:
+    """Ask as planned."""
+    loop = asyncio.get_running_loop()
+    tally = _Tally()
+    ask = _creating(plan) if KEY in plan.request else _reading(plan)
+    connections = [
+        await loop.create_connection(lambda: _Client(plan, ask, tally), "127.0.0.1", plan.port)
+        for _ in range(plan.clients)
+    ]
+    await asyncio.sleep(plan.warm_s)
+    before, server_before, own_before = tally.total, cpu_s(plan.pid), time.process_time()
+    start = time.perf_counter()
+    await asyncio.sleep(plan.measured_s)
+    seconds = time.perf_counter() - start
+    answers = tally.total - before
+    server_cpu_s, own_cpu_s = cpu_s(plan.pid) - server_before, time.process_time() - own_before
+    tally.stopped = True
+    for transport, _ in connections:
+        transport.close()
+    return Load(
+        answers=answers,
+        seconds=seconds,
+        server_cpu_s=server_cpu_s,
+        own_cpu_s=own_cpu_s,
+        distinct=len(set(tally.seen)),
+        total=tally.total,
+        wrong=tally.wrong,
+        first_wrong=tally.first_wrong,
+    )
+
+
+def cpu_s(pid: int) -> float:
+    """Read the CPU time of a process, its own and the kernel's for it (proc(5))."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _creating(plan: Plan) -> Callable[[], tuple[bytes, bytes]]:
+    before, _, after = plan.request.partition(KEY)
+    count = 0
+
+    def ask() -> tuple[bytes, bytes]:
+        # Random in front, as real keys are: they must not be kind to the index.
+        nonlocal count
+        count += 1
+        high, low = random.getrandbits(32), random.getrandbits(48)
+        key = b"%08x-%04x-4%03x-8000-%012x" % (high, count >> 12 & 0xFFFF, count & 0xFFF, low)
+        return before + key + after, b""
+
+    return ask
+
+
+def _reading(plan: Plan) -> Callable[[], tuple[bytes, bytes]]:
+    before, _, after = plan.request.partition(ID)
+    known = [one.encode() for one in plan.ids]
+    built = [(before + one + after, one) for one in known]
+    return lambda: random.choice(built)
+
+
+def main() -> None:
+    """Run one plan."""
+    plan = msgspec.json.decode(sys.stdin.buffer.read(), type=Plan)
+    sys.stdout.buffer.write(msgspec.json.encode(uvloop.run(run(plan))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""The yardstick: pgbench runs the very statements of the service, and nothing around them."""
+
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import LiteralString
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from payintent.storage import payments
+from payintent.storage.database import Row
+
+_THREADS = 2
+_EXTRA_S = 60  # beyond its measured time, before we give pgbench up
+_TPS = re.compile(r"^tps = ([0-9.]+)", re.MULTILINE)
+_FAILED = re.compile(r"^number of failed transactions: ([0-9]+)", re.MULTILINE)
+_PARAMETER = re.compile(r"\$([0-9]+)")
+# pgbench computes with integers only, so an id is half of a UUID and 18 decimal digits.
+_NEW_HALF, _KNOWN_HALF, _KEY_HALF = "01990000000000", "01980000000000", "00000000000000"
+_FIRST = 10**17
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One transaction for pgbench, and the variables it starts with."""
+
+    text: str
+    variables: Mapping[str, str]
+
+
+class _Recorder:
+    """Stands where a database would, and keeps the statement instead of running it."""
+
+    def __init__(self) -> None:
+        self.query = ""
+        self.arguments: Sequence[object] = ()
+
+    async def row(self, query: LiteralString, *args: object) -> Row | None:
+        self.query, self.arguments = query, args
+        return None
+
+    async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
+        self.query, self.arguments = query, args
+        return []
+
+
+def known_id(number: int) -> UUID:
+    """Name the payments that `read_script` reads."""
+    return UUID(f"{_KNOWN_HALF}{_FIRST + number}")
+
+
+async def create_script(new: payments.NewPayment, series: int) -> Script:
+    """Write payments such as this one, with ids of its own for every series."""
+    recorder = _Recorder()
+    await payments.create(recorder, new)
+    ours = {
+        new.id: f"('{_NEW_HALF}' || :id)::uuid",
+        new.key: f"('{_KEY_HALF}' || :key)::uuid",
+        new.checkout_id: "('cs_' || :checkout)",
+    }
+    # Ascending ids and random keys, as the service has them.
+    head = (
+        "\\set n :n + 1\n"
+        "\\set id :n * 1000 + :client_id\n"
+        f"\\set key random({_FIRST}, {10 * _FIRST - 1})\n"
+        f"\\set checkout random({10**15}, {10**16 - 1})\n"
+    )
+    script = _script(head, recorder, ours)
+    start = _FIRST // 1000 + series * 10**10
+    return Script(script.text, {**script.variables, "n": str(start)})
+
+
+async def read_script(count: int) -> Script:
+    """Read one of the first `count` known payments."""
+    recorder = _Recorder()
+    await payments.by_id(recorder, known_id(0))
+    head = f"\\set id random({_FIRST}, {_FIRST + count - 1})\n"
+    return _script(head, recorder, {known_id(0): f"('{_KNOWN_HALF}' || :id)::uuid"})
+
+
+def rate(bin_dir: Path, url: str, script: Script, clients: int, seconds: float) -> float:
+    """Run a script over and over; gives how many times a second."""
+    place = urlsplit(url)
+    with tempfile.NamedTemporaryFile("w", suffix=".sql") as file:
+        file.write(script.text)
+        file.flush()
+        command = [str(bin_dir / "pgbench"), "--no-vacuum", "--protocol=prepared"]
+        command += [f"--client={clients}", f"--jobs={_THREADS}", f"--time={max(1, round(seconds))}"]
+        command += [f"--host={place.hostname}", f"--port={place.port}"]
+        command += [f"--username={place.username}", f"--file={file.name}"]
+        command += [f"--define={name}={value}" for name, value in script.variables.items()]
+        done = subprocess.run(
+            [*command, place.path.lstrip("/")],
+            capture_output=True,
+            text=True,
+            env={"PATH": os.defpath, "PGPASSWORD": place.password or ""},
+            timeout=seconds + _EXTRA_S,
+            check=False,
+        )
+    found, failed = _TPS.search(done.stdout), _FAILED.search(done.stdout)
+    if done.returncode or found is None or (failed and int(failed[1])):
+        raise RuntimeError(f"pgbench failed:\n{done.stdout}{done.stderr}")
+    return float(found[1])
+
+
+def _script(head: str, recorder: _Recorder, ours: Mapping[object, str]) -> Script:
+    """Put variables in the place of a statement's parameters."""
+    variables: dict[str, str] = {}
+    texts: list[str] = []
+    for number, value in enumerate(recorder.arguments, start=1):
+        if value in ours:
+            texts.append(ours[value])
+        else:
+            variables[f"p{number}"] = (
+                f"\\x{value.hex()}" if isinstance(value, bytes) else str(value)
+            )
+            texts.append(f":p{number}")
+    query = _PARAMETER.sub(lambda match: texts[int(match[1]) - 1], recorder.query)
+    return Script(f"{head}{query};\n", variables)

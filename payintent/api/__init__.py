@@ -1,0 +1,1 @@
+"""HTTP in: knows shapes and statuses, decides nothing."""

@@ -1,0 +1,67 @@
+"""The application: routes, error table, and what holds for every answer."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from payintent.api.auth import Authenticator
+from payintent.api.body import TooLarge, WrongType
+from payintent.api.context import Context
+from payintent.api.edge import Edge
+from payintent.api.envelope import Envelope
+from payintent.api.errors import HANDLERS, error
+from payintent.api.routes import OPERATOR_ROUTES, ROUTES
+from payintent.config import Settings
+from payintent.domain.errors import Code
+from payintent.service import Service, open_service
+
+
+def build_app(
+    settings: Settings,
+    open_: Callable[[Settings], Awaitable[Service]] = open_service,
+    operator: Starlette | None = None,
+) -> ASGIApp:
+    """Build the application; it opens the service when it starts and closes it when it stops.
+
+    The `operator` application, if there is one, works with the same service.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncGenerator[None]:
+        service = await open_(settings)
+        authenticator = Authenticator(service.database, service.secrets, settings.api_key_cache_s)
+        app.state.context = Context(service, authenticator, Edge(settings))
+        if operator is not None:
+            operator.state.context = app.state.context
+        yield
+        await service.close()
+
+    app = Starlette(routes=ROUTES, exception_handlers=_HANDLERS, lifespan=lifespan)
+    app.router.redirect_slashes = False  # a route is what it says; nothing is sent elsewhere
+    return Envelope(app)
+
+
+def build_operator_app() -> Starlette:
+    """Build what the operator's port serves; `build_app` gives it the service."""
+    return Starlette(routes=OPERATOR_ROUTES, exception_handlers=_HANDLERS)
+
+
+async def _too_large(_: Request, exc: Exception) -> Response:
+    del exc
+    return error(Code.BAD_REQUEST, "the body is too large", 413)
+
+
+async def _wrong_type(_: Request, exc: Exception) -> Response:
+    del exc
+    return error(Code.BAD_REQUEST, "Content-Type must be application/json", 415)
+
+
+_HANDLERS: dict[type[Exception], Callable[[Request, Exception], Awaitable[Response]]] = {
+    **HANDLERS,
+    TooLarge: _too_large,
+    WrongType: _wrong_type,
+}

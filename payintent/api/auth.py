@@ -1,0 +1,76 @@
+"""Who calls: keys and tokens, found by their public part and compared by digest."""
+
+import hmac
+import time
+from collections.abc import Callable, Mapping
+
+from payintent.domain import apikey
+from payintent.domain.errors import Code, Refused
+from payintent.storage import merchants, operators
+from payintent.storage.database import Database
+from payintent.storage.merchants import Holder
+from payintent.storage.operators import Operator
+from payintent.storage.sealed import Secrets
+
+_KEPT_MAX = 10_000
+_SCHEME = "bearer "
+
+
+class Authenticator:
+    """Tells merchants by their keys. What it knows is a second old at most, revocations too."""
+
+    def __init__(
+        self,
+        database: Database,
+        secrets: Secrets,
+        kept_s: float,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._database = database
+        self._secrets = secrets
+        self._kept_s = kept_s
+        self._monotonic = monotonic
+        self._kept: dict[bytes, tuple[float, Holder]] = {}  # by digest of the whole header
+
+    async def merchant(self, headers: Mapping[str, str]) -> Holder:
+        """Find who holds the key of a request; refused (`UNAUTHORIZED`) where nobody does."""
+        mark = self._secrets.digest(headers.get("authorization", ""))
+        kept = self._kept.get(mark)
+        if kept is not None and kept[0] > self._monotonic():
+            return kept[1]
+        key = bearer(headers, apikey.MERCHANT)
+        holder = await merchants.holder(self._database, key.public_id)
+        known = holder and hmac.compare_digest(holder.digest, self._secrets.digest(key.text))
+        if holder is None or not known:
+            self._kept.pop(mark, None)
+            raise _unauthorized()
+        self._keep(mark, holder)
+        return holder
+
+    def _keep(self, mark: bytes, holder: Holder) -> None:
+        if len(self._kept) >= _KEPT_MAX:
+            self._kept.clear()
+        self._kept[mark] = (self._monotonic() + self._kept_s, holder)
+
+
+async def operator(database: Database, secrets: Secrets, headers: Mapping[str, str]) -> Operator:
+    """Find whose operator token a request carries; refused (`UNAUTHORIZED`) where nobody's."""
+    token = bearer(headers, apikey.OPERATOR)
+    found = await operators.by_public_id(database, token.public_id)
+    if found is None or not hmac.compare_digest(found.digest, secrets.digest(token.text)):
+        raise _unauthorized()
+    return found
+
+
+def bearer(headers: Mapping[str, str], prefix: str) -> apikey.KeyText:
+    """Read a well-formed key out of `Authorization`; refused (`UNAUTHORIZED`) without one."""
+    value = headers.get("authorization", "")
+    is_bearer = value[: len(_SCHEME)].lower() == _SCHEME
+    key = apikey.parse(prefix, value[len(_SCHEME) :]) if is_bearer else None
+    if key is None:
+        raise _unauthorized()
+    return key
+
+
+def _unauthorized() -> Refused:
+    return Refused(Code.UNAUTHORIZED, "a valid API key is needed")

@@ -1,0 +1,145 @@
+"""The buyer's routes, with the checkout id as capability: view, quotes, selection, cancel."""
+
+from datetime import datetime
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from payintent.api import shapes
+from payintent.api.body import read_json
+from payintent.api.context import Context, context, json_answer
+from payintent.domain import ids
+from payintent.domain.market import COUNTRIES
+from payintent.domain.session import Session
+from payintent.lifecycle.cancel import cancel_by_buyer
+from payintent.lifecycle.expire import refuse_ended
+from payintent.lifecycle.select_quote import Selected, Selection, select_quote
+from payintent.lifecycle.views import (
+    checkout_fields,
+    checkout_for,
+    merchant_of,
+    next_action_fields,
+    offer_fields,
+    quotes_for,
+)
+from payintent.lifecycle.wire import timestamp
+from payintent.storage import payments
+from payintent.storage.payments import Seen
+
+
+async def get_checkout(request: Request) -> Response:
+    """`GET /checkout/{checkout_id}`: also after the end."""
+    here = context(request)
+    fields = await view(here, await _seen(request))
+    viewer = here.edge.viewer_country(request)
+    if viewer in COUNTRIES:
+        fields["suggested_country"] = viewer  # a hint, which decides nothing
+    return json_answer(fields)
+
+
+async def get_quotes(request: Request) -> Response:
+    """`GET /checkout/{checkout_id}/quotes`."""
+    here = context(request)
+    seen = await _seen(request)
+    country = request.query_params.get("country")
+    currency = request.query_params.get("currency")
+    viewer = here.edge.viewer_country(request)
+    quotes = await quotes_for(
+        here.service.database, here.service.mint, seen, country, currency, viewer
+    )
+    return json_answer(
+        {
+            "checkout_id": seen.payment.checkout_id,
+            "currency": currency or seen.payment.currency,
+            "country": quotes.place.country,
+            "country_source": quotes.place.source,
+            "quotes": [offer_fields(offer) for offer in quotes.offers],
+        }
+    )
+
+
+async def post_quotes(request: Request) -> Response:
+    """`POST /checkout/{checkout_id}/quotes`: selects one and opens its session."""
+    here = context(request)
+    seen = await _seen(request)
+    body = await read_json(request, shapes.SELECT, here.service.settings.body_bytes_max)
+    shapes.check_select(body)
+    selected = await select(
+        here,
+        seen,
+        Selection(
+            payment_method_id=body.payment_method_id,
+            currency=body.currency,
+            country=body.country,
+            viewer_country=here.edge.viewer_country(request),
+            payer_email=body.payer_email,
+            locale=body.locale,
+            return_url=body.return_url,
+            expected_total_amount=body.expected_total_amount,
+        ),
+    )
+    return json_answer(await _selected_fields(here, selected))
+
+
+async def post_cancel(request: Request) -> Response:
+    """`POST /checkout/{checkout_id}/cancel`: PENDING only, and the merchant gets no event."""
+    here = context(request)
+    await cancel_checkout(here, await _seen(request))
+    return json_answer({"status": "cancelled"})
+
+
+async def patch_checkout(request: Request) -> Response:
+    """`PATCH /checkout/{checkout_id}`: keeps the buyer's e-mail."""
+    here = context(request)
+    seen = await _seen(request)
+    body = await read_json(request, shapes.EMAIL, here.service.settings.body_bytes_max)
+    shapes.check_email(body.payer_email)
+    await refuse_ended(here.service.database, here.service.mint, seen)
+    async with here.service.database.transaction() as tx:
+        await payments.set_payer_email(tx, seen.payment.id, body.payer_email)
+    return json_answer(await view(here, await _seen(request)))
+
+
+async def view(here: Context, seen: Seen) -> dict[str, Any]:
+    """Give the checkout as the buyer may see it."""
+    merchant = await merchant_of(here.service.database, seen.payment)
+    base = here.service.settings.checkout_base
+    return checkout_fields(seen.payment, seen.session, merchant, seen.now, base)
+
+
+async def select(here: Context, seen: Seen, chosen: Selection) -> Selected:
+    """Select a quote for a checkout that was read."""
+    service = here.service
+    return await select_quote(
+        service.database, service.accounts, service.mint, service.places, seen, chosen
+    )
+
+
+async def cancel_checkout(here: Context, seen: Seen) -> None:
+    """Cancel for the buyer; refused as every write to an ended checkout is."""
+    await refuse_ended(here.service.database, here.service.mint, seen)
+    async with here.service.database.transaction() as tx:
+        await cancel_by_buyer(tx, here.service.mint, seen.payment.id)
+
+
+async def _selected_fields(here: Context, selected: Selected) -> dict[str, Any]:
+    payment, session = selected.payment, selected.session
+    now = await payments.now(here.service.database)
+    base = here.service.settings.checkout_base
+    return {
+        "checkout": await view(here, Seen(payment, session, now)),
+        "quote": offer_fields(session.offer),
+        "session": _session_fields(payment.expires_at, session),
+        "next_action": next_action_fields(payment, session, base),
+    }
+
+
+def _session_fields(expires_at: datetime, session: Session) -> dict[str, Any]:
+    return {"id": ids.text(ids.SESSION, session.id), "expires_at": timestamp(expires_at)}
+
+
+async def _seen(request: Request) -> Seen:
+    here = context(request)
+    checkout_id: str = request.path_params["checkout_id"]
+    return await checkout_for(here.service.database, here.service.mint, checkout_id)

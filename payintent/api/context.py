@@ -1,0 +1,34 @@
+"""What every handler finds: the service, and the answers they have in common."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from payintent.api.auth import Authenticator
+from payintent.api.edge import Edge
+from payintent.lifecycle.wire import encode
+from payintent.service import Service
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One process's service, as the API uses it."""
+
+    service: Service
+    authenticator: Authenticator
+    edge: Edge
+
+
+def context(request: Request) -> Context:
+    """Give the context that the application was started with."""
+    return cast("Context", request.app.state.context)
+
+
+def json_answer(
+    fields: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Answer with a JSON object."""
+    return Response(encode(fields), status, headers, "application/json")

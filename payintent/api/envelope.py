@@ -1,0 +1,94 @@
+"""What holds for every answer: a request id, no caching of capabilities, CORS where it is due."""
+
+import re
+import secrets
+from collections.abc import Iterable
+from itertools import count
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from payintent import log
+
+_SANE_ID = re.compile(rb"[0-9A-Za-z._-]{1,128}", re.ASCII)
+_PRIVATE = ("/v1/checkout/", "/v1/callbacks/", "/v1/onchain/", "/c/")
+_OPEN_TO_BROWSERS = ("/v1/checkout/", "/v1/onchain/", "/v1/chains/", "/v1/countries")
+_STATIC = "/c/static/"
+
+_PROCESS = secrets.token_hex(
+    8
+).encode()  # an id of ours is this and a number: no chance per request
+_NUMBERS = count(1)
+
+_NO_STORE = (b"cache-control", b"no-store")
+_CORS = (
+    (b"access-control-allow-origin", b"*"),
+    (b"access-control-expose-headers", b"X-Request-Id, Retry-After"),
+)
+_PREFLIGHT = (
+    *_CORS,
+    (b"access-control-allow-methods", b"GET, POST, PATCH"),
+    (b"access-control-allow-headers", b"Content-Type, X-Request-Id, Last-Event-ID"),
+    (b"access-control-max-age", b"7200"),
+)
+
+Header = tuple[bytes, bytes]
+
+
+class Envelope:
+    """Wraps the application; pure ASGI, for it is on the way of every request."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and add to its answer what all answers carry."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        path: str = scope["path"]
+        request_id = _request_id(scope["headers"])
+        extra = [(b"x-request-id", request_id), *_extra(path)]
+        if scope["method"] == "OPTIONS" and path.startswith(_OPEN_TO_BROWSERS):
+            await _preflight(send, [(b"x-request-id", request_id), *_PREFLIGHT])
+            return
+
+        answered = False
+
+        async def answer(message: Message) -> None:
+            nonlocal answered
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *extra]
+            answered = message["type"] == "http.response.body" and not message.get("more_body")
+            await send(message)
+
+        # Each request is a task of its own, whose context ends with it: nothing to unbind.
+        log.request_id.set(request_id.decode())
+        try:
+            await self._app(scope, receive, answer)
+        except Exception:
+            # A bug that was answered was also logged. The server would log it once more, with
+            # whatever its message holds, and cut off the caller.
+            if not answered:
+                raise
+
+
+def _request_id(headers: Iterable[Header]) -> bytes:
+    """Take the caller's id if it is a sane one, else make one."""
+    for name, value in headers:
+        if name == b"x-request-id" and _SANE_ID.fullmatch(value):
+            return value
+    return b"%b%016x" % (_PROCESS, next(_NUMBERS))
+
+
+def _extra(path: str) -> list[Header]:
+    extra: list[Header] = []
+    if path.startswith(_PRIVATE) and not path.startswith(_STATIC):
+        extra.append(_NO_STORE)
+    if path.startswith(_OPEN_TO_BROWSERS):
+        extra.extend(_CORS)
+    return extra
+
+
+async def _preflight(send: Send, headers: list[Header]) -> None:
+    await send({"type": "http.response.start", "status": 204, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})

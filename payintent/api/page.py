@@ -1,0 +1,205 @@
+"""The hosted checkout page: complete without JavaScript, forms and links only."""
+
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from importlib import resources
+from typing import Any
+from urllib.parse import parse_qsl
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from payintent.api import checkout, shapes
+from payintent.api.body import read_raw
+from payintent.api.context import Context, context
+from payintent.api.errors import RETRY_AFTER_S, status_of
+from payintent.domain.errors import Code, Refused, StorageDown
+from payintent.domain.market import COUNTRIES, COUNTRY_NAMES
+from payintent.lifecycle.select_quote import Selected, Selection, origin
+from payintent.lifecycle.views import checkout_for, next_action_fields, offer_fields, quotes_for
+from payintent.log import get
+from payintent.storage import sessions
+from payintent.storage.payments import Seen
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+_log = get("page")
+_templates = Environment(
+    loader=PackageLoader("payintent", "web"), autoescape=True, undefined=StrictUndefined
+)
+_FORM_BYTES_MAX = 16 * 1024
+_FORM_FIELDS_MAX = 20
+_STATIC = {"checkout.css": "text/css"}
+_HEADERS = {
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Robots-Tag": "noindex, nofollow",
+}
+_CSP = (
+    "default-src 'none'; style-src 'self'; img-src 'self' data:; base-uri 'none'; "
+    "frame-ancestors 'none'; form-action 'self'{gateway}"
+)
+
+
+def _for_people(handler: Handler) -> Handler:
+    """Answer a refusal with a page: whoever opens these addresses is a person."""
+
+    @wraps(handler)
+    async def answered(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except Refused as refused:
+            return _sorry(refused.message, status_of(refused))
+        except StorageDown as down:
+            _log.warning("storage_down", why=str(down))
+            answer = _sorry("we cannot be reached just now; please try again in a moment", 503)
+            answer.headers["Retry-After"] = str(RETRY_AFTER_S)
+            return answer
+
+    return answered
+
+
+@_for_people
+async def show(request: Request) -> Response:
+    """`GET /c/{checkout_id}`: what to pay and how, or how it ended."""
+    here = context(request)
+    return await _page(request, here, await _seen(request))
+
+
+@_for_people
+async def select(request: Request) -> Response:
+    """`POST /c/{checkout_id}/select`: freezes the quote and sends the buyer to the gateway."""
+    here = context(request)
+    seen = await _seen(request)
+    form = await _form(request)
+    try:
+        viewer = here.edge.viewer_country(request)
+        selected = await checkout.select(here, seen, _chosen(form, viewer))
+    except Refused as refused:
+        return await _page(request, here, await _seen(request), refused, form.get("country"))
+    return _onward(here, seen, selected)
+
+
+@_for_people
+async def cancel(request: Request) -> Response:
+    """`POST /c/{checkout_id}/cancel`: the buyer gives up."""
+    here = context(request)
+    seen = await _seen(request)
+    try:
+        await checkout.cancel_checkout(here, seen)
+    except Refused as refused:
+        return await _page(request, here, await _seen(request), refused)
+    return _back_to(here, seen)
+
+
+@_for_people
+async def returned(request: Request) -> Response:
+    """`GET` and `POST /c/{checkout_id}/return`: the gateway sends the buyer back here.
+
+    Nothing that comes along is believed: the janitor is told to ask the provider at once.
+    """
+    here = context(request)
+    seen = await _seen(request)
+    if seen.session is not None:
+        await sessions.ask_now(here.service.database, seen.session.id)
+    return _back_to(here, seen)
+
+
+async def static(request: Request) -> Response:
+    """`GET /c/static/{name}`: the page's own files."""
+    name: str = request.path_params["name"]
+    if name not in _STATIC:
+        raise Refused(Code.NOT_FOUND, "no such file")
+    content = (resources.files("payintent") / "web" / name).read_bytes()
+    headers = {"Cache-Control": "public, max-age=3600", "X-Content-Type-Options": "nosniff"}
+    return Response(content, 200, headers, _STATIC[name])
+
+
+def _sorry(message: str, status: int) -> Response:
+    html = _templates.get_template("sorry.html").render(message=message)
+    headers = _HEADERS | {"Content-Security-Policy": _CSP.format(gateway="")}
+    return Response(html, status, headers, "text/html")
+
+
+async def _seen(request: Request) -> Seen:
+    here = context(request)
+    checkout_id: str = request.path_params["checkout_id"]
+    return await checkout_for(here.service.database, here.service.mint, checkout_id)
+
+
+async def _form(request: Request) -> dict[str, str]:
+    raw = await read_raw(request, _FORM_BYTES_MAX)
+    try:
+        fields = parse_qsl(raw.decode(), max_num_fields=_FORM_FIELDS_MAX)
+    except ValueError as error:
+        raise Refused(Code.BAD_REQUEST, "the form cannot be read") from error
+    return {name: value.strip() for name, value in fields if value.strip()}
+
+
+def _chosen(form: dict[str, str], viewer_country: str | None) -> Selection:
+    method = form.get("payment_method_id", "")
+    if not (method.isascii() and method.isdecimal()) or len(method) > 18:  # noqa: PLR2004
+        raise Refused(Code.PAYMENT_METHOD_NOT_FOUND, "please choose a way to pay")
+    shapes.check_email(form.get("payer_email"))
+    return Selection(
+        payment_method_id=int(method),
+        country=form.get("country"),
+        viewer_country=viewer_country,
+        currency=form.get("currency"),
+        payer_email=form.get("payer_email"),
+        expected_total_amount=form.get("expected_total_amount"),
+    )
+
+
+def _back_to(here: Context, seen: Seen) -> Response:
+    base = here.service.settings.checkout_base or "/c"
+    return RedirectResponse(f"{base}/{seen.payment.checkout_id}", 303, _HEADERS)
+
+
+def _onward(here: Context, seen: Seen, selected: Selected) -> Response:
+    base = here.service.settings.checkout_base
+    action = next_action_fields(selected.payment, selected.session, base)
+    if action["type"] == "redirect" and action["redirect"]["method"] == "GET":
+        return RedirectResponse(action["redirect"]["url"], 303, _HEADERS)
+    return _back_to(here, seen)
+
+
+async def _page(
+    request: Request,
+    here: Context,
+    seen: Seen,
+    refused: Refused | None = None,
+    country: str | None = None,
+) -> Response:
+    view = await checkout.view(here, seen)
+    country = country or request.query_params.get("country")
+    chosen = country if country in COUNTRIES else None
+    offered: list[dict[str, Any]] = []
+    place = ""
+    gateways: set[str] = set()
+    if view["can"]["select"]:
+        viewer = here.edge.viewer_country(request)
+        quotes = await quotes_for(
+            here.service.database, here.service.mint, seen, chosen, None, viewer
+        )
+        place = quotes.place.country
+        offered = [offer_fields(offer) for offer in quotes.offers]
+        gateways = await _origins(here, {offer.account_id for offer in quotes.offers})
+    html = _templates.get_template("checkout.html").render(
+        view=view,
+        quotes=offered,
+        country=place,
+        chosen=chosen,
+        countries=sorted(COUNTRY_NAMES.items(), key=lambda item: item[1]),
+        problem=refused.message if refused else None,
+    )
+    gateway = "".join(f" {one}" for one in sorted(gateways))
+    headers = _HEADERS | {"Content-Security-Policy": _CSP.format(gateway=gateway)}
+    return Response(html, status_of(refused) if refused else 200, headers, "text/html")
+
+
+async def _origins(here: Context, account_ids: set[int]) -> set[str]:
+    """Name where a form may lead: a browser blocks a redirect to any other origin, silently."""
+    opened = [await here.service.accounts.open(account_id) for account_id in account_ids]
+    return {origin(account.base_url) for account in opened if account is not None} - {""}

@@ -1,0 +1,35 @@
+"""Every route of the service on one screen."""
+
+from starlette.routing import BaseRoute, Route
+
+from payintent.api import callbacks, checkout, merchant, operator, page, public
+
+# The hot ones first: routes are tried in this order.
+ROUTES: list[BaseRoute] = [
+    Route("/v1/payments", merchant.create_payment, methods=["POST"]),
+    Route("/v1/payments/{payment_id}", merchant.get_payment, methods=["GET"]),
+    Route("/v1/payments/{payment_id}/cancel", merchant.cancel_payment, methods=["POST"]),
+    Route("/v1/callbacks/{provider}/{account_id}", callbacks.post_callback, methods=["POST"]),
+    Route("/v1/checkout/{checkout_id}", checkout.get_checkout, methods=["GET"]),
+    Route("/v1/checkout/{checkout_id}", checkout.patch_checkout, methods=["PATCH"]),
+    Route("/v1/checkout/{checkout_id}/quotes", checkout.get_quotes, methods=["GET"]),
+    Route("/v1/checkout/{checkout_id}/quotes", checkout.post_quotes, methods=["POST"]),
+    Route("/v1/checkout/{checkout_id}/cancel", checkout.post_cancel, methods=["POST"]),
+    Route("/c/{checkout_id}", page.show, methods=["GET"]),
+    Route("/c/{checkout_id}/select", page.select, methods=["POST"]),
+    Route("/c/{checkout_id}/cancel", page.cancel, methods=["POST"]),
+    Route("/c/{checkout_id}/return", page.returned, methods=["GET", "POST"]),
+    Route("/c/static/{name}", page.static, methods=["GET"]),
+    Route("/healthz", public.healthz, methods=["GET"]),
+    Route("/readyz", public.readyz, methods=["GET"]),
+]
+
+# On the operator's own port, which only the operator reaches.
+OPERATOR_ROUTES: list[BaseRoute] = [
+    Route("/metrics", operator.metrics, methods=["GET"]),
+    Route("/healthz", public.healthz, methods=["GET"]),
+    Route("/readyz", public.readyz, methods=["GET"]),
+    Route("/operator/payments/{payment_id}", operator.get_payment, methods=["GET"]),
+    Route("/operator/webhooks", operator.list_webhooks, methods=["GET"]),
+    Route("/operator/webhooks/{event_id}/replay", operator.replay_webhook, methods=["POST"]),
+]

@@ -1,0 +1,103 @@
+"""The processes of an installation: `api`, `worker`, `migrate`, `doctor`."""
+
+import asyncio
+import sys
+
+import typer
+import uvloop
+from prometheus_client import start_http_server
+
+from payintent.api.app import build_app, build_operator_app
+from payintent.api.envelope import Envelope
+from payintent.api.server import serve, server
+from payintent.cli.run import fail, settings
+from payintent.config import Settings
+from payintent.domain.errors import StorageDown
+from payintent.service import open_service
+from payintent.storage import migrate as migrations
+from payintent.storage.sealed import SecretsUnusable, read_secrets
+from payintent.workers import run_worker
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add these commands."""
+    for command in (api, worker, migrate, doctor):
+        app.command()(command)
+
+
+def api(
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    operator_host: str = "127.0.0.1",
+    operator_port: int | None = typer.Option(None, help="Metrics and operator routes."),
+) -> None:
+    """Serve the API and the hosted checkout, and the operator on a port of their own."""
+    chosen = settings()
+    operator = build_operator_app()
+    servers = [server(build_app(chosen, operator=operator), chosen, host, port)]
+    if operator_port is not None:
+        servers.append(
+            server(Envelope(operator), chosen, operator_host, operator_port, lifespan=False)
+        )
+    try:
+        serve(servers)
+    except (StorageDown, SecretsUnusable) as error:
+        fail(str(error))
+
+
+def worker(
+    metrics_port: int | None = typer.Option(None, help="Metrics of this process, on loopback."),
+) -> None:
+    """Expire, inquire, deliver: the work that nobody asks for."""
+    chosen = settings()
+    if metrics_port is not None:
+        start_http_server(metrics_port, "127.0.0.1")
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(run_worker(chosen))
+    except (StorageDown, SecretsUnusable) as error:
+        fail(str(error))
+
+
+def migrate() -> None:
+    """Bring the database's schema up to date."""
+    chosen = settings()
+    try:
+        done = asyncio.run(migrations.migrate(chosen.database_direct_url or chosen.database_url))
+    except (StorageDown, OSError) as error:
+        fail(str(error))
+    print("\n".join(f"applied {name}" for name in done) or "nothing to do")
+
+
+def doctor() -> None:
+    """Check settings, secrets, database and migrations, and say what is wrong."""
+    chosen = settings()
+    checks = [
+        ("python", lambda: sys.version.split()[0]),
+        ("secrets", lambda: _secrets(chosen)),
+        ("database", lambda: asyncio.run(_database(chosen))),
+        ("service", lambda: asyncio.run(_service(chosen))),
+    ]
+    for name, check in checks:
+        try:
+            print(f"{name:10} ok    {check()}")
+        except (StorageDown, SecretsUnusable, OSError) as error:
+            print(f"{name:10} FAIL  {error}")
+            raise typer.Exit(1) from error
+
+
+def _secrets(chosen: Settings) -> str:
+    return f"fingerprint {read_secrets(chosen).fingerprint}"
+
+
+async def _database(chosen: Settings) -> str:
+    missing = await migrations.pending(chosen.database_direct_url or chosen.database_url)
+    if missing:
+        raise StorageDown(f"migrations are missing: {', '.join(missing)}; run payintent migrate")
+    return "reachable, every migration applied"
+
+
+async def _service(chosen: Settings) -> str:
+    service = await open_service(chosen)
+    await service.close()
+    return "secrets belong to this database"

@@ -1,0 +1,131 @@
+"""What all commands share: the service for one command, tables, JSON, and plain errors."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import asdict, is_dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar, cast
+from uuid import UUID
+
+import msgspec
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+from rich.table import Table
+
+from payintent.config import Settings
+from payintent.domain.errors import Refused, StorageDown
+from payintent.lifecycle.wire import timestamp
+from payintent.log import configure
+from payintent.service import Service, open_service
+from payintent.storage.sealed import SecretsUnusable
+
+T = TypeVar("T")
+MerchantId = typer.Argument(min=1, max=2**63 - 1)
+#: What `payintent dev` writes into VAR_DIR, so that commands find the sandbox.
+SANDBOX_ENV = "dev.env"
+_PIPE_COLUMNS = 240
+Json = typer.Option(False, "--json", help="Print JSON instead of a table.")
+
+
+def settings() -> Settings:
+    """Read the settings; ends the command with what is missing.
+
+    Without secrets in the environment a sandbox that was started here lends its own.
+    """
+    try:
+        found = Settings(_env_file=_sandbox_file())  # pyright: ignore[reportCallIssue]
+    except ValidationError as error:
+        names = ", ".join(_variable(str(item["loc"][0])) for item in error.errors())
+        fail(f"settings missing or wrong: {names}")
+    configure(found.log_level)
+    return found
+
+
+def _sandbox_file() -> Path | None:
+    file = Path(os.environ.get("VAR_DIR", "var"), SANDBOX_ENV)
+    if "PAYINTENT_PEPPER" in os.environ or not file.is_file():
+        return None
+    print(f"payintent: with the settings of the sandbox in {file}", file=sys.stderr)
+    return file
+
+
+def with_service(work: Callable[[Service], Awaitable[T]]) -> T:
+    """Run one piece of work on the service; what we decline ends the command with status 1."""
+    chosen = settings()
+
+    async def run() -> T:
+        service = await open_service(chosen)
+        try:
+            return await work(service)
+        finally:
+            await service.close()
+
+    try:
+        return asyncio.run(run())
+    except Refused as refused:
+        fail(refused.message)
+    except (StorageDown, SecretsUnusable) as error:
+        fail(str(error))
+
+
+def fail(message: str) -> NoReturn:
+    """End the command with one line on standard error."""
+    print(f"payintent: {message}", file=sys.stderr)
+    raise typer.Exit(1)
+
+
+def show(rows: Sequence[object], columns: Iterable[str], *, as_json: bool) -> None:
+    """Print records as a table, or as a JSON list of all their fields."""
+    plain = [_plain(row) for row in rows]
+    if as_json:
+        print_json(plain)
+        return
+    table = Table(box=None, pad_edge=False)
+    names = list(columns)
+    for name in names:
+        table.add_column(name.replace("_", " "), overflow="fold")
+    for row in plain:
+        table.add_row(*(_cell(row.get(name)) for name in names))
+    # Whole values for whoever reads a file or a pipe; a terminal folds at its own width.
+    Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS).print(table)
+
+
+def show_one(row: object, *, as_json: bool) -> None:
+    """Print one record, a line for each field, or as a JSON object."""
+    plain = _plain(row)
+    if as_json:
+        print_json(plain)
+        return
+    widest = max(len(name) for name in plain)
+    for name, value in plain.items():
+        print(f"{name.replace('_', ' '):{widest}}  {_cell(value)}")
+
+
+def print_json(value: object) -> None:
+    """Print JSON on one line."""
+    print(msgspec.json.encode(value).decode())
+
+
+def _plain(row: object) -> dict[str, Any]:
+    if is_dataclass(row) and not isinstance(row, type):
+        row = asdict(row)
+    known = cast("dict[str, Any]", row)
+    return {name: _text(value) for name, value in known.items()}
+
+
+def _text(value: object) -> object:
+    if isinstance(value, datetime):
+        return timestamp(value)
+    return str(value) if isinstance(value, UUID) else value
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _variable(name: str) -> str:
+    return name.upper() if name.startswith("database_") else f"PAYINTENT_{name.upper()}"

@@ -1,0 +1,91 @@
+"""`payintent webhooks …`: what merchants were told, and telling them again."""
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import typer
+
+from payintent.cli.run import Json, fail, print_json, show, show_one, with_service
+from payintent.domain import ids
+from payintent.domain.errors import Code, Refused
+from payintent.domain.outgoing import Missed
+from payintent.lifecycle.deliver import replay as replay_event
+from payintent.lifecycle.deliver import replay_missed
+from payintent.service import Service
+from payintent.storage import outbox
+from payintent.storage.database import Row
+from payintent.storage.outbox import Delivery, Event
+
+app = typer.Typer(no_args_is_help=True, help=__doc__)
+
+
+@app.command("list")
+def list_(
+    merchant: int | None = typer.Option(None, help="Of one merchant."),
+    state: str | None = typer.Option(None, help=f"One of {', '.join(outbox.STATES)}."),
+    limit: int = typer.Option(20, min=1, max=1000),
+    as_json: bool = Json,
+) -> None:
+    """List events and how far their delivery is, newest first."""
+    if state is not None and state not in outbox.STATES:
+        fail(f"--state must be one of {', '.join(outbox.STATES)}")
+
+    async def work(service: Service) -> list[Delivery]:
+        return await outbox.listed(service.database, merchant, state, limit)
+
+    columns = ("event_id", "type", "payment_id", "merchant_id", "state", "attempts", "next_at")
+    show([_named(one) for one in with_service(work)], columns, as_json=as_json)
+
+
+@app.command("show")
+def show_event(event_id: UUID, as_json: bool = Json) -> None:
+    """Show an event, its bytes, and every attempt at it."""
+
+    async def work(service: Service) -> tuple[Event, list[Row]]:
+        found = await outbox.event(service.database, event_id)
+        if found is None:
+            raise Refused(Code.NOT_FOUND, f"no event {event_id}")
+        return found, await outbox.attempts_of(service.database, event_id)
+
+    found, attempts = with_service(work)
+    made = [dict(one) for one in attempts]
+    if as_json:
+        print_json({"event": _named(found), "attempts": made})
+        return
+    show_one(_named(found), as_json=False)
+    show(made, ("number", "outcome", "status", "detail", "duration_ms"), as_json=False)
+
+
+@app.command()
+def replay(
+    event_id: UUID | None = typer.Argument(None, help="One event, whatever its state."),
+    merchant: int | None = typer.Option(None, help="What a merchant did not get: dead, skipped."),
+    since: datetime | None = typer.Option(None, help="What did not arrive since then, UTC."),
+    until: datetime | None = typer.Option(None, help="And before then, UTC."),
+    as_json: bool = Json,
+) -> None:
+    """Send events again, under their own webhook-id."""
+    missed = Missed(merchant_id=merchant, since=_utc(since), until=_utc(until))
+    if (event_id is None) == (missed == Missed()):
+        fail("name one event, or a merchant or a time")
+
+    async def work(service: Service) -> list[UUID]:
+        if event_id is None:
+            return await replay_missed(service.database, missed)
+        return [event_id] if await replay_event(service.database, event_id) else []
+
+    events = with_service(work)
+    if not events:
+        fail("nothing to send again")
+    show([{"event_id": one} for one in events], ("event_id",), as_json=as_json)
+
+
+def _utc(moment: datetime | None) -> datetime | None:
+    return None if moment is None else moment.replace(tzinfo=UTC)
+
+
+def _named(record: Delivery | Event) -> dict[str, Any]:
+    """Name the payment as merchants and operators know it."""
+    return asdict(record) | {"payment_id": ids.text(ids.PAYMENT, record.payment_id)}

@@ -1,0 +1,86 @@
+"""Every setting and every limit, each with its unit and its default."""
+
+from decimal import Decimal
+
+from pydantic import AliasChoices, Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """Read once from the environment: `PAYINTENT_…`, and `DATABASE_URL`."""
+
+    model_config = SettingsConfigDict(env_prefix="PAYINTENT_", frozen=True, extra="ignore")
+
+    # Database
+    database_url: str = Field(
+        repr=False,  # it holds a password
+        validation_alias=AliasChoices("database_url", "DATABASE_URL", "PAYINTENT_DATABASE_URL"),
+    )
+    database_direct_url: str | None = Field(
+        default=None,
+        repr=False,
+        validation_alias=AliasChoices(
+            "database_direct_url", "DATABASE_DIRECT_URL", "PAYINTENT_DATABASE_DIRECT_URL"
+        ),
+        description="past a pooler, for LISTEN, migrations and locks; default: database_url",
+    )
+    database_pooled: bool = False  # behind PgBouncer: no statement cache
+    database_connections_max: int = 32  # of one process
+    database_acquire_timeout_s: float = 5.0
+    database_statement_timeout_ms: int = 5_000
+    database_lock_timeout_ms: int = 2_000  # how long a duplicate waits for the first
+
+    # Secrets: no defaults, in no environment
+    pepper: SecretStr  # base64 of 32 bytes: digests of API keys
+    keyring: SecretStr  # `id:base64,id:base64`, 32 bytes each; the first one writes
+
+    # Places
+    checkout_base: str = ""  # "" leaves checkout_url out
+    api_base: str = "http://127.0.0.1:8080/v1"  # where providers reach our callbacks
+    sandbox: bool = False  # loopback and private addresses may receive webhooks
+
+    # The edge network, which knows where a viewer is; believed only with the secret
+    edge_country_header: str = "CloudFront-Viewer-Country"  # or CF-IPCountry
+    edge_secret_header: str = "X-Edge-Secret"  # noqa: S105 - a header's name
+    edge_secret: SecretStr = SecretStr("")  # "" believes nobody
+    edge_trusted_proxies: str = ""  # addresses and networks, separated by commas
+
+    # HTTP in
+    body_bytes_max: int = 64 * 1024
+    header_bytes_max: int = 32 * 1024
+    header_timeout_s: float = 10.0
+    callback_bytes_max: int = 256 * 1024
+
+    # Payments
+    amount_min: Decimal = Decimal(0)
+    amount_max: Decimal = Decimal(10) ** 9
+    metadata_bytes_max: int = 16 * 1024
+    metadata_levels_max: int = 32
+    api_key_cache_s: float = 1.0
+
+    # Gateways
+    gateway_timeout_s: float = 15.0
+    gateway_answer_bytes_max: int = 256 * 1024
+    closing_patience_s: float = 30.0  # an expiring payment waits this long for its gateway
+    unknown_callback_hours: int = 24
+
+    # Workers
+    expire_every_s: float = 1.0
+    expire_batch_max: int = 500
+    inquire_every_s: float = 1.0
+    inquire_batch_max: int = 50
+    prune_every_s: float = 60.0
+    prune_batch_max: int = 1_000
+
+    # Webhooks
+    webhook_timeout_s: float = 15.0
+    webhook_dns_timeout_s: float = 2.0
+    webhook_connect_timeout_s: float = 3.0
+    webhook_answer_bytes_max: int = 16 * 1024
+    webhook_answer_kept_bytes_max: int = 2 * 1024
+    webhook_poll_s: float = 0.25
+    webhook_sockets_max: int = 2_048
+    webhook_lease_s: float = 45.0  # longer than a delivery may take
+
+    # Logs
+    log_level: str = "INFO"

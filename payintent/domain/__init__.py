@@ -1,0 +1,1 @@
+"""The rules of payments: values in, values out; nothing but the standard library."""

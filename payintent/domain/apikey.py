@@ -1,0 +1,40 @@
+"""API keys: a prefix, 8 public characters, `_`, 43 secret ones and a checksum of 6."""
+
+import re
+import zlib
+from dataclasses import dataclass
+
+from payintent.domain.ids import base62
+
+MERCHANT = "sk_live"
+OPERATOR = "op"
+PUBLIC_CHARS = 8
+SECRET_CHARS = 43  # 256 bits
+_CHECKSUM_CHARS = 6
+_KEY = re.compile(r"(([a-z_]+)_([0-9A-Za-z]{8})_[0-9A-Za-z]{43})([0-9A-Za-z]{6})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyText:
+    """A key that is well formed: `public_id` finds it, `text` must digest to what is kept."""
+
+    public_id: str
+    text: str
+
+
+def make(prefix: str, public_id: str, secret: str) -> KeyText:
+    """Write a key from its random parts, such as `sk_live_…` for a merchant."""
+    body = f"{prefix}_{public_id}_{secret}"
+    return KeyText(public_id, body + _checksum(body))
+
+
+def parse(prefix: str, text: str) -> KeyText | None:
+    """Read a key; None where form or checksum is wrong, so that a typo costs no query."""
+    match = _KEY.fullmatch(text)
+    if match is None or match[2] != prefix or _checksum(match[1]) != match[4]:
+        return None
+    return KeyText(match[3], text)
+
+
+def _checksum(body: str) -> str:
+    return base62(zlib.crc32(body.encode()), _CHECKSUM_CHARS)

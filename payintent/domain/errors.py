@@ -1,0 +1,65 @@
+"""Everything the service may decline, and how the world outside may fail it."""
+
+from enum import StrEnum
+
+
+class Code(StrEnum):
+    """The REST error codes of spec section 7.1; `api/errors.py` gives each its HTTP status."""
+
+    BAD_REQUEST = "BAD_REQUEST"
+    INVALID_AMOUNT = "INVALID_AMOUNT"
+    INVALID_CURRENCY = "INVALID_CURRENCY"
+    UNAUTHORIZED = "UNAUTHORIZED"
+    FORBIDDEN = "FORBIDDEN"
+    NOT_FOUND = "NOT_FOUND"
+    CHECKOUT_NOT_FOUND = "CHECKOUT_NOT_FOUND"
+    PAYMENT_METHOD_NOT_FOUND = "PAYMENT_METHOD_NOT_FOUND"
+    CONFLICT = "CONFLICT"
+    IDEMPOTENCY_CONFLICT = "IDEMPOTENCY_CONFLICT"
+    INVALID_CHECKOUT_STATE = "INVALID_CHECKOUT_STATE"
+    INVALID_PAYMENT_STATE = "INVALID_PAYMENT_STATE"
+    INVALID_TRANSITION = "INVALID_TRANSITION"
+    REFUND_EXCEEDS_REMAINING = "REFUND_EXCEEDS_REMAINING"
+    CHECKOUT_EXPIRED = "CHECKOUT_EXPIRED"
+    SESSION_GONE = "SESSION_GONE"
+    UNPROCESSABLE = "UNPROCESSABLE"
+    UNSUPPORTED_CURRENCY = "UNSUPPORTED_CURRENCY"
+    UNSUPPORTED_COUNTRY = "UNSUPPORTED_COUNTRY"
+    PAYMENT_TOKEN_NOT_AVAILABLE = "PAYMENT_TOKEN_NOT_AVAILABLE"  # noqa: S105 - a code
+    PG_NOT_AVAILABLE = "PG_NOT_AVAILABLE"
+    RATE_LIMITED = "RATE_LIMITED"
+    INTERNAL_ERROR = "INTERNAL_ERROR"
+    SERVER_ERROR = "SERVER_ERROR"  # the documented alias of INTERNAL_ERROR, never sent
+    NOT_IMPLEMENTED = "NOT_IMPLEMENTED"
+    PG_UPSTREAM_ERROR = "PG_UPSTREAM_ERROR"
+    SERVICE_UNAVAILABLE = "SERVICE_UNAVAILABLE"
+    REFUND_PROVIDER_UNAVAILABLE = "REFUND_PROVIDER_UNAVAILABLE"
+
+
+class Refused(Exception):  # noqa: N818 - it is no error of ours: we decline
+    """We decline, for a reason the caller is told.
+
+    `malformed` tells a text that could not be read from a value that was read and refused:
+    `INVALID_AMOUNT` is 400 for the one and 422 for the other. `retry_after_s` is whole seconds.
+    """
+
+    def __init__(
+        self, code: Code, message: str, *, malformed: bool = False, retry_after_s: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.malformed = malformed
+        self.retry_after_s = retry_after_s
+
+
+class StorageDown(Exception):  # noqa: N818 - named like GatewayDown: the world, not a bug
+    """The database cannot be reached or gave up; nothing of this attempt is known to be kept."""
+
+
+class LockTimeout(Exception):  # noqa: N818
+    """Another transaction held the row for longer than we wait."""
+
+
+class NotStorable(Exception):  # noqa: N818
+    """A text that the database refuses: no valid JSON, or no valid Unicode."""

@@ -1,0 +1,26 @@
+"""What a merchant is told: four events, each with exactly the fields of spec section 6.1."""
+
+from enum import StrEnum
+
+
+class EventType(StrEnum):
+    """The events that reach a merchant; each ends a payment's life, so there is one at most."""
+
+    COMPLETED = "payment.completed"
+    FAILED = "payment.failed"
+    EXPIRED = "payment.expired"
+    CANCELLED = "payment.cancelled"
+
+
+COMMON_FIELDS = ("id", "status", "currency", "amount", "payer_uid")
+OWN_FIELDS: dict[EventType, tuple[str, ...]] = {
+    EventType.COMPLETED: ("receipt_id", "provider", "paid_at"),
+    EventType.FAILED: ("failure_reason", "failed_at"),
+    EventType.EXPIRED: ("expired_at",),
+    EventType.CANCELLED: ("cancelled_at",),
+}
+
+
+def payload_fields(kind: EventType) -> tuple[str, ...]:
+    """Name the fields of `data.payment` in their order; `metadata` comes last."""
+    return (*COMMON_FIELDS, *OWN_FIELDS[kind], "metadata")

@@ -1,0 +1,76 @@
+"""Where one can pay and with what: the 53 countries and 8 currencies of spec section 2.5."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Currency:
+    """A currency that a payment may be asked in."""
+
+    code: str
+    crypto: bool
+    display_decimals: int  # ISO 4217 for fiat, 4 for tokens: what people are shown
+    amount_decimals: int  # what an amount may carry; a token's is its finest chain's
+
+
+FIAT: dict[str, int] = {"USD": 2, "THB": 2, "JPY": 0, "TWD": 2, "IDR": 2, "PHP": 2}
+CRYPTO = ("USDT", "NATIVED")
+TOKEN_DECIMALS_MAX = 18
+CRYPTO_DISPLAY_DECIMALS = 4
+
+CURRENCIES: dict[str, Currency] = {
+    code: Currency(code, crypto=False, display_decimals=decimals, amount_decimals=decimals)
+    for code, decimals in FIAT.items()
+} | {
+    code: Currency(
+        code,
+        crypto=True,
+        display_decimals=CRYPTO_DISPLAY_DECIMALS,
+        amount_decimals=TOKEN_DECIMALS_MAX,
+    )
+    for code in CRYPTO
+}
+
+GLOBAL = "GL"  # nowhere in particular: tokens only
+LOCAL_FIAT: dict[str, str] = {"TH": "THB", "JP": "JPY", "TW": "TWD", "ID": "IDR", "PH": "PHP"}
+_DOLLAR_CODES = """
+    US GU KH AU GB CA FR MP AR VN UY DE ES LK MX PT SA UA PE QA AM CL NO IT NL SV KW PY BH DO PL CO
+    NZ IN IE EG PA EC CH HU BG BE SE SG BR MY HK
+"""
+DOLLAR_COUNTRIES = tuple(_DOLLAR_CODES.split())
+
+#: Payment currencies of each country, fiat first, as spec section 2.5 lists them.
+COUNTRIES: Mapping[str, tuple[str, ...]] = (
+    {GLOBAL: CRYPTO}
+    | {country: (fiat, *CRYPTO) for country, fiat in LOCAL_FIAT.items()}
+    | dict.fromkeys(DOLLAR_COUNTRIES, ("USD", *CRYPTO))
+)
+
+#: Tokens that follow a fiat currency one to one (spec 2.2, `include_pegged_assets`).
+PEGGED: dict[str, tuple[str, ...]] = {"USD": CRYPTO}
+
+COUNTRY_NAMES: dict[str, str] = {
+    "GL": "Global", "TH": "Thailand", "JP": "Japan", "TW": "Taiwan", "ID": "Indonesia",
+    "PH": "Philippines", "US": "United States", "GU": "Guam", "KH": "Cambodia", "AU": "Australia",
+    "GB": "United Kingdom", "CA": "Canada", "FR": "France", "MP": "Northern Mariana Islands",
+    "AR": "Argentina", "VN": "Vietnam", "UY": "Uruguay", "DE": "Germany", "ES": "Spain",
+    "LK": "Sri Lanka", "MX": "Mexico", "PT": "Portugal", "SA": "Saudi Arabia", "UA": "Ukraine",
+    "PE": "Peru", "QA": "Qatar", "AM": "Armenia", "CL": "Chile", "NO": "Norway", "IT": "Italy",
+    "NL": "Netherlands", "SV": "El Salvador", "KW": "Kuwait", "PY": "Paraguay", "BH": "Bahrain",
+    "DO": "Dominican Republic", "PL": "Poland", "CO": "Colombia", "NZ": "New Zealand",
+    "IN": "India", "IE": "Ireland", "EG": "Egypt", "PA": "Panama", "EC": "Ecuador",
+    "CH": "Switzerland", "HU": "Hungary", "BG": "Bulgaria", "BE": "Belgium", "SE": "Sweden",
+    "SG": "Singapore", "BR": "Brazil", "MY": "Malaysia", "HK": "Hong Kong",
+}  # fmt: skip
+
+
+def accepted_currencies(currency: str, *, pegged: bool) -> tuple[str, ...]:
+    """Name what a payment in `currency` may be paid with, itself first."""
+    return (currency, *(PEGGED.get(currency, ()) if pegged else ()))
+
+
+def payable_in(country: str, currency: str, *, pegged: bool) -> bool:
+    """Tell whether a country can pay such a payment with anything at all."""
+    offered = COUNTRIES[country]
+    return any(code in offered for code in accepted_currencies(currency, pegged=pegged))

@@ -1,0 +1,45 @@
+"""Merchants, and the ways to pay that the operator has provisioned for them."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from payintent.domain.quote import FeeMode, TaxManager
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merchant:
+    """Who is paid."""
+
+    id: int
+    name: str
+    callback_url: str | None
+    tax_manager: TaxManager
+    default_country: str
+    logo_url: str | None
+    support_url: str | None
+    return_url: str | None
+    allowed_origins: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaymentMethod:
+    """One way to pay a merchant: an account at a provider, with its price and its places."""
+
+    id: int
+    merchant_id: int
+    account_id: int
+    provider: str
+    kind: str
+    label: str
+    currencies: tuple[str, ...]
+    countries: tuple[str, ...] | None  # None: all
+    chain: str | None
+    token: str | None
+    fee_mode: FeeMode
+    fee_rate: Decimal
+    enabled: bool
+    account_enabled: bool
+
+    def takes(self, currency: str, country: str) -> bool:
+        """Tell whether it takes a currency from buyers of a country."""
+        return currency in self.currencies and (self.countries is None or country in self.countries)

@@ -1,0 +1,73 @@
+"""Money as text, `Decimal` and smallest units; never a float."""
+
+import re
+from decimal import ROUND_HALF_UP, ROUND_UP, Context, Decimal, localcontext
+
+from payintent.domain.errors import Code, Refused
+from payintent.domain.market import CURRENCIES
+
+#: Keeps every digit of an amount times a rate; the default context would round them to 28.
+EXACT = Context(prec=80)
+
+_PLAIN = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?", re.ASCII)
+
+
+def parse_amount(raw: object, currency: str, lowest: Decimal, highest: Decimal) -> Decimal:
+    """Read the `amount` of a request in a known currency.
+
+    Refused (`INVALID_AMOUNT`): malformed where it is no plain ASCII decimal text; else where the
+    value is zero, negative, finer than the currency or outside `lowest` to `highest`.
+    """
+    if not isinstance(raw, str) or not _PLAIN.fullmatch(raw):
+        raise Refused(Code.INVALID_AMOUNT, "amount must be a plain decimal string", malformed=True)
+    value = Decimal(raw)
+    if value <= 0:
+        raise Refused(Code.INVALID_AMOUNT, "amount must be greater than zero")
+    decimals = CURRENCIES[currency].amount_decimals
+    if _fraction_digits(raw) > decimals:
+        raise Refused(Code.INVALID_AMOUNT, f"amount of {currency} has at most {decimals} decimals")
+    if not lowest <= value <= highest:
+        raise Refused(Code.INVALID_AMOUNT, f"amount must be from {lowest} to {highest}")
+    return value
+
+
+def format_amount(value: Decimal, decimals: int, *, trim: bool = False) -> str:
+    """Write an amount with its decimals and without exponent; zero is `"0"`.
+
+    `trim` leaves out trailing zeros: tokens have up to 18 decimals and nobody reads them all.
+    """
+    if value == 0:
+        return "0"
+    with localcontext(EXACT):
+        shown = format(value.quantize(Decimal(1).scaleb(-decimals)), "f")
+    return shown.rstrip("0").rstrip(".") if trim and "." in shown else shown
+
+
+def round_half_up(value: Decimal, decimals: int) -> Decimal:
+    """Round a fee or a tax to the currency's decimals, half away from zero."""
+    with localcontext(EXACT):
+        return value.quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_HALF_UP)
+
+
+def round_up(value: Decimal, decimals: int) -> Decimal:
+    """Round a token amount up: a merchant never gets less than the bill."""
+    with localcontext(EXACT):
+        return value.quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_UP)
+
+
+def to_smallest(value: Decimal, decimals: int) -> int | None:
+    """Count smallest units (minor units, wei); `None` where the value is finer than that."""
+    with localcontext(EXACT):
+        scaled = value.scaleb(decimals)
+        whole = scaled.to_integral_value()
+    return int(whole) if whole == scaled else None
+
+
+def from_smallest(count: int, decimals: int) -> Decimal:
+    """Turn smallest units into an amount."""
+    with localcontext(EXACT):
+        return Decimal(count).scaleb(-decimals)
+
+
+def _fraction_digits(raw: str) -> int:
+    return len(raw.partition(".")[2])

@@ -1,0 +1,129 @@
+"""Which ways to pay a payment has in a country, and at what price."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from payintent.domain.errors import Code, Refused
+from payintent.domain.market import (
+    COUNTRIES,
+    CURRENCIES,
+    accepted_currencies,
+    payable_in,
+)
+from payintent.domain.merchant import Merchant, PaymentMethod
+from payintent.domain.money import to_smallest
+from payintent.domain.payment import Payment
+from payintent.domain.quote import Quote, Tariff, TaxManager, make_quote
+from payintent.domain.session import Offer
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The country that quotes are for, and how we came to it: `query`, `geo` or `default`."""
+
+    country: str
+    source: str
+
+
+def resolve_country(
+    payment: Payment, merchant: Merchant, asked: str | None, viewer: str | None
+) -> Place:
+    """Find the country of the quotes: the query's, the viewer's, the merchant's, or the first.
+
+    Refused (`BAD_REQUEST`, `UNSUPPORTED_COUNTRY`) where the query names no country of ours.
+    """
+    if asked is not None:
+        return Place(checked_country(asked), "query")
+    if viewer is not None and viewer in COUNTRIES:
+        return Place(viewer, "geo")
+    pegged = payment.include_pegged_assets
+    if payable_in(merchant.default_country, payment.currency, pegged=pegged):
+        return Place(merchant.default_country, "default")
+    first = next(code for code in COUNTRIES if payable_in(code, payment.currency, pegged=pegged))
+    return Place(first, "default")
+
+
+def checked_country(code: str) -> str:
+    """Accept one of the 53 codes of spec section 2.5, upper case only."""
+    if len(code) != 2:  # noqa: PLR2004 - ISO 3166-1 alpha-2
+        raise Refused(Code.BAD_REQUEST, "country must have two letters")
+    if code not in COUNTRIES:
+        raise Refused(Code.UNSUPPORTED_COUNTRY, f"country {code!r} is not supported")
+    return code
+
+
+def offers(
+    payment: Payment,
+    methods: Iterable[PaymentMethod],
+    country: str,
+    currency: str | None,
+    tax_rate: Decimal,
+) -> list[Offer]:
+    """Price every way to pay, in the methods' order.
+
+    Without `currency` whatever cannot be had is left out; with one that this payment cannot be
+    paid with in this country it is refused (`INVALID_CURRENCY`, `UNSUPPORTED_CURRENCY`).
+    """
+    currencies = _currencies(payment, country, currency)
+    return [
+        offer
+        for method in methods
+        if method.enabled and method.account_enabled
+        for code in currencies
+        if method.takes(code, country)
+        and (offer := _offer(payment, method, country, code, tax_rate)) is not None
+    ]
+
+
+def tax_rate_for(payment: Payment, country: str, rates: Mapping[str, Decimal]) -> Decimal:
+    """Give the tax rate that applies where this service manages tax, else zero."""
+    if payment.tax_manager is TaxManager.NONE:
+        return Decimal(0)
+    return rates.get(country, Decimal(0))
+
+
+def _currencies(payment: Payment, country: str, asked: str | None) -> tuple[str, ...]:
+    accepted = accepted_currencies(payment.currency, pegged=payment.include_pegged_assets)
+    payable = tuple(code for code in accepted if code in COUNTRIES[country])
+    if asked is None:
+        return payable
+    if asked not in CURRENCIES:
+        raise Refused(Code.INVALID_CURRENCY, f"currency {asked!r} is not known")
+    if asked not in payable:
+        raise Refused(
+            Code.UNSUPPORTED_CURRENCY, f"this payment cannot be paid in {asked} in {country}"
+        )
+    return (asked,)
+
+
+def _offer(
+    payment: Payment, method: PaymentMethod, country: str, currency: str, tax_rate: Decimal
+) -> Offer | None:
+    decimals = CURRENCIES[currency].amount_decimals
+    tariff = Tariff(
+        fee_mode=method.fee_mode,
+        fee_rate=method.fee_rate,
+        tax_rate=tax_rate,
+        decimals=decimals,
+    )
+    quote = make_quote(payment.amount, currency, tariff)
+    total_minor = to_smallest(Decimal(quote.total_amount), decimals)
+    if total_minor is None:
+        return None
+    return _offered(method, country, quote, total_minor)
+
+
+def _offered(method: PaymentMethod, country: str, quote: Quote, total_minor: int) -> Offer:
+    return Offer(
+        payment_method_id=method.id,
+        account_id=method.account_id,
+        provider=method.provider,
+        kind=method.kind,
+        label=method.label,
+        country=country,
+        chain=method.chain,
+        token=method.token,
+        quote=quote,
+        total_minor=total_minor,
+    )

@@ -1,0 +1,124 @@
+"""The life of a payment: the table of spec section 3 as data, and one pure `step`."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from uuid import UUID
+
+from payintent.domain.errors import Code, Refused
+from payintent.domain.event import EventType
+from payintent.domain.quote import TaxManager
+
+
+class Status(StrEnum):
+    """The eight states of spec section 3."""
+
+    PENDING = "PENDING"
+    PROCESSING = "PROCESSING"
+    PAID = "PAID"
+    FAILED = "FAILED"
+    EXPIRED = "EXPIRED"
+    CANCELLED = "CANCELLED"
+    PARTIALLY_REFUNDED = "PARTIALLY_REFUNDED"
+    REFUNDED = "REFUNDED"
+
+
+class Trigger(StrEnum):
+    """What may happen to a payment."""
+
+    SELECT = "select"  # the buyer selects a method, or another one
+    CONFIRM = "confirm"  # a gateway or a chain confirms the money
+    FAIL = "fail"  # a gateway or a chain reports the end without money
+    EXPIRE = "expire"  # its time is over
+    CANCEL = "cancel"  # the merchant cancels
+    BUYER_CANCEL = "buyer_cancel"  # the buyer cancels: no event reaches the merchant
+    REFUND_PART = "refund_part"  # money went back, some remains
+    REFUND_REST = "refund_rest"  # the last of the money went back
+
+
+class FailureReason(StrEnum):
+    """Why a payment failed, as the merchant is told (spec section 6.3)."""
+
+    UNKNOWN = "UNKNOWN"
+    DECLINED = "DECLINED"
+    TX_REVERTED = "TX_REVERTED"
+    AMOUNT_MISMATCH = "AMOUNT_MISMATCH"
+    TOKEN_MISMATCH = "TOKEN_MISMATCH"  # noqa: S105 - a reason
+    ONCHAIN_TIMEOUT = "ONCHAIN_TIMEOUT"
+
+
+OPEN = frozenset({Status.PENDING, Status.PROCESSING})
+TERMINAL = frozenset(Status) - OPEN
+
+
+@dataclass(frozen=True, slots=True)
+class Payment:
+    """One payment as it is kept; its quote is that of its current session.
+
+    Made by keyword; only storage, which checks that the orders agree, makes it by position.
+    """
+
+    id: UUID
+    merchant_id: int
+    checkout_id: str
+    status: Status
+    version: int  # grows with every change of status
+    currency: str
+    amount: Decimal
+    amount_text: str  # exactly as sent
+    payer_uid: str
+    payer_email: str | None
+    include_pegged_assets: bool
+    metadata: str  # the JSON text, byte for byte
+    tax_manager: TaxManager
+    session_id: UUID | None
+    receipt_id: UUID | None
+    failure_reason: FailureReason | None
+    refunded_amount: Decimal
+    expires_at: datetime
+    paid_at: datetime | None
+    failed_at: datetime | None
+    expired_at: datetime | None
+    cancelled_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+    def elapsed(self, now: datetime) -> bool:
+        """Tell whether its time is over; only an open payment can still expire."""
+        return self.status in OPEN and self.expires_at <= now
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """Where a trigger leads, and the event that the merchant gets for it."""
+
+    to: Status
+    event: EventType | None = None
+
+
+ARROWS: dict[tuple[Status, Trigger], Arrow] = {
+    (Status.PENDING, Trigger.SELECT): Arrow(Status.PROCESSING),
+    (Status.PENDING, Trigger.EXPIRE): Arrow(Status.EXPIRED, EventType.EXPIRED),
+    (Status.PENDING, Trigger.CANCEL): Arrow(Status.CANCELLED, EventType.CANCELLED),
+    (Status.PENDING, Trigger.BUYER_CANCEL): Arrow(Status.CANCELLED),
+    (Status.PROCESSING, Trigger.SELECT): Arrow(Status.PROCESSING),
+    (Status.PROCESSING, Trigger.CONFIRM): Arrow(Status.PAID, EventType.COMPLETED),
+    (Status.PROCESSING, Trigger.FAIL): Arrow(Status.FAILED, EventType.FAILED),
+    (Status.PROCESSING, Trigger.EXPIRE): Arrow(Status.EXPIRED, EventType.EXPIRED),
+    (Status.PAID, Trigger.REFUND_PART): Arrow(Status.PARTIALLY_REFUNDED),
+    (Status.PAID, Trigger.REFUND_REST): Arrow(Status.REFUNDED),
+    # A further part leaves the state as it is: the spec's table shows only the last one.
+    (Status.PARTIALLY_REFUNDED, Trigger.REFUND_PART): Arrow(Status.PARTIALLY_REFUNDED),
+    (Status.PARTIALLY_REFUNDED, Trigger.REFUND_REST): Arrow(Status.REFUNDED),
+}
+
+
+def step(status: Status, trigger: Trigger) -> Arrow:
+    """Follow one arrow of the table; refused (`INVALID_TRANSITION`) where there is none."""
+    arrow = ARROWS.get((status, trigger))
+    if arrow is None:
+        raise Refused(
+            Code.INVALID_TRANSITION, f"a payment in {status} status does not allow '{trigger}'"
+        )
+    return arrow

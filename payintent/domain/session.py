@@ -1,0 +1,50 @@
+"""A session: one attempt to pay at one provider, with the quote that was frozen for it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from uuid import UUID
+
+from payintent.domain.quote import Quote
+
+
+class Life(StrEnum):
+    """A session's own life: only the provider's word ends one."""
+
+    OPENING = "opening"  # kept before the provider is asked for it
+    OPEN = "open"  # it is, or was, what the buyer pays with
+    CLOSING = "closing"  # no longer wanted; the provider has not agreed yet
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """A quote and what it is for: one payment method in one country."""
+
+    payment_method_id: int
+    account_id: int
+    provider: str
+    kind: str
+    label: str
+    country: str
+    chain: str | None
+    token: str | None
+    quote: Quote
+    total_minor: int  # smallest units of what is paid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """One session as it is kept."""
+
+    id: UUID
+    payment_id: UUID
+    life: Life
+    outcome: str | None
+    offer: Offer
+    reference: str | None
+    next_action: str | None  # JSON text
+    return_url: str | None
+    inquiries: int  # since it opened, or since it is closing
+    opened_at: datetime
+    closing_at: datetime | None

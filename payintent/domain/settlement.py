@@ -1,0 +1,113 @@
+"""What a provider's word on a session does to its payment: one pure judgement."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from payintent.domain.gateway import Capture, Report, SessionState
+from payintent.domain.payment import TERMINAL, FailureReason, Payment, Status, Trigger
+from payintent.domain.session import Life, Session
+
+
+class CaseKind(StrEnum):
+    """Why money, or the world's word, needs a person."""
+
+    ORPHAN_CAPTURE = "ORPHAN_CAPTURE"  # the session had been replaced or given up
+    LATE_PAYMENT = "LATE_PAYMENT"  # the payment had ended without money
+    DOUBLE_PAYMENT = "DOUBLE_PAYMENT"  # the payment had been paid
+    AMOUNT_MISMATCH = "AMOUNT_MISMATCH"  # not the amount or currency of the frozen quote
+    TOKEN_MISMATCH = "TOKEN_MISMATCH"  # noqa: S105 - a kind
+    UNKNOWN_REFERENCE = "UNKNOWN_REFERENCE"  # no one knows what it is for
+    REFUND_REVERSED = "REFUND_REVERSED"
+    RECONCILIATION = "RECONCILIATION"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What to do: follow an arrow, end the session, open a case; or nothing of it."""
+
+    trigger: Trigger | None = None
+    reason: FailureReason | None = None
+    outcome: str | None = None  # ends the session
+    credited: bool = False
+    case: CaseKind | None = None
+
+
+#: The provider's words that end a session without money.
+_ENDED = {SessionState.DECLINED, SessionState.CANCELLED, SessionState.CLOSED}
+
+
+def judge(payment: Payment, session: Session, report: Report, now: datetime) -> Verdict:
+    """Judge a report against a locked payment and session.
+
+    An `opening` session that has more to say than its mere existence must have been made the
+    payment's own before (`completes_selection`). A capture must be a new one.
+    """
+    if report.state is SessionState.CAPTURED:
+        return _judge_capture(payment, session, report)
+    if report.state in _ENDED:
+        return _judge_end(payment, session, report, now)
+    return Verdict()
+
+
+def completes_selection(payment: Payment, session: Session, report: Report) -> bool:
+    """Tell whether a report proves that the selection under way has succeeded.
+
+    The gateway may speak before it answers, or our process may have died before it heard. A buyer
+    who cancels while the payment is still PENDING leaves nothing to complete.
+    """
+    proof = report.state in (SessionState.CAPTURED, SessionState.DECLINED)
+    return session.life is Life.OPENING and payment.status in _SELECTABLE and proof
+
+
+_SELECTABLE = (Status.PENDING, Status.PROCESSING)
+
+
+def _judge_capture(payment: Payment, session: Session, report: Report) -> Verdict:
+    outcome = report.state.value
+    if payment.session_id != session.id and not _came_too_late(payment, session):
+        return Verdict(outcome=outcome, case=CaseKind.ORPHAN_CAPTURE)
+    if payment.status is Status.PROCESSING:
+        if report.capture is not None and _is_exact(session, report.capture):
+            return Verdict(trigger=Trigger.CONFIRM, outcome=outcome, credited=True)
+        return Verdict(
+            trigger=Trigger.FAIL,
+            reason=FailureReason.AMOUNT_MISMATCH,
+            outcome=outcome,
+            case=CaseKind.AMOUNT_MISMATCH,
+        )
+    if payment.paid_at is not None:
+        return Verdict(outcome=outcome, case=CaseKind.DOUBLE_PAYMENT)
+    return Verdict(outcome=outcome, case=CaseKind.LATE_PAYMENT)
+
+
+def _came_too_late(payment: Payment, session: Session) -> bool:
+    """Tell whether the payment ended while this selection was still under way."""
+    return session.life is Life.OPENING and payment.status in TERMINAL
+
+
+def _judge_end(payment: Payment, session: Session, report: Report, now: datetime) -> Verdict:
+    outcome = report.state.value
+    if _buyer_cancels_pending(payment, session, report) and not payment.elapsed(now):
+        return Verdict(trigger=Trigger.BUYER_CANCEL, outcome=outcome)
+    if payment.session_id != session.id or payment.status is not Status.PROCESSING:
+        return Verdict(outcome=outcome)
+    if report.state is SessionState.DECLINED:
+        reason = report.reason or FailureReason.DECLINED
+        return Verdict(trigger=Trigger.FAIL, reason=reason, outcome=outcome)
+    if payment.elapsed(now):
+        return Verdict(trigger=Trigger.EXPIRE, outcome=outcome)
+    return Verdict(outcome=outcome)  # the buyer may still choose another way to pay
+
+
+def _buyer_cancels_pending(payment: Payment, session: Session, report: Report) -> bool:
+    return (
+        report.state is SessionState.CANCELLED
+        and payment.status is Status.PENDING
+        and session.life is Life.OPENING
+    )
+
+
+def _is_exact(session: Session, capture: Capture) -> bool:
+    offer = session.offer
+    return capture.amount_minor == offer.total_minor and capture.currency == offer.quote.currency

@@ -1,0 +1,73 @@
+"""PENDING or PROCESSING → EXPIRED, once a payment's time is over."""
+
+from uuid import UUID
+
+from payintent.domain.errors import Code, Refused
+from payintent.domain.payment import TERMINAL, Payment, Status, Trigger
+from payintent.domain.session import Life
+from payintent.lifecycle.advance import Move, advance, lock
+from payintent.lifecycle.mint import Mint
+from payintent.storage import payments, sessions
+from payintent.storage.database import Database, Tx
+from payintent.storage.payments import Seen
+
+
+async def expire_pending(tx: Tx, mint: Mint, limit: int) -> int:
+    """Expire PENDING payments, many in one transaction; gives how many."""
+    due = await payments.lock_due_pending(tx, limit)
+    if due is None:
+        return 0
+    moves = [Move(payment=one, trigger=Trigger.EXPIRE, at=due.now) for one in due.payments]
+    return len(await advance(tx, moves, mint))
+
+
+async def expire_processing(tx: Tx, mint: Mint, limit: int, patience_s: float) -> int:
+    """Let PROCESSING payments go towards EXPIRED; gives how many were touched.
+
+    Money may be on its way, so an open session is first closed by its provider: here it is only
+    marked, the janitor asks. A session that has ended, or a provider that has been silent for
+    `patience_s`, lets the payment expire; a silent session stays `closing` with the janitor.
+    """
+    due = await payments.lock_due_processing(tx, limit, patience_s)
+    to_close = [one.session.id for one in due if one.session and one.session.life is Life.OPEN]
+    if to_close:
+        await sessions.close(tx, to_close, due[0].now)
+    moves = [
+        Move(payment=one.payment, trigger=Trigger.EXPIRE, at=one.now, session=one.session)
+        for one in due
+        if one.session and one.session.life is not Life.OPEN
+    ]
+    await advance(tx, moves, mint)
+    return len(due)
+
+
+async def expire_seen(database: Database, mint: Mint, payment_id: UUID) -> None:
+    """Expire a PENDING payment that somebody found elapsed, in a transaction of its own."""
+    async with database.transaction() as tx:
+        locked = await lock(tx, [payment_id])
+        payment = locked.payments[0]
+        if payment.status is Status.PENDING and payment.elapsed(locked.now):
+            await advance(tx, [Move(payment=payment, trigger=Trigger.EXPIRE, at=locked.now)], mint)
+
+
+async def refuse_ended(database: Database, mint: Mint, seen: Seen) -> None:
+    """Refuse what an ended checkout no longer allows; expires it where nobody has done so yet."""
+    if seen.payment.elapsed(seen.now):
+        await expire_seen(database, mint, seen.payment.id)
+        raise expired()
+    refuse_terminal(seen.payment)
+
+
+def refuse_terminal(payment: Payment) -> None:
+    """Refuse (`CHECKOUT_EXPIRED`, `INVALID_CHECKOUT_STATE`) where the payment has ended."""
+    if payment.status is Status.EXPIRED:
+        raise expired()
+    if payment.status in TERMINAL:
+        raise Refused(
+            Code.INVALID_CHECKOUT_STATE, f"the checkout has ended in {payment.status} status"
+        )
+
+
+def expired() -> Refused:
+    """Word the refusal of a checkout whose time is over."""
+    return Refused(Code.CHECKOUT_EXPIRED, "the checkout has expired; a new payment is needed")

@@ -1,0 +1,30 @@
+"""New names for things: time and chance come in here and nowhere else."""
+
+import secrets
+import time
+from collections.abc import Callable
+from uuid import UUID
+
+from payintent.domain import ids
+
+_UUID7_RANDOM_BITS = 74
+_CHECKOUT_SPACE = 62**ids.CHECKOUT_CHARS
+
+
+class Mint:
+    """Makes ids. `unix_ms` only orders them: no rule reads a time out of an id."""
+
+    def __init__(self, unix_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
+        self._unix_ms = unix_ms
+
+    def id(self) -> UUID:
+        """Make a time-ordered id, for rows that are read in the order they came."""
+        return ids.uuid7(self._unix_ms(), secrets.randbits(_UUID7_RANDOM_BITS))
+
+    def session_id(self) -> UUID:
+        """Make a session id: 128 random bits, for it is shown to providers and wallets."""
+        return UUID(int=secrets.randbits(128))
+
+    def checkout_id(self) -> str:
+        """Make a capability of 95 bits, derived from nothing."""
+        return f"cs_{ids.base62(secrets.randbelow(_CHECKOUT_SPACE), ids.CHECKOUT_CHARS)}"

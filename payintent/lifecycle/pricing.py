@@ -1,0 +1,24 @@
+"""Prices of payment methods, with the operator's tax rates of the moment."""
+
+from collections.abc import Iterable
+
+from payintent.domain.merchant import Merchant, PaymentMethod
+from payintent.domain.offer import Place, offers, tax_rate_for
+from payintent.domain.payment import Payment
+from payintent.domain.session import Offer
+from payintent.storage import methods
+from payintent.storage.database import Executor
+
+
+async def price(
+    database: Executor,
+    payment: Payment,
+    merchant: Merchant,
+    known: Iterable[PaymentMethod],
+    place: Place,
+    currency: str | None,
+) -> list[Offer]:
+    """Price methods for a place; tax goes by a chosen country, never by where the buyer seems."""
+    taxed = place.country if place.source == "query" else merchant.default_country
+    rate = tax_rate_for(payment, taxed, await methods.tax_rates(database))
+    return offers(payment, known, place.country, currency, rate)

@@ -1,0 +1,94 @@
+"""A verified callback comes in: stored once, in the transaction that applies it."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+import msgspec
+
+from payintent.domain.gateway import Callback, Capture, Report, SessionState
+from payintent.domain.payment import FailureReason
+from payintent.lifecycle.mint import Mint
+from payintent.lifecycle.settle import settle
+from payintent.storage import callbacks, sessions
+from payintent.storage.callbacks import Received
+from payintent.storage.database import Database
+
+
+class _Kept(msgspec.Struct):
+    """A report as JSON, for a callback that must wait for its session."""
+
+    state: SessionState
+    reason: FailureReason | None
+    reference: str | None
+    amount_minor: int | None
+    currency: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of a callback; every one of these is answered with success."""
+
+    fresh: bool
+    payment_id: UUID | None
+
+
+async def receive(
+    database: Database, mint: Mint, account_id: int, callback: Callback, body: bytes
+) -> Receipt:
+    """Store a callback and apply it; a duplicate, or one about nothing of ours, changes nothing."""
+    payment_id = None
+    if callback.session_id is not None:
+        payment_id = await sessions.payment_of(database, callback.session_id, account_id)
+    unknown = callback.session_id is not None and payment_id is None
+    async with database.transaction() as tx:
+        fresh = await callbacks.add(
+            tx,
+            Received(
+                account_id=account_id,
+                callback_id=callback.id,
+                session_id=callback.session_id,
+                report=_kept(callback.report),
+                body=body,
+                applied=not unknown,
+            ),
+        )
+        if fresh and callback.report and callback.session_id and payment_id:
+            await settle(tx, mint, payment_id, callback.session_id, callback.report)
+    return Receipt(fresh, payment_id)
+
+
+async def apply_waiting(database: Database, mint: Mint, limit: int) -> int:
+    """Apply callbacks whose session has appeared since they came; gives how many."""
+    done = 0
+    for waiting in await callbacks.waiting(database, limit):
+        payment_id = await sessions.payment_of(database, waiting.session_id, waiting.account_id)
+        async with database.transaction() as tx:
+            first = await callbacks.applied(tx, waiting.account_id, waiting.callback_id)
+            if first and payment_id:
+                await settle(tx, mint, payment_id, waiting.session_id, _report(waiting.report))
+                done += 1
+    return done
+
+
+def _kept(report: Report | None) -> str | None:
+    if report is None:
+        return None
+    capture = report.capture
+    kept = _Kept(
+        state=report.state,
+        reason=report.reason,
+        reference=capture.reference if capture else None,
+        amount_minor=capture.amount_minor if capture else None,
+        currency=capture.currency if capture else None,
+    )
+    return msgspec.json.encode(kept).decode()
+
+
+def _report(text: str) -> Report:
+    kept = msgspec.json.decode(text, type=_Kept)
+    capture = None
+    if kept.reference is not None and kept.amount_minor is not None and kept.currency is not None:
+        capture = Capture(
+            reference=kept.reference, amount_minor=kept.amount_minor, currency=kept.currency
+        )
+    return Report(state=kept.state, capture=capture, reason=kept.reason)

@@ -1,0 +1,271 @@
+"""PENDING or PROCESSING → PROCESSING: the buyer selects a way to pay, or another one.
+
+Three phases, and no transaction while the gateway is called: keep the session as `opening`, ask
+the gateway, then take its answer in. Whatever dies in between, the session's row tells the janitor.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import msgspec
+
+from payintent.domain import ids
+from payintent.domain.errors import Code, Refused
+from payintent.domain.gateway import (
+    Created,
+    Rejected,
+    SessionRef,
+    SessionRequest,
+    SessionState,
+    Unknown,
+)
+from payintent.domain.merchant import Merchant
+from payintent.domain.offer import resolve_country
+from payintent.domain.payment import TERMINAL, Payment, Status
+from payintent.domain.session import Life, Offer, Session
+from payintent.lifecycle.accounts import Accounts
+from payintent.lifecycle.advance import lock
+from payintent.lifecycle.expire import expired, refuse_ended, refuse_terminal
+from payintent.lifecycle.mint import Mint
+from payintent.lifecycle.pricing import price
+from payintent.lifecycle.settle import complete_selection, settle
+from payintent.log import get
+from payintent.storage import merchants, methods, payments, sessions
+from payintent.storage.database import Database, Tx
+from payintent.storage.payments import Seen
+
+_log = get("select_quote")
+#: The janitor looks after a selection whose process died; it asks first when this is over.
+FIRST_INQUIRY_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What the buyer chose."""
+
+    payment_method_id: int
+    currency: str | None = None
+    country: str | None = None
+    viewer_country: str | None = None
+    payer_email: str | None = None
+    locale: str | None = None
+    return_url: str | None = None
+    expected_total_amount: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where providers and buyers find us again."""
+
+    api_base: str
+    checkout_base: str
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The selected session as it is now, and its payment."""
+
+    payment: Payment
+    session: Session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Desk:
+    """What one selection works with."""
+
+    database: Database
+    accounts: Accounts
+    mint: Mint
+    places: Places
+
+
+async def select_quote(
+    database: Database,
+    accounts: Accounts,
+    mint: Mint,
+    places: Places,
+    seen: Seen,
+    chosen: Selection,
+) -> Selected:
+    """Freeze a quote and open its session at the provider.
+
+    Refused: `CHECKOUT_EXPIRED`, `INVALID_CHECKOUT_STATE` (ended, or money was detected at the
+    present method), `PAYMENT_METHOD_NOT_FOUND`, `PG_NOT_AVAILABLE`, `UNSUPPORTED_…`, `CONFLICT`
+    (another selection runs, or the total has changed), `PG_UPSTREAM_ERROR`.
+    """
+    desk = _Desk(database=database, accounts=accounts, mint=mint, places=places)
+    await refuse_ended(database, mint, seen)
+    merchant = await merchants.by_id(database, seen.payment.merchant_id)
+    assert merchant is not None  # noqa: S101 - merchants are never deleted
+    offer = await _offer(database, merchant, seen.payment, chosen)
+    _check_return_url(merchant, chosen.return_url)
+    account = await accounts.open(offer.account_id)
+    gateway = accounts.gateway(offer.provider)
+    if account is None or gateway is None:
+        raise Refused(Code.PG_NOT_AVAILABLE, "this payment method is not available now")
+    await _ask_present(desk, seen)
+    session = await _begin(desk, seen, offer, chosen)
+    answer = await gateway.create_session(
+        account, _request(desk, merchant, seen.payment, session, chosen)
+    )
+    return await _finish(desk, session, answer)
+
+
+async def _offer(
+    database: Database, merchant: Merchant, payment: Payment, chosen: Selection
+) -> Offer:
+    """Price the chosen method as GET quotes does."""
+    known = await methods.of_merchant(database, merchant.id)
+    method = next((one for one in known if one.id == chosen.payment_method_id), None)
+    if method is None or not method.enabled:
+        raise Refused(Code.PAYMENT_METHOD_NOT_FOUND, "no such payment method")
+    if not method.account_enabled:
+        raise Refused(Code.PG_NOT_AVAILABLE, "this payment method is not available now")
+    place = resolve_country(payment, merchant, chosen.country, chosen.viewer_country)
+    priced = await price(database, payment, merchant, [method], place, chosen.currency)
+    if not priced:
+        raise Refused(
+            Code.UNSUPPORTED_CURRENCY,
+            f"this payment method cannot take this payment in {place.country}",
+        )
+    expected = chosen.expected_total_amount
+    if expected is not None and expected != priced[0].quote.total_amount:
+        raise Refused(Code.CONFLICT, f"the total is now {priced[0].quote.total_amount}")
+    return priced[0]
+
+
+def _check_return_url(merchant: Merchant, url: str | None) -> None:
+    if url is None:
+        return
+    allowed = set(merchant.allowed_origins)
+    if merchant.return_url:
+        allowed.add(origin(merchant.return_url))
+    if origin(url) not in allowed:
+        raise Refused(Code.BAD_REQUEST, "return_url is not at an origin of this merchant")
+
+
+def origin(url: str) -> str:
+    """Give scheme, host and port of a URL as written; empty for anything else."""
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme not in {"http", "https"}:
+        return ""
+    host = rest.partition("/")[0].partition("?")[0].partition("#")[0]
+    return f"{scheme}://{host}" if "@" not in host and "\\" not in host else ""
+
+
+async def _ask_present(desk: _Desk, seen: Seen) -> None:
+    """Before a change of method, ask what became of the present one: it may have been paid."""
+    session = seen.session
+    if session is None or session.life is not Life.OPEN:
+        return
+    account = await desk.accounts.open(session.offer.account_id)
+    gateway = desk.accounts.gateway(session.offer.provider)
+    if account is None or gateway is None:
+        return
+    report = await gateway.inquire(
+        account, SessionRef(session_id=session.id, reference=session.reference)
+    )
+    if isinstance(report, Unknown):
+        return  # the janitor closes it; if it was paid after all, that becomes a case
+    if report.state is SessionState.AUTHORISING:
+        raise Refused(Code.INVALID_CHECKOUT_STATE, "a payment is under way, please wait")
+    async with desk.database.transaction() as tx:
+        payment = await settle(tx, desk.mint, seen.payment.id, session.id, report)
+    if payment.status is Status.PAID:
+        raise Refused(Code.INVALID_CHECKOUT_STATE, "payment detected")
+    refuse_terminal(payment)
+
+
+async def _begin(desk: _Desk, seen: Seen, offer: Offer, chosen: Selection) -> Session:
+    """Phase 1: keep the session before anybody hears of it."""
+    async with desk.database.transaction() as tx:
+        locked = await lock(tx, [seen.payment.id])
+        payment = locked.payments[0]
+        if payment.elapsed(locked.now):
+            raise expired()
+        refuse_terminal(payment)
+        session = Session(
+            id=desk.mint.session_id(),
+            payment_id=payment.id,
+            life=Life.OPENING,
+            outcome=None,
+            offer=offer,
+            reference=None,
+            next_action=None,
+            return_url=chosen.return_url,
+            inquiries=0,
+            opened_at=locked.now,
+            closing_at=None,
+        )
+        if not await sessions.add(tx, session, FIRST_INQUIRY_S):
+            raise Refused(Code.CONFLICT, "another selection is running", retry_after_s=1)
+        if chosen.payer_email is not None:
+            await payments.set_payer_email(tx, payment.id, chosen.payer_email)
+    return session
+
+
+def _request(
+    desk: _Desk, merchant: Merchant, payment: Payment, session: Session, chosen: Selection
+) -> SessionRequest:
+    page = f"{desk.places.checkout_base}/{payment.checkout_id}/return"
+    back = page if desk.places.checkout_base else chosen.return_url or merchant.return_url or ""
+    offer = session.offer
+    return SessionRequest(
+        session_id=session.id,
+        amount_minor=offer.total_minor,
+        currency=offer.quote.currency,
+        description=f"{merchant.name} {ids.text(ids.PAYMENT, payment.id)}",
+        expires_at=payment.expires_at,
+        return_url=back,
+        callback_url=f"{desk.places.api_base}/callbacks/{offer.provider}/{offer.account_id}",
+        locale=chosen.locale,
+    )
+
+
+async def _finish(desk: _Desk, session: Session, answer: Created | Rejected | Unknown) -> Selected:
+    """Phase 2: take the provider's answer in, unless the world was faster."""
+    async with desk.database.transaction() as tx:
+        locked = await lock(tx, [session.payment_id])
+        payment, now = locked.payments[0], locked.now
+        session = await sessions.lock(tx, session.id)
+        if isinstance(answer, Created):
+            session = _answered(session, answer)
+            payment, session = await _take_in(desk, tx, payment, session, now)
+        elif session.life is Life.OPENING:
+            await _give_up(tx, session, answer, now)
+    if payment.session_id == session.id:
+        return Selected(payment, session)
+    if isinstance(answer, Created):
+        refuse_terminal(payment)
+        if payment.elapsed(now):
+            raise expired()
+        raise Refused(Code.CONFLICT, "the selection was overtaken", retry_after_s=1)
+    _log.warning("provider_failed", session=ids.text(ids.SESSION, session.id), why=answer.detail)
+    raise Refused(Code.PG_UPSTREAM_ERROR, "the payment provider did not accept or did not answer")
+
+
+def _answered(session: Session, answer: Created) -> Session:
+    next_action = msgspec.json.encode(answer.next_action).decode()
+    return replace(session, reference=answer.reference, next_action=next_action)
+
+
+async def _take_in(
+    desk: _Desk, tx: Tx, payment: Payment, session: Session, now: datetime
+) -> tuple[Payment, Session]:
+    wanted = session.life is Life.OPENING and not payment.elapsed(now)
+    if wanted and payment.status not in TERMINAL:
+        payment = await complete_selection(tx, desk.mint, payment, session, now)
+        return payment, replace(session, life=Life.OPEN)
+    # A callback was faster (then this session is the payment's own), or it came too late.
+    await sessions.opened(tx, session.id, session.reference, session.next_action)
+    if payment.session_id != session.id:
+        await sessions.close(tx, [session.id], now)
+    return payment, session
+
+
+async def _give_up(tx: Tx, session: Session, answer: Rejected | Unknown, now: datetime) -> None:
+    """Let the buyer choose again: nothing exists there, or the janitor sees to it."""
+    if isinstance(answer, Rejected):
+        await sessions.end(tx, session.id, "rejected", now)
+    else:
+        await sessions.close(tx, [session.id], now)

@@ -1,0 +1,75 @@
+"""PROCESSING → PAID, FAILED or on: what a provider says of a session takes its effect."""
+
+from dataclasses import replace
+from datetime import datetime
+from uuid import UUID
+
+from payintent.domain.gateway import Report
+from payintent.domain.payment import Payment, Trigger
+from payintent.domain.session import Life, Session
+from payintent.domain.settlement import Verdict, completes_selection, judge
+from payintent.lifecycle.advance import Move, advance, lock
+from payintent.lifecycle.mint import Mint
+from payintent.storage import captures, sessions
+from payintent.storage.captures import Place
+from payintent.storage.database import Tx
+
+
+async def settle(tx: Tx, mint: Mint, payment_id: UUID, session_id: UUID, report: Report) -> Payment:
+    """Apply a report: however often, late or disordered it comes, it has its effect once.
+
+    The payment is locked first, then the session; every verdict is written in this transaction.
+    """
+    locked = await lock(tx, [payment_id])
+    payment, now = locked.payments[0], locked.now
+    session = await sessions.lock(tx, session_id)
+    if report.capture and await captures.known(
+        tx, session.offer.account_id, report.capture.reference
+    ):
+        return payment
+    place = Place(
+        merchant_id=payment.merchant_id,
+        payment_id=payment.id,
+        session_id=session.id,
+        account_id=session.offer.account_id,
+        at=now,
+    )
+    if completes_selection(payment, session, report):
+        payment = await complete_selection(tx, mint, payment, session, now)
+        session = replace(session, life=Life.OPEN)
+    verdict = judge(payment, session, report, now)
+    if verdict.trigger is not None:
+        move = Move(
+            payment=payment,
+            trigger=verdict.trigger,
+            at=now,
+            session=session,
+            reason=verdict.reason,
+        )
+        [payment] = await advance(tx, [move], mint)
+    await _keep(tx, mint, place, report, verdict)
+    return payment
+
+
+async def complete_selection(
+    tx: Tx, mint: Mint, payment: Payment, session: Session, now: datetime
+) -> Payment:
+    """Make an opening session the payment's own; the one that it replaces is to be closed."""
+    previous = payment.session_id
+    await sessions.opened(tx, session.id, session.reference, session.next_action)
+    move = Move(payment=payment, trigger=Trigger.SELECT, at=now, session=session)
+    [payment] = await advance(tx, [move], mint)
+    if previous is not None:
+        await sessions.close(tx, [previous], now)
+    return payment
+
+
+async def _keep(tx: Tx, mint: Mint, place: Place, report: Report, verdict: Verdict) -> None:
+    capture_id = None
+    if report.capture is not None:
+        capture_id = mint.id()
+        await captures.add(tx, capture_id, place, report.capture, credited=verdict.credited)
+    if verdict.case is not None:
+        await captures.open_case(tx, mint.id(), verdict.case, place, capture_id)
+    if verdict.outcome is not None:
+        await sessions.end(tx, place.session_id, verdict.outcome, place.at)

@@ -1,0 +1,67 @@
+"""JSON lines on standard error: an event name and fields; ids, never secrets."""
+
+import logging
+import sys
+import traceback
+from collections.abc import MutableMapping
+from contextvars import ContextVar
+from typing import Any, cast
+
+import structlog
+
+_SECRET_WORDS = ("secret", "authorization", "api_key", "password", "credential", "email")
+_FRAMES_MAX = 12
+_LEVELS = logging.getLevelNamesMapping()
+
+
+#: The request that this task answers; set by the API, shown by every line of the log.
+request_id: ContextVar[str] = ContextVar("request_id", default="")
+
+
+def configure(level: str = "INFO") -> None:
+    """Set up logging for this process."""
+    structlog.configure(
+        processors=[
+            _name_request,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _redact,
+            _locate,
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def get(name: str) -> structlog.typing.FilteringBoundLogger:
+    """Give the logger of one module."""
+    return cast("structlog.typing.FilteringBoundLogger", structlog.get_logger(part=name))
+
+
+def _name_request(_: Any, __: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    if named := request_id.get():
+        entry["request_id"] = named
+    return entry
+
+
+def where(error: BaseException) -> list[str]:
+    """Say where an error arose, without its message: a driver's may quote a whole row."""
+    frames = traceback.extract_tb(error.__traceback__)[-_FRAMES_MAX:]
+    return [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
+
+
+def _locate(_: Any, __: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    error = entry.pop("exc_info", None)
+    if isinstance(error, BaseException):
+        entry["error"] = type(error).__name__
+        entry["where"] = where(error)
+    return entry
+
+
+def _redact(_: Any, __: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    for key in entry:
+        if any(word in key for word in _SECRET_WORDS):
+            entry[key] = "[redacted]"
+    return entry

@@ -1,0 +1,1 @@
+"""One file per payment gateway, each a `Gateway` of the domain."""

@@ -1,0 +1,78 @@
+"""The small HTTP client of the gateway adapters: bounded, and its failures are values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import aiohttp
+
+from payintent.domain.gateway import Unknown
+
+SOCKETS_MAX = 512
+SOCKETS_PER_HOST_MAX = 128  # one slow gateway must not take all of them
+_CHUNK_BYTES = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a gateway answered, as bytes; nothing is believed of it yet."""
+
+    status: int
+    body: bytes
+
+
+class Http:
+    """One lazily made client session for all gateways; `close` it at the end."""
+
+    def __init__(self, timeout_s: float, answer_bytes_max: int) -> None:
+        self._timeout_s = timeout_s
+        self._answer_bytes_max = answer_bytes_max
+        self._session: aiohttp.ClientSession | None = None
+
+    async def request(
+        self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None = None
+    ) -> Answer | Unknown:
+        """Send one request; no answer, a late one and a too large one are `Unknown`.
+
+        Redirects are not followed and compressed bodies are not unpacked.
+        """
+        try:
+            async with self._open().request(
+                method,
+                url,
+                data=body,
+                headers={"Accept-Encoding": "identity", **headers},
+                allow_redirects=False,
+            ) as response:
+                return await self._read(response)
+        except TimeoutError:
+            return Unknown(detail=f"no answer within {self._timeout_s:g} s")
+        except (aiohttp.ClientError, OSError) as error:
+            # The type alone: a message may carry the address, and with it a key.
+            return Unknown(detail=f"no answer: {type(error).__name__}")
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._session:
+            await self._session.close()
+            self._session = None
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                timeout=aiohttp.ClientTimeout(total=self._timeout_s),
+                connector=aiohttp.TCPConnector(
+                    limit=SOCKETS_MAX, limit_per_host=SOCKETS_PER_HOST_MAX
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),  # accounts must not share cookies
+                auto_decompress=False,
+            )
+        return self._session
+
+    async def _read(self, response: aiohttp.ClientResponse) -> Answer | Unknown:
+        body = bytearray()
+        async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
+            body += chunk
+            if len(body) > self._answer_bytes_max:
+                response.close()
+                return Unknown(detail=f"the answer exceeds {self._answer_bytes_max} bytes")
+        return Answer(response.status, bytes(body))

@@ -1,0 +1,94 @@
+"""The sandbox's processes: started together, started again when they die, stopped in order."""
+
+import asyncio
+import os
+import shutil
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_STOP_WAIT_S = 25.0
+_RESTART_WAITS_S = (0.2, 0.5, 1.0, 2.0, 5.0)
+_WELL_AFTER_S = 5.0  # whoever ran this long is started again at once
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """One process: its name, its command, and its environment beside the plain one."""
+
+    name: str
+    command: Sequence[str]
+    environment: dict[str, str] = field(repr=False)
+
+
+class Children:
+    """A set of processes under one supervisor."""
+
+    def __init__(self, children: Sequence[Child], log_dir: Path) -> None:
+        self._children = children
+        self._log_dir = log_dir
+        self._running: dict[str, asyncio.subprocess.Process] = {}
+
+    async def start(self) -> None:
+        """Start them all."""
+        self._log_dir.mkdir(parents=True, exist_ok=True)
+        for child in self._children:
+            await self._start(child)
+
+    async def supervise(self, stop: asyncio.Event) -> None:
+        """Start again whatever dies, until told to stop."""
+        keepers = [asyncio.create_task(self._keep(child)) for child in self._children]
+        await stop.wait()
+        for keeper in keepers:
+            keeper.cancel()
+        await asyncio.gather(*keepers, return_exceptions=True)
+
+    async def stop(self) -> None:
+        """Stop them, the last started first, each with time to finish its work."""
+        for child in reversed(self._children):
+            process = self._running.get(child.name)
+            if process is None or process.returncode is not None:
+                continue
+            process.send_signal(signal.SIGTERM)
+            try:
+                await asyncio.wait_for(process.wait(), _STOP_WAIT_S)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+
+    async def _start(self, child: Child) -> None:
+        with (self._log_dir / f"{child.name}.log").open("ab") as log:
+            self._running[child.name] = await asyncio.create_subprocess_exec(
+                *_ending_with_us(),
+                *child.command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=_plain_environment() | child.environment,
+                start_new_session=True,  # Ctrl-C is for us alone: we stop them in order
+            )
+
+    async def _keep(self, child: Child) -> None:
+        failures = 0
+        while True:
+            started = time.monotonic()
+            status = await self._running[child.name].wait()
+            if time.monotonic() - started > _WELL_AFTER_S:
+                failures = 0
+            wait = _RESTART_WAITS_S[min(failures, len(_RESTART_WAITS_S) - 1)]
+            print(f"{child.name} ended with status {status}; starting again", flush=True)
+            await asyncio.sleep(wait)
+            await self._start(child)
+            failures += 1
+
+
+def _ending_with_us() -> list[str]:
+    """Have the kernel stop a child whose supervisor is killed, where the tool for it exists."""
+    return ["setpriv", "--pdeathsig", "TERM", "--"] if shutil.which("setpriv") else []
+
+
+def _plain_environment() -> dict[str, str]:
+    kept = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH")
+    return {name: os.environ[name] for name in kept if name in os.environ}

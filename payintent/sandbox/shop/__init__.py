@@ -1,0 +1,1 @@
+"""The demo shop: a merchant as its own engineer would write it, over the public HTTP API alone."""

@@ -1,0 +1,231 @@
+"""The shop's pages and its webhook receiver.
+
+It has no accounts, so everybody sees every order; yours asks first who it is.
+"""
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+from uuid import uuid4
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from .goods import PRODUCTS, QUANTITY_MAX, Product
+from .orders import Order, Orders
+from .payments import PaymentApi, PaymentApiError, open_http
+from .webhook import verify
+
+BODY_BYTES_MAX = 64 * 1024
+_FIELDS_MAX = 10
+_UNAVAILABLE = 502
+
+_pages = Environment(
+    loader=FileSystemLoader(Path(__file__).parent / "pages"),
+    autoescape=True,
+    undefined=StrictUndefined,
+)
+_PAGE_HEADERS = {
+    "cache-control": "no-store",
+    "content-security-policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; img-src 'self'; base-uri 'none'; "
+        "frame-ancestors 'none'"
+    ),
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Where the payment service is, where we are, and the two secrets we have from it."""
+
+    api_url: str
+    public_url: str
+    api_key: str = field(repr=False)
+    callback_key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shop:
+    config: Config
+    orders: Orders
+    payments: PaymentApi
+
+
+def make_app(config: Config) -> Starlette:
+    """Build one shop; its orders live as long as it does."""
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncGenerator[None]:
+        async with open_http() as http:
+            payments = PaymentApi(http, config.api_url, config.api_key)
+            app.state.shop = _Shop(config, Orders(), payments)
+            yield
+
+    return Starlette(
+        routes=[
+            Route("/", show_products),
+            Route("/covers/{sku}.svg", show_cover),
+            Route("/buy", buy, methods=["POST"]),
+            Route("/orders", show_orders),
+            Route("/orders/{order_id}.json", show_order_json),
+            Route("/orders/{order_id}", show_order),
+            Route("/webhooks", receive_webhook, methods=["POST"]),
+            Route("/webhooks.json", show_webhooks),
+            Route("/healthz", healthz),
+        ],
+        lifespan=lifespan,
+        exception_handlers={HTTPException: _declined, PaymentApiError: _unpaid},
+        max_body_size=BODY_BYTES_MAX,
+    )
+
+
+async def show_products(_: Request) -> Response:
+    """`GET /`."""
+    return _page("products.html", products=PRODUCTS.values(), quantity_max=QUANTITY_MAX)
+
+
+async def show_cover(request: Request) -> Response:
+    """`GET /covers/{sku}.svg`."""
+    product = _product(request.path_params["sku"])
+    text = _pages.get_template("cover.svg").render(product=product)
+    return Response(text, media_type="image/svg+xml")
+
+
+async def buy(request: Request) -> Response:
+    """`POST /buy`: creates the payment here, on our server, and sends the buyer to pay it."""
+    shop = _shop(request)
+    form = await request.form(max_files=0, max_fields=_FIELDS_MAX)
+    product, quantity = _product(form.get("product")), _quantity(form.get("quantity", "1"))
+    order_id, amount = shop.orders.new_id(), product.amount(quantity)
+    payment = await shop.payments.create(
+        uuid4(),
+        {
+            "currency": product.currency,
+            "amount": amount,
+            "payer_uid": f"guest-{order_id}",
+            "metadata": {
+                "order_id": order_id,
+                "product": {
+                    "name": product.name,
+                    "detail": product.detail,
+                    "image": f"{shop.config.public_url}/covers/{product.sku}.svg",
+                    "category": "Books",
+                    "quantity": quantity,
+                    "vendor": "Nimbus Books",
+                },
+            },
+        },
+    )
+    if "checkout_url" not in payment:
+        raise PaymentApiError("NO_CHECKOUT_URL", "the payment service has no checkout page")
+    order = Order(
+        id=order_id,
+        product=product,
+        quantity=quantity,
+        amount=amount,
+        payment_id=payment["id"],
+        checkout_url=payment["checkout_url"],
+    )
+    shop.orders.add(order)
+    return RedirectResponse(order.checkout_url, 303, {"cache-control": "no-store"})
+
+
+async def show_orders(request: Request) -> Response:
+    """`GET /orders`: where buyers come back to."""
+    return _page("orders.html", orders=_shop(request).orders.newest())
+
+
+async def show_order(request: Request) -> Response:
+    """`GET /orders/{order_id}`; with `?check=now` the payment service is asked, too.
+
+    The goods leave by the webhook alone. Asking is for people: a buyer who cancels on the
+    checkout causes no event.
+    """
+    order = _order(request)
+    said = None
+    if "check" in request.query_params:
+        said = (await _shop(request).payments.read(order.payment_id)).get("status", "nothing")
+    return _page("order.html", order=order, said=said)
+
+
+async def show_order_json(request: Request) -> Response:
+    """`GET /orders/{order_id}.json`."""
+    return JSONResponse(_order(request).view(), headers={"cache-control": "no-store"})
+
+
+async def receive_webhook(request: Request) -> Response:
+    """`POST /webhooks`: the raw bytes are verified first; only then is anything read."""
+    shop = _shop(request)
+    body = await request.body()
+    if not verify(shop.config.callback_key, request.headers, body, time.time()):
+        return Response(status_code=401)
+    try:
+        shop.orders.receive(request.headers, body)
+    except ValueError:
+        return Response(status_code=400)
+    return Response(status_code=204)
+
+
+async def show_webhooks(request: Request) -> Response:
+    """`GET /webhooks.json?payment_id=`: every verified delivery, duplicates marked."""
+    received = _shop(request).orders.deliveries(request.query_params.get("payment_id"))
+    return JSONResponse([one.view() for one in received], headers={"cache-control": "no-store"})
+
+
+async def healthz(_: Request) -> Response:
+    """`GET /healthz`."""
+    return JSONResponse({"status": "ok"})
+
+
+async def _declined(request: Request, error: Exception) -> Response:
+    refused = cast("HTTPException", error)
+    if request.url.path.endswith(".json"):
+        return JSONResponse({"message": refused.detail}, refused.status_code)
+    return _trouble(refused.status_code, str(refused.status_code), refused.detail)
+
+
+async def _unpaid(_: Request, error: Exception) -> Response:
+    refused = cast("PaymentApiError", error)
+    return _trouble(_UNAVAILABLE, refused.code, refused.message, refused.request_id)
+
+
+def _trouble(status: int, code: str, message: str, request_id: str = "") -> Response:
+    return _page("trouble.html", status=status, code=code, message=message, request_id=request_id)
+
+
+def _page(name: str, *, status: int = 200, **shown: Any) -> Response:
+    return HTMLResponse(_pages.get_template(name).render(shown), status, _PAGE_HEADERS)
+
+
+def _shop(request: Request) -> _Shop:
+    return cast("_Shop", request.app.state.shop)
+
+
+def _order(request: Request) -> Order:
+    order = _shop(request).orders.find(request.path_params["order_id"])
+    if order is None:
+        raise HTTPException(404, "We know no such order.")
+    return order
+
+
+def _product(sku: object) -> Product:
+    product = PRODUCTS.get(sku) if isinstance(sku, str) else None
+    if product is None:
+        raise HTTPException(404, "We sell no such thing.")
+    return product
+
+
+def _quantity(text: object) -> int:
+    choices = {str(number): number for number in range(1, QUANTITY_MAX + 1)}
+    if not isinstance(text, str) or text not in choices:
+        raise HTTPException(422, f"A quantity is a number from 1 to {QUANTITY_MAX}.")
+    return choices[text]

@@ -1,0 +1,169 @@
+"""The shop's orders and the webhooks it received, in memory; yours has a database."""
+
+import json
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from itertools import count
+from typing import Any
+
+from .goods import Product
+
+ORDERS_MAX = 1_000
+WEBHOOKS_MAX = 10_000
+_FIRST_NUMBER = 1001
+_HEADERS_KEPT = ("webhook-id", "webhook-timestamp", "webhook-signature", "content-type")
+
+
+class State(StrEnum):
+    """What an order waits for, or how it ended."""
+
+    WAITING = "waiting"
+    PAID = "paid"
+    FAILED = "failed"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+
+
+_ENDS = {
+    "payment.completed": State.PAID,
+    "payment.failed": State.FAILED,
+    "payment.expired": State.EXPIRED,
+    "payment.cancelled": State.CANCELLED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """One order, and the payment that it was sent to."""
+
+    id: str
+    product: Product
+    quantity: int
+    amount: str
+    payment_id: str
+    checkout_url: str
+    state: State = State.WAITING
+    receipt_id: str | None = None
+    failure_reason: str | None = None
+
+    def view(self) -> dict[str, Any]:
+        """Give the order as JSON shows it; the checkout's address is the buyer's alone."""
+        return {
+            "order_id": self.id,
+            "product": self.product.name,
+            "quantity": self.quantity,
+            "amount": self.amount,
+            "currency": self.product.currency,
+            "payment_id": self.payment_id,
+            "status": self.state.value,
+            "receipt_id": self.receipt_id,
+            "failure_reason": self.failure_reason,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """One verified webhook as it came, its body in the very characters that were signed."""
+
+    received_at: datetime
+    headers: dict[str, str]
+    body: str
+    type: str
+    payment: dict[str, Any]
+    payment_id: str
+    duplicate: bool
+
+    def view(self) -> dict[str, Any]:
+        """Give the delivery as JSON shows it."""
+        return {
+            "received_at": self.received_at.isoformat(timespec="milliseconds"),
+            "headers": self.headers,
+            "body": self.body,
+            "duplicate": self.duplicate,
+        }
+
+
+class Orders:
+    """The last orders and webhooks; older ones are forgotten."""
+
+    def __init__(self) -> None:
+        self._numbers = count(_FIRST_NUMBER)
+        self._orders: dict[str, Order] = {}
+        self._by_payment: dict[str, str] = {}
+        self._deliveries: deque[Delivery] = deque(maxlen=WEBHOOKS_MAX)
+        self._seen: dict[str, None] = {}  # in the order of arrival
+
+    def new_id(self) -> str:
+        """Give the next order its number."""
+        return f"A-{next(self._numbers)}"
+
+    def add(self, order: Order) -> None:
+        """Keep an order that has its payment."""
+        if len(self._orders) >= ORDERS_MAX:
+            oldest = self._orders.pop(next(iter(self._orders)))
+            self._by_payment.pop(oldest.payment_id, None)
+        self._orders[order.id] = order
+        self._by_payment[order.payment_id] = order.id
+        # The webhook of a short-lived payment can be faster than the answer to its creation.
+        for early in self.deliveries(order.payment_id):
+            self._apply(early)
+
+    def find(self, order_id: str) -> Order | None:
+        """Find an order by its number."""
+        return self._orders.get(order_id)
+
+    def newest(self) -> list[Order]:
+        """List the orders, the newest first."""
+        return list(reversed(self._orders.values()))
+
+    def deliveries(self, payment_id: str | None) -> list[Delivery]:
+        """List the webhooks received, of one payment or of all, the oldest first."""
+        return [
+            one for one in self._deliveries if payment_id is None or one.payment_id == payment_id
+        ]
+
+    def receive(self, headers: Mapping[str, str], body: bytes) -> None:
+        """Take a verified webhook; one that came before changes nothing. ValueError: unreadable."""
+        kind, payment = _read(body)
+        webhook_id = headers["webhook-id"]
+        delivery = Delivery(
+            received_at=datetime.now(UTC),
+            headers={name: headers[name] for name in _HEADERS_KEPT if name in headers},
+            body=body.decode(),
+            type=kind,
+            payment=payment,
+            payment_id=str(payment.get("id")),
+            duplicate=webhook_id in self._seen,
+        )
+        self._deliveries.append(delivery)
+        if delivery.duplicate:
+            return
+        if len(self._seen) >= WEBHOOKS_MAX:
+            del self._seen[next(iter(self._seen))]
+        self._seen[webhook_id] = None
+        self._apply(delivery)
+
+    def _apply(self, delivery: Delivery) -> None:
+        """Let an event end its order; a payment ends once, so an ended order stays as it is."""
+        order = self._orders.get(self._by_payment.get(delivery.payment_id, ""))
+        state = _ENDS.get(delivery.type)  # types that we do not know are none of our business
+        if order is None or state is None or order.state is not State.WAITING:
+            return
+        self._orders[order.id] = replace(
+            order,
+            state=state,
+            receipt_id=delivery.payment.get("receipt_id"),
+            failure_reason=delivery.payment.get("failure_reason"),
+        )
+
+
+def _read(body: bytes) -> tuple[str, dict[str, Any]]:
+    try:
+        event = json.loads(body)
+        kind, payment = str(event["type"]), dict[str, Any](event["data"]["payment"])
+    except (KeyError, TypeError) as error:
+        raise ValueError("this is no event") from error
+    return kind, payment

@@ -1,0 +1,104 @@
+"""The shop's calls to the payment service: one to ask for money, one to ask how it went."""
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Any, cast
+from uuid import UUID
+
+import aiohttp
+
+TIMEOUT_S = 10.0
+TRIES_MAX = 3
+RETRY_WAIT_MAX_S = 5.0
+_CREATED, _OK = 201, 200
+
+
+class PaymentApiError(Exception):
+    """The payment service did not do what it was asked for; `code` says why."""
+
+    def __init__(self, code: str, message: str, request_id: str = "") -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+        self.request_id = request_id
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    body: dict[str, Any]
+    request_id: str
+    retry_after_s: float | None
+
+
+class PaymentApi:
+    """The payment service, with the merchant's API key; the key never leaves this server."""
+
+    def __init__(self, http: aiohttp.ClientSession, api_url: str, api_key: str) -> None:
+        self._http = http
+        self._payments = f"{api_url.rstrip('/')}/payments"
+        self._authorization = f"Bearer {api_key}"
+
+    async def create(self, key: UUID, request: dict[str, Any]) -> dict[str, Any]:
+        """Create a payment, once per key however often it is tried; raises `PaymentApiError`."""
+        headers = {"Idempotency-Key": str(key)}
+        for _ in range(TRIES_MAX - 1):
+            try:
+                answer = await self._ask("POST", "", headers, request)
+            except PaymentApiError:
+                continue  # it may or may not have arrived; the same key makes asking again safe
+            if answer.retry_after_s is None:
+                return _expect(answer, _CREATED)
+            await asyncio.sleep(min(answer.retry_after_s, RETRY_WAIT_MAX_S))
+        return _expect(await self._ask("POST", "", headers, request), _CREATED)
+
+    async def read(self, payment_id: str) -> dict[str, Any]:
+        """Read a payment as it is now; raises `PaymentApiError`."""
+        return _expect(await self._ask("GET", f"/{payment_id}", {}, None), _OK)
+
+    async def _ask(
+        self, method: str, path: str, headers: dict[str, str], body: dict[str, Any] | None
+    ) -> _Answer:
+        headers = {"Authorization": self._authorization, **headers}
+        url = self._payments + path
+        try:
+            async with self._http.request(
+                method, url, headers=headers, json=body, allow_redirects=False
+            ) as answer:
+                return _Answer(
+                    answer.status,
+                    _object(await answer.read()),
+                    answer.headers.get("X-Request-Id", ""),
+                    _seconds(answer.headers.get("Retry-After", "")),
+                )
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise PaymentApiError("NO_ANSWER", "the payment service does not answer") from error
+
+
+def open_http() -> aiohttp.ClientSession:
+    """Open the connections to the payment service."""
+    return aiohttp.ClientSession(
+        timeout=aiohttp.ClientTimeout(total=TIMEOUT_S), cookie_jar=aiohttp.DummyCookieJar()
+    )
+
+
+def _expect(answer: _Answer, status: int) -> dict[str, Any]:
+    # A payment that fraud detection blocks is answered 200 with its verdict instead of a payment.
+    refused = answer.body.get("fds", answer.body)
+    if answer.status == status and refused is answer.body:
+        return answer.body
+    code, message = str(refused.get("code", "UNKNOWN")), str(refused.get("message", ""))
+    raise PaymentApiError(code, message or f"status {answer.status}", answer.request_id)
+
+
+def _object(raw: bytes) -> dict[str, Any]:
+    try:
+        read: Any = json.loads(raw)
+    except ValueError:
+        return {}
+    return cast("dict[str, Any]", read) if isinstance(read, dict) else {}
+
+
+def _seconds(text: str) -> float | None:
+    return float(text) if text.isascii() and text.isdecimal() else None

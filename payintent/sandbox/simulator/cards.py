@@ -1,0 +1,79 @@
+"""The test cards: what each does when a buyer pays with it, as data."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Calling(StrEnum):
+    """How the merchant is called back about a capture."""
+
+    ONCE = "once"
+    LATE = "late"
+    THRICE = "thrice"  # the same facts in different bytes
+    NEVER = "never"
+    BADLY_SIGNED = "badly_signed"  # the first try only
+
+
+class Late(StrEnum):
+    """When money is taken that should not be any more."""
+
+    AFTER_CLOSE = "after_close"
+    AFTER_EXPIRY = "after_expiry"  # or after the close, whichever comes first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """One test card."""
+
+    number: str
+    title: str  # what the page tells the buyer
+    decline_code: str | None = None
+    paid_after_decline: bool = False
+    challenge: bool = False
+    late: Late | None = None
+    extra_minor: int = 0
+    other_currency: bool = False
+    calling: Calling = Calling.ONCE
+
+
+_ALL = (
+    Card(number="4242424242424242", title="approved at once"),
+    Card(number="4000000000000002", title="declined", decline_code="card_declined"),
+    Card(number="4000000000009995", title="no funds", decline_code="insufficient_funds"),
+    Card(number="4000000000000069", title="expired card", decline_code="expired_card"),
+    Card(number="4000000000000127", title="wrong CVC", decline_code="incorrect_cvc"),
+    Card(number="4000000000000119", title="processing error", decline_code="processing_error"),
+    Card(number="4000002500003155", title="challenge page first", challenge=True),
+    Card(number="4000009900000012", title="callback 30 s late", calling=Calling.LATE),
+    Card(
+        number="4000009900000020",
+        title="callback sent three times with different bytes",
+        calling=Calling.THRICE,
+    ),
+    Card(
+        number="4000009900000046",
+        title="no callback; inquiry says paid",
+        calling=Calling.NEVER,
+    ),
+    Card(
+        number="4000009900000053",
+        title="success after the method was changed",
+        late=Late.AFTER_CLOSE,
+    ),
+    Card(number="4000009900000061", title="success after expiry", late=Late.AFTER_EXPIRY),
+    Card(number="4000009900000079", title="amount off by one minor unit", extra_minor=1),
+    Card(number="4000009900000087", title="other currency", other_currency=True),
+    Card(
+        number="4000009900000095",
+        title="first callback badly signed",
+        calling=Calling.BADLY_SIGNED,
+    ),
+    Card(
+        number="4000009900000103",
+        title="declined, then paid",
+        decline_code="card_declined",
+        paid_after_decline=True,
+    ),
+)
+
+CARDS: dict[str, Card] = {card.number: card for card in _ALL}

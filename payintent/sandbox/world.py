@@ -1,0 +1,232 @@
+"""What the sandbox consists of: ports, secrets made at first start, merchants, an account."""
+
+import base64
+import json
+import os
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from payintent.config import Settings
+from payintent.service import Service, open_service
+from payintent.storage import migrate
+
+_MERCHANTS = ("Nimbus Books", "Harbour Tea")
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The sandbox's ports: `PORT_BASE` and the ones after it."""
+
+    api: int
+    simulator: int
+    shop: int
+    operator: int
+
+    @staticmethod
+    def from_base(base: int) -> "Ports":
+        """Count from a base."""
+        return Ports(base, base + 1, base + 2, base + 3)
+
+    @property
+    def all(self) -> tuple[int, ...]:
+        """List them."""
+        return (self.api, self.simulator, self.shop, self.operator)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """One sandbox: where it is, and its own secrets."""
+
+    ports: Ports
+    database_url: str = field(repr=False)
+    kept: dict[str, Any] = field(repr=False)
+    time_scale: float
+
+    @property
+    def api_url(self) -> str:
+        """Give the API's base."""
+        return f"http://127.0.0.1:{self.ports.api}/v1"
+
+    @property
+    def simulator_url(self) -> str:
+        """Give the simulator gateway's address."""
+        return f"http://127.0.0.1:{self.ports.simulator}"
+
+    @property
+    def operator_url(self) -> str:
+        """Give the operator's address."""
+        return f"http://127.0.0.1:{self.ports.operator}"
+
+    @property
+    def shop_url(self) -> str:
+        """Give the demo shop's address."""
+        return f"http://127.0.0.1:{self.ports.shop}"
+
+    @property
+    def checkout_base(self) -> str:
+        """Give the hosted checkout's base."""
+        return f"http://127.0.0.1:{self.ports.api}/c"
+
+    def health_urls(self) -> list[str]:
+        """Name what must answer before the sandbox is ready."""
+        api = f"http://127.0.0.1:{self.ports.api}"
+        return [
+            f"{self.simulator_url}/healthz",
+            f"{api}/healthz",
+            f"{api}/readyz",
+            f"{self.shop_url}/healthz",
+        ]
+
+    def service_environment(self) -> dict[str, str]:
+        """Give the settings of API and worker."""
+        return {
+            "DATABASE_URL": self.database_url,
+            "PAYINTENT_PEPPER": self.kept["pepper"],
+            "PAYINTENT_KEYRING": self.kept["keyring"],
+            "PAYINTENT_CHECKOUT_BASE": self.checkout_base,
+            "PAYINTENT_API_BASE": self.api_url,
+            "PAYINTENT_SANDBOX": "true",
+            "PAYINTENT_EDGE_SECRET": self.kept["edge_secret"],
+            "PAYINTENT_EDGE_TRUSTED_PROXIES": "127.0.0.1",
+        }
+
+    def simulator_environment(self) -> dict[str, str]:
+        """Give the simulator's account and pace."""
+        return {
+            "SIM_ACCOUNTS": json.dumps([self.kept["simulator"]]),
+            "SIM_TIME_SCALE": f"{self.time_scale:g}",
+        }
+
+    def shop_environment(self) -> dict[str, str]:
+        """Give the shop what its merchant was given."""
+        merchant = self.kept["merchants"][0]
+        return {
+            "SHOP_API_URL": self.api_url,
+            "SHOP_API_KEY": merchant["api_key"],
+            "SHOP_CALLBACK_SECRET": merchant["callback_secret"],
+            "SHOP_PUBLIC_URL": self.shop_url,
+        }
+
+    def description(self) -> dict[str, Any]:
+        """Describe the sandbox for whoever tries it: the content of `dev.json`."""
+        return {
+            "api_url": self.api_url,
+            "checkout_base": self.checkout_base,
+            "operator_url": self.operator_url,
+            "operator_token": self.kept["operator_token"],
+            "shop_url": self.shop_url,
+            "simulator_url": self.simulator_url,
+            "sim_time_scale": self.time_scale,
+            "database_url": self.database_url,
+            "edge": {
+                "country_header": "CloudFront-Viewer-Country",
+                "secret_header": "X-Edge-Secret",
+                "secret": self.kept["edge_secret"],
+            },
+            "merchants": self.kept["merchants"],
+            "chains": {},
+        }
+
+
+async def prepare_world(var_dir: Path, ports: Ports, database_url: str) -> World:
+    """Migrate, and provision what is not there yet; a second start finds all of it."""
+    keeper = _Keeper(var_dir / "sandbox.json")
+    world = World(
+        ports=ports,
+        database_url=database_url,
+        kept=keeper.kept,
+        time_scale=float(os.environ.get("SIM_TIME_SCALE", "10")),
+    )
+    await migrate.migrate(database_url)
+    service = await open_service(_settings(world))
+    try:
+        await _provision(service, world, keeper)
+    finally:
+        await service.close()
+    return world
+
+
+class _Keeper:
+    """The sandbox's own secrets, in a file that only its owner can read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.kept: dict[str, Any] = json.loads(path.read_text()) if path.exists() else _secrets()
+        self.save()
+
+    def save(self) -> None:
+        draft = self._path.with_suffix(".new")
+        draft.unlink(missing_ok=True)
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            json.dump(self.kept, file)
+        draft.replace(self._path)
+
+
+def _secrets() -> dict[str, Any]:
+    return {
+        "pepper": _key(),
+        "keyring": f"dev:{_key()}",
+        "simulator": {
+            "api_key": f"simkey_{secrets.token_urlsafe(24)}",
+            "signing_secret": f"simsecret_{secrets.token_urlsafe(24)}",
+        },
+        "edge_secret": secrets.token_urlsafe(24),
+        "operator_token": None,
+        "account_id": None,
+        "merchants": [],
+    }
+
+
+def _key() -> str:
+    return base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+def _settings(world: World) -> Settings:
+    return Settings.model_validate(
+        {
+            "database_url": world.database_url,
+            "pepper": world.kept["pepper"],
+            "keyring": world.kept["keyring"],
+            "sandbox": True,
+        }
+    )
+
+
+async def _provision(service: Service, world: World, keeper: _Keeper) -> None:
+    provisioner = service.provisioner
+    if world.kept["account_id"] is None:
+        world.kept["account_id"] = await provisioner.add_account(
+            "simulator", world.simulator_url, world.kept["simulator"]
+        )
+        keeper.save()
+    else:  # the ports may be others than last time
+        await provisioner.update_account(
+            world.kept["account_id"], world.simulator_url, world.kept["simulator"]
+        )
+    if world.kept["operator_token"] is None:
+        world.kept["operator_token"] = await provisioner.issue_token("dev")
+        keeper.save()
+    for index, name in enumerate(_MERCHANTS):
+        callback_url = f"{world.shop_url}/webhooks" if index == 0 else None
+        if index < len(world.kept["merchants"]):
+            await _move(service, world.kept["merchants"][index], callback_url)
+        else:
+            new = await provisioner.create_merchant(name, callback_url, all_methods=True)
+            world.kept["merchants"].append(
+                {
+                    "id": new.merchant.id,
+                    "name": name,
+                    "api_key": new.api_key,
+                    "callback_secret": new.callback_secret,
+                    "callback_url": callback_url,
+                }
+            )
+        keeper.save()
+    await provisioner.set_return_url(world.kept["merchants"][0]["id"], f"{world.shop_url}/orders")
+
+
+async def _move(service: Service, merchant: dict[str, Any], callback_url: str | None) -> None:
+    merchant["callback_url"] = callback_url
+    await service.provisioner.set_callback_url(merchant["id"], callback_url)

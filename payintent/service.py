@@ -1,0 +1,105 @@
+"""The composition root: database, secrets, gateways and ids become one service."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from payintent.config import Settings
+from payintent.domain.errors import StorageDown
+from payintent.domain.gateway import Gateway
+from payintent.lifecycle.accounts import Accounts
+from payintent.lifecycle.inquire import Janitor
+from payintent.lifecycle.mint import Mint
+from payintent.lifecycle.provision import Provisioner
+from payintent.lifecycle.select_quote import Places
+from payintent.log import get
+from payintent.providers.http import Http
+from payintent.providers.simulator import SimulatorGateway
+from payintent.storage.database import Database
+from payintent.storage.sealed import Secrets, read_secrets
+from payintent.storage.wake import Wake
+
+_log = get("service")
+_OPEN_WAIT_S = 0.5
+_OPEN_TRIES_MAX = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """Everything a process needs to serve; made once, by `open_service`."""
+
+    settings: Settings
+    database: Database
+    secrets: Secrets
+    mint: Mint
+    accounts: Accounts
+    http: Http
+    wake: Wake
+
+    @property
+    def places(self) -> Places:
+        """Say where providers and buyers find us again."""
+        return Places(api_base=self.settings.api_base, checkout_base=self.settings.checkout_base)
+
+    @property
+    def provisioner(self) -> Provisioner:
+        """Give what the operator's commands work with."""
+        return Provisioner(database=self.database, secrets=self.secrets, mint=self.mint)
+
+    @property
+    def janitor(self) -> Janitor:
+        """Give what asks providers about sessions."""
+        return Janitor(database=self.database, accounts=self.accounts, mint=self.mint)
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        await self.wake.close()
+        await self.http.close()
+        await self.database.close()
+
+
+async def open_service(
+    settings: Settings, gateways: Mapping[str, Gateway] | None = None
+) -> Service:
+    """Wire a service; waits a minute for a database that is starting, refuses foreign secrets.
+
+    `gateways` replaces the adapters of this installation, by provider.
+    """
+    secrets = read_secrets(settings)
+    database = Database(settings)
+    await _open_patiently(database)
+    http = Http(settings.gateway_timeout_s, settings.gateway_answer_bytes_max)
+    wake = Wake(settings.database_direct_url or settings.database_url)
+    database.on_event = wake.poke
+    service = Service(
+        settings=settings,
+        database=database,
+        secrets=secrets,
+        mint=Mint(),
+        accounts=Accounts(database, secrets, _adapters(http) if gateways is None else gateways),
+        http=http,
+        wake=wake,
+    )
+    try:
+        await service.provisioner.check_secrets()
+    except BaseException:
+        await service.close()
+        raise
+    return service
+
+
+def _adapters(http: Http) -> dict[str, Gateway]:
+    return {"simulator": SimulatorGateway(http)}
+
+
+async def _open_patiently(database: Database) -> None:
+    for remaining in range(_OPEN_TRIES_MAX, 0, -1):
+        try:
+            await database.open()
+        except StorageDown:
+            if remaining == 1:
+                raise
+            _log.warning("database_away", tries_left=remaining - 1)
+            await asyncio.sleep(_OPEN_WAIT_S)
+        else:
+            return

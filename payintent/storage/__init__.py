@@ -1,0 +1,1 @@
+"""PostgreSQL: one file per aggregate, one typed function per query."""

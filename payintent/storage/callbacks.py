@@ -1,0 +1,99 @@
+"""The inbox: every verified callback of a provider, once."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from payintent.storage.database import Executor, Tx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A callback that came before its session was known, and can be applied now."""
+
+    account_id: int
+    callback_id: str
+    session_id: UUID
+    report: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """A verified callback; `report` is JSON, `applied` that it has its effect with this write."""
+
+    account_id: int
+    callback_id: str
+    session_id: UUID | None
+    report: str | None
+    body: bytes
+    applied: bool
+
+
+async def add(tx: Tx, received: Received) -> bool:
+    """Keep a callback; False where it came before."""
+    row = await tx.row(
+        """
+        INSERT INTO callback (account_id, callback_id, session_id, report, body, applied_at)
+        VALUES ($1, $2, $3, $4, $5, CASE WHEN $6 THEN clock() END)
+        ON CONFLICT (account_id, callback_id) DO NOTHING
+        RETURNING account_id
+        """,
+        received.account_id,
+        received.callback_id,
+        received.session_id,
+        received.report,
+        received.body,
+        received.applied,
+    )
+    return row is not None
+
+
+async def applied(tx: Tx, account_id: int, callback_id: str) -> bool:
+    """Note that a callback has had its effect; False where another process was first."""
+    row = await tx.row(
+        """
+        UPDATE callback
+        SET applied_at = clock()
+        WHERE account_id = $1 AND callback_id = $2 AND applied_at IS NULL
+        RETURNING account_id
+        """,
+        account_id,
+        callback_id,
+    )
+    return row is not None
+
+
+async def waiting(database: Executor, limit: int) -> list[Waiting]:
+    """Find callbacks whose session has appeared since."""
+    rows = await database.fetch(
+        """
+        SELECT c.account_id, c.callback_id, c.session_id, c.report
+        FROM callback c
+        JOIN session s ON s.id = c.session_id AND s.account_id = c.account_id
+        WHERE c.applied_at IS NULL AND c.report IS NOT NULL
+        ORDER BY c.received_at
+        LIMIT $1
+        """,
+        limit,
+    )
+    return [Waiting(**row) for row in rows]
+
+
+async def prune_unknown(database: Executor, hours: int, limit: int) -> int:
+    """Forget callbacks about sessions that never appeared."""
+    rows = await database.fetch(
+        """
+        DELETE FROM callback
+        WHERE (account_id, callback_id) IN (
+            SELECT account_id, callback_id
+            FROM callback
+            WHERE applied_at IS NULL AND received_at <= clock() - $1 * interval '1 hour'
+            ORDER BY received_at
+            LIMIT $2
+            FOR UPDATE SKIP LOCKED
+        )
+        RETURNING 1 AS gone
+        """,
+        hours,
+        limit,
+    )
+    return len(rows)

@@ -1,0 +1,152 @@
+"""The one way to PostgreSQL: a pool, transactions, and the driver's errors in our words."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from typing import LiteralString, Protocol
+
+from payintent.config import Settings
+from payintent.domain.errors import LockTimeout, NotStorable, StorageDown
+from payintent.storage.driver import (
+    GONE,
+    LOCK_TIMEOUT,
+    NOT_TEXT,
+    OLD_SCHEMA,
+    Connection,
+    Row,
+    connect_as,
+)
+from payintent.storage.pool import Pool
+
+__all__ = ["Database", "Executor", "Row", "Tx", "in_transaction"]
+
+#: True inside a transaction; ports assert that it is not, since no network is used inside one.
+in_transaction: ContextVar[bool] = ContextVar("in_transaction", default=False)
+
+_IDLE_IN_TRANSACTION_MS = 10_000
+_FAILURES = (*NOT_TEXT, *OLD_SCHEMA, LOCK_TIMEOUT, *GONE)
+
+
+class Executor(Protocol):
+    """Whatever runs a query: the database for a statement of its own, or a transaction."""
+
+    async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
+        """Give all rows."""
+        ...
+
+    async def row(self, query: LiteralString, *args: object) -> Row | None:
+        """Give the first row, or None."""
+        ...
+
+
+class Tx:
+    """One open transaction. Nothing that holds it may use the network."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.wakes_delivery = False  # set where an event is recorded
+
+    async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
+        """Give all rows."""
+        return await self._connection.fetch(query, *args)
+
+    async def row(self, query: LiteralString, *args: object) -> Row | None:
+        """Give the first row, or None."""
+        return await self._connection.fetchrow(query, *args)
+
+
+class Database:
+    """A pool of connections; each statement outside `transaction` commits by itself."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        server_settings = None if settings.database_pooled else _server_settings(settings)
+        self._pool = Pool(
+            lambda: connect_as(settings.database_url, server_settings),
+            settings.database_connections_max,
+        )
+        #: Called after the commit of a transaction that recorded an event.
+        self.on_event: Callable[[], None] = lambda: None
+
+    async def open(self) -> None:
+        """Connect; raises `StorageDown` where the database cannot be reached."""
+        self._pool.release(await self._borrow())
+
+    async def close(self) -> None:
+        """Give all connections back, waiting briefly for work that is under way."""
+        try:
+            await asyncio.wait_for(self._pool.close(), timeout=5)
+        except TimeoutError:
+            self._pool.terminate()
+
+    async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
+        """Give all rows of a statement that commits by itself."""
+        connection = await self._borrow()
+        try:
+            return await connection.fetch(query, *args)
+        except _FAILURES as error:
+            raise _ours(error) from error
+        finally:
+            self._pool.release(connection)
+
+    async def row(self, query: LiteralString, *args: object) -> Row | None:
+        """Give the first row of a statement that commits by itself."""
+        connection = await self._borrow()
+        try:
+            return await connection.fetchrow(query, *args)
+        except _FAILURES as error:
+            raise _ours(error) from error
+        finally:
+            self._pool.release(connection)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[Tx]:
+        """Open a transaction; it commits at the end and rolls back on any exception."""
+        async with self._connection() as connection:
+            token = in_transaction.set(True)
+            try:
+                async with connection.transaction():
+                    tx = Tx(connection)
+                    yield tx
+            finally:
+                in_transaction.reset(token)
+        if tx.wakes_delivery:
+            self.on_event()
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncGenerator[Connection]:
+        connection = await self._borrow()
+        try:
+            yield connection
+        except _FAILURES as error:
+            raise _ours(error) from error
+        finally:
+            self._pool.release(connection)
+
+    async def _borrow(self) -> Connection:
+        try:
+            return await self._pool.acquire(self._settings.database_acquire_timeout_s)
+        except GONE as error:
+            raise StorageDown(str(error) or type(error).__name__) from error
+
+
+def _ours(error: BaseException) -> Exception:
+    """Say in our words what the driver's error means."""
+    if isinstance(error, NOT_TEXT):
+        return NotStorable()
+    if isinstance(error, OLD_SCHEMA):
+        return StorageDown("the schema is missing or old; run payintent migrate")
+    if isinstance(error, LOCK_TIMEOUT):
+        return LockTimeout()
+    return StorageDown(type(error).__name__)
+
+
+def _server_settings(settings: Settings) -> dict[str, str]:
+    return {
+        "application_name": "payintent",
+        "statement_timeout": str(settings.database_statement_timeout_ms),
+        "lock_timeout": str(settings.database_lock_timeout_ms),
+        "idle_in_transaction_session_timeout": str(_IDLE_IN_TRANSACTION_MS),
+        "jit": "off",
+    }

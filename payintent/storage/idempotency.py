@@ -1,0 +1,77 @@
+"""Idempotency keys: which request came first, and what it did."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from payintent.storage.database import Executor, Tx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class First:
+    """The request that took a key."""
+
+    request_hash: bytes
+    payment_id: UUID
+    country: str | None
+
+
+async def find(database: Executor, merchant_id: int, operation: str, key: UUID) -> First | None:
+    """Find who took a key in the last 24 hours."""
+    row = await database.row(
+        """
+        SELECT request_hash, payment_id, country
+        FROM idempotency
+        WHERE merchant_id = $1 AND operation = $2 AND key = $3
+            AND created_at > clock() - interval '24 hours'
+        """,
+        merchant_id,
+        operation,
+        key,
+    )
+    return First(**row) if row else None
+
+
+async def take(tx: Tx, merchant_id: int, operation: str, key: UUID, first: First) -> bool:
+    """Take a key with the work of this transaction; False where it is taken already.
+
+    Waits for a transaction that holds the same key, at most the lock timeout (`LockTimeout`).
+    """
+    row = await tx.row(
+        """
+        INSERT INTO idempotency AS i
+            (merchant_id, operation, key, request_hash, payment_id, country, created_at)
+        VALUES ($1, $2, $3, $4, $5, $6, clock())
+        ON CONFLICT (merchant_id, operation, key) DO UPDATE
+        SET request_hash = excluded.request_hash, payment_id = excluded.payment_id,
+            country = excluded.country, created_at = excluded.created_at
+        WHERE i.created_at <= excluded.created_at - interval '24 hours'
+        RETURNING key
+        """,
+        merchant_id,
+        operation,
+        key,
+        first.request_hash,
+        first.payment_id,
+        first.country,
+    )
+    return row is not None
+
+
+async def prune(database: Executor, limit: int) -> int:
+    """Forget keys older than 24 hours, a batch at a time; gives how many went."""
+    rows = await database.fetch(
+        """
+        DELETE FROM idempotency
+        WHERE ctid = ANY(ARRAY(
+            SELECT ctid
+            FROM idempotency
+            WHERE created_at <= clock() - interval '24 hours'
+            ORDER BY created_at
+            LIMIT $1
+            FOR UPDATE SKIP LOCKED
+        ))
+        RETURNING 1 AS gone
+        """,
+        limit,
+    )
+    return len(rows)

@@ -1,0 +1,99 @@
+"""Schema migrations: numbered SQL files, forward only, each in a transaction with its record."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from payintent.domain.errors import StorageDown
+from payintent.storage.driver import GONE, Connection, connect
+
+FOLDER = Path(__file__).parent / "migrations"
+_LOCK = 0x7061_7969_6E74  # "payint": one migration at a time, whoever starts it
+_RECORDS = """
+CREATE TABLE IF NOT EXISTS schema_migration (
+    number int PRIMARY KEY,
+    name text NOT NULL,
+    checksum text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now()
+)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One file: `0001_core.sql` has the number 1."""
+
+    number: int
+    name: str
+    sql: str
+
+    @property
+    def checksum(self) -> str:
+        """Tell apart what was applied from what the file says now."""
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+
+class MigrationChanged(Exception):  # noqa: N818
+    """A migration that was applied has another text now; migrations are never edited."""
+
+
+def all_migrations() -> list[Migration]:
+    """Read the files in their order."""
+    return [
+        Migration(int(path.name[:4]), path.stem, path.read_text())
+        for path in sorted(FOLDER.glob("[0-9]*.sql"))
+    ]
+
+
+async def migrate(url: str) -> list[str]:
+    """Apply what is missing and name it; safe to run from many processes at once."""
+    connection = await connect(url)
+    try:
+        await connection.execute("SELECT pg_advisory_lock($1)", _LOCK)
+        await connection.execute(_RECORDS)
+        applied = await _applied(connection)
+        return [
+            migration.name
+            for migration in all_migrations()
+            if await _apply(connection, migration, applied.get(migration.number))
+        ]
+    finally:
+        await connection.close()
+
+
+async def pending(url: str) -> list[str]:
+    """Name the migrations that the database lacks; raises `StorageDown` where it is away."""
+    try:
+        connection = await connect(url)
+    except GONE as error:
+        raise StorageDown(str(error)) from error
+    try:
+        known = await connection.fetchval("SELECT to_regclass('schema_migration') IS NOT NULL")
+        applied = await _applied(connection) if known else {}
+    finally:
+        await connection.close()
+    return [item.name for item in all_migrations() if item.number not in applied]
+
+
+async def _applied(connection: Connection) -> dict[int, str]:
+    rows = await connection.fetch(
+        "SELECT number, checksum FROM schema_migration ORDER BY number LIMIT 10000"
+    )
+    return {row["number"]: row["checksum"] for row in rows}
+
+
+async def _apply(connection: Connection, migration: Migration, applied: str | None) -> bool:
+    if applied is not None:
+        if applied != migration.checksum:
+            raise MigrationChanged(f"{migration.name} was edited after it was applied")
+        return False
+    async with connection.transaction():
+        await connection.execute("SET LOCAL lock_timeout = '5s'")
+        await connection.execute(migration.sql)
+        await connection.execute(
+            "INSERT INTO schema_migration (number, name, checksum) VALUES ($1, $2, $3)",
+            migration.number,
+            migration.name,
+            migration.checksum,
+        )
+    return True

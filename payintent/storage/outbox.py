@@ -1,0 +1,309 @@
+"""Events, their deliveries to the merchant, and every attempt at one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from payintent.domain.outgoing import Missed
+from payintent.storage.database import Executor, Row, Tx
+
+#: How far a delivery can be; `dead` and `skipped` ones are sent again on demand.
+STATES = ("pending", "delivered", "dead", "skipped")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """An event as it is kept: its bytes are those that are sent."""
+
+    id: UUID
+    payment_id: UUID
+    merchant_id: int
+    type: str
+    body: str
+    occurred_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """A delivery that this process has taken, until its lease ends."""
+
+    event_id: UUID
+    merchant_id: int
+    attempts: int  # that were made before
+    callback_url: str | None
+    body: str
+    occurred_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempted:
+    """One attempt and what follows from it."""
+
+    id: UUID
+    event_id: UUID
+    number: int  # 1 is the first
+    outcome: str
+    status: int | None
+    detail: str
+    answer: str
+    duration_ms: int
+    delivered: bool
+    next_wait_s: float | None  # None with `delivered` False: dead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """An event and how far its delivery is."""
+
+    event_id: UUID
+    type: str
+    payment_id: UUID
+    merchant_id: int
+    state: str
+    attempts: int
+    next_at: datetime
+    occurred_at: datetime
+
+
+async def add(tx: Tx, events: Sequence[Event]) -> None:
+    """Record events with the change they tell of; without a callback URL they are kept, skipped."""
+    if not events:
+        return
+    tx.wakes_delivery = True
+    await tx.fetch(
+        """
+        WITH told AS (
+            INSERT INTO event (id, payment_id, merchant_id, type, body, occurred_at)
+            SELECT *
+            FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[],
+                $6::timestamptz[])
+            RETURNING id, merchant_id, occurred_at
+        )
+        INSERT INTO delivery (event_id, merchant_id, state, next_at)
+        SELECT t.id, t.merchant_id,
+            CASE WHEN m.callback_url IS NULL THEN 'skipped' ELSE 'pending' END, t.occurred_at
+        FROM told t
+        JOIN merchant m ON m.id = t.merchant_id
+        """,
+        [event.id for event in events],
+        [event.payment_id for event in events],
+        [event.merchant_id for event in events],
+        [event.type for event in events],
+        [event.body for event in events],
+        [event.occurred_at for event in events],
+    )
+
+
+async def due_merchants(database: Executor, limit: int) -> list[int]:
+    """Find the merchants with something due, the longest waiting first; one index probe each."""
+    rows = await database.fetch(
+        """
+        WITH RECURSIVE waiting AS (
+            (
+                SELECT merchant_id, next_at
+                FROM delivery
+                WHERE state = 'pending'
+                ORDER BY merchant_id, next_at
+                LIMIT 1
+            )
+            UNION ALL
+            SELECT following.merchant_id, following.next_at
+            FROM waiting w
+            CROSS JOIN LATERAL (
+                SELECT merchant_id, next_at
+                FROM delivery
+                WHERE state = 'pending' AND merchant_id > w.merchant_id
+                ORDER BY merchant_id, next_at
+                LIMIT 1
+            ) following
+        )
+        SELECT merchant_id
+        FROM waiting
+        WHERE next_at <= clock()
+        ORDER BY next_at
+        LIMIT $1
+        """,
+        limit,
+    )
+    return [row["merchant_id"] for row in rows]
+
+
+async def take(database: Executor, rooms: Sequence[tuple[int, int]], lease_s: float) -> list[Due]:
+    """Take due deliveries, of each merchant as many as it has room for: `(merchant_id, room)`.
+
+    A taken delivery is due again when its lease ends, should this process die.
+    """
+    rows = await database.fetch(
+        """
+        WITH taken AS (
+            UPDATE delivery d
+            SET next_at = clock() + $3 * interval '1 second',
+                lease_until = clock() + $3 * interval '1 second'
+            WHERE d.event_id IN (
+                SELECT one.event_id
+                FROM unnest($1::bigint[], $2::int[]) AS w (merchant_id, room)
+                CROSS JOIN LATERAL (
+                    SELECT event_id
+                    FROM delivery
+                    WHERE state = 'pending' AND merchant_id = w.merchant_id AND next_at <= clock()
+                    ORDER BY next_at
+                    LIMIT w.room
+                    FOR UPDATE SKIP LOCKED
+                ) one
+            )
+            RETURNING d.event_id, d.merchant_id, d.attempts
+        )
+        SELECT t.event_id, t.merchant_id, t.attempts, m.callback_url, e.body, e.occurred_at
+        FROM taken t
+        JOIN event e ON e.id = t.event_id
+        JOIN merchant m ON m.id = t.merchant_id
+        ORDER BY e.id
+        LIMIT 10000
+        """,
+        [merchant_id for merchant_id, _ in rooms],
+        [room for _, room in rooms],
+        lease_s,
+    )
+    return [Due(**row) for row in rows]
+
+
+async def release(database: Executor, merchant_id: int) -> None:
+    """Make a merchant's failed deliveries due now; those under way keep their lease."""
+    await database.fetch(
+        """
+        UPDATE delivery
+        SET next_at = clock()
+        WHERE merchant_id = $1 AND state = 'pending' AND next_at > clock()
+            AND lease_until <= clock()
+        """,
+        merchant_id,
+    )
+
+
+async def record(database: Executor, made: Sequence[Attempted]) -> None:
+    """Record attempts and what follows. One that another process overtook changes nothing else."""
+    await database.fetch(
+        """
+        WITH made AS (
+            SELECT *
+            FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::int[], $6::text[],
+                $7::text[], $8::int[], $9::boolean[], $10::float8[])
+                AS a (id, event_id, number, outcome, status, detail, answer, duration_ms,
+                    delivered, next_wait_s)
+        ), written AS (
+            INSERT INTO attempt
+                (id, event_id, number, outcome, status, detail, answer, duration_ms, started_at)
+            SELECT id, event_id, number, outcome, status, detail, answer, duration_ms,
+                clock() - duration_ms * interval '1 millisecond'
+            FROM made
+        )
+        UPDATE delivery d
+        SET attempts = m.number,
+            state = CASE
+                WHEN m.delivered THEN 'delivered'
+                WHEN m.next_wait_s IS NULL THEN 'dead'
+                ELSE 'pending'
+            END,
+            delivered_at = CASE WHEN m.delivered THEN clock() END,
+            next_at = clock() + coalesce(m.next_wait_s, 0) * interval '1 second',
+            lease_until = '-infinity'
+        FROM made m
+        WHERE d.event_id = m.event_id AND d.state = 'pending' AND d.attempts = m.number - 1
+        """,
+        [item.id for item in made],
+        [item.event_id for item in made],
+        [item.number for item in made],
+        [item.outcome for item in made],
+        [item.status for item in made],
+        [item.detail for item in made],
+        [item.answer for item in made],
+        [item.duration_ms for item in made],
+        [item.delivered for item in made],
+        [item.next_wait_s for item in made],
+    )
+
+
+async def listed(
+    database: Executor, merchant_id: int | None, state: str | None, limit: int
+) -> list[Delivery]:
+    """List deliveries, newest first."""
+    rows = await database.fetch(
+        """
+        SELECT d.event_id, e.type, e.payment_id, d.merchant_id, d.state, d.attempts, d.next_at,
+            e.occurred_at
+        FROM event e
+        JOIN delivery d ON d.event_id = e.id
+        WHERE ($1::bigint IS NULL OR e.merchant_id = $1) AND ($2::text IS NULL OR d.state = $2)
+        ORDER BY e.id DESC
+        LIMIT $3
+        """,
+        merchant_id,
+        state,
+        limit,
+    )
+    return [Delivery(**row) for row in rows]
+
+
+async def event(database: Executor, event_id: UUID) -> Event | None:
+    """Read one event."""
+    row = await database.row(
+        """
+        SELECT id, payment_id, merchant_id, type, body, occurred_at
+        FROM event
+        WHERE id = $1
+        """,
+        event_id,
+    )
+    return Event(**row) if row else None
+
+
+async def attempts_of(database: Executor, event_id: UUID) -> list[Row]:
+    """List the attempts at an event, oldest first."""
+    return await database.fetch(
+        """
+        SELECT number, outcome, status, detail, answer, duration_ms, started_at
+        FROM attempt
+        WHERE event_id = $1
+        ORDER BY id
+        LIMIT 1000
+        """,
+        event_id,
+    )
+
+
+async def replay(tx: Tx, event_id: UUID) -> bool:
+    """Make an event due again from the first attempt on, under its own id, whatever its state."""
+    tx.wakes_delivery = True
+    row = await tx.row(
+        """
+        UPDATE delivery
+        SET state = 'pending', attempts = 0, next_at = clock(), lease_until = '-infinity',
+            delivered_at = NULL
+        WHERE event_id = $1
+        RETURNING event_id
+        """,
+        event_id,
+    )
+    return row is not None
+
+
+async def replay_missed(tx: Tx, missed: Missed) -> list[UUID]:
+    """Make due again what is dead or was skipped, under its own ids; name it."""
+    tx.wakes_delivery = True
+    rows = await tx.fetch(
+        """
+        UPDATE delivery d
+        SET state = 'pending', attempts = 0, next_at = clock(), lease_until = '-infinity'
+        FROM event e
+        WHERE e.id = d.event_id AND d.state IN ('dead', 'skipped')
+            AND ($1::bigint IS NULL OR e.merchant_id = $1)
+            AND ($2::timestamptz IS NULL OR e.occurred_at >= $2)
+            AND ($3::timestamptz IS NULL OR e.occurred_at < $3)
+        RETURNING d.event_id
+        """,
+        missed.merchant_id,
+        missed.since,
+        missed.until,
+    )
+    return [row["event_id"] for row in rows]

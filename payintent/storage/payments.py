@@ -1,0 +1,281 @@
+"""Payments and their checkout ids."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from decimal import Decimal
+from operator import itemgetter
+from typing import Any, cast
+from uuid import UUID
+
+from payintent.domain.payment import FailureReason, Payment, Status
+from payintent.domain.quote import TaxManager
+from payintent.domain.session import Session
+from payintent.storage import sessions
+from payintent.storage.database import Executor, Row, Tx
+
+COLUMNS = """
+    p.id, p.merchant_id, p.checkout_id, p.status, p.version, p.currency, p.amount, p.amount_text,
+    p.payer_uid, p.payer_email, p.include_pegged_assets, p.metadata, p.tax_manager, p.session_id,
+    p.receipt_id, p.failure_reason, p.refunded_amount, p.expires_at, p.paid_at, p.failed_at,
+    p.expired_at, p.cancelled_at, p.created_at, p.updated_at
+"""
+_FIELDS = tuple(name.strip().removeprefix("p.") for name in COLUMNS.split(","))
+# The hottest row is read by position, which is safe where columns and fields have one order.
+assert tuple(field.name for field in fields(Payment)) == _FIELDS  # noqa: S101
+_values = cast("Callable[[Row], tuple[Any, ...]]", itemgetter(*_FIELDS))
+_STATUS = _FIELDS.index("status")
+_TAX_MANAGER = _FIELDS.index("tax_manager")
+_FAILURE_REASON = _FIELDS.index("failure_reason")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewPayment:
+    """A payment that was accepted, and the idempotency row that is written with it."""
+
+    id: UUID
+    merchant_id: int
+    checkout_id: str
+    currency: str
+    amount: Decimal
+    amount_text: str
+    payer_uid: str
+    payer_email: str | None
+    include_pegged_assets: bool
+    metadata: str
+    tax_manager: TaxManager
+    expires_in_s: int
+    key: UUID
+    request_hash: bytes
+    country: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A payment with its current session, at one moment of the database's clock."""
+
+    payment: Payment
+    session: Session | None
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """Payments under lock, and the database's clock when they were asked for."""
+
+    payments: list[Payment]
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What one step writes; `None` leaves the column as it is."""
+
+    id: UUID
+    version: int  # that was read under the lock
+    status: Status
+    at: datetime
+    session_id: UUID | None = None
+    receipt_id: UUID | None = None
+    failure_reason: FailureReason | None = None
+
+
+async def create(database: Executor, new: NewPayment) -> tuple[datetime, datetime] | None:
+    """Write key, checkout and payment in one statement; give `created_at` and `expires_at`.
+
+    `None` where the key is taken and younger than 24 hours. Waits for another request with the
+    same key that has not committed, at most the lock timeout (`LockTimeout`).
+    """
+    row = await database.row(
+        """
+        WITH claimed AS (
+            INSERT INTO idempotency AS i
+                (merchant_id, operation, key, request_hash, payment_id, country, created_at)
+            VALUES ($2, 'create', $3, $4, $1, $5, clock())
+            ON CONFLICT (merchant_id, operation, key) DO UPDATE
+            SET request_hash = excluded.request_hash, payment_id = excluded.payment_id,
+                country = excluded.country, created_at = excluded.created_at
+            WHERE i.created_at <= excluded.created_at - interval '24 hours'
+            RETURNING i.created_at AS now
+        ), named AS (
+            INSERT INTO checkout (id, payment_id)
+            SELECT $6, $1 FROM claimed
+        )
+        INSERT INTO payment
+            (id, merchant_id, checkout_id, currency, amount, amount_text, payer_uid, payer_email,
+             include_pegged_assets, metadata, tax_manager, expires_at, created_at, updated_at)
+        SELECT $1, $2, $6, $7, $8, $9, $10, $11, $12, $13, $14,
+            now + $15 * interval '1 second', now, now
+        FROM claimed
+        RETURNING created_at, expires_at
+        """,
+        new.id,
+        new.merchant_id,
+        new.key,
+        new.request_hash,
+        new.country,
+        new.checkout_id,
+        new.currency,
+        new.amount,
+        new.amount_text,
+        new.payer_uid,
+        new.payer_email,
+        new.include_pegged_assets,
+        new.metadata,
+        new.tax_manager,
+        new.expires_in_s,
+    )
+    return (row["created_at"], row["expires_at"]) if row else None
+
+
+async def by_id(database: Executor, payment_id: UUID) -> Seen | None:
+    """Read a payment and its current session."""
+    row = await database.row(
+        "SELECT clock() AS now,"
+        + COLUMNS
+        + ","
+        + sessions.COLUMNS
+        + """
+        FROM payment p
+        LEFT JOIN session s ON s.id = p.session_id
+        WHERE p.id = $1
+        """,
+        payment_id,
+    )
+    return _seen(row) if row else None
+
+
+async def by_checkout(database: Executor, checkout_id: str) -> Seen | None:
+    """Read the payment that a checkout id is the capability for."""
+    row = await database.row(
+        "SELECT clock() AS now,"
+        + COLUMNS
+        + ","
+        + sessions.COLUMNS
+        + """
+        FROM checkout c
+        JOIN payment p ON p.id = c.payment_id
+        LEFT JOIN session s ON s.id = p.session_id
+        WHERE c.id = $1
+        """,
+        checkout_id,
+    )
+    return _seen(row) if row else None
+
+
+async def lock(tx: Tx, payment_ids: Sequence[UUID]) -> Locked:
+    """Lock payments in the order of their ids, which is the order everyone locks in."""
+    rows = await tx.fetch(
+        "SELECT clock() AS now,"
+        + COLUMNS
+        + """
+        FROM payment p
+        WHERE p.id = ANY($1::uuid[])
+        ORDER BY p.id
+        LIMIT 10000
+        FOR UPDATE
+        """,
+        sorted(payment_ids),
+    )
+    return Locked([_payment(row) for row in rows], rows[0]["now"])
+
+
+async def now(database: Executor) -> datetime:
+    """Read the service's one clock."""
+    row = await database.row("SELECT clock() AS now")
+    assert row is not None  # noqa: S101 - SELECT without FROM has one row
+    return row["now"]
+
+
+async def lock_due_pending(tx: Tx, limit: int) -> Locked | None:
+    """Lock PENDING payments whose time is over and that nobody else is at, oldest first."""
+    rows = await tx.fetch(
+        "SELECT clock() AS now,"
+        + COLUMNS
+        + """
+        FROM payment p
+        WHERE p.status = 'PENDING' AND p.expires_at <= clock()
+        ORDER BY p.expires_at
+        LIMIT $1
+        FOR UPDATE SKIP LOCKED
+        """,
+        limit,
+    )
+    return Locked([_payment(row) for row in rows], rows[0]["now"]) if rows else None
+
+
+async def lock_due_processing(tx: Tx, limit: int, patience_s: float) -> list[Seen]:
+    """Lock PROCESSING payments whose time is over and whose session lets us go on.
+
+    Their session is still open (so it must be closed), has ended, or has been closing for longer
+    than our patience. One that is being closed is left alone, so that it blocks no other.
+    """
+    rows = await tx.fetch(
+        "SELECT clock() AS now,"
+        + COLUMNS
+        + ","
+        + sessions.COLUMNS
+        + """
+        FROM payment p
+        JOIN session s ON s.id = p.session_id
+        WHERE p.status = 'PROCESSING' AND p.expires_at <= clock()
+            AND (s.life IN ('open', 'ended')
+                OR s.closing_at <= clock() - $2 * interval '1 second')
+        ORDER BY p.expires_at
+        LIMIT $1
+        FOR UPDATE OF p SKIP LOCKED
+        """,
+        limit,
+        patience_s,
+    )
+    return [_seen(row) for row in rows]
+
+
+async def write(tx: Tx, changes: Sequence[Change]) -> list[Payment]:
+    """Write steps; a payment that is not at the version that was read is not written."""
+    rows = await tx.fetch(
+        """
+        UPDATE payment p
+        SET status = c.status,
+            version = p.version + 1,
+            updated_at = greatest(p.updated_at, c.at),
+            session_id = coalesce(c.session_id, p.session_id),
+            receipt_id = coalesce(c.receipt_id, p.receipt_id),
+            failure_reason = coalesce(c.failure_reason, p.failure_reason),
+            paid_at = CASE c.status WHEN 'PAID' THEN c.at ELSE p.paid_at END,
+            failed_at = CASE c.status WHEN 'FAILED' THEN c.at ELSE p.failed_at END,
+            expired_at = CASE c.status WHEN 'EXPIRED' THEN c.at ELSE p.expired_at END,
+            cancelled_at = CASE c.status WHEN 'CANCELLED' THEN c.at ELSE p.cancelled_at END
+        FROM unnest($1::uuid[], $2::int[], $3::text[], $4::timestamptz[], $5::uuid[], $6::uuid[],
+            $7::text[]) AS c (id, version, status, at, session_id, receipt_id, failure_reason)
+        WHERE p.id = c.id AND p.version = c.version
+        RETURNING"""
+        + COLUMNS,
+        [change.id for change in changes],
+        [change.version for change in changes],
+        [change.status for change in changes],
+        [change.at for change in changes],
+        [change.session_id for change in changes],
+        [change.receipt_id for change in changes],
+        [change.failure_reason for change in changes],
+    )
+    return [_payment(row) for row in rows]
+
+
+async def set_payer_email(tx: Tx, payment_id: UUID, payer_email: str) -> None:
+    """Keep the e-mail that the buyer entered; it replaces the merchant's (spec 2.2)."""
+    await tx.fetch("UPDATE payment SET payer_email = $2 WHERE id = $1", payment_id, payer_email)
+
+
+def _seen(row: Row) -> Seen:
+    session = sessions.from_row(row) if row["session_id"] is not None else None
+    return Seen(_payment(row), session, row["now"])
+
+
+def _payment(row: Row) -> Payment:
+    values = list(_values(row))
+    values[_STATUS] = Status(values[_STATUS])
+    values[_TAX_MANAGER] = TaxManager(values[_TAX_MANAGER])
+    if values[_FAILURE_REASON] is not None:
+        values[_FAILURE_REASON] = FailureReason(values[_FAILURE_REASON])
+    return Payment(*values)

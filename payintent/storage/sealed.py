@@ -1,0 +1,78 @@
+"""Secrets: sealed at rest under a key ring, bound to their row; digests of keys under a pepper."""
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Mapping
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from payintent.config import Settings
+
+KEY_BYTES = 32
+_NONCE_BYTES = 12
+
+
+class SecretsUnusable(Exception):  # noqa: N818
+    """The pepper or the key ring cannot be used, or is not the one this database knows."""
+
+
+class Secrets:
+    """What a process needs to read the secrets of its database."""
+
+    def __init__(self, pepper: bytes, ring: Mapping[str, bytes]) -> None:
+        self._pepper = pepper
+        self._ring = {name: AESGCM(key) for name, key in ring.items()}
+        self._writer = next(iter(ring))
+        self.fingerprint = _fingerprint(pepper, ring)
+
+    def digest(self, text: str) -> bytes:
+        """Digest an API key: 256 random bits need a keyed hash, not a slow one."""
+        return hmac.digest(self._pepper, text.encode(), "sha256")
+
+    def seal(self, secret: bytes, place: str, nonce: bytes) -> bytes:
+        """Encrypt for one place such as `callback_secret:<id>`; `nonce` is 12 random bytes."""
+        name = self._writer.encode()
+        box = self._ring[self._writer].encrypt(nonce, secret, place.encode())
+        return bytes([len(name)]) + name + nonce + box
+
+    def open(self, sealed: bytes, place: str) -> bytes:
+        """Decrypt what was sealed for this place; raises `SecretsUnusable` for any other."""
+        length = sealed[0]
+        name = sealed[1 : 1 + length].decode()
+        nonce = sealed[1 + length : 1 + length + _NONCE_BYTES]
+        if name not in self._ring:
+            raise SecretsUnusable(f"the key ring has no key named {name!r}")
+        try:
+            return self._ring[name].decrypt(
+                nonce, sealed[1 + length + _NONCE_BYTES :], place.encode()
+            )
+        except InvalidTag as error:
+            raise SecretsUnusable(f"{place} was sealed by another key or moved") from error
+
+
+def read_secrets(settings: Settings) -> Secrets:
+    """Read pepper and key ring from the settings; each key is base64 of 32 bytes."""
+    ring: dict[str, bytes] = {}
+    for item in settings.keyring.get_secret_value().split(","):
+        name, _, encoded = item.strip().partition(":")
+        ring[name] = _key(encoded, f"key {name!r} of PAYINTENT_KEYRING")
+    return Secrets(_key(settings.pepper.get_secret_value(), "PAYINTENT_PEPPER"), ring)
+
+
+def _key(encoded: str, what: str) -> bytes:
+    try:
+        key = base64.b64decode(encoded, validate=True)
+    except binascii.Error as error:
+        raise SecretsUnusable(f"{what} is not base64") from error
+    if len(key) != KEY_BYTES:
+        raise SecretsUnusable(f"{what} must be {KEY_BYTES} bytes, not {len(key)}")
+    return key
+
+
+def _fingerprint(pepper: bytes, ring: Mapping[str, bytes]) -> str:
+    oldest = list(ring)[-1]  # new keys are put in front, so the oldest stays what it was
+    mark = hmac.digest(pepper, b"payintent fingerprint" + ring[oldest], "sha256")
+    return f"{oldest}:{hashlib.sha256(mark).hexdigest()[:16]}"

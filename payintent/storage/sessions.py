@@ -1,0 +1,216 @@
+"""Sessions: selections at a provider, their frozen quotes and their own lives."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from payintent.domain.quote import FeeMode, Quote
+from payintent.domain.session import Life, Offer, Session
+from payintent.storage.database import Executor, Row, Tx
+
+# Prefixed names, so that they can stand beside a payment's in one row.
+COLUMNS = """
+    s.id AS s_id, s.payment_id AS s_payment_id, s.account_id AS s_account_id,
+    s.payment_method_id AS s_payment_method_id, s.provider AS s_provider, s.life AS s_life,
+    s.outcome AS s_outcome, s.kind AS s_kind, s.label AS s_label, s.country AS s_country,
+    s.chain AS s_chain, s.token AS s_token, s.currency AS s_currency, s.amount AS s_amount,
+    s.fee_mode AS s_fee_mode, s.fee_rate AS s_fee_rate, s.fee_amount AS s_fee_amount,
+    s.estimated_tax AS s_estimated_tax, s.total_amount AS s_total_amount,
+    s.total_minor AS s_total_minor, s.return_url AS s_return_url, s.reference AS s_reference,
+    s.next_action AS s_next_action, s.inquiries AS s_inquiries, s.opened_at AS s_opened_at,
+    s.closing_at AS s_closing_at
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """A session that the janitor has taken, to ask its provider about."""
+
+    session: Session
+    now: datetime
+
+
+async def add(tx: Tx, session: Session, first_inquiry_s: float) -> bool:
+    """Keep a session as `opening`; False where the payment has one already."""
+    offer, quote = session.offer, session.offer.quote
+    row = await tx.row(
+        """
+        INSERT INTO session
+            (id, payment_id, account_id, payment_method_id, provider, kind, label, country, chain,
+             token, currency, amount, fee_mode, fee_rate, fee_amount, estimated_tax, total_amount,
+             total_minor, return_url, opened_at, inquire_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,
+            $19, $20::timestamptz, $20::timestamptz + $21 * interval '1 second')
+        ON CONFLICT (payment_id) WHERE life = 'opening' DO NOTHING
+        RETURNING id
+        """,
+        session.id,
+        session.payment_id,
+        offer.account_id,
+        offer.payment_method_id,
+        offer.provider,
+        offer.kind,
+        offer.label,
+        offer.country,
+        offer.chain,
+        offer.token,
+        quote.currency,
+        quote.amount,
+        quote.fee_mode,
+        quote.fee_rate,
+        quote.fee_amount,
+        quote.estimated_tax,
+        quote.total_amount,
+        offer.total_minor,
+        session.return_url,
+        session.opened_at,
+        first_inquiry_s,
+    )
+    return row is not None
+
+
+async def payment_of(database: Executor, session_id: UUID, account_id: int) -> UUID | None:
+    """Tell whose session it is; a session of another account is nobody's."""
+    row = await database.row(
+        "SELECT payment_id FROM session WHERE id = $1 AND account_id = $2", session_id, account_id
+    )
+    return row["payment_id"] if row else None
+
+
+async def lock(tx: Tx, session_id: UUID) -> Session:
+    """Lock a session; its payment must be locked before."""
+    row = await tx.row("SELECT" + COLUMNS + "FROM session s WHERE id = $1 FOR UPDATE", session_id)
+    assert row is not None  # noqa: S101 - sessions are never deleted
+    return from_row(row)
+
+
+async def opened(tx: Tx, session_id: UUID, reference: str | None, next_action: str | None) -> None:
+    """Note what the provider answered to the creation."""
+    await tx.fetch(
+        """
+        UPDATE session
+        SET life = CASE life WHEN 'opening' THEN 'open' ELSE life END,
+            reference = coalesce($2, reference),
+            next_action = coalesce($3::json, next_action)
+        WHERE id = $1
+        """,
+        session_id,
+        reference,
+        next_action,
+    )
+
+
+async def close(tx: Tx, session_ids: Sequence[UUID], now: datetime) -> None:
+    """Want sessions closed: the janitor asks their providers at once."""
+    await tx.fetch(
+        """
+        UPDATE session
+        SET life = 'closing', closing_at = $2, inquire_at = $2, inquiries = 0
+        WHERE id = ANY($1::uuid[]) AND life IN ('opening', 'open')
+        """,
+        session_ids,
+        now,
+    )
+
+
+async def end(tx: Tx, session_id: UUID, outcome: str, now: datetime) -> None:
+    """End a session on the provider's word."""
+    await tx.fetch(
+        """
+        UPDATE session
+        SET life = 'ended', outcome = $2, ended_at = $3, inquire_at = NULL
+        WHERE id = $1 AND life <> 'ended'
+        """,
+        session_id,
+        outcome,
+        now,
+    )
+
+
+async def take_due(
+    database: Executor, limit: int, lease_s: float, busy_accounts: Sequence[int]
+) -> list[Ask]:
+    """Take sessions to ask about; whoever dies holding one loses it when the lease ends."""
+    rows = await database.fetch(
+        """
+        UPDATE session s
+        SET inquire_at = clock() + $2 * interval '1 second'
+        WHERE s.id IN (
+            SELECT id
+            FROM session
+            WHERE life <> 'ended' AND inquire_at <= clock() AND account_id <> ALL($3::bigint[])
+            ORDER BY inquire_at
+            LIMIT $1
+            FOR UPDATE SKIP LOCKED
+        )
+        RETURNING clock() AS now,"""
+        + COLUMNS,
+        limit,
+        lease_s,
+        busy_accounts,
+    )
+    return [Ask(session=from_row(row), now=row["now"]) for row in rows]
+
+
+async def ask_again(database: Executor, session: Session, wait_s: float | None) -> None:
+    """Set the next question; None asks never again. A session that moved on keeps its own."""
+    await database.fetch(
+        """
+        UPDATE session
+        SET inquiries = inquiries + 1, inquire_at = clock() + $3 * interval '1 second'
+        WHERE id = $1 AND life = $2 AND inquiries = $4
+        """,
+        session.id,
+        session.life,
+        wait_s,
+        session.inquiries,
+    )
+
+
+async def ask_now(database: Executor, session_id: UUID) -> None:
+    """Let the janitor ask at once, since the buyer has come back."""
+    await database.fetch(
+        "UPDATE session SET inquire_at = clock() WHERE id = $1 AND life <> 'ended'", session_id
+    )
+
+
+def from_row(row: Row) -> Session:
+    """Read a session out of a row with `COLUMNS`."""
+    return Session(
+        id=row["s_id"],
+        payment_id=row["s_payment_id"],
+        life=Life(row["s_life"]),
+        outcome=row["s_outcome"],
+        offer=_offer(row),
+        reference=row["s_reference"],
+        next_action=row["s_next_action"],
+        return_url=row["s_return_url"],
+        inquiries=row["s_inquiries"],
+        opened_at=row["s_opened_at"],
+        closing_at=row["s_closing_at"],
+    )
+
+
+def _offer(row: Row) -> Offer:
+    quote = Quote(
+        currency=row["s_currency"],
+        amount=row["s_amount"],
+        fee_mode=FeeMode(row["s_fee_mode"]),
+        fee_rate=row["s_fee_rate"],
+        fee_amount=row["s_fee_amount"],
+        estimated_tax=row["s_estimated_tax"],
+        total_amount=row["s_total_amount"],
+    )
+    return Offer(
+        payment_method_id=row["s_payment_method_id"],
+        account_id=row["s_account_id"],
+        provider=row["s_provider"],
+        kind=row["s_kind"],
+        label=row["s_label"],
+        country=row["s_country"],
+        chain=row["s_chain"],
+        token=row["s_token"],
+        quote=quote,
+        total_minor=int(row["s_total_minor"]),
+    )

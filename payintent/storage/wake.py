@@ -1,0 +1,76 @@
+"""Waking deliverers: one NOTIFY after a commit, at most one per 20 ms, on its own connection.
+
+A NOTIFY inside a transaction takes a lock that the whole cluster shares at commit; this one loses
+nothing if it gets lost, for deliverers poll behind it.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from payintent.log import get
+from payintent.storage.driver import GONE, Connection, connect
+
+CHANNEL = "payintent_event"
+_PAUSE_S = 0.02
+_RETRY_S = 1.0
+
+_log = get("wake")
+
+
+class Wake:
+    """Tells deliverers in all processes that an event was recorded, or listens for that."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._wanted = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._listeners: list[Callable[[], None]] = []
+
+    def poke(self) -> None:
+        """Wake deliverers soon; costs the caller nothing."""
+        for listener in self._listeners:
+            listener()
+        self._wanted.set()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._notify())
+
+    async def listen(self, callback: Callable[[], None]) -> None:
+        """Call back for each wake-up, from this process or another; runs until cancelled."""
+        self._listeners.append(callback)
+        while True:
+            try:
+                await self._listen_once(callback)
+            except GONE as error:
+                _log.warning("listener_lost", why=type(error).__name__)
+            await asyncio.sleep(_RETRY_S)
+
+    async def close(self) -> None:
+        """Stop notifying."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _listen_once(self, callback: Callable[[], None]) -> None:
+        lost = asyncio.Event()
+        connection = await connect(self._url)
+        try:
+            connection.add_termination_listener(lambda _: lost.set())
+            await connection.add_listener(CHANNEL, lambda *_: callback())
+            await lost.wait()
+        finally:
+            await connection.close()
+
+    async def _notify(self) -> None:
+        connection: Connection | None = None
+        try:
+            connection = await connect(self._url)
+            while True:
+                await self._wanted.wait()
+                self._wanted.clear()
+                await connection.execute(f"NOTIFY {CHANNEL}")
+                await asyncio.sleep(_PAUSE_S)
+        except GONE as error:
+            _log.warning("notifier_lost", why=type(error).__name__)
+        finally:
+            if connection is not None:
+                await connection.close()

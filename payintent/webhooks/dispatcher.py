@@ -1,0 +1,164 @@
+"""Delivers what waits in the outbox: fast to the healthy, patient with the ill, blocked by none."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from prometheus_client import Counter, Histogram
+
+from payintent.domain.errors import LockTimeout, StorageDown
+from payintent.domain.outgoing import Outbox, Outcome, Parcel
+from payintent.log import get
+from payintent.webhooks.schedule import next_wait_s
+from payintent.webhooks.sender import Attempt, Delivery, Sender
+from payintent.webhooks.windows import Flight, Windows
+
+_log = get("dispatcher")
+_RECORD_MAX = 50  # attempts in one statement
+_MERCHANTS_MAX = 2_000  # looked at in one round
+_TAKE_MAX = 500
+
+ATTEMPTS = Counter("payintent_webhook_attempts_total", "Attempts at deliveries", ["outcome"])
+DURATION = Histogram("payintent_webhook_attempt_seconds", "How long an attempt took")
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    parcel: Parcel
+    attempt: Attempt
+
+
+class Dispatcher:
+    """One process's deliverer. `wake` makes it look at once; it polls all the same."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        sender: Sender,
+        windows: Windows,
+        poll_s: float,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._outbox = outbox
+        self._sender = sender
+        self._windows = windows
+        self._poll_s = poll_s
+        self._chance = chance
+        self._woken = asyncio.Event()
+        self._done: asyncio.Queue[_Done] = asyncio.Queue()
+        self._sending: set[asyncio.Task[None]] = set()
+
+    def wake(self) -> None:
+        """Look for due parcels now."""
+        self._woken.set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Deliver until told to stop, then finish what is under way."""
+        recorder = asyncio.create_task(self._record_forever())
+        while not stop.is_set():
+            await self._round()
+            await self._rest()
+        await asyncio.gather(*self._sending, return_exceptions=True)
+        await self._done.join()
+        recorder.cancel()
+        await asyncio.gather(recorder, return_exceptions=True)
+
+    async def _rest(self) -> None:
+        try:
+            async with asyncio.timeout(self._poll_s):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+        self._woken.clear()
+
+    async def _round(self) -> None:
+        """Take whatever there is room for, and send each parcel in a task of its own."""
+        try:
+            while (taken := await self._take()) >= _TAKE_MAX:
+                _log.debug("backlog", taken=taken)
+        except Exception as error:  # noqa: BLE001 - one bad round must not end all deliveries
+            _complain("outbox_away", error)
+
+    async def _take(self) -> int:
+        merchants = await self._outbox.waiting()
+        rooms = self._windows.share(merchants[:_MERCHANTS_MAX], _TAKE_MAX)
+        if not rooms:
+            return 0
+        parcels = await self._outbox.take(rooms)
+        for parcel in parcels:
+            # Counted in before its task runs, so that the next look sees what is taken.
+            flight = self._windows.started(parcel.merchant_id)
+            task = asyncio.create_task(self._send(parcel, flight))
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+        return len(parcels)
+
+    async def _send(self, parcel: Parcel, flight: Flight) -> None:
+        ok = False
+        try:
+            attempt = await self._sender.send(
+                Delivery(
+                    url=parcel.url,
+                    webhook_id=str(parcel.event_id),
+                    body=parcel.body,
+                    secrets=parcel.secrets,
+                )
+            )
+            ok = attempt.ok
+        finally:
+            healed = self._windows.finished(flight, ok)
+        self._pause(parcel.merchant_id, attempt)
+        ATTEMPTS.labels(attempt.outcome).inc()
+        DURATION.observe(attempt.duration_ms / 1000)
+        await self._done.put(_Done(parcel, attempt))
+        if healed:
+            await self._release(parcel.merchant_id)
+        self._woken.set()  # there is room again
+
+    def _pause(self, merchant_id: int, attempt: Attempt) -> None:
+        if attempt.retry_after_s is not None:
+            self._windows.pause(merchant_id, attempt.retry_after_s)
+
+    async def _release(self, merchant_id: int) -> None:
+        """Send at once what was held back from an endpoint that has come back."""
+        try:
+            await self._outbox.release(merchant_id)
+        except (StorageDown, LockTimeout) as error:
+            _complain("outbox_away", error)
+
+    async def _record_forever(self) -> None:
+        """Keep attempts, as many at a time as have come together."""
+        while True:
+            done = [await self._done.get()]
+            while len(done) < _RECORD_MAX and not self._done.empty():
+                done.append(self._done.get_nowait())
+            try:
+                await self._outbox.record([self._outcome(one) for one in done])
+            except Exception as error:  # noqa: BLE001 - nor one bad record
+                # The lease ends and the event goes out again: at least once, as promised.
+                _complain("attempts_lost", error)
+            for _ in done:
+                self._done.task_done()
+
+    def _outcome(self, done: _Done) -> Outcome:
+        parcel, attempt = done.parcel, done.attempt
+        ends = attempt.ok or attempt.gone
+        wait = next_wait_s(parcel.attempts + 1, attempt.retry_after_s, self._chance())
+        return Outcome(
+            parcel=parcel,
+            outcome=attempt.outcome,
+            status=attempt.status,
+            detail=attempt.detail,
+            answer=attempt.answer,
+            duration_ms=attempt.duration_ms,
+            delivered=attempt.ok,
+            next_wait_s=None if ends else wait,
+        )
+
+
+def _complain(what: str, error: Exception) -> None:
+    if isinstance(error, StorageDown | LockTimeout):
+        _log.warning(what, why=str(error) or type(error).__name__)
+    else:
+        _log.error(what, exc_info=error)

@@ -1,0 +1,295 @@
+"""Sends one webhook once: whatever the other side does, the answer is an `Attempt`."""
+
+import asyncio
+import errno
+import os
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
+from functools import partial
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from payintent.config import Settings
+from payintent.version import API_VERSION
+from payintent.webhooks.egress import (
+    HOST_CHARS_MAX,
+    CheckedResolver,
+    EgressRefused,
+    Lookup,
+    check_url,
+    checked_socket,
+)
+from payintent.webhooks.signature import sign
+
+USER_AGENT = f"PaymentIntentService-Webhooks/{API_VERSION}"
+KEEP_ALIVE_S = 30.0  # a connection this idle is closed, so that a moved name is looked up again
+HEADER_LINE_BYTES_MAX = 8 * 1024
+HEADER_BYTES_MAX = 32 * 1024
+DETAIL_CHARS_MAX = 200
+RETRY_AFTER_DIGITS_MAX = 9
+
+_SUCCESS, _REDIRECT, _CLIENT_ERROR = 200, 300, 400
+_GONE, _TOO_MANY, _UNAVAILABLE = 410, 429, 503
+
+
+class Outcome(StrEnum):
+    """How an attempt ended."""
+
+    DELIVERED = "delivered"
+    HTTP_ERROR = "http_error"
+    TIMEOUT = "timeout"
+    CONNECT_ERROR = "connect_error"
+    BLOCKED = "blocked"  # the URL or its address may not be called
+    TLS_ERROR = "tls_error"
+    BAD_ANSWER = "bad_answer"  # not HTTP, or broken off, or too large a header
+    REDIRECT = "redirect"  # never followed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """What is to be sent where; `secrets` are decoded, the newest first."""
+
+    url: str
+    webhook_id: str
+    body: bytes = field(repr=False)
+    secrets: Sequence[bytes] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """What became of it. `detail` is a few words of ours, `answer` the start of theirs."""
+
+    outcome: Outcome
+    status: int | None = None
+    detail: str = ""
+    answer: str = ""
+    retry_after_s: int | None = None
+    duration_ms: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether the endpoint took it."""
+        return self.outcome is Outcome.DELIVERED
+
+    @property
+    def gone(self) -> bool:
+        """Tell whether the endpoint wants nothing any more (410)."""
+        return self.status == _GONE
+
+
+class Sender:
+    """One HTTP client for all webhooks of a process; its session opens with the first send."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Callable[[], float],
+        *,
+        lookup: Lookup | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Take `clock` in Unix seconds; `lookup` and `tls` replace the system's DNS and trust."""
+        self._settings = settings
+        self._clock = clock
+        self._lookup = lookup
+        self._tls = tls
+        self._session: aiohttp.ClientSession | None = None
+        self._resolver: CheckedResolver | None = None
+
+    async def send(self, delivery: Delivery) -> Attempt:
+        """Post one webhook within the deadline; a failure is an `Attempt` too, never raised."""
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        try:
+            async with asyncio.timeout(self._settings.webhook_timeout_s):
+                attempt = await self._post(delivery)
+        except Exception as error:  # noqa: BLE001 - a stranger's server must not break a worker
+            attempt = _failed(error)
+        return replace(attempt, duration_ms=round((loop.time() - started) * 1000))
+
+    async def close(self) -> None:
+        """Close every connection; a later send opens a new session."""
+        session, resolver = self._session, self._resolver
+        self._session = self._resolver = None
+        if session is not None:
+            await session.close()
+        if resolver is not None:
+            await resolver.close()
+
+    async def _post(self, delivery: Delivery) -> Attempt:
+        target = check_url(delivery.url, self._settings.sandbox)
+        timestamp_s = int(self._clock())
+        headers = {
+            "webhook-id": delivery.webhook_id,
+            "webhook-timestamp": str(timestamp_s),
+            "webhook-signature": sign(
+                delivery.secrets, delivery.webhook_id, timestamp_s, delivery.body
+            ),
+        }
+        async with self._client().post(
+            target.url, data=delivery.body, headers=headers, allow_redirects=False
+        ) as response:
+            if _header_bytes(response) > HEADER_BYTES_MAX:
+                response.close()
+                detail = "the header is too large"
+                return Attempt(outcome=Outcome.BAD_ANSWER, status=response.status, detail=detail)
+            answer = await self._read(response)
+            return self._judge(response, answer)
+
+    def _client(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            settings = self._settings
+            self._resolver = CheckedResolver(
+                sandbox=settings.sandbox,
+                timeout_s=settings.webhook_dns_timeout_s,
+                lookup=self._lookup,
+            )
+            connector = aiohttp.TCPConnector(
+                resolver=self._resolver,
+                use_dns_cache=False,
+                socket_factory=partial(checked_socket, sandbox=settings.sandbox),
+                limit=settings.webhook_sockets_max,
+                keepalive_timeout=KEEP_ALIVE_S,
+                ssl=self._tls or True,
+            )
+            self._session = _open_session(connector, settings)
+        return self._session
+
+    async def _read(self, response: aiohttp.ClientResponse) -> str:
+        """Read as far as the limit, then close; text that PostgreSQL can keep."""
+        chunks: list[bytes] = []
+        missing = self._settings.webhook_answer_bytes_max
+        while missing > 0 and (chunk := await response.content.read(missing)):
+            chunks.append(chunk)
+            missing -= len(chunk)
+        if not response.content.at_eof():
+            response.close()
+        kept = b"".join(chunks)[: self._settings.webhook_answer_kept_bytes_max]
+        return kept.decode("utf-8", errors="replace").replace("\0", "\ufffd")
+
+    def _judge(self, response: aiohttp.ClientResponse, answer: str) -> Attempt:
+        status = response.status
+        if status < _SUCCESS:
+            return Attempt(outcome=Outcome.BAD_ANSWER, status=status, detail="no final answer")
+        if status < _REDIRECT:
+            return Attempt(outcome=Outcome.DELIVERED, status=status, answer=answer)
+        if status < _CLIENT_ERROR:
+            detail = f"redirect to {_host(response.headers.get('Location', ''))}, not followed"
+            return Attempt(outcome=Outcome.REDIRECT, status=status, detail=detail, answer=answer)
+        retry_after_s = None
+        if status in (_TOO_MANY, _UNAVAILABLE):
+            retry_after_s = _seconds(response.headers.get("Retry-After", ""), self._clock())
+        return Attempt(
+            outcome=Outcome.HTTP_ERROR,
+            status=status,
+            detail=f"HTTP {status}",
+            answer=answer,
+            retry_after_s=retry_after_s,
+        )
+
+
+def _open_session(connector: aiohttp.TCPConnector, settings: Settings) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=connector,
+        headers={
+            "Content-Type": "application/json",
+            "User-Agent": USER_AGENT,
+            "Accept-Encoding": "identity",
+        },
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.webhook_connect_timeout_s),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,  # a few bytes may inflate to gigabytes
+        trust_env=False,  # a proxy would connect to addresses that nobody checked
+        read_bufsize=settings.webhook_answer_bytes_max,
+        max_line_size=HEADER_LINE_BYTES_MAX,
+        max_field_size=HEADER_LINE_BYTES_MAX,
+    )
+
+
+def _failed(error: Exception) -> Attempt:
+    outcome, detail = _explain(error)
+    return Attempt(outcome=outcome, detail=detail[:DETAIL_CHARS_MAX])
+
+
+_PLAIN: tuple[tuple[type[Exception], Outcome, str], ...] = (
+    (aiohttp.ConnectionTimeoutError, Outcome.TIMEOUT, "no connection in time"),
+    (TimeoutError, Outcome.TIMEOUT, "no complete answer in time"),
+    (
+        aiohttp.ServerDisconnectedError,
+        Outcome.BAD_ANSWER,
+        "the connection was closed without an answer",
+    ),
+    (aiohttp.ClientPayloadError, Outcome.BAD_ANSWER, "the answer broke off"),
+)
+
+
+def _explain(error: Exception) -> tuple[Outcome, str]:
+    """Tell the outcome; in words of our own, for a library's message may hold the whole URL."""
+    if isinstance(error, EgressRefused):
+        return Outcome.BLOCKED, error.reason
+    if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
+        return Outcome.TLS_ERROR, _tls_reason(error)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return _explain_connect(error)
+    for kind, outcome, detail in _PLAIN:
+        if isinstance(error, kind):
+            return outcome, detail
+    if isinstance(error, OSError):
+        return Outcome.CONNECT_ERROR, _os_reason(error)
+    return Outcome.BAD_ANSWER, f"the answer could not be read ({type(error).__name__})"
+
+
+def _explain_connect(error: aiohttp.ClientConnectorError) -> tuple[Outcome, str]:
+    cause = error.os_error
+    if isinstance(cause, EgressRefused):
+        return Outcome.BLOCKED, cause.reason
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        if cause.errno == errno.ETIMEDOUT:
+            return Outcome.TIMEOUT, "the name was not resolved in time"
+        return Outcome.CONNECT_ERROR, "the name cannot be resolved"
+    return Outcome.CONNECT_ERROR, _os_reason(cause)
+
+
+def _os_reason(error: OSError) -> str:
+    return os.strerror(error.errno).lower() if error.errno else "the connection failed"
+
+
+def _tls_reason(error: Exception) -> str:
+    cause = error
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        cause = error.certificate_error
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"certificate: {cause.verify_message}"
+    return "the TLS handshake failed"
+
+
+def _header_bytes(response: aiohttp.ClientResponse) -> int:
+    return sum(len(name) + len(value) + len(": \r\n") for name, value in response.raw_headers)
+
+
+def _host(location: str) -> str:
+    """Give the host of a Location and no more: the rest may hold secrets of theirs."""
+    try:
+        host = urlsplit(location).hostname or "a relative address"
+    except ValueError:
+        return "an unreadable address"
+    return host[:HOST_CHARS_MAX].encode("ascii", errors="replace").decode()
+
+
+def _seconds(retry_after: str, now_s: float) -> int | None:
+    """Read a Retry-After, whole seconds or an HTTP date (RFC 9110, 10.2.3), else None."""
+    text = retry_after.strip()
+    if text.isascii() and text.isdecimal():
+        return int(text) if len(text) <= RETRY_AFTER_DIGITS_MAX else None
+    try:
+        date = parsedate_to_datetime(text)
+        # "-0000" gives a date without a zone; HTTP dates are UTC.
+        at_s = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return max(0, round(at_s - now_s))

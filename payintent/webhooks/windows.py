@@ -1,0 +1,218 @@
+"""How much each endpoint may receive at once, so that a dead merchant never delays another.
+
+Three limits together: a window per endpoint that grows with success; a breaker, behind which
+nothing is sent and no attempt is spent; and a bounded share of the sockets for suspects.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from math import inf
+
+WINDOW_START = 2
+WINDOW_MAX = 16
+SLOW_AFTER_S = 2.0  # in flight for longer: window 1, and a suspect
+
+OPEN_AFTER_FAILURES = 5  # in a row
+OPEN_SHARE = 0.7  # or this share of at least OPEN_SAMPLE_MIN outcomes in OPEN_SAMPLE_S
+OPEN_SAMPLE_MIN = 10
+OPEN_SAMPLE_S = 60.0
+OPEN_SAMPLE_MAX = 64  # outcomes remembered
+OPEN_S = 30.0  # doubled each time a probe fails
+OPEN_MAX_S = 900.0
+OPEN_DOUBLINGS_MAX = 5  # reach OPEN_MAX_S
+
+PAUSE_MAX_S = 3_600.0  # of a Retry-After
+SUSPECT_DIVISOR = 2  # suspects together get at most half of the sockets
+FORGET_AFTER_S = 300.0  # an endpoint that is well and idle
+FORGET_ILL_AFTER_S = 3_600.0  # or whose breaker could have closed this long ago
+SWEEP_EVERY_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Flight:
+    """One attempt on its way; `since` is on the monotonic clock."""
+
+    endpoint_id: int
+    since: float
+
+
+class Windows:
+    """The state of every endpoint of one process; forgets those that are well and idle."""
+
+    def __init__(self, sockets_max: int, clock: Callable[[], float]) -> None:
+        self._sockets_max = sockets_max
+        self._suspects_max = max(1, sockets_max // SUSPECT_DIVISOR)
+        self._clock = clock
+        self._endpoints: dict[int, _Endpoint] = {}
+        self._in_flight = 0
+        self._suspects_in_flight = 0
+        self._young: deque[Flight] = deque()  # in order of start, until seen to be slow or done
+        self._sweep_at = clock() + SWEEP_EVERY_S
+
+    def __len__(self) -> int:
+        return len(self._endpoints)
+
+    @property
+    def in_flight(self) -> int:
+        """Count the attempts on their way to all endpoints."""
+        return self._in_flight
+
+    def room(self, endpoint_id: int) -> int:
+        """Say how many more attempts this endpoint may be sent now."""
+        return dict(self.share([endpoint_id], self._sockets_max)).get(endpoint_id, 0)
+
+    def share(self, endpoint_ids: Iterable[int], attempts_max: int) -> list[tuple[int, int]]:
+        """Share the free sockets among endpoints, in this order: those with room, and how much.
+
+        Unlike one `room` after the other, it counts what it has just given away.
+        """
+        now = self._clock()
+        self._notice_slow(now)
+        free = min(attempts_max, self._sockets_max - self._in_flight)
+        suspects_free = self._suspects_max - self._suspects_in_flight
+        shares: list[tuple[int, int]] = []
+        for endpoint_id in endpoint_ids:
+            endpoint = self._endpoints.get(endpoint_id, _UNKNOWN)
+            limit = min(free, suspects_free) if endpoint.is_suspect else free
+            room = 0 if now < endpoint.shut_until else min(endpoint.vacant, limit)
+            if room > 0:
+                shares.append((endpoint_id, room))
+                free -= room
+                suspects_free -= room if endpoint.is_suspect else 0
+        return shares
+
+    def full(self) -> list[int]:
+        """List the endpoints that have no room now, for a claim to leave them out."""
+        return [endpoint_id for endpoint_id in self._endpoints if self.room(endpoint_id) == 0]
+
+    def reopens_in_s(self, endpoint_id: int) -> float:
+        """Give the seconds until a breaker or pause lets this endpoint be tried; 0 if none does."""
+        endpoint = self._endpoints.get(endpoint_id)
+        return 0.0 if endpoint is None else max(0.0, endpoint.shut_until - self._clock())
+
+    def started(self, endpoint_id: int) -> Flight:
+        """Count an attempt in; whoever calls this owes `finished`, whatever happens."""
+        now = self._clock()
+        self._sweep(now)
+        flight = Flight(endpoint_id, now)
+        endpoint = self._endpoints.setdefault(endpoint_id, _Endpoint())
+        endpoint.used_at = now
+        endpoint.flights[flight] = None
+        self._in_flight += 1
+        self._suspects_in_flight += endpoint.is_suspect
+        self._young.append(flight)
+        return flight
+
+    def finished(self, flight: Flight, ok: bool) -> bool:
+        """Count an attempt out; True if it closed the breaker, so what was held may go at once."""
+        now = self._clock()
+        self._notice_slow(now)
+        endpoint = self._endpoints[flight.endpoint_id]
+        before = endpoint.suspects
+        del endpoint.flights[flight]
+        endpoint.used_at = now
+        healed = endpoint.learn(flight, ok, now)
+        self._in_flight -= 1
+        self._suspects_in_flight += endpoint.suspects - before
+        return healed
+
+    def pause(self, endpoint_id: int, seconds: float) -> None:
+        """Send this endpoint nothing for a while: it said Retry-After."""
+        endpoint = self._endpoints.setdefault(endpoint_id, _Endpoint())
+        endpoint.used_at = self._clock()
+        endpoint.paused_until = endpoint.used_at + min(max(0.0, seconds), PAUSE_MAX_S)
+
+    def _notice_slow(self, now: float) -> None:
+        while self._young and now - self._young[0].since > SLOW_AFTER_S:
+            flight = self._young.popleft()
+            endpoint = self._endpoints.get(flight.endpoint_id)
+            if endpoint is not None and flight in endpoint.flights:
+                before = endpoint.suspects
+                endpoint.slow = True
+                endpoint.window = 1
+                self._suspects_in_flight += endpoint.suspects - before
+
+    def _sweep(self, now: float) -> None:
+        if now < self._sweep_at:
+            return
+        self._sweep_at = now + SWEEP_EVERY_S
+        idle = [key for key, endpoint in self._endpoints.items() if endpoint.is_forgettable(now)]
+        for key in idle:
+            del self._endpoints[key]
+
+
+@dataclass(slots=True)
+class _Endpoint:
+    window: int = WINDOW_START
+    flights: dict[Flight, None] = field(default_factory=dict[Flight, None])  # the oldest first
+    slow: bool = False
+    failures: int = 0  # in a row
+    outcomes: deque[tuple[float, bool]] = field(
+        default_factory=lambda: deque[tuple[float, bool]](maxlen=OPEN_SAMPLE_MAX)
+    )
+    opened_times: int = 0  # since the breaker was last closed; 0 is closed
+    opened_at: float = -inf
+    open_until: float = -inf
+    paused_until: float = -inf
+    used_at: float = -inf
+
+    @property
+    def is_suspect(self) -> bool:
+        return self.slow or self.failures > 0
+
+    @property
+    def vacant(self) -> int:
+        return self.window - len(self.flights)
+
+    @property
+    def suspects(self) -> int:
+        return len(self.flights) if self.is_suspect else 0
+
+    @property
+    def shut_until(self) -> float:
+        return max(self.open_until, self.paused_until)
+
+    def is_forgettable(self, now: float) -> bool:
+        if self.flights:
+            return False
+        if self.is_suspect:
+            return now > max(self.used_at, self.shut_until) + FORGET_ILL_AFTER_S
+        return now > max(self.used_at + FORGET_AFTER_S, self.shut_until)
+
+    def learn(self, flight: Flight, ok: bool, now: float) -> bool:
+        if flight.since < self.opened_at:
+            return False  # sent before the breaker opened: only a probe has a say
+        self.outcomes.append((now, ok))
+        if not ok:
+            self._fail(now)
+            return False
+        return self._succeed(flight, now)
+
+    def _succeed(self, flight: Flight, now: float) -> bool:
+        healed = self.opened_times > 0
+        oldest = next(iter(self.flights), flight)
+        self.slow = now - min(oldest.since, flight.since) > SLOW_AFTER_S
+        self.failures = 0
+        self.opened_times = 0
+        self.window = 1 if self.slow else min(self.window + 1, WINDOW_MAX)
+        return healed
+
+    def _fail(self, now: float) -> None:
+        self.failures += 1
+        self.window = 1
+        recent = [ok for at, ok in self.outcomes if at > now - OPEN_SAMPLE_S]
+        mostly_failed = len(recent) >= OPEN_SAMPLE_MIN and recent.count(False) >= OPEN_SHARE * len(
+            recent
+        )
+        if self.opened_times > 0 or self.failures >= OPEN_AFTER_FAILURES or mostly_failed:
+            self._open(now)
+
+    def _open(self, now: float) -> None:
+        self.opened_at = now
+        self.open_until = now + min(OPEN_S * 2**self.opened_times, OPEN_MAX_S)
+        self.opened_times = min(self.opened_times + 1, OPEN_DOUBLINGS_MAX)
+        self.outcomes.clear()
+
+
+_UNKNOWN = _Endpoint()  # what an endpoint is taken for before its first attempt; never changed

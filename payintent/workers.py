@@ -1,0 +1,169 @@
+"""The work that nobody asks for: expire, inquire, deliver, apply what waited, forget the old."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from prometheus_client import Counter
+
+from payintent.config import Settings
+from payintent.domain.errors import LockTimeout, StorageDown
+from payintent.lifecycle.deliver import DeliveryDesk
+from payintent.lifecycle.expire import expire_pending, expire_processing
+from payintent.lifecycle.receive import apply_waiting
+from payintent.log import get
+from payintent.service import Service, open_service
+from payintent.storage import callbacks, idempotency, sessions
+from payintent.storage.sessions import Ask
+from payintent.webhooks.dispatcher import Dispatcher
+from payintent.webhooks.sender import Sender
+from payintent.webhooks.windows import Windows
+
+_log = get("workers")
+_LEASE_S = 60.0  # of a session that the janitor has taken; a gateway call takes 15 s at most
+_IN_FLIGHT_MAX = 200
+_IN_FLIGHT_PER_ACCOUNT_MAX = 50  # a silent gateway must not hold up the others
+
+STEP_FAILURES = Counter("payintent_worker_failures_total", "Steps that failed", ["step"])
+
+
+async def run_worker(settings: Settings) -> None:
+    """Run every loop until SIGTERM or Ctrl-C, then finish what is under way."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    service = await open_service(settings)
+    try:
+        await work(service, stop)
+    finally:
+        await service.close()
+
+
+async def work(service: Service, stop: asyncio.Event) -> None:
+    """Run every loop until told to stop."""
+    settings = service.settings
+    sender = Sender(settings, time.time)
+    dispatcher = Dispatcher(
+        DeliveryDesk(
+            database=service.database,
+            secrets=service.secrets,
+            mint=service.mint,
+            lease_s=settings.webhook_lease_s,
+        ),
+        sender,
+        Windows(settings.webhook_sockets_max, time.monotonic),
+        settings.webhook_poll_s,
+    )
+    listener = asyncio.create_task(service.wake.listen(dispatcher.wake))
+    janitor = _JanitorLoop(service)
+    steps: list[tuple[str, float, Callable[[], Awaitable[bool]]]] = [
+        ("expire", settings.expire_every_s, lambda: _expire(service)),
+        ("inquire", settings.inquire_every_s, janitor.step),
+        ("apply_waiting", settings.inquire_every_s, lambda: _apply_waiting(service)),
+        ("prune", settings.prune_every_s, lambda: _prune(service)),
+    ]
+    loops: list[Coroutine[Any, Any, None]] = [
+        forever(name, step, every, stop) for name, every, step in steps
+    ]
+    await asyncio.gather(dispatcher.run(stop), *loops)
+    await janitor.finish()
+    listener.cancel()
+    await asyncio.gather(listener, return_exceptions=True)
+    await sender.close()
+
+
+async def forever(
+    name: str, step: Callable[[], Awaitable[bool]], every_s: float, stop: asyncio.Event
+) -> None:
+    """Repeat a step until told to stop: at once while it finds plenty, else every `every_s`.
+
+    A step that fails is logged and tried again; a worker does not die of one bad row.
+    """
+    while not stop.is_set():
+        plenty = False
+        try:
+            plenty = await step()
+        except (StorageDown, LockTimeout) as error:
+            _log.warning("step_deferred", step=name, why=type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - the edge of a worker, as of a request
+            STEP_FAILURES.labels(name).inc()
+            _log.error("step_failed", step=name, exc_info=error)
+        if not plenty:
+            await _wait(stop, every_s)
+
+
+async def _wait(stop: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+    except TimeoutError:
+        pass
+
+
+async def _expire(service: Service) -> bool:
+    settings = service.settings
+    limit = settings.expire_batch_max
+    async with service.database.transaction() as tx:
+        pending = await expire_pending(tx, service.mint, limit)
+    async with service.database.transaction() as tx:
+        processing = await expire_processing(tx, service.mint, limit, settings.closing_patience_s)
+    return limit in (pending, processing)
+
+
+async def _apply_waiting(service: Service) -> bool:
+    limit = service.settings.inquire_batch_max
+    return await apply_waiting(service.database, service.mint, limit) == limit
+
+
+async def _prune(service: Service) -> bool:
+    limit = service.settings.prune_batch_max
+    keys = await idempotency.prune(service.database, limit)
+    unknown = await callbacks.prune_unknown(
+        service.database, service.settings.unknown_callback_hours, limit
+    )
+    if unknown:
+        _log.warning("callbacks_forgotten", count=unknown)  # their sessions never appeared
+    return limit in (keys, unknown)
+
+
+class _JanitorLoop:
+    """Asks about many sessions at once, of each account a bounded number."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._janitor = service.janitor
+        self._asking: dict[asyncio.Task[None], int] = {}
+
+    async def step(self) -> bool:
+        """Take due sessions and ask about each in a task of its own."""
+        limit = min(self._service.settings.inquire_batch_max, _IN_FLIGHT_MAX - len(self._asking))
+        if limit <= 0:
+            return False
+        taken = await sessions.take_due(self._service.database, limit, _LEASE_S, self._busy())
+        for ask in taken:
+            task = asyncio.create_task(self._inquire(ask))
+            self._asking[task] = ask.session.offer.account_id
+            task.add_done_callback(self._asking.pop)
+        return len(taken) == limit
+
+    async def finish(self) -> None:
+        """Wait for the questions that are under way."""
+        await asyncio.gather(*self._asking, return_exceptions=True)
+
+    def _busy(self) -> list[int]:
+        counts: dict[int, int] = {}
+        for account_id in self._asking.values():
+            counts[account_id] = counts.get(account_id, 0) + 1
+        return [one for one, count in counts.items() if count >= _IN_FLIGHT_PER_ACCOUNT_MAX]
+
+    async def _inquire(self, ask: Ask) -> None:
+        try:
+            await self._janitor.inquire(ask)
+        except (StorageDown, LockTimeout) as error:
+            _log.warning("inquiry_deferred", why=type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - the edge of a worker; the lease brings it back
+            STEP_FAILURES.labels("inquire").inc()
+            _log.error("inquiry_failed", exc_info=error)

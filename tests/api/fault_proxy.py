@@ -1,0 +1,80 @@
+"""A way to the database that can be cut: whole, or just when an answer is on its way."""
+
+import asyncio
+import contextlib
+from urllib.parse import urlsplit, urlunsplit
+
+
+class FaultProxy:
+    """Forwards TCP; `cut` ends every connection and takes no new ones, `mend` undoes it."""
+
+    def __init__(self, url: str) -> None:
+        target = urlsplit(url)
+        assert target.hostname
+        self._url, self._host, self._port = target, target.hostname, target.port or 5432
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._here = 0
+        #: The answer to a request that holds these bytes is lost, and its connection with it.
+        self.lose_answer_to: bytes | None = None
+
+    @property
+    def url(self) -> str:
+        """The database's URL through the proxy."""
+        login = self._url.netloc.rpartition("@")[0]
+        return urlunsplit(self._url._replace(netloc=f"{login}@127.0.0.1:{self._here}"))
+
+    async def mend(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._here)
+        self._here = self._server.sockets[0].getsockname()[1]
+
+    async def cut(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # in which aborted connections are closed
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            from_database, to_database = await asyncio.open_connection(self._host, self._port)
+        except (OSError, asyncio.CancelledError):
+            writer.transport.abort()
+            return
+        losing = asyncio.Event()
+        both = [
+            asyncio.create_task(self._ask(reader, to_database, losing)),
+            asyncio.create_task(_answer(from_database, writer, losing)),
+        ]
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        for one in both:
+            one.cancel()
+        await asyncio.gather(*both, return_exceptions=True)
+        for end in (writer, to_database):
+            end.transport.abort()
+
+    async def _ask(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, losing: asyncio.Event
+    ) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65_536):
+                if self.lose_answer_to is not None and self.lose_answer_to in data:
+                    self.lose_answer_to = None
+                    losing.set()
+                writer.write(data)
+                await writer.drain()
+
+
+async def _answer(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, losing: asyncio.Event
+) -> None:
+    with contextlib.suppress(ConnectionError):
+        while (data := await reader.read(65_536)) and not losing.is_set():
+            writer.write(data)
+            await writer.drain()

@@ -1,0 +1,70 @@
+"""The wire itself: bytes out, whatever answers come back."""
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Any, Self
+
+
+@dataclass(frozen=True)
+class WireAnswer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Wire:
+    """One connection to the service, past any HTTP client's good manners."""
+
+    def __init__(self, base: str) -> None:
+        self._host, _, port = base.removeprefix("http://").partition(":")
+        self._port = int(port)
+
+    async def __aenter__(self) -> Self:
+        self._reader, self._writer = await asyncio.open_connection(self._host, self._port)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._writer.transport.abort()
+
+    async def send(self, data: bytes) -> None:
+        """Send bytes; a peer that has hung up is no failure of the test."""
+        try:
+            self._writer.write(data)
+            await self._writer.drain()
+        except ConnectionError:
+            pass
+
+    async def answer(self, timeout_s: float = 5.0) -> WireAnswer | None:
+        """Read one answer; None where the service has closed the connection."""
+        async with asyncio.timeout(timeout_s):
+            try:
+                head = await self._reader.readuntil(b"\r\n\r\n")
+                first, *lines = head.decode("latin-1").split("\r\n")[:-2]
+                headers = {
+                    name.lower(): value.strip()
+                    for name, _, value in (line.partition(":") for line in lines)
+                }
+                size = int(headers.get("content-length", "0"))
+                body = await self._reader.readexactly(size)
+            except (asyncio.IncompleteReadError, ConnectionError):
+                return None
+        return WireAnswer(int(first.split(" ")[1]), headers, body)
+
+    async def answers(self, timeout_s: float = 5.0) -> list[WireAnswer]:
+        """Read every answer until the service closes the connection."""
+        found = []
+        while (one := await self.answer(timeout_s)) is not None:
+            found.append(one)
+        return found
+
+
+async def exchange(base: str, data: bytes) -> WireAnswer | None:
+    """Send bytes on a connection of its own and read the first answer."""
+    async with Wire(base) as wire:
+        await wire.send(data)
+        return await wire.answer()

@@ -1,0 +1,43 @@
+"""The benchmark runs from start to end and prints every figure."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FIGURES = {
+    "create": ("per_s", "raw_per_s", "ratio", "cpu_us"),
+    "get": ("per_s", "raw_per_s", "ratio", "cpu_us"),
+    "callbacks": ("answered_p50_ms", "answered_p99_ms", "webhook_p50_ms", "webhook_p99_ms"),
+}
+
+
+@pytest.fixture
+def quick(tmp_path: Path) -> tuple[str, dict[str, Any]]:
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", "--quick"],
+        cwd=Path(__file__).parents[2],
+        env=os.environ | {"VAR_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout, json.loads((tmp_path / "bench.json").read_text())
+
+
+@pytest.mark.e2e
+def test_a_quick_run_prints_and_keeps_every_figure(quick: tuple[str, dict[str, Any]]) -> None:
+    printed, kept = quick
+    for part, names in FIGURES.items():
+        for name in names:
+            assert kept[part][name] > 0, (part, name)
+    assert f"{kept['create']['per_s']:,.0f}/s" in printed
+    assert f"{kept['get']['raw_per_s']:,.0f}/s" in printed
+    assert f"{kept['callbacks']['webhook_p99_ms']:.1f} ms" in printed
+    assert kept["machine"]["postgres"] in printed

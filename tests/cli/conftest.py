@@ -1,0 +1,67 @@
+"""The real command in a process of its own, against a database of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from payintent.config import Settings
+
+_TIMEOUT_S = 30
+
+
+@dataclass(frozen=True)
+class Ran:
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        assert self.status == 0, self.err
+        return json.loads(self.out)
+
+    @property
+    def line(self) -> str:
+        """The one line on standard error that says why it failed."""
+        assert (self.status, self.out) == (1, ""), (self.status, self.out, self.err)
+        [line] = self.err.splitlines()
+        assert line.startswith("payintent: ")
+        return line
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(settings: Settings, tmp_path: Path) -> Run:
+    """Run `payintent`; keyword arguments change its environment, None takes a variable away."""
+    env: dict[str, str | None] = {
+        "PATH": os.environ["PATH"],
+        "DATABASE_URL": settings.database_url,
+        "PAYINTENT_PEPPER": settings.pepper.get_secret_value(),
+        "PAYINTENT_KEYRING": settings.keyring.get_secret_value(),
+        "PAYINTENT_SANDBOX": "true",
+        "PYTHONWARNINGS": "error",
+    }
+
+    def ran(*arguments: object, **changes: str | None) -> Ran:
+        command = Path(sys.executable).with_name("payintent")
+        done = subprocess.run(
+            [str(command), *(str(one) for one in arguments)],
+            env={name: value for name, value in (env | changes).items() if value is not None},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    return ran

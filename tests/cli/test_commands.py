@@ -1,0 +1,158 @@
+"""What an operator does with the command line, from an empty database to a replayed webhook."""
+
+import asyncio
+import base64
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from payintent.lifecycle.cancel import cancel
+from tests.cli.conftest import Run
+from tests.support.world import World
+
+_OTHER_KEY = base64.b64encode(b"another key of thirty-two bytes!").decode()
+
+
+def test_an_empty_database_is_migrated_once_and_then_healthy(run: Run, server_url: str) -> None:
+    name = f"test_{uuid4().hex}"
+    url = urlunsplit(urlsplit(server_url)._replace(path=f"/{name}"))
+    asyncio.run(_execute(server_url, f'CREATE DATABASE "{name}"'))
+    try:
+        before = run("doctor", DATABASE_URL=url)
+        assert before.status == 1
+        assert "run payintent migrate" in before.out + before.err
+        first = run("migrate", DATABASE_URL=url)
+        assert (first.status, "applied 0001_core" in first.out) == (0, True)
+        assert run("migrate", DATABASE_URL=url).out == "nothing to do\n"
+        after = run("doctor", DATABASE_URL=url)
+        assert after.status == 0
+        assert "FAIL" not in after.out
+    finally:
+        asyncio.run(_execute(server_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
+
+
+def test_a_merchant_is_created_found_and_given_other_secrets(run: Run) -> None:
+    created = run(
+        *("merchant", "create", "--name", "Nimbus Books", "--methods", "none", "--json"),
+        *("--callback-url", "http://127.0.0.1:9999/hooks"),
+    ).json
+    assert list(created) == ["id", "api_key", "callback_secret"]
+    assert created["api_key"].startswith("sk_live_")
+    assert len(base64.b64decode(created["callback_secret"].removeprefix("whsec_"))) == 32
+    shown = run("merchant", "show", created["id"], "--json")
+    assert (shown.json["name"], shown.json["callback_url"]) == (
+        "Nimbus Books",
+        "http://127.0.0.1:9999/hooks",
+    )
+    listed = run("merchant", "list", "--json")
+    assert listed.json == [shown.json]
+    rotated = run("merchant", "rotate-secret", created["id"], "--json").json
+    assert list(rotated) == ["id", "callback_secret"]
+    assert rotated["callback_secret"] != created["callback_secret"]
+    for secret in (created["api_key"], created["callback_secret"], rotated["callback_secret"]):
+        assert secret not in shown.out + listed.out
+    assert "no merchant 99" in run("merchant", "show", 99).line
+
+
+def test_a_callback_url_that_reaches_inside_is_refused_outside_the_sandbox(run: Run) -> None:
+    create = ("merchant", "create", "--name", "X", "--callback-url", "http://127.0.0.1:9999/")
+    assert "--callback-url" in run(*create, PAYINTENT_SANDBOX=None).line
+
+
+async def test_all_methods_are_those_of_the_platforms_accounts(run: Run, world: World) -> None:
+    created = (
+        await _off(run, "merchant", "create", "--name", "X", "--methods", "all", "--json")
+    ).json
+    rows = await world.rows(
+        "SELECT account_id, kind FROM payment_method WHERE merchant_id = $1 ORDER BY position",
+        created["id"],
+    )
+    assert [(row["account_id"], row["kind"]) for row in rows] == [
+        (world.account_id, "card"),
+        (world.account_id, "redirect"),
+    ]
+
+
+async def test_keys_are_issued_listed_and_revoked(run: Run, world: World) -> None:
+    issued = (await _off(run, "key", "issue", world.merchant_id, "--name", "ci", "--json")).json
+    assert list(issued) == ["merchant_id", "api_key"]
+    public_id = issued["api_key"].split("_")[2]
+    revoked = (await _off(run, "key", "revoke", public_id, "--json")).json
+    assert revoked["revoked_at"]
+    listed = await _off(run, "key", "list", world.merchant_id, "--json")
+    states = {one["name"]: one["revoked_at"] is not None for one in listed.json}
+    assert states == {"first": False, "ci": True}
+    assert issued["api_key"] not in listed.out
+
+
+async def test_a_payment_is_shown_without_its_capability(run: Run, world: World) -> None:
+    from payintent.domain import ids
+
+    payment = await world.create(metadata='{"b": 1.0}')
+    payment_id = ids.text(ids.PAYMENT, payment.id)
+    as_json, as_text = [
+        await _off(run, "payment", "show", payment_id, *more) for more in (["--json"], [])
+    ]
+    assert (as_json.json["id"], as_json.json["cases"]) == (payment_id, [])
+    assert '"metadata":{"b": 1.0}' in as_json.out
+    assert payment_id in as_text.out
+    for ran in (as_json, as_text):
+        assert payment.checkout_id not in ran.out
+        assert ids.masked(payment.checkout_id) in ran.out
+    assert "no payment" in (await _off(run, "payment", "show", "pay_x")).line
+
+
+async def test_webhooks_are_listed_shown_and_sent_again(run: Run, world: World) -> None:
+    payment = await world.create()
+    async with world.service.database.transaction() as tx:
+        await cancel(tx, world.service.mint, payment, None)
+    [listed] = (await _off(run, "webhooks", "list", "--state", "skipped", "--json")).json
+    assert (listed["type"], listed["state"]) == ("payment.cancelled", "skipped")
+    shown = (await _off(run, "webhooks", "show", listed["event_id"], "--json")).json
+    assert shown["event"]["id"] == listed["event_id"]
+    assert '"type":"payment.cancelled"' in shown["event"]["body"]
+    assert shown["attempts"] == []
+    await world.service.provisioner.set_callback_url(world.merchant_id, "http://127.0.0.1:9/")
+    again = (await _off(run, "webhooks", "replay", listed["event_id"], "--json")).json
+    assert again == [{"event_id": listed["event_id"]}]
+    [after] = (await _off(run, "webhooks", "list", "--json")).json
+    assert (after["event_id"], after["state"]) == (listed["event_id"], "pending")
+    assert "nothing to send again" in (await _off(run, "webhooks", "replay", uuid4())).line
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"DATABASE_URL": None, "PAYINTENT_KEYRING": None}, "DATABASE_URL, PAYINTENT_KEYRING"),
+        ({"PAYINTENT_KEYRING": "test:c2hvcnQ="}, "32 bytes"),
+    ],
+)
+def test_missing_or_broken_settings_are_named_in_one_line(
+    run: Run, changes: dict[str, Any], said: str
+) -> None:
+    assert said in run("merchant", "list", **changes).line
+
+
+async def test_secrets_of_another_installation_are_refused(run: Run, world: World) -> None:
+    for changed in (
+        {"PAYINTENT_PEPPER": _OTHER_KEY},
+        {"PAYINTENT_KEYRING": f"test:{_OTHER_KEY}"},
+    ):
+        line = (await _off(run, "merchant", "list", **changed)).line
+        assert "not the one that this database is used with" in line
+    ring = f"newer:{_OTHER_KEY},{world.service.settings.keyring.get_secret_value()}"
+    assert (await _off(run, "merchant", "list", PAYINTENT_KEYRING=ring)).status == 0
+
+
+async def _off(run: Run, *arguments: object, **changes: str | None) -> Any:
+    """Run beside this loop, which the service's own connections live in."""
+    return await asyncio.to_thread(run, *arguments, **changes)
+
+
+async def _execute(url: str, statement: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute(statement)
+    await connection.close()

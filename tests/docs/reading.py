@@ -1,0 +1,65 @@
+"""Reads the documentation: its pages, links, tables, code spans and examples."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_SPAN = re.compile(r"`([^`\n]+)`")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def page(path: str) -> str:
+    return (ROOT / path).read_text()
+
+
+def prose(text: str) -> str:
+    """Everything but the fenced blocks."""
+    return _FENCE.sub("", text)
+
+
+def links(text: str) -> list[str]:
+    return _LINK.findall(prose(text))
+
+
+def spans(text: str) -> list[str]:
+    return _SPAN.findall(prose(text))
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return [body for kind, body in _FENCE.findall(text) if kind == language]
+
+
+def examples(text: str, language: str, title: str) -> list[str]:
+    """The fenced blocks whose first line says what they are an example of."""
+    return [one for one in blocks(text, language) if one.startswith(f"# example: {title}\n")]
+
+
+def section(text: str, heading: str) -> str:
+    """What stands below a heading, up to the next one of its level or above."""
+    level, _, _ = heading.partition(" ")
+    _, found, rest = text.partition(f"\n{heading}\n")
+    assert found, f"there is no heading {heading!r}"
+    return re.split(rf"^#{{1,{len(level)}}} ", rest, maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def rows(text: str) -> Iterator[list[str]]:
+    """The rows of all tables, without their heads."""
+    for line in prose(text).splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if line.startswith("| `"):
+            yield cells
+
+
+def anchors(text: str) -> set[str]:
+    """The names that headings get on a page."""
+    plain = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in _HEADING.findall(prose(text))]
+    return {heading.replace(" ", "-") for heading in plain}

@@ -1,0 +1,46 @@
+"""The architecture page: its constraints stand in the database, its layers are those checked."""
+
+import asyncio
+import tomllib
+
+import asyncpg
+
+from tests.docs.reading import blocks, page, section, spans
+
+_ARCHITECTURE = page("docs/architecture.md")
+_NO_CONSTRAINTS = {"version", "installation"}  # a column and a table
+_NAMES = """
+SELECT conname FROM pg_constraint
+UNION SELECT tgname FROM pg_trigger
+UNION SELECT relname FROM pg_class WHERE relkind = 'i'
+"""
+
+
+def test_every_constraint_that_the_page_names_stands_in_the_database(database_url: str) -> None:
+    named = {
+        span
+        for line in section(_ARCHITECTURE, "## The invariants, twice").splitlines()
+        if line.startswith("| ")
+        for span in spans(line.rstrip("| ").rpartition("|")[2])
+    }
+    assert len(named) > 20
+    assert named - asyncio.run(_names(database_url)) == _NO_CONSTRAINTS
+
+
+async def _names(url: str) -> set[str]:
+    connection = await asyncpg.connect(url)
+    rows = await connection.fetch(_NAMES)
+    await connection.close()
+    return {row[0] for row in rows}
+
+
+def test_the_layers_on_the_page_are_those_that_are_checked() -> None:
+    contracts = tomllib.loads(page("pyproject.toml"))["tool"]["importlinter"]["contracts"]
+    [layers] = [one["layers"] for one in contracts if one["type"] == "layers"]
+    [line] = [one for one in blocks(_ARCHITECTURE, "text") if one.startswith("domain <-")]
+    shown = [_members(layer) for layer in line.split("<-")]
+    assert shown == [_members(layer) for layer in reversed(layers)]
+
+
+def _members(layer: str) -> set[str]:
+    return {one.strip() for one in layer.replace("|", ",").split(",")}

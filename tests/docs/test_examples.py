@@ -1,0 +1,186 @@
+"""The examples of the pages run, and do what the text around them says."""
+
+import asyncio
+import hashlib
+import hmac
+import inspect
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import UUID
+
+import pytest
+
+from payintent.domain import ids
+from payintent.domain.gateway import (
+    Account,
+    BadCallback,
+    CallbackRequest,
+    Gateway,
+    SessionState,
+)
+from payintent.sandbox.world import Ports, World
+from payintent.webhooks.signature import encode_secret, new_key, sign
+from tests.docs.reading import blocks, examples, page
+from tests.support.world import Api
+
+_KEY, _OTHER_KEY = new_key(), new_key()
+_SECRET = encode_secret(_KEY)
+_ID = "01a1fd8e-30f1-7452-8742-48e063df9146"
+_BODY = '{"type":"payment.completed","data":{"payment":{"metadata":{"note":"ก"}}}}'.encode()
+_VERIFIERS = {
+    f"{path} {number}": code
+    for path in ("README.md", "docs/integrate.md")
+    for number, code in enumerate(examples(page(path), "python", "verify a webhook"), 1)
+}
+
+
+@pytest.fixture(params=_VERIFIERS)
+def verify(request: pytest.FixtureRequest) -> Any:
+    return _run(_VERIFIERS[request.param])["verify"]
+
+
+def _run(code: str) -> dict[str, Any]:
+    scope: dict[str, Any] = {"__name__": "example"}
+    exec(compile(code, "example", "exec"), scope)  # noqa: S102 - our own pages
+    return scope
+
+
+def _signed(*keys: bytes, at: float | None = None) -> dict[str, str]:
+    sent_at = int(time.time() if at is None else at)
+    return {
+        "webhook-id": _ID,
+        "webhook-timestamp": str(sent_at),
+        "webhook-signature": sign(keys, _ID, sent_at, _BODY),
+    }
+
+
+def test_both_pages_show_how_to_verify_a_webhook() -> None:
+    assert list(_VERIFIERS) == ["README.md 1", "docs/integrate.md 1", "docs/integrate.md 2"]
+
+
+def test_a_webhook_of_ours_is_verified(verify: Any) -> None:
+    assert verify(_SECRET, _signed(_KEY), _BODY)
+
+
+def test_a_webhook_that_an_old_and_a_new_secret_signed_is_verified(verify: Any) -> None:
+    assert verify(_SECRET, _signed(_OTHER_KEY, _KEY), _BODY)
+
+
+def test_a_changed_body_is_refused(verify: Any) -> None:
+    assert not verify(_SECRET, _signed(_KEY), _BODY + b" ")
+
+
+def test_another_merchants_signature_is_refused(verify: Any) -> None:
+    assert not verify(_SECRET, _signed(_OTHER_KEY), _BODY)
+
+
+@pytest.mark.parametrize("seconds", [-400, 400])
+def test_a_webhook_of_another_time_is_refused(verify: Any, seconds: int) -> None:
+    assert not verify(_SECRET, _signed(_KEY, at=time.time() + seconds), _BODY)
+
+
+@pytest.mark.parametrize("header", ["webhook-id", "webhook-timestamp", "webhook-signature"])
+def test_a_webhook_without_one_of_its_headers_is_refused(verify: Any, header: str) -> None:
+    headers = _signed(_KEY)
+    del headers[header]
+    assert not verify(_SECRET, headers, _BODY)
+
+
+def test_the_verification_has_no_more_than_fifteen_lines() -> None:
+    [code] = examples(page("README.md"), "python", "verify a webhook")
+    assert len([line for line in code.splitlines()[1:] if line]) <= 15
+
+
+async def test_the_create_with_curl_makes_a_payment(api: Api, tmp_path: Path) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    readme = page("README.md")
+    [exports] = [one for one in blocks(readme, "sh") if one.startswith("export API_URL")]
+    [create] = examples(readme, "sh", "create")
+    _write_dev_json(api, tmp_path)
+    payment = json.loads(await _output("bash", "-euc", exports + create, cwd=tmp_path))
+    assert payment["status"] == "PENDING"
+    assert payment["metadata"]["order_id"] == "A-1009"
+
+
+async def test_the_create_with_python_makes_a_payment(api: Api, tmp_path: Path) -> None:
+    readme = page("README.md")
+    [exports] = [one for one in blocks(readme, "sh") if one.startswith("export API_URL")]
+    [create] = examples(readme, "python", "create")
+    (tmp_path / "create.py").write_text(create)
+    _write_dev_json(api, tmp_path)
+    said = await _output("bash", "-euc", f"{exports}\npython3 create.py", cwd=tmp_path)
+    payment_id, checkout_url = said.split()
+    assert (await api.get(payment_id)).json["checkout_url"] == checkout_url
+
+
+def _write_dev_json(api: Api, folder: Path) -> None:
+    port = urlsplit(api.base).port
+    assert port is not None
+    merchant = {"id": api.world.merchant_id, "api_key": api.world.api_key}
+    world = World(
+        ports=Ports(port, port, port, port),
+        database_url="",
+        kept={"merchants": [merchant], "operator_token": "", "edge_secret": ""},
+        time_scale=1.0,
+    )
+    (folder / "var").mkdir()
+    (folder / "var" / "dev.json").write_text(json.dumps(world.description()))
+
+
+async def _output(*command: str, cwd: Path) -> str:
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=cwd, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    said, complained = await process.communicate()
+    assert process.returncode == 0, complained.decode()
+    return said.decode()
+
+
+def _example_gateway() -> Any:
+    [code] = [one for one in blocks(page("docs/extend.md"), "python") if "class ExamplePay" in one]
+    return _run(code)["ExamplePay"]
+
+
+def test_the_example_gateway_has_the_shape_of_the_port() -> None:
+    example = _example_gateway()
+    assert isinstance(example.provider, str)
+    methods = [one for one in vars(Gateway) if not one.startswith("_")]
+    assert {"create_session", "close_session", "inquire"} < set(methods)
+    for one in methods:
+        ours = inspect.signature(getattr(example, one), eval_str=False)
+        assert list(ours.parameters) == list(inspect.signature(getattr(Gateway, one)).parameters)
+
+
+def test_the_example_gateway_reads_what_its_account_signed_and_nothing_else() -> None:
+    account = Account(
+        id=1, provider="example", base_url="", credentials={"signing_secret": "a secret"}
+    )
+    session_id = UUID(int=7)
+    charge = {
+        "id": "ch_1",
+        "reference": ids.text(ids.SESSION, session_id),
+        "status": "paid",
+        "pay_url": "https://pay.example.com/ch_1",
+        "amount": 159000,
+        "currency": "THB",
+    }
+    body = json.dumps({"event_id": "ev_1", "charge": charge}).encode()
+    signature = hmac.new(b"a secret", body, hashlib.sha256).hexdigest()
+    gateway = _example_gateway()(None)
+    came = CallbackRequest(
+        method="POST", headers={"example-signature": signature}, query={}, body=body
+    )
+    callback = gateway.parse_callback(account, came)
+    assert (callback.id, callback.session_id) == ("ev_1", session_id)
+    assert callback.report.state is SessionState.CAPTURED
+    assert callback.report.capture.amount_minor == 159000
+    with pytest.raises(BadCallback):
+        gateway.parse_callback(
+            account,
+            CallbackRequest(method="POST", headers=came.headers, query={}, body=body + b" "),
+        )

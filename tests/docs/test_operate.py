@@ -1,0 +1,93 @@
+"""The operator's page: its settings and commands are those of the code."""
+
+import re
+import shlex
+from typing import Any
+
+import click
+import pytest
+import typer
+from pydantic import SecretStr
+from pydantic_core import PydanticUndefined
+
+from payintent.cli import build
+from payintent.config import Settings
+from tests.docs.reading import blocks, page, rows, section, spans
+
+_OPERATE = page("docs/operate.md")
+_UNITS = {"_s": "s", "_ms": "ms", "_bytes_max": "bytes", "_hours": "h"}
+_EVENT = re.compile(r"_log\.(?:info|warning|error)\(\s*\"(\w+)\"")
+
+
+def test_the_table_of_settings_has_every_setting_in_order_with_its_default() -> None:
+    table = [(cells[0].strip("`"), cells[2].strip("`")) for cells in _settings_rows()]
+    expected = [
+        (_variable(name), _default(field.default)) for name, field in Settings.model_fields.items()
+    ]
+    assert table == expected
+
+
+def test_the_table_of_settings_gives_the_unit_that_the_name_carries() -> None:
+    for name, unit, *_ in _settings_rows():
+        wanted = [one for ending, one in _UNITS.items() if name.strip("`").lower().endswith(ending)]
+        assert not wanted or unit == wanted[0], name
+
+
+def _settings_rows() -> list[list[str]]:
+    return list(rows(section(_OPERATE, "## Settings")))
+
+
+def _variable(name: str) -> str:
+    return (
+        name.upper()
+        if name in {"database_url", "database_direct_url"}
+        else f"PAYINTENT_{name.upper()}"
+    )
+
+
+def _default(value: Any) -> str:
+    if value is PydanticUndefined:
+        return "required"
+    if value is None:
+        return "unset"
+    if isinstance(value, SecretStr):
+        value = value.get_secret_value()
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value) or "empty"
+
+
+def _written() -> list[list[str]]:
+    lines = [*spans(_OPERATE), *"\n".join(blocks(_OPERATE, "sh")).splitlines()]
+    return [shlex.split(line)[1:] for line in lines if line.startswith("payintent ")]
+
+
+def _leaf(words: list[str]) -> tuple[click.Command, list[str]]:
+    command = typer.main.get_command(build())
+    while hasattr(command, "commands") and words:
+        assert words[0] in command.commands, f"there is no command {' '.join(words)}"
+        command, words = command.commands[words[0]], words[1:]
+    return command, words
+
+
+def _leaves(command: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    if not hasattr(command, "commands"):
+        return [path]
+    return [leaf for name, one in command.commands.items() for leaf in _leaves(one, (*path, name))]
+
+
+@pytest.mark.parametrize("words", _written(), ids=" ".join)
+def test_every_command_on_the_page_exists_and_takes_what_is_written(words: list[str]) -> None:
+    command, arguments = _leaf(words)
+    if arguments:
+        command.make_context(words[0], arguments)
+
+
+def test_every_command_has_an_example_in_the_table() -> None:
+    shown = [
+        tuple(shlex.split(one)[1:])
+        for one in spans(section(_OPERATE, "## Commands"))
+        if one.startswith("payintent ")
+    ]
+    for leaf in _leaves(typer.main.get_command(build())):
+        assert any(one[: len(leaf)] == leaf for one in shown), f"payintent {' '.join(leaf)}"

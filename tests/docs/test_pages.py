@@ -1,0 +1,75 @@
+"""The pages: their links lead somewhere, and what they name is there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from payintent.api.routes import OPERATOR_ROUTES, ROUTES
+from tests.docs.reading import PAGES, ROOT, anchors, blocks, links, name, page, prose, spans
+
+_MACHINE_PATHS = re.compile(r"(?<![\w.:/-])/(?:home|root|Users|work|tmp)/|\bshared[/]")
+_ROUTE = re.compile(r"(GET|POST|PATCH|PUT|DELETE) (/[^\s`]+)")
+_TARGET = re.compile(r"\bmake ([a-z0-9-]+)")
+_PLACE = re.compile(r"(?!var/)[\w.]+(?:/[\w.]*)+|\w+\.py")
+_MODULES = [one.name for one in ROOT.glob("payintent/**/*.py")]
+
+every_page = pytest.mark.parametrize("path", PAGES, ids=name)
+
+
+@every_page
+def test_every_relative_link_leads_to_a_file_and_a_heading(path: Path) -> None:
+    for link in links(path.read_text()):
+        if link.startswith(("http://", "https://")):
+            continue
+        where, _, anchor = link.partition("#")
+        target = (path.parent / where).resolve() if where else path
+        assert target.is_relative_to(ROOT), link
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target.read_text()), link
+
+
+@every_page
+def test_no_page_names_a_path_of_somebodys_machine(path: Path) -> None:
+    assert not _MACHINE_PATHS.search(path.read_text())
+
+
+@every_page
+def test_every_make_target_that_a_page_names_exists(path: Path) -> None:
+    text = path.read_text()
+    code = "\n".join([*spans(text), *blocks(text, "sh")])
+    makefile = page("Makefile")
+    for target in _TARGET.findall(code):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+@every_page
+def test_every_folder_and_module_that_a_page_names_exists(path: Path) -> None:
+    for span in spans(path.read_text()):
+        if not _PLACE.fullmatch(span):
+            continue
+        places = [ROOT / span, ROOT / "payintent" / span]
+        assert any(one.exists() for one in places) or span in _MODULES, span
+
+
+@every_page
+def test_every_route_that_a_page_names_is_served(path: Path) -> None:
+    served = _served()
+    for method, route in _ROUTE.findall(prose(path.read_text())):
+        assert (method, route) in served, (method, route)
+
+
+def test_every_route_of_the_api_is_documented() -> None:
+    documented = {
+        pair for one in PAGES for pair in _ROUTE.findall("\n".join(spans(one.read_text())))
+    }
+    assert {pair for pair in _served() if not pair[1].startswith("/c/")} <= documented
+
+
+def _served() -> set[tuple[str, str]]:
+    return {
+        (method, re.sub(r"\{(\w+):\w+\}", r"{\1}", route.path))
+        for route in [*ROUTES, *OPERATOR_ROUTES]
+        for method in route.methods
+        if method != "HEAD"
+    }

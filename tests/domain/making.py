@@ -1,0 +1,112 @@
+"""Payments, sessions and methods as values, each field with a plain default."""
+
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from payintent.domain.merchant import Merchant, PaymentMethod
+from payintent.domain.payment import Payment, Status
+from payintent.domain.quote import FeeMode, Quote, TaxManager
+from payintent.domain.session import Life, Offer, Session
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+PAYMENT_ID, SESSION_ID, OTHER_SESSION_ID, RECEIPT_ID = (UUID(int=number) for number in range(1, 5))
+TOTAL_MINOR = 159_000
+
+
+def a_payment(**changes: Any) -> Payment:
+    values: dict[str, Any] = {
+        **dict.fromkeys(field.name for field in fields(Payment)),
+        "id": PAYMENT_ID,
+        "merchant_id": 1,
+        "checkout_id": "cs_0000000000000001",
+        "status": Status.PENDING,
+        "version": 1,
+        "currency": "THB",
+        "amount": Decimal("1590.00"),
+        "amount_text": "1590.00",
+        "payer_uid": "buyer-1",
+        "include_pegged_assets": True,
+        "metadata": "{}",
+        "tax_manager": TaxManager.NONE,
+        "refunded_amount": Decimal(0),
+        "expires_at": NOW + timedelta(minutes=30),
+        "created_at": NOW,
+        "updated_at": NOW,
+    }
+    return Payment(**(values | changes))
+
+
+def a_session(**changes: Any) -> Session:
+    values: dict[str, Any] = {
+        "id": SESSION_ID,
+        "payment_id": PAYMENT_ID,
+        "life": Life.OPEN,
+        "outcome": None,
+        "offer": an_offer(),
+        "reference": "ref-1",
+        "next_action": None,
+        "return_url": None,
+        "inquiries": 0,
+        "opened_at": NOW,
+        "closing_at": None,
+    }
+    return Session(**(values | changes))
+
+
+def an_offer() -> Offer:
+    quote = Quote(
+        currency="THB",
+        amount="1590.00",
+        fee_mode=FeeMode.INCLUSIVE,
+        fee_rate="0",
+        fee_amount="0",
+        estimated_tax="0",
+        total_amount="1590.00",
+    )
+    return Offer(
+        payment_method_id=1,
+        account_id=1,
+        provider="fake",
+        kind="card",
+        label="Card",
+        country="TH",
+        chain=None,
+        token=None,
+        quote=quote,
+        total_minor=TOTAL_MINOR,
+    )
+
+
+def a_merchant(**changes: Any) -> Merchant:
+    values: dict[str, Any] = {
+        **dict.fromkeys(field.name for field in fields(Merchant)),
+        "id": 1,
+        "name": "Nimbus Books",
+        "tax_manager": TaxManager.NONE,
+        "default_country": "US",
+        "allowed_origins": (),
+    }
+    return Merchant(**(values | changes))
+
+
+def a_method(**changes: Any) -> PaymentMethod:
+    values: dict[str, Any] = {
+        "id": 1,
+        "merchant_id": 1,
+        "account_id": 1,
+        "provider": "fake",
+        "kind": "card",
+        "label": "Card",
+        "currencies": ("USD", "THB", "JPY", "TWD", "IDR", "PHP"),
+        "countries": None,
+        "chain": None,
+        "token": None,
+        "fee_mode": FeeMode.INCLUSIVE,
+        "fee_rate": Decimal("0.029"),
+        "enabled": True,
+        "account_enabled": True,
+    }
+    return PaymentMethod(**(values | changes))

@@ -1,0 +1,113 @@
+"""Names of things, outside and inside, and API keys."""
+
+import re
+import zlib
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from payintent.domain import apikey, ids
+from payintent.lifecycle.mint import Mint
+
+_numbers = st.integers(min_value=0, max_value=2**128 - 1)
+
+
+@given(_numbers, st.sampled_from(("pay", "sess", "rcpt", "case")))
+def test_an_id_has_22_characters_and_reads_back(number: int, prefix: str) -> None:
+    text = ids.text(prefix, UUID(int=number))
+    assert re.fullmatch(prefix + "_[0-9A-Za-z]{22}", text)
+    assert ids.parse(prefix, text) == UUID(int=number)
+
+
+@given(st.lists(_numbers, min_size=2, max_size=2, unique=True))
+def test_ids_sort_outside_as_they_do_inside(numbers: list[int]) -> None:
+    first, second = sorted(numbers)
+    assert ids.text("pay", UUID(int=first)) < ids.text("pay", UUID(int=second))
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        *("", "pay_", "pay", "_", "0" * 22, "pay_" + "0" * 21, "pay_" + "0" * 23),
+        *("sess_" + "0" * 22, "PAY_" + "0" * 22, "pay-" + "0" * 22, "pay__" + "0" * 21),
+        *("pay_" + "0" * 21 + "!", "pay_" + "0" * 21 + "é", "pay_" + "0" * 21 + "٣"),
+        *("pay_" + "0" * 22 + "\n", " pay_" + "0" * 22, "pay_" + "0" * 21 + "\x00"),
+        *("pay_x_" + "0" * 22, "payx_" + "0" * 22),
+    ],
+)
+def test_a_malformed_id_is_nobodys(raw: str) -> None:
+    assert ids.parse("pay", raw) is None
+
+
+def test_an_id_beyond_128_bits_is_nobodys() -> None:
+    largest = ids.text("pay", UUID(int=2**128 - 1))
+    assert ids.parse("pay", largest) is not None
+    assert ids.parse("pay", "pay_" + ids.base62(2**128, 22)) is None
+    assert ids.parse("pay", "pay_" + "z" * 22) is None
+
+
+def test_a_checkout_id_has_16_characters() -> None:
+    assert ids.is_checkout_id("cs_0123456789abcdEF")
+    for wrong in (
+        "cs_",
+        "cs_" + "0" * 15,
+        "cs_" + "0" * 17,
+        "CS_" + "0" * 16,
+        "cs_" + "0" * 15 + "-",
+    ):
+        assert not ids.is_checkout_id(wrong)
+    assert not ids.is_checkout_id("cs_" + "0" * 16 + "\n")
+
+
+def test_a_masked_checkout_id_is_no_capability() -> None:
+    assert ids.masked("cs_0123456789abcdef") == "cs_****cdef"
+
+
+@given(st.integers(0, 2**48 - 1), st.integers(0, 2**74 - 1))
+def test_a_uuid7_is_one_by_the_rfc_and_carries_its_time_and_chance(ms: int, chance: int) -> None:
+    made = ids.uuid7(ms, chance)
+    assert made.version == 7
+    assert made.variant == "specified in RFC 4122"
+    assert made.int >> 80 == ms
+    assert (made.int >> 64 & 0xFFF) << 62 | made.int & (2**62 - 1) == chance
+
+
+def test_the_mint_makes_new_names_in_the_form_they_need() -> None:
+    mint = Mint(unix_ms=lambda: 1)
+    assert mint.id() != mint.id()
+    assert mint.id() < Mint(unix_ms=lambda: 2).id()
+    assert ids.is_checkout_id(mint.checkout_id())
+    assert mint.checkout_id() != mint.checkout_id()
+    assert mint.session_id() != mint.session_id()
+
+
+KEY = apikey.make(apikey.MERCHANT, "Abcd1234", "s" * 43)
+
+
+def test_an_api_key_has_the_documented_form_and_a_crc_of_what_stands_before() -> None:
+    assert re.fullmatch(r"sk_live_Abcd1234_s{43}[0-9A-Za-z]{6}", KEY.text)
+    assert KEY.text[-6:] == ids.base62(zlib.crc32(KEY.text[:-6].encode()), 6)
+    assert apikey.parse(apikey.MERCHANT, KEY.text) == KEY
+
+
+def test_no_single_changed_character_passes_for_a_key() -> None:
+    for place, char in enumerate(KEY.text):
+        other = "x" if char != "x" else "y"
+        changed = KEY.text[:place] + other + KEY.text[place + 1 :]
+        assert apikey.parse(apikey.MERCHANT, changed) is None, place
+
+
+@pytest.mark.parametrize(
+    "text", ["", KEY.text[:-1], KEY.text + "0", KEY.text + "\n", f" {KEY.text}"]
+)
+def test_a_text_of_another_form_is_no_key(text: str) -> None:
+    assert apikey.parse(apikey.MERCHANT, text) is None
+
+
+def test_a_key_of_another_kind_is_no_merchants() -> None:
+    for prefix in (apikey.OPERATOR, "sk_test"):
+        other = apikey.make(prefix, "Abcd1234", "s" * 43)
+        assert apikey.parse(prefix, other.text) == other
+        assert apikey.parse(apikey.MERCHANT, other.text) is None

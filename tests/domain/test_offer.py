@@ -1,0 +1,113 @@
+"""Which ways to pay are on offer, and for which country."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from payintent.domain.errors import Code, Refused
+from payintent.domain.offer import Place, checked_country, offers, resolve_country, tax_rate_for
+from payintent.domain.quote import TaxManager
+from tests.domain.making import a_merchant, a_method, a_payment
+
+ZERO = Decimal(0)
+
+
+def _codes(payment: Any, methods: list[Any], country: str, currency: str | None = None) -> Any:
+    found = offers(payment, methods, country, currency, ZERO)
+    return [(offer.payment_method_id, offer.quote.currency) for offer in found]
+
+
+def _dollars(**changes: Any) -> Any:
+    return a_payment(currency="USD", amount=Decimal("49.90"), amount_text="49.90", **changes)
+
+
+TOKENS = a_method(id=2, kind="onchain", currencies=("USDT", "NATIVED"), fee_rate=ZERO)
+
+
+def test_the_country_that_was_asked_for_goes_before_all() -> None:
+    assert resolve_country(_dollars(), a_merchant(), "JP", "FR") == Place("JP", "query")
+
+
+def test_the_viewers_country_counts_if_it_is_one_of_ours() -> None:
+    assert resolve_country(_dollars(), a_merchant(), None, "FR") == Place("FR", "geo")
+    assert resolve_country(_dollars(), a_merchant(), None, "ZZ") == Place("US", "default")
+    assert resolve_country(_dollars(), a_merchant(), None, None) == Place("US", "default")
+
+
+def test_the_merchants_country_counts_if_the_currency_is_payable_there() -> None:
+    yen = a_payment(currency="JPY", amount=Decimal(100))
+    assert resolve_country(yen, a_merchant(default_country="JP"), None, None).country == "JP"
+    assert resolve_country(yen, a_merchant(default_country="US"), None, None).country == "JP"
+    thai = a_merchant(default_country="TH")
+    assert resolve_country(_dollars(), thai, None, None) == Place("TH", "default")  # by its tokens
+    plain = _dollars(include_pegged_assets=False)
+    assert resolve_country(plain, thai, None, None) == Place("US", "default")
+
+
+@pytest.mark.parametrize(
+    ("code", "refusal"),
+    [
+        *(("", Code.BAD_REQUEST), ("U", Code.BAD_REQUEST), ("USA", Code.BAD_REQUEST)),
+        *(("us", Code.UNSUPPORTED_COUNTRY), ("ZZ", Code.UNSUPPORTED_COUNTRY)),
+        *(("KR", Code.UNSUPPORTED_COUNTRY), ("CN", Code.UNSUPPORTED_COUNTRY)),
+    ],
+)
+def test_a_country_that_is_none_of_ours_is_refused(code: str, refusal: Code) -> None:
+    with pytest.raises(Refused) as refused:
+        checked_country(code)
+    assert refused.value.code is refusal
+
+
+def test_dollars_may_be_paid_in_their_tokens_unless_the_merchant_declines() -> None:
+    methods = [a_method(), TOKENS]
+    assert _codes(_dollars(), methods, "US") == [(1, "USD"), (2, "USDT"), (2, "NATIVED")]
+    assert _codes(_dollars(include_pegged_assets=False), methods, "US") == [(1, "USD")]
+
+
+def test_baht_have_no_token_and_a_token_needs_no_peg() -> None:
+    methods = [a_method(), TOKENS]
+    assert _codes(a_payment(), methods, "TH") == [(1, "THB")]
+    token = a_payment(currency="USDT", amount=Decimal("1.5"), include_pegged_assets=False)
+    assert _codes(token, methods, "TH") == [(2, "USDT")]
+
+
+def test_a_country_narrows_to_what_can_be_paid_there() -> None:
+    methods = [a_method(), TOKENS]
+    assert _codes(a_payment(), methods, "US") == []
+    assert _codes(_dollars(), methods, "GL") == [(2, "USDT"), (2, "NATIVED")]
+    assert _codes(_dollars(), [a_method(countries=("FR",))], "US") == []
+
+
+def test_what_is_disabled_is_not_on_offer() -> None:
+    assert _codes(_dollars(), [a_method(enabled=False)], "US") == []
+    assert _codes(_dollars(), [a_method(account_enabled=False)], "US") == []
+
+
+def test_a_currency_narrows_and_an_impossible_one_is_refused() -> None:
+    methods = [a_method(), TOKENS]
+    assert _codes(_dollars(), methods, "US", "USDT") == [(2, "USDT")]
+    assert _codes(_dollars(), [a_method()], "US", "USDT") == []
+    for currency, country, code in (
+        ("THB", "US", Code.UNSUPPORTED_CURRENCY),
+        ("USD", "TH", Code.UNSUPPORTED_CURRENCY),
+        ("EUR", "US", Code.INVALID_CURRENCY),
+        ("usd", "US", Code.INVALID_CURRENCY),
+    ):
+        with pytest.raises(Refused) as refused:
+            _codes(_dollars(), methods, country, currency)
+        assert refused.value.code is code
+
+
+def test_an_offer_counts_what_the_provider_is_asked_for_in_smallest_units() -> None:
+    [offer] = offers(a_payment(), [a_method()], "TH", None, Decimal("0.07"))
+    assert offer.quote.total_amount == "1701.30"
+    assert offer.total_minor == 170_130
+
+
+def test_tax_is_the_countrys_only_where_this_service_manages_it() -> None:
+    rates = {"TH": Decimal("0.07")}
+    served = a_payment(tax_manager=TaxManager.SERVICE)
+    assert tax_rate_for(served, "TH", rates) == Decimal("0.07")
+    assert tax_rate_for(served, "US", rates) == 0
+    assert tax_rate_for(a_payment(), "TH", rates) == 0

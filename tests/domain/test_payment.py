@@ -1,0 +1,104 @@
+"""The table of the specification's section 3, written out again, against `step`."""
+
+from datetime import timedelta
+
+import pytest
+
+from payintent.domain.errors import Code, Refused
+from payintent.domain.event import EventType, payload_fields
+from payintent.domain.payment import ARROWS, OPEN, TERMINAL, FailureReason, Status, Trigger, step
+from tests.domain.making import NOW, a_payment
+
+# From | Trigger | To | Also happens, row by row. "(new)" is no state of a payment yet.
+SPECIFIED = """
+PENDING            | select       | PROCESSING         |
+PROCESSING         | select       | PROCESSING         |
+PROCESSING         | confirm      | PAID               | payment.completed
+PROCESSING         | fail         | FAILED             | payment.failed
+PENDING            | expire       | EXPIRED            | payment.expired
+PROCESSING         | expire       | EXPIRED            | payment.expired
+PENDING            | cancel       | CANCELLED          | payment.cancelled
+PENDING            | buyer_cancel | CANCELLED          |
+PAID               | refund_part  | PARTIALLY_REFUNDED |
+PAID               | refund_rest  | REFUNDED           |
+PARTIALLY_REFUNDED | refund_rest  | REFUNDED           |
+"""
+# The specification shows only the last part of a refund; a part before it changes no status.
+DECIDED = "PARTIALLY_REFUNDED | refund_part | PARTIALLY_REFUNDED |"
+
+
+def _read(table: str) -> dict[tuple[str, str], tuple[str, str | None]]:
+    rows = [[cell.strip() for cell in line.split("|")] for line in table.strip().splitlines()]
+    return {(before, trigger): (after, event or None) for before, trigger, after, event in rows}
+
+
+EXPECTED = _read(SPECIFIED) | _read(DECIDED)
+
+
+def test_there_are_the_eight_states_and_eight_triggers_of_the_specification() -> None:
+    assert {status.value for status in Status} == {
+        *("PENDING", "PROCESSING", "PAID", "FAILED"),
+        *("EXPIRED", "CANCELLED", "PARTIALLY_REFUNDED", "REFUNDED"),
+    }
+    assert {trigger.value for trigger in Trigger} == {trigger for _, trigger in EXPECTED}
+    assert {status.value for status in OPEN} == {"PENDING", "PROCESSING"}
+    assert set(Status) - OPEN == TERMINAL
+
+
+@pytest.mark.parametrize("trigger", Trigger)
+@pytest.mark.parametrize("status", Status)
+def test_every_state_takes_every_trigger_as_the_table_says(
+    status: Status, trigger: Trigger
+) -> None:
+    expected = EXPECTED.get((status.value, trigger.value))
+    if expected is None:
+        with pytest.raises(Refused) as refused:
+            step(status, trigger)
+        assert refused.value.code is Code.INVALID_TRANSITION
+        assert status.value in refused.value.message
+        return
+    arrow = step(status, trigger)
+    assert (arrow.to.value, arrow.event and arrow.event.value) == expected
+
+
+def test_nothing_leads_from_pending_to_paid_or_failed() -> None:
+    reached = {arrow.to for (status, _), arrow in ARROWS.items() if status is Status.PENDING}
+    assert not reached & {Status.PAID, Status.FAILED}
+
+
+def test_an_event_is_told_only_on_the_way_into_an_end() -> None:
+    for (status, _), arrow in ARROWS.items():
+        if arrow.event is not None:
+            assert status in OPEN
+            assert arrow.to in TERMINAL
+
+
+@pytest.mark.parametrize("status", Status)
+def test_only_an_open_payment_elapses_and_does_so_at_the_very_moment(status: Status) -> None:
+    is_open = status.value in {"PENDING", "PROCESSING"}
+    payment = a_payment(status=status, expires_at=NOW)
+    assert payment.elapsed(NOW) is is_open
+    assert payment.elapsed(NOW + timedelta(days=1)) is is_open
+    assert payment.elapsed(NOW - timedelta(milliseconds=1)) is False
+
+
+@pytest.mark.parametrize(
+    ("kind", "own"),
+    [
+        ("payment.completed", ["receipt_id", "provider", "paid_at"]),
+        ("payment.failed", ["failure_reason", "failed_at"]),
+        ("payment.expired", ["expired_at"]),
+        ("payment.cancelled", ["cancelled_at"]),
+    ],
+)
+def test_an_event_has_the_fields_of_section_6_1_and_no_others(kind: str, own: list[str]) -> None:
+    common = ["id", "status", "currency", "amount", "payer_uid"]
+    assert list(payload_fields(EventType(kind))) == [*common, *own, "metadata"]
+
+
+def test_there_are_four_events_and_the_six_reasons_of_section_6_3() -> None:
+    assert len(EventType) == 4
+    assert {reason.value for reason in FailureReason} == {
+        *("UNKNOWN", "DECLINED", "TX_REVERTED"),
+        *("AMOUNT_MISMATCH", "TOKEN_MISMATCH", "ONCHAIN_TIMEOUT"),
+    }

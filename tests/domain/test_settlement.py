@@ -1,0 +1,222 @@
+"""What a provider's word does, for every situation it can meet, stated as rules."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import product
+from typing import Any
+
+import pytest
+
+from payintent.domain.gateway import Capture, Report, SessionState
+from payintent.domain.payment import FailureReason, Payment, Status
+from payintent.domain.session import Life, Session
+from payintent.domain.settlement import Verdict, completes_selection, judge
+from tests.domain.making import (
+    NOW,
+    OTHER_SESSION_ID,
+    RECEIPT_ID,
+    SESSION_ID,
+    TOTAL_MINOR,
+    a_payment,
+    a_session,
+)
+from tests.domain.test_payment import EXPECTED
+
+ENDS_WITHOUT_MONEY = {"declined", "cancelled", "closed"}
+SAYS_NOTHING = {"open", "authorising", "absent"}
+PAID_ONCE = {"PAID", "PARTIALLY_REFUNDED", "REFUNDED"}
+ENDED_UNPAID = {"FAILED", "EXPIRED", "CANCELLED"}
+
+
+def _captured(amount_minor: int, currency: str) -> Report:
+    capture = Capture(reference="cap-1", amount_minor=amount_minor, currency=currency)
+    return Report(state=SessionState.CAPTURED, capture=capture)
+
+
+EXACT = _captured(TOTAL_MINOR, "THB")
+INEXACT = (
+    _captured(TOTAL_MINOR - 1, "THB"),
+    _captured(TOTAL_MINOR + 1, "THB"),
+    _captured(TOTAL_MINOR, "USD"),
+    _captured(0, "THB"),
+    Report(state=SessionState.CAPTURED),
+)
+OTHERS = (
+    *(Report(state=state) for state in SessionState if state is not SessionState.CAPTURED),
+    Report(state=SessionState.DECLINED, reason=FailureReason.UNKNOWN),
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    payment: Payment
+    session: Session
+    report: Report
+    current: bool
+    elapsed: bool
+
+    @property
+    def said(self) -> str:
+        return self.report.state.value
+
+    @property
+    def status(self) -> str:
+        return self.payment.status.value
+
+    @property
+    def under_way(self) -> bool:
+        """The payment ended while this selection had not."""
+        ended = self.status in PAID_ONCE | ENDED_UNPAID
+        return ended and self.session.life is Life.OPENING
+
+    @property
+    def exact(self) -> bool:
+        return self.report is EXACT
+
+    @property
+    def verdict(self) -> Verdict:
+        return judge(self.payment, self.session, self.report, NOW)
+
+
+def _cases() -> Iterator[Case]:
+    relations = (SESSION_ID, OTHER_SESSION_ID, None)
+    reports = (EXACT, *INEXACT, *OTHERS)
+    for status, life, relation, report, elapsed in product(
+        Status, Life, relations, reports, (True, False)
+    ):
+        if (status is Status.PENDING and relation is not None) or (
+            status not in {Status.PENDING, Status.EXPIRED, Status.CANCELLED} and relation is None
+        ):
+            continue  # no selection has succeeded in PENDING; one has where a provider was heard
+        current = relation == SESSION_ID
+        if current and life is Life.OPENING:
+            continue  # it becomes current by being open
+        paid = {"paid_at": NOW, "receipt_id": RECEIPT_ID} if status.value in PAID_ONCE else {}
+        ago = timedelta(seconds=-1 if elapsed else 1)
+        payment = a_payment(status=status, session_id=relation, expires_at=NOW + ago, **paid)
+        yield Case(payment, a_session(life=life), report, current, elapsed)
+
+
+CASES = list(_cases())
+
+
+def _where(**wanted: Any) -> list[Case]:
+    found = [
+        case
+        for case in CASES
+        if all(getattr(case, name) == value for name, value in wanted.items())
+    ]
+    assert found
+    return found
+
+
+def test_every_situation_is_looked_at() -> None:
+    assert len(CASES) > 1500
+
+
+def test_a_verdict_follows_only_arrows_that_the_table_has() -> None:
+    for case in CASES:
+        trigger = case.verdict.trigger
+        assert trigger is None or (case.status, trigger.value) in EXPECTED, case
+
+
+def test_an_ended_payment_never_changes_its_status() -> None:
+    for case in CASES:
+        if case.status not in {"PENDING", "PROCESSING"}:
+            assert case.verdict.trigger is None, case
+
+
+def test_only_exact_money_on_the_current_session_of_a_processing_payment_confirms() -> None:
+    for case in CASES:
+        confirms = case.exact and case.current and case.status == "PROCESSING"
+        assert (case.verdict.trigger == "confirm") is confirms, case
+        assert case.verdict.credited is confirms, case
+
+
+def test_every_capture_is_either_credited_or_a_case_and_nothing_else_is_either() -> None:
+    for case in CASES:
+        verdict = case.verdict
+        assert (verdict.credited + (verdict.case is not None)) == (case.said == "captured"), case
+
+
+@pytest.mark.parametrize(
+    ("wanted", "kind"),
+    [
+        ({"current": False, "under_way": False}, "ORPHAN_CAPTURE"),
+        *(
+            ({"current": False, "under_way": True, "status": one}, "DOUBLE_PAYMENT")
+            for one in sorted(PAID_ONCE)
+        ),
+        *(
+            ({"current": False, "under_way": True, "status": one}, "LATE_PAYMENT")
+            for one in sorted(ENDED_UNPAID)
+        ),
+        *(({"current": True, "status": one}, "DOUBLE_PAYMENT") for one in sorted(PAID_ONCE)),
+        *(({"current": True, "status": one}, "LATE_PAYMENT") for one in sorted(ENDED_UNPAID)),
+        ({"current": True, "status": "PROCESSING", "exact": False}, "AMOUNT_MISMATCH"),
+    ],
+)
+def test_uncredited_money_becomes_the_case_that_says_why(wanted: dict[str, Any], kind: str) -> None:
+    for case in _where(said="captured", **wanted):
+        assert case.verdict.case == kind, case
+
+
+def test_a_current_processing_payment_fails_by_a_decline_or_by_other_money_alone() -> None:
+    for case in CASES:
+        live = case.current and case.status == "PROCESSING"
+        other_money = case.said == "captured" and not case.exact
+        fails = live and (case.said == "declined" or other_money)
+        assert (case.verdict.trigger == "fail") is fails, case
+        reason = None
+        if fails:
+            reason = "AMOUNT_MISMATCH" if other_money else case.report.reason or "DECLINED"
+        assert case.verdict.reason == reason, case
+
+
+def test_a_closed_or_left_session_expires_its_payment_only_when_the_time_is_over() -> None:
+    for case in CASES:
+        live = case.current and case.status == "PROCESSING"
+        expires = live and case.elapsed and case.said in {"closed", "cancelled"}
+        assert (case.verdict.trigger == "expire") is expires, case
+
+
+def test_a_buyer_cancels_at_the_gateway_only_while_the_first_selection_is_opening() -> None:
+    for case in CASES:
+        cancels = (
+            case.said == "cancelled"
+            and case.status == "PENDING"
+            and case.session.life is Life.OPENING
+            and not case.elapsed  # then it expires, and the merchant is told
+        )
+        assert (case.verdict.trigger == "buyer_cancel") is cancels, case
+
+
+def test_a_session_ends_by_every_last_word_and_by_no_other() -> None:
+    for case in CASES:
+        last = case.said in ENDS_WITHOUT_MONEY | {"captured"}
+        assert case.verdict.outcome == (case.said if last else None), case
+
+
+def test_a_word_that_ends_nothing_does_nothing() -> None:
+    for case in CASES:
+        if case.said in SAYS_NOTHING:
+            assert case.verdict == Verdict(), case
+
+
+def test_a_selection_is_completed_by_money_or_a_decline_while_it_is_opening() -> None:
+    for case in CASES:
+        completes = (
+            case.session.life is Life.OPENING
+            and case.status in {"PENDING", "PROCESSING"}
+            and case.said in {"captured", "declined"}
+        )
+        assert completes_selection(case.payment, case.session, case.report) is completes, case
+
+
+def test_a_completed_selection_is_judged_as_the_current_one() -> None:
+    for case in CASES:
+        if completes_selection(case.payment, case.session, case.report):
+            payment = replace(case.payment, status=Status.PROCESSING, session_id=SESSION_ID)
+            verdict = judge(payment, replace(case.session, life=Life.OPEN), case.report, NOW)
+            assert verdict.trigger == ("confirm" if case.exact else "fail"), case

@@ -1,0 +1,74 @@
+"""A sandbox per module, in processes of its own, and merchants for the tests on it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+import aiohttp
+import asyncpg
+import pytest
+
+from payintent.config import Settings
+from payintent.service import open_service
+from tests.e2e.merchant import Merchant, Receiver, move_clock
+from tests.e2e.sandbox import Sandbox, running_sandbox
+
+NewMerchant = Callable[..., Awaitable[Merchant]]
+
+
+@pytest.fixture(scope="module")
+def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+    """A sandbox whose gateway's delays are a module's `SIM_TIME_SCALE` times shorter."""
+    with running_sandbox(getattr(request.module, "SIM_TIME_SCALE", 20)) as running:
+        yield running
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[aiohttp.ClientSession]:
+    timeout = aiohttp.ClientTimeout(total=30)
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
+        yield session
+
+
+@pytest.fixture
+async def database(sandbox: Sandbox) -> AsyncIterator[asyncpg.Pool]:
+    async with asyncpg.create_pool(sandbox.told["database_url"], min_size=1, max_size=4) as pool:
+        yield pool
+        await move_clock(pool, 0)
+
+
+@pytest.fixture
+async def new_merchant(
+    sandbox: Sandbox, http: aiohttp.ClientSession, database: asyncpg.Pool
+) -> AsyncIterator[NewMerchant]:
+    """Register merchants, each with a receiver that listens; `listening=False` has none."""
+    receivers: list[Receiver] = []
+    settings = Settings(_env_file=sandbox.settings_file)  # type: ignore[call-arg]
+    service = await open_service(settings)
+
+    async def make(*, listening: bool = True) -> Merchant:
+        receiver = Receiver()
+        receivers.append(receiver)
+        await receiver.start()
+        new = await service.provisioner.create_merchant(
+            "Paper Lantern", receiver.url if listening else None, all_methods=True
+        )
+        return Merchant(
+            sandbox=sandbox,
+            http=http,
+            database=database,
+            receiver=receiver,
+            id=new.merchant.id,
+            api_key=new.api_key,
+            secret=new.callback_secret,
+            provisioner=service.provisioner,
+        )
+
+    yield make
+    await asyncio.gather(*(one.stop() for one in receivers))
+    await service.close()
+
+
+@pytest.fixture
+async def merchant(new_merchant: NewMerchant) -> Merchant:
+    return await new_merchant()

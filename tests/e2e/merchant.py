@@ -1,0 +1,333 @@
+"""A merchant of the test's own: its webhook receiver, its buyers, and its view of the service."""
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import urljoin
+from uuid import UUID, uuid4
+
+import aiohttp
+import asyncpg
+from aiohttp import web
+from standardwebhooks import Webhook, WebhookVerificationError
+
+from payintent.domain import ids
+from payintent.lifecycle.provision import Provisioner
+from tests.e2e.sandbox import Sandbox
+
+PATIENCE_S = 20.0
+LOOK_S = 0.03
+APPROVED = "4242424242424242"
+
+Answering = Callable[["Delivery"], Awaitable[web.Response]]
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One webhook as it came; `event` was read after the official library verified it."""
+
+    webhook_id: str
+    body: bytes
+    headers: dict[str, str]
+    event: dict[str, Any]
+    at: float
+
+    @property
+    def type(self) -> str:
+        return self.event["type"]
+
+    @property
+    def payment_id(self) -> str:
+        return self.event["data"]["payment"]["id"]
+
+
+async def accept(_: Delivery) -> web.Response:
+    return web.Response(status=204)
+
+
+class Receiver:
+    """A real HTTP server that verifies and keeps what it gets, and answers as it is told."""
+
+    def __init__(self) -> None:
+        self.secret = ""
+        self.answer: Answering = accept
+        self.deliveries: list[Delivery] = []
+        self.refused: list[str] = []
+        self.port = 0
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/hook"
+
+    async def start(self) -> None:
+        """Listen, on the same port as before if there was one."""
+        app = web.Application()
+        app.router.add_post("/hook", self._receive)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    def of(self, payment: dict[str, Any]) -> list[Delivery]:
+        return [one for one in self.deliveries if one.payment_id == payment["id"]]
+
+    async def _receive(self, request: web.Request) -> web.Response:
+        body = await request.read()
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        try:
+            event = Webhook(self.secret).verify(body, headers)
+        except WebhookVerificationError as error:
+            self.refused.append(repr(error))
+            return web.Response(status=401)
+        delivery = Delivery(headers["webhook-id"], body, headers, event, time.monotonic())
+        self.deliveries.append(delivery)
+        return await self.answer(delivery)
+
+
+@dataclass
+class Merchant:
+    """A merchant, and the browsers of its buyers."""
+
+    sandbox: Sandbox
+    http: aiohttp.ClientSession
+    database: asyncpg.Connection
+    receiver: Receiver
+    id: int
+    api_key: str
+    secret: str
+    provisioner: Provisioner
+    headers: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.headers = {"Authorization": f"Bearer {self.api_key}"}
+        self.receiver.secret = self.secret
+
+    async def api(
+        self, method: str, path: str, body: Any = None, key: str | None = None
+    ) -> tuple[int, Any]:
+        """Call the API as the merchant; gives status and JSON."""
+        headers = self.headers | ({"Idempotency-Key": key} if key else {})
+        url = self.sandbox.told["api_url"] + path
+        async with self.http.request(method, url, json=body, headers=headers) as answer:
+            return answer.status, json.loads(await answer.read())
+
+    async def create(self, **changes: Any) -> dict[str, Any]:
+        body = {"currency": "USD", "amount": "49.90", "payer_uid": "buyer-1"} | changes
+        status, payment = await self.api("POST", "/payments", body, str(uuid4()))
+        assert status == 201, payment
+        return payment
+
+    async def cancel(self, payment: dict[str, Any]) -> None:
+        status, answer = await self.api("POST", f"/payments/{payment['id']}/cancel")
+        assert status == 200, answer
+
+    async def get(self, payment: dict[str, Any]) -> dict[str, Any]:
+        status, seen = await self.api("GET", f"/payments/{payment['id']}")
+        assert status == 200, seen
+        return seen
+
+    async def quotes(self, payment: dict[str, Any]) -> list[dict[str, Any]]:
+        status, answer = await self.api("GET", f"/checkout/{payment['checkout_id']}/quotes")
+        assert status == 200, answer
+        return answer["quotes"]
+
+    async def try_select(self, payment: dict[str, Any], number: int = 0) -> tuple[int, Any]:
+        method = (await self.quotes(payment))[number]["payment_method_id"]
+        path = f"/checkout/{payment['checkout_id']}/quotes"
+        return await self.api("POST", path, {"payment_method_id": method})
+
+    async def select(self, payment: dict[str, Any], number: int = 0) -> str:
+        """Select a way to pay; gives the address of the gateway's page."""
+        status, answer = await self.try_select(payment, number)
+        assert status == 200, answer
+        return answer["next_action"]["redirect"]["url"]
+
+    async def pay(self, page: str, card: str = APPROVED) -> str:
+        """Enter a card at the gateway's page; gives the address that the buyer is sent to."""
+        async with self.http.post(page, data={"card": card}, allow_redirects=False) as answer:
+            assert answer.status == 303, await answer.text()
+            return answer.headers["Location"]
+
+    async def come_back(self, payment: dict[str, Any]) -> None:
+        """Land on the return page, as a buyer who was sent back."""
+        url = f"{self.sandbox.told['checkout_base']}/{payment['checkout_id']}/return"
+        async with self.http.get(url, allow_redirects=False) as answer:
+            assert answer.status == 303
+
+    async def ends(self, payment: dict[str, Any], status: str) -> dict[str, Any]:
+        """Wait until a payment has this status."""
+
+        async def seen() -> dict[str, Any] | None:
+            found = await self.get(payment)
+            return found if found["status"] == status else None
+
+        return await until(seen, f"{payment['id']} is {status}")
+
+    async def told(self, payment: dict[str, Any], kind: str) -> Delivery:
+        """Wait for a payment's webhook; there is one event and it is of this type."""
+        [delivery, *_] = await until(lambda: self.receiver.of(payment), f"webhook {kind}")
+        assert delivery.type == kind
+        assert {one.webhook_id for one in self.receiver.of(payment)} == {delivery.webhook_id}
+        assert self.receiver.refused == []
+        return delivery
+
+    async def rows(self, query: str, *args: Any) -> list[Any]:
+        return await self.database.fetch(query, *args)
+
+    async def events(self, payment: dict[str, Any]) -> list[str]:
+        rows = await self.rows("SELECT type FROM event WHERE payment_id = $1", key_of(payment))
+        return [row["type"] for row in rows]
+
+    async def cases(self, payment: dict[str, Any]) -> list[str]:
+        rows = await self.rows(
+            "SELECT kind FROM money_case WHERE payment_id = $1 ORDER BY id", key_of(payment)
+        )
+        return [row["kind"] for row in rows]
+
+    async def has_case(self, payment: dict[str, Any], kind: str) -> None:
+        await until(lambda: self.cases(payment), f"case {kind}")
+        assert await self.cases(payment) == [kind]
+
+    async def delivery_of(self, payment: dict[str, Any]) -> Any:
+        [row] = await self.rows(
+            "SELECT d.* FROM delivery d JOIN event e ON e.id = d.event_id WHERE e.payment_id = $1",
+            key_of(payment),
+        )
+        return row
+
+    async def attempts(self, payment: dict[str, Any], count: int = 1) -> list[Any]:
+        """Wait until that many attempts at a payment's event are on record; gives them."""
+
+        async def made() -> list[Any] | None:
+            rows = await self.rows(
+                "SELECT a.* FROM attempt a JOIN event e ON e.id = a.event_id "
+                "WHERE e.payment_id = $1 ORDER BY a.id",
+                key_of(payment),
+            )
+            return rows if len(rows) >= count else None
+
+        return await until(made, f"{count} attempts")
+
+    async def simulator(self, method: str, path: str, body: Any = None) -> Any:
+        """Ask the gateway itself."""
+        url = self.sandbox.told["simulator_url"] + path
+        headers = {"Authorization": f"Bearer {self.sandbox.simulator_key()}"}
+        async with self.http.request(method, url, json=body, headers=headers) as answer:
+            return json.loads(await answer.read())
+
+    async def callbacks(self, payment: dict[str, Any]) -> list[dict[str, Any]]:
+        """List what the gateway told the service of a payment's sessions, with the answers."""
+        rows = await self.rows("SELECT id FROM session WHERE payment_id = $1", key_of(payment))
+        names = {ids.text(ids.SESSION, row["id"]) for row in rows}
+        log = await self.simulator("GET", "/_sim/log")
+        return [one for one in log if one["kind"] == "callback" and one["reference"] in names]
+
+    async def called_back(self, payment: dict[str, Any], count: int) -> list[dict[str, Any]]:
+        """Wait until the gateway has had so many answers of 200 to its callbacks."""
+
+        async def answered() -> list[dict[str, Any]] | None:
+            calls = await self.callbacks(payment)
+            return calls if sum(one.get("status") == 200 for one in calls) >= count else None
+
+        return await until(answered, f"{count} callbacks")
+
+
+def key_of(payment: dict[str, Any]) -> UUID:
+    found = ids.parse(ids.PAYMENT, payment["id"])
+    assert found is not None
+    return found
+
+
+async def until(ask: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
+    """Ask until there is something, and give it."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        found = ask()
+        if asyncio.iscoroutine(found):
+            found = await found
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"not within {patience_s:g} s: {what}"
+        await asyncio.sleep(LOOK_S)
+
+
+async def move_clock(database: asyncpg.Connection, seconds: float) -> None:
+    """Move the service's one clock to so many seconds after the real one."""
+    await database.execute(
+        "CREATE OR REPLACE FUNCTION clock() RETURNS timestamptz LANGUAGE sql STABLE "
+        "RETURN date_trunc('milliseconds', statement_timestamp()) "
+        f"+ interval '{seconds} seconds'"
+    )
+
+
+@dataclass
+class Form:
+    """A form of a page: where it leads, and what it sends unless the person types."""
+
+    action: str
+    fields: dict[str, str]
+    label: str = ""
+
+
+class _Forms(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.forms: list[Form] = []
+        self._in_button = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        known = {name: value or "" for name, value in attrs}
+        if tag == "form" and known.get("method") == "post":
+            self.forms.append(Form(known["action"], {}))
+        elif tag == "input" and self.forms and known.get("type") == "hidden":
+            self.forms[-1].fields[known["name"]] = known.get("value", "")
+        self._in_button = tag == "button"
+
+    def handle_data(self, data: str) -> None:
+        if self._in_button and self.forms:
+            self.forms[-1].label += data
+
+
+class Browser:
+    """A buyer's browser without scripts: it reads forms, and follows nothing by itself."""
+
+    def __init__(self, http: aiohttp.ClientSession) -> None:
+        self._http = http
+        self.url = ""
+        self.text = ""
+        self.forms: list[Form] = []
+
+    async def open(self, url: str) -> None:
+        async with self._http.get(url, allow_redirects=False) as answer:
+            await self._show(answer)
+
+    async def submit(self, form: Form, **typed: str) -> None:
+        async with self._http.post(
+            urljoin(self.url, form.action), data=form.fields | typed, allow_redirects=False
+        ) as answer:
+            await self._show(answer)
+
+    def form(self, label: str) -> Form:
+        [found] = [one for one in self.forms if one.label.strip() == label]
+        return found
+
+    async def _show(self, answer: aiohttp.ClientResponse) -> None:
+        if answer.status == 303:
+            await self.open(urljoin(str(answer.url), answer.headers["Location"]))
+            return
+        self.url, self.text = str(answer.url), await answer.text()
+        assert answer.status == 200, self.text
+        reader = _Forms()
+        reader.feed(self.text)
+        self.forms = reader.forms

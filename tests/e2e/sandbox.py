@@ -1,0 +1,197 @@
+"""One sandbox of a test's own: `payintent dev` as a real process, with its own ports and data."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+START_S = 60
+STOP_S = 60
+LOOK_S = 0.02
+BUGS_SHOWN_MAX = 3
+PORTS = range(20_000, 30_000, 10)  # below the ones that the system hands out
+
+
+class Sandbox:
+    """A running `payintent dev`, and what it wrote into `dev.json`."""
+
+    def __init__(self, folder: Path, port_base: int, time_scale: int) -> None:
+        self.var_dir = folder / "var"
+        self.port_base = port_base
+        self.time_scale = time_scale  # of the simulator's delays
+        self.output = folder / "dev.out"
+        self.told: dict[str, Any] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it and wait until a payment can be made."""
+        (self.var_dir / "dev.json").unlink(missing_ok=True)
+        with self.output.open("wb") as output:
+            self._process = subprocess.Popen(
+                [*_ending_with_us(), sys.executable, "-m", "payintent", "dev"],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=self._environment(),
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + START_S
+        while "ready" not in self.output.read_text().splitlines():
+            assert self._process.poll() is None, self.output.read_text()
+            assert time.monotonic() < deadline, f"not ready: {self.output.read_text()}"
+            time.sleep(LOOK_S)
+        self.told = json.loads((self.var_dir / "dev.json").read_text())
+
+    def stop(self) -> int:
+        """End it as Ctrl-C's sister does; gives the exit status."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(STOP_S)
+
+    def run_again(self, **changes: str) -> "subprocess.CompletedProcess[str]":
+        """Start a second `payintent dev`, which is expected to give up at once."""
+        return subprocess.run(
+            [sys.executable, "-m", "payintent", "dev"],
+            env=self._environment() | changes,
+            capture_output=True,
+            text=True,
+            timeout=START_S,
+            check=False,
+        )
+
+    def command(self, *words: str) -> str:
+        """Run one operator's command on the sandbox's database; gives what it prints."""
+        done = subprocess.run(
+            [sys.executable, "-m", "payintent", *words],
+            env=self._environment(),
+            capture_output=True,
+            text=True,
+            timeout=START_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    @property
+    def settings_file(self) -> Path:
+        """Where it tells the operator's commands how to reach it."""
+        return self.var_dir / "dev.env"
+
+    def secrets(self) -> dict[str, Any]:
+        """Read what must stay the same from one start to the next."""
+        return json.loads((self.var_dir / "sandbox.json").read_text())
+
+    def simulator_key(self) -> str:
+        return self.secrets()["simulator"]["api_key"]
+
+    def child(self, name: str) -> int:
+        """Find a child of the supervisor by its command (`api`, `worker`); 0 while it is away."""
+        for pid in children_of(self.pid):
+            if f"payintent {name}" in command_line(pid):
+                return pid
+        return 0
+
+    def bugs(self) -> str:
+        """Give what the service's processes logged of failures that nobody foresaw."""
+        logs = [(self.var_dir / "logs" / f"{name}.log") for name in ("api", "worker")]
+        lines = [line for log in logs for line in log.read_text().splitlines()]
+        found = [line for line in lines if '"event": "bug"' in line or "_failed" in line]
+        return "\n".join(found[:BUGS_SHOWN_MAX])
+
+    def postmaster(self) -> int:
+        return int((self.var_dir / "postgres" / "postmaster.pid").read_text().split()[0])
+
+    def processes(self) -> list[int]:
+        """Name the supervisor and everything that descends from it."""
+        found, todo = [], [self.pid]
+        while todo:
+            pid = todo.pop()
+            found.append(pid)
+            todo += children_of(pid)
+        return found
+
+    def _environment(self) -> dict[str, str]:
+        return os.environ | {
+            "VAR_DIR": str(self.var_dir),
+            "PORT_BASE": str(self.port_base),
+            "SIM_TIME_SCALE": str(self.time_scale),
+        }
+
+
+@contextmanager
+def running_sandbox(time_scale: int = 20):
+    """Start a sandbox in a folder of its own, and leave nothing behind."""
+    folder = Path(tempfile.mkdtemp(prefix="payintent-e2e-", dir=_memory_folder()))
+    folder.chmod(0o711)  # so that the database's own user can reach its data
+    sandbox = Sandbox(folder, free_port_base(), time_scale)
+    try:
+        sandbox.start()
+        yield sandbox
+    finally:
+        with suppress(AssertionError):
+            sandbox.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def free_port_base() -> int:
+    """Find ten ports in a row that nobody listens on."""
+    # Test processes that run side by side share a seed; they must not share ports.
+    for base in random.SystemRandom().sample(PORTS, len(PORTS)):
+        if all(_is_free(port) for port in range(base, base + 10)):
+            return base
+    raise AssertionError("no free ports")
+
+
+def is_alive(pid: int) -> bool:
+    """Tell whether a process runs; a dead one that nobody has reaped has no command line."""
+    return command_line(pid) != ""
+
+
+def command_line(pid: int) -> str:
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    return ""
+
+
+def children_of(parent: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                # The name in brackets may hold anything, blanks and brackets too.
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[1]) == parent:
+                    found.append(int(entry.name))
+    return found
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _memory_folder() -> str | None:
+    shared = Path("/dev/shm")  # noqa: S108 - Linux's own folder in memory
+    return str(shared) if shared.is_dir() and os.access(shared, os.W_OK) else None
+
+
+def _ending_with_us() -> list[str]:
+    return ["setpriv", "--pdeathsig", "TERM", "--"] if shutil.which("setpriv") else []

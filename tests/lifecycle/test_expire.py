@@ -1,0 +1,194 @@
+"""PENDING and PROCESSING payments whose time is over."""
+
+import pytest
+
+from payintent.domain.errors import Code, Refused
+from payintent.domain.gateway import Report, SessionState, Unknown
+from payintent.domain.payment import Payment
+from payintent.lifecycle.cancel import cancel, cancel_by_buyer
+from payintent.lifecycle.expire import expire_pending, expire_processing
+from payintent.lifecycle.views import checkout_for, payment_for, quotes_for
+from payintent.storage import sessions
+from tests.support.fakes import captured, declined
+from tests.support.world import World
+
+TTL_S = 1800
+PATIENCE_S = 30.0
+CLOSED = Report(state=SessionState.CLOSED)
+
+
+async def sweep(world: World, limit: int = 500) -> int:
+    """Run the worker's step once; gives how many payments it touched."""
+    mint = world.service.mint
+    async with world.service.database.transaction() as tx:
+        pending = await expire_pending(tx, mint, limit)
+    async with world.service.database.transaction() as tx:
+        return pending + await expire_processing(tx, mint, limit, PATIENCE_S)
+
+
+async def ask_all(world: World) -> int:
+    """Let the janitor ask about every session that is due."""
+    due = await sessions.take_due(world.service.database, 100, 60, [])
+    for ask in due:
+        await world.service.janitor.inquire(ask)
+    return len(due)
+
+
+async def elapsed_processing(world: World) -> Payment:
+    payment = await world.create()
+    await world.select(payment)
+    await world.move_clock(TTL_S)
+    return payment
+
+
+async def test_nothing_expires_before_its_time(world: World) -> None:
+    payment = await world.create()
+    await world.move_clock(TTL_S - 5)
+    assert await sweep(world) == 0
+    assert await world.status(payment) == "PENDING"
+
+
+async def test_pending_payments_expire_in_batches_with_one_event_each(world: World) -> None:
+    made = [await world.create() for _ in range(5)]
+    young = await world.create(expires_in_s=86_400)
+    await world.move_clock(TTL_S)
+    assert [await sweep(world, limit=2) for _ in range(4)] == [2, 2, 1, 0]
+    for payment in made:
+        seen = (await world.see(payment)).payment
+        assert (seen.status, seen.expired_at is None) == ("EXPIRED", False)
+        assert await world.events(payment) == ["payment.expired"]
+    assert await world.status(young) == "PENDING"
+
+
+async def test_whoever_sees_an_elapsed_pending_payment_expires_it(world: World) -> None:
+    service = world.service
+    for_merchant, for_buyer = await world.create(), await world.create()
+    await world.move_clock(TTL_S)
+    seen = await payment_for(service.database, service.mint, world.merchant_id, for_merchant.id)
+    assert seen.payment.status == "EXPIRED"
+    seen = await checkout_for(service.database, service.mint, for_buyer.checkout_id)
+    assert seen.payment.status == "EXPIRED"
+    for payment in (for_merchant, for_buyer):
+        assert await world.events(payment) == ["payment.expired"]
+    assert await sweep(world) == 0
+
+
+@pytest.mark.parametrize("by_buyer", [False, True])
+async def test_an_elapsed_payment_cannot_be_cancelled_though_nobody_expired_it(
+    world: World, by_buyer: bool
+) -> None:
+    payment, mint = await world.create(), world.service.mint
+    await world.move_clock(TTL_S)
+    with pytest.raises(Refused, match="EXPIRED") as refused:
+        async with world.service.database.transaction() as tx:
+            await (
+                cancel_by_buyer(tx, mint, payment.id)
+                if by_buyer
+                else cancel(tx, mint, payment, None)
+            )
+    assert refused.value.code is Code.INVALID_PAYMENT_STATE
+    assert await world.events(payment) == []
+
+
+async def test_an_elapsed_checkout_can_neither_be_quoted_nor_selected(world: World) -> None:
+    service = world.service
+    for payment in (await world.create(), await elapsed_processing(world)):
+        seen = await checkout_for(service.database, service.mint, payment.checkout_id)
+        with pytest.raises(Refused) as refused:
+            await quotes_for(service.database, service.mint, seen, None, None)
+        assert refused.value.code is Code.CHECKOUT_EXPIRED
+        with pytest.raises(Refused) as refused:
+            await world.select(payment)
+        assert refused.value.code is Code.CHECKOUT_EXPIRED
+    assert len(world.gateway.created) == 1
+
+
+async def test_a_payment_that_elapses_after_it_was_read_is_not_selected(world: World) -> None:
+    """The read said it was alive; only the check under the lock can know."""
+    payment = await world.create()
+    world.gateway.answer_inquire = Report(state=SessionState.OPEN)
+    await world.select(payment)
+    moved = world.gateway.inquire
+
+    async def slow(*args: object) -> Report | Unknown:
+        await world.move_clock(TTL_S)
+        return await moved(*args)  # type: ignore[arg-type]
+
+    world.gateway.inquire = slow  # type: ignore[method-assign]
+    with pytest.raises(Refused) as refused:
+        await world.select(payment, world.transfer)
+    assert refused.value.code is Code.CHECKOUT_EXPIRED
+    assert len(world.gateway.created) == 1
+
+
+async def test_seeing_an_elapsed_processing_payment_changes_nothing(world: World) -> None:
+    payment = await elapsed_processing(world)
+    service = world.service
+    seen = await payment_for(service.database, service.mint, world.merchant_id, payment.id)
+    assert seen.payment.status == "PROCESSING"
+    with pytest.raises(Refused, match="PROCESSING"):
+        async with service.database.transaction() as tx:
+            await cancel(tx, service.mint, payment, None)
+    assert await world.events(payment) == []
+
+
+async def test_a_processing_payment_expires_when_its_gateway_has_closed(world: World) -> None:
+    payment = await elapsed_processing(world)
+    assert await sweep(world) == 1
+    assert await world.status(payment) == "PROCESSING"
+    assert await sweep(world) == 0  # it is being closed and blocks no other
+    assert await ask_all(world) == 1
+    assert len(world.gateway.closed) == 1
+    assert await world.status(payment) == "EXPIRED"
+    assert await world.events(payment) == ["payment.expired"]
+    assert await world.cases(payment) == []
+
+
+async def test_money_found_at_the_close_pays_the_payment(world: World) -> None:
+    payment = await elapsed_processing(world)
+    world.gateway.answer_close = captured(159000)
+    await sweep(world)
+    await ask_all(world)
+    assert await world.status(payment) == "PAID"
+    assert await world.events(payment) == ["payment.completed"]
+    await world.move_clock(TTL_S + 1000)
+    assert await sweep(world) == 0
+
+
+async def test_a_decline_found_at_the_close_fails_the_payment(world: World) -> None:
+    payment = await elapsed_processing(world)
+    world.gateway.answer_close = declined()
+    await sweep(world)
+    await ask_all(world)
+    assert await world.events(payment) == ["payment.failed"]
+
+
+async def test_a_silent_gateway_holds_an_expiry_up_for_its_patience_only(world: World) -> None:
+    payment = await elapsed_processing(world)
+    session_id = (await world.see(payment)).payment.session_id
+    assert session_id is not None
+    world.gateway.answer_close = Unknown(detail="timeout")
+    await sweep(world)
+    await ask_all(world)
+    await world.move_clock(TTL_S + PATIENCE_S - 5)
+    assert await sweep(world) == 0
+    await world.move_clock(TTL_S + PATIENCE_S + 5)
+    assert await sweep(world) == 1
+    assert await world.status(payment) == "EXPIRED"
+    assert await world.events(payment) == ["payment.expired"]
+    assert (await world.session(session_id))["life"] == "closing"
+    world.gateway.answer_close = CLOSED
+    await ask_all(world)
+    assert (await world.session(session_id))["life"] == "ended"
+    assert await world.events(payment) == ["payment.expired"]
+
+
+async def test_a_payment_whose_buyer_left_the_gateway_expires_at_once(world: World) -> None:
+    payment = await world.create()
+    selected = await world.select(payment)
+    await world.report(payment, selected.session.id, Report(state=SessionState.CANCELLED))
+    assert await world.status(payment) == "PROCESSING"
+    await world.move_clock(TTL_S)
+    assert await sweep(world) == 1
+    assert await world.events(payment) == ["payment.expired"]
+    assert world.gateway.closed == []

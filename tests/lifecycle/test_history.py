@@ -1,0 +1,377 @@
+"""Whole histories: Hypothesis drives the service and the invariants hold after every step.
+
+`HYPOTHESIS_PROFILE=long` makes many more and longer ones.
+"""
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from payintent.config import Settings
+from payintent.domain.errors import Code, Refused
+from payintent.domain.gateway import Callback, Created, Rejected, Report, SessionState, Unknown
+from payintent.domain.payment import Payment
+from payintent.lifecycle.cancel import cancel, cancel_by_buyer
+from payintent.lifecycle.receive import apply_waiting, receive
+from payintent.lifecycle.views import payment_for
+from payintent.service import open_service
+from tests.domain.test_payment import EXPECTED
+from tests.lifecycle.test_expire import ask_all, sweep
+from tests.support.fakes import FakeGateway, accept, captured, declined
+from tests.support.world import World, make_world
+
+_SAID = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
+settings.register_profile("history", max_examples=120, stateful_step_count=30, **_SAID)
+settings.register_profile("long", max_examples=1000, stateful_step_count=60, **_SAID)
+PROFILE = settings.get_profile(os.environ.get("HYPOTHESIS_PROFILE", "history"))
+
+ARROWS = {(before, after) for (before, _), (after, _) in EXPECTED.items()}
+ENDING = {"PAID": "completed", "FAILED": "failed", "EXPIRED": "expired", "CANCELLED": "cancelled"}
+TABLES = "step, payment, session, capture, money_case, event, delivery, callback, idempotency"
+LOG = """
+    CREATE TABLE step (number bigint GENERATED ALWAYS AS IDENTITY, payment_id uuid, before text,
+        after text);
+    CREATE FUNCTION log_step() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO step (payment_id, before, after) VALUES (NEW.id, OLD.status, NEW.status);
+        RETURN NULL;
+    END $$;
+    CREATE TRIGGER log_step AFTER UPDATE OF status ON payment
+        FOR EACH ROW EXECUTE FUNCTION log_step();
+"""
+PAYMENTS_MAX = 6
+SESSIONS = """
+    SELECT s.id
+    FROM session s
+    JOIN payment p ON p.id = s.payment_id
+    ORDER BY p.status = 'PROCESSING' DESC, s.opened_at DESC, s.id
+"""
+DAYS_S = 3 * 24 * 3600
+
+Act = Coroutine[Any, Any, Any]
+numbers = st.integers(0, 11)
+waits = st.sampled_from((1, 6, 31, 31, 31, 31, 130, 130, 700, 1801))
+kinds = st.sampled_from(
+    ("exact", "exact", "less", "more", "currency", "declined", "cancelled", "closed", "open")
+)
+answers = st.sampled_from(
+    [
+        *["accept"] * 5,
+        *("rejected", "unknown", "crash", "exact first", "declined first", "cancelled first"),
+    ]
+)
+words = st.sampled_from(("exact", "less", "declined", "closed", "open", "authorising", "silent"))
+
+
+class Crash(BaseException):
+    """Our process dies while it asks the gateway."""
+
+
+class History(RuleBasedStateMachine):
+    """One database's life: a handful of payments and everything that may happen to them."""
+
+    world: World
+    run: Callable[[Act], Any]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.payments: list[Payment] = []
+        self.cancelled: set[UUID] = set()  # by the merchant
+        self.told: set[tuple[UUID, str]] = set()  # captures we were told of, by session
+        self.seen: dict[UUID, Any] = {}
+        self.quotes: dict[UUID, tuple[Any, ...]] = {}
+        self.clock_s = 0
+        self.run(self._begin())
+
+    async def _begin(self) -> None:
+        await self.world.rows(f"TRUNCATE {TABLES}, checkout, attempt")
+        await self.world.move_clock(0)
+        gateway = self.world.gateway
+        gateway.answer_create = accept
+        gateway.answer_close = Report(state=SessionState.CLOSED)
+        gateway.answer_inquire = Report(state=SessionState.OPEN)
+
+    # What may happen, each as a coroutine so that two may happen at once.
+
+    async def _select(self, number: int, transfer: bool, answer: str) -> None:
+        payment, session_ids = self._payment(number), list[UUID]()
+
+        def answered(request: Any) -> Created | Rejected | Unknown:
+            session_ids.append(request.session_id)
+            if answer == "crash":
+                raise Crash
+            if answer in {"rejected", "unknown"}:
+                return Rejected(detail="no") if answer == "rejected" else Unknown(detail="?")
+            return accept(request)
+
+        gateway = self.world.gateway
+        gateway.answer_create = answered
+        if answer.endswith(" first"):
+            gateway.before_answer = lambda session_id: self._callback_of(
+                session_id, answer.removesuffix(" first"), uuid4().hex
+            )
+        try:
+            await self.world.select(payment, self.world.transfer if transfer else self.world.card)
+        finally:
+            gateway.before_answer = None
+
+    async def _callback(self, number: int, kind: str, name: str) -> None:
+        rows = await self.world.rows(SESSIONS)
+        if rows:
+            await self._callback_of(rows[number % len(rows)]["id"], kind, name)
+
+    async def _callback_of(self, session_id: UUID, kind: str, name: str) -> None:
+        service, report = self.world.service, _report(session_id, kind, name)
+        callback = Callback(id=f"{session_id}{name}", session_id=session_id, report=report)
+        account_id = self.world.account_id
+        receipt = await receive(service.database, service.mint, account_id, callback, b"")
+        if receipt.fresh and report.capture:
+            self.told.add((session_id, report.capture.reference))
+
+    async def _cancel(self, number: int, by_buyer: bool) -> None:
+        payment, mint = self._payment(number), self.world.service.mint
+        async with self.world.service.database.transaction() as tx:
+            if by_buyer:
+                await cancel_by_buyer(tx, mint, payment.id)
+            else:
+                await cancel(tx, mint, payment, None)
+        if not by_buyer:
+            self.cancelled.add(payment.id)
+
+    async def _look(self, number: int) -> None:
+        service, payment = self.world.service, self._payment(number)
+        await payment_for(service.database, service.mint, payment.merchant_id, payment.id)
+
+    async def _work(self, inquiry: str, close: str) -> None:
+        service, gateway = self.world.service, self.world.gateway
+        gateway.say_inquire = lambda session_id: _word(session_id, inquiry)
+        gateway.say_close = lambda session_id: _word(session_id, close)
+        await sweep(self.world)
+        await ask_all(self.world)
+        await apply_waiting(service.database, service.mint, 100)
+
+    # The rules.
+
+    @precondition(lambda self: len(self.payments) < PAYMENTS_MAX)
+    @rule(ttl_s=st.sampled_from((1800, 60, 7200, 7200)), answer=answers, selects=st.integers(0, 3))
+    def create(self, ttl_s: int, answer: str, selects: int) -> None:
+        self.payments.append(self.run(self.world.create(expires_in_s=ttl_s)))
+        if selects:
+            self.it_holds()
+            self.do(self._select(1, False, answer))
+
+    @precondition(lambda self: self.payments)
+    @rule(number=numbers, transfer=st.booleans(), answer=answers)
+    def select(self, number: int, transfer: bool, answer: str) -> None:
+        self.do(self._select(number, transfer, answer))
+
+    @precondition(lambda self: self.payments)
+    @rule(transfer=st.booleans(), kind=kinds)
+    def change_method_and_hear_the_old(self, transfer: bool, kind: str) -> None:
+        self.world.gateway.say_inquire = lambda session_id: _word(session_id, "open")
+        self.do(self._select(1, transfer, "accept"))
+        self.do(self._select(1, not transfer, "accept"))
+        self.do(self._callback(1, kind, "b"))
+
+    @precondition(lambda self: self.payments)
+    @rule(number=numbers, kind=kinds, name=st.sampled_from("abc"))
+    def callback(self, number: int, kind: str, name: str) -> None:
+        self.do(self._callback(number, kind, name))
+
+    @precondition(lambda self: self.payments)
+    @rule(number=numbers, does=st.sampled_from([*["look"] * 6, "cancel", "buyer cancel"]))
+    def visit(self, number: int, does: str) -> None:
+        self.do(self._look(number) if does == "look" else self._cancel(number, does != "cancel"))
+
+    @rule(seconds=waits)
+    def wait(self, seconds: int) -> None:
+        self.clock_s += seconds
+        self.run(self.world.move_clock(self.clock_s))
+
+    @precondition(lambda self: self.payments)
+    @rule(inquiry=words, close=words)
+    def work(self, inquiry: str, close: str) -> None:
+        self.do(self._work(inquiry, close))
+
+    @precondition(lambda self: self.payments)
+    @rule(number=numbers, kinds=st.tuples(kinds, kinds), names=st.sampled_from(("aa", "ab")),
+        other=st.sampled_from(("select", "cancel", "work", "look", "callback")))  # fmt: skip
+    def together(self, number: int, kinds: tuple[str, str], names: str, other: str) -> None:
+        acts: dict[str, Callable[[], Act]] = {
+            "select": lambda: self._select(number, True, "accept"),
+            "cancel": lambda: self._cancel(number, False),
+            "work": lambda: self._work("exact", "closed"),
+            "look": lambda: self._look(number),
+            "callback": lambda: self._callback(number, kinds[1], names[1]),
+        }
+        self.do(self._callback(number, kinds[0], names[0]), acts[other]())
+
+    # What must hold after every step.
+
+    @invariant()
+    def it_holds(self) -> None:
+        self.run(self._check())
+
+    async def _check(self) -> None:
+        rows = self.world.rows
+        steps = await rows("SELECT payment_id, before, after FROM step ORDER BY number")
+        assert {(step["before"], step["after"]) for step in steps} <= ARROWS
+        payments = {row["id"]: row for row in await rows("SELECT * FROM payment")}
+        sessions = {row["id"]: row for row in await rows("SELECT * FROM session")}
+        told = await rows("SELECT payment_id, type FROM event")
+        for payment in payments.values():
+            self._check_payment(
+                payment, [e["type"] for e in told if e["payment_id"] == payment["id"]]
+            )
+        self._check_sessions(payments, sessions)
+        captures = await rows("SELECT * FROM capture")
+        cases = await rows("SELECT capture_id FROM money_case WHERE capture_id IS NOT NULL")
+        self._check_money(payments, sessions, captures, Counter(c["capture_id"] for c in cases))
+
+    def _check_payment(self, payment: Any, told: list[str]) -> None:
+        status, before = payment["status"], self.seen.get(payment["id"])
+        if before is not None:
+            assert payment["version"] >= before["version"]
+            assert payment["updated_at"] >= before["updated_at"]
+            if before["status"] in ENDING:
+                assert payment == before, "an ended payment changed"
+        self.seen[payment["id"]] = payment
+        if status == "CANCELLED":
+            assert payment["cancelled_at"] < payment["expires_at"]
+            by_merchant = payment["id"] in self.cancelled
+            assert told == (["payment.cancelled"] if by_merchant else [])
+        else:
+            assert told == ([f"payment.{ENDING[status]}"] if status in ENDING else [])
+
+    def _check_sessions(self, payments: Any, sessions: Any) -> None:
+        opening = Counter(s["payment_id"] for s in sessions.values() if s["life"] == "opening")
+        assert all(count == 1 for count in opening.values())
+        for session in sessions.values():
+            quote = tuple(session[name] for name in ("total_amount", "total_minor", "fee_amount",
+                "estimated_tax", "currency", "provider", "payment_id"))  # fmt: skip
+            assert self.quotes.setdefault(session["id"], quote) == quote
+            payment = payments[session["payment_id"]]
+            assert session["opened_at"] < payment["expires_at"]
+            if payment["status"] in ENDING:
+                assert session["opened_at"] <= payment[f"{payment['status'].lower()}_at"]
+        for payment in payments.values():
+            if payment["session_id"] is not None:
+                assert sessions[payment["session_id"]]["payment_id"] == payment["id"]
+                life = sessions[payment["session_id"]]["life"]
+                assert life != "opening"
+                assert payment["status"] != "EXPIRED" or life in {"closing", "ended"}
+
+    def _check_money(self, payments: Any, sessions: Any, captures: Any, cases: Any) -> None:
+        credited = {c["payment_id"]: c for c in captures if c["credited"]}
+        assert credited.keys() == {p["id"] for p in payments.values() if p["status"] == "PAID"}
+        for capture in captures:
+            assert cases[capture["id"]] == (0 if capture["credited"] else 1)
+        for payment_id, capture in credited.items():
+            session = sessions[capture["session_id"]]
+            assert payments[payment_id]["session_id"] == session["id"]
+            assert capture["amount_minor"] == session["total_minor"]
+            assert capture["currency"] == session["currency"]
+        assert self.told <= {(c["session_id"], c["reference"]) for c in captures}
+
+    def teardown(self) -> None:
+        """Let all time pass and the workers work: everything comes to its one end."""
+        self.run(self._come_to_an_end())
+        self.it_holds()
+
+    async def _come_to_an_end(self) -> None:
+        for day in range(1, 4):
+            await self.world.move_clock(self.clock_s + day * DAYS_S / 3)
+            await self._work("closed", "closed")
+            await self._work("closed", "closed")
+        left = await self.world.rows("SELECT status FROM payment WHERE status LIKE 'P%ING'")
+        alive = await self.world.rows("SELECT life FROM session WHERE life <> 'ended'")
+        assert (left, alive) == ([], [])
+
+    def do(self, *acts: Act) -> None:
+        """Do one thing, or several at once; we may decline, and nothing else may go wrong."""
+
+        async def all_of() -> list[Any]:
+            return await asyncio.gather(*acts, return_exceptions=True)
+
+        for result in self.run(all_of()):
+            if isinstance(result, Refused):
+                assert result.code is not Code.INVALID_TRANSITION, result
+            elif isinstance(result, BaseException) and not isinstance(result, Crash):
+                raise result
+
+    def _payment(self, number: int) -> Payment:
+        """Choose one, mostly among those that still live, the newest first."""
+        living = [one for one in self.payments if self.seen[one.id]["status"] not in ENDING]
+        chosen = living if living and number % 4 else self.payments
+        return chosen[-1 - number // 4 % len(chosen)]
+
+
+def _report(session_id: UUID, kind: str, name: str) -> Report:
+    reference = f"{session_id}-{name}"
+    amounts = {"exact": 159000, "less": 158999, "more": 159001, "currency": 159000}
+    if kind in amounts:
+        currency = "USD" if kind == "currency" else "THB"
+        return captured(amounts[kind], currency=currency, reference=reference)
+    return declined() if kind == "declined" else Report(state=SessionState(kind))
+
+
+def _word(session_id: UUID, word: str) -> Report | Unknown:
+    return Unknown(detail="silent") if word == "silent" else _report(session_id, word, "a")
+
+
+class TalkingGateway(FakeGateway):
+    """A fake that can speak before it answers, and of each session by its own name."""
+
+    before_answer: Callable[[UUID], Act] | None = None
+    say_inquire: Callable[[UUID], Report | Unknown] = staticmethod(lambda one: _word(one, "open"))
+    say_close: Callable[[UUID], Report | Unknown] = staticmethod(lambda one: _word(one, "closed"))
+
+    async def create_session(self, account: Any, request: Any) -> Created | Rejected | Unknown:
+        if self.before_answer is not None:
+            await self.before_answer(request.session_id)
+        return await super().create_session(account, request)
+
+    async def close_session(self, account: Any, session: Any) -> Report | Unknown:
+        await super().close_session(account, session)
+        return self.say_close(session.session_id)
+
+    async def inquire(self, account: Any, session: Any) -> Report | Unknown:
+        await super().inquire(account, session)
+        return self.say_inquire(session.session_id)
+
+
+@pytest.fixture
+def stage(settings: Settings) -> Iterator[type[History]]:
+    """One service in a loop of its own, for all histories."""
+
+    async def open_world() -> World:
+        gateway = TalkingGateway()
+        world = await make_world(await open_service(settings, {"fake": gateway}), gateway)
+        connection = await world.other_connection()
+        await connection.execute(LOG)
+        await connection.close()
+        return world
+
+    with asyncio.Runner() as runner:
+        world = runner.run(open_world())
+        yield type("Staged", (History,), {"world": world, "run": staticmethod(runner.run)})
+        runner.run(world.service.close())
+
+
+@pytest.mark.timeout(0)
+def test_every_history_keeps_the_invariants(stage: type[History]) -> None:
+    run_state_machine_as_test(stage, settings=PROFILE)

@@ -1,0 +1,25 @@
+import socket
+from collections.abc import AsyncGenerator
+
+import aiohttp
+import pytest
+
+from tests.sandbox.shop.running import Api, Visitor, running_api, running_shop
+
+
+@pytest.fixture
+async def api() -> AsyncGenerator[Api]:
+    async with running_api() as api:
+        yield api
+
+
+@pytest.fixture
+async def visitor(api: Api) -> AsyncGenerator[Visitor]:
+    async with running_shop(api.url) as url, aiohttp.ClientSession() as http:
+        yield Visitor(http, url)
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]

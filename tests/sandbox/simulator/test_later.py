@@ -1,0 +1,33 @@
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+
+import uvloop
+
+from payintent.sandbox.simulator.later import Later
+
+WAITS = 200
+
+
+def test_no_wait_ends_before_its_time_on_the_loop_that_serves() -> None:
+    later = Later(scale=10.0)
+
+    async def scaled(delay_s: float) -> float:
+        begun = time.monotonic()
+        await later.wait(delay_s)
+        return time.monotonic() - begun - delay_s / 10.0
+
+    async def real(delay_s: float) -> float:
+        moment = datetime.now(UTC) + timedelta(seconds=delay_s)
+        await later.wait_until(moment)
+        return time.time() - moment.timestamp()
+
+    async def all_of_them() -> list[float]:
+        # Fractions of a millisecond all over, since that is where timers are rounded.
+        waits = [scaled(0.2 + i * 0.0037) for i in range(WAITS)]
+        moments = [real(0.02 + i * 0.00037) for i in range(WAITS)]
+        return await asyncio.gather(*waits, *moments)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        overshoots = runner.run(all_of_them())
+    assert min(overshoots) >= 0

@@ -1,0 +1,253 @@
+"""Every invariant stands in the database too: raw SQL past all code of ours is refused."""
+
+import re
+from dataclasses import dataclass
+from itertools import product
+from uuid import UUID, uuid4
+
+import asyncpg
+import pytest
+
+from payintent.domain.payment import ARROWS, Status
+from payintent.storage.migrate import FOLDER
+from tests.support.fakes import captured
+from tests.support.world import World
+
+FIRST_MIGRATION = (FOLDER / "0001_core.sql").read_text()
+
+#: What a payment of each status must have, by the schema's own checks.
+COLUMNS = {
+    "PENDING": {},
+    "PROCESSING": {},
+    "PAID": {"paid_at": "clock()", "receipt_id": "gen_random_uuid()"},
+    "FAILED": {"failed_at": "clock()", "failure_reason": "'DECLINED'"},
+    "EXPIRED": {"expired_at": "clock()"},
+    "CANCELLED": {"cancelled_at": "clock()"},
+}
+COLUMNS["PARTIALLY_REFUNDED"] = COLUMNS["REFUNDED"] = COLUMNS["PAID"]
+_ALL = dict.fromkeys(
+    ("paid_at", "receipt_id", "failed_at", "failure_reason", "expired_at", "cancelled_at"), "NULL"
+)
+
+
+@dataclass
+class Scene:
+    """A paid payment with its session, capture, case, event and delivery, under raw SQL."""
+
+    connection: asyncpg.Connection
+    payment_id: UUID
+    session_id: UUID
+    account_id: int
+    method_id: int
+    merchant_id: int
+
+    async def run(self, query: str) -> None:
+        """Run a statement in which `:name` stands for what is known of the scene."""
+        for name in ("payment_id", "session_id", "account_id", "method_id", "merchant_id"):
+            value = getattr(self, name)
+            query = query.replace(
+                f":{name}", f"'{value}'" if isinstance(value, UUID) else str(value)
+            )
+        await self.connection.execute(query)
+
+    async def broken_by(self, query: str) -> str | None:
+        """Run a statement for nothing; name the constraint that refuses it."""
+        transaction = self.connection.transaction()
+        await transaction.start()
+        try:
+            await self.run(query)
+        except asyncpg.IntegrityConstraintViolationError as refused:
+            return refused.constraint_name
+        finally:
+            await transaction.rollback()
+        return None
+
+    async def payment_in(self, status: str) -> UUID:
+        """Insert a payment that is in this status already."""
+        payment_id, columns = uuid4(), _ALL | COLUMNS[status]
+        await self.run(
+            f"""
+            INSERT INTO payment (id, merchant_id, checkout_id, status, currency, amount,
+                amount_text, payer_uid, include_pegged_assets, metadata, tax_manager, session_id,
+                expires_at, created_at, updated_at, {", ".join(columns)})
+            VALUES ('{payment_id}', :merchant_id, 'cs_{payment_id.hex[:16]}', '{status}', 'USD', 1,
+                '1', 'buyer', true, '{{}}', 'NONE', :session_id, clock(), clock(), clock(),
+                {", ".join(columns.values())})
+            """
+        )
+        return payment_id
+
+
+@pytest.fixture
+async def scene(world: World, raw: asyncpg.Connection) -> Scene:
+    payment = await world.create()
+    selected = await world.select(payment)
+    await world.report(payment, selected.session.id, captured(159000))
+    await world.report(payment, selected.session.id, captured(1, reference="second"))
+    return Scene(
+        connection=raw,
+        payment_id=payment.id,
+        session_id=selected.session.id,
+        account_id=world.account_id,
+        method_id=world.card,
+        merchant_id=world.merchant_id,
+    )
+
+
+async def test_only_the_arrows_of_the_domain_can_be_drawn(scene: Scene) -> None:
+    drawn = set()
+    for before in Status:
+        payment_id = await scene.payment_in(before)
+        for after in Status:
+            assignments = ", ".join(
+                f"{name} = {value}" for name, value in (_ALL | COLUMNS[after]).items()
+            )
+            query = f"UPDATE payment SET status = '{after}', {assignments}"
+            refusal = await scene.broken_by(f"{query} WHERE id = '{payment_id}'")
+            assert refusal in {None, "payment_arrow"}
+            if refusal is None:
+                drawn.add((before, after))
+    arrows = {(before, arrow.to) for (before, _), arrow in ARROWS.items()}
+    assert {pair for pair in drawn if pair[0] is not pair[1]} == {
+        pair for pair in arrows if pair[0] is not pair[1]
+    }
+    assert len(list(product(Status, Status))) == 64
+
+
+PAYMENT = "UPDATE payment SET {} WHERE id = :payment_id"
+SESSION = "UPDATE session SET {} WHERE id = :session_id"
+CAPTURE = "UPDATE capture SET {} WHERE payment_id = :payment_id AND credited"
+METHOD = "UPDATE payment_method SET {} WHERE id = :method_id"
+MERCHANT = "UPDATE merchant SET {} WHERE id = :merchant_id"
+ADD_SESSION = """
+    INSERT INTO session (id, payment_id, account_id, payment_method_id, provider, kind, label,
+        country, currency, amount, fee_mode, fee_rate, fee_amount, estimated_tax, total_amount,
+        total_minor)
+    SELECT gen_random_uuid(), payment_id, account_id, payment_method_id, provider, kind, label,
+        country, currency, amount, fee_mode, fee_rate, fee_amount, estimated_tax, total_amount, {}
+    FROM session
+    WHERE id = :session_id
+"""
+ADD_CAPTURE = """
+    INSERT INTO capture (id, account_id, reference, session_id, payment_id, currency, amount_minor,
+        credited, captured_at)
+    VALUES (gen_random_uuid(), :account_id, '{}', :session_id, :payment_id, 'THB', 1, {}, clock())
+"""
+ADD_CASE = """
+    INSERT INTO money_case
+        (id, kind, merchant_id, payment_id, session_id, capture_id, status, opened_at)
+    SELECT gen_random_uuid(), {}, merchant_id, payment_id, session_id, {}, {}, clock()
+    FROM money_case
+    WHERE payment_id = :payment_id
+"""
+ADD_TOKEN = """
+    INSERT INTO operator_token (public_id, name, digest) VALUES ({}, {}, {})
+"""
+ADD_EVENT = """
+    INSERT INTO event (id, payment_id, merchant_id, type, body, occurred_at)
+    VALUES (gen_random_uuid(), :payment_id, :merchant_id, '{}', '{{}}', clock())
+"""
+
+BROKEN: list[tuple[str, str]] = [
+    ("installation_only_one", "UPDATE installation SET only_one = false"),
+    ("merchant_name", MERCHANT.format("name = ''")),
+    ("merchant_tax_manager", MERCHANT.format("tax_manager = 'MAYBE'")),
+    ("merchant_default_country", MERCHANT.format("default_country = 'USA'")),
+    ("api_key_public_id", "UPDATE api_key SET public_id = 'short'"),
+    ("api_key_digest", r"UPDATE api_key SET digest = '\x00'"),
+    ("operator_token_public_id", ADD_TOKEN.format("'short'", "'name'", "sha256('')")),
+    ("operator_token_name", ADD_TOKEN.format("'12345678'", "''", "sha256('')")),
+    ("operator_token_digest", ADD_TOKEN.format("'12345678'", "'name'", "''")),
+    ("payment_method_kind", METHOD.format("kind = 'cash'")),
+    ("payment_method_fee_mode", METHOD.format("fee_mode = 'NONE'")),
+    ("payment_method_fee_rate", METHOD.format("fee_rate = 1.1")),
+    ("payment_method_fee_rate", METHOD.format("fee_rate = -0.1")),
+    ("tax_rate_country", "INSERT INTO tax_rate VALUES ('USA', 0)"),
+    ("tax_rate_rate", "INSERT INTO tax_rate VALUES ('US', 1.1)"),
+    ("payment_status", "ALTER TABLE payment DISABLE TRIGGER payment_arrow; "
+        + PAYMENT.format("status = 'LOST', paid_at = NULL")),
+    ("payment_amount", PAYMENT.format("amount = 0")),
+    ("payment_payer_uid", PAYMENT.format("payer_uid = ''")),
+    ("payment_payer_uid", PAYMENT.format("payer_uid = repeat('x', 256)")),
+    ("payment_tax_manager", PAYMENT.format("tax_manager = 'MAYBE'")),
+    ("payment_refunded", PAYMENT.format("refunded_amount = amount + 0.01")),
+    ("payment_refunded", PAYMENT.format("refunded_amount = -0.01")),
+    ("payment_paid", PAYMENT.format("paid_at = NULL")),
+    ("payment_paid", PAYMENT.format("receipt_id = NULL")),
+    ("payment_failed", PAYMENT.format("failed_at = clock(), failure_reason = 'DECLINED'")),
+    ("payment_expired", PAYMENT.format("expired_at = clock()")),
+    ("payment_cancelled", PAYMENT.format("cancelled_at = clock()")),
+    ("payment_has_session", PAYMENT.format("session_id = NULL")),
+    ("payment_session", PAYMENT.format("session_id = gen_random_uuid()")),
+    ("payment_arrow", PAYMENT.format("status = 'PENDING', paid_at = NULL")),
+    ("session_life", SESSION.format("life = 'lost', ended_at = NULL")),
+    ("session_ended", SESSION.format("life = 'open'")),
+    ("session_ended", SESSION.format("outcome = NULL")),
+    ("session_total", ADD_SESSION.format("0")),
+    ("session_one_opening", f"{ADD_SESSION.format('1')}; {ADD_SESSION.format('2')}"),
+    *(
+        ("session_quote_frozen", SESSION.format(f"{column} = {column}"))
+        for column in (
+            *("payment_id", "account_id", "payment_method_id", "provider", "currency", "amount"),
+            *("fee_mode", "fee_rate", "fee_amount", "estimated_tax", "total_amount", "total_minor"),
+        )
+    ),
+    ("capture_reference", ADD_CAPTURE.format("cap-1", "false")),
+    ("capture_one_credited", ADD_CAPTURE.format("another", "true")),
+    ("capture_amount", CAPTURE.format("amount_minor = -1, refunded_minor = -1")),
+    ("capture_refunded_minor", CAPTURE.format("refunded_minor = -1")),
+    ("capture_reserved_minor", CAPTURE.format("reserved_minor = -1")),
+    ("capture_remainder", CAPTURE.format("refunded_minor = amount_minor, reserved_minor = 1")),
+    ("capture_remainder", CAPTURE.format("refunded_minor = amount_minor + 1")),
+    ("money_case_kind", ADD_CASE.format("'GIFT'", "NULL", "'OPEN'")),
+    ("money_case_status", ADD_CASE.format("kind", "NULL", "'LOST'")),
+    ("money_case_once", ADD_CASE.format("kind", "capture_id", "'OPEN'")),
+    ("money_case_once", ";".join([ADD_CASE.format("'RECONCILIATION'", "NULL", "'OPEN'")] * 2)),
+    ("event_type", ADD_EVENT.format("payment.created")),
+    *(
+        ("event_one_terminal", ADD_EVENT.format(f"payment.{end}"))
+        for end in ("completed", "failed", "expired", "cancelled")
+    ),
+    ("delivery_state", "UPDATE delivery SET state = 'lost'"),
+    ("checkout_pkey", "INSERT INTO checkout SELECT * FROM checkout"),
+    ("idempotency_pkey", "INSERT INTO idempotency SELECT * FROM idempotency"),
+    ("callback_pkey", ";".join(
+        ["INSERT INTO callback (account_id, callback_id, body) VALUES (:account_id, 'one', '')"] * 2
+    )),
+]  # fmt: skip
+
+
+async def test_raw_sql_can_break_no_invariant(scene: Scene) -> None:
+    tried = [(constraint, await scene.broken_by(query), query) for constraint, query in BROKEN]
+    assert [one for one in tried if one[0] != one[1]] == []
+
+
+def test_every_invariant_that_the_first_migration_names_is_tried() -> None:
+    named = set(re.findall(r"CONSTRAINT (\w+)\s+(?:CHECK|UNIQUE|FOREIGN)", FIRST_MIGRATION))
+    named |= set(re.findall(r"CREATE UNIQUE INDEX (\w+)", FIRST_MIGRATION))
+    named |= set(re.findall(r"CREATE TRIGGER (\w+)", FIRST_MIGRATION))
+    assert len(named) > 30
+    assert named <= {constraint for constraint, _ in BROKEN}
+
+
+async def test_metadata_keeps_its_bytes(world: World) -> None:
+    metadata = '{"b": 1.0, "a":[1e2,  "\\u00e9é"],"b":0.10}'
+    payment = await world.create(metadata=metadata)
+    assert (await world.see(payment)).payment.metadata == metadata
+
+
+async def test_an_event_without_a_callback_url_is_kept_and_skipped(world: World) -> None:
+    payment = await world.create()
+    selected = await world.select(payment)
+    await world.report(payment, selected.session.id, captured(159000))
+    [delivery] = await world.rows("SELECT state FROM delivery")
+    assert delivery["state"] == "skipped"
+
+
+async def test_the_clock_gives_milliseconds_and_can_be_moved(world: World) -> None:
+    [before] = await world.rows("SELECT clock() AS now")
+    await world.move_clock(3600)
+    [after] = await world.rows("SELECT clock() AS now, clock() AS again")
+    assert 3600 <= (after["now"] - before["now"]).total_seconds() < 3660
+    assert after["now"] == after["again"]
+    assert after["now"].microsecond % 1000 == 0

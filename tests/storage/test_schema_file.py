@@ -1,0 +1,15 @@
+"""The schema on one page is the schema that the migrations make."""
+
+import asyncpg
+import pytest
+
+from tools.schema import TARGET, dump
+
+
+async def test_the_schema_file_is_what_the_migrations_make(database_url: str) -> None:
+    connection = await asyncpg.connect(database_url)
+    version = connection.get_server_version().major
+    await connection.close()
+    if version < 18:
+        pytest.skip("the page is written by PostgreSQL 18, which names NOT NULL differently")
+    assert dump(database_url) == TARGET.read_text()

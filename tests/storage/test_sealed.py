@@ -1,0 +1,122 @@
+"""Secrets at rest: under which key, for which place, and whose database it is."""
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from payintent.config import Settings
+from payintent.service import open_service
+from payintent.storage.sealed import Secrets, SecretsUnusable, read_secrets
+from tests.support.world import World
+
+PEPPER, OLD, NEW = bytes(32), b"o" * 32, b"n" * 32
+NONCE = b"twelve bytes"
+
+
+def _secrets(ring: Mapping[str, bytes], pepper: bytes = PEPPER) -> Secrets:
+    return Secrets(pepper, ring)
+
+
+def _text(key: bytes) -> str:
+    return base64.b64encode(key).decode()
+
+
+def test_a_secret_opens_where_it_was_sealed_and_nowhere_else() -> None:
+    secrets = _secrets({"old": OLD})
+    sealed = secrets.seal(b"hidden", "callback_secret:1", NONCE)
+    assert b"hidden" not in sealed
+    assert secrets.open(sealed, "callback_secret:1") == b"hidden"
+    with pytest.raises(SecretsUnusable, match="moved"):
+        secrets.open(sealed, "callback_secret:2")
+
+
+def test_another_key_of_the_same_name_opens_nothing() -> None:
+    sealed = _secrets({"old": OLD}).seal(b"hidden", "place", NONCE)
+    with pytest.raises(SecretsUnusable, match="another key"):
+        _secrets({"old": NEW}).open(sealed, "place")
+
+
+def test_a_changed_byte_opens_nothing() -> None:
+    secrets = _secrets({"old": OLD})
+    sealed = secrets.seal(b"hidden", "place", NONCE)
+    for place in range(len("old") + 1, len(sealed)):
+        changed = sealed[:place] + bytes([sealed[place] ^ 1]) + sealed[place + 1 :]
+        with pytest.raises(SecretsUnusable):
+            secrets.open(changed, "place")
+
+
+def test_a_rotated_ring_writes_with_the_new_key_and_still_reads_the_old() -> None:
+    sealed = _secrets({"old": OLD}).seal(b"hidden", "place", NONCE)
+    rotated = _secrets({"new": NEW, "old": OLD})
+    assert rotated.open(sealed, "place") == b"hidden"
+    fresh = rotated.seal(b"hidden", "place", NONCE)
+    assert _secrets({"new": NEW}).open(fresh, "place") == b"hidden"
+    with pytest.raises(SecretsUnusable, match="no key named 'new'"):
+        _secrets({"old": OLD}).open(fresh, "place")
+
+
+def test_the_fingerprint_outlives_a_rotation_and_nothing_else() -> None:
+    fingerprint = _secrets({"old": OLD}).fingerprint
+    assert _secrets({"new": NEW, "old": OLD}).fingerprint == fingerprint
+    assert _secrets({"old": NEW}).fingerprint != fingerprint
+    assert _secrets({"old": OLD}, pepper=NEW).fingerprint != fingerprint
+    assert _text(OLD) not in fingerprint
+
+
+def test_a_digest_needs_the_pepper() -> None:
+    assert len(_secrets({"old": OLD}).digest("sk")) == 32
+    assert _secrets({"old": OLD}).digest("sk") != _secrets({"old": OLD}, pepper=NEW).digest("sk")
+    assert _secrets({"old": OLD}).digest("sk") != _secrets({"old": OLD}).digest("sl")
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"pepper": "no base64!"}, "PEPPER"),
+        ({"pepper": _text(b"short")}, "32 bytes"),
+        ({"pepper": ""}, "32 bytes"),
+        ({"keyring": f"a:{_text(b'short')}"}, "key 'a'"),
+        ({"keyring": f"a:{_text(OLD)},b"}, "key 'b'"),
+        ({"keyring": ""}, "key ''"),
+    ],
+)
+def test_unusable_settings_are_refused_by_name(
+    settings: Settings, changed: dict[str, str], named: str
+) -> None:
+    with pytest.raises(SecretsUnusable, match=named) as refused:
+        read_secrets(_with(settings, **changed))
+    assert not any(text and text in str(refused.value) for text in changed.values())
+
+
+def test_a_ring_is_read_in_its_order(settings: Settings) -> None:
+    ring = f"new:{_text(NEW)}, old:{_text(OLD)}"
+    secrets = read_secrets(_with(settings, keyring=ring, pepper=_text(PEPPER)))
+    assert secrets.fingerprint == _secrets({"new": NEW, "old": OLD}).fingerprint
+    assert secrets.seal(b"hidden", "place", NONCE)[1:4] == b"new"
+
+
+@pytest.mark.parametrize("changed", [{"pepper": _text(NEW)}, {"keyring": f"test:{_text(NEW)}"}])
+async def test_a_process_with_other_secrets_does_not_start(
+    world: World, settings: Settings, changed: dict[str, str]
+) -> None:
+    with pytest.raises(SecretsUnusable, match="not the one"):
+        await open_service(_with(settings, **changed), {})
+
+
+async def test_a_process_with_a_rotated_ring_starts_and_reads_what_was_sealed(
+    world: World, settings: Settings
+) -> None:
+    old = settings.keyring.get_secret_value()
+    service = await open_service(_with(settings, keyring=f"new:{_text(NEW)},{old}"), {})
+    account = await service.accounts.open(world.account_id)
+    assert account is not None
+    assert account.credentials == {"signing_secret": "fake-signing-secret"}
+    assert "fake-signing-secret" not in repr(account)
+    await service.close()
+
+
+def _with(settings: Settings, **changes: Any) -> Settings:
+    return settings.model_copy(update={name: SecretStr(text) for name, text in changes.items()})

@@ -1,0 +1,201 @@
+"""What tests arrange with: a merchant, its payments, the clock, and an HTTP client."""
+
+import socket
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Self
+from uuid import UUID, uuid4
+
+import aiohttp
+import asyncpg
+
+from payintent.domain.gateway import Report
+from payintent.domain.payment import Payment
+from payintent.domain.quote import FeeMode, TaxManager
+from payintent.lifecycle.create import CreateRequest, create
+from payintent.lifecycle.select_quote import Selected, Selection, select_quote
+from payintent.lifecycle.settle import settle
+from payintent.lifecycle.views import checkout_for
+from payintent.service import Service
+from payintent.storage import methods, payments
+from payintent.storage.payments import Seen
+from tests.support.fakes import FakeGateway
+
+ALL_FIAT = ("USD", "THB", "JPY", "TWD", "IDR", "PHP")
+
+
+@dataclass
+class World:
+    """A merchant with a card and a transfer at the fake gateway."""
+
+    service: Service
+    gateway: FakeGateway
+    merchant_id: int
+    api_key: str
+    callback_secret: str
+    account_id: int
+    card: int
+    transfer: int
+    signing_secret: str = "fake-signing-secret"
+    held: list[asyncpg.Connection] = field(default_factory=list)
+
+    async def create(self, **changes: Any) -> Payment:
+        """Create a payment of 1590.00 THB that lives half an hour."""
+        fields: dict[str, Any] = {
+            "merchant_id": self.merchant_id,
+            "tax_manager": TaxManager.NONE,
+            "key": uuid4(),
+            "request_hash": uuid4().bytes,
+            "currency": "THB",
+            "amount": Decimal("1590.00"),
+            "amount_text": "1590.00",
+            "payer_uid": "buyer-1",
+            "payer_email": None,
+            "expires_in_s": 1800,
+            "country": None,
+            "metadata": '{"order_id":"A-1"}',
+            "include_pegged_assets": True,
+        } | changes
+        request = CreateRequest(**fields)
+        return (await create(self.service.database, self.service.mint, request)).payment
+
+    async def see(self, payment: Payment) -> Seen:
+        """Read a payment as it is stored, changing nothing."""
+        seen = await payments.by_id(self.service.database, payment.id)
+        assert seen is not None
+        return seen
+
+    async def status(self, payment: Payment) -> str:
+        return (await self.see(payment)).payment.status.value
+
+    async def select(self, payment: Payment, method: int | None = None, **more: Any) -> Selected:
+        """Select a way to pay, as the buyer's browser would."""
+        service = self.service
+        seen = await checkout_for(service.database, service.mint, payment.checkout_id)
+        chosen = Selection(payment_method_id=method or self.card, **more)
+        return await select_quote(
+            service.database, service.accounts, service.mint, service.places, seen, chosen
+        )
+
+    async def report(self, payment: Payment, session_id: UUID, report: Report) -> Payment:
+        """Let the provider say something of a session."""
+        async with self.service.database.transaction() as tx:
+            return await settle(tx, self.service.mint, payment.id, session_id, report)
+
+    async def rows(self, query: str, *args: object) -> list[Any]:
+        """Read with a query of the test's own."""
+        return await self.service.database.fetch(query, *args)  # type: ignore[arg-type]
+
+    async def events(self, payment: Payment) -> list[str]:
+        rows = await self.rows("SELECT type FROM event WHERE payment_id = $1", payment.id)
+        return [row["type"] for row in rows]
+
+    async def cases(self, payment: Payment) -> list[str]:
+        rows = await self.rows(
+            "SELECT kind FROM money_case WHERE payment_id = $1 ORDER BY id", payment.id
+        )
+        return [row["kind"] for row in rows]
+
+    async def session(self, session_id: UUID) -> Any:
+        [row] = await self.rows("SELECT * FROM session WHERE id = $1", session_id)
+        return row
+
+    async def move_clock(self, seconds: float) -> None:
+        """Move the service's one clock forward, for every process."""
+        await self.rows(
+            "CREATE OR REPLACE FUNCTION clock() RETURNS timestamptz LANGUAGE sql STABLE "
+            "RETURN date_trunc('milliseconds', statement_timestamp()) "
+            f"+ interval '{seconds} seconds'"
+        )
+
+    async def other_connection(self) -> asyncpg.Connection:
+        """Open a connection past the service, to stage races with."""
+        return await asyncpg.connect(self.service.settings.database_url)
+
+
+async def make_world(service: Service, gateway: FakeGateway) -> World:
+    """Provision a merchant with two payment methods at the fake gateway."""
+    provisioner = service.provisioner
+    account_id = await provisioner.add_account(
+        "fake", "http://gateway.test", {"signing_secret": "fake-signing-secret"}
+    )
+    new = await provisioner.create_merchant("Nimbus Books", None, all_methods=False)
+    ids = []
+    async with service.database.transaction() as tx:
+        for position, (kind, label) in enumerate((("card", "Card"), ("redirect", "Transfer"))):
+            method = methods.NewMethod(
+                merchant_id=new.merchant.id,
+                account_id=account_id,
+                kind=kind,
+                label=label,
+                currencies=ALL_FIAT,
+                countries=None,
+                fee_mode=FeeMode.INCLUSIVE,
+                fee_rate=Decimal("0.029"),
+                position=position,
+            )
+            ids.append(await methods.add(tx, method))
+    return World(
+        service=service,
+        gateway=gateway,
+        merchant_id=new.merchant.id,
+        api_key=new.api_key,
+        callback_secret=new.callback_secret,
+        account_id=account_id,
+        card=ids[0],
+        transfer=ids[1],
+    )
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An HTTP answer, read whole."""
+
+    status: int
+    body: bytes
+    headers: Any
+
+    @property
+    def json(self) -> Any:
+        return __import__("json").loads(self.body)
+
+
+class Api:
+    """The service over HTTP, with the merchant's key unless another is given."""
+
+    def __init__(self, base: str, world: World) -> None:
+        self.base = base
+        self.world = world
+        self._client = aiohttp.ClientSession()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.close()
+
+    async def send(self, method: str, path: str, **options: Any) -> Answer:
+        """Send a request; `json`, `data`, `headers` as aiohttp has them."""
+        options.setdefault("allow_redirects", False)
+        async with self._client.request(method, self.base + path, **options) as answer:
+            return Answer(answer.status, await answer.read(), answer.headers)
+
+    def bearer(self, key: str | None = None) -> dict[str, str]:
+        return {"Authorization": f"Bearer {key or self.world.api_key}"}
+
+    async def create(self, key: str | None = None, **changes: Any) -> Answer:
+        """`POST /payments` of 1590.00 THB; a value of None leaves a field out."""
+        body: dict[str, Any] = {"currency": "THB", "amount": "1590.00", "payer_uid": "buyer-1"}
+        body = {name: value for name, value in (body | changes).items() if value is not None}
+        headers = self.bearer() | {"Idempotency-Key": key or str(uuid4())}
+        return await self.send("POST", "/v1/payments", json=body, headers=headers)
+
+    async def get(self, payment_id: str) -> Answer:
+        return await self.send("GET", f"/v1/payments/{payment_id}", headers=self.bearer())
+
+
+def free_port() -> int:
+    """Find a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

@@ -1,0 +1,123 @@
+"""What a formatter cannot hold: sizes, words that must not stand here, and numbered migrations."""
+
+import ast
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "payintent"
+FILES = sorted(PACKAGE.rglob("*.py"))
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 50
+
+# A letter in brackets keeps this file itself clean of the words.
+UNFINISHED = re.compile(r"\b([T]ODO|[F]IXME)\b")
+WORKSHOP = re.compile(r"/[w]ork/|\b[s]hared/|\b[p]ypi\.org|pythonhosted\.[o]rg")
+TEXTS = {".py", ".sql", ".md", ".toml", ".yaml", ".yml", ".html", ".css", ".js", ".mjs", ".txt"}
+LEFT_OUT = {".venv", "var", "node_modules"}
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def _functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def _tracked() -> list[Path]:
+    """List what git would publish; without git or a repository, every text of the tree."""
+    paths: list[Path] = []
+    if shutil.which("git"):
+        command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        paths = [ROOT / line for line in listed.stdout.splitlines()]
+    if not paths:
+        paths = [path for path in ROOT.rglob("*") if not LEFT_OUT & set(path.parts)]
+    return sorted(path for path in paths if path.is_file() and path.suffix in TEXTS)
+
+
+TRACKED = _tracked()
+
+
+@pytest.mark.parametrize("path", FILES, ids=_name)
+def test_a_module_says_what_it_is_and_keeps_its_size(path: Path) -> None:
+    text = path.read_text()
+    said = ast.get_docstring(ast.parse(text))
+    assert said, "a module opens with one sentence that says what it is"
+    assert said.splitlines()[0].rstrip().endswith((".", "?"))
+    assert len(text.splitlines()) <= FILE_LINES_MAX
+    long = {
+        function.name: lines
+        for function in _functions(path)
+        if (lines := (function.end_lineno or 0) - function.lineno + 1) > FUNCTION_LINES_MAX
+    }
+    assert long == {}
+
+
+def test_the_package_is_looked_at() -> None:
+    assert len(FILES) > 50
+    assert len(TRACKED) > len(FILES)
+
+
+def _float_uses(path: Path) -> Iterator[str]:
+    """Find floats that are not a time in seconds, by the name they go by."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Constant) and isinstance(node.value, float):
+            yield f"{_name(path)}:{node.lineno} {node.value}"
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "float":
+            yield f"{_name(path)}:{node.lineno} float()"
+        elif isinstance(node, ast.arg | ast.AnnAssign | ast.FunctionDef):
+            kind = node.returns if isinstance(node, ast.FunctionDef) else node.annotation
+            named = ast.unparse(node.target) if isinstance(node, ast.AnnAssign) else None
+            named = named or getattr(node, "arg", None) or getattr(node, "name", "")
+            if kind is not None and "float" in ast.unparse(kind) and not named.endswith("_s"):
+                yield f"{_name(path)}:{node.lineno} {named}"
+
+
+def test_the_rules_know_no_float_but_seconds() -> None:
+    paths = (*sorted((PACKAGE / "domain").glob("*.py")), PACKAGE / "lifecycle" / "wire.py")
+    assert [use for path in paths for use in _float_uses(path)] == []
+
+
+def test_no_amount_is_a_float_in_the_database() -> None:
+    for path in sorted((PACKAGE / "storage" / "migrations").glob("*.sql")):
+        assert not re.search(r"\b(float\d?|real|double precision|money)\b", _statements(path))
+
+
+def _statements(path: Path) -> str:
+    return re.sub(r"--.*|'[^']*'", "", path.read_text())
+
+
+@pytest.mark.parametrize("words", [UNFINISHED, WORKSHOP], ids=["unfinished", "workshop"])
+def test_some_words_stand_nowhere(words: re.Pattern[str]) -> None:
+    found = [
+        f"{_name(path)}:{number}: {line.strip()[:80]}"
+        for path in TRACKED
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+        if words.search(line)
+    ]
+    assert found == []
+
+
+def test_migrations_are_numbered_from_one_without_gaps() -> None:
+    names = [path.name for path in sorted((PACKAGE / "storage" / "migrations").iterdir())]
+    assert names
+    for number, name in enumerate(names, 1):
+        assert re.fullmatch(rf"{number:04}_[a-z0-9_]+\.sql", name)
+
+
+def test_a_status_is_written_in_one_place() -> None:
+    """Every change of status goes through `advance`, and it alone calls `payments.write`."""
+    writers = [_name(path) for path in FILES if "payments.write(" in path.read_text()]
+    assert writers == ["payintent/lifecycle/advance.py"]
+    update = re.compile(r"UPDATE payment\b.*\n.*\bstatus =")
+    updates = [_name(path) for path in FILES if update.search(path.read_text())]
+    assert updates == ["payintent/storage/payments.py"]

@@ -1,0 +1,101 @@
+import asyncio
+import socket
+from contextlib import ExitStack, closing, contextmanager
+
+import pytest
+
+
+class Trap:
+    """A listener that tells whether anything reached it; the kernel queues connections itself."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.setblocking(False)
+        self.port = self._listener.getsockname()[1]
+
+    def is_untouched(self) -> bool:
+        try:
+            self._listener.accept()[0].close()
+        except BlockingIOError:
+            return True
+        return False
+
+    async def catch(self) -> None:
+        accepted, _ = await asyncio.get_running_loop().sock_accept(self._listener)
+        accepted.close()
+
+    @contextmanager
+    def stuffed(self):
+        """Fill the queue of connections, so that the kernel leaves a further one unanswered."""
+        self._listener.listen(0)
+        with ExitStack() as waiting:
+            for _ in range(3):
+                one = waiting.enter_context(socket.socket())
+                one.setblocking(False)
+                one.connect_ex(("127.0.0.1", self.port))
+            yield
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@pytest.fixture
+def trap():
+    with closing(Trap()) as listening:
+        yield listening
+
+
+class Endpoint:
+    """A merchant's server on a real socket that answers with the bytes it is told to."""
+
+    def __init__(self, answer, tls=None) -> None:
+        self._answer = answer
+        self._tls = tls
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.requests: list[tuple[str, dict[str, str], bytes]] = []
+        self.connections = 0
+        self.port = 0
+
+    async def __aenter__(self):
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_):
+        self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # in which aborted connections are closed
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}/hook"
+
+    async def _serve(self, reader, writer):
+        task = asyncio.current_task()
+        self._tasks.add(task)
+        self.connections += 1
+        try:
+            while True:
+                self.requests.append(await _read_request(reader))
+                await self._answer(writer) if callable(self._answer) else writer.write(self._answer)
+                await writer.drain()
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # the other side went away, or the test is over
+        finally:
+            writer.transport.abort()
+            self._tasks.discard(task)
+
+
+async def _read_request(reader):
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    line, *fields = head.removesuffix("\r\n\r\n").split("\r\n")
+    headers = {name.lower(): value.strip() for name, value in (f.split(":", 1) for f in fields)}
+    return line, headers, await reader.readexactly(int(headers.get("content-length", "0")))
+
+
+@pytest.fixture
+def endpoint():
+    return Endpoint

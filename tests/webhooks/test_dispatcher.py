@@ -1,0 +1,480 @@
+"""The dispatcher on the real outbox in PostgreSQL, with real receivers."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from standardwebhooks import Webhook
+
+from payintent.config import Settings
+from payintent.domain.outgoing import Missed
+from payintent.domain.payment import Payment
+from payintent.lifecycle.cancel import cancel
+from payintent.lifecycle.deliver import DeliveryDesk, replay_missed
+from payintent.webhooks.dispatcher import Dispatcher
+from payintent.webhooks.schedule import ATTEMPTS_MAX, WAITS_S
+from payintent.webhooks.sender import Sender
+from payintent.webhooks.windows import OPEN_AFTER_FAILURES, OPEN_S, WINDOW_MAX, Windows
+from tests.support.world import World
+
+PATIENCE_S = 10.0
+POLL_S = 0.02
+DAY_S = 24 * 3600
+
+Answering = Callable[[], Awaitable[int]]
+
+
+async def take_it() -> int:
+    return 200
+
+
+async def fail() -> int:
+    return 500
+
+
+@dataclass
+class Shop:
+    """A receiver that knows how much of it is used at once."""
+
+    answer: Answering = take_it
+    secrets: list[str] = field(default_factory=list)
+    came: list[tuple[str, bytes, dict[str, str]]] = field(default_factory=list)
+    present: Counter[str] = field(default_factory=Counter)  # requests in flight, by webhook-id
+    most: int = 0
+    most_of_one: int = 0
+    url: str = ""
+
+    @property
+    def ids(self) -> list[str]:
+        return [webhook_id for webhook_id, _, _ in self.came]
+
+    async def receive(self, request: web.Request) -> web.Response:
+        body = await request.read()
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        for secret in self.secrets:
+            Webhook(secret).verify(body, headers)
+        name = headers["webhook-id"]
+        self.came.append((name, body, headers))
+        self.present[name] += 1
+        self.most = max(self.most, self.present.total())
+        self.most_of_one = max(self.most_of_one, self.present[name])
+        try:
+            return web.Response(status=await self.answer())
+        finally:
+            self.present[name] -= 1
+
+
+@asynccontextmanager
+async def listening(shop: Shop) -> AsyncIterator[Shop]:
+    app = web.Application()
+    app.router.add_post("/hook", shop.receive)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    shop.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
+    try:
+        yield shop
+    finally:
+        await runner.cleanup()
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return settings.model_copy(update={"database_lock_timeout_ms": 200})
+
+
+@pytest.fixture
+async def shop(world: World) -> AsyncIterator[Shop]:
+    """The world's merchant, with a place for its webhooks."""
+    async with listening(Shop(secrets=[world.callback_secret])) as shop:
+        await world.service.provisioner.set_callback_url(world.merchant_id, shop.url)
+        yield shop
+
+
+@dataclass
+class Time:
+    """The monotonic clock of a dispatcher's windows, moved by hand."""
+
+    moved_s: float = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.moved_s
+
+
+@asynccontextmanager
+async def dispatching(
+    world: World,
+    clock: Callable[[], float] = time.monotonic,
+    *,
+    poll_s: float = POLL_S,
+    chance: float = 0.5,
+) -> AsyncIterator[Dispatcher]:
+    """Run a dispatcher as a worker does; `chance` jitters the waits."""
+    service, settings = world.service, world.service.settings
+    sender = Sender(settings, time.time)
+    desk = DeliveryDesk(
+        database=service.database,
+        secrets=service.secrets,
+        mint=service.mint,
+        lease_s=settings.webhook_lease_s,
+    )
+
+    windows = Windows(settings.webhook_sockets_max, clock)
+    dispatcher = Dispatcher(desk, sender, windows, poll_s, lambda: chance)
+    stop = asyncio.Event()
+    running = asyncio.create_task(dispatcher.run(stop))
+    try:
+        yield dispatcher
+    finally:
+        stop.set()
+        dispatcher.wake()
+        await running
+        await sender.close()
+
+
+async def happen(world: World, count: int = 1, **changes: Any) -> list[Payment]:
+    """Cancel payments, which is the quickest way to an event."""
+    made = [await world.create(**changes) for _ in range(count)]
+    for payment in made:
+        async with world.service.database.transaction() as tx:
+            await cancel(tx, world.service.mint, payment, None)
+    return made
+
+
+async def until(ask: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        found = ask()
+        if asyncio.iscoroutine(found):
+            found = await found
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"not in time: {what}"
+        await asyncio.sleep(0.01)
+
+
+async def states(world: World) -> Counter[str]:
+    rows = await world.rows("SELECT state FROM delivery")
+    return Counter(row["state"] for row in rows)
+
+
+async def are(world: World, **wanted: int) -> None:
+    """Wait until the deliveries are in these states."""
+
+    async def reached() -> bool:
+        return await states(world) == Counter(wanted)
+
+    await until(reached, f"deliveries are {wanted}")
+
+
+async def attempts(world: World, count: int) -> list[Any]:
+    """Wait until exactly so many attempts are on record."""
+
+    async def made() -> list[Any] | None:
+        rows = await world.rows("SELECT * FROM attempt ORDER BY id")
+        assert len(rows) <= count
+        return rows if len(rows) == count else None
+
+    return await until(made, f"{count} attempts")
+
+
+async def test_an_event_is_delivered_once_and_its_attempt_recorded(
+    world: World, shop: Shop
+) -> None:
+    await happen(world)
+    async with dispatching(world):
+        await are(world, delivered=1)
+        [attempt] = await attempts(world, 1)
+        [row] = await world.rows("SELECT * FROM event")
+        [(webhook_id, body, _)] = shop.came
+    assert (webhook_id, body) == (str(row["id"]), row["body"].encode())
+    assert (attempt["number"], attempt["outcome"], attempt["status"]) == (1, "delivered", 200)
+    assert json.loads(body)["type"] == "payment.cancelled"
+
+
+async def test_a_wake_up_does_not_wait_for_the_poll(world: World, shop: Shop) -> None:
+    async with dispatching(world, poll_s=3600) as dispatcher:
+        await happen(world)
+        dispatcher.wake()
+        await are(world, delivered=1)
+        await happen(world)
+        dispatcher.wake()
+        await are(world, delivered=2)
+
+
+async def test_a_410_ends_its_own_event_and_holds_up_no_other(world: World, shop: Shop) -> None:
+    async def gone() -> int:
+        return 410
+
+    shop.answer = gone
+    async with dispatching(world):
+        await happen(world)
+        await are(world, dead=1)
+        shop.answer = take_it
+        await happen(world)
+        await are(world, dead=1, delivered=1)
+        await replay_missed(world.service.database, Missed(merchant_id=world.merchant_id))
+        await are(world, delivered=2)
+
+
+async def test_a_secret_that_cannot_be_opened_holds_up_its_own_merchant_alone(
+    world: World, shop: Shop
+) -> None:
+    provisioner = world.service.provisioner
+    async with listening(Shop()) as other:
+        new = await provisioner.create_merchant("Harbour Tea", other.url, all_methods=False)
+        other.secrets.append(new.callback_secret)
+        await world.rows(
+            "UPDATE callback_secret SET sealed = set_byte(sealed, octet_length(sealed) - 1, "
+            "get_byte(sealed, octet_length(sealed) - 1) # 1) WHERE merchant_id = $1",
+            world.merchant_id,
+        )
+        await happen(world)
+        await happen(world, merchant_id=new.merchant.id)
+        async with dispatching(world):
+            await are(world, pending=1, delivered=1)
+        assert len(other.came) == 1
+    [held] = await world.rows("SELECT attempts FROM delivery WHERE state = 'pending'")
+    assert (held["attempts"], shop.came) == (0, [])
+
+
+async def test_what_a_killed_worker_was_sending_is_sent_again_when_its_lease_ends(
+    world: World, shop: Shop, tmp_path: Path
+) -> None:
+    release = asyncio.Event()
+
+    async def hold() -> int:
+        await release.wait()
+        return 200
+
+    shop.answer = hold
+    await happen(world)
+    with (tmp_path / "worker.log").open("wb") as log:
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "payintent", "worker"],
+            env=os.environ | environment(world),
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        await until(lambda: shop.came, "the worker's attempt")
+    finally:
+        worker.send_signal(signal.SIGKILL)
+        worker.wait()
+    release.set()
+    shop.answer = take_it
+    async with dispatching(world):
+        other = await happen(world)
+        await are(world, pending=1, delivered=1)  # the lease is respected
+        assert len(shop.ids) == 2
+        await world.move_clock(world.service.settings.webhook_lease_s + 1)
+        await are(world, delivered=2)
+    assert len(other) == 1
+    assert Counter(shop.ids)[shop.ids[0]] == 2
+    assert len({body for webhook_id, body, _ in shop.came if webhook_id == shop.ids[0]}) == 1
+
+
+def environment(world: World) -> dict[str, str]:
+    settings = world.service.settings
+    return {
+        "DATABASE_URL": settings.database_url,
+        "PAYINTENT_PEPPER": settings.pepper.get_secret_value(),
+        "PAYINTENT_KEYRING": settings.keyring.get_secret_value(),
+        "PAYINTENT_SANDBOX": "true",
+    }
+
+
+async def test_a_delivery_that_somebody_holds_costs_its_own_record_and_no_other(
+    world: World, shop: Shop
+) -> None:
+    gate = asyncio.Event()
+
+    async def hold() -> int:
+        await gate.wait()
+        return 200
+
+    shop.answer = hold
+    await happen(world)
+    somebody = await world.other_connection()
+    async with dispatching(world):
+        await until(lambda: shop.came, "the attempt")
+        async with somebody.transaction():
+            await somebody.execute("SELECT FROM delivery FOR UPDATE")
+            gate.set()
+            await until(lambda: waiting(world), "the record waits")
+            await until(lambda: not_waiting(world), "the record gives up")
+        await happen(world)
+        await are(world, pending=1, delivered=1)
+        await world.move_clock(world.service.settings.webhook_lease_s + 1)
+        await are(world, delivered=2)
+    await somebody.close()
+    assert Counter(shop.ids).most_common(1) == [(shop.ids[0], 2)]
+
+
+async def waiting(world: World) -> int:
+    """Count the connections that wait for a lock in this test's database."""
+    [row] = await world.rows(
+        "SELECT count(*) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+    return row["count"]
+
+
+async def not_waiting(world: World) -> bool:
+    return await waiting(world) == 0
+
+
+async def test_two_dispatchers_never_send_the_same_at_once(world: World, shop: Shop) -> None:
+    async def linger() -> int:
+        await asyncio.sleep(0.005)
+        return 200
+
+    shop.answer = linger
+    async with dispatching(world), dispatching(world), dispatching(world):
+        await happen(world, 60)
+        await are(world, delivered=60)
+    assert len(shop.ids) == len(set(shop.ids)) == 60
+    assert shop.most_of_one == 1
+
+
+async def test_an_endpoint_gets_two_at_first_and_at_most_sixteen(world: World, shop: Shop) -> None:
+    gate = asyncio.Event()
+
+    async def hold() -> int:
+        await gate.wait()
+        await asyncio.sleep(0.02)
+        return 200
+
+    shop.answer = hold
+    await happen(world, 60)
+    async with dispatching(world):
+        await until(lambda: shop.present.total() == 2, "the first window")
+        async with listening(Shop()) as other:
+            # Another merchant's event goes through and round the loop; still no third one came.
+            await elsewhere(world, other)
+        assert shop.most == 2
+        gate.set()
+        await are(world, delivered=61)
+    assert 2 < shop.most <= WINDOW_MAX
+
+
+async def elsewhere(world: World, other: Shop) -> None:
+    """Deliver one event to another merchant."""
+    before = len(other.came)
+    new = await world.service.provisioner.create_merchant("Other", other.url, all_methods=False)
+    payment = await world.create(merchant_id=new.merchant.id)
+    async with world.service.database.transaction() as tx:
+        await cancel(tx, world.service.mint, payment, None)
+    await until(lambda: len(other.came) > before, "the other merchant's event")
+
+
+async def test_behind_an_open_breaker_no_attempt_is_spent_and_recovery_releases_what_waited(
+    world: World, shop: Shop
+) -> None:
+    shop.answer = fail
+    held = OPEN_AFTER_FAILURES + 3
+    clock = Time()
+    async with dispatching(world, clock, chance=0.999), listening(Shop()) as other:
+        await happen(world, held)
+        await until(lambda: len(shop.came) >= OPEN_AFTER_FAILURES, "the failures")
+        await elsewhere(world, other)  # a whole round later
+        made = len(shop.came)
+        assert made < held
+        await elsewhere(world, other)
+        assert len(shop.came) == made, "something is due, and nothing is sent"
+        shop.answer = take_it
+        began = time.monotonic()
+        clock.moved_s = OPEN_S + 1
+        await are(world, delivered=held + 2)
+        assert time.monotonic() - began < WAITS_S[1] / 2, "what had failed did not wait its time"
+    assert len(set(shop.ids)) == held
+    assert len(shop.ids) == held + made
+
+
+async def test_after_thirteen_attempts_an_event_is_dead_and_a_replay_revives_it(
+    world: World, shop: Shop
+) -> None:
+    shop.answer = fail
+    clock = Time()
+    await happen(world)
+    async with dispatching(world, clock):
+        for number in range(1, ATTEMPTS_MAX + 1):
+            made = await attempts(world, number)
+            clock.moved_s = number * 1.2 * DAY_S
+            await world.move_clock(number * 1.2 * DAY_S)
+        await are(world, dead=1)
+        assert [one["number"] for one in made] == list(range(1, ATTEMPTS_MAX + 1))
+        starts = [one["started_at"] for one in made]
+        assert all(one < other for one, other in pairwise(starts))
+        shop.answer = take_it
+        [event_id] = await replay_missed(
+            world.service.database, Missed(merchant_id=world.merchant_id)
+        )
+        await are(world, delivered=1)
+        made = await attempts(world, ATTEMPTS_MAX + 1)
+    assert made[-1]["number"] == 1
+    assert set(shop.ids) == {str(event_id)}
+    assert len({body for _, body, _ in shop.came}) == 1
+
+
+async def test_an_event_without_a_callback_url_is_skipped_until_it_is_replayed(
+    world: World,
+) -> None:
+    async with dispatching(world), listening(Shop(secrets=[world.callback_secret])) as shop:
+        await happen(world)
+        assert await states(world) == Counter(skipped=1)
+        await world.service.provisioner.set_callback_url(world.merchant_id, shop.url)
+        [event_id] = await replay_missed(
+            world.service.database, Missed(merchant_id=world.merchant_id)
+        )
+        await are(world, delivered=1)
+        assert shop.ids == [str(event_id)]
+
+
+async def test_while_secrets_rotate_the_old_and_the_new_one_both_verify(
+    world: World, shop: Shop
+) -> None:
+    old = world.callback_secret
+    new = await world.service.provisioner.rotate_secret(world.merchant_id, 3600)
+    shop.secrets = [old, new]  # each of them must accept what comes
+    async with dispatching(world):
+        await happen(world)
+        await are(world, delivered=1)
+        assert len(shop.came[0][2]["webhook-signature"].split()) == 2
+        await world.move_clock(3601)
+        shop.secrets = [new]
+        await happen(world)
+        await are(world, delivered=2)
+    assert len(shop.came[1][2]["webhook-signature"].split()) == 1
+
+
+async def test_what_was_missed_is_sent_again_by_the_time_it_happened(world: World) -> None:
+    [first] = await happen(world)
+    await world.move_clock(3600)
+    [second] = await happen(world)
+    times = {
+        row["payment_id"]: row["occurred_at"] for row in await world.rows("SELECT * FROM event")
+    }
+    between = times[second.id]
+    assert await states(world) == Counter(skipped=2)
+    database = world.service.database
+    assert len(await replay_missed(database, Missed(until=between))) == 1
+    assert await states(world) == Counter(pending=1, skipped=1)
+    [row] = await world.rows("SELECT payment_id FROM delivery d JOIN event e ON e.id = d.event_id "
+                             "WHERE state = 'pending'")  # fmt: skip
+    assert row["payment_id"] == first.id
+    assert await replay_missed(database, Missed(merchant_id=world.merchant_id + 1)) == []
+    assert len(await replay_missed(database, Missed(since=between))) == 1

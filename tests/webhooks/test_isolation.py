@@ -1,0 +1,144 @@
+"""A dispatcher in virtual time: what healthy merchants wait while others hang."""
+
+import heapq
+import itertools
+import random
+from collections import deque
+
+import pytest
+
+from payintent.webhooks.schedule import next_wait_s
+from payintent.webhooks.windows import Windows
+
+EVENTS_PER_S = 200
+DEADLINE_S = 15.0
+POLL_S = 0.25
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_a_healthy_merchant_waits_under_a_second_while_others_hang(share):
+    waits = _simulate(Windows, endpoints=200, hanging=share, sockets=2_048, lasting_s=90)
+    assert waits.p99 < 1.0
+    assert waits.worst < 5.0
+
+
+def test_it_holds_with_few_sockets_once_the_hanging_are_known():
+    waits = _simulate(Windows, endpoints=200, hanging=0.5, sockets=256, lasting_s=90, warm_up_s=20)
+    assert waits.p99 < 1.0
+
+
+def test_one_pool_for_all_would_fail_this_test():
+    waits = _simulate(_OnePool, endpoints=200, hanging=0.5, sockets=500, lasting_s=60)
+    assert waits.p99 > 10.0
+
+
+def test_a_window_without_a_share_for_suspects_would_fail_it_too():
+    waits = _simulate(_WindowOnly, endpoints=200, hanging=0.5, sockets=256, lasting_s=60)
+    assert waits.p99 > 5.0
+
+
+class _OnePool:
+    """What most dispatchers do: whoever comes first gets a socket."""
+
+    def __init__(self, sockets_max, _clock) -> None:
+        self._free = sockets_max
+
+    def room(self, _endpoint_id):
+        return self._free
+
+    def started(self, endpoint_id):
+        self._free -= 1
+        return endpoint_id
+
+    def finished(self, _flight, ok):
+        self._free += 1
+
+
+class _WindowOnly(_OnePool):
+    """A fixed window of four for each endpoint, and nothing else."""
+
+    def __init__(self, sockets_max, clock) -> None:
+        super().__init__(sockets_max, clock)
+        self._flights = {}
+
+    def room(self, endpoint_id):
+        return min(self._free, 4 - self._flights.get(endpoint_id, 0))
+
+    def started(self, endpoint_id):
+        self._flights[endpoint_id] = self._flights.get(endpoint_id, 0) + 1
+        return super().started(endpoint_id)
+
+    def finished(self, flight, ok):
+        self._flights[flight] -= 1
+        super().finished(flight, ok)
+
+
+class _Waits:
+    def __init__(self, waits) -> None:
+        ordered = sorted(waits)
+        self.p99 = ordered[len(ordered) * 99 // 100]
+        self.worst = ordered[-1]
+
+
+class _Dispatcher:
+    def __init__(self, kind, *, endpoints, hanging, sockets, seed=1) -> None:
+        self.now = 0.0
+        self.chance = random.Random(seed)
+        self.windows = kind(sockets, lambda: self.now)
+        self.endpoints = endpoints
+        self.hanging = int(endpoints * hanging)  # endpoints below this number
+        self.queues = {endpoint_id: deque() for endpoint_id in range(endpoints)}
+        self.agenda = []
+        self.numbers = itertools.count()
+        self.waits = []  # (when due, how long it waited) of healthy endpoints
+
+    def at(self, when, what, *arguments):
+        heapq.heappush(self.agenda, (when, next(self.numbers), what, arguments))
+
+    def run(self, lasting_s):
+        self.at(0.0, self.arrive)
+        self.at(0.0, self.poll)
+        while self.agenda and self.agenda[0][0] < lasting_s:
+            self.now, _, what, arguments = heapq.heappop(self.agenda)
+            what(*arguments)
+        for endpoint_id in range(self.hanging, self.endpoints):  # what never went waited too
+            self.waits += [(due, lasting_s - due) for due, _ in self.queues[endpoint_id]]
+
+    def arrive(self):
+        self.queue(self.chance.randrange(self.endpoints), 0)
+        self.at(self.now + self.chance.expovariate(EVENTS_PER_S), self.arrive)
+
+    def poll(self):
+        for endpoint_id in self.chance.sample(range(self.endpoints), self.endpoints):
+            self.dispatch(endpoint_id)
+        self.at(self.now + POLL_S, self.poll)
+
+    def queue(self, endpoint_id, made):
+        self.queues[endpoint_id].append((self.now, made))
+        self.dispatch(endpoint_id)
+
+    def dispatch(self, endpoint_id):
+        queue = self.queues[endpoint_id]
+        while queue and self.windows.room(endpoint_id) > 0:
+            due, made = queue.popleft()
+            flight = self.windows.started(endpoint_id)
+            hangs = endpoint_id < self.hanging
+            if not hangs:
+                self.waits.append((due, self.now - due))
+            lasts_s = DEADLINE_S if hangs else self.chance.lognormvariate(-3.0, 0.5)  # about 50 ms
+            self.at(self.now + lasts_s, self.finish, endpoint_id, flight, made + 1, not hangs)
+
+    def finish(self, endpoint_id, flight, made, ok):
+        self.windows.finished(flight, ok)
+        wait_s = None if ok else next_wait_s(made, None, self.chance.random())
+        if wait_s is not None:
+            self.at(self.now + wait_s, self.queue, endpoint_id, made)
+        self.dispatch(endpoint_id)
+
+
+def _simulate(kind, *, lasting_s, warm_up_s=0.0, **setting):
+    dispatcher = _Dispatcher(kind, **setting)
+    dispatcher.run(lasting_s)
+    waits = [wait for due, wait in dispatcher.waits if due >= warm_up_s]
+    assert len(waits) > 500
+    return _Waits(waits)

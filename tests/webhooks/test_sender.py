@@ -1,0 +1,430 @@
+import asyncio
+import datetime as dt
+import gzip
+import ipaddress
+import json
+import ssl
+import time
+from uuid import uuid4
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from standardwebhooks import Webhook
+
+from payintent.config import Settings
+from payintent.version import API_VERSION
+from payintent.webhooks.sender import Delivery, Outcome, Sender
+from payintent.webhooks.signature import encode_secret, new_key
+
+KEYS = (new_key(), new_key())
+BODY = '{"type":"payment.completed","data":{"note":"käse"}}'.encode()
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+@pytest.fixture
+async def sender():
+    made = []
+
+    def make(**changes):
+        lookup, tls = changes.pop("lookup", None), changes.pop("tls", None)
+        clock = changes.pop("clock", time.time)
+        made.append(Sender(_settings(**changes), clock, lookup=lookup, tls=tls))
+        return made[-1]
+
+    yield make
+    for one in made:
+        await one.close()
+
+
+async def test_a_delivery_arrives_as_standard_webhooks_says_and_verifies(sender, endpoint):
+    async with endpoint(OK) as merchant:
+        delivery = _delivery(merchant.url)
+        attempt = await sender().send(delivery)
+        ((line, headers, body),) = merchant.requests
+    assert (attempt.ok, attempt.outcome, attempt.status) == (True, Outcome.DELIVERED, 200)
+    assert (attempt.answer, attempt.gone, attempt.retry_after_s) == ("ok", False, None)
+    assert line == "POST /hook HTTP/1.1"
+    assert body == BODY
+    assert headers["webhook-id"] == delivery.webhook_id
+    assert headers["content-type"] == "application/json"
+    assert headers["accept-encoding"] == "identity"
+    assert headers["user-agent"] == f"PaymentIntentService-Webhooks/{API_VERSION}"
+    for key in KEYS:
+        assert Webhook(encode_secret(key)).verify(body, headers) == json.loads(BODY)
+
+
+async def test_each_attempt_has_its_own_time_and_signature_under_one_id(sender, endpoint):
+    times = iter([1_700_000_000.9, 1_700_000_060.1])
+    async with endpoint(OK) as merchant:
+        one = sender(clock=lambda: next(times))
+        delivery = _delivery(merchant.url)
+        await one.send(delivery)
+        await one.send(delivery)
+        first, second = (headers for _, headers, _ in merchant.requests)
+    assert (first["webhook-timestamp"], second["webhook-timestamp"]) == ("1700000000", "1700000060")
+    assert first["webhook-id"] == second["webhook-id"]
+    assert first["webhook-signature"] != second["webhook-signature"]
+
+
+async def test_connections_are_reused_and_cookies_are_not_kept(sender, endpoint):
+    answer = b"HTTP/1.1 204 No Content\r\nSet-Cookie: a=b\r\n\r\n"
+    async with endpoint(answer) as merchant:
+        one = sender()
+        for _ in range(3):
+            assert (await one.send(_delivery(merchant.url))).status == 204
+        assert merchant.connections == 1
+        assert all("cookie" not in headers for _, headers, _ in merchant.requests)
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 422, 500, 502, 503])
+async def test_an_error_status_is_a_failure_with_the_start_of_its_answer(sender, endpoint, status):
+    answer = b"HTTP/1.1 %d No\r\nContent-Length: 4\r\n\r\noops" % status
+    async with endpoint(answer) as merchant:
+        attempt = await sender().send(_delivery(merchant.url))
+    assert (attempt.ok, attempt.outcome, attempt.status) == (False, Outcome.HTTP_ERROR, status)
+    assert (attempt.answer, attempt.detail, attempt.gone) == ("oops", f"HTTP {status}", False)
+
+
+async def test_410_says_gone(sender, endpoint):
+    async with endpoint(b"HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n") as merchant:
+        attempt = await sender().send(_delivery(merchant.url))
+    assert attempt.gone
+    assert not attempt.ok
+
+
+@pytest.mark.parametrize(
+    ("status", "value", "expected"),
+    [
+        (429, "120", 120),
+        (503, "0", 0),
+        (429, "Wed, 15 Nov 2023 00:00:00 GMT", 86_400),
+        (429, "Wed, 15 Nov 2023 00:00:00 -0000", 86_400),
+        (503, "Sun, 06 Nov 1994 08:49:37 GMT", 0),
+        (429, "soon", None),
+        (429, "-5", None),
+        (429, "1.5", None),
+        (429, "9" * 5000, None),
+        (429, "Wed, 99 Nov 9999999 00:00:00 GMT", None),
+        (429, "", None),
+        (500, "120", None),
+        (404, "120", None),
+    ],
+)
+async def test_retry_after_is_read_from_429_and_503(sender, endpoint, status, value, expected):
+    answer = b"HTTP/1.1 %d No\r\nRetry-After: %s\r\nContent-Length: 0\r\n\r\n"
+    now = dt.datetime(2023, 11, 14, tzinfo=dt.UTC).timestamp()
+    async with endpoint(answer % (status, value.encode())) as merchant:
+        attempt = await sender(clock=lambda: now).send(_delivery(merchant.url))
+    assert (attempt.outcome, attempt.retry_after_s) == (Outcome.HTTP_ERROR, expected)
+
+
+@pytest.mark.parametrize("status", [300, 301, 302, 303, 304, 307, 308])
+async def test_a_redirect_is_not_followed_and_only_its_host_is_told(sender, endpoint, trap, status):
+    location = f"http://127.0.0.1:{trap.port}/path?token=secret".encode()
+    answer = b"HTTP/1.1 %d Moved\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n" % (status, location)
+    async with endpoint(answer) as merchant:
+        attempt = await sender().send(_delivery(merchant.url))
+    assert (attempt.ok, attempt.outcome, attempt.status) == (False, Outcome.REDIRECT, status)
+    assert attempt.detail == "redirect to 127.0.0.1, not followed"
+    assert trap.is_untouched()
+
+
+@pytest.mark.parametrize("location", [b"", b"/there", b"http://[::1", b"\xff\xfe", b"http:// /"])
+async def test_a_redirect_to_an_odd_place_is_a_redirect_still(sender, endpoint, location):
+    answer = b"HTTP/1.1 302 Moved\r\nLocation: " + location + b"\r\nContent-Length: 0\r\n\r\n"
+    async with endpoint(answer) as merchant:
+        attempt = await sender().send(_delivery(merchant.url))
+    assert attempt.outcome is Outcome.REDIRECT
+
+
+async def test_silence_ends_at_the_deadline(sender, endpoint):
+    async with endpoint(b"") as merchant:
+        attempt = await sender(webhook_timeout_s=0.1).send(_delivery(merchant.url))
+    assert attempt.outcome is Outcome.TIMEOUT
+    assert 100 <= attempt.duration_ms < 2000
+
+
+async def test_a_body_that_drips_without_end_ends_at_the_same_deadline(sender, endpoint):
+    async def drip(writer):
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+        while not writer.is_closing():
+            writer.write(b".")
+            await writer.drain()
+            await asyncio.sleep(0.02)
+
+    async with endpoint(drip) as merchant:
+        attempt = await sender(webhook_timeout_s=0.15).send(_delivery(merchant.url))
+    assert attempt.outcome is Outcome.TIMEOUT
+    assert attempt.duration_ms < 2000
+
+
+async def test_interim_answers_without_end_end_at_the_deadline(sender, endpoint):
+    async def interim(writer):
+        while not writer.is_closing():
+            writer.write(b"HTTP/1.1 102 Processing\r\n\r\n")
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
+    async with endpoint(interim) as merchant:
+        attempt = await sender(webhook_timeout_s=0.15).send(_delivery(merchant.url))
+    assert attempt.outcome is Outcome.TIMEOUT
+
+
+async def test_a_name_that_does_not_resolve_in_time_is_a_timeout(sender):
+    async def never(_host):
+        await asyncio.Event().wait()
+        return []
+
+    one = sender(webhook_dns_timeout_s=0.02, lookup=never)
+    attempt = await one.send(_delivery("http://slow.example/"))
+    assert (attempt.outcome, attempt.detail) == (
+        Outcome.TIMEOUT,
+        "the name was not resolved in time",
+    )
+
+
+async def test_a_connection_that_does_not_open_in_time_is_a_timeout(sender, trap):
+    # A full queue of a listener that accepts nothing leaves further connections unanswered.
+    with trap.stuffed():
+        one = sender(webhook_connect_timeout_s=0.1)
+        attempt = await one.send(_delivery(f"http://127.0.0.1:{trap.port}/"))
+    assert (attempt.outcome, attempt.detail) == (Outcome.TIMEOUT, "no connection in time")
+
+
+async def test_an_unknown_name_and_a_closed_port_are_connect_errors(sender, trap):
+    async def nothing(_host):
+        return []
+
+    unknown = await sender(lookup=nothing).send(_delivery("http://unknown.example/"))
+    assert (unknown.outcome, unknown.detail) == (
+        Outcome.CONNECT_ERROR,
+        "the name cannot be resolved",
+    )
+    trap.close()
+    closed = await sender().send(_delivery(f"http://127.0.0.1:{trap.port}/"))
+    assert (closed.outcome, closed.detail) == (Outcome.CONNECT_ERROR, "connection refused")
+
+
+async def test_an_endless_body_is_read_to_the_limit_then_closed(sender, endpoint):
+    sent = 0
+
+    async def endless(writer):
+        nonlocal sent
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while not writer.is_closing():
+            writer.write(b"400\r\n" + b"x" * 1024 + b"\r\n")
+            await writer.drain()
+            sent += 1024
+
+    async with endpoint(endless) as merchant:
+        attempt = await sender().send(_delivery(merchant.url))
+    assert attempt.ok
+    assert attempt.answer == "x" * 2048
+    assert sent < 64 * 1024 * 1024
+
+
+async def test_a_compressed_answer_is_not_inflated(sender, endpoint):
+    packed = gzip.compress(b"\0" * 10_000_000)
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed)
+    async with endpoint(head + packed) as merchant:
+        attempt = await sender().send(_delivery(merchant.url))
+    assert attempt.ok
+    assert attempt.answer.startswith("\x1f\ufffd\x08")
+
+
+async def test_an_answer_that_is_no_text_is_kept_as_postgresql_can(sender, endpoint):
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n\x00\xffok"
+    async with endpoint(answer) as merchant:
+        attempt = await sender().send(_delivery(merchant.url))
+    assert attempt.answer == "\ufffd\ufffdok"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"\x00\x01\x02\x03\r\n\r\n",
+        b"HTTP/1.1 abc\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"a" * 40_000 + b"\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"X: %s\r\n" % (b"a" * 8_000) * 5 + b"Content-Length: 0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"X: a\r\n" * 5_000 + b"Content-Length: 0\r\n\r\n",
+        b"HTTP/1.1 103 Early Hints\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
+        b"",
+    ],
+)
+async def test_what_is_no_proper_answer_is_a_failure(sender, endpoint, answer):
+    async def then_close(writer):
+        writer.write(answer)
+        writer.write_eof()
+
+    async with endpoint(then_close) as merchant:
+        attempt = await sender().send(_delivery(merchant.url))
+    assert (attempt.ok, attempt.outcome) == (False, Outcome.BAD_ANSWER)
+    assert attempt.detail
+
+
+async def test_a_reset_is_a_failure(sender, endpoint):
+    async def reset(writer):
+        writer.transport.abort()
+
+    async with endpoint(reset) as merchant:
+        attempt = await sender().send(_delivery(merchant.url))
+    assert attempt.outcome in (Outcome.BAD_ANSWER, Outcome.CONNECT_ERROR)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:8080/",
+        "http://[::1]:8080/",
+        "http://169.254.169.254/latest/meta-data/",
+        "http://2130706433/",
+        "http://user@example.com/",
+        "file:///etc/passwd",
+        "nonsense",
+    ],
+)
+async def test_a_forbidden_url_is_blocked_without_a_connection(sender, url):
+    attempt = await sender(sandbox=False).send(_delivery(url))
+    assert (attempt.ok, attempt.outcome, attempt.status) == (False, Outcome.BLOCKED, None)
+    assert attempt.detail
+
+
+async def test_a_name_that_leads_to_a_forbidden_address_is_blocked(sender, trap):
+    async def unspecified(_host):
+        return ["0.0.0.0"]  # noqa: S104 - connecting to it reaches loopback
+
+    one = sender(lookup=unspecified)
+    attempt = await one.send(_delivery(f"http://rebind.example:{trap.port}/"))
+    assert attempt.outcome is Outcome.BLOCKED
+    assert "unspecified" in attempt.detail
+    assert trap.is_untouched()
+
+
+async def test_no_proxy_from_the_environment_is_used(sender, endpoint, trap, monkeypatch):
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{trap.port}")
+    monkeypatch.setenv("no_proxy", "")
+    async with endpoint(OK) as merchant:
+        assert (await sender().send(_delivery(merchant.url))).ok
+    assert trap.is_untouched()
+
+
+async def test_a_certificate_nobody_vouches_for_is_a_tls_error(sender, endpoint, certificate):
+    async with endpoint(OK, tls=certificate.server) as merchant:
+        attempt = await sender().send(_delivery(merchant.url))
+    assert (attempt.outcome, merchant.requests) == (Outcome.TLS_ERROR, [])
+    assert "certificate: self-signed" in attempt.detail
+
+
+async def test_plain_http_behind_a_tls_url_is_a_tls_error(sender):
+    async def answer(_reader, writer):
+        writer.write(OK)
+        await writer.drain()
+        writer.close()
+        closed.set()
+
+    closed = asyncio.Event()
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        attempt = await sender().send(_delivery(f"https://127.0.0.1:{port}/"))
+        await closed.wait()
+        await asyncio.sleep(0)
+    assert (attempt.outcome, attempt.detail) == (Outcome.TLS_ERROR, "the TLS handshake failed")
+
+
+async def test_the_certificate_is_checked_against_the_name_not_the_address(
+    sender, endpoint, certificate
+):
+    async def here(_host):
+        return ["127.0.0.1"]
+
+    async with endpoint(OK, tls=certificate.server) as merchant:
+        one = sender(lookup=here, tls=certificate.client)
+        right = await one.send(_delivery(f"https://merchant.example:{merchant.port}/"))
+        wrong = await one.send(_delivery(f"https://other.example:{merchant.port}/"))
+        ((_, headers, _),) = merchant.requests
+    assert right.ok
+    assert headers["host"] == f"merchant.example:{merchant.port}"
+    assert wrong.outcome is Outcome.TLS_ERROR
+    assert "other.example" in wrong.detail
+
+
+async def test_a_sender_that_was_closed_opens_again(sender, endpoint):
+    one = sender()
+    async with endpoint(OK) as merchant:
+        assert (await one.send(_delivery(merchant.url))).ok
+        await one.close()
+        assert (await one.send(_delivery(merchant.url))).ok
+        assert merchant.connections == 2
+
+
+async def test_cancelling_a_send_cancels_it(sender, endpoint):
+    async with endpoint(b"") as merchant:
+        sending = asyncio.ensure_future(sender().send(_delivery(merchant.url)))
+        while not merchant.requests:
+            await asyncio.sleep(0)
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+
+
+async def test_secrets_and_bodies_stay_out_of_what_is_printed():
+    shown = repr(_delivery("http://example.com/"))
+    assert "payment.completed" not in shown
+    assert repr(KEYS[0]) not in shown
+
+
+def _settings(**changes):
+    required = {"database_url": "postgresql://none", "pepper": "none", "keyring": "none"}
+    return Settings(**required, **{"sandbox": True} | changes)
+
+
+def _delivery(url):
+    return Delivery(url=url, webhook_id=str(uuid4()), body=BODY, secrets=KEYS)
+
+
+class Certificate:
+    """A self-signed certificate of merchant.example, and contexts for both sides."""
+
+    def __init__(self, folder) -> None:
+        path = folder / "certificate.pem"
+        path.write_bytes(_self_signed("merchant.example"))
+        self.server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.server.load_cert_chain(path)
+        self.client = ssl.create_default_context(cafile=path)
+
+
+@pytest.fixture
+def certificate(tmp_path):
+    return Certificate(tmp_path)
+
+
+def _self_signed(name):
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = dt.datetime.now(dt.UTC)
+    names = [x509.DNSName(name), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(hours=1))
+        .not_valid_after(now + dt.timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return private + signed.public_bytes(serialization.Encoding.PEM)

@@ -1,0 +1,105 @@
+import base64
+import json
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from standardwebhooks import Webhook, WebhookVerificationError
+
+from payintent.webhooks.signature import decode_secret, encode_secret, new_key, sign
+
+BODY = b'{"test": 2432232314}'
+WEBHOOK_ID = "msg_p5jXN8AQM9LWM0D4loKWxJek"
+
+
+def test_the_published_example_is_signed_exactly():
+    key = decode_secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    expected = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+    assert sign([key], WEBHOOK_ID, 1614265330, BODY) == expected
+
+
+@settings(max_examples=25, deadline=None)
+@given(key=st.binary(min_size=24, max_size=64), text=st.text(max_size=200))
+def test_the_official_library_accepts_every_secret_and_body(key, text):
+    body = json.dumps({"text": text}, ensure_ascii=False).encode("utf-8", "replace")
+    headers = _headers([key], body)
+    assert Webhook(encode_secret(key)).verify(body, headers) is not None
+
+
+def test_each_of_three_rotating_secrets_verifies_and_the_fourth_is_left_out():
+    keys = [new_key() for _ in range(4)]
+    headers = _headers(keys, BODY)
+    assert headers["webhook-signature"].count("v1,") == 3
+    for key in keys[:3]:
+        Webhook(encode_secret(key)).verify(BODY, headers)
+    with pytest.raises(WebhookVerificationError):
+        Webhook(encode_secret(keys[3])).verify(BODY, headers)
+
+
+def test_the_newest_secret_signs_first():
+    new, old = new_key(), new_key()
+    first = sign([new, old], "id", 1, BODY).split(" ")[0]
+    assert first == sign([new], "id", 1, BODY)
+
+
+def test_a_changed_body_id_or_time_does_not_verify():
+    key = new_key()
+    webhook = Webhook(encode_secret(key))
+    headers = _headers([key], BODY)
+    webhook.verify(BODY, headers)
+    changed_time = str(int(headers["webhook-timestamp"]) - 1)
+    for body, changed in (
+        (BODY + b" ", {}),
+        (BODY, {"webhook-id": "other"}),
+        (BODY, {"webhook-timestamp": changed_time}),
+    ):
+        with pytest.raises(WebhookVerificationError):
+            webhook.verify(body, headers | changed)
+
+
+@pytest.mark.parametrize(("keys", "webhook_id"), [([], "id"), ([b"k"], ""), ([b"k"], "a.b")])
+def test_what_could_not_be_verified_is_not_signed(keys, webhook_id):
+    with pytest.raises(ValueError, match="signature"):
+        sign(keys, webhook_id, 1, BODY)
+
+
+def test_a_new_secret_is_32_random_bytes_and_reads_back():
+    key = new_key()
+    assert len(key) == 32
+    assert key != new_key()
+    assert decode_secret(encode_secret(key)) == key
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "whsec_",
+        "whsk_" + base64.b64encode(bytes(32)).decode(),
+        "whsec_" + base64.b64encode(bytes(23)).decode(),
+        "whsec_" + base64.b64encode(bytes(65)).decode(),
+        "whsec_" + base64.b64encode(bytes(32)).decode() + "!",
+        "whsec_" + base64.b64encode(bytes(32)).decode().rstrip("="),
+        "whsec_" + "ä" * 44,
+    ],
+)
+def test_a_malformed_secret_is_refused_without_repeating_it(text):
+    with pytest.raises(ValueError, match="a webhook secret") as refused:
+        decode_secret(text)
+    assert len(text) < 10 or text not in str(refused.value)
+
+
+@pytest.mark.parametrize("length", [0, 23, 65])
+def test_a_key_of_another_length_is_not_written(length):
+    with pytest.raises(ValueError, match="24 to 64"):
+        encode_secret(bytes(length))
+
+
+def _headers(keys, body):
+    now = int(time.time())
+    return {
+        "webhook-id": WEBHOOK_ID,
+        "webhook-timestamp": str(now),
+        "webhook-signature": sign(keys, WEBHOOK_ID, now, body),
+    }
