@@ -36,7 +36,7 @@ class Settings(BaseSettings):
 
     # Places
     checkout_base: str = ""  # "" leaves checkout_url out
-    api_base: str = "http://127.0.0.1:8080/v1"  # where providers reach our callbacks
+    api_base: str = "http://127.0.0.1:8080/v1"  # where providers reach us; its origin has the flags
     sandbox: bool = False  # loopback and private addresses may receive webhooks
 
     # The edge network, which knows where a viewer is; believed only with the secret
@@ -57,6 +57,16 @@ class Settings(BaseSettings):
     metadata_bytes_max: int = 16 * 1024
     metadata_levels_max: int = 32
     api_key_cache_s: float = 1.0
+    policy_cache_s: float = 1.0  # how old fraud rules and restrictions may be
+
+    # Rate limits, where a merchant has none of its own; none in the sandbox
+    rate_create_per_s: int = 500
+    rate_create_burst: int = 1_000
+    rate_read_per_s: int = 1_000
+    rate_read_burst: int = 2_000
+    checkout_per_address_per_s: int = 20  # behind a declared proxy, per process; 0: no limit
+    checkout_per_address_burst: int = 100
+    fraud_decisions_days: int = 90  # how long denials are kept
 
     # Gateways
     gateway_timeout_s: float = 15.0

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from payintent.config import Settings
 from payintent.domain.errors import StorageDown
@@ -10,15 +11,19 @@ from payintent.domain.gateway import Gateway
 from payintent.lifecycle.accounts import Accounts
 from payintent.lifecycle.inquire import Janitor
 from payintent.lifecycle.mint import Mint
-from payintent.lifecycle.provision import Provisioner
+from payintent.lifecycle.policies import Policies
+from payintent.lifecycle.screen import Screen
 from payintent.lifecycle.select_quote import Places
 from payintent.log import get
+from payintent.operation.desk import Actor, Change, Desk, Read, perform
+from payintent.operation.keyring import check_secrets
 from payintent.providers.http import Http
 from payintent.providers.simulator import SimulatorGateway
 from payintent.storage.database import Database
 from payintent.storage.sealed import Secrets, read_secrets
 from payintent.storage.wake import Wake
 
+R = TypeVar("R")
 _log = get("service")
 _OPEN_WAIT_S = 0.5
 _OPEN_TRIES_MAX = 120
@@ -33,6 +38,7 @@ class Service:
     secrets: Secrets
     mint: Mint
     accounts: Accounts
+    policies: Policies
     http: Http
     wake: Wake
 
@@ -42,9 +48,25 @@ class Service:
         return Places(api_base=self.settings.api_base, checkout_base=self.settings.checkout_base)
 
     @property
-    def provisioner(self) -> Provisioner:
-        """Give what the operator's commands work with."""
-        return Provisioner(database=self.database, secrets=self.secrets, mint=self.mint)
+    def screen(self) -> Screen:
+        """Give what screens buyers for fraud."""
+        return Screen(
+            database=self.database,
+            policies=self.policies,
+            secrets=self.secrets,
+            mint=self.mint,
+        )
+
+    async def perform(self, operation: Read[R] | Change[R], actor: Actor) -> R:
+        """Do what an operator asks."""
+        desk = Desk(
+            database=self.database,
+            secrets=self.secrets,
+            mint=self.mint,
+            sandbox=self.settings.sandbox,
+            providers=self.accounts.providers,
+        )
+        return await perform(desk, operation, actor)
 
     @property
     def janitor(self) -> Janitor:
@@ -77,11 +99,12 @@ async def open_service(
         secrets=secrets,
         mint=Mint(),
         accounts=Accounts(database, secrets, _adapters(http) if gateways is None else gateways),
+        policies=Policies(database, settings.policy_cache_s),
         http=http,
         wake=wake,
     )
     try:
-        await service.provisioner.check_secrets()
+        await check_secrets(database, secrets)
     except BaseException:
         await service.close()
         raise

@@ -15,7 +15,7 @@ from payintent.lifecycle.expire import expire_pending, expire_processing
 from payintent.lifecycle.receive import apply_waiting
 from payintent.log import get
 from payintent.service import Service, open_service
-from payintent.storage import callbacks, idempotency, sessions
+from payintent.storage import callbacks, idempotency, policies, sessions
 from payintent.storage.sessions import Ask
 from payintent.webhooks.dispatcher import Dispatcher
 from payintent.webhooks.sender import Sender
@@ -126,7 +126,8 @@ async def _prune(service: Service) -> bool:
     )
     if unknown:
         _log.warning("callbacks_forgotten", count=unknown)  # their sessions never appeared
-    return limit in (keys, unknown)
+    screened = await policies.prune(service.database, service.settings.fraud_decisions_days, limit)
+    return limit in (keys, unknown, screened)
 
 
 class _JanitorLoop:

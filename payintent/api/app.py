@@ -14,6 +14,8 @@ from payintent.api.context import Context
 from payintent.api.edge import Edge
 from payintent.api.envelope import Envelope
 from payintent.api.errors import HANDLERS, error
+from payintent.api.limits import AddressLimiter, Limiter
+from payintent.api.replay import Replays
 from payintent.api.routes import OPERATOR_ROUTES, ROUTES
 from payintent.config import Settings
 from payintent.domain.errors import Code
@@ -34,7 +36,14 @@ def build_app(
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
         service = await open_(settings)
         authenticator = Authenticator(service.database, service.secrets, settings.api_key_cache_s)
-        app.state.context = Context(service, authenticator, Edge(settings))
+        app.state.context = Context(
+            service,
+            authenticator,
+            Edge(settings),
+            Limiter(service.database, settings),
+            AddressLimiter(settings),
+            Replays(),
+        )
         if operator is not None:
             operator.state.context = app.state.context
         yield

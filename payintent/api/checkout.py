@@ -16,6 +16,8 @@ from payintent.lifecycle.cancel import cancel_by_buyer
 from payintent.lifecycle.expire import refuse_ended
 from payintent.lifecycle.select_quote import Selected, Selection, select_quote
 from payintent.lifecycle.views import (
+    Asked,
+    Quotes,
     checkout_fields,
     checkout_for,
     merchant_of,
@@ -31,7 +33,7 @@ from payintent.storage.payments import Seen
 async def get_checkout(request: Request) -> Response:
     """`GET /checkout/{checkout_id}`: also after the end."""
     here = context(request)
-    fields = await view(here, await _seen(request))
+    fields = await view(here, await read(request))
     viewer = here.edge.viewer_country(request)
     if viewer in COUNTRIES:
         fields["suggested_country"] = viewer  # a hint, which decides nothing
@@ -41,20 +43,17 @@ async def get_checkout(request: Request) -> Response:
 async def get_quotes(request: Request) -> Response:
     """`GET /checkout/{checkout_id}/quotes`."""
     here = context(request)
-    seen = await _seen(request)
+    seen = await read(request)
     country = request.query_params.get("country")
     currency = request.query_params.get("currency")
-    viewer = here.edge.viewer_country(request)
-    quotes = await quotes_for(
-        here.service.database, here.service.mint, seen, country, currency, viewer
-    )
+    priced = await quotes(here, seen, request, country, currency)
     return json_answer(
         {
             "checkout_id": seen.payment.checkout_id,
             "currency": currency or seen.payment.currency,
-            "country": quotes.place.country,
-            "country_source": quotes.place.source,
-            "quotes": [offer_fields(offer) for offer in quotes.offers],
+            "country": priced.place.country,
+            "country_source": priced.place.source,
+            "quotes": [offer_fields(offer) for offer in priced.offers],
         }
     )
 
@@ -62,17 +61,19 @@ async def get_quotes(request: Request) -> Response:
 async def post_quotes(request: Request) -> Response:
     """`POST /checkout/{checkout_id}/quotes`: selects one and opens its session."""
     here = context(request)
-    seen = await _seen(request)
+    seen = await read(request)
     body = await read_json(request, shapes.SELECT, here.service.settings.body_bytes_max)
     shapes.check_select(body)
     selected = await select(
         here,
         seen,
+        request,
         Selection(
             payment_method_id=body.payment_method_id,
             currency=body.currency,
             country=body.country,
             viewer_country=here.edge.viewer_country(request),
+            restrictions=await here.service.policies.restrictions(),
             payer_email=body.payer_email,
             locale=body.locale,
             return_url=body.return_url,
@@ -85,20 +86,21 @@ async def post_quotes(request: Request) -> Response:
 async def post_cancel(request: Request) -> Response:
     """`POST /checkout/{checkout_id}/cancel`: PENDING only, and the merchant gets no event."""
     here = context(request)
-    await cancel_checkout(here, await _seen(request))
+    await cancel_checkout(here, await read(request))
     return json_answer({"status": "cancelled"})
 
 
 async def patch_checkout(request: Request) -> Response:
     """`PATCH /checkout/{checkout_id}`: keeps the buyer's e-mail."""
     here = context(request)
-    seen = await _seen(request)
+    seen = await read(request)
     body = await read_json(request, shapes.EMAIL, here.service.settings.body_bytes_max)
     shapes.check_email(body.payer_email)
+    await screen(here, seen, request, body.payer_email)
     await refuse_ended(here.service.database, here.service.mint, seen)
     async with here.service.database.transaction() as tx:
         await payments.set_payer_email(tx, seen.payment.id, body.payer_email)
-    return json_answer(await view(here, await _seen(request)))
+    return json_answer(await view(here, await read(request)))
 
 
 async def view(here: Context, seen: Seen) -> dict[str, Any]:
@@ -108,12 +110,48 @@ async def view(here: Context, seen: Seen) -> dict[str, Any]:
     return checkout_fields(seen.payment, seen.session, merchant, seen.now, base)
 
 
-async def select(here: Context, seen: Seen, chosen: Selection) -> Selected:
-    """Select a quote for a checkout that was read."""
+async def quotes(
+    here: Context, seen: Seen, request: Request, country: str | None, currency: str | None
+) -> Quotes:
+    """Price a checkout that was read, for where the buyer is or says to be."""
     service = here.service
+    asked = Asked(
+        restrictions=await service.policies.restrictions(),
+        country=country,
+        currency=currency,
+        viewer_country=here.edge.viewer_country(request),
+    )
+    return await quotes_for(service.database, service.mint, seen, asked)
+
+
+async def select(here: Context, seen: Seen, request: Request, chosen: Selection) -> Selected:
+    """Select a quote for a checkout that was read; the buyer is screened by what is known now."""
+    service = here.service
+    if chosen.payer_email is not None:
+        await screen(here, seen, request, chosen.payer_email)
+    await service.screen.selection(seen.payment, here.edge.viewer_address(request))
     return await select_quote(
         service.database, service.accounts, service.mint, service.places, seen, chosen
     )
+
+
+async def read(request: Request) -> Seen:
+    """Read the checkout of a request, for a buyer who is within limits and lets himself be seen.
+
+    Refused: `RATE_LIMITED`, `CHECKOUT_NOT_FOUND`; `Denied` by fraud screening.
+    """
+    here = context(request)
+    here.addresses.spend(here.edge.viewer_address(request))
+    checkout_id: str = request.path_params["checkout_id"]
+    seen = await checkout_for(here.service.database, here.service.mint, checkout_id)
+    await screen(here, seen, request)
+    return seen
+
+
+async def screen(here: Context, seen: Seen, request: Request, email: str | None = None) -> None:
+    """Screen whoever uses a checkout; `Denied` where a rule matches."""
+    viewer, address = here.edge.viewer_country(request), here.edge.viewer_address(request)
+    await here.service.screen.checkout(seen.payment, viewer, address, email)
 
 
 async def cancel_checkout(here: Context, seen: Seen) -> None:
@@ -137,9 +175,3 @@ async def _selected_fields(here: Context, selected: Selected) -> dict[str, Any]:
 
 def _session_fields(expires_at: datetime, session: Session) -> dict[str, Any]:
     return {"id": ids.text(ids.SESSION, session.id), "expires_at": timestamp(expires_at)}
-
-
-async def _seen(request: Request) -> Seen:
-    here = context(request)
-    checkout_id: str = request.path_params["checkout_id"]
-    return await checkout_for(here.service.database, here.service.mint, checkout_id)

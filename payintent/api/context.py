@@ -9,6 +9,8 @@ from starlette.responses import Response
 
 from payintent.api.auth import Authenticator
 from payintent.api.edge import Edge
+from payintent.api.limits import AddressLimiter, Limiter
+from payintent.api.replay import Replays
 from payintent.lifecycle.wire import encode
 from payintent.service import Service
 
@@ -20,6 +22,9 @@ class Context:
     service: Service
     authenticator: Authenticator
     edge: Edge
+    limiter: Limiter
+    addresses: AddressLimiter
+    replays: Replays
 
 
 def context(request: Request) -> Context:

@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from payintent.config import Settings
 
+_FORWARDED = "X-Forwarded-For"
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -34,9 +35,33 @@ class Edge:
         countries = request.headers.getlist(self._country_header)
         return countries[0].upper() if len(countries) == 1 else None
 
+    def viewer_address(self, request: Request) -> str | None:
+        """Give the viewer's address; None where no proxy is declared, for then it may be a proxy's.
+
+        Of `X-Forwarded-For` the last address counts that is not a trusted proxy's own: whatever
+        stands before it was written by whoever came there.
+        """
+        if not self._trusted or request.client is None:
+            return None
+        peer = request.client.host
+        hops = [one.strip() for one in ",".join(request.headers.getlist(_FORWARDED)).split(",")]
+        for hop in [peer, *reversed(hops)]:
+            if not _is_address(hop):
+                return None
+            if not self._trusts(hop):
+                return str(ipaddress.ip_address(hop))
+        return None
+
     def _trusts(self, host: str) -> bool:
-        try:
-            address = ipaddress.ip_address(host)
-        except ValueError:  # a Unix socket has no address
+        if not _is_address(host):  # a Unix socket has none
             return False
+        address = ipaddress.ip_address(host)
         return any(address in network for network in self._trusted)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True

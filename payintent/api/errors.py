@@ -4,11 +4,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import cast
 
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match, Route
 
+from payintent.api.limits import LimitExceeded
 from payintent.domain.errors import Code, LockTimeout, NotStorable, Refused, StorageDown
+from payintent.domain.fraud import Denied
+from payintent.lifecycle.screen import denial_fields
 from payintent.lifecycle.wire import encode
 from payintent.log import get
 
@@ -69,7 +74,17 @@ def error(
 async def on_refused(_: Request, exc: Exception) -> Response:
     """Tell the caller why we decline."""
     refused = cast("Refused", exc)
-    return error(refused.code, refused.message, status_of(refused), refused.retry_after_s)
+    answer = error(refused.code, refused.message, status_of(refused), refused.retry_after_s)
+    if isinstance(refused, LimitExceeded):
+        answer.headers.update(refused.headers)
+    return answer
+
+
+async def on_denied(_: Request, exc: Exception) -> Response:
+    """Tell the caller that fraud screening blocks this: a 200, as spec section 7.4 has it."""
+    denied = cast("Denied", exc)
+    headers = {"Idempotency-Replayed": "true"} if denied.replayed else None
+    return Response(encode(denial_fields(denied.denial)), 200, headers, "application/json")
 
 
 async def on_storage_down(_: Request, exc: Exception) -> Response:
@@ -90,14 +105,27 @@ async def on_not_storable(_: Request, exc: Exception) -> Response:
     return error(Code.BAD_REQUEST, "the request holds text that is not valid JSON or Unicode")
 
 
-async def on_http(_: Request, exc: Exception) -> Response:
+async def on_http(request: Request, exc: Exception) -> Response:
     """Answer what the framework declines: unknown routes and methods."""
     failed = cast("HTTPException", exc)
     if failed.status_code == HTTPStatus.NOT_FOUND:
         return error(Code.NOT_FOUND, "no such route")
     answer = error(Code.BAD_REQUEST, failed.detail, failed.status_code)
     answer.headers.update(failed.headers or {})
+    if failed.status_code == HTTPStatus.METHOD_NOT_ALLOWED and "Allow" in answer.headers:
+        # The framework names the methods of one route, and a path may have several.
+        answer.headers["Allow"] = ", ".join(_allowed(request) or [answer.headers["Allow"]])
     return answer
+
+
+def _allowed(request: Request) -> list[str]:
+    routes = cast("Starlette", request.app).routes
+    found = [
+        route.methods or set[str]()
+        for route in routes
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
+    ]
+    return sorted(set[str]().union(*found))
 
 
 async def on_bug(request: Request, exc: Exception) -> Response:
@@ -108,6 +136,7 @@ async def on_bug(request: Request, exc: Exception) -> Response:
 
 HANDLERS: Mapping[type[Exception], Callable[[Request, Exception], Awaitable[Response]]] = {
     Refused: on_refused,
+    Denied: on_denied,
     StorageDown: on_storage_down,
     LockTimeout: on_lock_timeout,
     NotStorable: on_not_storable,

@@ -1,17 +1,26 @@
-"""The merchant's routes: create, read and cancel a payment."""
+"""The merchant's routes: create, read and cancel a payment; the catalog. Lists are next door."""
 
-from decimal import Decimal
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+from uuid import UUID
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.api import shapes
 from payintent.api.body import idempotency_key, read_json
+from payintent.api.caching import tagged
 from payintent.api.context import Context, context, json_answer
+from payintent.api.limits import LimitExceeded
 from payintent.domain import ids
+from payintent.domain.activation import refuse_out_of_service
 from payintent.domain.errors import Code, Refused
 from payintent.domain.money import parse_amount
+from payintent.domain.rate import RateClass
 from payintent.lifecycle.cancel import cancel
+from payintent.lifecycle.catalog import catalog_for
 from payintent.lifecycle.create import (
     OPERATION,
     Created,
@@ -23,70 +32,75 @@ from payintent.lifecycle.create import (
 from payintent.lifecycle.views import payment_for
 from payintent.lifecycle.wire import payment_fields
 from payintent.storage.merchants import Holder
+from payintent.storage.payments import Seen
 
 _REPLAYED = {"Idempotency-Replayed": "true"}
 
 
+Handler = Callable[[Request], Awaitable[Response]]
+Held = Callable[[Request, Context, Holder], Awaitable[Response]]
+
+
+def for_merchants(handler: Held) -> Handler:
+    """Let holders of a key in, spend one of their requests, and say so in the answer."""
+
+    @wraps(handler)
+    async def answered(request: Request) -> Response:
+        here = context(request)
+        holder = await here.authenticator.merchant(request.headers)
+        headers = await here.limiter.spend(holder, RateClass.READ)
+        answer = await handler(request, here, holder)
+        answer.headers.update(headers)
+        return answer
+
+    return answered
+
+
 async def create_payment(request: Request) -> Response:
-    """`POST /payments`."""
+    """`POST /payments`: spends the create limit; a replay, the other one."""
     here = context(request)
     holder = await here.authenticator.merchant(request.headers)
-    key = idempotency_key(request.headers)
-    if key is None:
-        raise Refused(Code.BAD_REQUEST, "Idempotency-Key is required")
-    body = await read_json(request, shapes.CREATE, here.service.settings.body_bytes_max)
-    shapes.check_create(body)
-    metadata = shapes.metadata_text(body.metadata, here.service.settings)
-    fingerprint = _fingerprint(body, metadata)
     try:
-        accepted = _accept(here, holder, body)
-    except Refused:
-        # A finished key replays, whatever these checks say by now.
-        found = await replay(here.service.database, holder.merchant_id, key, fingerprint)
-        if found is None:
-            raise
-        return _created(here, found)
-    created = await create(
-        here.service.database,
-        here.service.mint,
-        CreateRequest(
-            merchant_id=holder.merchant_id,
-            tax_manager=holder.tax_manager,
-            key=key,
-            request_hash=fingerprint,
-            currency=body.currency,
-            amount=accepted[0],
-            amount_text=accepted[1],
-            payer_uid=body.payer_uid,
-            payer_email=body.payer_email,
-            expires_in_s=body.expires_in or shapes.EXPIRES_IN_DEFAULT_S,
-            country=body.country,
-            metadata=metadata,
-            include_pegged_assets=_pegged(body),
-        ),
-    )
-    return _created(here, created)
+        headers = await here.limiter.spend(holder, RateClass.CREATE)
+    except LimitExceeded as exceeded:
+        created = await _replayed(request, here, holder, exceeded)
+        headers = await here.limiter.spend(holder, RateClass.READ)
+    else:
+        created = await _create(request, here, holder)
+        if created.replayed:
+            here.limiter.give_back(holder, RateClass.CREATE)
+            headers = await here.limiter.spend(holder, RateClass.READ)
+    answer = _created(here, created)
+    answer.headers.update(headers)
+    return answer
 
 
-async def get_payment(request: Request) -> Response:
+@for_merchants
+async def get_payment(request: Request, here: Context, holder: Holder) -> Response:
     """`GET /payments/{payment_id}`."""
-    here = context(request)
-    holder = await here.authenticator.merchant(request.headers)
     payment_id = ids.parse(ids.PAYMENT, request.path_params["payment_id"])
     seen = await payment_for(
         here.service.database, here.service.mint, holder.merchant_id, payment_id
     )
-    fields = payment_fields(seen.payment, seen.session)
-    base = here.service.settings.checkout_base
-    if base:
-        fields["checkout_url"] = f"{base}/{seen.payment.checkout_id}"
-    return json_answer(fields)
+    return json_answer(shown(here, seen))
 
 
-async def cancel_payment(request: Request) -> Response:
+@for_merchants
+async def get_catalog(request: Request, here: Context, holder: Holder) -> Response:
+    """`GET /catalog`: what the merchant can be paid with, where."""
+    service = here.service
+    viewer = here.edge.viewer_country(request)
+    catalog = await catalog_for(service.database, service.policies, holder.merchant_id, viewer)
+    headers = {
+        "Cache-Control": "private, max-age=300",
+        "Vary": f"Authorization, {service.settings.edge_country_header}",
+    }
+    return tagged(request, catalog.body, catalog.etag, headers)
+
+
+@for_merchants
+async def cancel_payment(request: Request, here: Context, holder: Holder) -> Response:
     """`POST /payments/{payment_id}/cancel`."""
-    here = context(request)
-    holder = await here.authenticator.merchant(request.headers)
     key = idempotency_key(request.headers)
     payment_id = ids.parse(ids.PAYMENT, request.path_params["payment_id"])
     seen = await payment_for(
@@ -97,18 +111,94 @@ async def cancel_payment(request: Request) -> Response:
     return json_answer({"status": "cancelled"}, headers=None if fresh else _REPLAYED)
 
 
+def shown(here: Context, seen: Seen) -> dict[str, Any]:
+    """Give a payment as its merchant sees it; its `checkout_url` carries no query any more."""
+    fields = payment_fields(seen.payment, seen.session)
+    base = here.service.settings.checkout_base
+    if base:
+        fields["checkout_url"] = f"{base}/{seen.payment.checkout_id}"
+    return fields
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A create as it was sent: its shape is right, its values were not looked at."""
+
+    key: UUID
+    body: shapes.CreateBody
+    metadata: str
+    fingerprint: bytes
+
+
+async def _read(request: Request, here: Context) -> _Sent:
+    key = idempotency_key(request.headers)
+    if key is None:
+        raise Refused(Code.BAD_REQUEST, "Idempotency-Key is required")
+    body = await read_json(request, shapes.CREATE, here.service.settings.body_bytes_max)
+    shapes.check_create(body)
+    metadata = shapes.metadata_text(body.metadata, here.service.settings)
+    return _Sent(key, body, metadata, _fingerprint(body, metadata))
+
+
+async def _create(request: Request, here: Context, holder: Holder) -> Created:
+    sent = await _read(request, here)
+    try:
+        wanted = _accept(here, holder, sent)
+    except Refused:
+        # A finished key replays, whatever these checks say by now.
+        found = await _find(here, holder, sent)
+        if found is None:
+            raise
+        return found
+
+    async def work() -> Created:
+        denied_before = await here.service.screen.create(wanted)
+        return denied_before or await create(here.service.database, here.service.mint, wanted)
+
+    return await here.replays.once(holder.merchant_id, sent.key, sent.fingerprint, work)
+
+
+async def _replayed(
+    request: Request, here: Context, holder: Holder, exceeded: LimitExceeded
+) -> Created:
+    """Find what a key did, for a merchant that may create nothing just now."""
+    found = await _find(here, holder, await _read(request, here))
+    if found is None:
+        raise exceeded
+    return found
+
+
+async def _find(here: Context, holder: Holder, sent: _Sent) -> Created | None:
+    return await replay(here.service.database, holder.merchant_id, sent.key, sent.fingerprint)
+
+
 def _pegged(body: shapes.CreateBody) -> bool:
     return True if body.include_pegged_assets is None else body.include_pegged_assets
 
 
-def _accept(here: Context, holder: Holder, body: shapes.CreateBody) -> tuple[Decimal, str]:
+def _accept(here: Context, holder: Holder, sent: _Sent) -> CreateRequest:
     """Check currency, amount and country in the order that decides which refusal is told."""
-    settings = here.service.settings
+    body, settings = sent.body, here.service.settings
+    refuse_out_of_service(holder.activation)
     shapes.check_currency(body.currency, holder.payable, pegged=_pegged(body))
     text = shapes.amount_value(body.amount)
     amount = parse_amount(text, body.currency, settings.amount_min, settings.amount_max)
     shapes.check_country(body.country)
-    return amount, text
+    return CreateRequest(
+        merchant_id=holder.merchant_id,
+        tax_manager=holder.tax_manager,
+        key=sent.key,
+        request_hash=sent.fingerprint,
+        currency=body.currency,
+        amount=amount,
+        amount_text=text,
+        payer_uid=body.payer_uid,
+        payer_email=body.payer_email,
+        expires_in_s=body.expires_in or shapes.EXPIRES_IN_DEFAULT_S,
+        country=body.country,
+        metadata=sent.metadata,
+        include_pegged_assets=_pegged(body),
+    )
 
 
 def _fingerprint(body: shapes.CreateBody, metadata: str) -> bytes:

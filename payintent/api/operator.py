@@ -1,20 +1,32 @@
-"""The operator's routes, on a port of their own, each with a named token; and metrics."""
+"""The operator's routes, on a port of their own, each with a named token; and metrics.
 
+Every operation of `operation/table.py` is a route: `POST /operator/tax/set` for a change, with its
+fields and `why` as JSON, `GET /operator/tax/list` for what only reads, with its fields as query.
+"""
+
+from typing import Any, TypeVar
 from uuid import UUID
 
+import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.api import auth
+from payintent.api.body import read_raw
 from payintent.api.context import Context, context, json_answer
 from payintent.domain import ids
 from payintent.domain.errors import Code, Refused
-from payintent.lifecycle.deliver import replay
 from payintent.lifecycle.wire import payment_fields, timestamp
 from payintent.log import get
+from payintent.operation.desk import Actor, Read
+from payintent.operation.plain import plain
+from payintent.operation.table import OPERATIONS
+from payintent.operation.webhooks import ReplayEvent
 from payintent.storage import captures, outbox, payments
 
+T = TypeVar("T")
 _log = get("operator")
 _LISTED_DEFAULT, _LISTED_MAX = 20, 100
 _INTEGER_CHARS_MAX = 18
@@ -28,7 +40,7 @@ async def metrics(request: Request) -> Response:
 
 async def get_payment(request: Request) -> Response:
     """`GET /operator/payments/{payment_id}`: as its merchant sees it, and its cases."""
-    here = await _operated(request)
+    here, _ = await _operated(request)
     payment_id = ids.parse(ids.PAYMENT, request.path_params["payment_id"])
     seen = await payments.by_id(here.service.database, payment_id) if payment_id else None
     if seen is None:
@@ -50,7 +62,7 @@ async def get_payment(request: Request) -> Response:
 
 async def list_webhooks(request: Request) -> Response:
     """`GET /operator/webhooks?merchant=&state=&limit=`: events and how far they are."""
-    here = await _operated(request)
+    here, _ = await _operated(request)
     limit = _integer(request, "limit")
     limit = _LISTED_DEFAULT if limit is None else limit
     if not 1 <= limit <= _LISTED_MAX:
@@ -66,21 +78,64 @@ async def list_webhooks(request: Request) -> Response:
 
 async def replay_webhook(request: Request) -> Response:
     """`POST /operator/webhooks/{event_id}/replay`: sends it again under the same webhook-id."""
-    here = await _operated(request)
+    here, who = await _operated(request)
     try:
         event_id = UUID(request.path_params["event_id"])
     except ValueError:
         raise Refused(Code.NOT_FOUND, "no such event") from None
-    if not await replay(here.service.database, event_id):
-        raise Refused(Code.NOT_FOUND, "no such event")
+    raw = await read_raw(request, here.service.settings.body_bytes_max)
+    why = _fields(raw).get("why", "") if raw else ""
+    await here.service.perform(ReplayEvent(event_id=event_id), Actor(who, _text("why", why)))
     return json_answer({"event_id": str(event_id), "state": "pending"})
 
 
-async def _operated(request: Request) -> Context:
+async def operate(request: Request) -> Response:
+    """`GET` and `POST /operator/{subject}/{verb}`: one operation."""
+    here, who = await _operated(request)
+    kind = OPERATIONS.get(f"{request.path_params['subject']}.{request.path_params['verb']}")
+    if kind is None:
+        raise Refused(Code.NOT_FOUND, "no such operation")
+    wanted = "GET" if issubclass(kind, Read) else "POST"
+    if request.method != wanted:
+        raise HTTPException(405, headers={"Allow": wanted})
+    if issubclass(kind, Read):
+        operation = _convert(dict(request.query_params), kind, strict=False)
+        result = await here.service.perform(operation, Actor(who))
+    else:
+        fields = _fields(await read_raw(request, here.service.settings.body_bytes_max))
+        why = _text("why", fields.pop("why", ""))
+        operation = _convert(fields, kind, strict=True)
+        result = await here.service.perform(operation, Actor(who, why))
+    shown = plain(result)
+    return json_answer({"data": shown} if isinstance(shown, list) else shown or {})
+
+
+async def _operated(request: Request) -> tuple[Context, str]:
+    """Let an operator in; gives the token's name."""
     here = context(request)
     who = await auth.operator(here.service.database, here.service.secrets, request.headers)
     _log.info("operator", who=who.name, method=request.method, path=request.url.path)
-    return here
+    return here, who.name
+
+
+def _fields(raw: bytes) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(raw or b"{}", type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Refused(Code.BAD_REQUEST, "the body must be a JSON object") from error
+
+
+def _convert(fields: dict[str, Any], kind: type[T], *, strict: bool) -> T:
+    try:
+        return msgspec.convert(fields, kind, strict=strict)
+    except msgspec.ValidationError as error:
+        raise Refused(Code.BAD_REQUEST, f"{error}".replace("`$.", "`")) from error
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise Refused(Code.BAD_REQUEST, f"{name} must be text")
+    return value
 
 
 def _integer(request: Request, name: str) -> int | None:

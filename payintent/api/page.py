@@ -15,9 +15,10 @@ from payintent.api.body import read_raw
 from payintent.api.context import Context, context
 from payintent.api.errors import RETRY_AFTER_S, status_of
 from payintent.domain.errors import Code, Refused, StorageDown
+from payintent.domain.fraud import Denied
 from payintent.domain.market import COUNTRIES, COUNTRY_NAMES
 from payintent.lifecycle.select_quote import Selected, Selection, origin
-from payintent.lifecycle.views import checkout_for, next_action_fields, offer_fields, quotes_for
+from payintent.lifecycle.views import next_action_fields, offer_fields
 from payintent.log import get
 from payintent.storage import sessions
 from payintent.storage.payments import Seen
@@ -30,7 +31,14 @@ _templates = Environment(
 )
 _FORM_BYTES_MAX = 16 * 1024
 _FORM_FIELDS_MAX = 20
-_STATIC = {"checkout.css": "text/css"}
+_STATIC = {"checkout.css": "text/css"} | {
+    f"flags/{country.lower()}.svg": "image/svg+xml" for country in COUNTRIES
+}
+_STATIC_HEADERS = {
+    "Cache-Control": "public, max-age=3600",
+    "Content-Security-Policy": "default-src 'none'",  # an image that is opened is a document
+    "X-Content-Type-Options": "nosniff",
+}
 _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
@@ -50,7 +58,12 @@ def _for_people(handler: Handler) -> Handler:
         try:
             return await handler(request)
         except Refused as refused:
-            return _sorry(refused.message, status_of(refused))
+            answer = _sorry(refused.message, status_of(refused))
+            if refused.retry_after_s is not None:
+                answer.headers["Retry-After"] = str(refused.retry_after_s)
+            return answer
+        except Denied:
+            return _sorry("it was stopped by fraud screening", 200)
         except StorageDown as down:
             _log.warning("storage_down", why=str(down))
             answer = _sorry("we cannot be reached just now; please try again in a moment", 503)
@@ -64,20 +77,21 @@ def _for_people(handler: Handler) -> Handler:
 async def show(request: Request) -> Response:
     """`GET /c/{checkout_id}`: what to pay and how, or how it ended."""
     here = context(request)
-    return await _page(request, here, await _seen(request))
+    return await _page(request, here, await checkout.read(request))
 
 
 @_for_people
 async def select(request: Request) -> Response:
     """`POST /c/{checkout_id}/select`: freezes the quote and sends the buyer to the gateway."""
     here = context(request)
-    seen = await _seen(request)
+    seen = await checkout.read(request)
     form = await _form(request)
     try:
-        viewer = here.edge.viewer_country(request)
-        selected = await checkout.select(here, seen, _chosen(form, viewer))
+        selected = await checkout.select(here, seen, request, await _chosen(here, form, request))
     except Refused as refused:
-        return await _page(request, here, await _seen(request), refused, form.get("country"))
+        return await _page(
+            request, here, await checkout.read(request), refused, form.get("country")
+        )
     return _onward(here, seen, selected)
 
 
@@ -85,11 +99,11 @@ async def select(request: Request) -> Response:
 async def cancel(request: Request) -> Response:
     """`POST /c/{checkout_id}/cancel`: the buyer gives up."""
     here = context(request)
-    seen = await _seen(request)
+    seen = await checkout.read(request)
     try:
         await checkout.cancel_checkout(here, seen)
     except Refused as refused:
-        return await _page(request, here, await _seen(request), refused)
+        return await _page(request, here, await checkout.read(request), refused)
     return _back_to(here, seen)
 
 
@@ -100,32 +114,25 @@ async def returned(request: Request) -> Response:
     Nothing that comes along is believed: the janitor is told to ask the provider at once.
     """
     here = context(request)
-    seen = await _seen(request)
+    seen = await checkout.read(request)
     if seen.session is not None:
         await sessions.ask_now(here.service.database, seen.session.id)
     return _back_to(here, seen)
 
 
 async def static(request: Request) -> Response:
-    """`GET /c/static/{name}`: the page's own files."""
+    """`GET /c/static/{name}`: the page's own files, and the countries' flags."""
     name: str = request.path_params["name"]
     if name not in _STATIC:
         raise Refused(Code.NOT_FOUND, "no such file")
     content = (resources.files("payintent") / "web" / name).read_bytes()
-    headers = {"Cache-Control": "public, max-age=3600", "X-Content-Type-Options": "nosniff"}
-    return Response(content, 200, headers, _STATIC[name])
+    return Response(content, 200, _STATIC_HEADERS, _STATIC[name])
 
 
 def _sorry(message: str, status: int) -> Response:
     html = _templates.get_template("sorry.html").render(message=message)
     headers = _HEADERS | {"Content-Security-Policy": _CSP.format(gateway="")}
     return Response(html, status, headers, "text/html")
-
-
-async def _seen(request: Request) -> Seen:
-    here = context(request)
-    checkout_id: str = request.path_params["checkout_id"]
-    return await checkout_for(here.service.database, here.service.mint, checkout_id)
 
 
 async def _form(request: Request) -> dict[str, str]:
@@ -137,7 +144,7 @@ async def _form(request: Request) -> dict[str, str]:
     return {name: value.strip() for name, value in fields if value.strip()}
 
 
-def _chosen(form: dict[str, str], viewer_country: str | None) -> Selection:
+async def _chosen(here: Context, form: dict[str, str], request: Request) -> Selection:
     method = form.get("payment_method_id", "")
     if not (method.isascii() and method.isdecimal()) or len(method) > 18:  # noqa: PLR2004
         raise Refused(Code.PAYMENT_METHOD_NOT_FOUND, "please choose a way to pay")
@@ -145,7 +152,8 @@ def _chosen(form: dict[str, str], viewer_country: str | None) -> Selection:
     return Selection(
         payment_method_id=int(method),
         country=form.get("country"),
-        viewer_country=viewer_country,
+        viewer_country=here.edge.viewer_country(request),
+        restrictions=await here.service.policies.restrictions(),
         currency=form.get("currency"),
         payer_email=form.get("payer_email"),
         expected_total_amount=form.get("expected_total_amount"),
@@ -179,10 +187,7 @@ async def _page(
     place = ""
     gateways: set[str] = set()
     if view["can"]["select"]:
-        viewer = here.edge.viewer_country(request)
-        quotes = await quotes_for(
-            here.service.database, here.service.mint, seen, chosen, None, viewer
-        )
+        quotes = await checkout.quotes(here, seen, request, chosen, None)
         place = quotes.place.country
         offered = [offer_fields(offer) for offer in quotes.offers]
         gateways = await _origins(here, {offer.account_id for offer in quotes.offers})

@@ -1,12 +1,52 @@
-"""Routes that anybody may read: is the process up, is it ready."""
+"""Routes that anybody may use: countries, chains, on-ramp orders; is the process up and ready."""
+
+from functools import lru_cache
+from hashlib import sha256
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from payintent.api import shapes
+from payintent.api.body import read_json
+from payintent.api.caching import tagged
 from payintent.api.context import context, json_answer
-from payintent.domain.errors import Code, StorageDown
+from payintent.domain.chain import CHAINS, chain_fields
+from payintent.domain.errors import Code, Refused, StorageDown
+from payintent.domain.market import COUNTRY_NAMES
+from payintent.lifecycle.select_quote import origin
+from payintent.lifecycle.wire import encode
+from payintent.operation.checks import check_iso_country
 from payintent.storage import migrate
 from payintent.version import API_VERSION
+
+_COUNTRIES_MAX_AGE_S = 3600
+
+
+async def countries(request: Request) -> Response:
+    """`GET /v1/countries`: all of spec section 2.5 by name, each with the address of its flag."""
+    body, etag = _countries(origin(context(request).service.settings.api_base))
+    headers = {"Cache-Control": f"public, max-age={_COUNTRIES_MAX_AGE_S}"}
+    return tagged(request, body, etag, headers)
+
+
+async def chain(request: Request) -> Response:
+    """`GET /v1/chains/{slug}`: a chain and its tokens."""
+    slug: str = request.path_params["slug"]
+    if slug not in CHAINS:
+        raise Refused(Code.NOT_FOUND, "no such chain")
+    return json_answer(chain_fields(CHAINS[slug]), headers={"Cache-Control": "no-store"})
+
+
+async def onramp_order(request: Request) -> Response:
+    """`POST /v1/onramp/orders`: checks the country's restriction; orders are not taken yet."""
+    service = context(request).service
+    body = await read_json(request, shapes.ONRAMP, service.settings.body_bytes_max)
+    check_iso_country(body.country)
+    if body.country in (await service.policies.restrictions()).onramp:
+        raise Refused(
+            Code.UNSUPPORTED_COUNTRY, f"on-ramp orders are not possible in {body.country!r}"
+        )
+    raise Refused(Code.NOT_IMPLEMENTED, "on-ramp orders are not implemented")
 
 
 async def healthz(request: Request) -> Response:
@@ -25,6 +65,23 @@ async def readyz(request: Request) -> Response:
     if missing:
         return json_answer(_not_ready(f"{len(missing)} migrations are missing"), 503)
     return json_answer({"status": "ok"})
+
+
+@lru_cache(maxsize=1)  # a process has one origin
+def _countries(our_origin: str) -> tuple[bytes, str]:
+    named = sorted(COUNTRY_NAMES.items(), key=lambda item: item[1])
+    listed = [
+        {"country_code": code, "name": name, "metadata": _metadata(our_origin, code)}
+        for code, name in named
+    ]
+    body = encode({"countries": listed})
+    return body, f'"{sha256(body).hexdigest()}"'
+
+
+def _metadata(our_origin: str, country: str) -> dict[str, str]:
+    if not our_origin:  # an API base that is no address: no URL can be told
+        return {}
+    return {"image_url": f"{our_origin}/c/static/flags/{country.lower()}.svg"}
 
 
 def _not_ready(message: str) -> dict[str, str]:

@@ -53,9 +53,16 @@ class EmailBody(msgspec.Struct):
     payer_email: str
 
 
+class OnrampBody(msgspec.Struct):
+    """The body of `POST /onramp/orders`, as far as it is looked at."""
+
+    country: str
+
+
 CREATE = msgspec.json.Decoder(CreateBody)
 SELECT = msgspec.json.Decoder(SelectBody)
 EMAIL = msgspec.json.Decoder(EmailBody)
+ONRAMP = msgspec.json.Decoder(OnrampBody)
 _TEXT = msgspec.json.Decoder(str)
 
 _LOCALE_MAX = 35

@@ -1,12 +1,39 @@
-"""The operator's command line: processes, merchants, keys, payments, webhooks."""
+"""The operator's command line: processes, and every operation as a command."""
 
 import importlib
 import importlib.util
 
 import typer
 
-from payintent.cli import keys, merchants, operators, payments, processes, webhooks
+from payintent.cli import (
+    accounts,
+    keys,
+    merchants,
+    methods,
+    operators,
+    payments,
+    policies,
+    processes,
+    records,
+    webhooks,
+)
 
+_COMMANDS = {
+    "merchant": merchants.app,
+    "key": keys.app,
+    "account": accounts.app,
+    "method": methods.app,
+    "provider": policies.provider,
+    "tax": policies.tax,
+    "restriction": policies.restriction,
+    "fraud": policies.fraud,
+    "limit": policies.limit,
+    "payment": payments.app,
+    "webhooks": webhooks.app,
+    "operator": operators.app,
+    "keyring": records.keyring,
+    "audit": records.audit,
+}
 _SANDBOX = "payintent.sandbox.commands"
 
 
@@ -14,11 +41,8 @@ def build() -> typer.Typer:
     """Build the command; where the sandbox is installed it adds its own."""
     app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
     processes.add_to(app)
-    app.add_typer(merchants.app, name="merchant")
-    app.add_typer(keys.app, name="key")
-    app.add_typer(payments.app, name="payment")
-    app.add_typer(webhooks.app, name="webhooks")
-    app.add_typer(operators.app, name="operator")
+    for name, commands in _COMMANDS.items():
+        app.add_typer(commands, name=name)
     # Found by name, for nothing outside the sandbox imports it, and production can do without.
     if importlib.util.find_spec("payintent.sandbox") is not None:
         importlib.import_module(_SANDBOX).add_to(app)

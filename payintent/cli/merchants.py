@@ -1,28 +1,31 @@
-"""`payintent merchant …`: who is paid."""
+"""`payintent merchant …`: who is paid, and how far its activation is."""
 
-import asyncio
+from typing import Any
 
 import typer
 
-from payintent.cli.run import (
-    Json,
-    MerchantId,
-    fail,
-    print_json,
-    settings,
-    show,
-    show_one,
-    with_service,
+from payintent.cli.run import Json, MerchantId, Why, fail, perform, show, show_one
+from payintent.domain.quote import TaxManager
+from payintent.operation.activation import (
+    Activate,
+    ApplyActivation,
+    RequestActivation,
+    Resume,
+    ShowActivation,
+    Suspend,
+    ValidateActivation,
 )
-from payintent.domain.errors import Code, Refused
-from payintent.domain.merchant import Merchant
-from payintent.lifecycle.provision import OVERLAP_DEFAULT_S, NewMerchant
-from payintent.service import Service
-from payintent.storage import merchants
-from payintent.webhooks.egress import EgressRefused, check_registration
+from payintent.operation.merchants import (
+    OVERLAP_DEFAULT_S,
+    CreateMerchant,
+    ListMerchants,
+    RotateSecret,
+    SetCallbackUrl,
+    SetProfile,
+    ShowMerchant,
+)
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
-_LISTED_MAX = 1_000
 
 
 @app.command()
@@ -30,92 +33,142 @@ def create(
     name: str = typer.Option(..., help="What buyers read: Pay NAME."),
     callback_url: str | None = typer.Option(None, help="Where webhooks go."),
     methods: str = typer.Option("none", help="`all` provisions every platform account."),
+    why: str = Why,
     as_json: bool = Json,
 ) -> None:
     """Register a merchant; prints its API key and callback secret, this once."""
     if methods not in {"none", "all"}:
         fail("--methods must be none or all")
-    if callback_url is not None:
-        _check(callback_url)
-
-    async def work(service: Service) -> NewMerchant:
-        return await service.provisioner.create_merchant(
-            name, callback_url, all_methods=methods == "all"
-        )
-
-    new = with_service(work)
+    chosen: Any = methods
+    new = perform(CreateMerchant(name=name, callback_url=callback_url, methods=chosen), why)
     fields = {
         "id": new.merchant.id,
         "api_key": new.api_key,
         "callback_secret": new.callback_secret,
     }
-    if as_json:
-        print_json(fields)
-    else:
-        show_one(fields, as_json=False)
+    show_one(fields, as_json=as_json)
 
 
 @app.command("list")
 def list_(as_json: bool = Json) -> None:
     """List merchants."""
-
-    async def work(service: Service) -> list[Merchant]:
-        return await merchants.all_of(service.database, _LISTED_MAX)
-
-    show(with_service(work), ("id", "name", "callback_url", "tax_manager"), as_json=as_json)
+    columns = ("id", "name", "activation", "callback_url", "tax_manager")
+    show(perform(ListMerchants()), columns, as_json=as_json)
 
 
 @app.command("show")
 def show_merchant(merchant_id: int = MerchantId, as_json: bool = Json) -> None:
     """Show one merchant."""
+    show_one(perform(ShowMerchant(merchant_id=merchant_id)), as_json=as_json)
 
-    async def work(service: Service) -> Merchant:
-        return await _known(service, merchant_id)
 
-    show_one(with_service(work), as_json=as_json)
+@app.command()
+def profile(
+    merchant_id: int = MerchantId,
+    name: str | None = typer.Option(None, help="What buyers read."),
+    logo_url: str | None = typer.Option(None, help="Shown on the checkout."),
+    support_url: str | None = typer.Option(None, help="Where buyers find help."),
+    return_url: str | None = typer.Option(None, help="Where buyers go back to."),
+    allowed_origin: list[str] = typer.Option(
+        [], help="Where selections may return to and widgets may stand; repeat it."
+    ),
+    default_country: str | None = typer.Option(None, help="Of the 53, where quotes start."),
+    locale: str | None = typer.Option(None, help="The checkout's language, such as ja."),
+    tax_manager: TaxManager | None = typer.Option(None, help="Who cares for tax."),
+    why: str = Why,
+    as_json: bool = Json,
+) -> None:
+    """Describe a merchant; what is not given stays, an empty text clears it."""
+    operation = SetProfile(
+        merchant_id=merchant_id,
+        name=name,
+        logo_url=logo_url,
+        support_url=support_url,
+        return_url=return_url,
+        allowed_origins=[one for one in allowed_origin if one] if allowed_origin else None,
+        default_country=default_country,
+        locale=locale,
+        tax_manager=tax_manager,
+    )
+    show_one(perform(operation, why), as_json=as_json)
 
 
 @app.command()
 def set_callback_url(
     merchant_id: int = MerchantId,
     callback_url: str | None = typer.Argument(None, help="Left out: keep events, send none."),
+    why: str = Why,
     as_json: bool = Json,
 ) -> None:
     """Send a merchant's webhooks elsewhere; what was skipped is sent by `webhooks replay`."""
-    if callback_url is not None:
-        _check(callback_url)
-
-    async def work(service: Service) -> Merchant:
-        await _known(service, merchant_id)
-        await service.provisioner.set_callback_url(merchant_id, callback_url)
-        return await _known(service, merchant_id)
-
-    show_one(with_service(work), as_json=as_json)
+    operation = SetCallbackUrl(merchant_id=merchant_id, callback_url=callback_url)
+    show_one(perform(operation, why), as_json=as_json)
 
 
 @app.command()
 def rotate_secret(
     merchant_id: int = MerchantId,
     overlap_s: int = typer.Option(OVERLAP_DEFAULT_S, help="How long the old one signs along."),
+    why: str = Why,
     as_json: bool = Json,
 ) -> None:
     """Make a new callback secret; prints it, this once."""
-
-    async def work(service: Service) -> str:
-        return await service.provisioner.rotate_secret(merchant_id, overlap_s)
-
-    show_one({"id": merchant_id, "callback_secret": with_service(work)}, as_json=as_json)
+    operation = RotateSecret(merchant_id=merchant_id, overlap_s=overlap_s)
+    show_one(perform(operation, why), as_json=as_json)
 
 
-async def _known(service: Service, merchant_id: int) -> Merchant:
-    found = await merchants.by_id(service.database, merchant_id)
-    if found is None:
-        raise Refused(Code.NOT_FOUND, f"no merchant {merchant_id}")
-    return found
+@app.command()
+def activation(merchant_id: int = MerchantId, as_json: bool = Json) -> None:
+    """Show how far a merchant's activation is, and what is filed for it."""
+    show_one(perform(ShowActivation(merchant_id=merchant_id)), as_json=as_json)
 
 
-def _check(callback_url: str) -> None:
-    try:
-        asyncio.run(check_registration(callback_url, settings().sandbox))
-    except EgressRefused as error:
-        fail(f"--callback-url is refused: {error.reason}")
+@app.command()
+def request(
+    merchant_id: int = MerchantId,
+    countries: str = typer.Option(..., help="With commas: TH,JP."),
+    currencies: str = typer.Option(..., help="With commas: THB,USDT."),
+    contract: str = typer.Option(..., help="Where the contract is filed."),
+    kyc: str = typer.Option(..., help="Where the check of the merchant is filed."),
+    why: str = Why,
+    as_json: bool = Json,
+) -> None:
+    """Note contract, KYC, and what the merchant asks to be activated for."""
+    operation = RequestActivation(
+        merchant_id=merchant_id,
+        countries=countries.split(","),
+        currencies=currencies.split(","),
+        contract=contract,
+        kyc=kyc,
+    )
+    show_one(perform(operation, why), as_json=as_json)
+
+
+@app.command()
+def apply(merchant_id: int = MerchantId, why: str = Why, as_json: bool = Json) -> None:
+    """Let a merchant take what it asked for; payments can be made to validate the flow."""
+    show_one(perform(ApplyActivation(merchant_id=merchant_id), why), as_json=as_json)
+
+
+@app.command()
+def validate(merchant_id: int = MerchantId, why: str = Why, as_json: bool = Json) -> None:
+    """Note that the flow was validated."""
+    show_one(perform(ValidateActivation(merchant_id=merchant_id), why), as_json=as_json)
+
+
+@app.command()
+def activate(merchant_id: int = MerchantId, why: str = Why, as_json: bool = Json) -> None:
+    """Put a validated merchant into service."""
+    show_one(perform(Activate(merchant_id=merchant_id), why), as_json=as_json)
+
+
+@app.command()
+def suspend(merchant_id: int = MerchantId, why: str = Why, as_json: bool = Json) -> None:
+    """Take a merchant out of service; what runs, ends."""
+    show_one(perform(Suspend(merchant_id=merchant_id), why), as_json=as_json)
+
+
+@app.command()
+def resume(merchant_id: int = MerchantId, why: str = Why, as_json: bool = Json) -> None:
+    """Bring a suspended merchant back to where it was."""
+    show_one(perform(Resume(merchant_id=merchant_id), why), as_json=as_json)

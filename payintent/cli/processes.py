@@ -87,7 +87,8 @@ def doctor() -> None:
 
 
 def _secrets(chosen: Settings) -> str:
-    return f"fingerprint {read_secrets(chosen).fingerprint}"
+    secrets = read_secrets(chosen)
+    return f"pepper {secrets.pepper_mark}, key ring {', '.join(secrets.marks)}"
 
 
 async def _database(chosen: Settings) -> str:

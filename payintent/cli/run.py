@@ -1,14 +1,12 @@
 """What all commands share: the service for one command, tables, JSON, and plain errors."""
 
 import asyncio
+import getpass
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import asdict, is_dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
-from uuid import UUID
 
 import msgspec
 import typer
@@ -18,8 +16,9 @@ from rich.table import Table
 
 from payintent.config import Settings
 from payintent.domain.errors import Refused, StorageDown
-from payintent.lifecycle.wire import timestamp
 from payintent.log import configure
+from payintent.operation.desk import Actor, Change, Read
+from payintent.operation.plain import plain
 from payintent.service import Service, open_service
 from payintent.storage.sealed import SecretsUnusable
 
@@ -29,6 +28,8 @@ MerchantId = typer.Argument(min=1, max=2**63 - 1)
 SANDBOX_ENV = "dev.env"
 _PIPE_COLUMNS = 240
 Json = typer.Option(False, "--json", help="Print JSON instead of a table.")
+Why = typer.Option("", help="The reason, for the audit log; needed outside the sandbox.")
+Limit = typer.Option(20, min=1, max=1000, help="How many at most.")
 
 
 def settings() -> Settings:
@@ -72,6 +73,20 @@ def with_service(work: Callable[[Service], Awaitable[T]]) -> T:
         fail(str(error))
 
 
+def perform(operation: Read[T] | Change[T], why: str = "") -> T:
+    """Do one operation as the person at this terminal."""
+    actor = Actor(f"cli:{_person()}", why)
+    return with_service(lambda service: service.perform(operation, actor))
+
+
+def _person() -> str:
+    """Name who typed this; under sudo the one who did."""
+    try:
+        return os.environ.get("SUDO_USER") or getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return f"uid {os.getuid()}"
+
+
 def fail(message: str) -> NoReturn:
     """End the command with one line on standard error."""
     print(f"payintent: {message}", file=sys.stderr)
@@ -80,15 +95,15 @@ def fail(message: str) -> NoReturn:
 
 def show(rows: Sequence[object], columns: Iterable[str], *, as_json: bool) -> None:
     """Print records as a table, or as a JSON list of all their fields."""
-    plain = [_plain(row) for row in rows]
+    known = [plain(row) for row in rows]
     if as_json:
-        print_json(plain)
+        print_json(known)
         return
     table = Table(box=None, pad_edge=False)
     names = list(columns)
     for name in names:
         table.add_column(name.replace("_", " "), overflow="fold")
-    for row in plain:
+    for row in known:
         table.add_row(*(_cell(row.get(name)) for name in names))
     # Whole values for whoever reads a file or a pipe; a terminal folds at its own width.
     Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS).print(table)
@@ -96,12 +111,12 @@ def show(rows: Sequence[object], columns: Iterable[str], *, as_json: bool) -> No
 
 def show_one(row: object, *, as_json: bool) -> None:
     """Print one record, a line for each field, or as a JSON object."""
-    plain = _plain(row)
+    known: dict[str, Any] = plain(row)
     if as_json:
-        print_json(plain)
+        print_json(known)
         return
-    widest = max(len(name) for name in plain)
-    for name, value in plain.items():
+    widest = max(len(name) for name in known)
+    for name, value in known.items():
         print(f"{name.replace('_', ' '):{widest}}  {_cell(value)}")
 
 
@@ -110,20 +125,14 @@ def print_json(value: object) -> None:
     print(msgspec.json.encode(value).decode())
 
 
-def _plain(row: object) -> dict[str, Any]:
-    if is_dataclass(row) and not isinstance(row, type):
-        row = asdict(row)
-    known = cast("dict[str, Any]", row)
-    return {name: _text(value) for name, value in known.items()}
-
-
-def _text(value: object) -> object:
-    if isinstance(value, datetime):
-        return timestamp(value)
-    return str(value) if isinstance(value, UUID) else value
-
-
 def _cell(value: object) -> str:
+    """Write a value for people: lists with commas, yes and no, records as JSON."""
+    if isinstance(value, list):
+        return ", ".join(_cell(one) for one in cast("list[object]", value))
+    if isinstance(value, dict):
+        return msgspec.json.encode(value).decode()
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return "" if value is None else str(value)
 
 

@@ -7,12 +7,10 @@ from uuid import UUID
 
 import typer
 
-from payintent.cli.run import Json, fail, print_json, show, show_one, with_service
+from payintent.cli.run import Json, Why, fail, perform, print_json, show, show_one, with_service
 from payintent.domain import ids
 from payintent.domain.errors import Code, Refused
-from payintent.domain.outgoing import Missed
-from payintent.lifecycle.deliver import replay as replay_event
-from payintent.lifecycle.deliver import replay_missed
+from payintent.operation.webhooks import ReplayEvent, ReplayMissed
 from payintent.service import Service
 from payintent.storage import outbox
 from payintent.storage.database import Row
@@ -64,19 +62,14 @@ def replay(
     merchant: int | None = typer.Option(None, help="What a merchant did not get: dead, skipped."),
     since: datetime | None = typer.Option(None, help="What did not arrive since then, UTC."),
     until: datetime | None = typer.Option(None, help="And before then, UTC."),
+    why: str = Why,
     as_json: bool = Json,
 ) -> None:
     """Send events again, under their own webhook-id."""
-    missed = Missed(merchant_id=merchant, since=_utc(since), until=_utc(until))
-    if (event_id is None) == (missed == Missed()):
+    missed = ReplayMissed(merchant_id=merchant, since=_utc(since), until=_utc(until))
+    if (event_id is None) == (missed == ReplayMissed()):
         fail("name one event, or a merchant or a time")
-
-    async def work(service: Service) -> list[UUID]:
-        if event_id is None:
-            return await replay_missed(service.database, missed)
-        return [event_id] if await replay_event(service.database, event_id) else []
-
-    events = with_service(work)
+    events = perform(missed if event_id is None else ReplayEvent(event_id=event_id), why)
     if not events:
         fail("nothing to send again")
     show([{"event_id": one} for one in events], ("event_id",), as_json=as_json)

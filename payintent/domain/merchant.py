@@ -3,7 +3,22 @@
 from dataclasses import dataclass
 from decimal import Decimal
 
+from payintent.domain.activation import Activation
 from payintent.domain.quote import FeeMode, TaxManager
+
+
+@dataclass(frozen=True, slots=True)
+class Market:
+    """Where a merchant was activated, and for what; `None` is everywhere, everything."""
+
+    countries: tuple[str, ...] | None = None
+    currencies: tuple[str, ...] | None = None
+
+    def includes(self, currency: str, country: str) -> bool:
+        """Tell whether the merchant may be paid with a currency by buyers of a country."""
+        return (self.countries is None or country in self.countries) and (
+            self.currencies is None or currency in self.currencies
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,9 +27,12 @@ class Merchant:
 
     id: int
     name: str
+    activation: Activation
+    market: Market
     callback_url: str | None
     tax_manager: TaxManager
     default_country: str
+    locale: str
     logo_url: str | None
     support_url: str | None
     return_url: str | None
@@ -37,6 +55,7 @@ class PaymentMethod:
     token: str | None
     fee_mode: FeeMode
     fee_rate: Decimal
+    position: int  # lower ones are offered first
     enabled: bool
     account_enabled: bool
 

@@ -1,7 +1,7 @@
 """Which ways to pay a payment has in a country, and at what price."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from payintent.domain.errors import Code, Refused
@@ -15,24 +15,41 @@ from payintent.domain.merchant import Merchant, PaymentMethod
 from payintent.domain.money import to_smallest
 from payintent.domain.payment import Payment
 from payintent.domain.quote import Quote, Tariff, TaxManager, make_quote
+from payintent.domain.restriction import Restrictions
 from payintent.domain.session import Offer
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The country that quotes are for, and how we came to it: `query`, `geo` or `default`."""
+    """The country that quotes are for, and how we came to it: `query`, `geo` or `default`.
+
+    `crypto` tells whether tokens may be offered there, to this viewer.
+    """
 
     country: str
     source: str
+    crypto: bool = True
+
+
+def resolve_place(
+    payment: Payment,
+    merchant: Merchant,
+    asked: str | None,
+    viewer: str | None,
+    restrictions: Restrictions,
+) -> Place:
+    """Find where quotes are for, and whether tokens may be offered there.
+
+    Refused (`BAD_REQUEST`, `UNSUPPORTED_COUNTRY`) where the query names no country of ours.
+    """
+    place = resolve_country(payment, merchant, asked, viewer)
+    return replace(place, crypto=restrictions.allow_crypto(place.country, viewer))
 
 
 def resolve_country(
     payment: Payment, merchant: Merchant, asked: str | None, viewer: str | None
 ) -> Place:
-    """Find the country of the quotes: the query's, the viewer's, the merchant's, or the first.
-
-    Refused (`BAD_REQUEST`, `UNSUPPORTED_COUNTRY`) where the query names no country of ours.
-    """
+    """Find the country of the quotes: the query's, the viewer's, the merchant's, or the first."""
     if asked is not None:
         return Place(checked_country(asked), "query")
     if viewer is not None and viewer in COUNTRIES:
@@ -55,17 +72,25 @@ def checked_country(code: str) -> str:
 
 def offers(
     payment: Payment,
+    merchant: Merchant,
     methods: Iterable[PaymentMethod],
-    country: str,
+    place: Place,
     currency: str | None,
     tax_rate: Decimal,
 ) -> list[Offer]:
     """Price every way to pay, in the methods' order.
 
+    Left out is what the merchant is not activated for, and tokens where they are restricted.
+
     Without `currency` whatever cannot be had is left out; with one that this payment cannot be
     paid with in this country it is refused (`INVALID_CURRENCY`, `UNSUPPORTED_CURRENCY`).
     """
-    currencies = _currencies(payment, country, currency)
+    country = place.country
+    currencies = [
+        code
+        for code in _currencies(payment, country, currency)
+        if (place.crypto or not CURRENCIES[code].crypto) and merchant.market.includes(code, country)
+    ]
     return [
         offer
         for method in methods

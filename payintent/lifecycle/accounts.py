@@ -6,17 +6,12 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from payintent.domain.gateway import Account, Gateway
-from payintent.storage import methods
+from payintent.storage import accounts
 from payintent.storage.database import Database
-from payintent.storage.sealed import Secrets
+from payintent.storage.sealed import Secrets, account_place
 
 _KEPT_S = 5.0
 _KEPT_MAX = 1_000
-
-
-def place(account_id: int) -> str:
-    """Name the place that an account's credentials are sealed for."""
-    return f"provider_account:{account_id}"
 
 
 class Accounts:
@@ -35,6 +30,11 @@ class Accounts:
         self._monotonic = monotonic
         self._kept: dict[int, tuple[float, Account]] = {}
 
+    @property
+    def providers(self) -> frozenset[str]:
+        """Name the providers that this installation has adapters for."""
+        return frozenset(self._gateways)
+
     def gateway(self, provider: str) -> Gateway | None:
         """Give the adapter of a provider, where this installation has one."""
         return self._gateways.get(provider)
@@ -44,11 +44,11 @@ class Accounts:
         kept = self._kept.get(account_id)
         if kept and kept[0] > self._monotonic():
             return kept[1]
-        sealed = await methods.account(self._database, account_id)
+        sealed = await accounts.by_id(self._database, account_id)
         if sealed is None:
             return None
         credentials = msgspec.json.decode(
-            self._secrets.open(sealed.sealed, place(account_id)), type=dict[str, str]
+            self._secrets.open(sealed.sealed, account_place(account_id)), type=dict[str, str]
         )
         account = Account(
             id=sealed.id,

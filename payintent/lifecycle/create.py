@@ -5,11 +5,13 @@ import hashlib
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 from uuid import UUID
 
 import msgspec
 
 from payintent.domain.errors import Code, LockTimeout, Refused, StorageDown
+from payintent.domain.fraud import Denial, Denied, RiskLevel
 from payintent.domain.payment import Payment, Status
 from payintent.domain.quote import TaxManager
 from payintent.lifecycle.mint import Mint
@@ -80,15 +82,28 @@ async def create(database: Database, mint: Mint, request: CreateRequest) -> Crea
 async def replay(
     database: Database, merchant_id: int, key: UUID, fingerprint: bytes
 ) -> Created | None:
-    """Find what a key created; None where it is free, refused where the request differs."""
+    """Find what a key created; None where it is free, refused where the request differs.
+
+    `Denied` where the key's first request was denied.
+    """
     first = await idempotency.find(database, merchant_id, OPERATION, key)
     if first is None:
         return None
     if first.request_hash != fingerprint:
         raise Refused(Code.IDEMPOTENCY_CONFLICT, "the Idempotency-Key was used with another body")
+    if first.denial is not None:
+        raise Denied(denial_of(first.denial), replayed=True)
+    assert first.payment_id is not None  # noqa: S101 - idempotency_outcome: one of both is there
     seen = await payments.by_id(database, first.payment_id)
     assert seen is not None  # noqa: S101 - the key and its payment are one statement
     return Created(as_created(seen.payment), first.country, replayed=True)
+
+
+def denial_of(text: str) -> Denial:
+    """Read a denial that was kept under a key."""
+    kept: dict[str, Any] = msgspec.json.decode(text)
+    level = RiskLevel(kept.pop("level"))
+    return Denial(level=level, **kept)
 
 
 def as_created(payment: Payment) -> Payment:

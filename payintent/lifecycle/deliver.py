@@ -2,18 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from uuid import UUID
 
-from payintent.domain.outgoing import Missed, Outcome, Parcel
+from payintent.domain.outgoing import Outcome, Parcel
 from payintent.lifecycle.mint import Mint
-from payintent.lifecycle.provision import SECRETS_MAX, secret_place
 from payintent.log import get
 from payintent.storage import merchants, outbox
 from payintent.storage.database import Database
-from payintent.storage.sealed import Secrets, SecretsUnusable
+from payintent.storage.sealed import Secrets, SecretsUnusable, secret_place
 
 _log = get("deliver")
 _MERCHANTS_MAX = 2_000
+SECRETS_MAX = 3  # that sign one delivery
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,15 +80,3 @@ class DeliveryDesk:
             delivered=one.delivered,
             next_wait_s=one.next_wait_s,
         )
-
-
-async def replay(database: Database, event_id: UUID) -> bool:
-    """Send an event again under its own id; False where there is no such event."""
-    async with database.transaction() as tx:
-        return await outbox.replay(tx, event_id)
-
-
-async def replay_missed(database: Database, missed: Missed) -> list[UUID]:
-    """Send again what did not arrive, under its own ids; name it."""
-    async with database.transaction() as tx:
-        return await outbox.replay_missed(tx, missed)

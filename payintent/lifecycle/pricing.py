@@ -6,7 +6,7 @@ from payintent.domain.merchant import Merchant, PaymentMethod
 from payintent.domain.offer import Place, offers, tax_rate_for
 from payintent.domain.payment import Payment
 from payintent.domain.session import Offer
-from payintent.storage import methods
+from payintent.storage import taxes
 from payintent.storage.database import Executor
 
 
@@ -20,5 +20,5 @@ async def price(
 ) -> list[Offer]:
     """Price methods for a place; tax goes by a chosen country, never by where the buyer seems."""
     taxed = place.country if place.source == "query" else merchant.default_country
-    rate = tax_rate_for(payment, taxed, await methods.tax_rates(database))
-    return offers(payment, known, place.country, currency, rate)
+    rate = tax_rate_for(payment, taxed, await taxes.tax_rates(database))
+    return offers(payment, merchant, known, place, currency, rate)

@@ -10,6 +10,7 @@ from datetime import datetime
 import msgspec
 
 from payintent.domain import ids
+from payintent.domain.activation import in_service
 from payintent.domain.errors import Code, Refused
 from payintent.domain.gateway import (
     Created,
@@ -20,8 +21,9 @@ from payintent.domain.gateway import (
     Unknown,
 )
 from payintent.domain.merchant import Merchant
-from payintent.domain.offer import resolve_country
+from payintent.domain.offer import resolve_place
 from payintent.domain.payment import TERMINAL, Payment, Status
+from payintent.domain.restriction import Restrictions
 from payintent.domain.session import Life, Offer, Session
 from payintent.lifecycle.accounts import Accounts
 from payintent.lifecycle.advance import lock
@@ -41,9 +43,10 @@ FIRST_INQUIRY_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What the buyer chose."""
+    """What the buyer chose, and what restricts the choice."""
 
     payment_method_id: int
+    restrictions: Restrictions
     currency: str | None = None
     country: str | None = None
     viewer_country: str | None = None
@@ -119,9 +122,11 @@ async def _offer(
     method = next((one for one in known if one.id == chosen.payment_method_id), None)
     if method is None or not method.enabled:
         raise Refused(Code.PAYMENT_METHOD_NOT_FOUND, "no such payment method")
-    if not method.account_enabled:
+    if not method.account_enabled or not in_service(merchant.activation):
         raise Refused(Code.PG_NOT_AVAILABLE, "this payment method is not available now")
-    place = resolve_country(payment, merchant, chosen.country, chosen.viewer_country)
+    place = resolve_place(
+        payment, merchant, chosen.country, chosen.viewer_country, chosen.restrictions
+    )
     priced = await price(database, payment, merchant, [method], place, chosen.currency)
     if not priced:
         raise Refused(

@@ -1,7 +1,7 @@
 """What may be seen: a payment by its merchant, a checkout by whoever has its id."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -9,21 +9,25 @@ from uuid import UUID
 import msgspec
 
 from payintent.domain import ids
+from payintent.domain.activation import in_service
 from payintent.domain.errors import Code, Refused
 from payintent.domain.market import CURRENCIES
 from payintent.domain.merchant import Merchant
-from payintent.domain.offer import Place, resolve_country
+from payintent.domain.offer import Place, resolve_place
 from payintent.domain.payment import OPEN, Payment, Status
+from payintent.domain.restriction import Restrictions
 from payintent.domain.session import Life, Offer, Session
 from payintent.lifecycle.expire import expire_seen, refuse_ended
 from payintent.lifecycle.mint import Mint
 from payintent.lifecycle.pricing import price
 from payintent.lifecycle.wire import timestamp
-from payintent.storage import merchants, methods, payments
+from payintent.storage import listing, merchants, methods, payments
 from payintent.storage.database import Database
+from payintent.storage.listing import Wanted
 from payintent.storage.payments import Seen
 
 _POLL_MS = 2_000
+_LIST_TRIES_MAX = 5  # the worker expires them too: more rounds are hardly ever needed
 _TEXT_MAX = {"name": 120, "detail": 500, "image": 2048, "category": 120, "vendor": 120}
 _ORDER_ID_MAX = 120
 _INTEGER_CHARS_MAX = 18
@@ -44,6 +48,23 @@ async def payment_for(
     return await _fresh(database, mint, seen)
 
 
+async def payments_for(
+    database: Database, mint: Mint, wanted: Wanted
+) -> tuple[list[Seen], tuple[datetime, UUID] | None]:
+    """List a merchant's payments, and where the next page starts; the elapsed are expired first."""
+    found: list[Seen] = []
+    for _ in range(_LIST_TRIES_MAX):
+        found = await listing.listed(database, replace(wanted, limit=wanted.limit + 1))
+        elapsed = [one.payment.id for one in found if _is_elapsed(one)]
+        if not elapsed:
+            break
+        for payment_id in elapsed:
+            await expire_seen(database, mint, payment_id)
+    page = found[: wanted.limit]
+    last = page[-1].payment if len(found) > wanted.limit else None
+    return page, last and (last.created_at, last.id)
+
+
 async def checkout_for(database: Database, mint: Mint, checkout_id: str) -> Seen:
     """Read the payment behind a checkout id; refused (`CHECKOUT_NOT_FOUND`) where there is none."""
     known = ids.is_checkout_id(checkout_id)
@@ -54,11 +75,14 @@ async def checkout_for(database: Database, mint: Mint, checkout_id: str) -> Seen
 
 
 async def _fresh(database: Database, mint: Mint, seen: Seen) -> Seen:
-    payment = seen.payment
-    if payment.status is not Status.PENDING or not payment.elapsed(seen.now):
+    if not _is_elapsed(seen):
         return seen
-    await expire_seen(database, mint, payment.id)
-    return await payments.by_id(database, payment.id) or seen
+    await expire_seen(database, mint, seen.payment.id)
+    return await payments.by_id(database, seen.payment.id) or seen
+
+
+def _is_elapsed(seen: Seen) -> bool:
+    return seen.payment.status is Status.PENDING and seen.payment.elapsed(seen.now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +93,31 @@ class Quotes:
     offers: list[Offer]
 
 
-async def quotes_for(
-    database: Database,
-    mint: Mint,
-    seen: Seen,
-    country: str | None,
-    currency: str | None,
-    viewer_country: str | None = None,
-) -> Quotes:
-    """Price every way to pay this checkout; refused where it has ended, as selecting would be."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What quotes are asked for: by the buyer, and by what the edge knows of the viewer."""
+
+    restrictions: Restrictions
+    country: str | None = None
+    currency: str | None = None
+    viewer_country: str | None = None
+
+
+async def quotes_for(database: Database, mint: Mint, seen: Seen, asked: Asked) -> Quotes:
+    """Price every way to pay this checkout; refused where it has ended, as selecting would be.
+
+    A merchant that is out of service offers nothing.
+    """
     await refuse_ended(database, mint, seen)
     merchant = await merchant_of(database, seen.payment)
-    place = resolve_country(seen.payment, merchant, country, viewer_country)
+    place = resolve_place(
+        seen.payment, merchant, asked.country, asked.viewer_country, asked.restrictions
+    )
     known = await methods.of_merchant(database, merchant.id)
-    offered = await price(database, seen.payment, merchant, known, place, currency)
-    return Quotes(place, offered)
+    usable = known if in_service(merchant.activation) else []
+    return Quotes(
+        place, await price(database, seen.payment, merchant, usable, place, asked.currency)
+    )
 
 
 async def merchant_of(database: Database, payment: Payment) -> Merchant:

@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from payintent.config import Settings
+from payintent.operation.accounts import AddAccount, ChangeAccount
+from payintent.operation.desk import Actor
+from payintent.operation.keys import IssueToken
+from payintent.operation.merchants import CreateMerchant, SetCallbackUrl, SetProfile
 from payintent.service import Service, open_service
 from payintent.storage import migrate
 
@@ -90,6 +94,7 @@ class World:
             "PAYINTENT_SANDBOX": "true",
             "PAYINTENT_EDGE_SECRET": self.kept["edge_secret"],
             "PAYINTENT_EDGE_TRUSTED_PROXIES": "127.0.0.1",
+            "PAYINTENT_CHECKOUT_PER_ADDRESS_PER_S": "0",
         }
 
     def simulator_environment(self) -> dict[str, str]:
@@ -194,39 +199,56 @@ def _settings(world: World) -> Settings:
     )
 
 
+_ACTOR = Actor("sandbox", "the sandbox's own")
+
+
 async def _provision(service: Service, world: World, keeper: _Keeper) -> None:
-    provisioner = service.provisioner
-    if world.kept["account_id"] is None:
-        world.kept["account_id"] = await provisioner.add_account(
-            "simulator", world.simulator_url, world.kept["simulator"]
-        )
-        keeper.save()
-    else:  # the ports may be others than last time
-        await provisioner.update_account(
-            world.kept["account_id"], world.simulator_url, world.kept["simulator"]
-        )
+    await _provision_gateway(service, world)
+    keeper.save()
     if world.kept["operator_token"] is None:
-        world.kept["operator_token"] = await provisioner.issue_token("dev")
+        issued = await service.perform(IssueToken(name="dev"), _ACTOR)
+        world.kept["operator_token"] = issued.token
         keeper.save()
     for index, name in enumerate(_MERCHANTS):
         callback_url = f"{world.shop_url}/webhooks" if index == 0 else None
         if index < len(world.kept["merchants"]):
             await _move(service, world.kept["merchants"][index], callback_url)
         else:
-            new = await provisioner.create_merchant(name, callback_url, all_methods=True)
-            world.kept["merchants"].append(
-                {
-                    "id": new.merchant.id,
-                    "name": name,
-                    "api_key": new.api_key,
-                    "callback_secret": new.callback_secret,
-                    "callback_url": callback_url,
-                }
-            )
+            world.kept["merchants"].append(await _create(service, name, callback_url))
         keeper.save()
-    await provisioner.set_return_url(world.kept["merchants"][0]["id"], f"{world.shop_url}/orders")
+    shop = SetProfile(
+        merchant_id=world.kept["merchants"][0]["id"], return_url=f"{world.shop_url}/orders"
+    )
+    await service.perform(shop, _ACTOR)
+
+
+async def _provision_gateway(service: Service, world: World) -> None:
+    url, credentials = world.simulator_url, world.kept["simulator"]
+    if world.kept["account_id"] is None:
+        new = AddAccount(provider="simulator", base_url=url, credentials=credentials)
+        world.kept["account_id"] = (await service.perform(new, _ACTOR)).id
+    else:  # the ports may be others than last time
+        moved = ChangeAccount(
+            account_id=world.kept["account_id"], base_url=url, credentials=credentials
+        )
+        await service.perform(moved, _ACTOR)
+
+
+async def _create(service: Service, name: str, callback_url: str | None) -> dict[str, Any]:
+    new = await service.perform(
+        CreateMerchant(name=name, callback_url=callback_url, methods="all"), _ACTOR
+    )
+    return {
+        "id": new.merchant.id,
+        "name": name,
+        "api_key": new.api_key,
+        "callback_secret": new.callback_secret,
+        "callback_url": callback_url,
+    }
 
 
 async def _move(service: Service, merchant: dict[str, Any], callback_url: str | None) -> None:
-    merchant["callback_url"] = callback_url
-    await service.provisioner.set_callback_url(merchant["id"], callback_url)
+    if merchant["callback_url"] != callback_url:
+        merchant["callback_url"] = callback_url
+        moved = SetCallbackUrl(merchant_id=merchant["id"], callback_url=callback_url)
+        await service.perform(moved, _ACTOR)

@@ -8,18 +8,19 @@ from payintent.storage.database import Executor, Tx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class First:
-    """The request that took a key."""
+    """The request that took a key: it has a payment, or a denial that made none."""
 
     request_hash: bytes
-    payment_id: UUID
+    payment_id: UUID | None
     country: str | None
+    denial: str | None = None  # JSON
 
 
 async def find(database: Executor, merchant_id: int, operation: str, key: UUID) -> First | None:
     """Find who took a key in the last 24 hours."""
     row = await database.row(
         """
-        SELECT request_hash, payment_id, country
+        SELECT request_hash, payment_id, country, denial
         FROM idempotency
         WHERE merchant_id = $1 AND operation = $2 AND key = $3
             AND created_at > clock() - interval '24 hours'
@@ -39,11 +40,11 @@ async def take(tx: Tx, merchant_id: int, operation: str, key: UUID, first: First
     row = await tx.row(
         """
         INSERT INTO idempotency AS i
-            (merchant_id, operation, key, request_hash, payment_id, country, created_at)
-        VALUES ($1, $2, $3, $4, $5, $6, clock())
+            (merchant_id, operation, key, request_hash, payment_id, country, denial, created_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, clock())
         ON CONFLICT (merchant_id, operation, key) DO UPDATE
         SET request_hash = excluded.request_hash, payment_id = excluded.payment_id,
-            country = excluded.country, created_at = excluded.created_at
+            country = excluded.country, denial = excluded.denial, created_at = excluded.created_at
         WHERE i.created_at <= excluded.created_at - interval '24 hours'
         RETURNING key
         """,
@@ -53,6 +54,7 @@ async def take(tx: Tx, merchant_id: int, operation: str, key: UUID, first: First
         first.request_hash,
         first.payment_id,
         first.country,
+        first.denial,
     )
     return row is not None
 

@@ -1,17 +1,19 @@
 """Merchants, their API keys and their callback secrets."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from payintent.domain.merchant import Merchant
+from payintent.domain.activation import Activation
+from payintent.domain.merchant import Market, Merchant
 from payintent.domain.quote import TaxManager
+from payintent.domain.rate import Limit, RateClass
 from payintent.storage.database import Executor, Row, Tx
 
 COLUMNS = """
-    m.id, m.name, m.callback_url, m.tax_manager, m.default_country, m.logo_url, m.support_url,
-    m.return_url, m.allowed_origins
+    m.id, m.name, m.activation, m.countries, m.currencies, m.callback_url, m.tax_manager,
+    m.default_country, m.locale, m.logo_url, m.support_url, m.return_url, m.allowed_origins
 """
 
 
@@ -31,9 +33,26 @@ class Holder:
     """Who holds a key, and what the key's text must digest to."""
 
     merchant_id: int
+    activation: Activation
     tax_manager: TaxManager
     digest: bytes
     payable: frozenset[str]  # currencies that the merchant's methods can take
+    limits: Mapping[RateClass, Limit]  # those that the operator has set
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivationFile:
+    """What is filed of a merchant's activation; lists of None are `all`."""
+
+    merchant_id: int
+    activation: str
+    contract: str
+    kyc: str
+    requested_countries: list[str] | None
+    requested_currencies: list[str] | None
+    countries: list[str] | None
+    currencies: list[str] | None
+    activated_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +63,17 @@ class SealedSecret:
     sealed: bytes
 
 
-async def add(tx: Tx, name: str, callback_url: str | None) -> Merchant:
+async def add(tx: Tx, name: str, callback_url: str | None, activation: Activation) -> Merchant:
     """Register a merchant."""
     row = await tx.row(
-        "INSERT INTO merchant AS m (name, callback_url) VALUES ($1, $2) RETURNING" + COLUMNS,
+        """
+        INSERT INTO merchant AS m (name, callback_url, activation, activated_at)
+        VALUES ($1, $2, $3, CASE $3 WHEN 'ACTIVE' THEN clock() END)
+        RETURNING"""
+        + COLUMNS,
         name,
         callback_url,
+        activation,
     )
     assert row is not None  # noqa: S101 - RETURNING gives the inserted row
     return from_row(row)
@@ -72,9 +96,67 @@ async def set_callback_url(tx: Tx, merchant_id: int, callback_url: str | None) -
     await tx.fetch("UPDATE merchant SET callback_url = $2 WHERE id = $1", merchant_id, callback_url)
 
 
-async def set_return_url(tx: Tx, merchant_id: int, return_url: str | None) -> None:
-    """Set where a merchant's buyers go back to."""
-    await tx.fetch("UPDATE merchant SET return_url = $2 WHERE id = $1", merchant_id, return_url)
+async def set_profile(tx: Tx, merchant: Merchant) -> None:
+    """Keep what buyers see of a merchant, where it is at home and who manages its tax."""
+    await tx.fetch(
+        """
+        UPDATE merchant
+        SET name = $2, logo_url = $3, support_url = $4, return_url = $5, allowed_origins = $6,
+            default_country = $7, locale = $8, tax_manager = $9
+        WHERE id = $1
+        """,
+        merchant.id,
+        merchant.name,
+        merchant.logo_url,
+        merchant.support_url,
+        merchant.return_url,
+        list(merchant.allowed_origins),
+        merchant.default_country,
+        merchant.locale,
+        merchant.tax_manager,
+    )
+
+
+async def lock(tx: Tx, merchant_id: int) -> Merchant | None:
+    """Read a merchant that is about to be changed."""
+    row = await tx.row("SELECT" + COLUMNS + "FROM merchant m WHERE id = $1 FOR UPDATE", merchant_id)
+    return from_row(row) if row else None
+
+
+async def activation_of(database: Executor, merchant_id: int) -> ActivationFile | None:
+    """Read what is filed of a merchant's activation."""
+    row = await database.row(
+        """
+        SELECT id AS merchant_id, activation, contract, kyc, requested_countries,
+            requested_currencies, countries, currencies, activated_at
+        FROM merchant
+        WHERE id = $1
+        """,
+        merchant_id,
+    )
+    return ActivationFile(**row) if row else None
+
+
+async def file_activation(tx: Tx, file: ActivationFile) -> None:
+    """Keep what is filed of a merchant's activation; the first ACTIVE sets `activated_at`."""
+    await tx.fetch(
+        """
+        UPDATE merchant
+        SET activation = $2, contract = $3, kyc = $4, requested_countries = $5,
+            requested_currencies = $6, countries = $7, currencies = $8,
+            activated_at = CASE WHEN $2 = 'ACTIVE' THEN coalesce(activated_at, clock())
+                ELSE activated_at END
+        WHERE id = $1
+        """,
+        file.merchant_id,
+        file.activation,
+        file.contract,
+        file.kyc,
+        file.requested_countries,
+        file.requested_currencies,
+        file.countries,
+        file.currencies,
+    )
 
 
 async def add_key(tx: Tx, public_id: str, merchant_id: int, name: str, digest: bytes) -> None:
@@ -92,25 +174,37 @@ async def holder(database: Executor, public_id: str) -> Holder | None:
     """Find who holds a key that was not revoked."""
     row = await database.row(
         """
-        SELECT k.merchant_id, k.digest, m.tax_manager, ARRAY(
+        SELECT k.merchant_id, k.digest, m.activation, m.tax_manager, ARRAY(
             SELECT DISTINCT unnest(p.currencies)
             FROM payment_method p
             JOIN provider_account a ON a.id = p.account_id
-            WHERE p.merchant_id = k.merchant_id AND p.enabled AND a.enabled
-        ) AS payable
+            JOIN provider v ON v.name = a.provider
+            WHERE p.merchant_id = k.merchant_id AND p.enabled AND a.enabled AND v.enabled
+        ) AS payable,
+            m.currencies, c.per_s AS create_per_s, c.burst AS create_burst,
+            r.per_s AS read_per_s, r.burst AS read_burst
         FROM api_key k
         JOIN merchant m ON m.id = k.merchant_id
+        LEFT JOIN rate_limit c ON c.merchant_id = m.id AND c.class = 'create'
+        LEFT JOIN rate_limit r ON r.merchant_id = m.id AND r.class = 'read'
         WHERE k.public_id = $1 AND k.revoked_at IS NULL
         """,
         public_id,
     )
     if row is None:
         return None
+    payable = frozenset(row["payable"])
     return Holder(
         merchant_id=row["merchant_id"],
+        activation=Activation(row["activation"]),
         tax_manager=TaxManager(row["tax_manager"]),
         digest=row["digest"],
-        payable=frozenset(row["payable"]),
+        payable=payable if row["currencies"] is None else payable.intersection(row["currencies"]),
+        limits={
+            kind: Limit(row[f"{kind}_per_s"], row[f"{kind}_burst"])
+            for kind in RateClass
+            if row[f"{kind}_per_s"] is not None
+        },
     )
 
 
@@ -184,37 +278,23 @@ async def secrets_of(database: Executor, merchant_id: int, limit: int) -> Sequen
     return [SealedSecret(row["id"], row["sealed"]) for row in rows]
 
 
-async def fingerprint(database: Executor, ours: str) -> str:
-    """Read the fingerprint of the secrets this database is used with; the first one is kept."""
-    row = await database.row(
-        """
-        WITH first AS (
-            INSERT INTO installation (secrets_fingerprint)
-            VALUES ($1)
-            ON CONFLICT (only_one) DO NOTHING
-            RETURNING secrets_fingerprint
-        )
-        SELECT secrets_fingerprint FROM first
-        UNION ALL
-        SELECT secrets_fingerprint FROM installation
-        LIMIT 1
-        """,
-        ours,
-    )
-    assert row is not None  # noqa: S101 - one of both has a row
-    return row["secrets_fingerprint"]
-
-
 def from_row(row: Row) -> Merchant:
     """Read a merchant out of a row with `COLUMNS`."""
     return Merchant(
         id=row["id"],
         name=row["name"],
+        activation=Activation(row["activation"]),
+        market=Market(_texts(row["countries"]), _texts(row["currencies"])),
         callback_url=row["callback_url"],
         tax_manager=TaxManager(row["tax_manager"]),
         default_country=row["default_country"],
+        locale=row["locale"],
         logo_url=row["logo_url"],
         support_url=row["support_url"],
         return_url=row["return_url"],
         allowed_origins=tuple(row["allowed_origins"]),
     )
+
+
+def _texts(values: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if values is None else tuple(values)

@@ -1,10 +1,11 @@
-"""Provider accounts, the payment methods that use them, and tax rates."""
+"""Payment methods: what of which account a merchant offers, where and at which fee."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 
-from payintent.domain.merchant import PaymentMethod
+from payintent.domain.merchant import Market, PaymentMethod
 from payintent.domain.quote import FeeMode
 from payintent.storage.database import Executor, Row, Tx
 
@@ -12,20 +13,9 @@ METHODS_MAX = 200  # of one merchant
 
 _COLUMNS = """
     m.id, m.merchant_id, m.account_id, a.provider, m.kind, m.label, m.currencies, m.countries,
-    m.chain, m.token, m.fee_mode, m.fee_rate, m.enabled, a.enabled AS account_enabled
+    m.chain, m.token, m.fee_mode, m.fee_rate, m.position, m.enabled,
+    a.enabled AND v.enabled AS account_enabled
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SealedAccount:
-    """A provider account as it is kept."""
-
-    id: int
-    provider: str
-    merchant_id: int | None
-    base_url: str
-    sealed: bytes
-    enabled: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,57 +33,13 @@ class NewMethod:
     position: int
 
 
-async def add_account(tx: Tx, provider: str, merchant_id: int | None, base_url: str) -> int:
-    """Make room for an account; its credentials are sealed to the id that this gives."""
-    row = await tx.row(
-        """
-        INSERT INTO provider_account (provider, merchant_id, base_url)
-        VALUES ($1, $2, $3)
-        RETURNING id
-        """,
-        provider,
-        merchant_id,
-        base_url,
-    )
-    assert row is not None  # noqa: S101 - RETURNING gives the inserted row
-    return row["id"]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """What a merchant was activated for, what its usable methods reach, and since when."""
 
-
-async def seal_account(tx: Tx, account_id: int, base_url: str, sealed: bytes) -> None:
-    """Keep an account's address and credentials."""
-    await tx.fetch(
-        "UPDATE provider_account SET base_url = $2, sealed = $3 WHERE id = $1",
-        account_id,
-        base_url,
-        sealed,
-    )
-
-
-async def account(database: Executor, account_id: int) -> SealedAccount | None:
-    """Read one account."""
-    row = await database.row(
-        """
-        SELECT id, provider, merchant_id, base_url, sealed, enabled
-        FROM provider_account
-        WHERE id = $1 AND sealed IS NOT NULL
-        """,
-        account_id,
-    )
-    return SealedAccount(**row) if row else None
-
-
-async def platform_accounts(database: Executor) -> list[SealedAccount]:
-    """List the platform's own accounts, which any merchant's methods may use."""
-    rows = await database.fetch(
-        """
-        SELECT id, provider, merchant_id, base_url, sealed, enabled
-        FROM provider_account
-        WHERE merchant_id IS NULL AND sealed IS NOT NULL
-        ORDER BY id
-        LIMIT 100
-        """
-    )
-    return [SealedAccount(**row) for row in rows]
+    changed_at: datetime
+    market: Market
+    methods: tuple[Market, ...]
 
 
 async def add(tx: Tx, new: NewMethod) -> int:
@@ -128,6 +74,7 @@ async def of_merchant(database: Executor, merchant_id: int) -> list[PaymentMetho
         + """
         FROM payment_method m
         JOIN provider_account a ON a.id = m.account_id
+        JOIN provider v ON v.name = a.provider
         WHERE m.merchant_id = $1
         ORDER BY m.position, m.id
         LIMIT $2
@@ -138,23 +85,78 @@ async def of_merchant(database: Executor, merchant_id: int) -> list[PaymentMetho
     return [_method(row) for row in rows]
 
 
-async def tax_rates(database: Executor) -> dict[str, Decimal]:
-    """Read the operator's tax rates by country; at most one for each."""
-    rows = await database.fetch("SELECT country, rate FROM tax_rate ORDER BY country LIMIT 300")
-    return {row["country"]: row["rate"] for row in rows}
+async def lock(tx: Tx, method_id: int) -> PaymentMethod | None:
+    """Read a method that is about to be changed."""
+    row = await tx.row(
+        "SELECT"
+        + _COLUMNS
+        + """
+        FROM payment_method m
+        JOIN provider_account a ON a.id = m.account_id
+        JOIN provider v ON v.name = a.provider
+        WHERE m.id = $1
+        FOR UPDATE OF m
+        """,
+        method_id,
+    )
+    return _method(row) if row else None
 
 
-async def set_tax_rate(tx: Tx, country: str, rate: Decimal) -> None:
-    """Set a country's tax rate."""
+async def change(tx: Tx, method: PaymentMethod) -> None:
+    """Keep what may change of a method; sessions that were opened keep the quote they froze."""
     await tx.fetch(
         """
-        INSERT INTO tax_rate (country, rate)
-        VALUES ($1, $2)
-        ON CONFLICT (country) DO UPDATE
-        SET rate = excluded.rate
+        UPDATE payment_method
+        SET label = $2, currencies = $3, countries = $4, fee_mode = $5, fee_rate = $6,
+            position = $7, enabled = $8
+        WHERE id = $1
         """,
-        country,
-        rate,
+        method.id,
+        method.label,
+        list(method.currencies),
+        None if method.countries is None else list(method.countries),
+        method.fee_mode,
+        method.fee_rate,
+        method.position,
+        method.enabled,
+    )
+
+
+async def reach(database: Executor, merchant_id: int) -> Reach:
+    """Read in one statement all that a merchant's catalog is made of, restrictions apart."""
+    rows = await database.fetch(
+        """
+        SELECT m.countries AS market_countries, m.currencies AS market_currencies,
+            greatest(m.market_changed_at, max(p.market_changed_at) OVER (),
+                max(a.changed_at) OVER (), max(v.changed_at) OVER ()) AS changed_at,
+            p.countries, p.currencies, p.enabled AND a.enabled AND v.enabled AS usable
+        FROM merchant m
+        LEFT JOIN (
+            payment_method p
+            JOIN provider_account a ON a.id = p.account_id
+            JOIN provider v ON v.name = a.provider
+        ) ON p.merchant_id = m.id
+        WHERE m.id = $1
+        ORDER BY p.position, p.id
+        LIMIT $2
+        """,
+        merchant_id,
+        METHODS_MAX,
+    )
+    first = rows[0]
+    return Reach(
+        changed_at=first["changed_at"],
+        market=_market(first["market_countries"], first["market_currencies"]),
+        methods=tuple(
+            _market(row["countries"], row["currencies"]) for row in rows if row["usable"]
+        ),
+    )
+
+
+def _market(countries: Sequence[str] | None, currencies: Sequence[str] | None) -> Market:
+    return Market(
+        None if countries is None else tuple(countries),
+        None if currencies is None else tuple(currencies),
     )
 
 

@@ -94,7 +94,7 @@ async def create(database: Executor, new: NewPayment) -> tuple[datetime, datetim
             VALUES ($2, 'create', $3, $4, $1, $5, clock())
             ON CONFLICT (merchant_id, operation, key) DO UPDATE
             SET request_hash = excluded.request_hash, payment_id = excluded.payment_id,
-                country = excluded.country, created_at = excluded.created_at
+                country = excluded.country, denial = NULL, created_at = excluded.created_at
             WHERE i.created_at <= excluded.created_at - interval '24 hours'
             RETURNING i.created_at AS now
         ), named AS (
@@ -142,7 +142,7 @@ async def by_id(database: Executor, payment_id: UUID) -> Seen | None:
         """,
         payment_id,
     )
-    return _seen(row) if row else None
+    return seen(row) if row else None
 
 
 async def by_checkout(database: Executor, checkout_id: str) -> Seen | None:
@@ -160,7 +160,7 @@ async def by_checkout(database: Executor, checkout_id: str) -> Seen | None:
         """,
         checkout_id,
     )
-    return _seen(row) if row else None
+    return seen(row) if row else None
 
 
 async def lock(tx: Tx, payment_ids: Sequence[UUID]) -> Locked:
@@ -228,7 +228,7 @@ async def lock_due_processing(tx: Tx, limit: int, patience_s: float) -> list[See
         limit,
         patience_s,
     )
-    return [_seen(row) for row in rows]
+    return [seen(row) for row in rows]
 
 
 async def write(tx: Tx, changes: Sequence[Change]) -> list[Payment]:
@@ -267,7 +267,8 @@ async def set_payer_email(tx: Tx, payment_id: UUID, payer_email: str) -> None:
     await tx.fetch("UPDATE payment SET payer_email = $2 WHERE id = $1", payment_id, payer_email)
 
 
-def _seen(row: Row) -> Seen:
+def seen(row: Row) -> Seen:
+    """Read a payment and its session out of a row with the columns of both."""
     session = sessions.from_row(row) if row["session_id"] is not None else None
     return Seen(_payment(row), session, row["now"])
 

@@ -2,9 +2,9 @@
 
 import base64
 import binascii
-import hashlib
 import hmac
 from collections.abc import Mapping
+from uuid import UUID
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from payintent.config import Settings
 
 KEY_BYTES = 32
-_NONCE_BYTES = 12
+NONCE_BYTES = 12
 
 
 class SecretsUnusable(Exception):  # noqa: N818
@@ -25,8 +25,9 @@ class Secrets:
     def __init__(self, pepper: bytes, ring: Mapping[str, bytes]) -> None:
         self._pepper = pepper
         self._ring = {name: AESGCM(key) for name, key in ring.items()}
-        self._writer = next(iter(ring))
-        self.fingerprint = _fingerprint(pepper, ring)
+        self.writer = next(iter(ring))
+        self.pepper_mark = _mark(pepper)
+        self.marks = {name: _mark(key) for name, key in ring.items()}
 
     def digest(self, text: str) -> bytes:
         """Digest an API key: 256 random bits need a keyed hash, not a slow one."""
@@ -34,20 +35,24 @@ class Secrets:
 
     def seal(self, secret: bytes, place: str, nonce: bytes) -> bytes:
         """Encrypt for one place such as `callback_secret:<id>`; `nonce` is 12 random bytes."""
-        name = self._writer.encode()
-        box = self._ring[self._writer].encrypt(nonce, secret, place.encode())
+        name = self.writer.encode()
+        box = self._ring[self.writer].encrypt(nonce, secret, place.encode())
         return bytes([len(name)]) + name + nonce + box
+
+    def sealed_by(self, sealed: bytes) -> str:
+        """Name the key of the ring that something was sealed with."""
+        return sealed[1 : 1 + sealed[0]].decode()
 
     def open(self, sealed: bytes, place: str) -> bytes:
         """Decrypt what was sealed for this place; raises `SecretsUnusable` for any other."""
         length = sealed[0]
-        name = sealed[1 : 1 + length].decode()
-        nonce = sealed[1 + length : 1 + length + _NONCE_BYTES]
+        name = self.sealed_by(sealed)
+        nonce = sealed[1 + length : 1 + length + NONCE_BYTES]
         if name not in self._ring:
             raise SecretsUnusable(f"the key ring has no key named {name!r}")
         try:
             return self._ring[name].decrypt(
-                nonce, sealed[1 + length + _NONCE_BYTES :], place.encode()
+                nonce, sealed[1 + length + NONCE_BYTES :], place.encode()
             )
         except InvalidTag as error:
             raise SecretsUnusable(f"{place} was sealed by another key or moved") from error
@@ -72,7 +77,16 @@ def _key(encoded: str, what: str) -> bytes:
     return key
 
 
-def _fingerprint(pepper: bytes, ring: Mapping[str, bytes]) -> str:
-    oldest = list(ring)[-1]  # new keys are put in front, so the oldest stays what it was
-    mark = hmac.digest(pepper, b"payintent fingerprint" + ring[oldest], "sha256")
-    return f"{oldest}:{hashlib.sha256(mark).hexdigest()[:16]}"
+def _mark(key: bytes) -> str:
+    """Tell a key from others without telling the key."""
+    return hmac.digest(key, b"payintent mark", "sha256").hex()[:16]
+
+
+def secret_place(merchant_id: int, secret_id: UUID) -> str:
+    """Name the place that a callback secret is sealed for."""
+    return f"callback_secret:{merchant_id}:{secret_id}"
+
+
+def account_place(account_id: int) -> str:
+    """Name the place that an account's credentials are sealed for."""
+    return f"provider_account:{account_id}"

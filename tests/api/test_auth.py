@@ -8,6 +8,7 @@ import pytest
 from payintent.api import auth
 from payintent.config import Settings
 from payintent.domain import apikey
+from payintent.operation.keys import IssueKey, RevokeKey
 from tests.api.arrange import BODY, refusal
 from tests.support.world import Api
 
@@ -72,17 +73,17 @@ async def test_a_well_formed_key_of_this_public_part_with_another_secret_is_401(
 
 
 async def test_an_operators_token_is_no_merchants_key(api: Api) -> None:
-    token = await api.world.service.provisioner.issue_token("ann")
+    token = await api.world.operator_token()
     assert await _create_with(api, api.bearer(token)) == _UNAUTHORIZED
 
 
 async def test_every_key_of_a_merchant_works_until_it_is_revoked(api: Api) -> None:
-    provisioner = api.world.service.provisioner
-    second = await provisioner.issue_key(api.world.merchant_id, "second")
+    issued = IssueKey(merchant_id=api.world.merchant_id, name="second")
+    second = (await api.world.perform(issued)).api_key
     payment_id = (await api.create()).json["id"]
     got = await api.send("GET", f"/v1/payments/{payment_id}", headers=api.bearer(second))
     assert got.status == 200
-    await provisioner.revoke_key(second.split("_")[2])
+    await api.world.perform(RevokeKey(public_id=second.split("_")[2]))
     assert await _create_with(api, api.bearer(second)) == _UNAUTHORIZED
     assert await _create_with(api, api.bearer()) == (201, "")
 
@@ -93,7 +94,7 @@ async def test_a_digest_is_compared_in_constant_time() -> None:
 
 
 async def test_another_merchants_payment_is_forbidden_and_stays_as_it_is(api: Api) -> None:
-    other = await api.world.service.provisioner.create_merchant("Other", None, all_methods=True)
+    other = await api.world.other_merchant()
     payment_id = (await api.create()).json["id"]
     theirs = api.bearer(other.api_key)
     got = await api.send("GET", f"/v1/payments/{payment_id}", headers=theirs)
@@ -131,7 +132,7 @@ class TestWithKeysKeptForAWhile:
 
     async def test_a_revocation_is_seen_as_soon_as_what_is_kept_is_old(self, api: Api) -> None:
         assert await _create_with(api, api.bearer()) == (201, "")
-        await api.world.service.provisioner.revoke_key(api.world.api_key.split("_")[2])
+        await api.world.perform(RevokeKey(public_id=api.world.api_key.split("_")[2]))
         told = [await _create_with(api, api.bearer())]
         while told[-1] != _UNAUTHORIZED:
             assert len(told) < 5_000

@@ -61,9 +61,8 @@ async def test_an_unknown_account_or_provider_is_not_found(api: Api) -> None:
 
 
 async def test_an_account_answers_to_its_own_provider_alone(api: Api) -> None:
-    other = await api.world.service.provisioner.add_account(
-        "other", "http://other.test", {"signing_secret": "another-secret"}
-    )
+    other = await api.world.other_account("http://other.test", signing_secret="another-secret")
+    await api.world.rows("UPDATE provider_account SET provider = 'stripe' WHERE id = $1", other)
     signed = {"fake-signature": "another-secret"}
     answer = await api.send(
         "POST", f"/v1/callbacks/fake/{other}", data=b'{"id":"1"}', headers=signed
@@ -73,9 +72,7 @@ async def test_an_account_answers_to_its_own_provider_alone(api: Api) -> None:
 
 async def test_the_secret_of_another_account_does_not_verify(api: Api) -> None:
     created, session_id = await _open(api)
-    other = await api.world.service.provisioner.add_account(
-        "fake", "http://other.test", {"signing_secret": "another-secret"}
-    )
+    other = await api.world.other_account("http://other.test", signing_secret="another-secret")
     assert (await callback(api, session_id, captured(), signature="another-secret")).status == 401
     body = json.dumps({"id": "x", "session_id": str(session_id), "report": captured()})
     answer = await api.send(

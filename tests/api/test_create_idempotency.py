@@ -162,7 +162,7 @@ async def test_a_key_lives_for_24_hours(api: Api) -> None:
 
 
 async def test_two_merchants_may_use_one_key(api: Api) -> None:
-    other = await api.world.service.provisioner.create_merchant("Other", None, all_methods=True)
+    other = await api.world.other_merchant()
     key = str(uuid4())
     mine = await post(api, document(), Idempotency_Key=key)
     theirs = await post(

@@ -43,7 +43,8 @@ async def test_unknown_routes_and_methods_are_told_in_json(api: Api) -> None:
         answer = await api.send("GET", path, headers=api.bearer())
         assert refusal(answer) == (404, "NOT_FOUND"), path
     for method, path, allowed in (
-        ("GET", "/v1/payments", "POST"),
+        ("PUT", "/v1/payments", "GET, HEAD, POST"),
+        ("DELETE", "/v1/checkout/cs_x", "GET, HEAD, PATCH"),
         ("DELETE", "/v1/payments/pay_x", "GET"),
         ("GET", "/v1/payments/pay_x/cancel", "POST"),
         ("POST", "/healthz", "GET"),
@@ -52,8 +53,9 @@ async def test_unknown_routes_and_methods_are_told_in_json(api: Api) -> None:
     ):
         answer = await api.send(method, path, headers=api.bearer())
         assert refusal(answer) == (405, "BAD_REQUEST"), path
-        assert allowed in answer.headers["Allow"]
-        assert "Access-Control-Allow-Origin" not in answer.headers
+        assert allowed in answer.headers["Allow"], path
+        if not path.startswith("/v1/checkout"):
+            assert "Access-Control-Allow-Origin" not in answer.headers
 
 
 async def test_every_checkout_answer_is_private_and_open_to_browsers(api: Api) -> None:

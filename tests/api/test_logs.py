@@ -58,11 +58,12 @@ async def process(world: World) -> AsyncIterator[_Process]:
 
 
 async def test_no_secret_is_ever_written_down(world: World, process: _Process) -> None:
-    account = await world.service.provisioner.add_account(
-        "simulator",
+    account = await world.other_account(
         f"http://127.0.0.1:{free_port()}",  # nobody listens there
-        {"api_key": "planted-gateway-key", "signing_secret": "planted-signing-secret"},
+        api_key="planted-gateway-key",
+        signing_secret="planted-signing-secret",
     )
+    await world.rows("UPDATE provider_account SET provider = 'simulator' WHERE id = $1", account)
     await world.rows("UPDATE payment_method SET account_id = $1 WHERE id = $2", account, world.card)
     async with Api(f"http://127.0.0.1:{process.port}", world) as api:
         await _up(api)

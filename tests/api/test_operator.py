@@ -10,6 +10,7 @@ from payintent.api.envelope import Envelope
 from payintent.api.server import server
 from payintent.config import Settings
 from payintent.domain import ids
+from payintent.operation.keys import RevokeToken
 from payintent.service import Service
 from tests.support.fakes import captured
 from tests.support.world import Api, World, free_port
@@ -56,7 +57,7 @@ async def test_routes_need_an_operators_token(operator: Api, path: str) -> None:
 async def test_an_operator_sees_a_payment_its_cases_and_its_event(
     operator: Api, world: World
 ) -> None:
-    token = operator.bearer(await world.service.provisioner.issue_token("ann"))
+    token = operator.bearer(await world.operator_token())
     payment = await world.create()
     selected = await world.select(payment)
     await world.report(payment, selected.session.id, captured(1))
@@ -72,18 +73,18 @@ async def test_an_operator_sees_a_payment_its_cases_and_its_event(
 
 
 async def test_a_revoked_token_is_refused_at_once(operator: Api, world: World) -> None:
-    text = await world.service.provisioner.issue_token("bob")
+    text = await world.operator_token("bob")
     assert (
         await operator.send("GET", "/operator/webhooks", headers=operator.bearer(text))
     ).status == 200
-    await world.service.provisioner.revoke_token(text.split("_")[1])
+    await world.perform(RevokeToken(public_id=text.split("_")[1]))
     refused = await operator.send("GET", "/operator/webhooks", headers=operator.bearer(text))
     assert refused.status == 401
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=101", "limit=x", "merchant=-1", "state=lost"])
 async def test_bad_filters_are_refused(operator: Api, world: World, query: str) -> None:
-    token = operator.bearer(await world.service.provisioner.issue_token("ann"))
+    token = operator.bearer(await world.operator_token())
     answer = await operator.send("GET", f"/operator/webhooks?{query}", headers=token)
     assert (answer.status, answer.json["code"]) == (400, "BAD_REQUEST")
 

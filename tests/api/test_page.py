@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from payintent.config import Settings
-from payintent.storage import methods
+from payintent.storage import taxes
 from tests.api.arrange import bring_to, payment_of
 from tests.support.world import Answer, Api
 
@@ -186,8 +186,8 @@ async def test_the_buyers_country_is_chosen_on_the_page(api: Api) -> None:
 async def _taxed(api: Api) -> Answer:
     await api.world.rows("UPDATE merchant SET tax_manager = 'SERVICE'")
     async with api.world.service.database.transaction() as tx:
-        await methods.set_tax_rate(tx, "TH", Decimal("0.07"))
-        await methods.set_tax_rate(tx, "PH", Decimal("0.12"))
+        await taxes.set_tax_rate(tx, "TH", Decimal("0.07"))
+        await taxes.set_tax_rate(tx, "PH", Decimal("0.12"))
     return await api.create()
 
 

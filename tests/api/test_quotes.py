@@ -7,7 +7,6 @@ import pytest
 
 from payintent.config import Settings
 from payintent.domain.gateway import Rejected, Unknown
-from payintent.lifecycle.provision import Provisioner
 from tests.api.arrange import bring_to, offers_tokens, payment_of, quotes, refusal, select, view
 from tests.support.world import Answer, Api
 
@@ -186,8 +185,7 @@ async def test_a_body_of_another_shape_is_refused_and_selects_nothing(api: Api) 
 async def test_a_foreign_or_disabled_method_is_not_found_and_a_disabled_account_not_available(
     api: Api,
 ) -> None:
-    provisioner: Provisioner = api.world.service.provisioner
-    await provisioner.create_merchant("Other", None, all_methods=True)
+    await api.world.other_merchant()
     [foreign] = await api.world.rows(
         "SELECT max(id) AS id FROM payment_method WHERE merchant_id <> $1", api.world.merchant_id
     )

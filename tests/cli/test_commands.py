@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 
 from payintent.lifecycle.cancel import cancel
+from payintent.operation.merchants import SetCallbackUrl
 from tests.cli.conftest import Run
 from tests.support.world import World
 
@@ -59,7 +60,8 @@ def test_a_merchant_is_created_found_and_given_other_secrets(run: Run) -> None:
 
 def test_a_callback_url_that_reaches_inside_is_refused_outside_the_sandbox(run: Run) -> None:
     create = ("merchant", "create", "--name", "X", "--callback-url", "http://127.0.0.1:9999/")
-    assert "--callback-url" in run(*create, PAYINTENT_SANDBOX=None).line
+    refused = run(*create, "--why", "a test", PAYINTENT_SANDBOX=None)
+    assert "callback_url is refused" in refused.line
 
 
 async def test_all_methods_are_those_of_the_platforms_accounts(run: Run, world: World) -> None:
@@ -115,12 +117,13 @@ async def test_webhooks_are_listed_shown_and_sent_again(run: Run, world: World) 
     assert shown["event"]["id"] == listed["event_id"]
     assert '"type":"payment.cancelled"' in shown["event"]["body"]
     assert shown["attempts"] == []
-    await world.service.provisioner.set_callback_url(world.merchant_id, "http://127.0.0.1:9/")
+    moved = SetCallbackUrl(merchant_id=world.merchant_id, callback_url="http://127.0.0.1:9/")
+    await world.perform(moved)
     again = (await _off(run, "webhooks", "replay", listed["event_id"], "--json")).json
     assert again == [{"event_id": listed["event_id"]}]
     [after] = (await _off(run, "webhooks", "list", "--json")).json
     assert (after["event_id"], after["state"]) == (listed["event_id"], "pending")
-    assert "nothing to send again" in (await _off(run, "webhooks", "replay", uuid4())).line
+    assert "no such event" in (await _off(run, "webhooks", "replay", uuid4())).line
 
 
 @pytest.mark.parametrize(

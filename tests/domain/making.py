@@ -6,7 +6,8 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from payintent.domain.merchant import Merchant, PaymentMethod
+from payintent.domain.activation import Activation
+from payintent.domain.merchant import Market, Merchant, PaymentMethod
 from payintent.domain.payment import Payment, Status
 from payintent.domain.quote import FeeMode, Quote, TaxManager
 from payintent.domain.session import Life, Offer, Session
@@ -85,6 +86,9 @@ def a_merchant(**changes: Any) -> Merchant:
         **dict.fromkeys(field.name for field in fields(Merchant)),
         "id": 1,
         "name": "Nimbus Books",
+        "activation": Activation.ACTIVE,
+        "market": Market(),
+        "locale": "en",
         "tax_manager": TaxManager.NONE,
         "default_country": "US",
         "allowed_origins": (),
@@ -106,6 +110,7 @@ def a_method(**changes: Any) -> PaymentMethod:
         "token": None,
         "fee_mode": FeeMode.INCLUSIVE,
         "fee_rate": Decimal("0.029"),
+        "position": 0,
         "enabled": True,
         "account_enabled": True,
     }

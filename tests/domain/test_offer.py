@@ -14,7 +14,7 @@ ZERO = Decimal(0)
 
 
 def _codes(payment: Any, methods: list[Any], country: str, currency: str | None = None) -> Any:
-    found = offers(payment, methods, country, currency, ZERO)
+    found = offers(payment, a_merchant(), methods, Place(country, "query"), currency, ZERO)
     return [(offer.payment_method_id, offer.quote.currency) for offer in found]
 
 
@@ -100,7 +100,9 @@ def test_a_currency_narrows_and_an_impossible_one_is_refused() -> None:
 
 
 def test_an_offer_counts_what_the_provider_is_asked_for_in_smallest_units() -> None:
-    [offer] = offers(a_payment(), [a_method()], "TH", None, Decimal("0.07"))
+    [offer] = offers(
+        a_payment(), a_merchant(), [a_method()], Place("TH", "query"), None, Decimal("0.07")
+    )
     assert offer.quote.total_amount == "1701.30"
     assert offer.total_minor == 170_130
 

@@ -8,9 +8,11 @@ import asyncpg
 import pytest
 
 from payintent.config import Settings
+from payintent.operation.merchants import CreateMerchant
 from payintent.service import open_service
 from tests.e2e.merchant import Merchant, Receiver, move_clock
 from tests.e2e.sandbox import Sandbox, running_sandbox
+from tests.support.world import ACTOR
 
 NewMerchant = Callable[..., Awaitable[Merchant]]
 
@@ -50,8 +52,13 @@ async def new_merchant(
         receiver = Receiver()
         receivers.append(receiver)
         await receiver.start()
-        new = await service.provisioner.create_merchant(
-            "Paper Lantern", receiver.url if listening else None, all_methods=True
+        new = await service.perform(
+            CreateMerchant(
+                name="Paper Lantern",
+                callback_url=receiver.url if listening else None,
+                methods="all",
+            ),
+            ACTOR,
         )
         return Merchant(
             sandbox=sandbox,
@@ -61,7 +68,7 @@ async def new_merchant(
             id=new.merchant.id,
             api_key=new.api_key,
             secret=new.callback_secret,
-            provisioner=service.provisioner,
+            service=service,
         )
 
     yield make

@@ -16,7 +16,7 @@ from aiohttp import web
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from payintent.domain import ids
-from payintent.lifecycle.provision import Provisioner
+from payintent.service import Service
 from tests.e2e.sandbox import Sandbox
 
 PATIENCE_S = 20.0
@@ -106,7 +106,7 @@ class Merchant:
     id: int
     api_key: str
     secret: str
-    provisioner: Provisioner
+    service: Service
     headers: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from payintent.operation.merchants import SetCallbackUrl
 from tests.e2e.conftest import NewMerchant
 from tests.e2e.merchant import Answering, Delivery, Merchant, accept, move_clock, until
 from tests.e2e.sandbox import Sandbox
+from tests.support.world import ACTOR
 
 pytestmark = pytest.mark.e2e
 
@@ -176,7 +178,8 @@ async def test_without_a_callback_url_an_event_is_kept_and_can_be_sent_later(
     payment = await cancelled(merchant)
     [delivery] = listed(sandbox, merchant)
     assert (delivery["state"], delivery["attempts"]) == ("skipped", 0)
-    await merchant.provisioner.set_callback_url(merchant.id, merchant.receiver.url)
+    moved = SetCallbackUrl(merchant_id=merchant.id, callback_url=merchant.receiver.url)
+    await merchant.service.perform(moved, ACTOR)
     sandbox.command("webhooks", "replay", "--merchant", str(merchant.id))
     told = await merchant.told(payment, CANCELLED)
     assert told.webhook_id == delivery["event_id"]

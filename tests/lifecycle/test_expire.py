@@ -5,9 +5,10 @@ import pytest
 from payintent.domain.errors import Code, Refused
 from payintent.domain.gateway import Report, SessionState, Unknown
 from payintent.domain.payment import Payment
+from payintent.domain.restriction import Restrictions
 from payintent.lifecycle.cancel import cancel, cancel_by_buyer
 from payintent.lifecycle.expire import expire_pending, expire_processing
-from payintent.lifecycle.views import checkout_for, payment_for, quotes_for
+from payintent.lifecycle.views import Asked, checkout_for, payment_for, quotes_for
 from payintent.storage import sessions
 from tests.support.fakes import captured, declined
 from tests.support.world import World
@@ -95,7 +96,9 @@ async def test_an_elapsed_checkout_can_neither_be_quoted_nor_selected(world: Wor
     for payment in (await world.create(), await elapsed_processing(world)):
         seen = await checkout_for(service.database, service.mint, payment.checkout_id)
         with pytest.raises(Refused) as refused:
-            await quotes_for(service.database, service.mint, seen, None, None)
+            await quotes_for(
+                service.database, service.mint, seen, Asked(restrictions=Restrictions())
+            )
         assert refused.value.code is Code.CHECKOUT_EXPIRED
         with pytest.raises(Refused) as refused:
             await world.select(payment)

@@ -10,7 +10,7 @@ import pytest
 from payintent.domain.gateway import Report, SessionState
 from payintent.domain.payment import Payment
 from payintent.lifecycle.cancel import cancel
-from payintent.storage.methods import set_tax_rate
+from payintent.storage.taxes import set_tax_rate
 from tests.lifecycle.test_expire import TTL_S, ask_all, sweep
 from tests.lifecycle.test_janitor import crash_in_selection
 from tests.support.fakes import captured, declined

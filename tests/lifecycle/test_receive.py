@@ -40,7 +40,7 @@ async def selected(world: World) -> tuple[Payment, UUID]:
 
 async def add_account(world: World) -> int:
     credentials = {"signing_secret": "another"}
-    return await world.service.provisioner.add_account("fake", "http://other.test", credentials)
+    return await world.other_account("http://other.test", **credentials)
 
 
 async def add_session(world: World, session_id: UUID) -> Payment:

@@ -90,8 +90,7 @@ async def test_a_refused_cancel_leaves_its_key_free(world: World) -> None:
 async def test_another_merchants_key_is_another_key(world: World) -> None:
     key = uuid4()
     first = await world.create(key=key, **SAME)
-    provisioner = world.service.provisioner
-    other = await provisioner.create_merchant("Other", None, all_methods=False)
+    other = await world.other_merchant()
     second = await world.create(key=key, merchant_id=other.merchant.id, **SAME)
     assert second.id != first.id
 

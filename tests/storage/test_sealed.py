@@ -58,12 +58,11 @@ def test_a_rotated_ring_writes_with_the_new_key_and_still_reads_the_old() -> Non
         _secrets({"old": OLD}).open(fresh, "place")
 
 
-def test_the_fingerprint_outlives_a_rotation_and_nothing_else() -> None:
-    fingerprint = _secrets({"old": OLD}).fingerprint
-    assert _secrets({"new": NEW, "old": OLD}).fingerprint == fingerprint
-    assert _secrets({"old": NEW}).fingerprint != fingerprint
-    assert _secrets({"old": OLD}, pepper=NEW).fingerprint != fingerprint
-    assert _text(OLD) not in fingerprint
+def test_marks_tell_keys_apart_and_no_key() -> None:
+    known = _secrets({"new": NEW, "old": OLD})
+    assert known.marks["old"] == _secrets({"old": OLD}).marks["old"] != known.marks["new"]
+    assert _secrets({"old": OLD}, pepper=NEW).pepper_mark != known.pepper_mark
+    assert all(_text(OLD) not in mark and OLD.hex() not in mark for mark in known.marks.values())
 
 
 def test_a_digest_needs_the_pepper() -> None:
@@ -94,7 +93,8 @@ def test_unusable_settings_are_refused_by_name(
 def test_a_ring_is_read_in_its_order(settings: Settings) -> None:
     ring = f"new:{_text(NEW)}, old:{_text(OLD)}"
     secrets = read_secrets(_with(settings, keyring=ring, pepper=_text(PEPPER)))
-    assert secrets.fingerprint == _secrets({"new": NEW, "old": OLD}).fingerprint
+    assert list(secrets.marks) == ["new", "old"]
+    assert secrets.writer == "new"
     assert secrets.seal(b"hidden", "place", NONCE)[1:4] == b"new"
 
 

@@ -16,11 +16,16 @@ from payintent.lifecycle.create import CreateRequest, create
 from payintent.lifecycle.select_quote import Selected, Selection, select_quote
 from payintent.lifecycle.settle import settle
 from payintent.lifecycle.views import checkout_for
+from payintent.operation.accounts import AddAccount
+from payintent.operation.desk import Actor, Change, Read
+from payintent.operation.keys import IssueToken
+from payintent.operation.merchants import CreateMerchant, NewMerchant
 from payintent.service import Service
 from payintent.storage import methods, payments
 from payintent.storage.payments import Seen
 from tests.support.fakes import FakeGateway
 
+ACTOR = Actor("test", "it is arranged")
 ALL_FIAT = ("USD", "THB", "JPY", "TWD", "IDR", "PHP")
 
 
@@ -38,6 +43,26 @@ class World:
     transfer: int
     signing_secret: str = "fake-signing-secret"
     held: list[asyncpg.Connection] = field(default_factory=list)
+
+    async def perform(self, operation: Read[Any] | Change[Any]) -> Any:
+        """Do what an operator would."""
+        return await self.service.perform(operation, ACTOR)
+
+    async def other_merchant(self, name: str = "Other", **more: Any) -> NewMerchant:
+        """Register another merchant, with whatever the platform's accounts can do."""
+        return await self.perform(CreateMerchant(name=name, **({"methods": "all"} | more)))
+
+    async def other_account(self, base_url: str, **credentials: str) -> int:
+        """Add another account at the fake gateway."""
+        return (
+            await self.perform(
+                AddAccount(provider="fake", base_url=base_url, credentials=credentials)
+            )
+        ).id
+
+    async def operator_token(self, name: str = "ann") -> str:
+        """Issue an operator's token."""
+        return (await self.perform(IssueToken(name=name))).token
 
     async def create(self, **changes: Any) -> Payment:
         """Create a payment of 1590.00 THB that lives half an hour."""
@@ -72,6 +97,7 @@ class World:
         """Select a way to pay, as the buyer's browser would."""
         service = self.service
         seen = await checkout_for(service.database, service.mint, payment.checkout_id)
+        more.setdefault("restrictions", await service.policies.restrictions())
         chosen = Selection(payment_method_id=method or self.card, **more)
         return await select_quote(
             service.database, service.accounts, service.mint, service.places, seen, chosen
@@ -115,11 +141,13 @@ class World:
 
 async def make_world(service: Service, gateway: FakeGateway) -> World:
     """Provision a merchant with two payment methods at the fake gateway."""
-    provisioner = service.provisioner
-    account_id = await provisioner.add_account(
-        "fake", "http://gateway.test", {"signing_secret": "fake-signing-secret"}
+    account = AddAccount(
+        provider="fake",
+        base_url="http://gateway.test",
+        credentials={"signing_secret": "fake-signing-secret"},
     )
-    new = await provisioner.create_merchant("Nimbus Books", None, all_methods=False)
+    account_id = (await service.perform(account, ACTOR)).id
+    new = await service.perform(CreateMerchant(name="Nimbus Books"), ACTOR)
     ids = []
     async with service.database.transaction() as tx:
         for position, (kind, label) in enumerate((("card", "Card"), ("redirect", "Transfer"))):

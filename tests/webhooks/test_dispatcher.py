@@ -20,10 +20,11 @@ from aiohttp import web
 from standardwebhooks import Webhook
 
 from payintent.config import Settings
-from payintent.domain.outgoing import Missed
 from payintent.domain.payment import Payment
 from payintent.lifecycle.cancel import cancel
-from payintent.lifecycle.deliver import DeliveryDesk, replay_missed
+from payintent.lifecycle.deliver import DeliveryDesk
+from payintent.operation.merchants import RotateSecret, SetCallbackUrl
+from payintent.operation.webhooks import ReplayMissed
 from payintent.webhooks.dispatcher import Dispatcher
 from payintent.webhooks.schedule import ATTEMPTS_MAX, WAITS_S
 from payintent.webhooks.sender import Sender
@@ -100,7 +101,7 @@ def settings(settings: Settings) -> Settings:
 async def shop(world: World) -> AsyncIterator[Shop]:
     """The world's merchant, with a place for its webhooks."""
     async with listening(Shop(secrets=[world.callback_secret])) as shop:
-        await world.service.provisioner.set_callback_url(world.merchant_id, shop.url)
+        await world.perform(SetCallbackUrl(merchant_id=world.merchant_id, callback_url=shop.url))
         yield shop
 
 
@@ -226,16 +227,15 @@ async def test_a_410_ends_its_own_event_and_holds_up_no_other(world: World, shop
         shop.answer = take_it
         await happen(world)
         await are(world, dead=1, delivered=1)
-        await replay_missed(world.service.database, Missed(merchant_id=world.merchant_id))
+        await world.perform(ReplayMissed(merchant_id=world.merchant_id))
         await are(world, delivered=2)
 
 
 async def test_a_secret_that_cannot_be_opened_holds_up_its_own_merchant_alone(
     world: World, shop: Shop
 ) -> None:
-    provisioner = world.service.provisioner
     async with listening(Shop()) as other:
-        new = await provisioner.create_merchant("Harbour Tea", other.url, all_methods=False)
+        new = await world.other_merchant("Harbour Tea", callback_url=other.url)
         other.secrets.append(new.callback_secret)
         await world.rows(
             "UPDATE callback_secret SET sealed = set_byte(sealed, octet_length(sealed) - 1, "
@@ -377,7 +377,7 @@ async def test_an_endpoint_gets_two_at_first_and_at_most_sixteen(world: World, s
 async def elsewhere(world: World, other: Shop) -> None:
     """Deliver one event to another merchant."""
     before = len(other.came)
-    new = await world.service.provisioner.create_merchant("Other", other.url, all_methods=False)
+    new = await world.other_merchant(callback_url=other.url)
     payment = await world.create(merchant_id=new.merchant.id)
     async with world.service.database.transaction() as tx:
         await cancel(tx, world.service.mint, payment, None)
@@ -423,9 +423,7 @@ async def test_after_thirteen_attempts_an_event_is_dead_and_a_replay_revives_it(
         starts = [one["started_at"] for one in made]
         assert all(one < other for one, other in pairwise(starts))
         shop.answer = take_it
-        [event_id] = await replay_missed(
-            world.service.database, Missed(merchant_id=world.merchant_id)
-        )
+        [event_id] = await world.perform(ReplayMissed(merchant_id=world.merchant_id))
         await are(world, delivered=1)
         made = await attempts(world, ATTEMPTS_MAX + 1)
     assert made[-1]["number"] == 1
@@ -439,10 +437,8 @@ async def test_an_event_without_a_callback_url_is_skipped_until_it_is_replayed(
     async with dispatching(world), listening(Shop(secrets=[world.callback_secret])) as shop:
         await happen(world)
         assert await states(world) == Counter(skipped=1)
-        await world.service.provisioner.set_callback_url(world.merchant_id, shop.url)
-        [event_id] = await replay_missed(
-            world.service.database, Missed(merchant_id=world.merchant_id)
-        )
+        await world.perform(SetCallbackUrl(merchant_id=world.merchant_id, callback_url=shop.url))
+        [event_id] = await world.perform(ReplayMissed(merchant_id=world.merchant_id))
         await are(world, delivered=1)
         assert shop.ids == [str(event_id)]
 
@@ -451,7 +447,8 @@ async def test_while_secrets_rotate_the_old_and_the_new_one_both_verify(
     world: World, shop: Shop
 ) -> None:
     old = world.callback_secret
-    new = await world.service.provisioner.rotate_secret(world.merchant_id, 3600)
+    rotated = RotateSecret(merchant_id=world.merchant_id, overlap_s=3600)
+    new = (await world.perform(rotated)).callback_secret
     shop.secrets = [old, new]  # each of them must accept what comes
     async with dispatching(world):
         await happen(world)
@@ -473,11 +470,10 @@ async def test_what_was_missed_is_sent_again_by_the_time_it_happened(world: Worl
     }
     between = times[second.id]
     assert await states(world) == Counter(skipped=2)
-    database = world.service.database
-    assert len(await replay_missed(database, Missed(until=between))) == 1
+    assert len(await world.perform(ReplayMissed(until=between))) == 1
     assert await states(world) == Counter(pending=1, skipped=1)
     [row] = await world.rows("SELECT payment_id FROM delivery d JOIN event e ON e.id = d.event_id "
                              "WHERE state = 'pending'")  # fmt: skip
     assert row["payment_id"] == first.id
-    assert await replay_missed(database, Missed(merchant_id=world.merchant_id + 1)) == []
-    assert len(await replay_missed(database, Missed(since=between))) == 1
+    assert await world.perform(ReplayMissed(merchant_id=world.merchant_id + 1)) == []
+    assert len(await world.perform(ReplayMissed(since=between))) == 1

@@ -1,0 +1,22 @@
+"""Answers that a caller may have already: strong tags, and 304 without a body."""
+
+from collections.abc import Mapping
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+
+def tagged(
+    request: Request,
+    body: bytes,
+    etag: str,
+    headers: Mapping[str, str],
+    media_type: str = "application/json",
+) -> Response:
+    """Answer with a body and its tag, or 304 where the caller has this very body."""
+    carried = {**headers, "ETag": etag}
+    known = ",".join(request.headers.getlist("If-None-Match")).split(",")
+    # Weak comparison, as RFC 9110 section 13.1.2 has it for If-None-Match.
+    if any(one.strip().removeprefix("W/") in {etag, "*"} for one in known):
+        return Response(None, 304, carried)
+    return Response(body, 200, carried, media_type)

@@ -1,0 +1,146 @@
+"""Rate limits: of merchants across all processes, of addresses in this one.
+
+A merchant's bucket is in the database. A process takes a little more than it needs at a time, a
+fiftieth of a second's worth, so that a limit of 500/s costs a statement for every tenth request.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from payintent.config import Settings
+from payintent.domain.errors import Code, Refused
+from payintent.domain.rate import Limit, RateClass, Standing
+from payintent.storage import rates
+from payintent.storage.database import Database
+from payintent.storage.merchants import Holder
+
+_SHARE = 50  # of a second's requests are taken at a time
+_KEPT_S = 1.0  # taken requests that nobody sends lapse
+_KEPT_MAX = 20_000
+
+
+class LimitExceeded(Refused):
+    """Too many requests; carries what the answer's headers say."""
+
+    def __init__(self, kind: RateClass, limit: Limit, wait_s: float) -> None:
+        wait = max(1, math.ceil(wait_s))
+        super().__init__(Code.RATE_LIMITED, f"too many {kind} requests", retry_after_s=wait)
+        self.headers = limit_headers(kind, limit, Standing(0, wait_s))
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """What this process has taken out of one merchant's bucket."""
+
+    taken: int = 0
+    lapses_at: float = 0.0
+    empty_until: float = 0.0
+    left: int = 0  # in the database, when it was last asked
+    full_at: float = 0.0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Limiter:
+    """Spends merchants' requests."""
+
+    def __init__(
+        self,
+        database: Database,
+        settings: Settings,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._database = database
+        self._monotonic = monotonic
+        self._default = {} if settings.sandbox else _defaults(settings)
+        self._buckets: dict[tuple[int, RateClass], _Bucket] = {}
+
+    def limit_of(self, holder: Holder, kind: RateClass) -> Limit | None:
+        """Give a merchant's limit: its own, else the installation's; None in the sandbox."""
+        return holder.limits.get(kind, self._default.get(kind))
+
+    async def spend(self, holder: Holder, kind: RateClass) -> Mapping[str, str]:
+        """Spend one request; gives the answer's headers. Refused (`RATE_LIMITED`) without one."""
+        limit = self.limit_of(holder, kind)
+        if limit is None:
+            return {}
+        bucket = self._bucket(holder.merchant_id, kind)
+        if not self._has(bucket):
+            async with bucket.lock:
+                if not self._has(bucket):
+                    await self._take(bucket, holder.merchant_id, kind, limit)
+        bucket.taken -= 1
+        standing = Standing(bucket.left + bucket.taken, bucket.full_at - self._monotonic())
+        return limit_headers(kind, limit, standing)
+
+    def give_back(self, holder: Holder, kind: RateClass) -> None:
+        """Take a request back that turned out to be of the other kind."""
+        if self.limit_of(holder, kind) is not None:
+            self._bucket(holder.merchant_id, kind).taken += 1
+
+    def _bucket(self, merchant_id: int, kind: RateClass) -> _Bucket:
+        if len(self._buckets) >= _KEPT_MAX:
+            self._buckets.clear()
+        return self._buckets.setdefault((merchant_id, kind), _Bucket())
+
+    def _has(self, bucket: _Bucket) -> bool:
+        return bucket.taken > 0 and bucket.lapses_at > self._monotonic()
+
+    async def _take(self, bucket: _Bucket, merchant_id: int, kind: RateClass, limit: Limit) -> None:
+        now = self._monotonic()
+        if bucket.empty_until > now:
+            raise LimitExceeded(kind, limit, bucket.empty_until - now)
+        wanted = max(1, limit.per_s // _SHARE)
+        grant = await rates.take(self._database, merchant_id, kind, limit, wanted)
+        bucket.full_at = now + grant.full_in_s
+        bucket.left = max(0, math.floor(limit.burst - grant.full_in_s * limit.per_s))
+        if grant.granted == 0:
+            # How long until one more fits.
+            wait_s = max(0.0, grant.full_in_s - (limit.burst - 1) / limit.per_s)
+            bucket.empty_until = now + max(wait_s, wanted / limit.per_s)
+            raise LimitExceeded(kind, limit, wait_s)
+        bucket.taken = grant.granted
+        bucket.lapses_at = now + _KEPT_S
+
+
+class AddressLimiter:
+    """Spends addresses' requests, in this process alone; nobody's where no address is known."""
+
+    def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._limit = Limit(
+            settings.checkout_per_address_per_s, settings.checkout_per_address_burst
+        )
+        self._monotonic = monotonic
+        self._full_at: dict[str, float] = {}
+
+    def spend(self, address: str | None) -> None:
+        """Spend one request of an address; refused (`RATE_LIMITED`) where it has none left."""
+        if address is None or self._limit.per_s == 0:
+            return
+        now = self._monotonic()
+        full_at = max(now, self._full_at.get(address, now)) + 1 / self._limit.per_s
+        wait_s = full_at - now - self._limit.burst / self._limit.per_s
+        if wait_s > 0:
+            wait = math.ceil(wait_s)
+            raise Refused(Code.RATE_LIMITED, "too many requests", retry_after_s=wait)
+        if len(self._full_at) >= _KEPT_MAX:
+            self._full_at = {one: at for one, at in self._full_at.items() if at > now}
+        self._full_at[address] = full_at
+
+
+def limit_headers(kind: RateClass, limit: Limit, standing: Standing) -> Mapping[str, str]:
+    """Write `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers)."""
+    full_in = max(0, math.ceil(standing.full_in_s))
+    return {
+        "RateLimit-Policy": f'"{kind}";q={limit.per_s};w=1',
+        "RateLimit": f'"{kind}";r={max(0, standing.remaining)};t={full_in}',
+    }
+
+
+def _defaults(settings: Settings) -> dict[RateClass, Limit]:
+    return {
+        RateClass.CREATE: Limit(settings.rate_create_per_s, settings.rate_create_burst),
+        RateClass.READ: Limit(settings.rate_read_per_s, settings.rate_read_burst),
+    }

@@ -1,0 +1,180 @@
+"""Commands for what keeps buyers out or narrows what they are offered."""
+
+import typer
+
+from payintent.cli.methods import rate
+from payintent.cli.run import Json, Limit, MerchantId, Why, perform, print_json, show, show_one
+from payintent.domain.fraud import RiskLevel, RuleKind
+from payintent.domain.rate import RateClass
+from payintent.domain.restriction import RestrictionType
+from payintent.operation.fraud import AddFraudRule, ListDecisions, ListFraudRules, RemoveFraudRule
+from payintent.operation.limits import ClearRateLimit, ListRateLimits, SetRateLimit
+from payintent.operation.providers import DisableProvider, EnableProvider, ListProviders
+from payintent.operation.restrictions import AddRestriction, LiftRestriction, ListRestrictions
+from payintent.operation.taxes import ListTaxes, RemoveTax, SetTax
+
+restriction = typer.Typer(no_args_is_help=True, help="Countries where crypto is restricted.")
+fraud = typer.Typer(no_args_is_help=True, help="Rules of fraud screening, and what they denied.")
+tax = typer.Typer(no_args_is_help=True, help="Tax rates, where this service manages tax.")
+provider = typer.Typer(no_args_is_help=True, help="Providers, on or off for everybody.")
+limit = typer.Typer(no_args_is_help=True, help="Merchants' own rate limits.")
+_Country = typer.Argument(help="Two capital letters.")
+_RULE = ("id", "kind", "merchant_id", "value", "count_max", "window_s", "code", "level", "score")
+_DECISION = ("decided_at", "merchant_id", "payment_id", "rule_id", "code", "level", "score")
+
+
+@restriction.command("add")
+def restrict(
+    type_: RestrictionType = typer.Argument(metavar="TYPE"),
+    country: str = _Country,
+    why: str = Why,
+    as_json: bool = Json,
+) -> None:
+    """Restrict a country; every process knows within seconds."""
+    show_one(perform(AddRestriction(type=type_, country=country), why), as_json=as_json)
+
+
+@restriction.command("list")
+def list_restrictions(as_json: bool = Json) -> None:
+    """List restrictions, lifted ones too."""
+    show(perform(ListRestrictions()), ("type", "country", "active", "changed_at"), as_json=as_json)
+
+
+@restriction.command()
+def lift(
+    type_: RestrictionType = typer.Argument(metavar="TYPE"),
+    country: str = _Country,
+    why: str = Why,
+    as_json: bool = Json,
+) -> None:
+    """Lift a country's restriction."""
+    show_one(perform(LiftRestriction(type=type_, country=country), why), as_json=as_json)
+
+
+@fraud.command("add")
+def add_rule(
+    kind: RuleKind,
+    value: str | None = typer.Argument(
+        None, help="What a list matches: JP, buyer-1, @spam.test, 192.0.2.0/24."
+    ),
+    count: int | None = typer.Option(None, help="A velocity: how many are let pass."),
+    window_s: int | None = typer.Option(None, help="A velocity: within how many seconds."),
+    merchant: int | None = typer.Option(None, help="For one merchant; left out: for all."),
+    code: str | None = typer.Option(None, help="What callers are told."),
+    level: RiskLevel = typer.Option(RiskLevel.HIGH),
+    score: int = typer.Option(100, min=0, max=100, help="The highest one decides."),
+    why: str = Why,
+    as_json: bool = Json,
+) -> None:
+    """Deny what a list matches, or what comes too often."""
+    operation = AddFraudRule(
+        kind=kind,
+        value=value,
+        count_max=count,
+        window_s=window_s,
+        merchant_id=merchant,
+        code=code,
+        level=level,
+        score=score,
+    )
+    show_one(perform(operation, why), as_json=as_json)
+
+
+@fraud.command("list")
+def list_rules(as_json: bool = Json) -> None:
+    """List the rules in force."""
+    show(perform(ListFraudRules()), _RULE, as_json=as_json)
+
+
+@fraud.command("remove")
+def remove_rule(rule_id: int, why: str = Why, as_json: bool = Json) -> None:
+    """Put a rule out of force."""
+    show_one(perform(RemoveFraudRule(rule_id=rule_id), why), as_json=as_json)
+
+
+@fraud.command()
+def decisions(
+    merchant: int | None = typer.Option(None, help="Of one merchant."),
+    limit: int = Limit,
+    as_json: bool = Json,
+) -> None:
+    """List what was denied, newest first."""
+    show(perform(ListDecisions(merchant_id=merchant, limit=limit)), _DECISION, as_json=as_json)
+
+
+@tax.command("set")
+def set_tax(
+    country: str = _Country,
+    rate_: str = typer.Argument(metavar="RATE", help="0.07 is 7 %."),
+    why: str = Why,
+    as_json: bool = Json,
+) -> None:
+    """Set a country's tax rate; quotes that were selected keep theirs."""
+    operation = SetTax(country=country, rate=rate("RATE", rate_))
+    show_one(perform(operation, why), as_json=as_json)
+
+
+@tax.command("list")
+def list_taxes(as_json: bool = Json) -> None:
+    """List tax rates."""
+    show(perform(ListTaxes()), ("country", "rate"), as_json=as_json)
+
+
+@tax.command("remove")
+def remove_tax(country: str = _Country, why: str = Why, as_json: bool = Json) -> None:
+    """Forget a country's tax rate, which is zero then."""
+    show_one(perform(RemoveTax(country=country), why), as_json=as_json)
+
+
+@provider.command("list")
+def list_providers(as_json: bool = Json) -> None:
+    """List providers, and whether they are on."""
+    show(perform(ListProviders()), ("name", "enabled", "changed_at"), as_json=as_json)
+
+
+@provider.command()
+def enable(name: str, why: str = Why, as_json: bool = Json) -> None:
+    """Turn a provider on."""
+    show_one(perform(EnableProvider(provider=name), why), as_json=as_json)
+
+
+@provider.command()
+def disable(name: str, why: str = Why, as_json: bool = Json) -> None:
+    """Turn a provider off: no method of it is offered, what runs there ends."""
+    show_one(perform(DisableProvider(provider=name), why), as_json=as_json)
+
+
+@limit.command("set")
+def set_limit(
+    merchant_id: int = MerchantId,
+    kind: RateClass = typer.Argument(),
+    per_s: int = typer.Option(..., help="Requests a second."),
+    burst: int | None = typer.Option(None, help="At once after a pause; left out: twice that."),
+    why: str = Why,
+    as_json: bool = Json,
+) -> None:
+    """Limit a merchant; every process knows within a second."""
+    operation = SetRateLimit(merchant_id=merchant_id, kind=kind, per_s=per_s, burst=burst)
+    show_one(perform(operation, why), as_json=as_json)
+
+
+@limit.command("list")
+def list_limits(
+    merchant: int | None = typer.Option(None, help="Of one merchant."), as_json: bool = Json
+) -> None:
+    """List the limits that were set; everybody else has the installation's."""
+    columns = ("merchant_id", "kind", "per_s", "burst")
+    show(perform(ListRateLimits(merchant_id=merchant)), columns, as_json=as_json)
+
+
+@limit.command()
+def clear(
+    merchant_id: int = MerchantId,
+    kind: RateClass = typer.Argument(),
+    why: str = Why,
+    as_json: bool = Json,
+) -> None:
+    """Go back to the installation's own limit."""
+    perform(ClearRateLimit(merchant_id=merchant_id, kind=kind), why)
+    if as_json:
+        print_json({})

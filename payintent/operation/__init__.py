@@ -1,0 +1,1 @@
+"""What an operator does: every change is one operation, written with its line in the audit log."""

@@ -1,0 +1,164 @@
+"""Provider accounts: the platform's and merchants' own, their credentials sealed."""
+
+import secrets as chance
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+import msgspec
+
+from payintent.domain.errors import Code, Refused
+from payintent.operation.checks import (
+    LISTED_MAX,
+    check_listed,
+    check_name,
+    check_url,
+    known_merchant,
+)
+from payintent.operation.desk import Change, Desk, Read
+from payintent.storage import accounts
+from payintent.storage.accounts import SealedAccount
+from payintent.storage.database import Tx
+from payintent.storage.sealed import NONCE_BYTES, account_place
+
+_CREDENTIALS_MAX, _CREDENTIAL_CHARS_MAX = 20, 20_000
+
+
+class AddAccount(Change[SealedAccount], frozen=True, kw_only=True):
+    """Add an account at a provider, the platform's or a merchant's own."""
+
+    action: ClassVar[str] = "account.add"
+    hidden: ClassVar[frozenset[str]] = frozenset({"credentials"})
+    provider: str
+    base_url: str
+    credentials: dict[str, str]
+    merchant_id: int | None = None
+    name: str = ""
+
+    async def check(self, desk: Desk) -> None:
+        """Refuse a provider that this installation cannot speak to, and an unknown merchant."""
+        if self.provider not in desk.providers:
+            known = ", ".join(sorted(desk.providers))
+            raise Refused(Code.BAD_REQUEST, f"provider must be one of {known}")
+        check_name("name", self.name or "-")
+        check_url("base_url", self.base_url, sandbox=desk.sandbox)
+        _check_credentials(self.credentials)
+        if self.merchant_id is not None:
+            await known_merchant(desk.database, self.merchant_id)
+
+    async def apply(self, desk: Desk, tx: Tx) -> SealedAccount:
+        """Write the account, then seal its credentials to its id."""
+        account_id = await accounts.add(
+            tx, self.provider, self.merchant_id, self.name, self.base_url
+        )
+        await _seal(desk, tx, account_id, self.credentials)
+        return await _known(tx, account_id)
+
+
+class ListAccounts(Read[list[SealedAccount]], frozen=True, kw_only=True):
+    """List accounts; credentials are never shown."""
+
+    action: ClassVar[str] = "account.list"
+    limit: int = LISTED_MAX
+
+    async def read(self, desk: Desk) -> list[SealedAccount]:
+        """Give them."""
+        check_listed(self.limit)
+        return await accounts.listed(desk.database, self.limit)
+
+
+class ShowAccount(Read[SealedAccount], frozen=True, kw_only=True):
+    """Show one account; credentials are never shown."""
+
+    action: ClassVar[str] = "account.show"
+    account_id: int
+
+    async def read(self, desk: Desk) -> SealedAccount:
+        """Give it."""
+        return await _known(desk.database, self.account_id)
+
+
+class ChangeAccount(Change[SealedAccount], frozen=True, kw_only=True):
+    """Give an account another name, address or credentials; what is not given stays."""
+
+    action: ClassVar[str] = "account.change"
+    hidden: ClassVar[frozenset[str]] = frozenset({"credentials"})
+    account_id: int
+    name: str | None = None
+    base_url: str | None = None
+    credentials: dict[str, str] | None = None
+
+    async def check(self, desk: Desk) -> None:
+        """Refuse what could not be used."""
+        if self.name:
+            check_name("name", self.name)
+        if self.base_url is not None:
+            check_url("base_url", self.base_url, sandbox=desk.sandbox)
+        if self.credentials is not None:
+            _check_credentials(self.credentials)
+
+    async def apply(self, desk: Desk, tx: Tx) -> SealedAccount:
+        """Write what was given; processes know within seconds."""
+        known = await _known(tx, self.account_id)
+        changed = replace(
+            known,
+            name=known.name if self.name is None else self.name,
+            base_url=self.base_url or known.base_url,
+        )
+        await accounts.change(tx, changed)
+        if self.credentials is not None:
+            await _seal(desk, tx, self.account_id, self.credentials)
+        return changed
+
+
+class EnableAccount(Change[SealedAccount], frozen=True, kw_only=True):
+    """Turn an account on."""
+
+    action: ClassVar[str] = "account.enable"
+    account_id: int
+
+    async def apply(self, desk: Desk, tx: Tx) -> SealedAccount:
+        """Write it."""
+        del desk
+        return await _switch(tx, self.account_id, enabled=True)
+
+
+class DisableAccount(Change[SealedAccount], frozen=True, kw_only=True):
+    """Turn an account off: nothing new is offered through it, what runs there ends."""
+
+    action: ClassVar[str] = "account.disable"
+    account_id: int
+
+    async def apply(self, desk: Desk, tx: Tx) -> SealedAccount:
+        """Write it."""
+        del desk
+        return await _switch(tx, self.account_id, enabled=False)
+
+
+async def _switch(tx: Tx, account_id: int, *, enabled: bool) -> SealedAccount:
+    changed = replace(await _known(tx, account_id), enabled=enabled)
+    await accounts.change(tx, changed)
+    return changed
+
+
+async def _known(database: accounts.Executor, account_id: int) -> SealedAccount:
+    found = await accounts.by_id(database, account_id) if 0 < account_id < 1 << 63 else None
+    if found is None:
+        raise Refused(Code.NOT_FOUND, f"no account {account_id}")
+    return found
+
+
+async def _seal(desk: Desk, tx: Tx, account_id: int, credentials: Mapping[str, str]) -> None:
+    sealed = desk.secrets.seal(
+        msgspec.json.encode(dict(credentials)),
+        account_place(account_id),
+        chance.token_bytes(NONCE_BYTES),
+    )
+    await accounts.seal(tx, account_id, sealed)
+
+
+def _check_credentials(credentials: Mapping[str, str]) -> None:
+    if not 1 <= len(credentials) <= _CREDENTIALS_MAX:
+        raise Refused(Code.BAD_REQUEST, f"there are 1 to {_CREDENTIALS_MAX} credentials")
+    if any(not 1 <= len(value) <= _CREDENTIAL_CHARS_MAX for value in credentials.values()):
+        raise Refused(Code.BAD_REQUEST, "a credential is empty or too long")

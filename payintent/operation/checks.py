@@ -1,0 +1,87 @@
+"""What several operations refuse: names, places, currencies, rates, web addresses."""
+
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+from urllib.parse import urlsplit
+
+from payintent.domain.errors import Code, Refused
+from payintent.domain.market import COUNTRIES, CURRENCIES
+from payintent.domain.merchant import Merchant
+from payintent.storage import merchants
+from payintent.storage.database import Executor
+
+LISTED_MAX = 1_000
+NAME_MAX = 100
+_URL_MAX = 2_048
+_ISO_COUNTRY = re.compile(r"[A-Z]{2}", re.ASCII)
+_RATE_DECIMALS_MAX = 8
+
+
+def check_name(what: str, name: str, longest: int = NAME_MAX) -> None:
+    """Refuse a name that is empty, too long, or that cannot be printed."""
+    if not 1 <= len(name) <= longest or not name.isprintable():
+        raise Refused(Code.BAD_REQUEST, f"{what} has 1 to {longest} printable characters")
+
+
+def check_iso_country(country: str) -> None:
+    """Refuse what has not the form of ISO 3166-1 alpha-2; any country of the world may be named."""
+    if not _ISO_COUNTRY.fullmatch(country):
+        raise Refused(Code.BAD_REQUEST, f"country {country!r} is not two capital letters")
+
+
+def check_market(countries: Sequence[str] | None, currencies: Sequence[str] | None) -> None:
+    """Refuse countries and currencies that the service does not know, and empty lists."""
+    for what, values, known in (
+        ("countries", countries, COUNTRIES),
+        ("currencies", currencies, CURRENCIES),
+    ):
+        if values is not None and (not values or not known.keys() >= set(values)):
+            strangers = ", ".join(sorted(set(values) - known.keys())) or "nothing"
+            raise Refused(Code.BAD_REQUEST, f"{what} must be known ones, not {strangers}")
+
+
+def check_rate(what: str, rate: Decimal) -> None:
+    """Refuse a rate outside 0 to 1, or finer than eight decimals; `0.07` is 7 %."""
+    if not rate.is_finite() or not 0 <= rate <= 1:
+        raise Refused(Code.BAD_REQUEST, f"{what} must be from 0 to 1, such as 0.07 for 7 %")
+    if rate != round(rate, _RATE_DECIMALS_MAX):
+        raise Refused(Code.BAD_REQUEST, f"{what} has at most {_RATE_DECIMALS_MAX} decimals")
+
+
+def check_url(what: str, url: str, *, sandbox: bool) -> None:
+    """Refuse what is no web address, or not https outside the sandbox."""
+    if not _is_url(url, sandbox=sandbox):
+        raise Refused(Code.BAD_REQUEST, f"{what} must be an https address")
+
+
+def check_origin(origin: str, *, sandbox: bool) -> None:
+    """Refuse what is no origin, such as `https://shop.example.com`: scheme, host, no path."""
+    if not _is_url(origin, sandbox=sandbox) or origin.count("/") != 2:  # noqa: PLR2004 - `://`
+        raise Refused(Code.BAD_REQUEST, f"{origin!r} is not an origin such as https://example.com")
+
+
+async def known_merchant(database: Executor, merchant_id: int) -> Merchant:
+    """Find a merchant, or refuse (`NOT_FOUND`)."""
+    found = await merchants.by_id(database, merchant_id) if 0 < merchant_id < 1 << 63 else None
+    if found is None:
+        raise Refused(Code.NOT_FOUND, f"no merchant {merchant_id}")
+    return found
+
+
+def check_listed(limit: int) -> None:
+    """Refuse a list's limit outside 1 to 1,000."""
+    if not 1 <= limit <= LISTED_MAX:
+        raise Refused(Code.BAD_REQUEST, f"limit must be from 1 to {LISTED_MAX}")
+
+
+def _is_url(url: str, *, sandbox: bool) -> bool:
+    if len(url) > _URL_MAX or not url.isprintable() or any(char in url for char in ' \\"<>'):
+        return False
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # a port that is no number fails here
+    except ValueError:
+        return False
+    schemes = {"https", "http"} if sandbox else {"https"}
+    return parts.scheme in schemes and bool(parts.hostname) and "@" not in parts.netloc

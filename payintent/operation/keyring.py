@@ -1,0 +1,103 @@
+"""The key ring: whose database this is, and sealing everything anew under the first key."""
+
+import secrets as chance
+from dataclasses import dataclass
+from typing import ClassVar
+from uuid import UUID
+
+from payintent.operation.desk import Change, Desk, Read
+from payintent.storage import accounts, ring
+from payintent.storage.database import Database, Tx
+from payintent.storage.ring import RingKey
+from payintent.storage.sealed import (
+    NONCE_BYTES,
+    Secrets,
+    SecretsUnusable,
+    account_place,
+    secret_place,
+)
+
+_BATCH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Rotated:
+    """What was sealed anew, and which keys nothing needs any more."""
+
+    writer: str
+    callback_secrets: int
+    provider_accounts: int
+    retired: list[str]
+
+
+class ShowKeyring(Read[list[RingKey]], frozen=True, kw_only=True):
+    """List the keys that have written; one that is not retired must stay in every ring."""
+
+    action: ClassVar[str] = "keyring.show"
+
+    async def read(self, desk: Desk) -> list[RingKey]:
+        """Give them."""
+        return await ring.keys(desk.database)
+
+
+class RotateKeyring(Change[Rotated], frozen=True, kw_only=True):
+    """Seal every secret anew under the first key of the ring, so that the others can go.
+
+    One transaction; readers are not held up, for both keys are in every ring meanwhile.
+    """
+
+    action: ClassVar[str] = "keyring.rotate"
+
+    async def apply(self, desk: Desk, tx: Tx) -> Rotated:
+        """Open with the old key, seal with the first one, a batch at a time."""
+        secrets = await _reseal_secrets(desk.secrets, tx)
+        sealed_accounts = await _reseal_accounts(desk.secrets, tx)
+        retired = await ring.retire_others(tx, desk.secrets.writer)
+        return Rotated(desk.secrets.writer, secrets, sealed_accounts, retired)
+
+
+async def check_secrets(database: Database, secrets: Secrets) -> None:
+    """Refuse (`SecretsUnusable`) to work on a database that needs other secrets than ours."""
+    if await ring.pepper_mark(database, secrets.pepper_mark) != secrets.pepper_mark:
+        raise SecretsUnusable("the pepper is not the one that this database is used with")
+    known = await ring.keys(database)
+    for key in known:
+        if secrets.marks.get(key.name, key.mark) != key.mark:
+            raise SecretsUnusable(
+                f"key {key.name!r} is not the one that this database is used with"
+            )
+        if key.retired_at is None and key.name not in secrets.marks:
+            raise SecretsUnusable(f"the key ring lacks key {key.name!r}, which is still needed")
+    if secrets.writer not in {key.name for key in known if key.retired_at is None}:
+        await ring.write_with(database, secrets.writer, secrets.marks[secrets.writer])
+
+
+async def _reseal_secrets(secrets: Secrets, tx: Tx) -> int:
+    after, count = UUID(int=0), 0
+    while batch := await ring.secrets_after(tx, after, _BATCH):
+        for row in batch:
+            assert isinstance(row.id, UUID)  # noqa: S101 - this table's ids are
+            place = secret_place(row.merchant_id, row.id)
+            if anew := _anew(secrets, row.sealed, place):
+                await ring.reseal_secret(tx, row.id, anew)
+                count += 1
+            after = row.id
+    return count
+
+
+async def _reseal_accounts(secrets: Secrets, tx: Tx) -> int:
+    after, count = 0, 0
+    while batch := await ring.accounts_after(tx, after, _BATCH):
+        for row in batch:
+            assert isinstance(row.id, int)  # noqa: S101 - this table's ids are
+            if anew := _anew(secrets, row.sealed, account_place(row.id)):
+                await accounts.seal(tx, row.id, anew)
+                count += 1
+            after = row.id
+    return count
+
+
+def _anew(secrets: Secrets, sealed: bytes, place: str) -> bytes | None:
+    if secrets.sealed_by(sealed) == secrets.writer:
+        return None
+    return secrets.seal(secrets.open(sealed, place), place, chance.token_bytes(NONCE_BYTES))

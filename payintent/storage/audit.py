@@ -1,0 +1,72 @@
+"""The audit log: who changed what, and why; only ever added to."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from payintent.storage.database import Executor, Tx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEntry:
+    """A change that is being made."""
+
+    id: UUID
+    who: str
+    why: str
+    action: str
+    merchant_id: int | None
+    details: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A change that was made."""
+
+    id: UUID
+    at: datetime
+    who: str
+    why: str
+    action: str
+    merchant_id: int | None
+    details: Any
+
+
+async def add(tx: Tx, entry: NewEntry) -> None:
+    """Record a change in the transaction that makes it."""
+    await tx.fetch(
+        """
+        INSERT INTO audit (id, who, why, action, merchant_id, details)
+        VALUES ($1, $2, $3, $4, $5, $6)
+        """,
+        entry.id,
+        entry.who,
+        entry.why,
+        entry.action,
+        entry.merchant_id,
+        msgspec.json.encode(entry.details).decode(),
+    )
+
+
+async def listed(
+    database: Executor, merchant_id: int | None, action: str | None, limit: int
+) -> list[Entry]:
+    """List changes, newest first, of one merchant or all, of one kind or all."""
+    rows = await database.fetch(
+        """
+        SELECT id, at, who, why, action, merchant_id, details
+        FROM audit
+        WHERE (merchant_id = $1 OR $1::bigint IS NULL)
+            AND (action = $2 OR starts_with(action, $2 || '.') OR $2::text IS NULL)
+        ORDER BY id DESC
+        LIMIT $3
+        """,
+        merchant_id,
+        action,
+        limit,
+    )
+    return [Entry(**{**row, "details": msgspec.json.decode(row["details"])}) for row in rows]

@@ -1,0 +1,120 @@
+"""The key ring as the database knows it, and everything that is sealed under it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from payintent.storage.database import Executor, Tx
+
+_KEYS_MAX = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RingKey:
+    """A key that has written; `mark` tells it from another of the same name."""
+
+    name: str
+    mark: str
+    since: datetime
+    retired_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class SealedRow:
+    """One sealed secret, and where it is kept."""
+
+    id: UUID | int
+    merchant_id: int
+    sealed: bytes
+
+
+async def pepper_mark(database: Executor, ours: str) -> str:
+    """Read the mark of the pepper this database is used with; the first one is kept."""
+    row = await database.row(
+        """
+        INSERT INTO installation AS i (pepper_mark)
+        VALUES ($1)
+        ON CONFLICT (only_one) DO UPDATE
+        SET pepper_mark = coalesce(i.pepper_mark, excluded.pepper_mark)
+        RETURNING pepper_mark
+        """,
+        ours,
+    )
+    assert row is not None  # noqa: S101 - the statement writes one row, whatever was there
+    return row["pepper_mark"]
+
+
+async def keys(database: Executor) -> list[RingKey]:
+    """List the keys that have written, the newest first."""
+    rows = await database.fetch(
+        "SELECT name, mark, since, retired_at FROM ring_key ORDER BY since DESC, name LIMIT $1",
+        _KEYS_MAX,
+    )
+    return [RingKey(**row) for row in rows]
+
+
+async def write_with(database: Executor, name: str, mark: str) -> None:
+    """Note that a key writes, for the first time or again."""
+    await database.fetch(
+        """
+        INSERT INTO ring_key (name, mark)
+        VALUES ($1, $2)
+        ON CONFLICT (name) DO UPDATE
+        SET retired_at = NULL
+        """,
+        name,
+        mark,
+    )
+
+
+async def retire_others(tx: Tx, writer: str) -> list[str]:
+    """Note that nothing needs the other keys any more; names them."""
+    rows = await tx.fetch(
+        """
+        UPDATE ring_key
+        SET retired_at = clock()
+        WHERE name <> $1 AND retired_at IS NULL
+        RETURNING name
+        """,
+        writer,
+    )
+    return [row["name"] for row in rows]
+
+
+async def secrets_after(tx: Tx, after: UUID, limit: int) -> list[SealedRow]:
+    """Lock callback secrets in the order of their ids, a batch at a time."""
+    rows = await tx.fetch(
+        """
+        SELECT id, merchant_id, sealed
+        FROM callback_secret
+        WHERE id > $1
+        ORDER BY id
+        LIMIT $2
+        FOR UPDATE
+        """,
+        after,
+        limit,
+    )
+    return [SealedRow(row["id"], row["merchant_id"], row["sealed"]) for row in rows]
+
+
+async def accounts_after(tx: Tx, after: int, limit: int) -> list[SealedRow]:
+    """Lock provider accounts in the order of their ids, a batch at a time."""
+    rows = await tx.fetch(
+        """
+        SELECT id, coalesce(merchant_id, 0) AS merchant_id, sealed
+        FROM provider_account
+        WHERE id > $1 AND sealed IS NOT NULL
+        ORDER BY id
+        LIMIT $2
+        FOR UPDATE
+        """,
+        after,
+        limit,
+    )
+    return [SealedRow(row["id"], row["merchant_id"], row["sealed"]) for row in rows]
+
+
+async def reseal_secret(tx: Tx, secret_id: UUID, sealed: bytes) -> None:
+    """Keep a callback secret under another key."""
+    await tx.fetch("UPDATE callback_secret SET sealed = $2 WHERE id = $1", secret_id, sealed)

@@ -1,0 +1,32 @@
+"""The operator's tax rates by country."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+
+from payintent.storage.database import Executor, Tx
+
+
+async def tax_rates(database: Executor) -> Mapping[str, Decimal]:
+    """Read the operator's tax rates by country; at most one for each."""
+    rows = await database.fetch("SELECT country, rate FROM tax_rate ORDER BY country LIMIT 300")
+    return {row["country"]: row["rate"] for row in rows}
+
+
+async def set_tax_rate(tx: Tx, country: str, rate: Decimal) -> None:
+    """Set a country's tax rate."""
+    await tx.fetch(
+        """
+        INSERT INTO tax_rate (country, rate)
+        VALUES ($1, $2)
+        ON CONFLICT (country) DO UPDATE
+        SET rate = excluded.rate
+        """,
+        country,
+        rate,
+    )
+
+
+async def remove_tax_rate(tx: Tx, country: str) -> bool:
+    """Forget a country's tax rate, which is zero then; False where there was none."""
+    row = await tx.row("DELETE FROM tax_rate WHERE country = $1 RETURNING country", country)
+    return row is not None

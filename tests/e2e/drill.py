@@ -1,0 +1,108 @@
+"""The backup drill: runs the commands of docs/deploy.md as they stand there, and compares."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+import asyncpg
+
+from payintent.config import Settings
+from payintent.sandbox.postgres import find_binaries
+from tests.docs.reading import examples, page
+
+PATIENCE_S = 60
+_TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY tablename"
+
+
+def step(title: str) -> str:
+    """Give the one example of the page with this title."""
+    [found] = examples(page("docs/deploy.md"), "sh", title)
+    return found
+
+
+def run(title: str, folder: Path, url: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """Run an example in a folder, with this database as the one of the environment."""
+    done = subprocess.run(
+        ["sh", "-eu", "-c", step(title)],
+        cwd=folder,
+        env=_environment(url) | variables,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"{title}: {done.stdout}{done.stderr}"
+    return done
+
+
+def command(settings: Settings, *words: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command of the service with these settings; it may fail."""
+    return subprocess.run(
+        [sys.executable, "-m", "payintent", *words],
+        env=os.environ | variables_of(settings),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+def variables_of(settings: Settings) -> dict[str, str]:
+    """Give the environment of a process with these settings."""
+    return {
+        "DATABASE_URL": settings.database_url,
+        "PAYINTENT_PEPPER": settings.pepper.get_secret_value(),
+        "PAYINTENT_KEYRING": settings.keyring.get_secret_value(),
+        "PAYINTENT_CHECKOUT_BASE": settings.checkout_base,
+        "PAYINTENT_API_BASE": settings.api_base,
+        "PAYINTENT_SANDBOX": "true",
+    }
+
+
+def beside(url: str) -> tuple[str, str]:
+    """Name a database beside this one, and give its address too."""
+    name = f"{urlsplit(url).path[1:]}_restored"
+    return name, urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+
+
+async def contents(url: str) -> dict[str, tuple[int, str]]:
+    """Count and digest the rows of every table."""
+    connection = await asyncpg.connect(url)
+    found: dict[str, tuple[int, str]] = {}
+    for [table] in await connection.fetch(_TABLES):
+        row = await connection.fetchrow(
+            "SELECT count(*), md5(string_agg(t::text, E'\\n' ORDER BY t::text COLLATE \"C\")) "
+            f'FROM public."{table}" t'
+        )
+        found[table] = (row[0], row[1])
+    await connection.close()
+    return found
+
+
+def drop(url: str) -> None:
+    """Remove a database that a drill has made."""
+
+    async def dropped() -> None:
+        parts = urlsplit(url)
+        connection = await asyncpg.connect(urlunsplit(parts._replace(path="/postgres")))
+        await connection.execute(f'DROP DATABASE IF EXISTS "{parts.path[1:]}" WITH (FORCE)')
+        await connection.close()
+
+    asyncio.run(dropped())
+
+
+def _environment(url: str) -> dict[str, str]:
+    parts = urlsplit(url)
+    here = [str(find_binaries()), str(Path(sys.executable).parent), os.environ["PATH"]]
+    return os.environ | {
+        "PATH": os.pathsep.join(here),
+        "PGHOST": parts.hostname or "",
+        "PGPORT": str(parts.port),
+        "PGUSER": parts.username or "",
+        "PGPASSWORD": unquote(parts.password or ""),
+        "PGDATABASE": parts.path[1:],
+        "DATABASE_URL": url,
+    }

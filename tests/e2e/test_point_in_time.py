@@ -1,0 +1,113 @@
+"""Back to a moment, with the commands of docs/deploy.md: a base backup and the WAL since."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from payintent.config import Settings
+from payintent.sandbox.postgres import Postgres
+from payintent.service import open_service
+from payintent.storage import migrate
+from tests.conftest import _memory_folder
+from tests.docs.reading import blocks, page
+from tests.e2e import drill
+from tests.e2e.merchant import until
+from tests.support.fakes import FakeGateway
+from tests.support.world import World, make_world
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    made = Path(tempfile.mkdtemp(prefix="payintent-drill-", dir=_memory_folder()))
+    made.chmod(0o711)  # so that the server's own user can reach its data
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+@pytest.fixture
+def archiving(folder: Path) -> Iterator[Postgres]:
+    """A server that keeps its WAL as the page says."""
+    data = folder / "first" / "data"
+    server = Postgres(data, durable=False)
+    server.start()
+    server.stop()
+    (folder / "wal").mkdir()
+    _give(folder / "wal", data)
+    [lines] = [one for one in blocks(page("docs/deploy.md"), "ini") if "archive_command" in one]
+    with (data / "postgresql.conf").open("a") as file:
+        file.write(lines.replace("$WAL", str(folder / "wal")))
+    server.start()
+    yield server
+    server.stop()
+
+
+def _give(path: Path, like: Path) -> None:
+    """Make a folder the database server's own, as whoever restores as root must."""
+    if os.geteuid() == 0:
+        subprocess.run(["chown", "-R", f"--reference={like}", str(path)], check=True)
+
+
+async def test_the_database_goes_back_to_a_moment_between_two_payments(
+    archiving: Postgres, folder: Path, settings: Settings, gateway: FakeGateway
+) -> None:
+    url = archiving.url()
+    await migrate.migrate(url)
+    service = await open_service(
+        settings.model_copy(update={"database_url": url}), {"fake": gateway}
+    )
+    try:
+        world = await make_world(service, gateway)
+        drill.run("base backup", folder, url, BASE=str(folder / "base"))
+        before = await world.create()
+        [row] = await world.rows("SELECT clock_timestamp()::text AS moment")
+        after = await world.create()
+        await _archived(world, folder / "wal")
+    finally:
+        await service.close()
+    archiving.stop()
+
+    second = folder / "second"
+    second.mkdir()
+    places = {"BASE": folder / "base", "DATA": second / "data", "WAL": folder / "wal"}
+    drill.run(
+        "back to a moment",
+        folder,
+        url,
+        MOMENT=row["moment"],
+        **{name: str(path) for name, path in places.items()},
+    )
+    _give(second / "data", folder / "first" / "data")
+    # The roles of that moment came along, so their passwords did too.
+    shutil.copy(folder / "first" / "postgres.password", second)
+    assert await _payments(Postgres(second / "data", durable=False)) == {before.id}
+    assert before.id != after.id
+
+
+async def _archived(world: World, wal: Path) -> None:
+    """End the segment that is being written, and wait until it is kept."""
+    [row] = await world.rows("SELECT pg_walfile_name(pg_current_wal_lsn()) AS name")
+    await world.rows("SELECT pg_switch_wal()")
+    await until((wal / row["name"]).exists, "the segment is archived", drill.PATIENCE_S)
+
+
+async def _payments(server: Postgres) -> set[object]:
+    """Start a server that recovers, wait until it has, and read the payments it has then."""
+    connection = await asyncpg.connect(server.start())
+
+    async def recovered() -> bool:
+        return not await connection.fetchval("SELECT pg_is_in_recovery()")
+
+    try:
+        await until(recovered, "the database is at its moment", drill.PATIENCE_S)
+        return {row["id"] for row in await connection.fetch("SELECT id FROM payment")}
+    finally:
+        await connection.close()
+        server.stop()
