@@ -9,7 +9,12 @@ from payintent.domain.rate import RateClass
 from payintent.domain.restriction import RestrictionType
 from payintent.operation.fraud import AddFraudRule, ListDecisions, ListFraudRules, RemoveFraudRule
 from payintent.operation.limits import ClearRateLimit, ListRateLimits, SetRateLimit
-from payintent.operation.providers import DisableProvider, EnableProvider, ListProviders
+from payintent.operation.providers import (
+    DisableProvider,
+    EnableProvider,
+    ListProviders,
+    RenameProvider,
+)
 from payintent.operation.restrictions import AddRestriction, LiftRestriction, ListRestrictions
 from payintent.operation.taxes import ListTaxes, RemoveTax, SetTax
 
@@ -129,7 +134,7 @@ def remove_tax(country: str = _Country, why: str = Why, as_json: bool = Json) ->
 @provider.command("list")
 def list_providers(as_json: bool = Json) -> None:
     """List providers, and whether they are on."""
-    show(perform(ListProviders()), ("name", "enabled", "changed_at"), as_json=as_json)
+    show(perform(ListProviders()), ("name", "wire_name", "enabled", "changed_at"), as_json=as_json)
 
 
 @provider.command()
@@ -142,6 +147,12 @@ def enable(name: str, why: str = Why, as_json: bool = Json) -> None:
 def disable(name: str, why: str = Why, as_json: bool = Json) -> None:
     """Turn a provider off: no method of it is offered, what runs there ends."""
     show_one(perform(DisableProvider(provider=name), why), as_json=as_json)
+
+
+@provider.command()
+def rename(name: str, wire_name: str, why: str = Why, as_json: bool = Json) -> None:
+    """Give a provider another name outside; selections that were made keep the old one."""
+    show_one(perform(RenameProvider(provider=name, wire_name=wire_name), why), as_json=as_json)
 
 
 @limit.command("set")

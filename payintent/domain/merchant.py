@@ -47,6 +47,7 @@ class PaymentMethod:
     merchant_id: int
     account_id: int
     provider: str
+    provider_name: str  # what the outside calls it
     kind: str
     label: str
     currencies: tuple[str, ...]

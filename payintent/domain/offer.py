@@ -144,6 +144,7 @@ def _offered(method: PaymentMethod, country: str, quote: Quote, total_minor: int
         payment_method_id=method.id,
         account_id=method.account_id,
         provider=method.provider,
+        provider_name=method.provider_name,
         kind=method.kind,
         label=method.label,
         country=country,

@@ -24,6 +24,7 @@ class Offer:
     payment_method_id: int
     account_id: int
     provider: str
+    provider_name: str  # what the outside calls it
     kind: str
     label: str
     country: str

@@ -172,7 +172,7 @@ def offer_fields(offer: Offer) -> dict[str, Any]:
         "payment_method_id": offer.payment_method_id,
         "kind": offer.kind,
         "label": offer.label,
-        "provider": offer.provider,
+        "provider": offer.provider_name,
         "currency": quote.currency,
         **_known(chain=offer.chain, token=offer.token),
         "amount": quote.amount,

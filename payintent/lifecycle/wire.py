@@ -94,7 +94,7 @@ def _quote_fields(session: Session) -> dict[str, Any]:
     quote = session.offer.quote
     return {
         "payment_method_id": session.offer.payment_method_id,
-        "provider": session.offer.provider,
+        "provider": session.offer.provider_name,
         "fee_mode": quote.fee_mode,
         "fee_rate": quote.fee_rate,
         "fee_amount": quote.fee_amount,

@@ -1,5 +1,6 @@
-"""Providers: on or off for everybody."""
+"""Providers: on or off for everybody, and what they are called outside."""
 
+import re
 from typing import ClassVar
 
 from payintent.domain.errors import Code, Refused
@@ -7,6 +8,8 @@ from payintent.operation.desk import Change, Desk, Read
 from payintent.storage import accounts
 from payintent.storage.accounts import Provider
 from payintent.storage.database import Tx
+
+_WIRE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
 
 
 class ListProviders(Read[list[Provider]], frozen=True, kw_only=True):
@@ -41,6 +44,28 @@ class DisableProvider(Change[Provider], frozen=True, kw_only=True):
         """Write it."""
         del desk
         return await _switch(tx, self.provider, enabled=False)
+
+
+class RenameProvider(Change[Provider], frozen=True, kw_only=True):
+    """Give a provider another name outside; selections that were made keep the old one."""
+
+    action: ClassVar[str] = "provider.rename"
+    provider: str
+    wire_name: str
+
+    async def check(self, desk: Desk) -> None:
+        """Refuse a name that could not stand on the wire."""
+        del desk
+        if not _WIRE_NAME.fullmatch(self.wire_name):
+            raise Refused(Code.BAD_REQUEST, "wire_name has 1 to 32 small letters, digits, _ and -")
+
+    async def apply(self, desk: Desk, tx: Tx) -> Provider:
+        """Write it."""
+        del desk
+        found = await accounts.rename_provider(tx, self.provider, self.wire_name)
+        if found is None:
+            raise Refused(Code.NOT_FOUND, f"no provider {self.provider!r}")
+        return found
 
 
 async def _switch(tx: Tx, name: str, *, enabled: bool) -> Provider:

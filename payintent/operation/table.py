@@ -55,6 +55,7 @@ _ALL: tuple[Operation, ...] = (
     providers.ListProviders,
     providers.EnableProvider,
     providers.DisableProvider,
+    providers.RenameProvider,
     taxes.SetTax,
     taxes.ListTaxes,
     taxes.RemoveTax,

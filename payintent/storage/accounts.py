@@ -26,6 +26,7 @@ class Provider:
     """A provider, on or off for everybody."""
 
     name: str
+    wire_name: str  # what merchants and buyers read
     enabled: bool
     changed_at: datetime
 
@@ -35,7 +36,7 @@ async def add(tx: Tx, provider: str, merchant_id: int | None, name: str, base_ur
     row = await tx.row(
         """
         WITH known AS (
-            INSERT INTO provider (name) VALUES ($1) ON CONFLICT DO NOTHING
+            INSERT INTO provider (name, wire_name) VALUES ($1, $1) ON CONFLICT DO NOTHING
         )
         INSERT INTO provider_account (provider, merchant_id, name, base_url)
         VALUES ($1, $2, $3, $4)
@@ -116,7 +117,8 @@ async def listed(database: Executor, limit: int) -> list[SealedAccount]:
 async def providers(database: Executor) -> list[Provider]:
     """List the providers that this installation knows."""
     rows = await database.fetch(
-        "SELECT name, enabled, changed_at FROM provider ORDER BY name LIMIT $1", _PROVIDERS_MAX
+        "SELECT name, wire_name, enabled, changed_at FROM provider ORDER BY name LIMIT $1",
+        _PROVIDERS_MAX,
     )
     return [Provider(**row) for row in rows]
 
@@ -128,9 +130,24 @@ async def switch_provider(tx: Tx, name: str, *, enabled: bool) -> Provider | Non
         UPDATE provider
         SET enabled = $2, changed_at = CASE WHEN enabled <> $2 THEN clock() ELSE changed_at END
         WHERE name = $1
-        RETURNING name, enabled, changed_at
+        RETURNING name, wire_name, enabled, changed_at
         """,
         name,
         enabled,
+    )
+    return Provider(**row) if row else None
+
+
+async def rename_provider(tx: Tx, name: str, wire_name: str) -> Provider | None:
+    """Give a provider another name outside; None where nobody knows it."""
+    row = await tx.row(
+        """
+        UPDATE provider
+        SET wire_name = $2
+        WHERE name = $1
+        RETURNING name, wire_name, enabled, changed_at
+        """,
+        name,
+        wire_name,
     )
     return Provider(**row) if row else None

@@ -12,7 +12,8 @@ from payintent.storage.database import Executor, Row, Tx
 METHODS_MAX = 200  # of one merchant
 
 _COLUMNS = """
-    m.id, m.merchant_id, m.account_id, a.provider, m.kind, m.label, m.currencies, m.countries,
+    m.id, m.merchant_id, m.account_id, a.provider,
+    v.wire_name AS provider_name, m.kind, m.label, m.currencies, m.countries,
     m.chain, m.token, m.fee_mode, m.fee_rate, m.position, m.enabled,
     a.enabled AND v.enabled AS account_enabled
 """

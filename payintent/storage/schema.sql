@@ -341,8 +341,10 @@ ALTER TABLE public.payment_method ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTI
 
 CREATE TABLE public.provider (
     name text NOT NULL,
+    wire_name text NOT NULL,
     enabled boolean DEFAULT true NOT NULL,
-    changed_at timestamp with time zone DEFAULT public.clock() NOT NULL
+    changed_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    CONSTRAINT provider_wire_name CHECK ((wire_name ~ '^[a-z0-9][a-z0-9_-]{0,31}$'::text))
 );
 
 CREATE TABLE public.provider_account (
@@ -436,6 +438,7 @@ CREATE TABLE public.session (
     opened_at timestamp with time zone DEFAULT public.clock() NOT NULL,
     closing_at timestamp with time zone,
     ended_at timestamp with time zone,
+    provider_name text NOT NULL,
     CONSTRAINT session_ended CHECK (((life = 'ended'::text) = ((ended_at IS NOT NULL) AND (outcome IS NOT NULL)))),
     CONSTRAINT session_life CHECK ((life = ANY (ARRAY['opening'::text, 'open'::text, 'closing'::text, 'ended'::text]))),
     CONSTRAINT session_total CHECK ((total_minor > (0)::numeric))

@@ -12,7 +12,8 @@ from payintent.storage.database import Executor, Row, Tx
 # Prefixed names, so that they can stand beside a payment's in one row.
 COLUMNS = """
     s.id AS s_id, s.payment_id AS s_payment_id, s.account_id AS s_account_id,
-    s.payment_method_id AS s_payment_method_id, s.provider AS s_provider, s.life AS s_life,
+    s.payment_method_id AS s_payment_method_id, s.provider AS s_provider,
+    s.provider_name AS s_provider_name, s.life AS s_life,
     s.outcome AS s_outcome, s.kind AS s_kind, s.label AS s_label, s.country AS s_country,
     s.chain AS s_chain, s.token AS s_token, s.currency AS s_currency, s.amount AS s_amount,
     s.fee_mode AS s_fee_mode, s.fee_rate AS s_fee_rate, s.fee_amount AS s_fee_amount,
@@ -39,9 +40,9 @@ async def add(tx: Tx, session: Session, first_inquiry_s: float) -> bool:
         INSERT INTO session
             (id, payment_id, account_id, payment_method_id, provider, kind, label, country, chain,
              token, currency, amount, fee_mode, fee_rate, fee_amount, estimated_tax, total_amount,
-             total_minor, return_url, opened_at, inquire_at)
+             total_minor, return_url, opened_at, inquire_at, provider_name)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,
-            $19, $20::timestamptz, $20::timestamptz + $21 * interval '1 second')
+            $19, $20::timestamptz, $20::timestamptz + $21 * interval '1 second', $22)
         ON CONFLICT (payment_id) WHERE life = 'opening' DO NOTHING
         RETURNING id
         """,
@@ -66,6 +67,7 @@ async def add(tx: Tx, session: Session, first_inquiry_s: float) -> bool:
         session.return_url,
         session.opened_at,
         first_inquiry_s,
+        offer.provider_name,
     )
     return row is not None
 
@@ -206,6 +208,7 @@ def _offer(row: Row) -> Offer:
         payment_method_id=row["s_payment_method_id"],
         account_id=row["s_account_id"],
         provider=row["s_provider"],
+        provider_name=row["s_provider_name"],
         kind=row["s_kind"],
         label=row["s_label"],
         country=row["s_country"],

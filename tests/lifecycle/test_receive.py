@@ -48,10 +48,12 @@ async def add_session(world: World, session_id: UUID) -> Payment:
     payment, existing = await selected(world)
     await world.rows(
         """
-        INSERT INTO session (id, payment_id, account_id, payment_method_id, provider, kind, label,
+        INSERT INTO session (id, payment_id, account_id, payment_method_id, provider,
+            provider_name, kind, label,
             country, currency, amount, fee_mode, fee_rate, fee_amount, estimated_tax, total_amount,
             total_minor)
-        SELECT $2, payment_id, account_id, payment_method_id, provider, kind, label, country,
+        SELECT $2, payment_id, account_id, payment_method_id, provider, provider_name, kind, label,
+            country,
             currency, amount, fee_mode, fee_rate, fee_amount, estimated_tax, total_amount,
             total_minor
         FROM session
@@ -248,10 +250,12 @@ async def test_a_buyer_who_cancels_before_the_gateway_answered_ends_the_payment_
     _, existing = await selected(world)
     await world.rows(
         """
-        INSERT INTO session (id, payment_id, account_id, payment_method_id, provider, kind, label,
+        INSERT INTO session (id, payment_id, account_id, payment_method_id, provider,
+            provider_name, kind, label,
             country, currency, amount, fee_mode, fee_rate, fee_amount, estimated_tax, total_amount,
             total_minor)
-        SELECT $2, $3, account_id, payment_method_id, provider, kind, label, country, currency,
+        SELECT $2, $3, account_id, payment_method_id, provider, provider_name, kind, label, country,
+            currency,
             amount, fee_mode, fee_rate, fee_amount, estimated_tax, total_amount, total_minor
         FROM session
         WHERE id = $1

@@ -120,10 +120,12 @@ CAPTURE = "UPDATE capture SET {} WHERE payment_id = :payment_id AND credited"
 METHOD = "UPDATE payment_method SET {} WHERE id = :method_id"
 MERCHANT = "UPDATE merchant SET {} WHERE id = :merchant_id"
 ADD_SESSION = """
-    INSERT INTO session (id, payment_id, account_id, payment_method_id, provider, kind, label,
+    INSERT INTO session (id, payment_id, account_id, payment_method_id, provider,
+            provider_name, kind, label,
         country, currency, amount, fee_mode, fee_rate, fee_amount, estimated_tax, total_amount,
         total_minor)
-    SELECT gen_random_uuid(), payment_id, account_id, payment_method_id, provider, kind, label,
+    SELECT gen_random_uuid(), payment_id, account_id, payment_method_id, provider,
+        provider_name, kind, label,
         country, currency, amount, fee_mode, fee_rate, fee_amount, estimated_tax, total_amount, {}
     FROM session
     WHERE id = :session_id

@@ -24,12 +24,20 @@ ALTER TABLE merchant
 
 CREATE TABLE provider (
     name text PRIMARY KEY,
+    wire_name text NOT NULL  -- what merchants and buyers read, in `provider`
+        CONSTRAINT provider_wire_name CHECK (wire_name ~ '^[a-z0-9][a-z0-9_-]{0,31}$'),
     enabled boolean NOT NULL DEFAULT true,
     changed_at timestamptz NOT NULL DEFAULT clock()
 );
-INSERT INTO provider (name)
-VALUES ('simulator'), ('stripe'), ('ecpay'), ('2c2p'), ('gateway_contract');
-INSERT INTO provider (name) SELECT DISTINCT provider FROM provider_account ON CONFLICT DO NOTHING;
+INSERT INTO provider (name, wire_name)
+SELECT name, name
+FROM unnest(ARRAY['simulator', 'stripe', 'ecpay', '2c2p', 'gateway_contract']) AS name;
+INSERT INTO provider (name, wire_name)
+SELECT DISTINCT provider, provider FROM provider_account
+ON CONFLICT DO NOTHING;
+ALTER TABLE session ADD COLUMN provider_name text;  -- the wire name when it was selected
+UPDATE session SET provider_name = provider;
+ALTER TABLE session ALTER COLUMN provider_name SET NOT NULL;
 ALTER TABLE provider_account
     ADD COLUMN name text NOT NULL DEFAULT '',
     ADD COLUMN changed_at timestamptz NOT NULL DEFAULT clock(),
