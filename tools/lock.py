@@ -2,25 +2,29 @@
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = {
-    "run.txt": [],
-    "sandbox.txt": ["--extra", "sandbox"],
-    "dev.txt": ["--extra", "sandbox", "--group", "dev"],
+    "run.txt": ["pyproject.toml"],
+    "sandbox.txt": ["pyproject.toml", "--extra", "sandbox"],
+    "dev.txt": ["pyproject.toml", "--extra", "sandbox", "--group", "dev"],
+    "build.txt": ["-"],  # what builds the wheel; read from standard input
 }
 COMPILE = [
-    *(sys.executable, "-m", "uv", "pip", "compile", "pyproject.toml", "--universal"),
+    *(sys.executable, "-m", "uv", "pip", "compile", "--universal"),
     *("--python-version", "3.11", "--generate-hashes", "--no-header", "--quiet", "--upgrade"),
 ]
 
 
 def main() -> None:
     """Resolve each set; the larger ones contain the smaller at the same versions."""
-    for name, extra in FILES.items():
-        target = f"requirements/{name}"
-        subprocess.run([*COMPILE, *extra, "-o", target], cwd=ROOT, check=True)  # noqa: S603
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    builders = "\n".join(project["build-system"]["requires"])
+    for name, source in FILES.items():
+        command = [*COMPILE, *source, "-o", f"requirements/{name}"]
+        subprocess.run(command, cwd=ROOT, input=builders, text=True, check=True)  # noqa: S603
 
 
 if __name__ == "__main__":

@@ -1,0 +1,80 @@
+"""Reads an nginx configuration: its directives, its blocks, and which location a path gets."""
+
+import re
+from dataclasses import dataclass, field
+
+_TOKEN = re.compile(r"\#[^\n]*|\"(?:[^\"\\]|\\.)*\"|'[^']*'|[{};]|(?:[^\s{};\"'\\]|\\.)+")
+_SIZES = {"k": 1024, "m": 1024**2}
+_TIMES_S = {"s": 1, "m": 60, "h": 3600}
+
+
+@dataclass
+class Block:
+    """A block: what opens it, its directives in their order, and the blocks inside."""
+
+    words: list[str]
+    directives: list[list[str]] = field(default_factory=list)
+    blocks: list["Block"] = field(default_factory=list)
+
+    def all(self, name: str) -> list[list[str]]:
+        return [one[1:] for one in self.directives if one[0] == name]
+
+    def one(self, name: str) -> list[str]:
+        [found] = self.all(name)
+        return found
+
+    def inner(self, *words: str) -> list["Block"]:
+        """The blocks inside that begin with these words."""
+        return [one for one in self.blocks if tuple(one.words[: len(words)]) == words]
+
+    def location(self, path: str) -> "Block":
+        """The location that nginx chooses for a path."""
+        found = [one for one in self.inner("location") if one.words[1][:1] != "@"]
+        for one in found:
+            if one.words[1:] == ["=", path]:
+                return one
+        prefixes = [
+            one
+            for one in found
+            if one.words[1] not in ("=", "~") and path.startswith(one.words[-1])
+        ]
+        longest = max(prefixes, key=lambda one: len(one.words[-1]))
+        if longest.words[1] == "^~":
+            return longest
+        for one in found:
+            if one.words[1] == "~" and re.search(one.words[2], path):
+                return one
+        return longest
+
+
+def read(text: str) -> Block:
+    """Read a whole file as the inside of a block without a name."""
+    open_blocks, words = [Block([])], []
+    for token in _TOKEN.findall(text):
+        if token.startswith("#"):
+            continue
+        if token == "{":
+            block = Block(words)
+            open_blocks[-1].blocks.append(block)
+            open_blocks.append(block)
+        elif token == "}":
+            assert not words, words
+            open_blocks.pop()
+        elif token == ";":
+            open_blocks[-1].directives.append(words)
+        else:
+            words.append(token[1:-1] if token[0] in "\"'" else token)
+            continue
+        words = []
+    [top] = open_blocks
+    return top
+
+
+def size(text: str) -> int:
+    """Give a size such as `64k` in bytes."""
+    return int(text[:-1]) * _SIZES[text[-1]]
+
+
+def seconds(text: str) -> int:
+    """Give a time such as `45s` in seconds."""
+    return int(text[:-1]) * _TIMES_S[text[-1]]

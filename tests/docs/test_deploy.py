@@ -1,0 +1,202 @@
+"""The page on deployment and the files it shows: units, image, example of a whole host."""
+
+import asyncio
+import configparser
+import re
+import shlex
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+import typer
+import yaml
+
+from payintent.api.routes import ROUTES
+from payintent.api.server import _STOP_WAIT_S
+from payintent.cli import build
+from payintent.config import Settings
+from tests.docs.reading import ROOT, blocks, page, spans
+
+_PAGE = page("docs/deploy.md")
+_PYTHON = [path.read_text() for path in (ROOT / "payintent").rglob("*.py")]
+_UNITS = ["payintent-api@.service", "payintent-worker@.service", "payintent-migrate.service"]
+_HARDENING = "payintent-.service.d/hardening.conf"
+_STOP_S = 25
+_PROGRAM = "/opt/payintent/bin/payintent"
+_SECRETS = re.compile(r"PEPPER|KEYRING|SECRET|PASSWORD|DATABASE_URL")
+
+
+class _Unit(configparser.ConfigParser):
+    """A unit's file; a key that stands twice keeps both, as systemd does."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(interpolation=None, strict=False)
+        self.read_string(page(f"deploy/systemd/{name}"))
+
+    def optionxform(self, optionstr: str) -> str:
+        return optionstr
+
+
+def _taken(words: list[str]) -> str:
+    """Hold that the service takes this command line; gives the command's name."""
+    command: Any = typer.main.get_command(build())
+    path = []
+    while hasattr(command, "commands"):
+        assert words, "the command is not whole"
+        assert words[0] in command.commands, words
+        path.append(words[0])
+        command, words = command.commands[words[0]], words[1:]
+    command.make_context(path[-1], words)
+    return " ".join(path)
+
+
+def _compose() -> dict[str, Any]:
+    return yaml.safe_load(page("deploy/compose.yaml"))["services"]
+
+
+def _ours() -> dict[str, dict[str, Any]]:
+    return {name: one for name, one in _compose().items() if one["image"] == "payintent"}
+
+
+def _dockerfile(instruction: str) -> list[str]:
+    whole = re.sub(r"\\\n\s*", "", page("Dockerfile"))
+    return re.findall(rf"^{instruction} (.+)$", whole, re.MULTILINE)
+
+
+@pytest.mark.parametrize("unit", _UNITS)
+def test_a_unit_starts_the_command_that_it_is_named_for(unit: str) -> None:
+    words = shlex.split(_Unit(unit)["Service"]["ExecStart"].replace("%i", "8080"))
+    assert words[0] == _PROGRAM
+    assert unit.startswith(f"payintent-{_taken(words[1:])}")
+
+
+@pytest.mark.parametrize("unit", _UNITS[:2])
+def test_a_unit_that_serves_has_migrated_first_and_is_given_time_to_stop(unit: str) -> None:
+    read = _Unit(unit)
+    assert read["Unit"]["Requires"] == "payintent-migrate.service"
+    assert "payintent-migrate.service" in read["Unit"]["After"].split()
+    assert read["Service"]["Restart"] == "on-failure"
+    assert int(read["Service"]["TimeoutStopSec"]) == _STOP_S > _STOP_WAIT_S
+
+
+def test_every_unit_is_hardened_in_one_place() -> None:
+    hardened = _Unit(_HARDENING)["Service"]
+    for name in ("NoNewPrivileges", "DynamicUser", "MemoryDenyWriteExecute", "PrivateUsers"):
+        assert hardened[name] == "yes", name
+    assert hardened["ProtectSystem"] == "strict"
+    assert hardened["CapabilityBoundingSet"] == ""
+    assert hardened["EnvironmentFile"] == "/etc/payintent/payintent.env"
+    assert "AF_NETLINK" in hardened["RestrictAddressFamilies"]
+    for unit in _UNITS:  # the folder's name is what makes it hold for them
+        assert unit.startswith("payintent-")
+        assert not set(_Unit(unit)["Service"]) & set(hardened)
+
+
+def test_the_example_of_the_settings_names_settings_and_all_that_are_required() -> None:
+    lines = page("deploy/payintent.env.example").splitlines()
+    named = {line.partition("=")[0] for line in lines if line and line[0] != "#"}
+    known = {f"PAYINTENT_{name.upper()}" for name in Settings.model_fields} | {"DATABASE_URL"}
+    required = {name for name, one in Settings.model_fields.items() if one.is_required()}
+    assert named <= known
+    assert {f"PAYINTENT_{name.upper()}" for name in required - {"database_url"}} <= named
+    assert "DATABASE_URL" in named
+
+
+def test_the_image_installs_only_what_is_hashed_or_our_own() -> None:
+    installs = [
+        one.strip()
+        for line in _dockerfile("RUN")
+        for one in line.split("&&")
+        if "pip install" in one or "pip wheel" in one
+    ]
+    assert len(installs) == 4
+    for one in installs:
+        assert "--require-hashes" in one or "--no-deps" in one, one
+        assert "--require-hashes" in one or re.search("--no-index|--no-build-isolation", one), one
+    for name in _requires():
+        assert re.search(rf"^{name}==", page("requirements/build.txt"), re.MULTILINE), name
+
+
+def _requires() -> list[str]:
+    required = tomllib.loads(page("pyproject.toml"))["build-system"]["requires"]
+    return [re.split(r"[<>=!~]", one)[0] for one in required]
+
+
+def test_the_image_runs_as_nobody_holds_no_secret_and_tells_its_health() -> None:
+    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", _dockerfile("USER")[-1])
+    assert not [one for one in _dockerfile("(?:ENV|ARG)") if _SECRETS.search(one)]
+    [health] = _dockerfile("HEALTHCHECK")
+    [path] = re.findall(r"http://127\.0\.0\.1:8080(/\w+)", health)
+    assert path in {route.path for route in ROUTES}
+    assert _dockerfile("ENTRYPOINT") == ['["payintent"]']
+    assert _taken(yaml.safe_load(_dockerfile("CMD")[-1])) == "api"
+
+
+def test_only_what_the_wheel_is_made_of_goes_into_the_images_build() -> None:
+    lines = [one for one in page(".dockerignore").splitlines() if one[:1] != "#"]
+    allowed = {one[1:].rstrip("/") for one in lines if one.startswith("!")}
+    assert lines[0] == "*"
+    project = tomllib.loads(page("pyproject.toml"))
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {*wheel["packages"], *wheel.get("force-include", {}), project["project"]["readme"]}
+    needed |= {"pyproject.toml", "requirements"}
+    assert {Path(one).parts[0] for one in needed} <= allowed
+    assert not allowed & {"var", "deploy", "tests", ".git"}
+
+
+def test_the_example_of_a_host_starts_commands_of_the_service_and_lets_them_finish() -> None:
+    ours = _ours()
+    assert {_taken(one["command"]) for one in ours.values()} == {"api", "worker", "migrate"}
+    for one in ours.values():
+        assert one["stop_grace_period"] == f"{_STOP_S}s"
+        assert one["read_only"] is True
+        assert one["cap_drop"] == ["ALL"]
+        assert "environment" not in one
+
+
+def test_the_example_of_a_host_publishes_the_proxys_ports_alone() -> None:
+    published = {port for one in _compose().values() for port in one.get("ports", [])}
+    assert published == {"80:80", "443:443"}
+    assert _compose()["proxy"]["network_mode"] == "service:api"
+
+
+def test_every_command_on_the_page_is_taken() -> None:
+    lines = [*spans(_PAGE), *"\n".join(blocks(_PAGE, "sh")).splitlines()]
+    written = [shlex.split(one)[1:] for one in lines if one.startswith("payintent ")]
+    for words in written:
+        _taken(words)
+    assert {"api", "worker", "migrate", "doctor"} == {words[0] for words in written}
+
+
+def test_every_metric_and_every_setting_that_the_page_names_exists() -> None:
+    metrics = {one for one in spans(_PAGE) if re.fullmatch(r"payintent_\w+", one)}
+    assert len(metrics) > 1
+    for name in metrics:
+        assert any(f'"{name}"' in text for text in _PYTHON), name
+    known = {f"PAYINTENT_{name.upper()}" for name in Settings.model_fields}
+    assert set(re.findall(r"PAYINTENT_[A-Z_]+", _PAGE)) <= known
+
+
+def test_every_file_of_the_folder_is_named_on_the_page() -> None:
+    for path in (ROOT / "deploy").rglob("*"):
+        if path.is_file():
+            assert str(path.relative_to(ROOT)) in _PAGE, path
+
+
+def test_what_is_to_be_watched_can_be_asked_of_the_database(database_url: str) -> None:
+    [query] = [one for one in blocks(_PAGE, "sql") if one.startswith("-- example: watch")]
+
+    async def asked() -> asyncpg.Record:
+        connection = await asyncpg.connect(database_url)
+        [row] = await connection.fetch(query)
+        await connection.close()
+        return row
+
+    assert dict(asyncio.run(asked())) == {"overdue": 0, "undelivered": 0, "open_cases": 0}
+
+
+def test_the_time_to_stop_is_the_same_wherever_it_is_told() -> None:
+    assert f"after {_STOP_S} seconds" in _PAGE
+    assert f"{_STOP_S} seconds" in page("docs/operate.md")

@@ -1,0 +1,143 @@
+"""deploy/nginx.conf: its limits are the service's, and what must not come through does not."""
+
+import re
+
+import pytest
+from starlette.routing import Route
+
+from payintent.api.routes import OPERATOR_ROUTES, ROUTES
+from payintent.api.server import _KEEP_ALIVE_S
+from payintent.config import Settings
+from tests.docs.nginx import read, seconds, size
+from tests.docs.reading import page
+
+_CONF = read(page("deploy/nginx.conf"))
+_SERVER = _CONF.inner("server")[-1]
+_INSIDE = {"/readyz"}  # it opens a connection to the database for whoever asks
+_ID = "cs_0123456789abcdeF"
+
+
+def _default(name: str) -> int:
+    return int(Settings.model_fields[name].default)
+
+
+def _paths(routes: list[Route]) -> list[str]:
+    return [re.sub(r"\{checkout_id\}", _ID, one.path) for one in routes]
+
+
+def _reaches(path: str) -> bool:
+    return _SERVER.location(path).all("proxy_pass") == [["http://payintent"]]
+
+
+def test_the_proxys_limits_are_those_of_the_service() -> None:
+    assert size(_SERVER.one("client_max_body_size")[0]) == _default("body_bytes_max")
+    callbacks = _SERVER.location("/v1/callbacks/simulator/1")
+    assert size(callbacks.one("client_max_body_size")[0]) == _default("callback_bytes_max")
+    number, each = _SERVER.one("large_client_header_buffers")
+    assert int(number) * size(each) == _default("header_bytes_max")
+    assert seconds(_SERVER.one("client_header_timeout")[0]) == _default("header_timeout_s")
+    assert size(_SERVER.one("client_body_buffer_size")[0]) >= _default("callback_bytes_max")
+
+
+def test_the_proxy_waits_for_the_two_gateways_that_a_selection_may_ask() -> None:
+    assert seconds(_SERVER.one("proxy_read_timeout")[0]) > 2 * _default("gateway_timeout_s")
+
+
+def test_the_proxy_lets_go_of_an_idle_connection_before_the_service_does() -> None:
+    [upstream] = _CONF.inner("upstream")
+    assert seconds(upstream.one("keepalive_timeout")[0]) < _KEEP_ALIVE_S
+    assert _SERVER.one("proxy_http_version") == ["1.1"]
+
+
+@pytest.mark.parametrize("path", sorted({*_paths(ROUTES)} - _INSIDE))
+def test_every_public_route_comes_through(path: str) -> None:
+    assert _reaches(path), "deploy/nginx.conf has no location for it"
+
+
+@pytest.mark.parametrize("path", sorted({*_INSIDE, *_paths(OPERATOR_ROUTES)} - {"/healthz"}))
+def test_no_route_of_the_operator_comes_through(path: str) -> None:
+    assert not _reaches(path)
+    assert _SERVER.location(path).one("return")[0] == "404"
+
+
+@pytest.mark.parametrize(
+    "path", [*(one for one in _paths(ROUTES) if _ID in one), f"/v1/checkout/{_ID}/events"]
+)
+def test_a_path_with_a_checkout_id_is_limited_and_never_cached_nor_in_the_error_log(
+    path: str,
+) -> None:
+    location = _SERVER.location(path)
+    assert location.one("error_log") == ["/dev/null", "emerg"]
+    assert location.one("proxy_cache") == ["off"]
+    assert location.one("limit_req")[0] == "zone=payintent_checkout"
+    assert location.all("limit_conn")
+
+
+def test_a_stream_is_not_buffered() -> None:
+    location = _SERVER.location(f"/v1/checkout/{_ID}/events")
+    assert location.one("proxy_buffering") == ["off"]
+    assert seconds(location.one("proxy_read_timeout")[0]) >= 3600
+
+
+def test_what_the_caller_says_of_itself_is_removed_or_replaced() -> None:
+    sent = dict(_SERVER.all("proxy_set_header"))
+    fields = Settings.model_fields
+    country, secret = fields["edge_country_header"].default, fields["edge_secret_header"].default
+    assert (sent[country], sent[secret]) == ("$payintent_country", "$payintent_edge_secret")
+    assert sent["X-Forwarded-For"] == "$remote_addr"
+    removed = ("CF-IPCountry", "Forwarded", "X-Real-IP", "X-Forwarded-Host")
+    assert [sent[name] for name in removed] == [""] * len(removed)
+    # A location that sets a header of its own would pass all the others on as they came.
+    assert [one.words for one in _SERVER.blocks if one.all("proxy_set_header")] == []
+
+
+def test_the_edge_networks_headers_pass_from_its_own_addresses_alone() -> None:
+    for name in ("$payintent_country", "$payintent_edge_secret"):
+        [chosen] = _CONF.inner("map", "$payintent_edge", name)
+        assert chosen.one("default") == [""]
+        assert len(chosen.directives) == 2
+    [edge] = _CONF.inner("geo", "$realip_remote_addr", "$payintent_edge")
+    ranges = [one[0] for one in edge.directives if one[1:] == ["1"]]
+    assert edge.one("default") == ["0"]
+    assert ranges == [one for [one] in _SERVER.all("set_real_ip_from")] == ["192.0.2.0/24"]
+
+
+@pytest.mark.parametrize(
+    ("path", "logged"),
+    [
+        (f"/c/{_ID}", "/c/cs_0123***"),
+        (f"/v1/checkout/{_ID}/quotes", "/v1/checkout/cs_0123***/quotes"),
+        (f"/nowhere/{_ID}/{_ID}", "/nowhere/cs_0123***/cs"),
+        ("/v1/payments", "/v1/payments"),
+        ("/c/static/checkout.css", "/c/static/checkout.css"),
+    ],
+)
+def test_a_checkout_id_is_masked_in_the_access_log(path: str, logged: str) -> None:
+    assert _logged(path) == logged
+
+
+def test_the_access_log_holds_nothing_that_repeats_the_path_unmasked() -> None:
+    for server in _CONF.inner("server")[1:]:
+        assert server.one("access_log")[1] == "payintent"
+    [words] = _CONF.all("log_format")
+    names = set(re.findall(r"\$(\w+)", "".join(words)))
+    assert "payintent_path" in names
+    leaking = {"request", "request_uri", "uri", "args", "query_string", "document_uri"}
+    assert not names & (leaking | {"http_referer", "http_cookie", "http_authorization"})
+
+
+def test_only_tls_that_is_still_sound_is_spoken() -> None:
+    assert _SERVER.one("ssl_protocols") == ["TLSv1.2", "TLSv1.3"]
+    assert ["443", "ssl", "http2"] in _SERVER.all("listen")
+    for plain in (one for one in _CONF.inner("server") if ["80"] in one.all("listen")):
+        assert not any(one.all("proxy_pass") for one in plain.blocks)
+
+
+def _logged(path: str) -> str:
+    [chosen] = _CONF.inner("map", "$uri", "$payintent_path")
+    [pattern, shown] = chosen.directives[-1]
+    found = re.search(pattern.removeprefix("~").replace("(?<", "(?P<"), path)
+    if found is None:
+        assert chosen.one("default") == ["$uri"]
+        return path
+    return re.sub(r"\$(\w+)", lambda name: found[name[1]] or "", shown)
