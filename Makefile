@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 export VAR_DIR ?= var
 
-.PHONY: help dev demo test test-pg15 fuzz chaos check format bench schema lock clean
+.PHONY: help dev demo test test-pg15 fuzz chaos check format bench schema contract lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -22,8 +22,8 @@ test-pg15: $(VENV)/dev ## The same suite on Debian's PostgreSQL 15, the oldest w
 	@test -x /usr/lib/postgresql/15/bin/initdb || { echo "installing postgresql-15 from Debian"; apt-get install -y -qq postgresql-15; }
 	POSTGRES_BIN=/usr/lib/postgresql/15/bin $(BIN)/pytest -n 2 $(PYTEST_ARGS)
 
-fuzz: $(VENV)/dev ## The long form of the random histories: a thousand, of sixty steps each
-	HYPOTHESIS_PROFILE=long $(BIN)/pytest --timeout 1800 tests/lifecycle/test_history.py $(PYTEST_ARGS)
+fuzz: $(VENV)/dev ## The long forms: a thousand random histories, 20,000 requests made from the contract
+	HYPOTHESIS_PROFILE=long $(BIN)/pytest -n 2 --timeout 1800 tests/lifecycle/test_history.py tests/contract/test_fuzz.py $(PYTEST_ARGS)
 
 chaos: $(VENV)/dev ## The long form of the kill test (KILL_SEEDS=2,3,4 KILL_PAYMENTS=800)
 	$(BIN)/pytest --timeout 1800 tests/e2e/test_kill.py $(PYTEST_ARGS)
@@ -44,6 +44,9 @@ bench: $(VENV)/dev ## Print every figure of the README, in one run on this machi
 
 schema: $(VENV)/dev ## Write payintent/storage/schema.sql anew after a migration
 	$(BIN)/python -m tools.schema
+
+contract: $(VENV)/dev ## Compile the contracts anew: ABI and byte code beside their sources
+	$(BIN)/python -m tools.contract
 
 lock: $(VENV)/dev ## Pin and hash all dependencies anew
 	$(BIN)/python -m tools.lock
@@ -67,4 +70,5 @@ $(VENV)/dev: requirements/dev.txt pyproject.toml | $(VENV)/bin/python
 	@echo "installing the developers' packages into $(VENV)"
 	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@$(BIN)/python tools/link.py
+	@$(BIN)/python -m payintent.sandbox.anvil_binary
 	@touch $@ $(VENV)/sandbox

@@ -14,7 +14,7 @@ from payintent.api import checkout, shapes
 from payintent.api.body import read_raw
 from payintent.api.context import Context, context
 from payintent.api.errors import RETRY_AFTER_S, status_of
-from payintent.domain.errors import Code, Refused, StorageDown
+from payintent.domain.errors import Code, LockTimeout, Refused, StorageDown
 from payintent.domain.fraud import Denied
 from payintent.domain.market import COUNTRIES, COUNTRY_NAMES
 from payintent.lifecycle.select_quote import Selected, Selection, origin
@@ -66,9 +66,9 @@ def _for_people(handler: Handler) -> Handler:
             return _sorry("it was stopped by fraud screening", 200)
         except StorageDown as down:
             _log.warning("storage_down", why=str(down))
-            answer = _sorry("we cannot be reached just now; please try again in a moment", 503)
-            answer.headers["Retry-After"] = str(RETRY_AFTER_S)
-            return answer
+            return _later("we cannot be reached just now", 503)
+        except LockTimeout:
+            return _later("something else is happening to it just now", 409)
 
     return answered
 
@@ -90,7 +90,7 @@ async def select(request: Request) -> Response:
         selected = await checkout.select(here, seen, request, await _chosen(here, form, request))
     except Refused as refused:
         return await _page(
-            request, here, await checkout.read(request), refused, form.get("country")
+            request, here, await checkout.again(request), refused, form.get("country")
         )
     return _onward(here, seen, selected)
 
@@ -103,7 +103,7 @@ async def cancel(request: Request) -> Response:
     try:
         await checkout.cancel_checkout(here, seen)
     except Refused as refused:
-        return await _page(request, here, await checkout.read(request), refused)
+        return await _page(request, here, await checkout.again(request), refused)
     return _back_to(here, seen)
 
 
@@ -127,6 +127,12 @@ async def static(request: Request) -> Response:
         raise Refused(Code.NOT_FOUND, "no such file")
     content = (resources.files("payintent") / "web" / name).read_bytes()
     return Response(content, 200, _STATIC_HEADERS, _STATIC[name])
+
+
+def _later(message: str, status: int) -> Response:
+    answer = _sorry(f"{message}; please try again in a moment", status)
+    answer.headers["Retry-After"] = str(RETRY_AFTER_S)
+    return answer
 
 
 def _sorry(message: str, status: int) -> Response:

@@ -2,12 +2,13 @@
 
 from starlette.routing import BaseRoute, Route
 
-from payintent.api import callbacks, checkout, merchant, operator, page, public
+from payintent.api import callbacks, checkout, docs, listing, merchant, operator, page, public
 
 # The hot ones first: routes are tried in this order.
 ROUTES: list[BaseRoute] = [
     Route("/v1/payments", merchant.create_payment, methods=["POST"]),
     Route("/v1/payments/{payment_id}", merchant.get_payment, methods=["GET"]),
+    Route("/v1/payments", listing.list_payments, methods=["GET"]),
     Route("/v1/payments/{payment_id}/cancel", merchant.cancel_payment, methods=["POST"]),
     Route("/v1/callbacks/{provider}/{account_id}", callbacks.post_callback, methods=["POST"]),
     Route("/v1/checkout/{checkout_id}", checkout.get_checkout, methods=["GET"]),
@@ -19,9 +20,16 @@ ROUTES: list[BaseRoute] = [
     Route("/c/{checkout_id}/select", page.select, methods=["POST"]),
     Route("/c/{checkout_id}/cancel", page.cancel, methods=["POST"]),
     Route("/c/{checkout_id}/return", page.returned, methods=["GET", "POST"]),
-    Route("/c/static/{name}", page.static, methods=["GET"]),
+    Route("/c/static/{name:path}", page.static, methods=["GET"]),
+    Route("/v1/catalog", merchant.get_catalog, methods=["GET"]),
+    Route("/v1/countries", public.countries, methods=["GET"]),
+    Route("/v1/chains/{slug}", public.chain, methods=["GET"]),
+    Route("/v1/onramp/orders", public.onramp_order, methods=["POST"]),
     Route("/healthz", public.healthz, methods=["GET"]),
     Route("/readyz", public.readyz, methods=["GET"]),
+    Route("/openapi.yaml", docs.openapi_yaml, methods=["GET"]),
+    Route("/docs", docs.index, methods=["GET"]),
+    Route("/docs/{name}", docs.page, methods=["GET"]),
 ]
 
 # On the operator's own port, which only the operator reaches.
@@ -32,4 +40,5 @@ OPERATOR_ROUTES: list[BaseRoute] = [
     Route("/operator/payments/{payment_id}", operator.get_payment, methods=["GET"]),
     Route("/operator/webhooks", operator.list_webhooks, methods=["GET"]),
     Route("/operator/webhooks/{event_id}/replay", operator.replay_webhook, methods=["POST"]),
+    Route("/operator/{subject}/{verb}", operator.operate, methods=["GET", "POST"]),
 ]

@@ -24,7 +24,8 @@ _EDGE = {"CloudFront-Viewer-Country": "PH", "X-Edge-Secret": "edge-secret"}
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
     secret = type(settings.edge_secret)("edge-secret")
-    return settings.model_copy(update={"edge_secret": secret, "edge_trusted_proxies": "127.0.0.1"})
+    update = {"edge_secret": secret, "edge_trusted_proxies": "127.0.0.1"}
+    return settings.model_copy(update=update | {"database_lock_timeout_ms": 300})
 
 
 def _path(created: Answer) -> str:
@@ -262,3 +263,15 @@ async def test_the_pages_own_files_are_served_and_no_others(api: Api) -> None:
     assert style.headers["X-Content-Type-Options"] == "nosniff"
     for name in ("checkout.html", "..%2fconfig.py", "%2e%2e", "x", "checkout.css%00", "."):
         assert (await api.send("GET", f"/c/static/{name}")).status == 404, name
+
+
+async def test_a_page_whose_payment_is_held_by_somebody_else_says_so_to_a_person(api: Api) -> None:
+    created = await api.create()
+    held = await api.world.other_connection()
+    async with held.transaction():
+        await held.execute("SELECT 1 FROM payment FOR UPDATE")
+        page = await api.send("POST", f"{_path(created)}/cancel")
+    await held.close()
+    assert (page.status, page.headers["Content-Type"]) == (409, "text/html; charset=utf-8")
+    assert "please try again in a moment" in page.body.decode()
+    assert page.headers["Retry-After"] == "1"

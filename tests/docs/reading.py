@@ -60,6 +60,8 @@ def rows(text: str) -> Iterator[list[str]]:
 
 
 def anchors(text: str) -> set[str]:
-    """The names that headings get on a page."""
+    """The names that headings get on a page, and the members of the contract on its own."""
+    if text.startswith("openapi:") or "\nopenapi:" in text:
+        return set(re.findall(r"^([\w-]+):", text, re.MULTILINE))
     plain = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in _HEADING.findall(prose(text))]
     return {heading.replace(" ", "-") for heading in plain}

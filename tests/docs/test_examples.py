@@ -118,6 +118,37 @@ async def test_the_create_with_python_makes_a_payment(api: Api, tmp_path: Path) 
     assert (await api.get(payment_id)).json["checkout_url"] == checkout_url
 
 
+async def test_the_listing_follows_the_cursor_to_the_end(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [(await api.create(payer_uid="buyer-17")).json["id"] for _ in range(5)]
+    await api.create(payer_uid="buyer-18")
+    payments = _calling(api, monkeypatch, "list payments")["payments"]
+    listed = await asyncio.to_thread(lambda: list(payments(payer_uid="buyer-17", limit=2)))
+    assert [one["id"] for one in listed] == made[::-1]
+
+
+async def test_the_catalog_is_kept_while_nothing_changes(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = _calling(api, monkeypatch, "read the catalog")["catalog"]
+    etag, known = await asyncio.to_thread(catalog)
+    assert known["countries"]
+    same_etag, same = await asyncio.to_thread(catalog, etag, known)
+    assert (same_etag, same) == (etag, known)
+    assert same is known
+    await api.world.rows("UPDATE payment_method SET currencies = '{THB}'")
+    _, changed = await asyncio.to_thread(catalog, etag, known)
+    assert [one["country_code"] for one in changed["countries"]] == ["TH"]
+
+
+def _calling(api: Api, monkeypatch: pytest.MonkeyPatch, title: str) -> dict[str, Any]:
+    monkeypatch.setenv("API_URL", f"{api.base}/v1")
+    monkeypatch.setenv("API_KEY", api.world.api_key)
+    [code] = examples(page("docs/integrate.md"), "python", title)
+    return _run(code)
+
+
 def _write_dev_json(api: Api, folder: Path) -> None:
     port = urlsplit(api.base).port
     assert port is not None

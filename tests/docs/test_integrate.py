@@ -1,34 +1,19 @@
 """The merchant's page: its codes, cards, fields and waits are those of the code."""
 
+import json
 import re
 from datetime import timedelta
 
-from payintent.api.errors import STATUS
-from payintent.domain.errors import Code
+from payintent.api.contract import contract
+from payintent.config import Settings
 from payintent.domain.event import EventType, payload_fields
 from payintent.domain.payment import Status
 from payintent.sandbox.simulator.cards import CARDS
 from payintent.webhooks.schedule import ATTEMPTS_MAX, WAITS_S
-from tests.docs.reading import ROOT, page, rows, section, spans
+from tests.docs.reading import blocks, page, rows, section, spans
 
 _INTEGRATE = page("docs/integrate.md")
-_RAISED = re.compile(r"\bCode\.([A-Z_]+)\b(?!: \d)")  # but not the table of statuses
 _UNITS = {"s": "seconds", "min": "minutes", "h": "hours"}
-
-
-def test_the_table_of_errors_has_the_codes_that_the_service_can_answer() -> None:
-    sources = [one.read_text() for one in ROOT.glob("payintent/**/*.py")]
-    raised = {code for text in sources for code in _RAISED.findall(text)}
-    assert set(_errors()) == raised
-
-
-def test_the_table_of_errors_gives_the_status_of_each_code() -> None:
-    for code, statuses in _errors().items():
-        assert str(STATUS[Code(code)]) in statuses.split(", "), code
-
-
-def _errors() -> dict[str, str]:
-    return {cells[0].strip("`"): cells[1] for cells in rows(section(_INTEGRATE, "## Errors"))}
 
 
 def test_the_table_of_statuses_has_all_of_them() -> None:
@@ -58,3 +43,19 @@ def test_the_waits_between_attempts_are_those_of_the_schedule() -> None:
     assert [0, *read] == list(WAITS_S)
     assert text.strip().startswith("Thirteen")
     assert ATTEMPTS_MAX == 13
+
+
+def test_the_denial_on_the_page_is_one_of_the_contract() -> None:
+    [denial] = [json.loads(one) for one in blocks(_INTEGRATE, "json") if "fds" in one]
+    fds = contract()["components"]["schemas"]["Denied"]["properties"]["fds"]
+    assert list(denial["fds"]) == fds["required"]
+    assert denial["fds"]["risk_level"] in fds["properties"]["risk_level"]["enum"]
+
+
+def test_the_limits_on_the_page_are_the_defaults() -> None:
+    text = section(_INTEGRATE, "### Rate limits")
+    defaults = {name: field.default for name, field in Settings.model_fields.items()}
+    assert f"{defaults['rate_create_per_s']} and {defaults['rate_read_per_s']:,} a second" in text
+    assert f"q={defaults['rate_create_per_s']};w=1" in text
+    assert defaults["rate_create_burst"] == 2 * defaults["rate_create_per_s"]
+    assert defaults["rate_read_burst"] == 2 * defaults["rate_read_per_s"]

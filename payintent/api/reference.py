@@ -1,0 +1,270 @@
+"""The contract as people read it: operations, events, shapes and errors, one row a field."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Json = Mapping[str, Any]
+
+_METHODS = ("get", "post", "put", "patch", "delete")
+_PATTERN_CHARS_MAX = 40
+_NOTHING: Json = {}
+_EVERYWHERE = "X-Request-Id"  # told once, at the top
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a type's name; `shape` is the shape that it names, to be linked."""
+
+    text: str
+    shape: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """A parameter, a header, or a member of a body; `rules` are short phrases."""
+
+    name: str
+    type: tuple[Part, ...]
+    required: bool
+    rules: tuple[str, ...]
+    values: tuple[str, ...]
+    about: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One status that an operation answers with, its codes where it is an error."""
+
+    status: str
+    about: str
+    codes: tuple[str, ...]
+    shape: tuple[Part, ...]
+    headers: tuple[str, ...]
+    example: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """A method on a path, or an event, whose path is its type."""
+
+    id: str
+    method: str
+    path: str
+    summary: str
+    about: str
+    needs_key: bool
+    parameters: tuple[Field, ...]
+    body: tuple[Field, ...]
+    example: str
+    answers: tuple[Answer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Operations that belong together."""
+
+    name: str
+    about: str
+    operations: tuple[Operation, ...]
+
+    @property
+    def id(self) -> str:
+        """Give the group's anchor."""
+        return self.name.lower().replace(" ", "-")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A named schema: an object's fields, one list for each variant, or a single value."""
+
+    name: str
+    about: str
+    value: Field | None
+    variants: tuple[tuple[Field, ...], ...]
+
+
+class Reference:
+    """Reads the contract's parts in the order in which they are shown."""
+
+    def __init__(self, contract: Json) -> None:
+        self._contract = contract
+
+    def groups(self) -> list[Group]:
+        """Give the operations by tag."""
+        found = list(self._operations(self._contract["paths"]))
+        return [
+            Group(
+                tag["name"],
+                tag["description"],
+                tuple(one for tags, one in found if tag["name"] in tags),
+            )
+            for tag in self._contract["tags"]
+        ]
+
+    def events(self) -> list[Operation]:
+        """Give the webhooks."""
+        return [one for _, one in self._operations(self._contract["webhooks"])]
+
+    def shapes(self) -> list[Shape]:
+        """Give the named schemas that an operation does not show in its place, objects first."""
+        named = self._contract["components"]["schemas"]
+        shapes = [self._shape(name, named[name]) for name in named if name not in self._bodies()]
+        return sorted(shapes, key=lambda shape: shape.value is not None)
+
+    def _bodies(self) -> set[str]:
+        items = [*self._contract["paths"].values(), *self._contract["webhooks"].values()]
+        said = [item[method] for item in items for method in item if method in _METHODS]
+        schemas = [_content(one.get("requestBody", {})).get("schema", {}) for one in said]
+        return {schema["$ref"].rpartition("/")[2] for schema in schemas if "$ref" in schema}
+
+    def _operations(self, paths: Json) -> Iterator[tuple[list[str], Operation]]:
+        for path, item in paths.items():
+            shared = item.get("parameters", [])
+            for method in (one for one in item if one in _METHODS):
+                yield item[method]["tags"], self._operation(path, method, item[method], shared)
+
+    def _operation(self, path: str, method: str, said: Json, shared: list[Json]) -> Operation:
+        parameters = [self._target(one) for one in (*shared, *said.get("parameters", []))]
+        content = _content(said.get("requestBody", {}))
+        return Operation(
+            id=said["operationId"],
+            method=method.upper(),
+            path=path,
+            summary=said["summary"],
+            about=said.get("description", ""),
+            needs_key=bool(said.get("security")),
+            parameters=tuple(
+                self._parameter(one) for one in parameters if one["name"] != _EVERYWHERE
+            ),
+            body=tuple(self._fields(self._target(content.get("schema", {})))),
+            example=_example(content),
+            answers=tuple(
+                self._answer(status, self._target(one)) for status, one in said["responses"].items()
+            ),
+        )
+
+    def _answer(self, status: str, said: Json) -> Answer:
+        content = _content(said)
+        schema = content.get("schema", {})
+        return Answer(
+            status=status,
+            about=said["description"],
+            codes=tuple(_codes(schema)),
+            shape=_type(schema) if schema and "allOf" not in schema else (),
+            headers=tuple(name for name in said.get("headers", {}) if name != _EVERYWHERE),
+            example=_example(content),
+        )
+
+    def _parameter(self, said: Json) -> Field:
+        field = self._field(said["name"], said["schema"], required=said.get("required", False))
+        return Field(
+            name=field.name,
+            type=(Part(f"{said['in']}: "), *field.type),
+            required=field.required,
+            rules=field.rules,
+            values=field.values,
+            about=said.get("description") or field.about,
+        )
+
+    def _shape(self, name: str, schema: Json) -> Shape:
+        plain = schema.get("type") != "object" and "oneOf" not in schema
+        about = schema.get("description", "")
+        variants = schema.get("oneOf", [schema])
+        return Shape(
+            name=name,
+            about=about,
+            value=self._field("", schema, required=True) if plain else None,
+            variants=() if plain else tuple(tuple(self._fields(one)) for one in variants),
+        )
+
+    def _fields(self, schema: Json, prefix: str = "") -> Iterator[Field]:
+        """Give an object's members, each followed by its own with dotted names."""
+        for name, member in schema.get("properties", {}).items():
+            required = name in schema.get("required", [])
+            yield self._field(prefix + name, member, required=required)
+            if "properties" in member:
+                yield from self._fields(member, f"{prefix}{name}.")
+            elif "properties" in member.get("items", {}):
+                yield from self._fields(member["items"], f"{prefix}{name}[].")
+
+    def _field(self, name: str, schema: Json, *, required: bool) -> Field:
+        target = self._target(schema)
+        linked = target is not schema
+        said = schema.get("description")
+        inherited = "" if "properties" in target else target.get("description", "")
+        return Field(
+            name=name,
+            type=_type(schema),
+            required=required,
+            rules=() if linked else tuple(_rules(schema)),
+            values=() if linked else tuple(str(one) for one in schema.get("enum", [])),
+            about=said if said is not None else inherited,
+        )
+
+    def _target(self, said: Json) -> Json:
+        """Follow a reference within the document."""
+        if "$ref" not in said:
+            return said
+        found: Any = self._contract
+        for step in said["$ref"].removeprefix("#/").split("/"):
+            found = found[step]
+        return found
+
+
+def _content(said: Json) -> Json:
+    """Give the first content of a body."""
+    contents: Json = said.get("content", {})
+    return next(iter(contents.values()), _NOTHING)
+
+
+def _codes(schema: Json) -> Iterator[str]:
+    for part in schema.get("allOf", []):
+        yield from part.get("properties", {}).get("code", {}).get("enum", [])
+
+
+def _type(schema: Json) -> tuple[Part, ...]:
+    """Name a schema's type, with the shapes that it refers to."""
+    if "$ref" in schema:
+        return (Part(schema["$ref"].rpartition("/")[2], shape=True),)
+    if "oneOf" in schema:
+        names = [_type(one) for one in schema["oneOf"]]
+        return tuple(
+            part
+            for number, name in enumerate(names)
+            for part in ((Part(" or "),) if number else ()) + name
+        )
+    if schema.get("type") == "array":
+        return (Part("list of "), *_type(schema["items"]))
+    named = schema.get("type", "any")
+    return (Part(named if isinstance(named, str) else " or ".join(named)),)
+
+
+def _rules(schema: Json) -> Iterator[str]:
+    if schema.get("format") not in {None, "int64"}:
+        yield schema["format"]
+    if "const" in schema:
+        yield f"always {schema['const']}"
+    yield from _span(schema, "minimum", "maximum", "")
+    yield from _span(schema, "minLength", "maxLength", " characters")
+    pattern = schema.get("pattern", "")
+    if pattern and "format" not in schema and len(pattern) <= _PATTERN_CHARS_MAX:
+        yield f"matches {pattern}"
+    if "default" in schema:
+        yield f"default {json.dumps(schema['default'])}"
+
+
+def _span(schema: Json, low: str, high: str, unit: str) -> Iterator[str]:
+    if low in schema and high in schema:
+        yield f"{schema[low]} to {schema[high]}{unit}"
+    elif low in schema:
+        yield f"at least {schema[low]}{unit}" if unit == "" else "not empty"
+    elif high in schema:
+        yield f"at most {schema[high]}{unit}"
+
+
+def _example(content: Json) -> str:
+    if "example" not in content:
+        return ""
+    return json.dumps(content["example"], indent=2, ensure_ascii=False)

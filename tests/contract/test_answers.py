@@ -1,0 +1,160 @@
+"""Every route once, as it goes well: the answer is the one that the contract describes."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from payintent.config import Settings
+from tests.api.arrange import bring_to, callback, captured, payment_of, select
+from tests.contract.conforming import conforms, operations
+from tests.support.world import Answer, Api
+
+Sending = Callable[[Api, Answer], Awaitable[Answer]]
+
+
+def _get(path: str) -> Sending:
+    async def send(api: Api, created: Answer) -> Answer:
+        return await api.send("GET", path.format(**_ids(created)), headers=api.bearer())
+
+    return send
+
+
+def _post(path: str, **body: Any) -> Sending:
+    async def send(api: Api, created: Answer) -> Answer:
+        options = {"json": body} if body else {}
+        filled = path.format(**_ids(created))
+        return await api.send("POST", filled, headers=api.bearer(), **options)
+
+    return send
+
+
+def _ids(created: Answer) -> dict[str, str]:
+    return {"payment_id": created.json["id"], "checkout_id": created.json["checkout_id"]}
+
+
+async def _create(api: Api, created: Answer) -> Answer:
+    product = {"name": "A river atlas", "quantity": 1}
+    return await api.create(country="TH", metadata={"order_id": "A-1009", "product": product})
+
+
+async def _select(api: Api, created: Answer) -> Answer:
+    return await select(api, created, country="TH", expected_total_amount="1590.00")
+
+
+async def _patch(api: Api, created: Answer) -> Answer:
+    path = f"/v1/checkout/{created.json['checkout_id']}"
+    return await api.send("PATCH", path, json={"payer_email": "buyer@example.com"})
+
+
+async def _callback(api: Api, created: Answer) -> Answer:
+    await select(api, created)
+    return await callback(api, (await payment_of(api, created)).session_id, captured())
+
+
+async def _submit(api: Api, created: Answer) -> Answer:
+    path = f"/c/{created.json['checkout_id']}/select"
+    return await api.send("POST", path, data={"payment_method_id": str(api.world.card)})
+
+
+GOES_WELL: dict[str, tuple[int, Sending]] = {
+    "POST /v1/payments": (201, _create),
+    "GET /v1/payments": (200, _get("/v1/payments?limit=1")),
+    "GET /v1/payments/{payment_id}": (200, _get("/v1/payments/{payment_id}")),
+    "POST /v1/payments/{payment_id}/cancel": (200, _post("/v1/payments/{payment_id}/cancel")),
+    "GET /v1/catalog": (200, _get("/v1/catalog")),
+    "GET /v1/countries": (200, _get("/v1/countries")),
+    "GET /v1/chains/{slug}": (200, _get("/v1/chains/native")),
+    "POST /v1/onramp/orders": (501, _post("/v1/onramp/orders", country="TH")),
+    "GET /v1/checkout/{checkout_id}": (200, _get("/v1/checkout/{checkout_id}")),
+    "PATCH /v1/checkout/{checkout_id}": (200, _patch),
+    "GET /v1/checkout/{checkout_id}/quotes": (200, _get("/v1/checkout/{checkout_id}/quotes")),
+    "POST /v1/checkout/{checkout_id}/quotes": (200, _select),
+    "POST /v1/checkout/{checkout_id}/cancel": (200, _post("/v1/checkout/{checkout_id}/cancel")),
+    "POST /v1/callbacks/{provider}/{account_id}": (200, _callback),
+    "GET /c/{checkout_id}": (200, _get("/c/{checkout_id}")),
+    "POST /c/{checkout_id}/select": (303, _submit),
+    "POST /c/{checkout_id}/cancel": (303, _post("/c/{checkout_id}/cancel")),
+    "GET /c/{checkout_id}/return": (303, _get("/c/{checkout_id}/return")),
+    "POST /c/{checkout_id}/return": (303, _post("/c/{checkout_id}/return")),
+    "GET /c/static/{name}": (200, _get("/c/static/checkout.css")),
+    "GET /healthz": (200, _get("/healthz")),
+    "GET /readyz": (200, _get("/readyz")),
+    "GET /openapi.yaml": (200, _get("/openapi.yaml")),
+    "GET /docs": (200, _get("/docs")),
+    "GET /docs/{name}": (200, _get("/docs/reference")),
+}
+
+
+SCREENED = ["POST /v1/payments", *(name for name in GOES_WELL if " /v1/checkout/" in name)]
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return settings.model_copy(update={"policy_cache_s": 0.0})
+
+
+def test_every_operation_goes_well_once() -> None:
+    assert set(GOES_WELL) == {f"{method} {path}" for method, path, _ in operations()}
+
+
+async def test_every_answer_is_the_one_that_the_contract_describes(api: Api) -> None:
+    for name, (status, sending) in GOES_WELL.items():
+        method, _, path = name.partition(" ")
+        answer = await sending(api, await api.create())
+        assert answer.status == status, name
+        conforms(method, path, answer)
+
+
+@pytest.mark.parametrize("status", ["PENDING", "PROCESSING", "PAID", "FAILED", "EXPIRED"])
+async def test_a_payment_is_described_in_every_status(api: Api, status: str) -> None:
+    created = await api.create(metadata={"order_id": "A-1"}, payer_email="buyer@example.com")
+    await bring_to(api, created, status)
+    for path in ("/v1/payments/{payment_id}", "/v1/checkout/{checkout_id}"):
+        answer = conforms("GET", path, await _get(path)(api, created))
+        assert answer.json["status"] == status
+
+
+async def test_a_replay_says_so_as_the_contract_has_it(api: Api) -> None:
+    key = str(uuid4())
+    await api.create(key=key)
+    again = conforms("POST", "/v1/payments", await api.create(key=key))
+    assert again.headers["Idempotency-Replayed"] == "true"
+
+
+async def test_what_is_known_already_is_304_without_a_body(api: Api) -> None:
+    for path in ("/v1/catalog", "/v1/countries", "/openapi.yaml"):
+        known = await api.send("GET", path, headers=api.bearer())
+        headers = api.bearer() | {"If-None-Match": known.headers["ETag"]}
+        again = conforms("GET", path, await api.send("GET", path, headers=headers))
+        assert (again.status, again.body) == (304, b""), path
+        assert again.headers["ETag"] == known.headers["ETag"]
+
+
+async def _deny(api: Api) -> None:
+    await api.world.rows(
+        "INSERT INTO fraud_rule (kind, value, code, level, score) "
+        "VALUES ('PAYER', 'buyer-1', 'PAYER_BLOCKED', 'HIGH', 90)"
+    )
+
+
+async def test_a_denial_is_a_200_on_every_route_that_is_screened(api: Api) -> None:
+    created = await api.create()
+    await _deny(api)
+    for name in SCREENED:
+        method, _, path = name.partition(" ")
+        answer = conforms(method, path, await GOES_WELL[name][1](api, created))
+        assert answer.status == 200, name
+        assert list(answer.json) == ["fds"], name
+        assert answer.json["fds"]["outcome"] == "DENY"
+
+
+async def test_limits_are_told_as_the_contract_has_it(api: Api) -> None:
+    await api.world.rows(
+        "INSERT INTO rate_limit (merchant_id, class, per_s, burst) VALUES ($1, 'read', 500, 1000)",
+        api.world.merchant_id,
+    )
+    path = "/v1/payments/{payment_id}"
+    answer = conforms("GET", path, await _get(path)(api, await api.create()))
+    assert answer.headers["RateLimit-Policy"] == '"read";q=500;w=1'

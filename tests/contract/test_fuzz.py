@@ -1,0 +1,218 @@
+"""Requests made from the contract, fitting it and not: never a fault, and answers as promised.
+
+`HYPOTHESIS_PROFILE=long` sends ten times as many, and others each time; `make test` sends the same
+ones on every run, so that it tells the same of the same code.
+"""
+
+import asyncio
+import os
+from collections import Counter
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+import requests
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis import Case, GenerationMode
+from schemathesis.checks import (
+    negative_data_rejection,
+    not_a_server_error,
+    positive_data_acceptance,
+)
+from schemathesis.core.failures import FailureGroup
+
+from tests.api.arrange import DECLINED, bring_to, callback, captured, payment_of, select
+from tests.contract.conforming import CONFORMANCE, cases_of_every_rule, operation, operations
+from tests.support.world import Answer, Api
+
+LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
+TIMES = 10 if LONG else 1
+WANTED = 2_000
+#: How many requests each operation gets, half of them fitting the contract. One that takes nothing
+#: but a path has few to make.
+REQUESTS = {
+    "POST /v1/payments": 400,
+    "GET /v1/payments": 200,
+    "GET /v1/payments/{payment_id}": 100,
+    "POST /v1/payments/{payment_id}/cancel": 120,
+    "GET /v1/catalog": 60,
+    "GET /v1/countries": 40,
+    "GET /v1/chains/{slug}": 60,
+    "POST /v1/onramp/orders": 120,
+    "GET /v1/checkout/{checkout_id}": 80,
+    "PATCH /v1/checkout/{checkout_id}": 140,
+    "GET /v1/checkout/{checkout_id}/quotes": 160,
+    "POST /v1/checkout/{checkout_id}/quotes": 260,
+    "POST /v1/checkout/{checkout_id}/cancel": 80,
+    "POST /v1/callbacks/{provider}/{account_id}": 120,
+    "GET /c/{checkout_id}": 60,
+    "POST /c/{checkout_id}/select": 60,
+    "POST /c/{checkout_id}/cancel": 40,
+    "GET /c/{checkout_id}/return": 20,
+    "POST /c/{checkout_id}/return": 20,
+    "GET /c/static/{name}": 20,
+    "GET /healthz": 2,
+    "GET /readyz": 2,
+    "GET /openapi.yaml": 4,
+    "GET /docs": 2,
+    "GET /docs/{name}": 20,
+}
+CHECKS = [
+    not_a_server_error,
+    negative_data_rejection,
+    positive_data_acceptance,
+    *CONFORMANCE,
+]
+SHOP = "https://shop.example.com"
+STATUSES = ("PENDING", "PROCESSING", "PAID", "FAILED", "CANCELLED", "EXPIRED")
+
+
+def test_every_operation_of_the_contract_is_fuzzed() -> None:
+    assert set(REQUESTS) == {f"{method} {path}" for method, path, _ in operations()}
+    assert sum(REQUESTS.values()) >= WANTED
+
+
+class Ids:
+    """Payments of every status to aim at; a `PENDING` one is made anew for each request."""
+
+    def __init__(self, api: Api, known: dict[str, Answer]) -> None:
+        self._api = api
+        self._known = known
+        self._loop = asyncio.get_running_loop()
+
+    def aim(self, case: Case, status: str) -> None:
+        """Give the case the id of a payment in this status, in place of its own invention."""
+        created = self._known.get(status) or self._pending()
+        for name, value in (("payment_id", "id"), ("checkout_id", "checkout_id")):
+            if name in case.path_parameters:
+                case.path_parameters[name] = created.json[value]
+        if "account_id" in case.path_parameters:  # unsigned: a callback of nobody's
+            account_id = str(self._api.world.account_id)
+            case.path_parameters = {"provider": "fake", "account_id": account_id}
+
+    def _pending(self) -> Answer:
+        # Hypothesis runs in a thread, and the service in the loop.
+        return asyncio.run_coroutine_threadsafe(self._api.create(), self._loop).result(20)
+
+
+@pytest.fixture
+async def ids(api: Api) -> Ids:
+    """One payment in each status but the first, and an origin to return to."""
+    await api.world.rows("UPDATE merchant SET allowed_origins = $1", [SHOP])
+    known = {"EXPIRED": await api.create(expires_in=1)}
+    await api.world.move_clock(2)
+    for status in STATUSES[1:-1]:
+        known[status] = await api.create()
+        await _bring_to(api, known[status], status)
+    return Ids(api, known)
+
+
+async def _bring_to(api: Api, created: Answer, status: str) -> None:
+    if status in {"CANCELLED", "PROCESSING"}:
+        await bring_to(api, created, status)
+        return
+    assert (await select(api, created)).status == 200
+    payment = await payment_of(api, created)
+    report = captured() if status == "PAID" else DECLINED
+    assert (await callback(api, payment.session_id, report, callback_id=status)).status == 200
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+async def test_requests_made_from_the_contract_are_answered_as_it_says(
+    api: Api, ids: Ids, name: str
+) -> None:
+    method, _, path = name.partition(" ")
+    sent: Counter[int] = Counter()
+    session = requests.Session()
+    headers = api.bearer() if operation(method, path).definition.raw.get("security") else {}
+    cases = st.one_of(
+        operation(method, path).as_strategy(GenerationMode.POSITIVE),
+        operation(method, path).as_strategy(GenerationMode.NEGATIVE),
+    )
+
+    @settings(
+        max_examples=REQUESTS[name] * TIMES,
+        deadline=None,
+        database=None,
+        derandomize=not LONG,
+        phases=[Phase.generate, Phase.shrink],
+        print_blob=LONG,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=cases, target=st.sampled_from((*STATUSES, "PENDING", "none")))
+    def answered(case: Case, target: str) -> None:
+        _whole(case)
+        _anew(case)
+        _likely(case, api)
+        if target != "none":
+            ids.aim(case, target)
+        answer = case.call_and_validate(
+            api.base, session, headers=headers, checks=CHECKS, allow_redirects=False
+        )
+        sent[answer.status_code] += 1
+
+    await asyncio.to_thread(answered)
+    print(name, dict(sent))
+
+
+async def test_every_rule_of_the_contract_is_kept_by_itself(api: Api, ids: Ids) -> None:
+    """Each field alone at the edges of what it may be: chance seldom gets past the field before."""
+    session = requests.Session()
+    unlike: list[str] = []
+
+    def answered() -> int:
+        sent = 0
+        for method, path, said in operations():
+            headers = api.bearer() if said["security"] else {}
+            for case in cases_of_every_rule(method, path):
+                _anew(case)
+                _likely(case, api)
+                ids.aim(case, "PENDING")
+                try:
+                    case.call_and_validate(
+                        api.base, session, headers=headers, checks=CHECKS, allow_redirects=False
+                    )
+                except FailureGroup as failed:
+                    rule = case.meta.phase.data.description
+                    unlike.append(f"{case.method} {path}: {rule}: {failed.exceptions}")
+                sent += 1
+        return sent
+
+    assert await asyncio.to_thread(answered) > 500
+    assert unlike == []
+
+
+def _likely(case: Case, api: Api) -> None:
+    """Let what fits the contract fit this world too, so that the request gets far."""
+    if case.meta.generation.mode is GenerationMode.NEGATIVE:
+        return
+    case.query.pop("cursor", None)  # opaque: no invented one can be read
+    body: Any = case.body
+    if not isinstance(body, dict):
+        return
+    method = body.get("payment_method_id")
+    if isinstance(method, int | str):
+        body["payment_method_id"] = type(method)(api.world.card)
+    if body.get("return_url"):
+        body["return_url"] = f"{SHOP}/thanks"
+    if body.get("expected_total_amount"):
+        body["expected_total_amount"] = "1590.00"
+
+
+def _anew(case: Case) -> None:
+    """Give a good key another value: one that was used before would hide what else is wrong."""
+    try:
+        UUID(case.headers.get("Idempotency-Key", ""))
+    except ValueError:
+        return
+    case.headers["Idempotency-Key"] = str(uuid4())
+
+
+def _whole(case: Case) -> None:
+    """Write whole numbers without a fraction: to JSON Schema 1.0 is an integer, to us it is not."""
+    for container in (case.body, case.query):
+        if isinstance(container, dict):
+            for name, value in container.items():
+                if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+                    container[name] = int(value)
