@@ -18,7 +18,7 @@ import msgspec
 import uvloop
 from rich.console import Console
 
-from bench import callbacks, raw, report
+from bench import callbacks, gas, raw, report
 from bench.http import request
 from bench.installation import Installation, free_ports
 from bench.load import ID, KEY, Load, Plan
@@ -232,6 +232,7 @@ def main() -> None:
         postgres.stop()
         shutil.rmtree(folder, ignore_errors=True)
     report.show(found, console)
+    gas.show(console)
     report.keep(found, var_dir / "bench.json")
     console.print(f"written to {var_dir / 'bench.json'}")
 

@@ -93,6 +93,7 @@ def settings(database_url: str) -> Settings:
             "sandbox": True,
             "database_connections_max": 8,
             "api_key_cache_s": 0.0,
+            "policy_cache_s": 0.0,
         }
     )
 

@@ -56,7 +56,9 @@ def build_app(
 
 def build_operator_app() -> Starlette:
     """Build what the operator's port serves; `build_app` gives it the service."""
-    return Starlette(routes=OPERATOR_ROUTES, exception_handlers=_HANDLERS)
+    app = Starlette(routes=OPERATOR_ROUTES, exception_handlers=_HANDLERS)
+    app.router.redirect_slashes = False
+    return app
 
 
 async def _too_large(_: Request, exc: Exception) -> Response:

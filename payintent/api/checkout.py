@@ -100,7 +100,7 @@ async def patch_checkout(request: Request) -> Response:
     await refuse_ended(here.service.database, here.service.mint, seen)
     async with here.service.database.transaction() as tx:
         await payments.set_payer_email(tx, seen.payment.id, body.payer_email)
-    return json_answer(await view(here, await read(request)))
+    return json_answer(await view(here, await again(request)))
 
 
 async def view(here: Context, seen: Seen) -> dict[str, Any]:
@@ -142,6 +142,12 @@ async def read(request: Request) -> Seen:
     """
     here = context(request)
     here.addresses.spend(here.edge.viewer_address(request))
+    return await again(request)
+
+
+async def again(request: Request) -> Seen:
+    """Read the checkout of a request once more, after what the request did."""
+    here = context(request)
     checkout_id: str = request.path_params["checkout_id"]
     seen = await checkout_for(here.service.database, here.service.mint, checkout_id)
     await screen(here, seen, request)

@@ -1,15 +1,14 @@
-"""The viewer's country: believed only from a trusted proxy that knows the shared secret."""
+"""Where a viewer is: told by trusted proxies alone, and the country only with the shared secret."""
 
 import hmac
-import ipaddress
 from collections.abc import Sequence
 
 from starlette.requests import Request
 
 from payintent.config import Settings
+from payintent.domain.address import Address, Network, read_address, read_network
 
 _FORWARDED = "X-Forwarded-For"
-_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Edge:
@@ -19,15 +18,17 @@ class Edge:
         self._country_header = settings.edge_country_header
         self._secret_header = settings.edge_secret_header
         self._secret = settings.edge_secret.get_secret_value().encode()
-        self._trusted: Sequence[_Network] = [
-            ipaddress.ip_network(one.strip())
+        self._trusted: Sequence[Network] = [
+            read_network(one.strip())
             for one in settings.edge_trusted_proxies.split(",")
             if one.strip()
         ]
 
     def viewer_country(self, request: Request) -> str | None:
         """Give the viewer's country; None where nobody we trust has said one."""
-        if not self._secret or request.client is None or not self._trusts(request.client.host):
+        if not self._secret or request.client is None:
+            return None
+        if not self._trusts(read_address(request.client.host)):
             return None
         given = request.headers.getlist(self._secret_header)
         if len(given) != 1 or not hmac.compare_digest(given[0].encode(), self._secret):
@@ -44,24 +45,14 @@ class Edge:
         if not self._trusted or request.client is None:
             return None
         peer = request.client.host
-        hops = [one.strip() for one in ",".join(request.headers.getlist(_FORWARDED)).split(",")]
+        hops = ",".join(request.headers.getlist(_FORWARDED)).split(",")
         for hop in [peer, *reversed(hops)]:
-            if not _is_address(hop):
+            address = read_address(hop.strip())
+            if address is None:
                 return None
-            if not self._trusts(hop):
-                return str(ipaddress.ip_address(hop))
+            if not self._trusts(address):
+                return str(address)
         return None
 
-    def _trusts(self, host: str) -> bool:
-        if not _is_address(host):  # a Unix socket has none
-            return False
-        address = ipaddress.ip_address(host)
-        return any(address in network for network in self._trusted)
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
+    def _trusts(self, address: Address | None) -> bool:
+        return address is not None and any(address in network for network in self._trusted)

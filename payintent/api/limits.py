@@ -2,6 +2,7 @@
 
 A merchant's bucket is in the database. A process takes a little more than it needs at a time, a
 fiftieth of a second's worth, so that a limit of 500/s costs a statement for every tenth request.
+Below 100/s it takes one at a time, and is exact.
 """
 
 import asyncio
@@ -11,7 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from payintent.config import Settings
-from payintent.domain.errors import Code, Refused
+from payintent.domain.address import counted_as
+from payintent.domain.errors import Code, LockTimeout, Refused, StorageDown
 from payintent.domain.rate import Limit, RateClass, Standing
 from payintent.storage import rates
 from payintent.storage.database import Database
@@ -20,13 +22,15 @@ from payintent.storage.merchants import Holder
 _SHARE = 50  # of a second's requests are taken at a time
 _KEPT_S = 1.0  # taken requests that nobody sends lapse
 _KEPT_MAX = 20_000
+_UNREADABLE = "the rate limits cannot be read"
+_HAIR = 1e-6  # sums of times are never exact, and must not round up to another second
 
 
 class LimitExceeded(Refused):
     """Too many requests; carries what the answer's headers say."""
 
     def __init__(self, kind: RateClass, limit: Limit, wait_s: float) -> None:
-        wait = max(1, math.ceil(wait_s))
+        wait = max(1, _whole(wait_s))
         super().__init__(Code.RATE_LIMITED, f"too many {kind} requests", retry_after_s=wait)
         self.headers = limit_headers(kind, limit, Standing(0, wait_s))
 
@@ -40,6 +44,7 @@ class _Bucket:
     empty_until: float = 0.0
     left: int = 0  # in the database, when it was last asked
     full_at: float = 0.0
+    failures: int = 0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -55,7 +60,7 @@ class Limiter:
         self._database = database
         self._monotonic = monotonic
         self._default = {} if settings.sandbox else _defaults(settings)
-        self._buckets: dict[tuple[int, RateClass], _Bucket] = {}
+        self._buckets: dict[tuple[int, RateClass, Limit], _Bucket] = {}
 
     def limit_of(self, holder: Holder, kind: RateClass) -> Limit | None:
         """Give a merchant's limit: its own, else the installation's; None in the sandbox."""
@@ -66,9 +71,12 @@ class Limiter:
         limit = self.limit_of(holder, kind)
         if limit is None:
             return {}
-        bucket = self._bucket(holder.merchant_id, kind)
+        bucket = self._bucket(holder.merchant_id, kind, limit)
         if not self._has(bucket):
+            failures = bucket.failures
             async with bucket.lock:
+                if bucket.failures != failures:  # whoever waits does not try once more each
+                    raise StorageDown(_UNREADABLE)
                 if not self._has(bucket):
                     await self._take(bucket, holder.merchant_id, kind, limit)
         bucket.taken -= 1
@@ -77,29 +85,40 @@ class Limiter:
 
     def give_back(self, holder: Holder, kind: RateClass) -> None:
         """Take a request back that turned out to be of the other kind."""
-        if self.limit_of(holder, kind) is not None:
-            self._bucket(holder.merchant_id, kind).taken += 1
+        limit = self.limit_of(holder, kind)
+        if limit is not None:
+            self._bucket(holder.merchant_id, kind, limit).taken += 1
 
-    def _bucket(self, merchant_id: int, kind: RateClass) -> _Bucket:
+    def _bucket(self, merchant_id: int, kind: RateClass, limit: Limit) -> _Bucket:
+        name = (merchant_id, kind, limit)  # another limit is another bucket
+        known = self._buckets.get(name)
+        if known is not None:
+            return known
         if len(self._buckets) >= _KEPT_MAX:
             self._buckets.clear()
-        return self._buckets.setdefault((merchant_id, kind), _Bucket())
+        self._buckets[name] = new = _Bucket()
+        return new
 
     def _has(self, bucket: _Bucket) -> bool:
         return bucket.taken > 0 and bucket.lapses_at > self._monotonic()
 
     async def _take(self, bucket: _Bucket, merchant_id: int, kind: RateClass, limit: Limit) -> None:
         now = self._monotonic()
-        if bucket.empty_until > now:
+        if bucket.empty_until > now + _HAIR:
             raise LimitExceeded(kind, limit, bucket.empty_until - now)
-        wanted = max(1, limit.per_s // _SHARE)
-        grant = await rates.take(self._database, merchant_id, kind, limit, wanted)
+        # Half a burst at most: while one half is spent, the other must have room to come back.
+        wanted = max(1, min(limit.per_s // _SHARE, limit.burst // 2))
+        try:
+            grant = await rates.take(self._database, merchant_id, kind, limit, wanted)
+        except (StorageDown, LockTimeout) as error:
+            bucket.failures += 1
+            raise StorageDown(_UNREADABLE) from error
         bucket.full_at = now + grant.full_in_s
-        bucket.left = max(0, math.floor(limit.burst - grant.full_in_s * limit.per_s))
+        bucket.left = math.floor(limit.burst - grant.full_in_s * limit.per_s + _HAIR * limit.per_s)
         if grant.granted == 0:
-            # How long until one more fits.
-            wait_s = max(0.0, grant.full_in_s - (limit.burst - 1) / limit.per_s)
-            bucket.empty_until = now + max(wait_s, wanted / limit.per_s)
+            # Until as many fit as are taken at a time, so that refusals cost no statement each.
+            wait_s = grant.full_in_s - (limit.burst - wanted) / limit.per_s
+            bucket.empty_until = now + wait_s
             raise LimitExceeded(kind, limit, wait_s)
         bucket.taken = grant.granted
         bucket.lapses_at = now + _KEPT_S
@@ -119,24 +138,32 @@ class AddressLimiter:
         """Spend one request of an address; refused (`RATE_LIMITED`) where it has none left."""
         if address is None or self._limit.per_s == 0:
             return
+        caller = counted_as(address)
         now = self._monotonic()
-        full_at = max(now, self._full_at.get(address, now)) + 1 / self._limit.per_s
+        full_at = max(now, self._full_at.get(caller, now)) + 1 / self._limit.per_s
         wait_s = full_at - now - self._limit.burst / self._limit.per_s
-        if wait_s > 0:
+        if wait_s > _HAIR:
             wait = math.ceil(wait_s)
             raise Refused(Code.RATE_LIMITED, "too many requests", retry_after_s=wait)
         if len(self._full_at) >= _KEPT_MAX:
             self._full_at = {one: at for one, at in self._full_at.items() if at > now}
-        self._full_at[address] = full_at
+            if len(self._full_at) > _KEPT_MAX // 2:  # looking through them must not become the rule
+                self._full_at.clear()
+        self._full_at[caller] = full_at
 
 
 def limit_headers(kind: RateClass, limit: Limit, standing: Standing) -> Mapping[str, str]:
     """Write `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers)."""
-    full_in = max(0, math.ceil(standing.full_in_s))
+    full_in = max(0, _whole(standing.full_in_s))
     return {
         "RateLimit-Policy": f'"{kind}";q={limit.per_s};w=1',
         "RateLimit": f'"{kind}";r={max(0, standing.remaining)};t={full_in}',
     }
+
+
+def _whole(seconds: float) -> int:
+    """Round up to whole seconds."""
+    return math.ceil(seconds - _HAIR)
 
 
 def _defaults(settings: Settings) -> dict[RateClass, Limit]:

@@ -44,7 +44,7 @@ def _wanted(request: Request, merchant_id: int) -> Wanted:
     if status is not None and status not in set(Status):
         raise Refused(Code.BAD_REQUEST, f"status must be one of {', '.join(Status)}")
     if currency is not None and currency not in CURRENCIES:
-        raise Refused(Code.INVALID_CURRENCY, f"currency {currency!r} is not known")
+        raise Refused(Code.INVALID_CURRENCY, f"currency must be one of {', '.join(CURRENCIES)}")
     if payer is not None:
         shapes.check_text("payer_uid", payer, _PAYER_UID_MAX)
     cursor = query.get("cursor")

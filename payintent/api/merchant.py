@@ -1,6 +1,6 @@
 """The merchant's routes: create, read and cancel a payment; the catalog. Lists are next door."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
@@ -17,6 +17,7 @@ from payintent.api.limits import LimitExceeded
 from payintent.domain import ids
 from payintent.domain.activation import refuse_out_of_service
 from payintent.domain.errors import Code, Refused
+from payintent.domain.fraud import Denied
 from payintent.domain.money import parse_amount
 from payintent.domain.rate import RateClass
 from payintent.lifecycle.cancel import cancel
@@ -25,7 +26,6 @@ from payintent.lifecycle.create import (
     OPERATION,
     Created,
     CreateRequest,
-    create,
     replay,
     request_hash,
 )
@@ -63,13 +63,17 @@ async def create_payment(request: Request) -> Response:
     try:
         headers = await here.limiter.spend(holder, RateClass.CREATE)
     except LimitExceeded as exceeded:
+        headers = await here.limiter.spend(holder, RateClass.READ)  # to look the key up
         created = await _replayed(request, here, holder, exceeded)
-        headers = await here.limiter.spend(holder, RateClass.READ)
     else:
-        created = await _create(request, here, holder)
+        try:
+            created = await _create(request, here, holder)
+        except Denied as denied:
+            if denied.replayed:
+                await _spend_as_read(here, holder)
+            raise
         if created.replayed:
-            here.limiter.give_back(holder, RateClass.CREATE)
-            headers = await here.limiter.spend(holder, RateClass.READ)
+            headers = await _spend_as_read(here, holder)
     answer = _created(here, created)
     answer.headers.update(headers)
     return answer
@@ -120,6 +124,11 @@ def shown(here: Context, seen: Seen) -> dict[str, Any]:
     return fields
 
 
+async def _spend_as_read(here: Context, holder: Holder) -> Mapping[str, str]:
+    here.limiter.give_back(holder, RateClass.CREATE)
+    return await here.limiter.spend(holder, RateClass.READ)
+
+
 @dataclass(frozen=True, slots=True)
 class _Sent:
     """A create as it was sent: its shape is right, its values were not looked at."""
@@ -152,8 +161,7 @@ async def _create(request: Request, here: Context, holder: Holder) -> Created:
         return found
 
     async def work() -> Created:
-        denied_before = await here.service.screen.create(wanted)
-        return denied_before or await create(here.service.database, here.service.mint, wanted)
+        return await here.service.screen.create(wanted)
 
     return await here.replays.once(holder.merchant_id, sent.key, sent.fingerprint, work)
 

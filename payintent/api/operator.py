@@ -9,13 +9,13 @@ from uuid import UUID
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.api import auth
 from payintent.api.body import read_raw
 from payintent.api.context import Context, context, json_answer
+from payintent.api.errors import error
 from payintent.domain import ids
 from payintent.domain.errors import Code, Refused
 from payintent.lifecycle.wire import payment_fields, timestamp
@@ -97,7 +97,9 @@ async def operate(request: Request) -> Response:
         raise Refused(Code.NOT_FOUND, "no such operation")
     wanted = "GET" if issubclass(kind, Read) else "POST"
     if request.method != wanted:
-        raise HTTPException(405, headers={"Allow": wanted})
+        answer = error(Code.BAD_REQUEST, f"{kind.action} takes {wanted}", 405)
+        answer.headers["Allow"] = wanted
+        return answer
     if issubclass(kind, Read):
         operation = _convert(dict(request.query_params), kind, strict=False)
         result = await here.service.perform(operation, Actor(who))

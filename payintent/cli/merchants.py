@@ -100,7 +100,7 @@ def set_callback_url(
     why: str = Why,
     as_json: bool = Json,
 ) -> None:
-    """Send a merchant's webhooks elsewhere; what was skipped is sent by `webhooks replay`."""
+    """Send a merchant's webhooks elsewhere; `webhooks replay-missed` sends what was skipped."""
     operation = SetCallbackUrl(merchant_id=merchant_id, callback_url=callback_url)
     show_one(perform(operation, why), as_json=as_json)
 

@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.table import Table
 
 from payintent.config import Settings
-from payintent.domain.errors import Refused, StorageDown
+from payintent.domain.errors import LockTimeout, NotStorable, Refused, StorageDown
 from payintent.log import configure
-from payintent.operation.desk import Actor, Change, Read
+from payintent.operation.desk import TERMINAL, Actor, Change, Read
 from payintent.operation.plain import plain
 from payintent.service import Service, open_service
 from payintent.storage.sealed import SecretsUnusable
@@ -71,11 +71,15 @@ def with_service(work: Callable[[Service], Awaitable[T]]) -> T:
         fail(refused.message)
     except (StorageDown, SecretsUnusable) as error:
         fail(str(error))
+    except LockTimeout:
+        fail("somebody else is changing this just now; try again")
+    except NotStorable:
+        fail("an argument is not valid Unicode")
 
 
 def perform(operation: Read[T] | Change[T], why: str = "") -> T:
     """Do one operation as the person at this terminal."""
-    actor = Actor(f"cli:{_person()}", why)
+    actor = Actor(f"{TERMINAL}{_person()}", why)
     return with_service(lambda service: service.perform(operation, actor))
 
 

@@ -1,7 +1,7 @@
 """`payintent webhooks …`: what merchants were told, and telling them again."""
 
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -57,26 +57,24 @@ def show_event(event_id: UUID, as_json: bool = Json) -> None:
 
 
 @app.command()
-def replay(
-    event_id: UUID | None = typer.Argument(None, help="One event, whatever its state."),
-    merchant: int | None = typer.Option(None, help="What a merchant did not get: dead, skipped."),
+def replay(event_id: UUID, why: str = Why, as_json: bool = Json) -> None:
+    """Send one event again, whatever its state, under its own webhook-id."""
+    show_one(perform(ReplayEvent(event_id=event_id), why), as_json=as_json)
+
+
+@app.command()
+def replay_missed(
+    merchant: int | None = typer.Option(None, help="What this merchant did not get."),
     since: datetime | None = typer.Option(None, help="What did not arrive since then, UTC."),
     until: datetime | None = typer.Option(None, help="And before then, UTC."),
     why: str = Why,
     as_json: bool = Json,
 ) -> None:
-    """Send events again, under their own webhook-id."""
-    missed = ReplayMissed(merchant_id=merchant, since=_utc(since), until=_utc(until))
-    if (event_id is None) == (missed == ReplayMissed()):
-        fail("name one event, or a merchant or a time")
-    events = perform(missed if event_id is None else ReplayEvent(event_id=event_id), why)
+    """Send again what is dead or was skipped, each under its own webhook-id."""
+    events = perform(ReplayMissed(merchant_id=merchant, since=since, until=until), why)
     if not events:
         fail("nothing to send again")
     show([{"event_id": one} for one in events], ("event_id",), as_json=as_json)
-
-
-def _utc(moment: datetime | None) -> datetime | None:
-    return None if moment is None else moment.replace(tzinfo=UTC)
 
 
 def _named(record: Delivery | Event) -> dict[str, Any]:

@@ -1,38 +1,51 @@
 """A merchant's catalog: which currencies are payable where (spec section 2.3)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from functools import lru_cache
 
 from payintent.domain.market import COUNTRIES, COUNTRY_NAMES, CURRENCIES
 from payintent.domain.merchant import Market
 from payintent.domain.restriction import Restrictions
 
+_KEPT_MAX = 1_000  # merchants' reaches in memory, some 5 KiB each
+
 
 def payable(
-    market: Market, methods: Sequence[Market], restrictions: Restrictions, viewer: str | None
+    market: Market, methods: tuple[Market, ...], restrictions: Restrictions, viewer: str | None
 ) -> list[tuple[str, list[str]]]:
     """List countries by name, each with what can be paid there; those with nothing are left out.
 
     `market` is what the merchant was activated for, `methods` what each usable method reaches.
     """
+    reached = reach(market, methods)
     listed = [
-        (country, _currencies(country, market, methods, restrictions, viewer))
-        for country in sorted(COUNTRIES, key=COUNTRY_NAMES.__getitem__)
+        (country, _allowed(country, reached[country], restrictions, viewer))
+        for country in sorted(reached, key=COUNTRY_NAMES.__getitem__)
     ]
     return [(country, currencies) for country, currencies in listed if currencies]
 
 
-def _currencies(
-    country: str,
-    market: Market,
-    methods: Sequence[Market],
-    restrictions: Restrictions,
-    viewer: str | None,
+def currencies(market: Market, methods: tuple[Market, ...]) -> frozenset[str]:
+    """Name what can be paid with somewhere, restrictions apart."""
+    return frozenset(code for codes in reach(market, methods).values() for code in codes)
+
+
+@lru_cache(maxsize=_KEPT_MAX)
+def reach(market: Market, methods: tuple[Market, ...]) -> Mapping[str, tuple[str, ...]]:
+    """Give what can be paid with in each country, restrictions apart."""
+    return {
+        country: tuple(
+            code
+            for code in known
+            if market.includes(code, country)
+            and any(method.includes(code, country) for method in methods)
+        )
+        for country, known in COUNTRIES.items()
+    }
+
+
+def _allowed(
+    country: str, codes: tuple[str, ...], restrictions: Restrictions, viewer: str | None
 ) -> list[str]:
     crypto = restrictions.allow_crypto(country, viewer)
-    return [
-        code
-        for code in COUNTRIES[country]
-        if (crypto or not CURRENCIES[code].crypto)
-        and market.includes(code, country)
-        and any(method.includes(code, country) for method in methods)
-    ]
+    return [code for code in codes if crypto or not CURRENCIES[code].crypto]

@@ -57,6 +57,10 @@ class StorageDown(Exception):  # noqa: N818 - named like GatewayDown: the world,
     """The database cannot be reached or gave up; nothing of this attempt is known to be kept."""
 
 
+class ChainDown(Exception):  # noqa: N818
+    """An endpoint of a chain, or every one, gave no answer that can be used; nothing is known."""
+
+
 class LockTimeout(Exception):  # noqa: N818
     """Another transaction held the row for longer than we wait."""
 

@@ -11,7 +11,7 @@ from payintent.domain.market import (
     accepted_currencies,
     payable_in,
 )
-from payintent.domain.merchant import Merchant, PaymentMethod
+from payintent.domain.merchant import Market, Merchant, PaymentMethod
 from payintent.domain.money import to_smallest
 from payintent.domain.payment import Payment
 from payintent.domain.quote import Quote, Tariff, TaxManager, make_quote
@@ -55,10 +55,13 @@ def resolve_country(
     if viewer is not None and viewer in COUNTRIES:
         return Place(viewer, "geo")
     pegged = payment.include_pegged_assets
-    if payable_in(merchant.default_country, payment.currency, pegged=pegged):
-        return Place(merchant.default_country, "default")
-    first = next(code for code in COUNTRIES if payable_in(code, payment.currency, pegged=pegged))
-    return Place(first, "default")
+    candidates = [
+        code
+        for code in (merchant.default_country, *COUNTRIES)
+        if payable_in(code, payment.currency, pegged=pegged)
+    ]
+    served = (code for code in candidates if _serves(merchant.market, code, payment))
+    return Place(next(served, candidates[0]), "default")
 
 
 def checked_country(code: str) -> str:
@@ -106,6 +109,12 @@ def tax_rate_for(payment: Payment, country: str, rates: Mapping[str, Decimal]) -
     if payment.tax_manager is TaxManager.NONE:
         return Decimal(0)
     return rates.get(country, Decimal(0))
+
+
+def _serves(market: Market, country: str, payment: Payment) -> bool:
+    """Tell whether the merchant was activated for any way to pay this there."""
+    accepted = accepted_currencies(payment.currency, pegged=payment.include_pegged_assets)
+    return any(code in COUNTRIES[country] and market.includes(code, country) for code in accepted)
 
 
 def _currencies(payment: Payment, country: str, asked: str | None) -> tuple[str, ...]:

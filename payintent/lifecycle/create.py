@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
@@ -16,7 +17,7 @@ from payintent.domain.payment import Payment, Status
 from payintent.domain.quote import TaxManager
 from payintent.lifecycle.mint import Mint
 from payintent.storage import idempotency, payments
-from payintent.storage.database import Database
+from payintent.storage.database import Database, Tx
 
 OPERATION = "create"
 _RESOLVE_S = 2.0
@@ -56,15 +57,23 @@ def request_hash(operation: str, *known_fields: object) -> bytes:
     return hashlib.sha256(msgspec.json.encode([operation, *known_fields])).digest()
 
 
-async def create(database: Database, mint: Mint, request: CreateRequest) -> Created:
+async def create(
+    database: Database,
+    mint: Mint,
+    request: CreateRequest,
+    check: Callable[[Tx], Awaitable[None]] | None = None,
+) -> Created:
     """Create a payment, or find the one that this key created.
+
+    A `check` that must hold while the payment is written makes one transaction with it; without
+    one, the create is a single statement.
 
     Refused: `IDEMPOTENCY_CONFLICT` where the key did something else, `CONFLICT` where another
     request holds it for longer than we wait. `StorageDown` where nobody can tell what happened.
     """
     new = _new(mint, request)
     try:
-        times = await payments.create(database, new)
+        times = await _write(database, new, check)
     except LockTimeout as error:
         raise Refused(
             Code.CONFLICT, "a request with this Idempotency-Key is running", retry_after_s=1
@@ -142,6 +151,18 @@ async def _look(database: Database, request: CreateRequest) -> Created | None:
         return await replay(database, request.merchant_id, request.key, request.request_hash)
     except StorageDown:
         return None
+
+
+async def _write(
+    database: Database,
+    new: payments.NewPayment,
+    check: Callable[[Tx], Awaitable[None]] | None,
+) -> tuple[datetime, datetime] | None:
+    if check is None:
+        return await payments.create(database, new)
+    async with database.transaction() as tx:
+        await check(tx)
+        return await payments.create(tx, new)
 
 
 def _new(mint: Mint, request: CreateRequest) -> payments.NewPayment:

@@ -41,13 +41,16 @@ async def expire_processing(tx: Tx, mint: Mint, limit: int, patience_s: float) -
     return len(due)
 
 
-async def expire_seen(database: Database, mint: Mint, payment_id: UUID) -> None:
-    """Expire a PENDING payment that somebody found elapsed, in a transaction of its own."""
+async def expire_seen(database: Database, mint: Mint, *payment_ids: UUID) -> None:
+    """Expire PENDING payments that somebody found elapsed, in a transaction of its own."""
     async with database.transaction() as tx:
-        locked = await lock(tx, [payment_id])
-        payment = locked.payments[0]
-        if payment.status is Status.PENDING and payment.elapsed(locked.now):
-            await advance(tx, [Move(payment=payment, trigger=Trigger.EXPIRE, at=locked.now)], mint)
+        locked = await lock(tx, payment_ids)
+        moves = [
+            Move(payment=one, trigger=Trigger.EXPIRE, at=locked.now)
+            for one in locked.payments
+            if one.status is Status.PENDING and one.elapsed(locked.now)
+        ]
+        await advance(tx, moves, mint)
 
 
 async def refuse_ended(database: Database, mint: Mint, seen: Seen) -> None:

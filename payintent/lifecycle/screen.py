@@ -3,27 +3,19 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
-from uuid import UUID
 
 import msgspec
 
+from payintent.domain.address import counted_as
 from payintent.domain.errors import Code, Refused
-from payintent.domain.fraud import (
-    Denial,
-    Denied,
-    FraudRule,
-    RuleKind,
-    Subject,
-    concerning,
-    judge,
-)
+from payintent.domain.fraud import Denial, Denied, FraudRule, RuleKind, Subject
 from payintent.domain.payment import Payment
-from payintent.lifecycle.create import OPERATION, Created, CreateRequest, replay
+from payintent.lifecycle.create import OPERATION, Created, CreateRequest, create, replay
 from payintent.lifecycle.mint import Mint
 from payintent.lifecycle.policies import Policies
 from payintent.log import get
 from payintent.storage import idempotency, policies
-from payintent.storage.database import Database
+from payintent.storage.database import Database, Tx
 from payintent.storage.idempotency import First
 from payintent.storage.sealed import Secrets
 
@@ -40,32 +32,41 @@ class Screen:
     secrets: Secrets
     mint: Mint
 
-    async def create(self, request: CreateRequest) -> Created | None:
-        """Screen a create on what the merchant sent; None lets it pass.
+    async def create(self, request: CreateRequest) -> Created:
+        """Create a payment, screened on what the merchant sent.
 
         A key that has done its work replays it; else a denial is kept under the key (`Denied`).
         """
-        rules = concerning(await self.policies.rules(), request.merchant_id)
+        rules = await self.policies.rules()
         if not rules:
-            return None
+            return await create(self.database, self.mint, request)
         subject = Subject(
             merchant_id=request.merchant_id,
             payer_uid=request.payer_uid,
             email=request.payer_email,
             country=request.country,
         )
-        counts = await self._payer_counts(rules, subject)
-        denial = judge(rules, replace(subject, counts=counts))
-        if denial is None:
-            return None
-        found = await replay(self.database, request.merchant_id, request.key, request.request_hash)
-        return found or await self._deny_create(request, denial)
+        velocities = rules.velocities(RuleKind.PAYER_VELOCITY, request.merchant_id)
+
+        async def check(tx: Tx) -> None:
+            counts = await self._payments(tx, velocities, subject)
+            _deny(rules.judge(replace(subject, counts=counts)))
+
+        try:
+            if not velocities:
+                _deny(rules.judge(subject))
+            return await create(self.database, self.mint, request, check if velocities else None)
+        except Denied as denied:
+            if denied.replayed:
+                raise
+            found = await self._replay(request)
+            return found or await self._deny_create(request, denied.denial)
 
     async def checkout(
         self, payment: Payment, viewer: str | None, address: str | None, email: str | None = None
     ) -> None:
         """Screen whoever uses a checkout; `Denied` where a rule matches."""
-        rules = concerning(await self.policies.rules(), payment.merchant_id)
+        rules = await self.policies.rules()
         if not rules:
             return
         subject = Subject(
@@ -75,42 +76,46 @@ class Screen:
             country=viewer,
             address=address,
         )
-        await self._deny_checkout(payment, judge(rules, subject))
+        await self._deny_checkout(payment, rules.judge(subject))
 
     async def selection(self, payment: Payment, address: str | None) -> None:
         """Count a selection from an address; `Denied` where it has made too many."""
-        rules = [
-            rule
-            for rule in concerning(await self.policies.rules(), payment.merchant_id)
-            if rule.kind is RuleKind.ADDRESS_VELOCITY
-        ]
-        if not rules or address is None:
+        rules = await self.policies.rules()
+        velocities = rules.velocities(RuleKind.ADDRESS_VELOCITY, payment.merchant_id)
+        if not velocities or address is None:
             return
-        digest = self.secrets.digest(f"address:{address}")
-        counts = {rule.id: await self._attempts(rule, digest) for rule in rules}
-        subject = Subject(
-            merchant_id=payment.merchant_id, payer_uid=payment.payer_uid, counts=counts
-        )
-        await self._deny_checkout(payment, judge(rules, subject))
-        await policies.add_attempt(self.database, digest, payment.merchant_id)
+        digest = self.secrets.digest(f"address:{counted_as(address)}")
+        async with self.database.transaction() as tx:
+            await policies.lock_count(tx, digest)
+            subject = Subject(
+                merchant_id=payment.merchant_id,
+                payer_uid=payment.payer_uid,
+                counts={rule.id: await _attempts(tx, rule, digest) for rule in velocities},
+            )
+            denial = rules.judge(subject)
+            if denial is None:
+                await policies.add_attempt(tx, digest, payment.merchant_id)
+        await self._deny_checkout(payment, denial)
 
-    async def _payer_counts(self, rules: Iterable[FraudRule], subject: Subject) -> dict[int, int]:
+    async def _payments(
+        self, tx: Tx, velocities: Iterable[FraudRule], subject: Subject
+    ) -> dict[int, int]:
+        """Count a payer's payments; whoever creates another meanwhile waits until this one is."""
+        name = f"payer:{subject.merchant_id}:{subject.payer_uid}"
+        await policies.lock_count(tx, self.secrets.digest(name))
         return {
             rule.id: await policies.payments_of(
-                self.database,
+                tx,
                 subject.merchant_id,
                 subject.payer_uid,
                 rule.window_s or 0,
                 rule.count_max or 1,
             )
-            for rule in rules
-            if rule.kind is RuleKind.PAYER_VELOCITY
+            for rule in velocities
         }
 
-    async def _attempts(self, rule: FraudRule, digest: bytes) -> int:
-        return await policies.attempts_of(
-            self.database, digest, rule.merchant_id, rule.window_s or 0, rule.count_max or 1
-        )
+    async def _replay(self, request: CreateRequest) -> Created | None:
+        return await replay(self.database, request.merchant_id, request.key, request.request_hash)
 
     async def _deny_create(self, request: CreateRequest, denial: Denial) -> Created:
         first = First(
@@ -124,9 +129,7 @@ class Screen:
             if fresh:
                 await policies.decide(tx, self.mint.id(), request.merchant_id, None, denial)
         if not fresh:  # another request with this key was faster
-            found = await replay(
-                self.database, request.merchant_id, request.key, request.request_hash
-            )
+            found = await self._replay(request)
             if found is None:
                 raise Refused(
                     Code.CONFLICT, "the Idempotency-Key has just expired", retry_after_s=1
@@ -138,9 +141,9 @@ class Screen:
     async def _deny_checkout(self, payment: Payment, denial: Denial | None) -> None:
         if denial is None:
             return
-        async with self.database.transaction() as tx:
-            decision_id: UUID = self.mint.id()
-            await policies.decide(tx, decision_id, payment.merchant_id, payment.id, denial)
+        await policies.decide(
+            self.database, self.mint.id(), payment.merchant_id, payment.id, denial
+        )
         _log.info("denied", merchant=payment.merchant_id, rule=denial.rule, code=denial.code)
         raise Denied(denial)
 
@@ -157,3 +160,14 @@ def denial_fields(denial: Denial) -> dict[str, Any]:
             "rule": denial.rule,
         }
     }
+
+
+async def _attempts(tx: Tx, rule: FraudRule, digest: bytes) -> int:
+    return await policies.attempts_of(
+        tx, digest, rule.merchant_id, rule.window_s or 0, rule.count_max or 1
+    )
+
+
+def _deny(denial: Denial | None) -> None:
+    if denial is not None:
+        raise Denied(denial)

@@ -27,7 +27,7 @@ from payintent.storage.listing import Wanted
 from payintent.storage.payments import Seen
 
 _POLL_MS = 2_000
-_LIST_TRIES_MAX = 5  # the worker expires them too: more rounds are hardly ever needed
+_LIST_TRIES_MAX = 5  # where the elapsed leave the list, others move up, and may be elapsed too
 _TEXT_MAX = {"name": 120, "detail": 500, "image": 2048, "category": 120, "vendor": 120}
 _ORDER_ID_MAX = 120
 _INTEGER_CHARS_MAX = 18
@@ -58,10 +58,11 @@ async def payments_for(
         elapsed = [one.payment.id for one in found if _is_elapsed(one)]
         if not elapsed:
             break
-        for payment_id in elapsed:
-            await expire_seen(database, mint, payment_id)
+        await expire_seen(database, mint, *elapsed)
     page = found[: wanted.limit]
     last = page[-1].payment if len(found) > wanted.limit else None
+    if Status.EXPIRED not in wanted.statuses:
+        page = [one for one in page if not _is_elapsed(one)]
     return page, last and (last.created_at, last.id)
 
 

@@ -11,11 +11,13 @@ from payintent.domain.errors import Code, Refused
 from payintent.operation.checks import (
     LISTED_MAX,
     check_listed,
+    check_merchant,
     check_name,
     check_url,
-    known_merchant,
+    is_id,
 )
 from payintent.operation.desk import Change, Desk, Read
+from payintent.operation.keyring import note_writer
 from payintent.storage import accounts
 from payintent.storage.accounts import SealedAccount
 from payintent.storage.database import Tx
@@ -43,11 +45,11 @@ class AddAccount(Change[SealedAccount], frozen=True, kw_only=True):
         check_name("name", self.name or "-")
         check_url("base_url", self.base_url, sandbox=desk.sandbox)
         _check_credentials(self.credentials)
-        if self.merchant_id is not None:
-            await known_merchant(desk.database, self.merchant_id)
+        await check_merchant(desk.database, self.merchant_id)
 
     async def apply(self, desk: Desk, tx: Tx) -> SealedAccount:
         """Write the account, then seal its credentials to its id."""
+        await note_writer(desk, tx)
         account_id = await accounts.add(
             tx, self.provider, self.merchant_id, self.name, self.base_url
         )
@@ -99,7 +101,9 @@ class ChangeAccount(Change[SealedAccount], frozen=True, kw_only=True):
 
     async def apply(self, desk: Desk, tx: Tx) -> SealedAccount:
         """Write what was given; processes know within seconds."""
-        known = await _known(tx, self.account_id)
+        if self.credentials is not None:
+            await note_writer(desk, tx)
+        known = await _locked(tx, self.account_id)
         changed = replace(
             known,
             name=known.name if self.name is None else self.name,
@@ -109,6 +113,10 @@ class ChangeAccount(Change[SealedAccount], frozen=True, kw_only=True):
         if self.credentials is not None:
             await _seal(desk, tx, self.account_id, self.credentials)
         return changed
+
+    def about(self, result: SealedAccount) -> int | None:
+        """Name the account's merchant, if it is one's own."""
+        return result.merchant_id
 
 
 class EnableAccount(Change[SealedAccount], frozen=True, kw_only=True):
@@ -122,6 +130,10 @@ class EnableAccount(Change[SealedAccount], frozen=True, kw_only=True):
         del desk
         return await _switch(tx, self.account_id, enabled=True)
 
+    def about(self, result: SealedAccount) -> int | None:
+        """Name the account's merchant, if it is one's own."""
+        return result.merchant_id
+
 
 class DisableAccount(Change[SealedAccount], frozen=True, kw_only=True):
     """Turn an account off: nothing new is offered through it, what runs there ends."""
@@ -134,18 +146,33 @@ class DisableAccount(Change[SealedAccount], frozen=True, kw_only=True):
         del desk
         return await _switch(tx, self.account_id, enabled=False)
 
+    def about(self, result: SealedAccount) -> int | None:
+        """Name the account's merchant, if it is one's own."""
+        return result.merchant_id
+
 
 async def _switch(tx: Tx, account_id: int, *, enabled: bool) -> SealedAccount:
-    changed = replace(await _known(tx, account_id), enabled=enabled)
+    changed = replace(await _locked(tx, account_id), enabled=enabled)
     await accounts.change(tx, changed)
     return changed
 
 
-async def _known(database: accounts.Executor, account_id: int) -> SealedAccount:
-    found = await accounts.by_id(database, account_id) if 0 < account_id < 1 << 63 else None
+async def _locked(tx: Tx, account_id: int) -> SealedAccount:
+    found = await accounts.lock(tx, account_id) if is_id(account_id) else None
     if found is None:
-        raise Refused(Code.NOT_FOUND, f"no account {account_id}")
+        raise _unknown(account_id)
     return found
+
+
+async def _known(database: accounts.Executor, account_id: int) -> SealedAccount:
+    found = await accounts.by_id(database, account_id) if is_id(account_id) else None
+    if found is None:
+        raise _unknown(account_id)
+    return found
+
+
+def _unknown(account_id: int) -> Refused:
+    return Refused(Code.NOT_FOUND, f"no account {account_id}")
 
 
 async def _seal(desk: Desk, tx: Tx, account_id: int, credentials: Mapping[str, str]) -> None:

@@ -16,6 +16,8 @@ NAME_MAX = 100
 _URL_MAX = 2_048
 _ISO_COUNTRY = re.compile(r"[A-Z]{2}", re.ASCII)
 _RATE_DECIMALS_MAX = 8
+_TOLD_MAX = 60
+_ID_MAX = 2**63 - 1
 
 
 def check_name(what: str, name: str, longest: int = NAME_MAX) -> None:
@@ -27,7 +29,7 @@ def check_name(what: str, name: str, longest: int = NAME_MAX) -> None:
 def check_iso_country(country: str) -> None:
     """Refuse what has not the form of ISO 3166-1 alpha-2; any country of the world may be named."""
     if not _ISO_COUNTRY.fullmatch(country):
-        raise Refused(Code.BAD_REQUEST, f"country {country!r} is not two capital letters")
+        raise Refused(Code.BAD_REQUEST, f"country {told(country)} is not two capital letters")
 
 
 def check_market(countries: Sequence[str] | None, currencies: Sequence[str] | None) -> None:
@@ -36,9 +38,12 @@ def check_market(countries: Sequence[str] | None, currencies: Sequence[str] | No
         ("countries", countries, COUNTRIES),
         ("currencies", currencies, CURRENCIES),
     ):
-        if values is not None and (not values or not known.keys() >= set(values)):
-            strangers = ", ".join(sorted(set(values) - known.keys())) or "nothing"
-            raise Refused(Code.BAD_REQUEST, f"{what} must be known ones, not {strangers}")
+        if values is None:
+            continue
+        if not values:
+            raise Refused(Code.BAD_REQUEST, f"{what} must name one at least")
+        if strangers := ", ".join(sorted(set(values) - known.keys())):
+            raise Refused(Code.BAD_REQUEST, f"{what} must be known ones, not {told(strangers)}")
 
 
 def check_rate(what: str, rate: Decimal) -> None:
@@ -58,15 +63,33 @@ def check_url(what: str, url: str, *, sandbox: bool) -> None:
 def check_origin(origin: str, *, sandbox: bool) -> None:
     """Refuse what is no origin, such as `https://shop.example.com`: scheme, host, no path."""
     if not _is_url(origin, sandbox=sandbox) or origin.count("/") != 2:  # noqa: PLR2004 - `://`
-        raise Refused(Code.BAD_REQUEST, f"{origin!r} is not an origin such as https://example.com")
+        raise Refused(
+            Code.BAD_REQUEST, f"{told(origin)} is not an origin such as https://example.com"
+        )
 
 
 async def known_merchant(database: Executor, merchant_id: int) -> Merchant:
     """Find a merchant, or refuse (`NOT_FOUND`)."""
-    found = await merchants.by_id(database, merchant_id) if 0 < merchant_id < 1 << 63 else None
+    found = await merchants.by_id(database, merchant_id) if is_id(merchant_id) else None
     if found is None:
         raise Refused(Code.NOT_FOUND, f"no merchant {merchant_id}")
     return found
+
+
+async def check_merchant(database: Executor, merchant_id: int | None) -> None:
+    """Refuse (`NOT_FOUND`) a merchant that is named and that nobody knows."""
+    if merchant_id is not None:
+        await known_merchant(database, merchant_id)
+
+
+def is_id(number: int) -> bool:
+    """Tell whether the database could have given this number."""
+    return 0 < number <= _ID_MAX
+
+
+def told(sent: str) -> str:
+    """Quote what was sent, cut short."""
+    return repr(sent if len(sent) <= _TOLD_MAX else sent[:_TOLD_MAX] + "…")
 
 
 def check_listed(limit: int) -> None:

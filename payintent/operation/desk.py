@@ -13,6 +13,8 @@ from payintent.storage.database import Database, Tx
 from payintent.storage.sealed import Secrets
 
 R = TypeVar("R")
+#: What the audit log calls whoever works at a terminal begins so; no token's name does.
+TERMINAL = "cli:"
 _WHO_MAX, _WHY_MAX = 200, 500
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 from payintent.domain import ids
 from payintent.domain.errors import Code, Refused
 from payintent.domain.fraud import VELOCITIES, FraudRule, RiskLevel, RuleKind
-from payintent.operation.checks import LISTED_MAX, check_iso_country, check_listed, known_merchant
+from payintent.operation.checks import check_iso_country, check_listed, check_merchant, is_id
 from payintent.operation.desk import Change, Desk, Read
 from payintent.storage import policies
 from payintent.storage.database import Tx
@@ -59,8 +59,7 @@ class AddFraudRule(Change[FraudRule], frozen=True, kw_only=True):
 
     async def check(self, desk: Desk) -> None:
         """Refuse a rule that could match nothing."""
-        if self.merchant_id is not None:
-            await known_merchant(desk.database, self.merchant_id)
+        await check_merchant(desk.database, self.merchant_id)
         if self.code is not None and not _CODE.fullmatch(self.code):
             raise Refused(Code.BAD_REQUEST, "code has capital letters, digits and underscores")
         if not 0 <= self.score <= _SCORE_MAX:
@@ -94,6 +93,8 @@ class AddFraudRule(Change[FraudRule], frozen=True, kw_only=True):
     async def apply(self, desk: Desk, tx: Tx) -> FraudRule:
         """Write the rule; every process knows within seconds."""
         del desk
+        if await policies.count_rules(tx) >= policies.RULES_MAX:
+            raise Refused(Code.CONFLICT, f"there are at most {policies.RULES_MAX} rules in force")
         value = self.value.lower() if self.value and self.kind is RuleKind.EMAIL else self.value
         rule = FraudRule(
             id=0,
@@ -128,7 +129,7 @@ class RemoveFraudRule(Change[FraudRule], frozen=True, kw_only=True):
     async def apply(self, desk: Desk, tx: Tx) -> FraudRule:
         """Write it; the rule's past decisions stay."""
         del desk
-        known = await policies.remove_rule(tx, self.rule_id) if 0 < self.rule_id < 1 << 63 else None
+        known = await policies.remove_rule(tx, self.rule_id) if is_id(self.rule_id) else None
         if known is None:
             raise Refused(Code.NOT_FOUND, f"no fraud rule {self.rule_id}")
         return known
@@ -148,9 +149,8 @@ class ListDecisions(Read[list[Decision]], frozen=True, kw_only=True):
     async def read(self, desk: Desk) -> list[Decision]:
         """Give them."""
         check_listed(self.limit)
-        found = await policies.decisions(
-            desk.database, self.merchant_id, min(self.limit, LISTED_MAX)
-        )
+        await check_merchant(desk.database, self.merchant_id)
+        found = await policies.decisions(desk.database, self.merchant_id, self.limit)
         return [
             Decision(
                 id=str(one.id),

@@ -43,13 +43,15 @@ class ShowKeyring(Read[list[RingKey]], frozen=True, kw_only=True):
 class RotateKeyring(Change[Rotated], frozen=True, kw_only=True):
     """Seal every secret anew under the first key of the ring, so that the others can go.
 
-    One transaction; readers are not held up, for both keys are in every ring meanwhile.
+    One transaction; readers are not held up, for both keys are in every ring meanwhile. Whoever
+    wants to seal something waits, so that nothing is missed that is sealed with another key.
     """
 
     action: ClassVar[str] = "keyring.rotate"
 
     async def apply(self, desk: Desk, tx: Tx) -> Rotated:
         """Open with the old key, seal with the first one, a batch at a time."""
+        await ring.hold(tx)
         secrets = await _reseal_secrets(desk.secrets, tx)
         sealed_accounts = await _reseal_accounts(desk.secrets, tx)
         retired = await ring.retire_others(tx, desk.secrets.writer)
@@ -70,6 +72,16 @@ async def check_secrets(database: Database, secrets: Secrets) -> None:
             raise SecretsUnusable(f"the key ring lacks key {key.name!r}, which is still needed")
     if secrets.writer not in {key.name for key in known if key.retired_at is None}:
         await ring.write_with(database, secrets.writer, secrets.marks[secrets.writer])
+
+
+async def note_writer(desk: Desk, tx: Tx) -> None:
+    """Note that our first key writes; whoever seals does so before anything else is locked.
+
+    So a key that a process still writes with is never held to be retired.
+    """
+    name = desk.secrets.writer
+    if not await ring.is_writing(tx, name):
+        await ring.write_with(tx, name, desk.secrets.marks[name])
 
 
 async def _reseal_secrets(secrets: Secrets, tx: Tx) -> int:

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from payintent.domain import apikey, ids
 from payintent.domain.errors import Code, Refused
-from payintent.operation.checks import LISTED_MAX, check_listed, check_name, known_merchant
-from payintent.operation.desk import Change, Desk, Read
+from payintent.operation.checks import LISTED_MAX, check_listed, check_name, known_merchant, told
+from payintent.operation.desk import TERMINAL, Change, Desk, Read
 from payintent.storage import merchants, operators
 from payintent.storage.database import Tx
 from payintent.storage.merchants import ApiKey
@@ -72,7 +72,7 @@ class RevokeKey(Change[ApiKey], frozen=True, kw_only=True):
         del desk
         key = await merchants.revoke_key(tx, self.public_id)
         if key is None:
-            raise Refused(Code.NOT_FOUND, f"no key {self.public_id!r}")
+            raise Refused(Code.NOT_FOUND, f"no key {told(self.public_id)}")
         return key
 
     def about(self, result: ApiKey) -> int:
@@ -87,9 +87,11 @@ class IssueToken(Change[NewToken], frozen=True, kw_only=True):
     name: str
 
     async def check(self, desk: Desk) -> None:
-        """Refuse a name that cannot be printed."""
+        """Refuse a name that cannot be printed, or that the audit log would take for another."""
         del desk
         check_name("name", self.name)
+        if self.name.startswith(TERMINAL):
+            raise Refused(Code.BAD_REQUEST, f"a name does not start with {TERMINAL}")
 
     async def apply(self, desk: Desk, tx: Tx) -> NewToken:
         """Write its digest."""
@@ -121,7 +123,7 @@ class RevokeToken(Change[Token], frozen=True, kw_only=True):
         del desk
         token = await operators.revoke(tx, self.public_id)
         if token is None:
-            raise Refused(Code.NOT_FOUND, f"no operator token {self.public_id!r}")
+            raise Refused(Code.NOT_FOUND, f"no operator token {told(self.public_id)}")
         return token
 
 

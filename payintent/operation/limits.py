@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from payintent.domain.errors import Code, Refused
 from payintent.domain.rate import RateClass
-from payintent.operation.checks import LISTED_MAX, check_listed, known_merchant
+from payintent.operation.checks import LISTED_MAX, check_listed, check_merchant, known_merchant
 from payintent.operation.desk import Change, Desk, Read
 from payintent.storage import rates
 from payintent.storage.database import Tx
@@ -53,6 +53,7 @@ class ListRateLimits(Read[list[SetLimit]], frozen=True, kw_only=True):
     async def read(self, desk: Desk) -> list[SetLimit]:
         """Give them."""
         check_listed(self.limit)
+        await check_merchant(desk.database, self.merchant_id)
         return await rates.limits(desk.database, self.merchant_id, self.limit)
 
 
@@ -62,6 +63,10 @@ class ClearRateLimit(Change[None], frozen=True, kw_only=True):
     action: ClassVar[str] = "limit.clear"
     merchant_id: int
     kind: RateClass
+
+    async def check(self, desk: Desk) -> None:
+        """Refuse an unknown merchant."""
+        await known_merchant(desk.database, self.merchant_id)
 
     async def apply(self, desk: Desk, tx: Tx) -> None:
         """Remove it."""

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from payintent.operation.checks import check_listed
+from payintent.operation.checks import check_listed, check_merchant
 from payintent.operation.desk import Desk, Read
 from payintent.storage import audit
 from payintent.storage.audit import Entry
@@ -19,4 +19,5 @@ class ListAudit(Read[list[Entry]], frozen=True, kw_only=True):
     async def read(self, desk: Desk) -> list[Entry]:
         """Give them."""
         check_listed(self.limit)
+        await check_merchant(desk.database, self.merchant_id)
         return await audit.listed(desk.database, self.merchant_id, self.of, self.limit)

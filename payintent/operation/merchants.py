@@ -20,8 +20,10 @@ from payintent.operation.checks import (
     check_origin,
     check_url,
     known_merchant,
+    told,
 )
 from payintent.operation.desk import Change, Desk, Read
+from payintent.operation.keyring import note_writer
 from payintent.operation.keys import issue_key
 from payintent.storage import accounts, merchants, methods
 from payintent.storage.database import Tx
@@ -72,6 +74,7 @@ class CreateMerchant(Change[NewMerchant], frozen=True, kw_only=True):
 
     async def apply(self, desk: Desk, tx: Tx) -> NewMerchant:
         """Write the merchant, its key and its secret."""
+        await note_writer(desk, tx)
         activation = Activation.ACTIVE if desk.sandbox else Activation.NEW
         merchant = await merchants.add(tx, self.name, self.callback_url, activation)
         key = await issue_key(desk, tx, merchant.id, "first")
@@ -109,7 +112,7 @@ class ShowMerchant(Read[Merchant], frozen=True, kw_only=True):
 
 
 class SetProfile(Change[Merchant], frozen=True, kw_only=True):
-    """Describe a merchant: a field that is not given stays, an empty text clears it."""
+    """Describe a merchant: what is not given stays, an empty address clears it."""
 
     action: ClassVar[str] = "merchant.profile"
     merchant_id: int
@@ -134,9 +137,9 @@ class SetProfile(Change[Merchant], frozen=True, kw_only=True):
         for one in self.allowed_origins or ():
             check_origin(one, sandbox=desk.sandbox)
         if self.default_country is not None and self.default_country not in COUNTRIES:
-            raise Refused(Code.BAD_REQUEST, f"country {self.default_country!r} is not known")
+            raise Refused(Code.BAD_REQUEST, f"country {told(self.default_country)} is not known")
         if self.locale is not None and not _LOCALE.fullmatch(self.locale):
-            raise Refused(Code.BAD_REQUEST, f"locale {self.locale!r} is no language tag")
+            raise Refused(Code.BAD_REQUEST, f"locale {told(self.locale)} is no language tag")
 
     async def apply(self, desk: Desk, tx: Tx) -> Merchant:
         """Write what was given."""
@@ -188,6 +191,7 @@ class RotateSecret(Change[NewSecret], frozen=True, kw_only=True):
 
     async def apply(self, desk: Desk, tx: Tx) -> NewSecret:
         """Let the old ones end, and write the new one."""
+        await note_writer(desk, tx)
         await merchants.retire_secrets(tx, self.merchant_id, self.overlap_s)
         return NewSecret(self.merchant_id, await _add_secret(desk, tx, self.merchant_id))
 

@@ -7,7 +7,13 @@ from typing import ClassVar, Literal
 from payintent.domain.errors import Code, Refused
 from payintent.domain.merchant import PaymentMethod
 from payintent.domain.quote import FeeMode
-from payintent.operation.checks import check_market, check_name, check_rate, known_merchant
+from payintent.operation.checks import (
+    check_market,
+    check_name,
+    check_rate,
+    is_id,
+    known_merchant,
+)
 from payintent.operation.desk import Change, Desk, Read
 from payintent.storage import accounts, methods
 from payintent.storage.database import Tx
@@ -33,7 +39,8 @@ class AddMethod(Change[PaymentMethod], frozen=True, kw_only=True):
         """Refuse what is not known, and an account that is another merchant's."""
         await known_merchant(desk.database, self.merchant_id)
         _check(self.label, self.currencies, self.countries, self.fee_rate, self.position)
-        account = await accounts.by_id(desk.database, self.account_id)
+        known = is_id(self.account_id)
+        account = await accounts.by_id(desk.database, self.account_id) if known else None
         if account is None or account.merchant_id not in {None, self.merchant_id}:
             raise Refused(Code.NOT_FOUND, f"this merchant has no account {self.account_id}")
 
@@ -143,7 +150,7 @@ async def _switch(tx: Tx, method_id: int, *, enabled: bool) -> PaymentMethod:
 
 
 async def _known(tx: Tx, method_id: int) -> PaymentMethod:
-    found = await methods.lock(tx, method_id) if 0 < method_id < 1 << 63 else None
+    found = await methods.lock(tx, method_id) if is_id(method_id) else None
     if found is None:
         raise Refused(Code.NOT_FOUND, f"no payment method {method_id}")
     return found

@@ -4,6 +4,7 @@ import re
 from typing import ClassVar
 
 from payintent.domain.errors import Code, Refused
+from payintent.operation.checks import told
 from payintent.operation.desk import Change, Desk, Read
 from payintent.storage import accounts
 from payintent.storage.accounts import Provider
@@ -64,12 +65,12 @@ class RenameProvider(Change[Provider], frozen=True, kw_only=True):
         del desk
         found = await accounts.rename_provider(tx, self.provider, self.wire_name)
         if found is None:
-            raise Refused(Code.NOT_FOUND, f"no provider {self.provider!r}")
+            raise Refused(Code.NOT_FOUND, f"no provider {told(self.provider)}")
         return found
 
 
 async def _switch(tx: Tx, name: str, *, enabled: bool) -> Provider:
     found = await accounts.switch_provider(tx, name, enabled=enabled)
     if found is None:
-        raise Refused(Code.NOT_FOUND, f"no provider {name!r}")
+        raise Refused(Code.NOT_FOUND, f"no provider {told(name)}")
     return found

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from payintent.domain.errors import Code, Refused
 from payintent.domain.restriction import RestrictionType
-from payintent.operation.checks import check_iso_country
+from payintent.operation.checks import check_iso_country, told
 from payintent.operation.desk import Change, Desk, Read
 from payintent.storage import policies
 from payintent.storage.database import Tx
@@ -61,5 +61,5 @@ class LiftRestriction(Change[Restricted], frozen=True, kw_only=True):
         """Write it."""
         del desk
         if not await policies.set_restriction(tx, self.type, self.country, active=False):
-            raise Refused(Code.NOT_FOUND, f"{self.country!r} has no {self.type} restriction")
+            raise Refused(Code.NOT_FOUND, f"{told(self.country)} has no {self.type} restriction")
         return Restricted(self.type, self.country, active=False)

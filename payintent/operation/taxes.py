@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from payintent.domain.errors import Code, Refused
 from payintent.domain.market import COUNTRIES
-from payintent.operation.checks import check_rate
+from payintent.operation.checks import check_rate, told
 from payintent.operation.desk import Change, Desk, Read
 from payintent.storage import taxes
 from payintent.storage.database import Tx
@@ -31,7 +31,7 @@ class SetTax(Change[TaxRate], frozen=True, kw_only=True):
         """Refuse an unknown country and a rate that is none."""
         del desk
         if self.country not in COUNTRIES:
-            raise Refused(Code.BAD_REQUEST, f"country {self.country!r} is not known")
+            raise Refused(Code.BAD_REQUEST, f"country {told(self.country)} is not known")
         check_rate("rate", self.rate)
 
     async def apply(self, desk: Desk, tx: Tx) -> TaxRate:
@@ -62,5 +62,5 @@ class RemoveTax(Change[TaxRate], frozen=True, kw_only=True):
         """Remove it."""
         del desk
         if not await taxes.remove_tax_rate(tx, self.country):
-            raise Refused(Code.NOT_FOUND, f"no tax rate of {self.country!r}")
+            raise Refused(Code.NOT_FOUND, f"no tax rate of {told(self.country)}")
         return TaxRate(self.country, Decimal(0))

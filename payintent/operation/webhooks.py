@@ -1,32 +1,47 @@
 """Sending events again, under their own webhook-id."""
 
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import ClassVar
 from uuid import UUID
 
 from payintent.domain.errors import Code, Refused
 from payintent.domain.outgoing import Missed
+from payintent.operation.checks import check_merchant
 from payintent.operation.desk import Change, Desk
 from payintent.storage import outbox
 from payintent.storage.database import Tx
 
 
-class ReplayEvent(Change[list[UUID]], frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True)
+class Resent:
+    """An event that is due again."""
+
+    event_id: UUID
+    merchant_id: int
+
+
+class ReplayEvent(Change[Resent], frozen=True, kw_only=True):
     """Send one event again, whatever its state."""
 
     action: ClassVar[str] = "webhooks.replay"
     event_id: UUID
 
-    async def apply(self, desk: Desk, tx: Tx) -> list[UUID]:
+    async def apply(self, desk: Desk, tx: Tx) -> Resent:
         """Make it due."""
         del desk
-        if not await outbox.replay(tx, self.event_id):
-            raise Refused(Code.NOT_FOUND, "no such event")
-        return [self.event_id]
+        merchant_id = await outbox.replay(tx, self.event_id)
+        if merchant_id is None:
+            raise Refused(Code.NOT_FOUND, f"no event {self.event_id}")
+        return Resent(self.event_id, merchant_id)
+
+    def about(self, result: Resent) -> int:
+        """Name the event's merchant."""
+        return result.merchant_id
 
 
 class ReplayMissed(Change[list[UUID]], frozen=True, kw_only=True):
-    """Send what did not arrive again, of a merchant or a time or both."""
+    """Send again what did not arrive, of a merchant or a time or both; without zone it is UTC."""
 
     action: ClassVar[str] = "webhooks.replay-missed"
     merchant_id: int | None = None
@@ -35,12 +50,27 @@ class ReplayMissed(Change[list[UUID]], frozen=True, kw_only=True):
 
     async def check(self, desk: Desk) -> None:
         """Refuse to send everything of everybody."""
-        del desk
         if self.merchant_id is None and self.since is None and self.until is None:
             raise Refused(Code.BAD_REQUEST, "name a merchant or a time")
+        await check_merchant(desk.database, self.merchant_id)
+        for name, moment in (("since", self.since), ("until", self.until)):
+            _utc(name, moment)
 
     async def apply(self, desk: Desk, tx: Tx) -> list[UUID]:
         """Make them due."""
         del desk
-        missed = Missed(merchant_id=self.merchant_id, since=self.since, until=self.until)
+        missed = Missed(
+            merchant_id=self.merchant_id,
+            since=_utc("since", self.since),
+            until=_utc("until", self.until),
+        )
         return await outbox.replay_missed(tx, missed)
+
+
+def _utc(name: str, moment: datetime | None) -> datetime | None:
+    if moment is None:
+        return None
+    try:
+        return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
+    except OverflowError as error:
+        raise Refused(Code.BAD_REQUEST, f"{name} is beyond what can be told in UTC") from error

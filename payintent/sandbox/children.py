@@ -61,12 +61,12 @@ class Children:
     async def _start(self, child: Child) -> None:
         with (self._log_dir / f"{child.name}.log").open("ab") as log:
             self._running[child.name] = await asyncio.create_subprocess_exec(
-                *_ending_with_us(),
+                *ending_with_us(),
                 *child.command,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=_plain_environment() | child.environment,
+                env=plain_environment() | child.environment,
                 start_new_session=True,  # Ctrl-C is for us alone: we stop them in order
             )
 
@@ -84,11 +84,12 @@ class Children:
             failures += 1
 
 
-def _ending_with_us() -> list[str]:
+def ending_with_us() -> list[str]:
     """Have the kernel stop a child whose supervisor is killed, where the tool for it exists."""
     return ["setpriv", "--pdeathsig", "TERM", "--"] if shutil.which("setpriv") else []
 
 
-def _plain_environment() -> dict[str, str]:
+def plain_environment() -> dict[str, str]:
+    """Give what a child may know of our environment: no secret of ours."""
     kept = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH")
     return {name: os.environ[name] for name in kept if name in os.environ}

@@ -85,6 +85,20 @@ async def by_id(database: Executor, account_id: int) -> SealedAccount | None:
     return SealedAccount(**row) if row else None
 
 
+async def lock(tx: Tx, account_id: int) -> SealedAccount | None:
+    """Read an account that is about to be changed."""
+    row = await tx.row(
+        """
+        SELECT id, provider, merchant_id, name, base_url, sealed, enabled
+        FROM provider_account
+        WHERE id = $1 AND sealed IS NOT NULL
+        FOR NO KEY UPDATE
+        """,
+        account_id,
+    )
+    return SealedAccount(**row) if row else None
+
+
 async def platform(database: Executor) -> list[SealedAccount]:
     """List the platform's own accounts that are on, which any merchant's methods may use."""
     rows = await database.fetch(

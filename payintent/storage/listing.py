@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from itertools import product
+from datetime import UTC, datetime
 from typing import LiteralString
 from uuid import UUID
 
@@ -14,6 +13,8 @@ from payintent.storage.database import Executor
 from payintent.storage.payments import Seen
 
 LISTED_MAX = 100
+_FIRST = datetime.min.replace(tzinfo=UTC)
+_LAST = (datetime.max.replace(tzinfo=UTC), UUID(int=0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,51 +31,60 @@ class Wanted:
     limit: int = 20
 
 
-# Bounds are always given, so that one prepared plan can use them all in the index.
-_BOUNDS: LiteralString = """
-    created_at >= coalesce($2::timestamptz, '-infinity')
-    AND created_at < coalesce($3::timestamptz, 'infinity')
-    AND (created_at, id) < (coalesce($4::timestamptz, 'infinity'),
-        coalesce($5::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff'))
-    ORDER BY created_at DESC, id DESC
-    LIMIT $6
+# One upper bound, never two: a scan can start at one only, and may choose the other.
+_ALL: LiteralString = """
+    WITH page AS (
+        SELECT id
+        FROM payment
+        WHERE merchant_id = $1
+            AND created_at >= $2::timestamptz
+            AND (created_at, id) < ($3::timestamptz, $4::uuid)
+        ORDER BY created_at DESC, id DESC
+        LIMIT $5
+    )
 """
-_ALL: LiteralString = (
-    """
-    WITH page AS (
-        SELECT id
-        FROM payment
-        WHERE merchant_id = $1 AND"""
-    + _BOUNDS
-    + ")"
-)
-_OF_PAYER: LiteralString = (
-    """
-    WITH page AS (
-        SELECT id
-        FROM payment
-        WHERE merchant_id = $1 AND currency = ANY($7::text[]) AND status = ANY($8::text[])
-            AND payer_uid = $9 AND"""
-    + _BOUNDS
-    + ")"
-)
-# The index holds each kind in order: the newest of each are looked up, and merged.
-_OF_KINDS: LiteralString = (
-    """
+# The indexes hold each kind in order: the newest of each are looked up, and merged. Whole rows are
+# compared and ordered by, so that one index alone fits, whatever the planner believes of the data.
+_OF_KINDS: LiteralString = """
     WITH page AS (
         SELECT one.id
-        FROM unnest($7::text[], $8::text[]) AS kind (currency, status)
+        FROM unnest($6::text[]) AS c (currency)
+        CROSS JOIN unnest($7::text[]) AS s (status)
         CROSS JOIN LATERAL (
             SELECT created_at, id
             FROM payment
-            WHERE merchant_id = $1 AND currency = kind.currency AND status = kind.status AND"""
-    + _BOUNDS
-    + """
+            WHERE merchant_id = $1
+                AND (currency, status, created_at)
+                    >= (c.currency, s.status, $2::timestamptz)
+                AND (currency, status, created_at, id)
+                    < (c.currency, s.status, $3::timestamptz, $4::uuid)
+            ORDER BY currency DESC, status DESC, created_at DESC, id DESC
+            LIMIT $5
         ) one
         ORDER BY one.created_at DESC, one.id DESC
-        LIMIT $6
-    )"""
-)
+        LIMIT $5
+    )
+"""
+_OF_PAYER: LiteralString = """
+    WITH page AS (
+        SELECT one.id
+        FROM unnest($6::text[]) AS c (currency)
+        CROSS JOIN unnest($7::text[]) AS s (status)
+        CROSS JOIN LATERAL (
+            SELECT created_at, id
+            FROM payment
+            WHERE merchant_id = $1
+                AND (payer_uid, currency, status, created_at)
+                    >= ($8, c.currency, s.status, $2::timestamptz)
+                AND (payer_uid, currency, status, created_at, id)
+                    < ($8, c.currency, s.status, $3::timestamptz, $4::uuid)
+            ORDER BY payer_uid DESC, currency DESC, status DESC, created_at DESC, id DESC
+            LIMIT $5
+        ) one
+        ORDER BY one.created_at DESC, one.id DESC
+        LIMIT $5
+    )
+"""
 _PAGE: LiteralString = (
     """
     SELECT clock() AS now,"""
@@ -86,7 +96,7 @@ _PAGE: LiteralString = (
     JOIN payment p ON p.id = page.id
     LEFT JOIN session s ON s.id = p.session_id
     ORDER BY p.created_at DESC, p.id DESC
-    LIMIT $6
+    LIMIT $5
 """
 )
 
@@ -94,25 +104,28 @@ _PAGE: LiteralString = (
 async def listed(database: Executor, wanted: Wanted) -> list[Seen]:
     """List payments with their current sessions."""
     query, more = _choose(wanted)
-    before_at, before_id = wanted.before or (None, None)
     rows = await database.fetch(
         query + _PAGE,
         wanted.merchant_id,
-        wanted.created_from,
-        wanted.created_to,
-        before_at,
-        before_id,
+        wanted.created_from or _FIRST,
+        *_before(wanted),
         wanted.limit,
         *more,
     )
     return [payments.seen(row) for row in rows]
 
 
+def _before(wanted: Wanted) -> tuple[datetime, UUID]:
+    """Give the lower one of the two upper bounds."""
+    until = (wanted.created_to, UUID(int=0)) if wanted.created_to else _LAST
+    return min(until, wanted.before or _LAST)
+
+
 def _choose(wanted: Wanted) -> tuple[LiteralString, Sequence[object]]:
     """Choose the index whose order fits, and the values that its query takes on top."""
+    kinds = list(wanted.currencies), list(wanted.statuses)
     if wanted.payer_uid is not None:
-        return _OF_PAYER, (list(wanted.currencies), list(wanted.statuses), wanted.payer_uid)
-    kinds = list(product(wanted.currencies, wanted.statuses))
-    if len(kinds) == len(CURRENCIES) * len(Status):
+        return _OF_PAYER, (*kinds, wanted.payer_uid)
+    if len(wanted.currencies) == len(CURRENCIES) and len(wanted.statuses) == len(Status):
         return _ALL, ()
-    return _OF_KINDS, ([currency for currency, _ in kinds], [status for _, status in kinds])
+    return _OF_KINDS, kinds

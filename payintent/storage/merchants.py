@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+import msgspec
+
+from payintent.domain import catalog
 from payintent.domain.activation import Activation
 from payintent.domain.merchant import Market, Merchant
 from payintent.domain.quote import TaxManager
@@ -36,7 +39,7 @@ class Holder:
     activation: Activation
     tax_manager: TaxManager
     digest: bytes
-    payable: frozenset[str]  # currencies that the merchant's methods can take
+    payable: frozenset[str]  # currencies that the merchant's methods can take somewhere
     limits: Mapping[RateClass, Limit]  # those that the operator has set
 
 
@@ -119,7 +122,9 @@ async def set_profile(tx: Tx, merchant: Merchant) -> None:
 
 async def lock(tx: Tx, merchant_id: int) -> Merchant | None:
     """Read a merchant that is about to be changed."""
-    row = await tx.row("SELECT" + COLUMNS + "FROM merchant m WHERE id = $1 FOR UPDATE", merchant_id)
+    row = await tx.row(
+        "SELECT" + COLUMNS + "FROM merchant m WHERE id = $1 FOR NO KEY UPDATE", merchant_id
+    )
     return from_row(row) if row else None
 
 
@@ -174,14 +179,14 @@ async def holder(database: Executor, public_id: str) -> Holder | None:
     """Find who holds a key that was not revoked."""
     row = await database.row(
         """
-        SELECT k.merchant_id, k.digest, m.activation, m.tax_manager, ARRAY(
-            SELECT DISTINCT unnest(p.currencies)
+        SELECT k.merchant_id, k.digest, m.activation, m.tax_manager, m.countries, m.currencies, (
+            SELECT json_agg(json_build_array(p.countries, p.currencies) ORDER BY p.id)
             FROM payment_method p
             JOIN provider_account a ON a.id = p.account_id
             JOIN provider v ON v.name = a.provider
             WHERE p.merchant_id = k.merchant_id AND p.enabled AND a.enabled AND v.enabled
-        ) AS payable,
-            m.currencies, c.per_s AS create_per_s, c.burst AS create_burst,
+        ) AS methods,
+            c.per_s AS create_per_s, c.burst AS create_burst,
             r.per_s AS read_per_s, r.burst AS read_burst
         FROM api_key k
         JOIN merchant m ON m.id = k.merchant_id
@@ -193,13 +198,18 @@ async def holder(database: Executor, public_id: str) -> Holder | None:
     )
     if row is None:
         return None
-    payable = frozenset(row["payable"])
     return Holder(
         merchant_id=row["merchant_id"],
         activation=Activation(row["activation"]),
         tax_manager=TaxManager(row["tax_manager"]),
         digest=row["digest"],
-        payable=payable if row["currencies"] is None else payable.intersection(row["currencies"]),
+        payable=catalog.currencies(
+            Market(_texts(row["countries"]), _texts(row["currencies"])),
+            tuple(
+                Market(_texts(where), _texts(what))
+                for where, what in msgspec.json.decode(row["methods"] or "[]")
+            ),
+        ),
         limits={
             kind: Limit(row[f"{kind}_per_s"], row[f"{kind}_burst"])
             for kind in RateClass

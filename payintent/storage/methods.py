@@ -96,7 +96,7 @@ async def lock(tx: Tx, method_id: int) -> PaymentMethod | None:
         JOIN provider_account a ON a.id = m.account_id
         JOIN provider v ON v.name = a.provider
         WHERE m.id = $1
-        FOR UPDATE OF m
+        FOR NO KEY UPDATE OF m
         """,
         method_id,
     )
@@ -129,7 +129,9 @@ async def reach(database: Executor, merchant_id: int) -> Reach:
         """
         SELECT m.countries AS market_countries, m.currencies AS market_currencies,
             greatest(m.market_changed_at, max(p.market_changed_at) OVER (),
-                max(a.changed_at) OVER (), max(v.changed_at) OVER ()) AS changed_at,
+                -- A switch behind another one that is off shows nothing.
+                max(a.changed_at) FILTER (WHERE p.enabled) OVER (),
+                max(v.changed_at) FILTER (WHERE p.enabled AND a.enabled) OVER ()) AS changed_at,
             p.countries, p.currencies, p.enabled AND a.enabled AND v.enabled AS usable
         FROM merchant m
         LEFT JOIN (

@@ -272,8 +272,11 @@ async def attempts_of(database: Executor, event_id: UUID) -> list[Row]:
     )
 
 
-async def replay(tx: Tx, event_id: UUID) -> bool:
-    """Make an event due again from the first attempt on, under its own id, whatever its state."""
+async def replay(tx: Tx, event_id: UUID) -> int | None:
+    """Make an event due again from the first attempt on, under its own id, whatever its state.
+
+    Gives its merchant; None where nobody knows the event.
+    """
     tx.wakes_delivery = True
     row = await tx.row(
         """
@@ -281,11 +284,11 @@ async def replay(tx: Tx, event_id: UUID) -> bool:
         SET state = 'pending', attempts = 0, next_at = clock(), lease_until = '-infinity',
             delivered_at = NULL
         WHERE event_id = $1
-        RETURNING event_id
+        RETURNING merchant_id
         """,
         event_id,
     )
-    return row is not None
+    return row["merchant_id"] if row else None
 
 
 async def replay_missed(tx: Tx, missed: Missed) -> list[UUID]:

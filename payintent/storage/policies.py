@@ -6,11 +6,14 @@ from datetime import datetime
 from uuid import UUID
 
 from payintent.domain.fraud import Denial, FraudRule, RiskLevel, RuleKind
+from payintent.domain.market import CURRENCIES
+from payintent.domain.payment import Status
 from payintent.domain.restriction import Restrictions, RestrictionType
 from payintent.storage.database import Executor, Row, Tx
 
 RULES_MAX = 10_000
 _RESTRICTIONS_MAX = 2_000
+_COUNT_LOCKS = 7_001  # the first number of our advisory locks on what is counted
 
 _RULE_COLUMNS = """
     id, kind, merchant_id, value, count_max, window_s, code, level, score
@@ -102,6 +105,21 @@ async def rules(database: Executor) -> list[FraudRule]:
     return [_rule(row) for row in rows]
 
 
+async def rules_mark(database: Executor) -> str:
+    """Tell one set of rules in force from another; a rule never changes, it comes and goes."""
+    row = await database.row(
+        "SELECT md5(string_agg(id::text, ',' ORDER BY id)) AS mark FROM fraud_rule WHERE enabled"
+    )
+    return (row["mark"] if row else None) or ""
+
+
+async def count_rules(tx: Tx) -> int:
+    """Count the rules in force; whoever adds one meanwhile waits."""
+    await tx.fetch("LOCK TABLE fraud_rule IN SHARE ROW EXCLUSIVE MODE")
+    row = await tx.row("SELECT count(*) AS found FROM fraud_rule WHERE enabled")
+    return row["found"] if row else 0
+
+
 async def add_rule(tx: Tx, rule: FraudRule) -> FraudRule:
     """Keep a new rule; its `id` is given by the database."""
     row = await tx.row(
@@ -133,10 +151,10 @@ async def remove_rule(tx: Tx, rule_id: int) -> FraudRule | None:
 
 
 async def decide(
-    tx: Tx, decision_id: UUID, merchant_id: int, payment_id: UUID | None, denial: Denial
+    database: Executor, decision_id: UUID, merchant_id: int, payment_id: UUID | None, denial: Denial
 ) -> None:
     """Record a denial; of a checkout that asks again and again only the first one."""
-    await tx.fetch(
+    await database.fetch(
         """
         INSERT INTO fraud_decision (id, merchant_id, payment_id, rule_id, code, level, score)
         VALUES ($1, $2, $3, $4, $5, $6, $7)
@@ -168,6 +186,13 @@ async def decisions(database: Executor, merchant_id: int | None, limit: int) -> 
     return [Decision(**row) for row in rows]
 
 
+async def lock_count(tx: Tx, digest: bytes) -> None:
+    """Let nobody else count and add the same until this transaction ends (`LockTimeout`)."""
+    await tx.fetch(
+        "SELECT pg_advisory_xact_lock($1::int, hashtext(encode($2, 'hex')))", _COUNT_LOCKS, digest
+    )
+
+
 async def payments_of(
     database: Executor, merchant_id: int, payer_uid: str, window_s: int, enough: int
 ) -> int:
@@ -176,9 +201,17 @@ async def payments_of(
         """
         SELECT count(*) AS found
         FROM (
-            SELECT FROM payment
-            WHERE merchant_id = $1 AND payer_uid = $2
-                AND created_at > clock() - $3 * interval '1 second'
+            SELECT
+            FROM unnest($5::text[]) AS c (currency)
+            CROSS JOIN unnest($6::text[]) AS s (status)
+            CROSS JOIN LATERAL (
+                SELECT
+                FROM payment
+                WHERE merchant_id = $1 AND payer_uid = $2
+                    AND currency = c.currency AND status = s.status
+                    AND created_at > clock() - $3 * interval '1 second'
+                LIMIT $4
+            ) one
             LIMIT $4
         ) recent
         """,
@@ -186,6 +219,8 @@ async def payments_of(
         payer_uid,
         window_s,
         enough,
+        list(CURRENCIES),
+        list(Status),
     )
     return row["found"] if row else 0
 
@@ -222,8 +257,11 @@ async def add_attempt(database: Executor, address_digest: bytes, merchant_id: in
 
 
 async def prune(database: Executor, decisions_days: int, limit: int) -> int:
-    """Forget old decisions, and attempts that no rule can count any more; gives how many went."""
-    rows = await database.fetch(
+    """Forget old decisions, and attempts that no rule can count any more, `limit` of each.
+
+    Gives how many went of what most went of: where that is `limit`, there may be more.
+    """
+    row = await database.row(
         """
         WITH decided AS (
             DELETE FROM fraud_decision
@@ -232,7 +270,7 @@ async def prune(database: Executor, decisions_days: int, limit: int) -> int:
                 WHERE decided_at <= clock() - $1 * interval '1 day'
                 ORDER BY decided_at LIMIT $2 FOR UPDATE SKIP LOCKED
             ))
-            RETURNING 1 AS gone
+            RETURNING 1
         ), attempted AS (
             DELETE FROM buyer_attempt
             WHERE ctid = ANY(ARRAY(
@@ -243,16 +281,14 @@ async def prune(database: Executor, decisions_days: int, limit: int) -> int:
                 )
                 ORDER BY at LIMIT $2 FOR UPDATE SKIP LOCKED
             ))
-            RETURNING 1 AS gone
+            RETURNING 1
         )
-        SELECT gone FROM decided
-        UNION ALL
-        SELECT gone FROM attempted
+        SELECT greatest((SELECT count(*) FROM decided), (SELECT count(*) FROM attempted)) AS gone
         """,
         decisions_days,
         limit,
     )
-    return len(rows)
+    return row["gone"] if row else 0
 
 
 def _countries(known: Sequence[Restriction], kind: RestrictionType) -> list[str]:

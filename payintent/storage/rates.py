@@ -42,12 +42,15 @@ async def take(
         ON CONFLICT (merchant_id, class) DO UPDATE
         SET (full_at, granted) = (
             SELECT base + grantable::float8 / $3, grantable
-            FROM (SELECT greatest(s.full_at, extract(epoch FROM clock())::float8) AS base) b
+            FROM (SELECT extract(epoch FROM clock())::float8 AS now) t
             CROSS JOIN LATERAL (
-                -- A hair is added, so that a time that was rounded down costs no request.
-                SELECT greatest(0, least($5, floor(
-                    $4 - (base - extract(epoch FROM clock())::float8) * $3 + 1e-3
-                )::int)) AS grantable
+                -- Never emptier than empty, though the clock was set back or the limit was another.
+                SELECT least(greatest(s.full_at, now), now + $4::float8 / $3) AS base
+            ) b
+            CROSS JOIN LATERAL (
+                -- A hair is added: sums of times are never exact, and must not cost a request.
+                SELECT greatest(0, least($5, floor($4 - (base - now) * $3 + 5e-4)::int))
+                    AS grantable
             ) g
         )
         RETURNING granted, full_at - extract(epoch FROM clock())::float8 AS full_in_s

@@ -67,6 +67,19 @@ async def write_with(database: Executor, name: str, mark: str) -> None:
     )
 
 
+async def is_writing(tx: Tx, name: str) -> bool:
+    """Tell whether a key is known to write; it cannot be retired before this transaction ends."""
+    row = await tx.row(
+        "SELECT name FROM ring_key WHERE name = $1 AND retired_at IS NULL FOR SHARE", name
+    )
+    return row is not None
+
+
+async def hold(tx: Tx) -> None:
+    """Wait for whoever seals just now, and let nobody begin to before this transaction ends."""
+    await tx.fetch("LOCK TABLE ring_key IN EXCLUSIVE MODE")
+
+
 async def retire_others(tx: Tx, writer: str) -> list[str]:
     """Note that nothing needs the other keys any more; names them."""
     rows = await tx.fetch(
@@ -90,7 +103,7 @@ async def secrets_after(tx: Tx, after: UUID, limit: int) -> list[SealedRow]:
         WHERE id > $1
         ORDER BY id
         LIMIT $2
-        FOR UPDATE
+        FOR NO KEY UPDATE
         """,
         after,
         limit,
@@ -107,7 +120,7 @@ async def accounts_after(tx: Tx, after: int, limit: int) -> list[SealedRow]:
         WHERE id > $1 AND sealed IS NOT NULL
         ORDER BY id
         LIMIT $2
-        FOR UPDATE
+        FOR NO KEY UPDATE
         """,
         after,
         limit,

@@ -236,7 +236,7 @@ CREATE TABLE public.merchant (
     CONSTRAINT merchant_default_country CHECK ((length(default_country) = 2)),
     CONSTRAINT merchant_locale CHECK (((length(locale) >= 2) AND (length(locale) <= 35))),
     CONSTRAINT merchant_name CHECK (((length(name) >= 1) AND (length(name) <= 200))),
-    CONSTRAINT merchant_requested CHECK (((activation <> 'REQUESTED'::text) OR ((contract <> ''::text) AND (kyc <> ''::text) AND (cardinality(requested_countries) > 0) AND (cardinality(requested_currencies) > 0)))),
+    CONSTRAINT merchant_requested CHECK (((activation <> 'REQUESTED'::text) OR ((contract <> ''::text) AND (kyc <> ''::text) AND (COALESCE(cardinality(requested_countries), 0) > 0) AND (COALESCE(cardinality(requested_currencies), 0) > 0)))),
     CONSTRAINT merchant_tax_manager CHECK ((tax_manager = ANY (ARRAY['NONE'::text, 'SERVICE'::text])))
 );
 
@@ -574,7 +574,7 @@ CREATE INDEX payment_listed ON public.payment USING btree (merchant_id, created_
 
 CREATE INDEX payment_listed_kind ON public.payment USING btree (merchant_id, currency, status, created_at, id);
 
-CREATE INDEX payment_listed_payer ON public.payment USING btree (merchant_id, payer_uid, created_at, id);
+CREATE INDEX payment_listed_payer ON public.payment USING btree (merchant_id, payer_uid, currency, status, created_at, id);
 
 CREATE INDEX payment_method_merchant ON public.payment_method USING btree (merchant_id, "position", id);
 

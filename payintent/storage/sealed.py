@@ -3,6 +3,7 @@
 import base64
 import binascii
 import hmac
+import re
 from collections.abc import Mapping
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from payintent.config import Settings
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,32}", re.ASCII)
 
 
 class SecretsUnusable(Exception):  # noqa: N818
@@ -63,6 +65,11 @@ def read_secrets(settings: Settings) -> Secrets:
     ring: dict[str, bytes] = {}
     for item in settings.keyring.get_secret_value().split(","):
         name, _, encoded = item.strip().partition(":")
+        if not _NAME.fullmatch(name) or name in ring:
+            raise SecretsUnusable(
+                f"key {name!r} of PAYINTENT_KEYRING needs a name of its own: 1 to 32 letters, "
+                "digits, _ and -"
+            )
         ring[name] = _key(encoded, f"key {name!r} of PAYINTENT_KEYRING")
     return Secrets(_key(settings.pepper.get_secret_value(), "PAYINTENT_PEPPER"), ring)
 

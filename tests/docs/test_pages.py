@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from payintent.api.routes import OPERATOR_ROUTES, ROUTES
+from payintent.operation.desk import Read
+from payintent.operation.table import OPERATIONS
 from tests.docs.reading import PAGES, ROOT, anchors, blocks, links, name, page, prose, spans
 
 _MACHINE_PATHS = re.compile(r"(?<![\w.:/-])/(?:home|root|Users|work|tmp)/|\bshared[/]")
@@ -13,6 +15,12 @@ _ROUTE = re.compile(r"(GET|POST|PATCH|PUT|DELETE) (/[^\s`]+)")
 _TARGET = re.compile(r"\bmake ([a-z0-9-]+)")
 _PLACE = re.compile(r"(?!var/)[\w.]+(?:/[\w.]*)+|\w+\.py")
 _MODULES = [one.name for one in ROOT.glob("payintent/**/*.py")]
+
+#: Each operation goes by one route of two segments, and may be named by its own.
+_OPERATIONS = {
+    ("GET" if issubclass(kind, Read) else "POST", f"/operator/{action.replace('.', '/')}")
+    for action, kind in OPERATIONS.items()
+}
 
 every_page = pytest.mark.parametrize("path", PAGES, ids=name)
 
@@ -63,13 +71,15 @@ def test_every_route_of_the_api_is_documented() -> None:
     documented = {
         pair for one in PAGES for pair in _ROUTE.findall("\n".join(spans(one.read_text())))
     }
-    assert {pair for pair in _served() if not pair[1].startswith("/c/")} <= documented
+    wanted = {pair for pair in _served() - _OPERATIONS if not pair[1].startswith("/c/")}
+    assert wanted <= documented
 
 
 def _served() -> set[tuple[str, str]]:
-    return {
+    routes = {
         (method, re.sub(r"\{(\w+):\w+\}", r"{\1}", route.path))
         for route in [*ROUTES, *OPERATOR_ROUTES]
         for method in route.methods
         if method != "HEAD"
     }
+    return routes | _OPERATIONS

@@ -180,7 +180,7 @@ async def test_without_a_callback_url_an_event_is_kept_and_can_be_sent_later(
     assert (delivery["state"], delivery["attempts"]) == ("skipped", 0)
     moved = SetCallbackUrl(merchant_id=merchant.id, callback_url=merchant.receiver.url)
     await merchant.service.perform(moved, ACTOR)
-    sandbox.command("webhooks", "replay", "--merchant", str(merchant.id))
+    sandbox.command("webhooks", "replay-missed", "--merchant", str(merchant.id))
     told = await merchant.told(payment, CANCELLED)
     assert told.webhook_id == delivery["event_id"]
     await merchant.attempts(payment)
@@ -209,7 +209,7 @@ async def test_a_dead_event_is_sent_again_when_the_operator_says_so(
     [first] = await merchant.attempts(payment)
     await merchant.rows("UPDATE delivery SET state = 'dead' WHERE event_id = $1", first["event_id"])
     merchant.receiver.answer = accept
-    sandbox.command("webhooks", "replay", "--merchant", str(merchant.id))
+    sandbox.command("webhooks", "replay-missed", "--merchant", str(merchant.id))
     await merchant.attempts(payment, 2)
     one, other = merchant.receiver.of(payment)
     assert (one.webhook_id, one.body) == (other.webhook_id, other.body)

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 import aiohttp
 import asyncpg
 
+from payintent.config import Settings
 from payintent.domain.gateway import Report
 from payintent.domain.payment import Payment
 from payintent.domain.quote import FeeMode, TaxManager
@@ -64,8 +65,8 @@ class World:
         """Issue an operator's token."""
         return (await self.perform(IssueToken(name=name))).token
 
-    async def create(self, **changes: Any) -> Payment:
-        """Create a payment of 1590.00 THB that lives half an hour."""
+    def request(self, **changes: Any) -> CreateRequest:
+        """Ask for a payment of 1590.00 THB that lives half an hour."""
         fields: dict[str, Any] = {
             "merchant_id": self.merchant_id,
             "tax_manager": TaxManager.NONE,
@@ -81,7 +82,11 @@ class World:
             "metadata": '{"order_id":"A-1"}',
             "include_pegged_assets": True,
         } | changes
-        request = CreateRequest(**fields)
+        return CreateRequest(**fields)
+
+    async def create(self, **changes: Any) -> Payment:
+        """Create a payment, by default of 1590.00 THB that lives half an hour."""
+        request = self.request(**changes)
         return (await create(self.service.database, self.service.mint, request)).payment
 
     async def see(self, payment: Payment) -> Seen:
@@ -220,6 +225,17 @@ class Api:
 
     async def get(self, payment_id: str) -> Answer:
         return await self.send("GET", f"/v1/payments/{payment_id}", headers=self.bearer())
+
+
+def patient(settings: Settings) -> Settings:
+    """Let requests wait for each other as long as a slow machine needs."""
+    return settings.model_copy(
+        update={
+            "database_lock_timeout_ms": 30_000,
+            "database_statement_timeout_ms": 30_000,
+            "database_acquire_timeout_s": 30.0,
+        }
+    )
 
 
 def free_port() -> int:

@@ -19,7 +19,8 @@ ALTER TABLE merchant
     ADD CONSTRAINT merchant_activated CHECK (activation <> 'ACTIVE' OR activated_at IS NOT NULL),
     ADD CONSTRAINT merchant_requested CHECK (
         activation <> 'REQUESTED' OR (contract <> '' AND kyc <> ''
-            AND cardinality(requested_countries) > 0 AND cardinality(requested_currencies) > 0)
+            AND coalesce(cardinality(requested_countries), 0) > 0
+            AND coalesce(cardinality(requested_currencies), 0) > 0)
     );
 
 CREATE TABLE provider (

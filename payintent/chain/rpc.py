@@ -1,0 +1,336 @@
+"""One JSON-RPC endpoint: its answers are bounded and checked, and after a failure it is left alone.
+
+Its URL often holds a key: it stands in no name, message, log, metric or representation.
+"""
+
+import asyncio
+import itertools
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+from prometheus_client import Counter
+
+from payintent.domain.errors import ChainDown
+from payintent.log import get
+
+REST_FIRST_S = 0.05
+REST_MAX_S = 30.0
+SOCKETS_PER_ENDPOINT_MAX = 16
+ROUNDS_UNTIL_LARGER_BATCH = 256
+
+ERRORS = Counter(
+    "payintent_chain_rpc_errors_total",
+    "Calls that an endpoint did not answer, or not usably",
+    ["chain", "endpoint", "kind"],
+)
+INCIDENTS = Counter(
+    "payintent_chain_incidents_total",
+    "Answers of an endpoint that cannot be true of this chain",
+    ["chain", "endpoint", "kind"],
+)
+
+_READ_STATUSES = {200, 400, 413}  # some providers put a JSON-RPC error beside such a status
+_TOO_MANY = 429
+_PIECE_BYTES = 64 * 1024
+_DOUBLINGS_MAX = 16
+_TOO_MANY_WORDS = re.compile(r"rate.?limit|too many requests|per second", re.IGNORECASE)
+_log = get("chain")
+_Told = TypeVar("_Told")
+
+
+class Fault(StrEnum):
+    """What is wrong with an endpoint; the last five are incidents."""
+
+    TIMEOUT = "timeout"
+    CONNECTION = "connection"
+    STATUS = "status"  # of HTTP
+    THROTTLED = "throttled"
+    TOO_LARGE = "too_large"
+    REFUSED = "refused"  # a JSON-RPC error
+    RANGE = "range"  # too many blocks for one search
+    MALFORMED = "malformed"  # no JSON, other ids, wrong types
+    WRONG_CHAIN = "wrong_chain"
+    WRONG_GENESIS = "wrong_genesis"
+    NO_FINALITY = "no_finality"  # it has no finalized block
+    FINALITY = "finality"  # it takes its latest block for finalized
+    LOGS = "logs"  # that no such chain has
+
+
+_INCIDENTS = {
+    Fault.WRONG_CHAIN,
+    Fault.WRONG_GENESIS,
+    Fault.NO_FINALITY,
+    Fault.FINALITY,
+    Fault.LOGS,
+}
+
+
+class Failed(Exception):  # noqa: N818 - it never leaves this package
+    """What an endpoint answered cannot be used."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.value)
+        self.fault = fault
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One method with its parameters, as JSON has them."""
+
+    method: str
+    params: Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RpcError:
+    """The error with which a node answers a call; its words are a stranger's."""
+
+    code: int
+    message: str = field(repr=False)
+    data: str = field(default="", repr=False)
+
+
+Answer = msgspec.Raw | RpcError
+TOO_LARGE = RpcError(0, "the answer is larger than we read")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How long and how much."""
+
+    timeout_s: float = 10.0  # of one round
+    answer_bytes_max: int = 32 * 1024 * 1024
+    batch_max: int = 100  # calls
+
+
+class _ErrorAnswer(msgspec.Struct, frozen=True):
+    code: int
+    message: str = ""
+    data: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _CallAnswer(msgspec.Struct, frozen=True):
+    id: int | None = None
+    result: msgspec.Raw = msgspec.Raw(b"")
+    error: _ErrorAnswer | None = None
+
+
+_ONE = msgspec.json.Decoder(_CallAnswer)
+_MANY = msgspec.json.Decoder(list[_CallAnswer])
+_TEXT = msgspec.json.Decoder(str)
+_UNREADABLE = (ValueError, RecursionError)  # whatever reading a stranger's JSON can raise
+
+
+class _Smaller(Exception):  # noqa: N818
+    """A batch has to be smaller; `refused` tells that the node wants it so for good."""
+
+    def __init__(self, *, refused: bool) -> None:
+        super().__init__()
+        self.refused = refused
+
+
+class Endpoint:
+    """One endpoint of a chain; `clock` is in seconds and may begin anywhere."""
+
+    def __init__(
+        self,
+        chain: str,
+        name: str,
+        url: str,
+        *,
+        limits: Limits,
+        session: Callable[[], aiohttp.ClientSession],
+        clock: Callable[[], float],
+    ) -> None:
+        self.chain = chain
+        self.name = name
+        self.identified = False  # as an endpoint of this chain, since it last failed
+        self.fails = 0  # in a row
+        self._url = _checked(url, name)
+        self._limits = limits
+        self._session = session
+        self._clock = clock
+        self._rests_until_s = 0.0
+        self._batch = limits.batch_max
+        self._rounds = 0
+        self._ids = itertools.count(1)
+        self._known: Fault | None = None  # what the log says is wrong with it
+
+    def __repr__(self) -> str:
+        return f"<Endpoint {self.name}>"
+
+    @property
+    def rests(self) -> bool:
+        """Tell whether it is to be left alone for now."""
+        return self.fails > 0 and self._clock() < self._rests_until_s
+
+    def count(self, fault: Fault) -> None:
+        """Count what went wrong."""
+        counter = INCIDENTS if fault in _INCIDENTS else ERRORS
+        counter.labels(self.chain, self.name, fault.value).inc()
+
+    async def ask(
+        self,
+        calls: Sequence[Call],
+        read: Callable[[list[Answer]], _Told],
+        timeout_s: float | None = None,
+    ) -> _Told:
+        """Ask in one batch if that is possible, and give what `read` makes of the answers.
+
+        Every failure counts, whether of the connection or of `read` (ValueError, Failed): the
+        endpoint then rests, twice as long each time. ChainDown tells all of them.
+        """
+        if self.rests:
+            raise ChainDown(f"{self.name} failed a moment ago and is left alone")
+        try:
+            told = read(await self._answers(calls, timeout_s or self._limits.timeout_s))
+        except Failed as failed:
+            fault = failed.fault
+        except _UNREADABLE:
+            fault = Fault.MALFORMED
+        else:
+            self._worked()
+            return told
+        # Outside of `except`: an error that hangs on ours could carry the URL along.
+        self._failed(fault)
+        raise ChainDown(f"{self.name} gives no usable answer: {fault.value}")
+
+    async def _answers(self, calls: Sequence[Call], timeout_s: float) -> list[Answer]:
+        """Ask in batches, smaller ones where the node or our limit wants that."""
+        answers: list[Answer] = []
+        size = self._batch
+        while part := calls[len(answers) : len(answers) + size]:
+            try:
+                answers += await self._round(part, timeout_s)
+            except _Smaller as smaller:
+                if len(part) == 1:  # nothing is smaller than one
+                    answers.append(TOO_LARGE)
+                    continue
+                size = (len(part) + 1) // 2
+                if smaller.refused:
+                    self._batch = size
+        return answers
+
+    async def _round(self, calls: Sequence[Call], timeout_s: float) -> list[Answer]:
+        ids = [next(self._ids) for _ in calls]
+        body = [
+            {"jsonrpc": "2.0", "id": number, "method": call.method, "params": call.params}
+            for number, call in zip(ids, calls, strict=True)
+        ]
+        text = await self._post(msgspec.json.encode(body if len(body) > 1 else body[0]), timeout_s)
+        if text.lstrip()[:1] != b"[":
+            return [_read_single(_ONE.decode(text), ids)]
+        listed = _MANY.decode(text)
+        told = {one.id: one for one in listed}
+        if len(ids) == 1 or len(listed) != len(ids) or told.keys() != set(ids):
+            raise Failed(Fault.MALFORMED)
+        return [_answer(told[number]) for number in ids]
+
+    async def _post(self, body: bytes, timeout_s: float) -> bytes:
+        try:
+            async with (
+                asyncio.timeout(timeout_s),
+                self._session().post(self._url, data=body, allow_redirects=False) as response,
+            ):
+                if response.status == _TOO_MANY:
+                    raise Failed(Fault.THROTTLED)
+                if response.status not in _READ_STATUSES:
+                    raise Failed(Fault.STATUS)
+                return await self._read(response)
+        except TimeoutError:
+            fault = Fault.TIMEOUT
+        except (aiohttp.ClientError, OSError, ValueError):  # a URL can turn out to be none so late
+            fault = Fault.CONNECTION
+        raise Failed(fault)
+
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        body = bytearray()
+        async for piece in response.content.iter_chunked(_PIECE_BYTES):
+            body += piece
+            if len(body) > self._limits.answer_bytes_max:
+                response.close()
+                raise _Smaller(refused=False)
+        return bytes(body)
+
+    def _worked(self) -> None:
+        if self._known is not None:
+            _log.info("chain_endpoint_recovered", chain=self.chain, endpoint=self.name)
+        self.fails, self._known = 0, None
+        self._rounds += 1
+        if self._rounds % ROUNDS_UNTIL_LARGER_BATCH == 0:  # it may have been a passing mood
+            self._batch = min(self._limits.batch_max, 2 * self._batch)
+
+    def _failed(self, fault: Fault) -> None:
+        rest_s = REST_FIRST_S * 2 ** min(self.fails, _DOUBLINGS_MAX)
+        self._rests_until_s = self._clock() + min(rest_s, REST_MAX_S)
+        self.fails += 1
+        self.identified = False  # what comes back may be another chain
+        self.count(fault)
+        if fault is not self._known:  # once, not at every poll
+            self._known = fault
+            name = "chain_incident" if fault in _INCIDENTS else "chain_endpoint_failed"
+            _log.warning(name, chain=self.chain, endpoint=self.name, kind=fault.value)
+
+
+def open_session() -> aiohttp.ClientSession:
+    """Open the HTTP client of all endpoints of a chain."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit_per_host=SOCKETS_PER_ENDPOINT_MAX),
+        headers={"Content-Type": "application/json", "Accept-Encoding": "identity"},
+        timeout=aiohttp.ClientTimeout(total=None),  # each round has its own
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,  # a few bytes may inflate to gigabytes
+    )
+
+
+def result(answer: Answer) -> msgspec.Raw:
+    """Give the result of a call that nodes do not refuse (Failed)."""
+    if isinstance(answer, RpcError):
+        raise Failed(Fault.TOO_LARGE if answer is TOO_LARGE else Fault.REFUSED)
+    return answer
+
+
+def _checked(url: str, name: str) -> str:
+    try:
+        parts = urlsplit(url)
+        fine = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        fine = False
+    if not fine:
+        raise ValueError(f"the address of {name} is no http or https URL")
+    return url
+
+
+def _read_single(told: _CallAnswer, ids: Sequence[int]) -> Answer:
+    """Read an answer that is no list: of a single call, or a refusal of the whole batch."""
+    answer = _answer(told)
+    if len(ids) == 1 and told.id in (ids[0], None if told.error else ids[0]):
+        return answer
+    if isinstance(answer, RpcError) and len(ids) > 1:
+        raise _Smaller(refused=True)
+    raise Failed(Fault.MALFORMED)
+
+
+def _answer(told: _CallAnswer) -> Answer:
+    if told.error is None:
+        if not bytes(told.result):
+            raise Failed(Fault.MALFORMED)
+        return told.result
+    error = RpcError(told.error.code, told.error.message, _text(told.error.data))
+    if error.code == _TOO_MANY or _TOO_MANY_WORDS.search(error.message):
+        raise Failed(Fault.THROTTLED)
+    return error
+
+
+def _text(raw: msgspec.Raw) -> str:
+    """Read the data of an error where it is a text; nodes put anything there."""
+    try:
+        return _TEXT.decode(raw)
+    except _UNREADABLE:
+        return ""

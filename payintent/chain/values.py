@@ -1,0 +1,45 @@
+"""Hex digits as endpoints write them: bytes of a known length, and numbers (ValueError)."""
+
+HASH = 32
+_INDEX_MAX = 2**63 - 1  # block numbers and the like: what the database can keep
+_UINT_CHARS_MAX = 2 + 64
+
+
+def read_sized(text: str, size: int) -> bytes:
+    """Read exactly so many bytes."""
+    if len(text) != 2 + 2 * size or text[:2] != "0x":
+        raise ValueError(f"{size} bytes are 0x and {2 * size} hex digits")
+    told = bytes.fromhex(text[2:])
+    if len(told) != size:  # blanks are skipped
+        raise ValueError("a blank among hex digits")
+    return told
+
+
+def read_hash(text: str) -> bytes:
+    """Read the hash of a block or a transaction."""
+    return read_sized(text, HASH)
+
+
+def read_hex(text: str) -> bytes:
+    """Read bytes of any length."""
+    return read_sized(text, len(text) // 2 - 1)
+
+
+def read_uint(text: str) -> int:
+    """Read a number of up to 256 bits."""
+    digits = text[2:]
+    # More than digits is a number to Python: signs, blanks, underscores, digits of other scripts.
+    if (
+        text[:2] != "0x"
+        or len(text) > _UINT_CHARS_MAX
+        or not (digits.isascii() and digits.isalnum())
+    ):
+        raise ValueError("a number is 0x and up to 64 hex digits")
+    return int(digits, 16)
+
+
+def read_index(text: str) -> int:
+    """Read a number that counts something: blocks, logs, seconds."""
+    if (value := read_uint(text)) > _INDEX_MAX:
+        raise ValueError("a number beyond all counting")
+    return value

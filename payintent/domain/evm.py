@@ -1,0 +1,189 @@
+"""What is read from an EVM chain, and the port through which it is read; nothing of payments."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from payintent.domain.errors import ChainDown
+
+
+class Behind(ChainDown):
+    """An endpoint does not have a block that was asked for; another one may, or this one later."""
+
+
+class RangeTooLarge(ChainDown):
+    """An endpoint refuses to search so many blocks at once; its span is smaller now: ask again."""
+
+
+class Reverted(Exception):  # noqa: N818 - it is what the contract says, and often expected
+    """A call was reverted; `reason` is the contract's own words, "" where it gave none."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason or "reverted without a reason")
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block's head; hashes have 32 bytes."""
+
+    number: int
+    hash: bytes
+    at: datetime
+    parent_hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """The newest block of one endpoint, and the newest that it will not take back."""
+
+    endpoint: str  # a name such as "ethereum-1", never its URL
+    latest: Block
+    final: Block
+
+
+@dataclass(frozen=True, slots=True)
+class PaidLog:
+    """A payment that a gateway contract wrote down; (tx_hash, log_index) is its identity.
+
+    Addresses have 20 bytes, the uuid 16; the native coin is the token of twenty zeros, and the
+    amount is in the token's smallest unit.
+    """
+
+    contract: bytes
+    uuid: bytes
+    payer: bytes
+    token: bytes
+    amount: int
+    receiver: bytes
+    block_number: int
+    block_hash: bytes
+    tx_hash: bytes
+    log_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefundedLog:
+    """A refund that a gateway contract wrote down; identity and units as of `PaidLog`."""
+
+    contract: bytes
+    uuid: bytes
+    refund_id: bytes
+    token: bytes
+    amount: int
+    to: bytes
+    sender: bytes
+    block_number: int
+    block_hash: bytes
+    tx_hash: bytes
+    log_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What one endpoint says of the blocks from `start` to `end`; logs in the chain's order.
+
+    `before` is the earlier block that was asked for along with it.
+    """
+
+    start: int
+    end: Block
+    before: Block | None
+    logs: tuple[PaidLog, ...]
+    refunds: tuple[RefundedLog, ...]
+    endpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class TxReceipt:
+    """What became of a mined transaction: status 1 is done, 0 is reverted.
+
+    The logs are those of any contract that look like ours: whoever uses them compares `contract`.
+    """
+
+    tx_hash: bytes
+    block_number: int
+    block_hash: bytes
+    status: int
+    to: bytes | None
+    logs: tuple[PaidLog, ...]
+    refunds: tuple[RefundedLog, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tx:
+    """A transaction, mined or waiting; `to` is None where it makes a contract."""
+
+    tx_hash: bytes
+    to: bytes | None
+    input: bytes
+    block_number: int | None
+    sender: bytes
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class PayCall:
+    """The arguments of a call of `pay`; the deadline in Unix seconds."""
+
+    uuid: bytes
+    token: bytes
+    amount: int
+    deadline: int
+
+
+class ChainReader(Protocol):
+    """Reads one chain through several endpoints; each method but `heads` asks the one named.
+
+    All raise `ChainDown` where that endpoint gives no usable answer. An endpoint that failed is
+    left alone for a while: until then it is `ChainDown` without being asked.
+    """
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Give the endpoints' names, those that work first."""
+        ...
+
+    def span(self, endpoint: str) -> int:
+        """Give how many blocks this endpoint is to be asked for at once, at least 1."""
+        ...
+
+    async def heads(self) -> list[Heads]:
+        """Ask all endpoints at once; those that fail or lie are left out (ChainDown: all)."""
+        ...
+
+    async def chunk(
+        self, endpoint: str, start: int, end: int, contracts: Sequence[bytes], before: int | None
+    ) -> Chunk:
+        """Search the blocks from `start` to `end` for logs of these contracts.
+
+        `Behind` where the endpoint lacks `end` or `before`; `RangeTooLarge` where it refuses the
+        search: its span is smaller then, so that asking again comes to an end.
+        """
+        ...
+
+    async def receipts(self, endpoint: str, tx_hashes: Sequence[bytes]) -> list[TxReceipt | None]:
+        """Read receipts, in the order asked for; None where there is no such mined transaction."""
+        ...
+
+    async def transactions(self, endpoint: str, tx_hashes: Sequence[bytes]) -> list[Tx | None]:
+        """Read transactions, in the order asked for; None where the endpoint knows none."""
+        ...
+
+    async def call(
+        self,
+        endpoint: str,
+        to: bytes,
+        data: bytes,
+        block: int | str = "latest",
+        *,
+        sender: bytes | None = None,
+        value: int = 0,
+    ) -> bytes:
+        """Call a contract without a transaction, and give what it returns (Reverted)."""
+        ...
+
+    async def block(self, endpoint: str, number: int) -> Block | None:
+        """Read a block's head; None where the endpoint has none of this number."""
+        ...

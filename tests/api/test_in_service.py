@@ -1,0 +1,150 @@
+"""Who takes payments: a merchant in service, through what is switched on."""
+
+from uuid import uuid4
+
+import pytest
+
+from payintent.operation.accounts import DisableAccount
+from payintent.operation.activation import (
+    Activate,
+    ApplyActivation,
+    RequestActivation,
+    Resume,
+    Suspend,
+    ValidateActivation,
+)
+from payintent.operation.desk import Change
+from payintent.operation.methods import ChangeMethod, DisableMethod
+from payintent.operation.providers import DisableProvider
+from tests.api.arrange import DECLINED, callback, cancel, payment_of, quotes, refusal, select
+from tests.support.world import Api, World
+
+_OUT_OF_SERVICE = (422, "UNPROCESSABLE")
+
+
+async def test_a_suspended_merchant_takes_nothing_new_until_it_is_resumed(api: Api) -> None:
+    created = await api.create()
+    await api.world.perform(Suspend(merchant_id=api.world.merchant_id))
+    refused = await api.create()
+    assert refusal(refused) == _OUT_OF_SERVICE
+    assert "SUSPENDED" in refused.json["message"]
+    assert refusal(await api.create(currency="XXX")) == _OUT_OF_SERVICE  # this is told first
+    offered = await quotes(api, created)
+    assert (offered.status, offered.json["quotes"]) == (200, [])
+    assert refusal(await select(api, created)) == (422, "PG_NOT_AVAILABLE")
+    assert api.world.gateway.created == []
+    page = await api.send("GET", f"/c/{created.json['checkout_id']}")
+    assert (page.status, b'/select"' in page.body) == (200, False)
+    await api.world.perform(Resume(merchant_id=api.world.merchant_id))
+    assert (await api.create()).status == 201
+    assert (await select(api, created)).status == 200
+
+
+async def test_what_a_suspended_merchant_began_goes_on_to_its_end(api: Api) -> None:
+    key = str(uuid4())
+    first, selected, pending = await api.create(key), await api.create(), await api.create()
+    assert (await select(api, selected)).status == 200
+    await api.world.perform(Suspend(merchant_id=api.world.merchant_id))
+    again = await api.create(key)
+    assert (again.status, again.body) == (201, first.body)
+    assert again.headers["Idempotency-Replayed"] == "true"
+    assert refusal(await api.create(key, amount="1")) == (409, "IDEMPOTENCY_CONFLICT")
+    assert (await api.get(first.json["id"])).status == 200
+    assert (await cancel(api, pending)).status == 200
+    session_id = (await payment_of(api, selected)).session_id
+    assert (await callback(api, session_id, DECLINED)).status == 200
+    assert (await payment_of(api, selected)).status == "FAILED"
+
+
+async def test_a_refused_request_keeps_nothing_under_its_key(api: Api) -> None:
+    key = str(uuid4())
+    await api.world.perform(Suspend(merchant_id=api.world.merchant_id))
+    assert refusal(await api.create(key)) == _OUT_OF_SERVICE
+    await api.world.perform(Resume(merchant_id=api.world.merchant_id))
+    created = await api.create(key)
+    assert (created.status, "Idempotency-Replayed" in created.headers) == (201, False)
+
+
+async def test_a_merchant_comes_into_service_when_its_request_is_applied(api: Api) -> None:
+    here = {"merchant_id": api.world.merchant_id}
+    request = RequestActivation(
+        **here, countries=["TH"], currencies=["THB"], contract="c-1", kyc="k-1"
+    )
+    await api.world.rows("UPDATE merchant SET activation = 'NEW', activated_at = NULL")
+    for operation, status in (
+        (request, 422),
+        (ApplyActivation(**here), 201),
+        (ValidateActivation(**here), 201),
+        (Activate(**here), 201),
+        (Suspend(**here), 422),
+        (Resume(**here), 201),
+    ):
+        await api.world.perform(operation)
+        assert (await api.create()).status == status, operation
+    dollars = await api.create(currency="USD", amount="10", include_pegged_assets=False)
+    assert refusal(dollars) == (422, "UNSUPPORTED_CURRENCY")
+
+
+async def test_a_market_narrows_quotes_and_selection_to_its_countries_and_currencies(
+    api: Api,
+) -> None:
+    created = await api.create(currency="USD", amount="10")
+    await _apply_market(api.world, ["FR", "SG"], ["USD"])
+    for country, offered in (("FR", 2), ("SG", 2), ("US", 0)):
+        answer = await quotes(api, created, f"?country={country}")
+        assert len(answer.json["quotes"]) == offered, country
+    anywhere = (await quotes(api, created)).json
+    assert (anywhere["country"], anywhere["country_source"]) == ("FR", "default")
+    assert refusal(await select(api, created, country="US")) == (422, "UNSUPPORTED_CURRENCY")
+    assert (await select(api, created)).status == 200
+
+
+async def test_a_currency_that_no_country_of_the_merchant_has_is_refused_at_once(
+    api: Api,
+) -> None:
+    for method in (api.world.card, api.world.transfer):
+        await api.world.perform(
+            ChangeMethod(method_id=method, currencies=["THB", "USD"], countries=["US"])
+        )
+    assert refusal(await api.create(currency="THB")) == (422, "UNSUPPORTED_CURRENCY")
+    assert (await api.create(currency="USD", amount="10")).status == 201
+    await _apply_market(api.world, ["TH"], ["THB", "USD"])
+    assert refusal(await api.create(currency="USD", amount="10")) == (422, "UNSUPPORTED_CURRENCY")
+
+
+async def _apply_market(world: World, countries: list[str], currencies: list[str]) -> None:
+    await world.perform(
+        RequestActivation(
+            merchant_id=world.merchant_id,
+            countries=countries,
+            currencies=currencies,
+            contract="c-1",
+            kyc="k-1",
+        )
+    )
+    await world.perform(ApplyActivation(merchant_id=world.merchant_id))
+
+
+@pytest.mark.parametrize("switch", ["method", "account", "provider"])
+async def test_what_is_off_is_neither_listed_nor_quoted_nor_selected_nor_created_for(
+    api: Api, switch: str
+) -> None:
+    world = api.world
+    created, selected = await api.create(), await api.create()
+    assert (await select(api, selected)).status == 200
+    off: dict[str, list[Change[object]]] = {
+        "method": [DisableMethod(method_id=one) for one in (world.card, world.transfer)],
+        "account": [DisableAccount(account_id=world.account_id)],
+        "provider": [DisableProvider(provider="fake")],
+    }
+    for operation in off[switch]:
+        await world.perform(operation)
+    listed = await api.send("GET", "/v1/catalog", headers=api.bearer())
+    assert listed.json["countries"] == []
+    assert (await quotes(api, created)).json["quotes"] == []
+    wanted = (404, "PAYMENT_METHOD_NOT_FOUND") if switch == "method" else (422, "PG_NOT_AVAILABLE")
+    assert refusal(await select(api, created)) == wanted
+    assert refusal(await api.create()) == (422, "UNSUPPORTED_CURRENCY")
+    session_id = (await payment_of(api, selected)).session_id  # what runs there, ends
+    assert (await callback(api, session_id, DECLINED)).status == 200
+    assert (await payment_of(api, selected)).status == "FAILED"

@@ -1,0 +1,41 @@
+"""What the gateway contract costs: gas is the same on every machine, so a rise is a change."""
+
+import asyncio
+
+import pytest
+from rich.console import Console
+
+from bench import gas
+from payintent.sandbox.anvil_binary import Binary
+from tests.support.chain import fetched_anvil
+
+CEILINGS = {
+    "deploy with 3 tokens": 920_000,
+    "pay USDT": 80_500,
+    "pay USDC": 74_000,
+    "pay the native coin": 61_500,
+    "refund USDT": 81_500,
+    "refund the native coin": 62_500,
+    "sweep USDT": 42_000,
+    "pay too late (mined, reverted)": 32_500,
+}
+
+
+@pytest.fixture(scope="module")
+def anvil() -> Binary:
+    return fetched_anvil()
+
+
+@pytest.mark.usefixtures("anvil")
+def test_no_call_costs_more_than_it_did() -> None:
+    costs = {one.name: one.later or one.first for one in asyncio.run(gas.measure())}
+
+    assert {name: cost for name, cost in costs.items() if cost > CEILINGS.get(name, 50_000)} == {}
+    assert set(CEILINGS) < set(costs)
+
+
+@pytest.mark.usefixtures("anvil")
+def test_the_costs_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    gas.show(Console(width=100))
+
+    assert "pay the native coin" in capsys.readouterr().out

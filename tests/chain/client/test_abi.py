@@ -1,0 +1,152 @@
+"""Calls and words: equal to eth-abi's, named as the compiled contracts name them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from eth_abi import encode
+from hypothesis import given
+from hypothesis import strategies as some
+
+from payintent.chain import abi, logs
+from payintent.domain.evm import PayCall
+from payintent.sandbox.contracts import GATEWAY, PLAIN_TOKEN, load
+
+UINTS = some.integers(0, 2**256 - 1) | some.integers(0, 1_000)
+ADDRESSES = some.binary(min_size=20, max_size=20)
+UUIDS = some.binary(min_size=16, max_size=16)
+SOME = {"uint256": UINTS, "address": ADDRESSES, "bytes16": UUIDS}
+PAY = abi.pay(16 * b"u", 20 * b"t", 7, 9)
+
+
+@pytest.mark.parametrize(
+    ("contract", "function", "known"),
+    [
+        (GATEWAY, "pay", abi.PAY),
+        (GATEWAY, "is_paid", abi.IS_PAID),
+        (PLAIN_TOKEN, "approve", abi.APPROVE),
+        (PLAIN_TOKEN, "allowance", abi.ALLOWANCE),
+        (PLAIN_TOKEN, "balanceOf", abi.BALANCE_OF),
+        (PLAIN_TOKEN, "decimals", abi.DECIMALS),
+    ],
+)
+def test_selectors_are_those_of_the_compiled_contracts(
+    contract: str, function: str, known: bytes
+) -> None:
+    assert load(contract).selector(function) == f"0x{known.hex()}"
+
+
+def test_the_signature_of_pay_is_the_compiled_contracts() -> None:
+    assert abi.PAY_SIGNATURE in load(GATEWAY).selectors
+
+
+def test_topics_are_those_of_the_compiled_contract() -> None:
+    known = {"Paid": logs.PAID, "Refunded": logs.REFUNDED}
+    assert load(GATEWAY).topics == {name: f"0x{one.hex()}" for name, one in known.items()}
+
+
+@pytest.mark.parametrize(
+    ("function", "known", "types"),
+    [
+        (abi.pay, abi.PAY, ["bytes16", "address", "uint256", "uint256"]),
+        (abi.is_paid, abi.IS_PAID, ["bytes16", "address", "uint256"]),
+        (abi.approve, abi.APPROVE, ["address", "uint256"]),
+        (abi.allowance, abi.ALLOWANCE, ["address", "address"]),
+        (abi.balance_of, abi.BALANCE_OF, ["address"]),
+        (abi.decimals, abi.DECIMALS, []),
+    ],
+)
+@given(data=some.data())
+def test_calls_are_encoded_as_eth_abi_does(
+    function: Callable[..., bytes], known: bytes, types: list[str], data: some.DataObject
+) -> None:
+    arguments: list[Any] = [data.draw(SOME[one]) for one in types]
+
+    assert function(*arguments) == known + encode(types, arguments)
+
+
+@given(UUIDS, ADDRESSES, UINTS, UINTS)
+def test_a_call_of_pay_is_read_back(uuid: bytes, token: bytes, amount: int, deadline: int) -> None:
+    told = abi.read_pay(abi.pay(uuid, token, amount, deadline))
+
+    assert told == PayCall(uuid, token, amount, deadline)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        PAY[:-1],
+        PAY + b"\0",
+        b"\0" + PAY[1:],
+        PAY[:20] + b"\1" + PAY[21:],  # the uuid's padding
+        PAY[:47] + b"\1" + PAY[48:],  # the token's padding
+    ],
+    ids=["empty", "short", "long", "other function", "dirty uuid", "dirty token"],
+)
+def test_another_call_is_no_call_of_pay(data: bytes) -> None:
+    assert abi.read_pay(data) is None
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: abi.pay(15 * b"u", 20 * b"t", 1, 1),
+        lambda: abi.pay(16 * b"u", 21 * b"t", 1, 1),
+        lambda: abi.pay(16 * b"u", 20 * b"t", -1, 1),
+        lambda: abi.pay(16 * b"u", 20 * b"t", 1, 2**256),
+    ],
+)
+def test_what_fits_no_word_is_not_encoded(call: Callable[[], bytes]) -> None:
+    with pytest.raises(ValueError, match=r"bytes|bits"):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("read", "word"),
+    [
+        (abi.to_uint, bytes(31)),
+        (abi.to_uint, bytes(33)),
+        (abi.to_address, bytes(11) + b"\1" + bytes(20)),
+        (abi.to_address, bytes(20)),
+        (abi.to_uuid, bytes(16) + b"\1" + bytes(15)),
+        (abi.to_uuid, bytes(16)),
+        (abi.to_bool, bytes(31) + b"\2"),
+    ],
+)
+def test_dirty_and_cut_words_are_refused(read: Callable[[bytes], Any], word: bytes) -> None:
+    with pytest.raises(ValueError, match=r"word|address|uuid|truth"):
+        read(word)
+
+
+def test_a_truth_value_is_one_bit() -> None:
+    assert [abi.to_bool(bytes(31) + bytes([one])) for one in (0, 1)] == [False, True]
+
+
+@given(some.text(max_size=100))
+def test_a_reason_is_read_as_it_was_encoded(reason: str) -> None:
+    data = bytes.fromhex("08c379a0") + encode(["string"], [reason])
+
+    assert abi.read_reason(data) == abi.readable(reason)
+
+
+@given(some.binary(max_size=200))
+def test_no_reason_can_break_the_reading(rest: bytes) -> None:
+    for head in (b"", bytes.fromhex("08c379a0"), bytes.fromhex("4e487b71")):
+        assert abi.readable(abi.read_reason(head + rest)) == abi.read_reason(head + rest)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", ""),
+        (bytes.fromhex("08c379a0"), ""),
+        (bytes.fromhex("08c379a0") + encode(["uint256", "uint256"], [32, 2**255]), ""),
+        (bytes.fromhex("4e487b71") + encode(["uint256"], [0x11]), "panic 0x11"),
+        (bytes.fromhex("cafebabe") + bytes(64), "0xcafebabe"),
+        (bytes.fromhex("08c379a0") + encode(["string"], ["a\n\x1b[31mb"]), "a\ufffd\ufffd[31mb"),
+        (bytes.fromhex("08c379a0") + encode(["string"], [1_000 * "x"]), 200 * "x"),
+    ],
+)
+def test_reasons_are_short_and_fit_for_a_log(data: bytes, reason: str) -> None:
+    assert abi.read_reason(data) == reason

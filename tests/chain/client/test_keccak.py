@@ -1,0 +1,61 @@
+"""Keccak, and addresses as people write them."""
+
+import pytest
+from eth_utils import keccak as other_keccak
+from eth_utils import to_checksum_address
+from hypothesis import given
+from hypothesis import strategies as some
+
+from payintent.chain.keccak import checksummed, keccak, parse_address
+
+# The examples of EIP-55.
+WRITTEN = [
+    "0x52908400098527886E0F7030069857D2E4169EE7",
+    "0xde709f2102306220921060314715629080e2fb77",
+    "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed",
+    "0xfB6916095ca1df60bB79Ce92cE3Ea74c37c5d359",
+    "0xD1220A0cf47c7B9Be7A2E6BA89F429762e7b9aDb",
+]
+
+
+def test_nothing_hashes_to_what_ethereum_says() -> None:
+    told = "c5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470"
+    assert keccak(b"").hex() == told
+
+
+@given(some.binary(max_size=600))
+def test_it_hashes_as_another_implementation(data: bytes) -> None:
+    assert keccak(data) == other_keccak(data)
+
+
+@given(some.binary(min_size=20, max_size=20))
+def test_addresses_have_the_checksum_of_another_implementation(address: bytes) -> None:
+    assert checksummed(address) == to_checksum_address(address)
+    assert parse_address(checksummed(address)) == address
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+def test_an_address_is_read_in_its_own_case_and_in_one_case(written: str) -> None:
+    address = bytes.fromhex(written[2:])
+    for text in (written, written.lower(), "0x" + written[2:].upper()):
+        assert parse_address(text) == address
+    assert checksummed(address) == written
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        WRITTEN[2].replace("A", "a", 1),
+        WRITTEN[2].replace("0x", "0X"),
+        WRITTEN[2][:-1],
+        WRITTEN[2] + "0",
+        WRITTEN[2] + "\n",
+        WRITTEN[2][2:],
+        "0x" + 39 * "0" + "g",
+        "0x" + 40 * "٣",
+        "",
+    ],
+)
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="address"):
+        parse_address(text)

@@ -1,0 +1,130 @@
+"""The ground that the contract's tests stand on: a gateway, its tokens, and people."""
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from payintent.sandbox.contracts import (
+    GATEWAY,
+    HOSTILE_ACCOUNT,
+    HOSTILE_TOKEN,
+    PLAIN_TOKEN,
+    USDT_LIKE_TOKEN,
+)
+from tests.support.chain import Deployed, Evm, Receipt
+
+NATIVE = "0x" + 40 * "0"
+FAR = 2**40  # a deadline that no test reaches
+MINIMUM = 10_000
+COIN_MINIMUM = 10**16
+BILL = UUID("0192f0c4-1111-7abc-8def-00112233aabb").bytes
+OTHER_BILL = UUID("0192f0c4-2222-7abc-8def-00112233aabb").bytes
+REFUND = UUID("0192f0c4-3333-7abc-8def-00112233aabb").bytes
+OTHER_REFUND = UUID("0192f0c4-4444-7abc-8def-00112233aabb").bytes
+RICH = 10**30
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A gateway that takes the native coin and three tokens; people own plenty of all."""
+
+    evm: Evm
+    gateway: Deployed
+    usdt: Deployed
+    plain: Deployed
+    hostile: Deployed
+    account: Deployed  # with code, and not to be trusted
+    receiver: str
+    buyer: str
+    stranger: str
+
+    def tokens(self) -> list[Deployed]:
+        return [self.usdt, self.plain, self.hostile]
+
+    def allow(self, owner: str, token: Deployed, amount: int) -> None:
+        token.send(owner, "approve", self.gateway.address, amount)
+
+    def pay(self, token: Deployed | None, amount: int, **changes: Any) -> Receipt:
+        """Pay the bill; no token is the native coin, which is then sent along."""
+        given: dict[str, Any] = {
+            "payer": self.buyer,
+            "bill": BILL,
+            "deadline": FAR,
+            "value": 0 if token else amount,
+        } | changes
+        return self.gateway.send(
+            given["payer"],
+            "pay",
+            given["bill"],
+            token.address if token else NATIVE,
+            amount,
+            given["deadline"],
+            value=given["value"],
+        )
+
+    def refund(self, token: Deployed | None, amount: int, **changes: Any) -> Receipt:
+        """Give back to the buyer, out of the stranger's pocket."""
+        given: dict[str, Any] = {
+            "sender": self.stranger,
+            "bill": BILL,
+            "refund": REFUND,
+            "to": self.buyer,
+            "value": 0 if token else amount,
+        } | changes
+        return self.gateway.send(
+            given["sender"],
+            "refund",
+            given["bill"],
+            given["refund"],
+            token.address if token else NATIVE,
+            given["to"],
+            amount,
+            value=given["value"],
+        )
+
+    def plot(self, hostile: Deployed, gateway: Deployed, data: str, coins: int) -> None:
+        """Have a hostile contract call the gateway when it next moves or gets money."""
+        if coins:
+            hostile.send(self.stranger, "fund", value=coins)
+        inner = bytes.fromhex(data[2:])
+        hostile.send(self.stranger, "call_inside", gateway.address, inner, coins)
+
+    def is_paid(self, token: Deployed | None, amount: int, bill: bytes = BILL) -> bool:
+        return self.gateway.call("is_paid", bill, token.address if token else NATIVE, amount)
+
+    def balance(self, owner: str, token: Deployed | None) -> int:
+        return token.call("balanceOf", owner) if token else self.evm.coins(owner)
+
+    def held(self) -> list[int]:
+        """Give what the gateway holds, of everything."""
+        return [self.balance(self.gateway.address, one) for one in (None, *self.tokens())]
+
+
+def make_ground(evm: Evm) -> Ground:
+    """Deploy everything, and let buyer and stranger own and allow plenty."""
+    _, receiver, buyer, stranger, *_ = evm.accounts
+    usdt = evm.deploy(USDT_LIKE_TOKEN, "Tether USD", "USDT", 6)
+    plain = evm.deploy(PLAIN_TOKEN, "Plain", "PLAIN", 18)
+    hostile = evm.deploy(HOSTILE_TOKEN)
+    ground = Ground(
+        evm=evm,
+        gateway=gateway_for(evm, receiver, usdt, plain, hostile),
+        usdt=usdt,
+        plain=plain,
+        hostile=hostile,
+        account=evm.deploy(HOSTILE_ACCOUNT),
+        receiver=receiver,
+        buyer=buyer,
+        stranger=stranger,
+    )
+    for token in ground.tokens():
+        for owner in (buyer, stranger):
+            token.send(owner, "mint", owner, RICH)
+            ground.allow(owner, token, RICH)
+    return ground
+
+
+def gateway_for(evm: Evm, receiver: str, *tokens: Deployed) -> Deployed:
+    """Deploy a gateway that takes the native coin and these tokens."""
+    places = [NATIVE, *(one.address for one in tokens)]
+    return evm.deploy(GATEWAY, receiver, places, [COIN_MINIMUM, *(MINIMUM for _ in tokens)])

@@ -1,0 +1,94 @@
+"""A merchant's way into service, written out again, against `activation_step`."""
+
+import pytest
+
+from payintent.domain.activation import (
+    ARROWS,
+    Activation,
+    ActivationStep,
+    activation_step,
+    in_service,
+    refuse_out_of_service,
+)
+from payintent.domain.errors import Code, Refused
+
+# From | Step | To. One that was active before comes back as ACTIVE.
+SPECIFIED = """
+NEW       | request  | REQUESTED
+REQUESTED | request  | REQUESTED
+REQUESTED | apply    | APPLIED
+APPLIED   | validate | VALIDATED
+VALIDATED | activate | ACTIVE
+ACTIVE    | request  | ACTIVE
+ACTIVE    | apply    | ACTIVE
+APPLIED   | suspend  | SUSPENDED
+VALIDATED | suspend  | SUSPENDED
+ACTIVE    | suspend  | SUSPENDED
+SUSPENDED | resume   | APPLIED
+"""
+EXPECTED = {
+    (before, step): after
+    for before, step, after in (
+        (cell.strip() for cell in line.split("|")) for line in SPECIFIED.strip().splitlines()
+    )
+}
+
+
+def test_there_are_the_six_states_and_six_steps_and_these_arrows_and_no_others() -> None:
+    assert {one.value for one in Activation} == {
+        *("NEW", "REQUESTED", "APPLIED", "VALIDATED", "ACTIVE", "SUSPENDED")
+    }
+    assert {one.value for one in ActivationStep} == {step for _, step in EXPECTED}
+    known = {(now.value, step.value): to.value for (now, step), to in ARROWS.items()}
+    assert known == EXPECTED
+
+
+@pytest.mark.parametrize("was_active", [False, True])
+@pytest.mark.parametrize("step", ActivationStep)
+@pytest.mark.parametrize("now", Activation)
+def test_every_state_takes_every_step_as_the_table_says(
+    now: Activation, step: ActivationStep, was_active: bool
+) -> None:
+    expected = EXPECTED.get((now.value, step.value))
+    if expected is None:
+        with pytest.raises(Refused) as refused:
+            activation_step(now, step, was_active=was_active)
+        assert refused.value.code is Code.CONFLICT
+        assert now.value in refused.value.message
+        assert step.value in refused.value.message
+        return
+    if step is ActivationStep.RESUME and was_active:
+        expected = "ACTIVE"
+    assert activation_step(now, step, was_active=was_active).value == expected
+
+
+@pytest.mark.parametrize("now", Activation)
+def test_payments_are_taken_from_the_moment_the_market_is_applied(now: Activation) -> None:
+    serves = now.value in {"APPLIED", "VALIDATED", "ACTIVE"}
+    assert in_service(now) is serves
+    if serves:
+        refuse_out_of_service(now)
+        return
+    with pytest.raises(Refused) as refused:
+        refuse_out_of_service(now)
+    assert refused.value.code is Code.UNPROCESSABLE
+    assert now.value in refused.value.message
+
+
+def test_nobody_becomes_active_without_having_been_validated() -> None:
+    """Walk every way from NEW: ACTIVE is first reached through VALIDATED, and by no shortcut."""
+    reached, ways = {Activation.NEW}, [Activation.NEW]
+    while ways:
+        now = ways.pop()
+        for step in ActivationStep:
+            if (now, step) not in ARROWS:
+                continue
+            after = activation_step(now, step, was_active=False)
+            assert after is not Activation.ACTIVE or now in {
+                Activation.VALIDATED,
+                Activation.ACTIVE,
+            }
+            if after not in reached:
+                reached.add(after)
+                ways.append(after)
+    assert reached == set(Activation)

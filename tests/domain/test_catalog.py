@@ -1,0 +1,118 @@
+"""The catalog against the plainest model of it: every country, currency, method and viewer."""
+
+from itertools import product
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from payintent.domain.catalog import currencies, payable
+from payintent.domain.market import COUNTRIES, COUNTRY_NAMES, CURRENCIES
+from payintent.domain.merchant import Market
+from payintent.domain.offer import Place, offers, resolve_country
+from payintent.domain.restriction import Restrictions
+from tests.domain.making import a_merchant, a_method, a_payment
+
+_EVERYWHERE = Market()
+_FREE = Restrictions()
+
+_countries = st.lists(st.sampled_from(["GL", "TH", "JP", "US", "DE", "FR"]), unique=True)
+_currencies = st.lists(st.sampled_from(sorted(CURRENCIES)), min_size=1, unique=True)
+_markets = st.builds(
+    Market,
+    st.none() | _countries.filter(bool).map(tuple),
+    st.none() | _currencies.map(tuple),
+)
+_methods = st.lists(
+    st.builds(Market, st.none() | _countries.filter(bool).map(tuple), _currencies.map(tuple)),
+    max_size=4,
+).map(tuple)
+_restricted = st.frozensets(st.sampled_from(["GL", "TH", "US", "DE", "KR"]))
+_viewers = st.sampled_from([None, "TH", "DE", "KR", "ZZ"])
+
+
+@settings(max_examples=150, deadline=None)
+@given(market=_markets, methods=_methods, restricted=_restricted, viewer=_viewers)
+def test_the_catalog_is_what_the_model_says(
+    market: Market, methods: tuple[Market, ...], restricted: frozenset[str], viewer: str | None
+) -> None:
+    wanted: dict[str, set[str]] = {}
+    for country, code in product(COUNTRIES, CURRENCIES):
+        if (
+            code in COUNTRIES[country]
+            and (market.countries is None or country in market.countries)
+            and (market.currencies is None or code in market.currencies)
+            and any(
+                code in (method.currencies or ())
+                and (method.countries is None or country in method.countries)
+                for method in methods
+            )
+            and not (CURRENCIES[code].crypto and (country in restricted or viewer in restricted))
+        ):
+            wanted.setdefault(country, set()).add(code)
+    listed = payable(market, methods, Restrictions(crypto=restricted), viewer)
+    assert {country: set(codes) for country, codes in listed} == wanted
+    assert [country for country, _ in listed] == sorted(wanted, key=COUNTRY_NAMES.__getitem__)
+    for country, codes in listed:
+        assert codes == [code for code in COUNTRIES[country] if code in codes]
+    unrestricted = payable(market, methods, _FREE, None)
+    assert currencies(market, methods) == {code for _, codes in unrestricted for code in codes}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    market=_markets,
+    reached=_methods,
+    restricted=_restricted,
+    viewer=_viewers,
+    country=st.sampled_from(["GL", "TH", "US", "DE"]),
+    currency=st.sampled_from(sorted(CURRENCIES)),
+)
+def test_catalog_and_quotes_offer_the_same_currencies(
+    market: Market,
+    reached: tuple[Market, ...],
+    restricted: frozenset[str],
+    viewer: str | None,
+    country: str,
+    currency: str,
+) -> None:
+    restrictions = Restrictions(crypto=restricted)
+    listed = dict(payable(market, reached, restrictions, viewer)).get(country, [])
+    methods = [a_method(currencies=one.currencies, countries=one.countries) for one in reached]
+    place = Place(country, "query", crypto=restrictions.allow_crypto(country, viewer))
+    payment = a_payment(currency=currency, include_pegged_assets=False)
+    found = offers(payment, a_merchant(market=market), methods, place, None, 0)  # type: ignore[arg-type]
+    offered: set[Any] = {offer.quote.currency for offer in found}
+    assert offered == ({currency} & set(listed))
+
+
+def test_a_method_for_everything_reaches_the_whole_of_section_2_5() -> None:
+    everything = (Market(None, tuple(CURRENCIES)),)
+    listed = payable(_EVERYWHERE, everything, _FREE, None)
+    assert {country: tuple(codes) for country, codes in listed} == COUNTRIES
+    assert len(listed) == 53
+
+
+def test_without_a_usable_method_there_is_nothing() -> None:
+    assert payable(_EVERYWHERE, (), _FREE, None) == []
+    assert currencies(_EVERYWHERE, ()) == frozenset()
+
+
+def test_a_currency_that_no_country_of_a_method_has_is_not_payable() -> None:
+    baht_in_america = (Market(("US",), ("THB", "USD")),)
+    assert currencies(_EVERYWHERE, baht_in_america) == {"USD"}
+    assert currencies(Market(("TH",), None), baht_in_america) == frozenset()
+
+
+def test_the_default_country_is_one_that_the_merchant_was_activated_for() -> None:
+    dollars = a_payment(currency="USD")
+    for market, default, wanted in (
+        (_EVERYWHERE, "US", "US"),
+        (Market(("SG", "FR"), None), "US", "FR"),  # the first of the specification's table
+        (Market(("SG", "FR"), None), "SG", "SG"),
+        (Market(("TH", "SG"), ("USD",)), "TH", "SG"),  # in Thailand it takes no tokens
+        (Market(("TH", "SG"), ("USD", "USDT")), "TH", "TH"),
+        (Market(("JP",), ("JPY",)), "US", "US"),  # nothing fits: as if there were no market
+    ):
+        merchant = a_merchant(market=market, default_country=default)
+        assert resolve_country(dollars, merchant, None, None) == Place(wanted, "default"), market

@@ -1,0 +1,230 @@
+"""One good example of every operation, in an order in which each of them can be done."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from payintent.domain.fraud import RuleKind
+from payintent.lifecycle.cancel import cancel
+from payintent.operation.accounts import AddAccount
+from payintent.operation.desk import Actor, Change, Read
+from payintent.operation.fraud import AddFraudRule
+from payintent.operation.keys import IssueKey
+from payintent.operation.merchants import CreateMerchant
+from payintent.operation.methods import AddMethod
+from payintent.operation.table import OPERATIONS
+from payintent.service import Service, open_service
+from tests.support.world import World
+
+ADA = Actor("Ada", "ticket 7")
+HOOKS = "https://93.184.216.34/hooks"  # public, and no name that would have to be resolved
+SECRET = "a-credential-of-the-gateway"
+
+#: Fields by action, in the table's order; `$name` stands for what the stage knows.
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "merchant.create": {"name": "Third Shop", "callback_url": HOOKS, "methods": "all"},
+    "merchant.list": {"limit": 10},
+    "merchant.show": {"merchant_id": "$merchant"},
+    "merchant.profile": {
+        "merchant_id": "$merchant",
+        "name": "Nimbus Books Ltd",
+        "logo_url": "https://shop.example.com/logo.png",
+        "support_url": "https://shop.example.com/help",
+        "return_url": "https://shop.example.com/thanks",
+        "allowed_origins": ["https://shop.example.com"],
+        "default_country": "JP",
+        "locale": "ja",
+        "tax_manager": "SERVICE",
+    },
+    "merchant.set-callback-url": {"merchant_id": "$merchant", "callback_url": HOOKS},
+    "merchant.rotate-secret": {"merchant_id": "$merchant", "overlap_s": 60},
+    "merchant.activation": {"merchant_id": "$merchant"},
+    "merchant.request": {
+        "merchant_id": "$merchant",
+        "countries": ["TH", "JP"],
+        "currencies": ["THB", "JPY"],
+        "contract": "archive/contracts/7",
+        "kyc": "archive/kyc/7",
+    },
+    "merchant.apply": {"merchant_id": "$merchant"},
+    "merchant.validate": {"merchant_id": "$merchant"},
+    "merchant.activate": {"merchant_id": "$merchant"},
+    "merchant.suspend": {"merchant_id": "$merchant"},
+    "merchant.resume": {"merchant_id": "$merchant"},
+    "key.issue": {"merchant_id": "$merchant", "name": "second server"},
+    "key.list": {"merchant_id": "$merchant"},
+    "key.revoke": {"public_id": "$key"},
+    "operator.issue": {"name": "Grace"},
+    "operator.list": {},
+    "operator.revoke": {"public_id": "$token"},
+    "account.add": {
+        "provider": "fake",
+        "base_url": "https://gateway.example.com",
+        "credentials": {"signing_secret": SECRET},
+        "merchant_id": "$merchant",
+        "name": "their own",
+    },
+    "account.list": {},
+    "account.show": {"account_id": "$account"},
+    "account.change": {
+        "account_id": "$account",
+        "name": "theirs",
+        "base_url": "https://gateway.example.com/v2",
+        "credentials": {"signing_secret": SECRET + "-2"},
+    },
+    "account.disable": {"account_id": "$account"},
+    "account.enable": {"account_id": "$account"},
+    "method.add": {
+        "merchant_id": "$merchant",
+        "account_id": "$account",
+        "kind": "qr",
+        "label": "QR",
+        "currencies": ["THB"],
+        "countries": ["TH"],
+        "fee_mode": "EXCLUSIVE",
+        "fee_rate": "0.015",
+        "position": 3,
+    },
+    "method.list": {"merchant_id": "$merchant"},
+    "method.change": {
+        "method_id": "$method",
+        "label": "Card, Apple Pay",
+        "currencies": ["THB", "USD"],
+        "countries": [],
+        "fee_mode": "INCLUSIVE",
+        "fee_rate": "0.03",
+        "position": 1,
+    },
+    "method.disable": {"method_id": "$method"},
+    "method.enable": {"method_id": "$method"},
+    "provider.list": {},
+    "provider.disable": {"provider": "fake"},
+    "provider.enable": {"provider": "fake"},
+    "provider.rename": {"provider": "fake", "wire_name": "acme"},
+    "tax.set": {"country": "TH", "rate": "0.07"},
+    "tax.list": {},
+    "tax.remove": {"country": "TH"},
+    "restriction.add": {"type": "CRYPTO", "country": "CU"},
+    "restriction.list": {},
+    "restriction.lift": {"type": "CRYPTO", "country": "CU"},
+    "fraud.add": {
+        "kind": "EMAIL",
+        "value": "@Spam.example",
+        "merchant_id": "$merchant",
+        "code": "SPAM",
+        "level": "LOW",
+        "score": 10,
+    },
+    "fraud.list": {},
+    "fraud.remove": {"rule_id": "$rule"},
+    "fraud.decisions": {"merchant_id": "$merchant", "limit": 5},
+    "limit.set": {"merchant_id": "$merchant", "kind": "create", "per_s": 5, "burst": 7},
+    "limit.list": {"merchant_id": "$merchant"},
+    "limit.clear": {"merchant_id": "$merchant", "kind": "create"},
+    "keyring.show": {},
+    "keyring.rotate": {},
+    "audit.list": {"merchant_id": "$merchant", "of": "merchant", "limit": 5},
+    "webhooks.replay": {"event_id": "$event"},
+    "webhooks.replay-missed": {"merchant_id": "$old_merchant", "since": "2020-01-01T00:00:00Z"},
+}
+
+#: Where a change is about a merchant that its fields do not name.
+ABOUT = {
+    "key.revoke": "$merchant",
+    "account.change": "$merchant",
+    "account.enable": "$merchant",
+    "account.disable": "$merchant",
+    "method.change": "$merchant",
+    "method.enable": "$merchant",
+    "method.disable": "$merchant",
+    "fraud.remove": "$merchant",
+    "webhooks.replay": "$old_merchant",
+}
+
+
+@dataclass
+class Stage:
+    """An installation outside the sandbox, with a merchant that is NEW and one that has events."""
+
+    world: World
+    service: Service
+    known: dict[str, Any]
+
+    def fields(self, action: str) -> dict[str, Any]:
+        """Give an example's fields, as JSON would hold them."""
+        return {name: self.meant(value) for name, value in EXAMPLES[action].items()}
+
+    def meant(self, value: Any) -> Any:
+        if isinstance(value, str) and value.startswith("$"):
+            return self.known[value[1:]]
+        return value
+
+    def example(self, action: str) -> Read[Any] | Change[Any]:
+        """Give an operation that can be done once those before it in the table were."""
+        return msgspec.convert(self.fields(action), OPERATIONS[action])
+
+    async def perform(self, operation: Read[Any] | Change[Any], actor: Actor = ADA) -> Any:
+        return await self.service.perform(operation, actor)
+
+
+@asynccontextmanager
+async def out_of_the_sandbox(world: World) -> AsyncIterator[Service]:
+    """Open the world's installation once more, as one that is no sandbox."""
+    settings = world.service.settings.model_copy(update={"sandbox": False})
+    service = await open_service(settings, {"fake": world.gateway})
+    try:
+        yield service
+    finally:
+        await service.close()
+
+
+async def make_stage(world: World, service: Service) -> Stage:
+    """Arrange whatever the examples name."""
+    new = await service.perform(CreateMerchant(name="Nimbus Books"), ADA)
+    merchant_id = new.merchant.id
+    account = await service.perform(
+        AddAccount(
+            provider="fake",
+            base_url="https://gateway.example.com",
+            credentials={"signing_secret": SECRET},
+            merchant_id=merchant_id,
+        ),
+        ADA,
+    )
+    method = await service.perform(
+        AddMethod(
+            merchant_id=merchant_id,
+            account_id=account.id,
+            kind="card",
+            label="Card",
+            currencies=["THB", "JPY"],
+        ),
+        ADA,
+    )
+    rule = AddFraudRule(kind=RuleKind.PAYER, value="buyer-9", merchant_id=merchant_id)
+    key = await service.perform(IssueKey(merchant_id=merchant_id, name="old server"), ADA)
+    token = await world.operator_token("Bob")
+    known = {
+        "merchant": merchant_id,
+        "api_key": new.api_key,
+        "old_merchant": world.merchant_id,
+        "account": account.id,
+        "method": method.id,
+        "rule": (await service.perform(rule, ADA)).id,
+        "key": key.api_key.split("_")[2],
+        "token": token.split("_")[1],
+        "event": str(await _event(world)),
+    }
+    return Stage(world, service, known)
+
+
+async def _event(world: World) -> Any:
+    """Let something happen at the first merchant, which has no callback URL."""
+    payment = await world.create()
+    async with world.service.database.transaction() as tx:
+        await cancel(tx, world.service.mint, payment, None)
+    [row] = await world.rows("SELECT id FROM event WHERE payment_id = $1", payment.id)
+    return row["id"]

@@ -1,0 +1,427 @@
+"""Each operation, and its effect where it matters: keys, quotes, catalogs, callbacks."""
+
+import base64
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from payintent.config import Settings
+from payintent.domain.errors import Code, Refused
+from payintent.domain.fraud import RiskLevel, RuleKind
+from payintent.domain.quote import FeeMode, TaxManager
+from payintent.domain.rate import RateClass
+from payintent.domain.restriction import RestrictionType
+from payintent.operation.accounts import (
+    AddAccount,
+    ChangeAccount,
+    DisableAccount,
+    EnableAccount,
+    ListAccounts,
+    ShowAccount,
+)
+from payintent.operation.fraud import AddFraudRule, ListDecisions, ListFraudRules, RemoveFraudRule
+from payintent.operation.keys import IssueKey, ListKeys, ListTokens, RevokeKey, RevokeToken
+from payintent.operation.limits import ClearRateLimit, ListRateLimits, SetRateLimit
+from payintent.operation.merchants import (
+    CreateMerchant,
+    ListMerchants,
+    RotateSecret,
+    SetCallbackUrl,
+    SetProfile,
+    ShowMerchant,
+)
+from payintent.operation.methods import (
+    AddMethod,
+    ChangeMethod,
+    DisableMethod,
+    EnableMethod,
+    ListMethods,
+)
+from payintent.operation.providers import (
+    DisableProvider,
+    EnableProvider,
+    ListProviders,
+    RenameProvider,
+)
+from payintent.operation.restrictions import AddRestriction, LiftRestriction, ListRestrictions
+from payintent.operation.taxes import ListTaxes, RemoveTax, SetTax
+from payintent.operation.webhooks import ReplayEvent, ReplayMissed
+from payintent.service import open_service
+from payintent.storage import merchants
+from tests.api.arrange import cancel, offers_tokens, quotes, refusal, select, view
+from tests.support.fakes import FakeGateway
+from tests.support.world import Answer, Api, World
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    """Policies are read anew for every request."""
+    return settings.model_copy(update={"policy_cache_s": 0.0})
+
+
+async def _quoted(api: Api, created: Answer, query: str = "?country=TH") -> list[Any]:
+    return (await quotes(api, created, query)).json["quotes"]
+
+
+async def _catalog(api: Api, key: str | None = None) -> dict[str, set[str]]:
+    """Read what can be paid with where."""
+    answer = await api.send("GET", "/v1/catalog", headers=api.bearer(key))
+    return {
+        one["country_code"]: {currency["currency"] for currency in one["currencies"]}
+        for one in answer.json["countries"]
+    }
+
+
+async def test_a_new_merchant_has_a_key_that_works_and_a_secret_that_signs(api: Api) -> None:
+    new = await api.world.perform(CreateMerchant(name="Third", methods="all"))
+    assert {"THB", "JPY"} <= {code for codes in (await _catalog(api, new.api_key)).values()
+                              for code in codes}  # fmt: skip
+    [sealed] = await merchants.secrets_of(api.world.service.database, new.merchant.id, 10)
+    opened = api.world.service.secrets.open(
+        sealed.sealed, f"callback_secret:{new.merchant.id}:{sealed.id}"
+    )
+    assert new.callback_secret == "whsec_" + base64.b64encode(opened).decode()
+    listed = await api.world.perform(ListMerchants())
+    shown = await api.world.perform(ShowMerchant(merchant_id=new.merchant.id))
+    assert listed[-1] == shown == new.merchant
+    assert (await api.world.perform(ListMerchants(limit=1))) == listed[:1]
+    nothing = await api.world.perform(CreateMerchant(name="Fourth"))
+    assert await _catalog(api, nothing.api_key) == {}
+
+
+async def test_a_profile_is_what_buyers_see_and_what_is_not_given_stays(api: Api) -> None:
+    merchant_id = api.world.merchant_id
+    created = await api.create(currency="USD", amount="10.00")
+    await api.world.perform(
+        SetProfile(
+            merchant_id=merchant_id,
+            logo_url="https://shop.example.com/logo.png",
+            return_url="https://shop.example.com/thanks",
+            default_country="JP",
+        )
+    )
+    await api.world.perform(SetProfile(merchant_id=merchant_id, name="Nimbus & Sons"))
+    seen = (await view(api, created)).json
+    assert seen["merchant"] == {
+        "name": "Nimbus & Sons",
+        "logo_url": "https://shop.example.com/logo.png",
+    }
+    assert seen["return_url"] == "https://shop.example.com/thanks"
+    place = (await quotes(api, created)).json
+    assert (place["country"], place["country_source"]) == ("JP", "default")
+    await api.world.perform(SetProfile(merchant_id=merchant_id, logo_url="", return_url=""))
+    seen = (await view(api, created)).json
+    assert seen["merchant"] == {"name": "Nimbus & Sons"}
+    assert "return_url" not in seen
+
+
+async def test_an_allowed_origin_is_where_a_selection_may_return_to(api: Api) -> None:
+    created = await api.create()
+    there = {"return_url": "https://app.example.com/done"}
+    assert refusal(await select(api, created, **there)) == (400, "BAD_REQUEST")
+    allowed = SetProfile(
+        merchant_id=api.world.merchant_id, allowed_origins=["https://app.example.com"]
+    )
+    assert (await api.world.perform(allowed)).allowed_origins == ("https://app.example.com",)
+    assert (await select(api, created, **there)).status == 200
+    none = SetProfile(merchant_id=api.world.merchant_id, allowed_origins=[])
+    assert (await api.world.perform(none)).allowed_origins == ()
+
+
+async def test_a_tax_rate_is_in_the_quotes_of_those_whose_tax_is_managed_here(api: Api) -> None:
+    before = await api.create()
+    await api.world.perform(SetTax(country="TH", rate=Decimal("0.07")))
+    managed = SetProfile(merchant_id=api.world.merchant_id, tax_manager=TaxManager.SERVICE)
+    await api.world.perform(managed)
+    created = await api.create(amount="100.00")
+    assert {one["estimated_tax"] for one in await _quoted(api, created)} == {"7.00"}
+    # A payment keeps the tax manager that it was created with.
+    assert {one["estimated_tax"] for one in await _quoted(api, before)} == {"0"}
+    await api.world.perform(SetTax(country="TH", rate=Decimal("0.1")))
+    [known] = await api.world.perform(ListTaxes())
+    assert (known.country, known.rate) == ("TH", Decimal("0.1"))
+    assert {one["estimated_tax"] for one in await _quoted(api, created)} == {"10.00"}
+    await api.world.perform(RemoveTax(country="TH"))
+    assert {one["estimated_tax"] for one in await _quoted(api, created)} == {"0"}
+    assert await api.world.perform(ListTaxes()) == []
+
+
+async def test_a_callback_url_decides_whether_events_are_sent(api: Api) -> None:
+    world = api.world
+
+    async def states() -> list[str]:
+        rows = await world.rows("SELECT state FROM delivery ORDER BY event_id")
+        return [row["state"] for row in rows]
+
+    await cancel(api, await api.create())
+    assert await states() == ["skipped"]
+    url = "http://127.0.0.1:9/hooks"
+    moved = SetCallbackUrl(merchant_id=world.merchant_id, callback_url=url)
+    assert (await world.perform(moved)).callback_url == url
+    [event_id] = await world.perform(ReplayMissed(merchant_id=world.merchant_id))
+    assert await states() == ["pending"]
+    assert await world.perform(ReplayMissed(merchant_id=world.merchant_id)) == []
+    resent = await world.perform(ReplayEvent(event_id=event_id))
+    assert (resent.event_id, resent.merchant_id) == (event_id, world.merchant_id)
+    assert (await world.perform(SetCallbackUrl(merchant_id=world.merchant_id))).callback_url is None
+
+
+async def test_a_time_without_a_zone_is_utc(api: Api) -> None:
+    await cancel(api, await api.create())
+    [row] = await api.world.rows("SELECT occurred_at FROM event")
+    there = row["occurred_at"].replace(tzinfo=None)
+    assert await api.world.perform(ReplayMissed(until=there)) == []
+    assert len(await api.world.perform(ReplayMissed(since=there))) == 1
+
+
+async def test_an_overlap_of_nothing_ends_the_old_secret_at_once(world: World) -> None:
+    for overlap_s, left in ((60, 2), (0, 1)):
+        rotated = RotateSecret(merchant_id=world.merchant_id, overlap_s=overlap_s)
+        new = await world.perform(rotated)
+        known = await merchants.secrets_of(world.service.database, world.merchant_id, 10)
+        assert len(known) == left
+    assert new.id == world.merchant_id
+
+
+async def test_keys_are_named_and_listed_and_one_that_is_revoked_stays_so(api: Api) -> None:
+    world = api.world
+    issued = await world.perform(IssueKey(merchant_id=world.merchant_id, name="second server"))
+    assert (await api.send("GET", "/v1/catalog", headers=api.bearer(issued.api_key))).status == 200
+    public_id = issued.api_key.split("_")[2]
+    revoked = await world.perform(RevokeKey(public_id=public_id))
+    await world.move_clock(60)
+    assert (await world.perform(RevokeKey(public_id=public_id))) == revoked
+    listed = await world.perform(ListKeys(merchant_id=world.merchant_id))
+    assert {one.name: one.revoked_at for one in listed} == {
+        "second server": revoked.revoked_at,
+        "first": None,
+    }
+    used = await api.send("GET", "/v1/catalog", headers=api.bearer(issued.api_key))
+    assert refusal(used) == (401, "UNAUTHORIZED")
+
+
+async def test_tokens_are_listed_by_their_public_part(world: World) -> None:
+    token = await world.operator_token("Ada")
+    [listed] = await world.perform(ListTokens())
+    assert (listed.public_id, listed.name, listed.revoked_at) == (token.split("_")[1], "Ada", None)
+    revoked = await world.perform(RevokeToken(public_id=listed.public_id))
+    assert await world.perform(ListTokens()) == [revoked]
+
+
+async def test_an_account_is_the_platforms_or_one_merchants_own(api: Api) -> None:
+    world = api.world
+    other = (await world.other_merchant(methods="none")).merchant.id
+    theirs = await world.perform(
+        AddAccount(
+            provider="fake",
+            base_url="http://theirs.test",
+            credentials={"signing_secret": "theirs"},
+            merchant_id=other,
+            name="their own",
+        )
+    )
+    assert theirs == await world.perform(ShowAccount(account_id=theirs.id))
+    assert [one.id for one in await world.perform(ListAccounts())] == [world.account_id, theirs.id]
+    method = {"account_id": theirs.id, "kind": "card", "label": "Card", "currencies": ["THB"]}
+    with pytest.raises(Refused, match="this merchant has no account") as refused:
+        await world.perform(AddMethod(merchant_id=world.merchant_id, **method))
+    assert refused.value.code is Code.NOT_FOUND
+    added = await world.perform(AddMethod(merchant_id=other, **method))
+    assert await world.perform(ListMethods(merchant_id=other)) == [added]
+    # `all` offers the platform's accounts alone.
+    third = (await world.other_merchant("Third")).merchant.id
+    offered = await world.perform(ListMethods(merchant_id=third))
+    assert {one.account_id for one in offered} == {world.account_id}
+
+
+async def test_a_changed_account_is_used_by_the_next_process_at_once(
+    world: World, gateway: FakeGateway
+) -> None:
+    changed = await world.perform(
+        ChangeAccount(
+            account_id=world.account_id,
+            name="main",
+            base_url="http://gateway.test/v2",
+            credentials={"signing_secret": "another"},
+        )
+    )
+    assert (changed.name, changed.base_url) == ("main", "http://gateway.test/v2")
+    kept = await world.perform(ChangeAccount(account_id=world.account_id))
+    assert kept == await world.perform(ShowAccount(account_id=world.account_id))
+    other = await open_service(world.service.settings, {"fake": gateway})
+    opened = await other.accounts.open(world.account_id)
+    await other.close()
+    assert opened is not None
+    assert (opened.base_url, opened.credentials) == (
+        "http://gateway.test/v2",
+        {"signing_secret": "another"},
+    )
+
+
+async def test_an_account_or_a_provider_that_is_off_offers_nothing(api: Api) -> None:
+    world = api.world
+    created = await api.create()
+    assert len(await _quoted(api, created)) == 2
+    for off, on in (
+        (DisableAccount(account_id=world.account_id), EnableAccount(account_id=world.account_id)),
+        (DisableProvider(provider="fake"), EnableProvider(provider="fake")),
+    ):
+        assert not (await world.perform(off)).enabled
+        assert await _quoted(api, created) == []
+        assert await _catalog(api) == {}
+        assert refusal(await select(api, created)) == (422, "PG_NOT_AVAILABLE")
+        assert refusal(await api.create()) == (422, "UNSUPPORTED_CURRENCY")
+        assert (await world.perform(on)).enabled
+        assert len(await _quoted(api, created)) == 2
+        assert "THB" in (await _catalog(api))["TH"]
+
+
+async def test_a_provider_is_called_outside_what_the_operator_calls_it(api: Api) -> None:
+    before = await api.create()
+    assert (await select(api, before)).json["quote"]["provider"] == "fake"
+    renamed = await api.world.perform(RenameProvider(provider="fake", wire_name="acme"))
+    listed = await api.world.perform(ListProviders())
+    assert renamed in listed
+    assert {one["provider"] for one in await _quoted(api, await api.create())} == {"acme"}
+    assert (await view(api, before)).json["selected"]["provider"] == "fake"
+
+
+async def test_a_methods_fee_label_and_places_are_those_of_the_next_quotes(api: Api) -> None:
+    world = api.world
+    created = await api.create(amount="100.00")
+    frozen = (await select(api, created)).json["quote"]
+    changed = await world.perform(
+        ChangeMethod(
+            method_id=world.card,
+            label="Card, Apple Pay",
+            fee_mode=FeeMode.EXCLUSIVE,
+            fee_rate=Decimal("0.05"),
+            position=9,
+        )
+    )
+    assert (changed.fee_rate, changed.countries, changed.position) == (Decimal("0.05"), None, 9)
+    first, second = await _quoted(api, await api.create(amount="100.00"))
+    assert first["label"] == "Transfer"
+    assert (second["label"], second["fee_amount"], second["total_amount"]) == (
+        *("Card, Apple Pay", "5.00", "105.00"),
+    )
+    assert (await view(api, created)).json["selected"] == frozen
+    await world.perform(ChangeMethod(method_id=world.card, countries=["JP"], currencies=["JPY"]))
+    fresh = await api.create()
+    assert [one["label"] for one in await _quoted(api, fresh)] == ["Transfer"]
+    everywhere = await world.perform(ChangeMethod(method_id=world.card, countries=[]))
+    assert (everywhere.countries, everywhere.currencies) == (None, ("JPY",))
+
+
+async def test_a_method_is_added_turned_off_and_on_again(api: Api) -> None:
+    world = api.world
+    added = await world.perform(
+        AddMethod(
+            merchant_id=world.merchant_id,
+            account_id=world.account_id,
+            kind="qr",
+            label="QR",
+            currencies=["THB"],
+            countries=["TH"],
+            fee_mode=FeeMode.EXCLUSIVE,
+            fee_rate=Decimal("0.01"),
+            position=7,
+        )
+    )
+    created = await api.create(amount="100.00")
+    assert [(one["label"], one["total_amount"]) for one in await _quoted(api, created)][-1] == (
+        *("QR", "101.00"),
+    )
+    assert not (await world.perform(DisableMethod(method_id=added.id))).enabled
+    assert "QR" not in {one["label"] for one in await _quoted(api, created)}
+    chosen = await select(api, created, payment_method_id=added.id)
+    assert refusal(chosen) == (404, "PAYMENT_METHOD_NOT_FOUND")
+    assert (await world.perform(EnableMethod(method_id=added.id))).enabled
+    assert (await select(api, created, payment_method_id=added.id)).status == 200
+
+
+async def test_a_restriction_takes_crypto_out_of_a_country_until_it_is_lifted(api: Api) -> None:
+    world = api.world
+    await offers_tokens(api)
+    created = await api.create(currency="USD", amount="10.00")
+    th = "?country=TH"
+    assert {one["currency"] for one in await _quoted(api, created, th)} == {"USDT", "NATIVED"}
+    restricted = AddRestriction(type=RestrictionType.CRYPTO, country="TH")
+    assert (await world.perform(restricted)).active
+    assert (await world.perform(restricted)).active  # twice is as good as once
+    assert await _quoted(api, created, th) == []
+    catalog = await _catalog(api)
+    assert "USDT" not in catalog.get("TH", set())
+    assert "USDT" in catalog["JP"]
+    known = {(one.type, one.country): one.active for one in await world.perform(ListRestrictions())}
+    assert known == {("CRYPTO", "TH"): True, ("ONRAMP", "KR"): True}
+    lifted = LiftRestriction(type=RestrictionType.CRYPTO, country="TH")
+    assert not (await world.perform(lifted)).active
+    assert len(await _quoted(api, created, th)) == 2
+    with pytest.raises(Refused, match="'TH' has no CRYPTO restriction"):
+        await world.perform(lifted)
+
+
+async def test_korea_can_be_let_in_to_on_ramp_orders(api: Api) -> None:
+    order = {"country": "KR"}
+    ask = {"json": order, "headers": api.bearer()}
+    refused = await api.send("POST", "/v1/onramp/orders", **ask)
+    assert refusal(refused) == (422, "UNSUPPORTED_COUNTRY")
+    await api.world.perform(LiftRestriction(type=RestrictionType.ONRAMP, country="KR"))
+    assert refusal(await api.send("POST", "/v1/onramp/orders", **ask)) == (501, "NOT_IMPLEMENTED")
+
+
+async def test_a_fraud_rule_denies_what_it_lists_until_it_is_removed(api: Api) -> None:
+    world = api.world
+    rule = await world.perform(
+        AddFraudRule(
+            kind=RuleKind.EMAIL,
+            value="@Spam.Example",
+            merchant_id=world.merchant_id,
+            code="SPAM",
+            level=RiskLevel.CRITICAL,
+            score=90,
+        )
+    )
+    assert rule.value == "@spam.example"
+    denied = await api.create(payer_email="Eve@SPAM.example")
+    fds = denied.json["fds"]
+    assert (denied.status, fds["code"], fds["risk_level"], fds["risk_score"]) == (
+        *(200, "SPAM", "CRITICAL", 90),
+    )
+    assert (await api.create(payer_email="eve@example.com")).status == 201
+    assert await world.perform(ListFraudRules()) == [rule]
+    [decision] = await world.perform(ListDecisions(merchant_id=world.merchant_id))
+    assert (decision.rule_id, decision.code, decision.payment_id) == (rule.id, "SPAM", None)
+    other = (await world.other_merchant()).merchant.id
+    assert await world.perform(ListDecisions(merchant_id=other)) == []
+    assert await world.perform(RemoveFraudRule(rule_id=rule.id)) == rule
+    assert (await api.create(payer_email="eve@spam.example")).status == 201
+    assert await world.perform(ListFraudRules()) == []
+    assert len(await world.perform(ListDecisions())) == 1
+    with pytest.raises(Refused, match=f"no fraud rule {rule.id}"):
+        await world.perform(RemoveFraudRule(rule_id=rule.id))
+
+
+async def test_a_velocity_lets_so_many_pass(api: Api) -> None:
+    rule = AddFraudRule(kind=RuleKind.PAYER_VELOCITY, count_max=2, window_s=3600)
+    assert (await api.world.perform(rule)).code == "VELOCITY_EXCEEDED"
+    answers = [await api.create() for _ in range(3)]
+    assert [one.status for one in answers] == [201, 201, 200]
+    assert (await api.create(payer_uid="buyer-2")).status == 201
+
+
+async def test_a_limit_is_told_in_the_answers_until_it_is_cleared(api: Api) -> None:
+    world = api.world
+    limit = SetRateLimit(merchant_id=world.merchant_id, kind=RateClass.CREATE, per_s=1)
+    assert (await world.perform(limit)).burst == 2
+    answers = [await api.create() for _ in range(3)]
+    assert "RateLimit-Policy" in answers[0].headers
+    assert refusal(answers[-1]) == (429, "RATE_LIMITED")
+    assert len(await world.perform(ListRateLimits(merchant_id=world.merchant_id))) == 1
+    clear = ClearRateLimit(merchant_id=world.merchant_id, kind=RateClass.CREATE)
+    assert await world.perform(clear) is None
+    assert await world.perform(ListRateLimits()) == []
+    freed = await api.create()
+    assert (freed.status, "RateLimit-Policy" in freed.headers) == (201, False)

@@ -1,0 +1,9 @@
+import pytest
+
+from payintent.sandbox.anvil_binary import Binary
+from tests.support.chain import fetched_anvil
+
+
+@pytest.fixture(scope="session")
+def anvil() -> Binary:
+    return fetched_anvil()

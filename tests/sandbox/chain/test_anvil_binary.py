@@ -1,0 +1,237 @@
+"""Finding anvil and fetching it: PATH first, nothing but the pinned bytes, one line of trouble."""
+
+import fcntl
+import hashlib
+import io
+import json
+import tarfile
+import threading
+from base64 import b64encode
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from payintent.sandbox import anvil_binary
+from payintent.sandbox.anvil_binary import AnvilError, Binary, describe, ensure, find, refusal
+from tests.support.chain import await_that
+from tests.support.world import free_port
+
+LOOK_S = 0.02
+
+
+def put(folder: Path, says: str, status: int = 0) -> Path:
+    """Put a program there that says a version."""
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / "anvil"
+    program.write_text(f"#!/bin/sh\necho '{says}'\nexit {status}\n")
+    program.chmod(0o755)
+    return program
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A PATH with one folder, empty yet, and the shell."""
+    folder = tmp_path / "path"
+    folder.mkdir()
+    (folder / "sh").symlink_to("/bin/sh")
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
+
+
+@pytest.fixture
+def tool_folder(tmp_path: Path) -> Path:
+    return tmp_path / "tools" / "anvil"
+
+
+def test_the_one_on_path_comes_first(path: Path, tool_folder: Path) -> None:
+    put(tool_folder, "anvil Version: 1.7.1")
+    on_path = put(path, "anvil Version: 1.9.0-stable")
+
+    found = find(tool_folder)
+
+    assert found == Binary(on_path, "1.9.0", "PATH")
+    assert describe() == f"anvil 1.9.0 from PATH ({on_path})"
+
+
+@pytest.mark.parametrize(
+    ("says", "status"), [("anvil Version: 1.6.9", 0), ("1.7.1", 1), ("a carpenter's tool", 0)]
+)
+def test_one_on_path_that_is_too_old_or_none_is_passed_over(
+    path: Path, tool_folder: Path, says: str, status: int
+) -> None:
+    put(path, says, status)
+    assert find(tool_folder) is None
+
+    kept = put(tool_folder, "anvil Version: 1.7.1")
+    assert ensure(tool_folder) == Binary(kept, "1.7.1", "the tool folder")
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "glibc", "word"),
+    [
+        ("Linux", "x86_64", (2, 35), ""),
+        ("Linux", "x86_64", (2, 41), ""),
+        ("Linux", "x86_64", (2, 34), "glibc 2.35"),
+        ("Linux", "x86_64", (), "glibc 2.35"),
+        ("Linux", "riscv64", (2, 41), "riscv64"),
+        ("Plan9", "x86_64", (2, 41), "Plan9"),
+    ],
+)
+def test_a_machine_that_cannot_run_it_is_told_so(
+    system: str, machine: str, glibc: tuple[int, ...], word: str
+) -> None:
+    said = refusal(system, machine, glibc)
+
+    assert bool(said) == bool(word)
+    assert word in said
+    assert len(said.splitlines()) <= 1
+
+
+class Mirror(BaseHTTPRequestHandler):
+    """A registry that serves something else under anvil's name, at first with trouble."""
+
+    troubles = 0
+    asked: list[str]
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        if type(self).troubles:
+            type(self).troubles -= 1
+            self._answer(503, b"{}")
+        elif self.path.endswith(".tgz"):
+            self._answer(200, _forged())
+        else:
+            self._answer(200, json.dumps(self._about()).encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def _about(self) -> dict[str, object]:
+        name, version = "@foundry-rs/anvil-linux-amd64", anvil_binary.VERSION
+        digest = b64encode(hashlib.sha512(_forged()).digest()).decode()
+        where = f"http://127.0.0.1:{self.server.server_address[1]}/anvil.tgz"
+        dist = {"tarball": where, "integrity": f"sha512-{digest}"}
+        one = {"name": name, "version": version, "dist": dist}
+        return {"name": name, "dist-tags": {"latest": version}, "versions": {version: one}}
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def _forged() -> bytes:
+    said = io.BytesIO()
+    with tarfile.open(fileobj=said, mode="w:gz") as tar:
+        about = json.dumps({"name": "forged", "version": anvil_binary.VERSION}).encode()
+        for name, body in (("bin/anvil", b"#!/bin/sh\n"), ("package.json", about)):
+            member = tarfile.TarInfo(f"package/{name}")
+            member.size = len(body)
+            tar.addfile(member, io.BytesIO(body))
+    return said.getvalue()
+
+
+@pytest.fixture
+def hurried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: Path) -> pytest.MonkeyPatch:
+    """An npm without patience and without memory, which asks where nobody answers."""
+    monkeypatch.setenv("npm_config_registry", f"http://127.0.0.1:{free_port()}/")
+    monkeypatch.setenv("npm_config_fetch_retries", "0")
+    monkeypatch.setenv("npm_config_cache", str(tmp_path / "cache"))
+    return monkeypatch
+
+
+@pytest.fixture
+def mirror(hurried: pytest.MonkeyPatch) -> Iterator[type[Mirror]]:
+    served = type("Served", (Mirror,), {"asked": []})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), served)
+    hurried.setenv("npm_config_registry", f"http://127.0.0.1:{server.server_address[1]}/")
+    thread = threading.Thread(target=server.serve_forever, args=[LOOK_S])
+    thread.start()
+    yield served
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def left(tool_folder: Path) -> set[str]:
+    return {one.name for one in tool_folder.parent.iterdir()} - {f"{tool_folder.name}.lock"}
+
+
+@pytest.mark.usefixtures("hurried")
+def test_without_a_network_it_says_so_in_one_line_and_leaves_nothing(tool_folder: Path) -> None:
+    with pytest.raises(AnvilError) as caught:
+        ensure(tool_folder)
+
+    assert "cannot be fetched (npm: code ECONNREFUSED)" in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+    assert left(tool_folder) == set()
+
+
+def test_other_bytes_than_the_pinned_ones_are_refused_even_if_the_registry_vouches(
+    mirror: type[Mirror], tool_folder: Path
+) -> None:
+    with pytest.raises(AnvilError, match="not what is pinned"):
+        ensure(tool_folder)
+
+    assert mirror.asked[-1].endswith(".tgz")
+    assert left(tool_folder) == set()
+
+
+def test_a_registry_in_trouble_is_asked_again(mirror: type[Mirror], tool_folder: Path) -> None:
+    mirror.troubles = 1
+
+    with pytest.raises(AnvilError, match="not what is pinned"):
+        ensure(tool_folder)
+
+    assert mirror.troubles == 0
+
+
+def is_waited_for(lock: Path) -> bool:
+    """Tell whether somebody stands in line for a lock, by the kernel's own list."""
+    end = f":{lock.stat().st_ino}"
+    waiting = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    return any(line[1] == "->" and line[6].endswith(end) for line in waiting)
+
+
+@pytest.mark.usefixtures("hurried")
+def test_whoever_waits_for_another_fetch_takes_what_that_brought(tool_folder: Path) -> None:
+    tool_folder.parent.mkdir(parents=True)
+    lock = tool_folder.with_name(f"{tool_folder.name}.lock")
+    with lock.open("w") as held, ThreadPoolExecutor(1) as pool:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        waiting = pool.submit(ensure, tool_folder)
+        await_that(lambda: is_waited_for(lock))
+        brought = put(tool_folder.with_name("made"), "anvil Version: 1.7.1").parent
+        brought.rename(tool_folder)
+        fcntl.flock(held, fcntl.LOCK_UN)
+        found = waiting.result()
+
+    assert found.path == tool_folder / "anvil"
+
+
+def test_npm_learns_certificates_and_proxies_but_no_secret(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("NODE_EXTRA_CA_CERTS", raising=False)
+    monkeypatch.setenv("SSL_CERT_FILE", "/etc/our-authority.pem")
+    monkeypatch.setenv("https_proxy", "http://proxy.test:3128")
+    monkeypatch.setenv("PAYINTENT_PEPPER", "secret")
+
+    given = anvil_binary._environment()
+
+    assert given["NODE_EXTRA_CA_CERTS"] == "/etc/our-authority.pem"
+    assert given["https_proxy"] == "http://proxy.test:3128"
+    assert "PAYINTENT_PEPPER" not in given
+
+
+def test_a_folder_that_cannot_be_written_is_told_in_one_line(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(AnvilError, match="cannot be kept") as caught:
+        ensure(tmp_path / "file" / "anvil")
+
+    assert len(str(caught.value).splitlines()) == 1

@@ -1,0 +1,194 @@
+"""A development chain made ready: contract, tokens, a buyer who can really pay."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from eth_account import Account
+from eth_utils import to_checksum_address
+
+from payintent.sandbox.anvil import Anvil
+from payintent.sandbox.anvil_binary import Binary
+from payintent.sandbox.chain_deploy import (
+    PLANS,
+    Buyer,
+    Deployment,
+    Plan,
+    Token,
+    deploy,
+    deployed,
+    describe,
+    fund,
+)
+from payintent.sandbox.chain_rpc import ChainError, open_chain
+from payintent.sandbox.contracts import GATEWAY, PLAIN_TOKEN, load
+from tests.support.chain import Deployed, Evm
+from tests.support.world import free_port
+
+FAR = 2**40
+
+
+@pytest.fixture(params=list(PLANS))
+def plan(request: pytest.FixtureRequest) -> Plan:
+    return PLANS[request.param]
+
+
+@pytest.fixture
+def evm(anvil: Binary, plan: Plan, tmp_path: Path) -> Iterator[Evm]:
+    """A fresh chain of the plan's number."""
+    chain = Anvil(plan.network_id, log=tmp_path / "log", binary=anvil)
+    client = Evm(chain.start())
+    yield client
+    client.close()
+    chain.stop()
+
+
+async def prepare(url: str, plan: Plan) -> tuple[Deployment, Buyer]:
+    async with open_chain(url) as chain:
+        deployment = await deploy(chain, plan)
+        buyer = await Buyer.make(chain)
+        await fund(chain, deployment, buyer.address)
+        assert await deployed(chain, deployment)
+    return deployment, buyer
+
+
+def contract(evm: Evm, name: str, address: str) -> Deployed:
+    return Deployed(evm, load(name), address)
+
+
+def balance(evm: Evm, token: Token, owner: str) -> int:
+    if token.native:
+        return evm.coins(owner)
+    return contract(evm, PLAIN_TOKEN, token.address).call("balanceOf", owner)
+
+
+def test_the_buyer_pays_in_every_token_with_a_key_that_no_chain_holds(evm: Evm, plan: Plan) -> None:
+    deployment, buyer = asyncio.run(prepare(evm.url, plan))
+    assert buyer.address not in evm.accounts
+    assert Account.from_key(buyer.private_key).address == to_checksum_address(buyer.address)
+    gateway = contract(evm, GATEWAY, deployment.contract_address)
+
+    for token in deployment.tokens:
+        before = balance(evm, token, deployment.receiver)
+        amount = 25 * 10**token.decimals
+        if not token.native:
+            erc20 = contract(evm, PLAIN_TOKEN, token.address)
+            assert erc20.call("symbol") == token.symbol
+            assert erc20.call("decimals") == token.decimals
+            sign_and_send(evm, buyer, erc20, "approve", gateway.address, amount)
+        bill = uuid4().bytes
+        value = amount if token.native else 0
+        sign_and_send(evm, buyer, gateway, "pay", bill, token.address, amount, FAR, value=value)
+
+        assert gateway.call("is_paid", bill, token.address, amount)
+        assert balance(evm, token, deployment.receiver) == before + amount
+
+
+def sign_and_send(
+    evm: Evm, buyer: Buyer, to: Deployed, function: str, *arguments: Any, value: int = 0
+) -> None:
+    """Send as a wallet does: the node gets a signed transaction, and sees no key."""
+    nonce = evm.ask("eth_getTransactionCount", buyer.address, "latest")
+    asked = {
+        "to": to_checksum_address(to.address),
+        "data": to.data(function, *arguments),
+        "value": value,
+        "nonce": int(nonce, 16),
+        "gas": 300_000,
+        "gasPrice": 2 * int(evm.ask("eth_gasPrice"), 16),
+        "chainId": int(evm.ask("eth_chainId"), 16),
+    }
+    signed = Account.sign_transaction(asked, buyer.private_key).raw_transaction
+    receipt = evm.ask("eth_sendRawTransactionSync", f"0x{signed.hex()}")
+    assert receipt["status"] == "0x1"
+
+
+def test_the_refunder_is_unlocked_has_money_and_may_spend_it_at_once(evm: Evm, plan: Plan) -> None:
+    deployment, buyer = asyncio.run(prepare(evm.url, plan))
+    gateway = contract(evm, GATEWAY, deployment.contract_address)
+    bill = uuid4().bytes
+
+    for token in deployment.tokens:
+        before = balance(evm, token, buyer.address)
+        given = (bill, uuid4().bytes, token.address, buyer.address, 7)
+        value = 7 if token.native else 0
+        gateway.send(deployment.refunder, "refund", *given, value=value)
+        assert balance(evm, token, buyer.address) == before + 7
+
+
+def test_it_is_described_for_whoever_tries_it(evm: Evm, plan: Plan) -> None:
+    deployment, buyer = asyncio.run(prepare(evm.url, plan))
+
+    told = describe(evm.url, deployment, buyer)
+
+    assert told["network_id"] == plan.network_id
+    assert told["rpc_url"] == evm.url
+    assert told["contract_address"] == deployment.contract_address
+    assert told["buyer"] == {"address": buyer.address, "private_key": buyer.private_key}
+    assert {symbol: one["decimals"] for symbol, one in told["tokens"].items()} == {
+        one.symbol: one.decimals for one in plan.tokens
+    }
+    if plan.slug == "native":
+        assert told["tokens"]["NATIVED"]["address"] is None
+
+
+@pytest.mark.parametrize("plan", [PLANS["native"]])
+def test_a_chain_that_lost_its_contract_is_noticed(
+    evm: Evm, plan: Plan, anvil: Binary, tmp_path: Path
+) -> None:
+    async def stands(url: str, deployment: Deployment) -> bool:
+        async with open_chain(url) as chain:
+            return await deployed(chain, deployment)
+
+    deployment, _ = asyncio.run(prepare(evm.url, plan))
+    places = [deployment.contract_address, deployment.token("USDT").address]
+    for place in places:
+        with evm.undone():
+            evm.ask("anvil_setCode", place, "0x")
+            assert not asyncio.run(stands(evm.url, deployment))
+    assert asyncio.run(stands(evm.url, deployment))
+    assert not asyncio.run(stands(evm.url, replace(deployment, genesis_hash="0x" + 64 * "0")))
+    assert not asyncio.run(stands(evm.url, replace(deployment, network_id=56)))
+    younger = Anvil(plan.network_id, log=tmp_path / "younger", binary=anvil)
+    try:
+        assert not asyncio.run(stands(younger.start(), deployment))
+    finally:
+        younger.stop()
+
+
+@pytest.mark.parametrize("plan", [PLANS["bsc"]])
+def test_nothing_is_deployed_on_another_chain(evm: Evm, plan: Plan) -> None:
+    async def mistaken() -> None:
+        async with open_chain(evm.url) as chain:
+            await deploy(chain, PLANS["ethereum"])
+
+    with pytest.raises(ChainError, match="is chain 56, not 1"):
+        asyncio.run(mistaken())
+    assert int(evm.ask("eth_blockNumber"), 16) == 0
+
+
+@pytest.mark.parametrize("plan", [PLANS["bsc"]])
+def test_a_transaction_that_fails_is_told_with_its_reason(evm: Evm, plan: Plan) -> None:
+    async def fail() -> None:
+        async with open_chain(evm.url) as chain:
+            deployment = await deploy(chain, plan)
+            gateway = contract(evm, GATEWAY, deployment.contract_address)
+            unlisted = gateway.data("pay", uuid4().bytes, evm.accounts[5], 10**18, FAR)
+            await chain.send(evm.accounts[0], gateway.address, unlisted)
+
+    with pytest.raises(ChainError, match="execution reverted: token"):
+        asyncio.run(fail())
+
+
+def test_a_chain_that_is_away_is_told_in_one_line() -> None:
+    async def ask() -> None:
+        async with open_chain(f"http://127.0.0.1:{free_port()}") as chain:
+            await chain.ask("eth_chainId")
+
+    with pytest.raises(ChainError, match="does not answer") as caught:
+        asyncio.run(ask())
+    assert len(str(caught.value).splitlines()) == 1

@@ -1,0 +1,170 @@
+"""What tests of the chain arrange with: a client that waits, and contracts by their ABI."""
+
+import http.client
+import itertools
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from eth_abi import decode, encode
+
+from payintent.sandbox.anvil_binary import AnvilUnsupportedError, Binary, ensure
+from payintent.sandbox.contracts import Contract, load
+
+ANSWER_S = 30
+PATIENCE_S = 30
+LOOK_S = 0.02
+GAS = hex(3_000_000)
+
+
+class Reverted(Exception):  # noqa: N818 - it is what the chain says, and expected
+    """A call was refused; the argument is the contract's own word."""
+
+
+@dataclass(frozen=True)
+class Log:
+    address: str
+    topics: list[str]
+    data: str
+
+
+@dataclass(frozen=True)
+class Receipt:
+    ok: bool
+    gas: int
+    block: int
+    logs: list[Log]
+    created: str | None
+
+
+class Evm:
+    """A development chain, asked over one connection."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._ids = itertools.count(1)
+        self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=ANSWER_S)
+        self.accounts: list[str] = self.ask("eth_accounts")
+        self.fees: Counter[str] = Counter()  # what each sender has paid for gas
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def ask(self, method: str, *params: Any) -> Any:
+        """Call a method and give its result, or raise what a contract said."""
+        body = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params}
+        headers = {"Content-Type": "application/json"}
+        self._connection.request("POST", "/", json.dumps(body), headers)
+        told = json.loads(self._connection.getresponse().read())
+        if "error" in told:
+            message = told["error"]["message"]
+            assert message.startswith("execution reverted"), f"{method}: {told['error']}"
+            raise Reverted(message.removeprefix("execution reverted").removeprefix(": "))
+        return told.get("result")
+
+    def send(self, sender: str, to: str | None, data: str = "0x", *, value: int = 0) -> Receipt:
+        """Send a transaction and wait until it is mined; where it fails, raise its reason."""
+        asked = {"from": sender, "to": to, "data": data, "value": hex(value)}
+        try:
+            self.ask("eth_call", asked, "latest")
+        except Reverted:
+            mined = self.mine(sender, to, data, value=value)
+            assert not mined.ok, "an answer and a block must not differ"
+            assert mined.logs == []
+            raise
+        mined = self.mine(sender, to, data, value=value)
+        assert mined.ok
+        return mined
+
+    def mine(self, sender: str, to: str | None, data: str = "0x", *, value: int = 0) -> Receipt:
+        """Send a transaction and wait until it is mined, whether it fails or not."""
+        asked = {"from": sender, "to": to, "data": data, "value": hex(value), "gas": GAS}
+        told = self.ask("eth_sendTransactionSync", asked)
+        self.fees[sender] += int(told["gasUsed"], 16) * int(told["effectiveGasPrice"], 16)
+        return Receipt(
+            ok=told["status"] == "0x1",
+            gas=int(told["gasUsed"], 16),
+            block=int(told["blockNumber"], 16),
+            logs=[Log(one["address"], one["topics"], one["data"]) for one in told["logs"]],
+            created=told["contractAddress"],
+        )
+
+    def deploy(self, name: str, *arguments: Any) -> "Deployed":
+        contract = load(name)
+        [inputs] = [one["inputs"] for one in contract.abi if one["type"] == "constructor"] or [[]]
+        data = contract.bytecode + encode([one["type"] for one in inputs], arguments).hex()
+        created = self.send(self.accounts[0], None, data).created
+        assert created is not None
+        return Deployed(self, contract, created)
+
+    def coins(self, address: str) -> int:
+        return int(self.ask("eth_getBalance", address, "latest"), 16)
+
+    def now(self) -> int:
+        """Give the last block's time."""
+        return int(self.ask("eth_getBlockByNumber", "latest", False)["timestamp"], 16)
+
+    @contextmanager
+    def undone(self) -> Iterator[None]:
+        """Undo whatever happens inside."""
+        snapshot = self.ask("evm_snapshot")
+        yield
+        assert self.ask("evm_revert", snapshot)
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """A contract on a chain; its functions by name, arguments as its ABI has them."""
+
+    evm: Evm
+    contract: Contract
+    address: str
+
+    def data(self, function: str, *arguments: Any) -> str:
+        inputs = self._function(function)["inputs"]
+        encoded = encode([one["type"] for one in inputs], arguments)
+        return self.contract.selector(function) + encoded.hex()
+
+    def send(self, sender: str, function: str, *arguments: Any, value: int = 0) -> Receipt:
+        data = self.data(function, *arguments)
+        return self.evm.send(sender, self.address, data, value=value)
+
+    def call(self, function: str, *arguments: Any) -> Any:
+        asked = {"to": self.address, "data": self.data(function, *arguments)}
+        told = bytes.fromhex(self.evm.ask("eth_call", asked, "latest")[2:])
+        [output] = decode([one["type"] for one in self._function(function)["outputs"]], told)
+        return output
+
+    def _function(self, name: str) -> dict[str, Any]:
+        [found] = [one for one in self.contract.abi if one.get("name") == name]
+        return found
+
+
+@contextmanager
+def refused(reason: str) -> Iterator[None]:
+    """Expect a contract to refuse with exactly this word."""
+    with pytest.raises(Reverted) as caught:
+        yield
+    assert caught.value.args == (reason,)
+
+
+def await_that(is_so: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(LOOK_S)
+
+
+def fetched_anvil() -> Binary:
+    """Find the chain's program, fetched once per checkout; skip where it cannot run."""
+    try:
+        return ensure()
+    except AnvilUnsupportedError as error:
+        pytest.skip(str(error))

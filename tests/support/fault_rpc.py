@@ -1,0 +1,322 @@
+"""A node that misbehaves as it is told: JSON-RPC on a real socket, in front of a real node.
+
+    async with FaultyNode(anvil.url, seed=7) as node:
+        node.faults = Faults(lag=3, drop_logs=0.3, range_max=5)
+        ...  # ask node.url
+        node.faults = replace(node.faults, broken=0.2)   # faults can be combined, and changed
+        node.faults = Faults(off=True)                   # away
+        node.faults = Faults()                           # honest again
+        node.faults = Faults(forge_logs=1.0)
+        assert node.done["forged"]                       # what it has done, and how often
+
+Chances are from 0 to 1 and drawn from the seed, in the order of the requests. A node that lags is
+consistent: latest, finalized, searches, receipts and calls all end at the same block. Forged logs
+stand in searches only: their receipts do not exist.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+from aiohttp import web
+
+CLOSE_S = 0.0  # requests that hang are cut off
+LIMIT_EXCEEDED = -32_005
+
+
+class Breakage(StrEnum):
+    """Answers that are none."""
+
+    THROTTLED = "throttled"  # HTTP 429
+    BAD_GATEWAY = "bad_gateway"  # HTTP 502 with a page
+    HTML = "html"  # HTTP 200 with a page
+    GARBAGE = "garbage"  # JSON that is cut off
+    WRONG_IDS = "wrong_ids"
+    EMPTY = "empty"  # an empty batch
+    WRONG_TYPES = "wrong_types"  # numbers where texts should be
+    CUT = "cut"  # the connection is closed without an answer
+    HANG = "hang"  # no answer at all
+
+
+ALL = tuple(one for one in Breakage if one is not Breakage.HANG)  # those that take no time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """What is wrong with a node; everything at once is possible."""
+
+    off: bool = False  # connections are closed without an answer
+    broken: float = 0.0  # the chance of a request to be answered with a breakage
+    breakages: Sequence[Breakage] = ALL  # one of these
+    lag: int = 0  # blocks behind its upstream
+    drop_logs: float = 0.0  # the chance of each log to be missing from a search
+    forge_logs: float = 0.0  # the chance of a search to bring one log more
+    range_max: int | None = None  # blocks of one search; more is a JSON-RPC error
+    batch_max: int | None = None  # calls; more is one JSON-RPC error
+    null_blocks: float = 0.0  # the chance of each block to be unknown
+    null_receipts: float = 0.0
+    network_id: int | None = None  # another one than the upstream's
+    finalized_is_latest: bool = False
+    no_finalized: bool = False  # the tag is a JSON-RPC error
+
+
+class FaultyNode:
+    """A node in front of `upstream`, in this loop; `faults` may be set at any time."""
+
+    def __init__(self, upstream: str, *, seed: int = 0, faults: Faults = Faults()) -> None:
+        self.faults = faults
+        self.asked: Counter[str] = Counter()  # calls, by their method
+        self.done: Counter[str] = Counter()  # faults: breakages, "dropped", "forged", "refused" …
+        self.requests = 0
+        self._upstream = upstream
+        self._chance = random.Random(seed)
+        self._closing = asyncio.Event()
+        self._runner: web.AppRunner | None = None
+        self._client: aiohttp.ClientSession | None = None
+        self._port = 0
+
+    @property
+    def url(self) -> str:
+        """Give its address; the path is there to be looked for in logs, as if it were a key."""
+        return f"http://127.0.0.1:{self._port}/v3/a-key-that-is-secret"
+
+    async def __aenter__(self) -> Self:
+        self._client = aiohttp.ClientSession()
+        app = web.Application(client_max_size=16 * 1024 * 1024)
+        app.router.add_post("/{path:.*}", self._answer)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSE_S)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", self._port)
+        await site.start()
+        [(_, self._port)] = [one[:2] for one in self._runner.addresses]
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._closing.set()
+        assert self._runner
+        assert self._client
+        await self._runner.cleanup()
+        await self._client.close()
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        asked = await request.json()
+        calls = asked if isinstance(asked, list) else [asked]
+        self.requests += 1
+        self.asked.update(call["method"] for call in calls)
+        if self.faults.off:
+            return self._cut(request)
+        told: Any = None
+        if self._happens(self.faults.broken):
+            breakage = self._chance.choice(list(self.faults.breakages))
+            self.done[breakage] += 1
+            if response := await self._broken(breakage, request):
+                return response
+            told = self._twisted(breakage, await self._told(calls))
+        elif self.faults.batch_max is not None and len(calls) > self.faults.batch_max:
+            self.done["refused_batch"] += 1
+            return web.json_response(_error(None, "the batch is too large"))
+        told = await self._told(calls) if told is None else told
+        return web.json_response(told if isinstance(asked, list) else (told or [None])[0])
+
+    async def _broken(self, breakage: Breakage, request: web.Request) -> web.Response | None:
+        """Give an answer that is none; None where it has to be made of the true one."""
+        if breakage is Breakage.HANG:
+            await self._closing.wait()
+        if breakage in {Breakage.HANG, Breakage.CUT}:
+            return self._cut(request)
+        if breakage in _PAGES:
+            status, text = _PAGES[breakage]
+            return web.Response(status=status, text=text)
+        return None
+
+    def _twisted(self, breakage: Breakage, told: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        match breakage:
+            case Breakage.EMPTY:
+                return []
+            case Breakage.WRONG_IDS:
+                return [{**one, "id": one["id"] + 1_000_000} for one in told]
+            case _:
+                return [{**one, "result": 7} for one in told]
+
+    def _cut(self, request: web.Request) -> web.Response:
+        if request.transport is not None:
+            request.transport.abort()
+        return web.Response()
+
+    async def _told(self, calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Give what this node says: its upstream's answers to the calls as it understands them."""
+        head, final = await self._heads()
+        meant = [_as_of(call, head, final) for call in calls]
+        told = await self._ask([one for one in meant if one is not None])
+        answers = {one["id"]: one for one in told}
+        return [
+            await self._said(call, answers.get(call["id"]), head)
+            if (refusal := self._refusal(call)) is None
+            else refusal
+            for call in calls
+        ]
+
+    async def _heads(self) -> tuple[int, int]:
+        """Give the last block, and the last finalized one, that this node knows."""
+        tags = ("latest", "finalized")
+        asked = [
+            _call(number, "eth_getBlockByNumber", tag, False) for number, tag in enumerate(tags)
+        ]
+        latest, final = [int(one["result"]["number"], 16) for one in await self._ask(asked)]
+        head = max(0, latest - self.faults.lag)
+        if self.faults.finalized_is_latest:
+            return head, head
+        return head, max(0, final - self.faults.lag)
+
+    def _refusal(self, call: dict[str, Any]) -> dict[str, Any] | None:
+        method, params = call["method"], call["params"]
+        if method == "eth_getLogs" and self.faults.range_max is not None:
+            span = int(params[0]["toBlock"], 16) - int(params[0]["fromBlock"], 16) + 1
+            if span > self.faults.range_max:
+                self.done["refused"] += 1
+                return _error(call["id"], f"ranges over {self.faults.range_max} blocks are limited")
+        if self.faults.no_finalized and params[:1] == ["finalized"]:
+            return _error(call["id"], "unknown tag")
+        return None
+
+    async def _said(
+        self, call: dict[str, Any], answer: dict[str, Any] | None, head: int
+    ) -> dict[str, Any]:
+        """Turn an answer into what this node says of it; no answer is beyond its last block."""
+        if answer is not None and "error" in answer:
+            return answer
+        result = (answer or {}).get("result")
+        if call["method"] == "eth_getLogs":
+            result = await self._searched(call["params"][0], result or [], head)
+        elif result is not None:
+            result = self._result(call["method"], result, head)
+        return {"jsonrpc": "2.0", "id": call["id"], "result": result}
+
+    def _result(self, method: str, result: Any, head: int) -> Any:
+        match method:
+            case "eth_chainId" if self.faults.network_id is not None:
+                return hex(self.faults.network_id)
+            case "eth_blockNumber":
+                return hex(head)
+            case "eth_getBlockByNumber" if self._happens(self.faults.null_blocks):
+                return self._done("null_block", None)
+            case "eth_getTransactionReceipt" if self._happens(self.faults.null_receipts):
+                return self._done("null_receipt", None)
+            case "eth_getTransactionReceipt" | "eth_getTransactionByHash":
+                return result if int(result["blockNumber"] or "0x0", 16) <= head else None
+            case _:
+                return result
+
+    async def _searched(
+        self, search: dict[str, Any], logs: list[dict[str, Any]], head: int
+    ) -> list[dict[str, Any]]:
+        kept = [one for one in logs if not self._happens(self.faults.drop_logs)]
+        self.done["dropped"] += len(logs) - len(kept)
+        if int(search["fromBlock"], 16) <= head and self._happens(self.faults.forge_logs):
+            kept.append(self._done("forged", await self._forged(search, logs, head)))
+        return kept
+
+    async def _forged(
+        self, search: dict[str, Any], logs: list[dict[str, Any]], head: int
+    ) -> dict[str, Any]:
+        """Invent a log that only its receipt gives away: in a block that is really there."""
+        start, end = int(search["fromBlock"], 16), int(search["toBlock"], 16)
+        number = self._chance.randint(start, min(end, head))
+        asked = _call(1, "eth_getBlockByNumber", hex(number), False)
+        [block] = await self._ask([asked])
+        pattern = self._chance.choice(logs) if logs else _invented(search)
+        uuid = pattern["topics"][1] if self._chance.random() < 0.5 else self._hex(16) + 32 * "0"
+        amount = f"{self._chance.randrange(1, 2**80):064x}"
+        return {
+            **pattern,
+            "topics": [pattern["topics"][0], uuid, *pattern["topics"][2:]],
+            "data": f"0x{amount}{pattern['data'][66:]}",
+            "blockNumber": hex(number),
+            "blockHash": block["result"]["hash"],
+            "transactionHash": self._hex(32),
+            "logIndex": hex(self._chance.randrange(1_000, 2_000)),
+        }
+
+    async def _ask(self, calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Ask the upstream, which has no faults."""
+        if not calls:
+            return []
+        assert self._client
+        async with self._client.post(self._upstream, json=calls) as response:
+            return await response.json()
+
+    def _happens(self, chance: float) -> bool:
+        return chance > 0 and self._chance.random() < chance
+
+    def _done(self, name: str, result: Any) -> Any:
+        self.done[name] += 1
+        return result
+
+    def _hex(self, size: int) -> str:
+        return f"0x{self._chance.randbytes(size).hex()}"
+
+
+_PAGES = {
+    Breakage.THROTTLED: (429, "slow down"),
+    Breakage.BAD_GATEWAY: (502, "<html>Bad Gateway"),
+    Breakage.HTML: (200, "<html>Welcome"),
+    Breakage.GARBAGE: (200, '[{"jsonrpc":"2.0","id":'),
+}
+
+
+def _call(number: int, method: str, *params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+
+
+def _error(number: int | None, message: str) -> dict[str, Any]:
+    error = {"code": LIMIT_EXCEEDED, "message": message}
+    return {"jsonrpc": "2.0", "id": number, "error": error}
+
+
+_PLACES = {"eth_getBlockByNumber": 0, "eth_call": 1, "eth_getBalance": 1, "eth_getCode": 1}
+
+
+def _as_of(call: dict[str, Any], head: int, final: int) -> dict[str, Any] | None:
+    """Say a call in the upstream's words; None where this node knows nothing so new."""
+    method, params = call["method"], list(call["params"])
+    if method == "eth_blockNumber":
+        return {**call, "method": "eth_getBlockByNumber", "params": [hex(head), False]}
+    if method == "eth_getLogs":
+        search = params[0]
+        end = min(_number(search["toBlock"], head, final), head)
+        start = _number(search["fromBlock"], head, final)
+        searched = {**search, "fromBlock": hex(start), "toBlock": hex(end)}
+        return {**call, "params": [searched]} if start <= end else None
+    if method in _PLACES:
+        number = _number(params[_PLACES[method]], head, final)
+        params[_PLACES[method]] = hex(number)
+        return {**call, "params": params} if number <= head else None
+    return call
+
+
+def _number(tag: str, head: int, final: int) -> int:
+    named = {"latest": head, "pending": head, "safe": final, "finalized": final, "earliest": 0}
+    return named[tag] if tag in named else int(tag, 16)
+
+
+def _invented(search: dict[str, Any]) -> dict[str, Any]:
+    """Make a log of the first kind that is searched for, out of nothing."""
+    word = f"0x{'0' * 24}{'7' * 40}"
+    return {
+        "address": search["address"][0],
+        "topics": [search["topics"][0][0], f"0x{'7' * 32}{'0' * 32}", word, word],
+        "data": word + word[2:],
+        "transactionIndex": "0x0",
+        "removed": False,
+    }

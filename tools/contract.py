@@ -1,0 +1,60 @@
+"""Write the ABI and byte code of the contracts beside their sources."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import vyper
+from vyper.compiler import compile_code
+from vyper.compiler.settings import OptimizationLevel, Settings
+from vyper.utils import keccak256
+
+FOLDER = Path(__file__).resolve().parent.parent / "contracts" / "chain"
+EVM_VERSION = "paris"  # the oldest that the three chains have in common: no PUSH0
+_SELECTOR_DIGITS = 8
+
+
+def sources() -> list[Path]:
+    """List the contracts, the test tokens among them."""
+    return sorted(FOLDER.rglob("*.vy"))
+
+
+def compiled(source: Path) -> str:
+    """Compile a contract and give the text of its JSON file, the same wherever that happens."""
+    formats = ("abi", "bytecode", "bytecode_runtime", "method_identifiers")
+    settings = Settings(evm_version=EVM_VERSION, optimize=OptimizationLevel.GAS)
+    out = compile_code(source.read_text(), output_formats=formats, settings=settings)
+    description = {
+        "name": source.stem,
+        "compiler": f"vyper {vyper.__long_version__}",
+        "settings": {"evm_version": EVM_VERSION, "optimize": "gas"},
+        "selectors": {
+            signature: f"0x{selector.removeprefix('0x').zfill(_SELECTOR_DIGITS)}"
+            for signature, selector in sorted(out["method_identifiers"].items())
+        },
+        "topics": {
+            part["name"]: f"0x{keccak256(_signature(part).encode()).hex()}"
+            for part in out["abi"]
+            if part["type"] == "event"
+        },
+        "abi": out["abi"],
+        "bytecode": out["bytecode"],
+        "runtime_bytecode": out["bytecode_runtime"],
+    }
+    return json.dumps(description, indent=1) + "\n"
+
+
+def main() -> None:
+    """Compile all of them."""
+    for source in sources():
+        target = source.with_suffix(".json")
+        target.write_text(compiled(source))
+        print(target.relative_to(FOLDER))  # noqa: T201 - says what it has written
+
+
+def _signature(part: dict[str, Any]) -> str:
+    return f"{part['name']}({','.join(one['type'] for one in part['inputs'])})"
+
+
+if __name__ == "__main__":
+    main()
