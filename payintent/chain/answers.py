@@ -9,6 +9,7 @@ from payintent.chain.values import read_hash, read_hex, read_index, read_sized, 
 from payintent.domain.evm import Block, Tx, TxReceipt
 
 _ADDRESS = 20
+_YEAR_9999_S = 253_370_764_800  # its first second
 
 
 class _BlockAnswer(msgspec.Struct, frozen=True, rename="camel"):
@@ -114,7 +115,6 @@ def _address(text: str | None) -> bytes | None:
 
 
 def _time(seconds: int) -> datetime:
-    try:
-        return datetime.fromtimestamp(seconds, UTC)
-    except (OverflowError, OSError):
-        raise ValueError("a time beyond all calendars") from None
+    if seconds > _YEAR_9999_S:
+        raise ValueError("a time beyond all calendars")
+    return datetime.fromtimestamp(seconds, UTC)

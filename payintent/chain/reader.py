@@ -30,6 +30,7 @@ from payintent.domain.errors import ChainDown
 from payintent.domain.evm import (
     Behind,
     Block,
+    ChainReader,
     Chunk,
     Heads,
     RangeTooLarge,
@@ -129,7 +130,7 @@ class _Found:
     logs: Logs | None
 
 
-class Reader:
+class Reader(ChainReader):
     """The `ChainReader` of one chain; its connections open with the first question."""
 
     def __init__(

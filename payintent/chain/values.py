@@ -1,8 +1,11 @@
 """Hex digits as endpoints write them: bytes of a known length, and numbers (ValueError)."""
 
+import re
+
 HASH = 32
 _INDEX_MAX = 2**63 - 1  # block numbers and the like: what the database can keep
-_UINT_CHARS_MAX = 2 + 64
+# Python takes more for a number: signs, blanks, underscores, a second 0x, digits of other scripts.
+_UINT = re.compile(r"0x[0-9a-fA-F]{1,64}")
 
 
 def read_sized(text: str, size: int) -> bytes:
@@ -27,15 +30,9 @@ def read_hex(text: str) -> bytes:
 
 def read_uint(text: str) -> int:
     """Read a number of up to 256 bits."""
-    digits = text[2:]
-    # More than digits is a number to Python: signs, blanks, underscores, digits of other scripts.
-    if (
-        text[:2] != "0x"
-        or len(text) > _UINT_CHARS_MAX
-        or not (digits.isascii() and digits.isalnum())
-    ):
+    if not _UINT.fullmatch(text):
         raise ValueError("a number is 0x and up to 64 hex digits")
-    return int(digits, 16)
+    return int(text, 16)
 
 
 def read_index(text: str) -> int:

@@ -2,6 +2,8 @@
 
 import importlib
 import importlib.util
+import sys
+from typing import Any
 
 import typer
 
@@ -35,11 +37,15 @@ _COMMANDS = {
     "audit": records.audit,
 }
 _SANDBOX = "payintent.sandbox.commands"
+#: Whatever is wrong with arguments; the framework tells no other name of it.
+_MISUSED: type[BaseException] = typer.BadParameter.__bases__[0]
 
 
 def build() -> typer.Typer:
     """Build the command; where the sandbox is installed it adds its own."""
-    app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+    app = typer.Typer(
+        no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__
+    )
     processes.add_to(app)
     for name, commands in _COMMANDS.items():
         app.add_typer(commands, name=name)
@@ -50,5 +56,23 @@ def build() -> typer.Typer:
 
 
 def main() -> None:
-    """Run the command."""
-    build()()
+    """Run the command; what is refused, and what was mistyped, is one line on standard error."""
+    try:
+        status: Any = build()(standalone_mode=False)
+    except _MISUSED as error:
+        sys.exit(_misused(error))
+    except typer.Abort:
+        sys.exit(1)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _misused(error: Any) -> int:
+    """Say what is wrong with the arguments; where there were none, show the help instead."""
+    message = str(error.format_message())
+    if "\n" in message:
+        print(message, file=sys.stderr)
+    elif message:
+        where = error.ctx.command_path if error.ctx else "payintent"
+        known = message.replace("Value error, ", "").rstrip(".")
+        print(f"payintent: {known}; see {where} --help", file=sys.stderr)
+    return error.exit_code

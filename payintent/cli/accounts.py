@@ -16,8 +16,8 @@ from payintent.operation.accounts import (
     ShowAccount,
 )
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
-_Id = typer.Argument(min=1, max=2**63 - 1)
+app = typer.Typer(no_args_is_help=True, help="Accounts at providers: ours and merchants' own.")
+_Id = typer.Argument(help="The account's number.")
 _COLUMNS = ("id", "provider", "merchant_id", "name", "base_url", "enabled")
 _HELP = "A file with a JSON object of texts, or - for standard input: never on the command line."
 

@@ -5,7 +5,7 @@ import typer
 from payintent.cli.run import Json, MerchantId, Why, perform, show, show_one
 from payintent.operation.keys import IssueKey, ListKeys, RevokeKey
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
+app = typer.Typer(no_args_is_help=True, help="Merchants' API keys.")
 
 
 @app.command()

@@ -5,6 +5,7 @@ from typing import Any
 import typer
 
 from payintent.cli.run import Json, MerchantId, Why, fail, perform, show, show_one
+from payintent.domain.merchant import Merchant
 from payintent.domain.quote import TaxManager
 from payintent.operation.activation import (
     Activate,
@@ -24,8 +25,9 @@ from payintent.operation.merchants import (
     SetProfile,
     ShowMerchant,
 )
+from payintent.operation.plain import plain
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
+app = typer.Typer(no_args_is_help=True, help="Who is paid, and how far its activation is.")
 
 
 @app.command()
@@ -59,7 +61,7 @@ def list_(as_json: bool = Json) -> None:
 @app.command("show")
 def show_merchant(merchant_id: int = MerchantId, as_json: bool = Json) -> None:
     """Show one merchant."""
-    show_one(perform(ShowMerchant(merchant_id=merchant_id)), as_json=as_json)
+    _show(perform(ShowMerchant(merchant_id=merchant_id)), as_json=as_json)
 
 
 @app.command()
@@ -78,7 +80,7 @@ def profile(
     why: str = Why,
     as_json: bool = Json,
 ) -> None:
-    """Describe a merchant; what is not given stays, an empty text clears it."""
+    """Describe a merchant; what is not given stays, an empty address clears it."""
     operation = SetProfile(
         merchant_id=merchant_id,
         name=name,
@@ -90,7 +92,7 @@ def profile(
         locale=locale,
         tax_manager=tax_manager,
     )
-    show_one(perform(operation, why), as_json=as_json)
+    _show(perform(operation, why), as_json=as_json)
 
 
 @app.command()
@@ -102,7 +104,7 @@ def set_callback_url(
 ) -> None:
     """Send a merchant's webhooks elsewhere; `webhooks replay-missed` sends what was skipped."""
     operation = SetCallbackUrl(merchant_id=merchant_id, callback_url=callback_url)
-    show_one(perform(operation, why), as_json=as_json)
+    _show(perform(operation, why), as_json=as_json)
 
 
 @app.command()
@@ -172,3 +174,13 @@ def suspend(merchant_id: int = MerchantId, why: str = Why, as_json: bool = Json)
 def resume(merchant_id: int = MerchantId, why: str = Why, as_json: bool = Json) -> None:
     """Bring a suspended merchant back to where it was."""
     show_one(perform(Resume(merchant_id=merchant_id), why), as_json=as_json)
+
+
+def _show(merchant: Merchant, *, as_json: bool) -> None:
+    """Print a merchant; for people, where it takes payments as two lines of words."""
+    if as_json:
+        show_one(merchant, as_json=True)
+        return
+    fields: dict[str, Any] = plain(merchant)
+    market = fields.pop("market")
+    show_one(fields | {name: market[name] or "all" for name in market}, as_json=False)

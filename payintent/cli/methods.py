@@ -1,12 +1,13 @@
 """`payintent method …`: the ways to pay that merchants offer."""
 
+from dataclasses import asdict
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import typer
 
 from payintent.cli.run import Json, MerchantId, Why, fail, perform, show, show_one
-from payintent.domain.quote import FeeMode
+from payintent.domain.quote import FeeMode, format_rate
 from payintent.operation.methods import (
     AddMethod,
     ChangeMethod,
@@ -15,9 +16,9 @@ from payintent.operation.methods import (
     ListMethods,
 )
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
+app = typer.Typer(no_args_is_help=True, help="The ways to pay that merchants offer.")
 KINDS = ("card", "redirect", "qr")
-_Id = typer.Argument(min=1, max=2**63 - 1)
+_Id = typer.Argument(help="The method's number.")
 _COLUMNS = (
     "id",
     "kind",
@@ -25,8 +26,7 @@ _COLUMNS = (
     "provider",
     "currencies",
     "countries",
-    "fee_mode",
-    "fee_rate",
+    "fee",
     "enabled",
 )
 
@@ -66,7 +66,16 @@ def add(
 @app.command("list")
 def list_(merchant_id: int = MerchantId, as_json: bool = Json) -> None:
     """List a merchant's methods in the order they are offered in."""
-    show(perform(ListMethods(merchant_id=merchant_id)), _COLUMNS, as_json=as_json)
+    methods = perform(ListMethods(merchant_id=merchant_id))
+    shown = [
+        asdict(one)
+        | {
+            "fee": f"{format_rate(one.fee_rate)} {one.fee_mode}",
+            "countries": one.countries or "all",
+        }
+        for one in methods
+    ]
+    show(methods if as_json else shown, _COLUMNS, as_json=as_json)
 
 
 @app.command()

@@ -5,7 +5,7 @@ import typer
 from payintent.cli.run import Json, Why, perform, show, show_one
 from payintent.operation.keys import IssueToken, ListTokens, RevokeToken
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
+app = typer.Typer(no_args_is_help=True, help="Named tokens for the operator's routes.")
 
 
 @app.command()

@@ -13,7 +13,7 @@ from payintent.service import Service
 from payintent.storage import captures, payments
 from payintent.storage.captures import Case
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
+app = typer.Typer(no_args_is_help=True, help="One payment, and everything that happened to it.")
 
 
 @app.callback()

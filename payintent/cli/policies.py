@@ -1,10 +1,12 @@
 """Commands for what keeps buyers out or narrows what they are offered."""
 
+from dataclasses import asdict
+
 import typer
 
 from payintent.cli.methods import rate
-from payintent.cli.run import Json, Limit, MerchantId, Why, perform, print_json, show, show_one
-from payintent.domain.fraud import RiskLevel, RuleKind
+from payintent.cli.run import Json, Limit, MerchantId, Why, perform, show, show_one
+from payintent.domain.fraud import FraudRule, RiskLevel, RuleKind
 from payintent.domain.rate import RateClass
 from payintent.domain.restriction import RestrictionType
 from payintent.operation.fraud import AddFraudRule, ListDecisions, ListFraudRules, RemoveFraudRule
@@ -24,7 +26,7 @@ tax = typer.Typer(no_args_is_help=True, help="Tax rates, where this service mana
 provider = typer.Typer(no_args_is_help=True, help="Providers, on or off for everybody.")
 limit = typer.Typer(no_args_is_help=True, help="Merchants' own rate limits.")
 _Country = typer.Argument(help="Two capital letters.")
-_RULE = ("id", "kind", "merchant_id", "value", "count_max", "window_s", "code", "level", "score")
+_RULE = ("id", "kind", "merchant_id", "denies", "code", "level", "score")
 _DECISION = ("decided_at", "merchant_id", "payment_id", "rule_id", "code", "level", "score")
 
 
@@ -88,7 +90,13 @@ def add_rule(
 @fraud.command("list")
 def list_rules(as_json: bool = Json) -> None:
     """List the rules in force."""
-    show(perform(ListFraudRules()), _RULE, as_json=as_json)
+    rules = perform(ListFraudRules())
+    shown = [asdict(rule) | {"denies": _denied(rule)} for rule in rules]
+    show(rules if as_json else shown, _RULE, as_json=as_json)
+
+
+def _denied(rule: FraudRule) -> str:
+    return rule.value or f"more than {rule.count_max} in {rule.window_s} s"
 
 
 @fraud.command("remove")
@@ -187,5 +195,4 @@ def clear(
 ) -> None:
     """Go back to the installation's own limit."""
     perform(ClearRateLimit(merchant_id=merchant_id, kind=kind), why)
-    if as_json:
-        print_json({})
+    show_one({"merchant_id": merchant_id, "kind": kind, "cleared": True}, as_json=as_json)

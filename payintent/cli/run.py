@@ -3,6 +3,7 @@
 import asyncio
 import getpass
 import os
+import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
@@ -23,10 +24,13 @@ from payintent.service import Service, open_service
 from payintent.storage.sealed import SecretsUnusable
 
 T = TypeVar("T")
-MerchantId = typer.Argument(min=1, max=2**63 - 1)
+MerchantId = typer.Argument(help="The merchant's number.")
 #: What `payintent dev` writes into VAR_DIR, so that commands find the sandbox.
 SANDBOX_ENV = "dev.env"
 _PIPE_COLUMNS = 240
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)  # as on the wire
+_WHOLE_MAX = 36  # characters, such as an event's id
+_FOLDED_MIN = 8
 Json = typer.Option(False, "--json", help="Print JSON instead of a table.")
 Why = typer.Option("", help="The reason, for the audit log; needed outside the sandbox.")
 Limit = typer.Option(20, min=1, max=1000, help="How many at most.")
@@ -103,14 +107,28 @@ def show(rows: Sequence[object], columns: Iterable[str], *, as_json: bool) -> No
     if as_json:
         print_json(known)
         return
-    table = Table(box=None, pad_edge=False)
     names = list(columns)
-    for name in names:
-        table.add_column(name.replace("_", " "), overflow="fold")
-    for row in known:
-        table.add_row(*(_cell(row.get(name)) for name in names))
+    cells = [[_cell(row.get(name)) for name in names] for row in known]
     # Whole values for whoever reads a file or a pipe; a terminal folds at its own width.
-    Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS).print(table)
+    console = Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
+    console.print(_table([_title(name) for name in names], cells, console.width))
+
+
+def _table(names: list[str], cells: list[list[str]], width: int) -> Table:
+    """Lay out a table in which times, numbers and words stay whole, as long as there is room."""
+    longest = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
+    whole = [
+        not any(" " in row[at] or len(row[at]) > _WHOLE_MAX for row in cells)
+        for at in range(len(names))
+    ]
+    taken = sum(n if kept else _FOLDED_MIN for n, kept in zip(longest, whole, strict=True))
+    roomy = taken + 2 * len(names) <= width
+    table = Table(box=None, pad_edge=False)
+    for name, kept in zip(names, whole, strict=True):
+        table.add_column(name, overflow="fold", no_wrap=kept and roomy)
+    for row in cells:
+        table.add_row(*row)
+    return table
 
 
 def show_one(row: object, *, as_json: bool) -> None:
@@ -121,7 +139,7 @@ def show_one(row: object, *, as_json: bool) -> None:
         return
     widest = max(len(name) for name in known)
     for name, value in known.items():
-        print(f"{name.replace('_', ' '):{widest}}  {_cell(value)}")
+        print(f"{_title(name):{widest}}  {_cell(value)}".rstrip())
 
 
 def print_json(value: object) -> None:
@@ -130,14 +148,21 @@ def print_json(value: object) -> None:
 
 
 def _cell(value: object) -> str:
-    """Write a value for people: lists with commas, yes and no, records as JSON."""
+    """Write a value for people: lists with commas, yes and no, times to the second."""
     if isinstance(value, list):
         return ", ".join(_cell(one) for one in cast("list[object]", value))
     if isinstance(value, dict):
-        return msgspec.json.encode(value).decode()
+        known = cast("dict[str, object]", value)
+        return " ".join(f"{name}={_cell(one)}" for name, one in known.items())
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, str) and _TIME.fullmatch(value):
+        return f"{value[:10]} {value[11:19]}Z"
     return "" if value is None else str(value)
+
+
+def _title(name: str) -> str:
+    return "merchant" if name == "merchant_id" else name.replace("_", " ")
 
 
 def _variable(name: str) -> str:

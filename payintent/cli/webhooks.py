@@ -16,7 +16,7 @@ from payintent.storage import outbox
 from payintent.storage.database import Row
 from payintent.storage.outbox import Delivery, Event
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
+app = typer.Typer(no_args_is_help=True, help="What merchants were told, and telling them again.")
 
 
 @app.command("list")
@@ -33,7 +33,7 @@ def list_(
     async def work(service: Service) -> list[Delivery]:
         return await outbox.listed(service.database, merchant, state, limit)
 
-    columns = ("event_id", "type", "payment_id", "merchant_id", "state", "attempts", "next_at")
+    columns = ("event_id", "type", "payment_id", "merchant_id", "state", "attempts")
     show([_named(one) for one in with_service(work)], columns, as_json=as_json)
 
 

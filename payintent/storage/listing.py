@@ -43,8 +43,8 @@ _ALL: LiteralString = """
         LIMIT $5
     )
 """
-# The indexes hold each kind in order: the newest of each are looked up, and merged. Whole rows are
-# compared and ordered by, so that one index alone fits, whatever the planner believes of the data.
+# The indexes hold each kind in order: the newest of each are looked up, and merged. Compared and
+# ordered by all columns at once, so that no other index seems to do as well.
 _OF_KINDS: LiteralString = """
     WITH page AS (
         SELECT one.id
@@ -54,8 +54,7 @@ _OF_KINDS: LiteralString = """
             SELECT created_at, id
             FROM payment
             WHERE merchant_id = $1
-                AND (currency, status, created_at)
-                    >= (c.currency, s.status, $2::timestamptz)
+                AND (currency, status, created_at) >= (c.currency, s.status, $2::timestamptz)
                 AND (currency, status, created_at, id)
                     < (c.currency, s.status, $3::timestamptz, $4::uuid)
             ORDER BY currency DESC, status DESC, created_at DESC, id DESC
@@ -85,6 +84,7 @@ _OF_PAYER: LiteralString = """
         LIMIT $5
     )
 """
+# Looked up one by one: the planner may think that a page is longer than it is.
 _PAGE: LiteralString = (
     """
     SELECT clock() AS now,"""
@@ -93,8 +93,8 @@ _PAGE: LiteralString = (
     + sessions.COLUMNS
     + """
     FROM page
-    JOIN payment p ON p.id = page.id
-    LEFT JOIN session s ON s.id = p.session_id
+    CROSS JOIN LATERAL (SELECT * FROM payment WHERE id = page.id LIMIT 1) p
+    LEFT JOIN LATERAL (SELECT * FROM session WHERE id = p.session_id LIMIT 1) s ON true
     ORDER BY p.created_at DESC, p.id DESC
     LIMIT $5
 """

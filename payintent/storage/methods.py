@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
+from payintent.domain.activation import Activation, in_service
 from payintent.domain.merchant import Market, PaymentMethod
 from payintent.domain.quote import FeeMode
 from payintent.storage.database import Executor, Row, Tx
@@ -124,7 +125,10 @@ async def change(tx: Tx, method: PaymentMethod) -> None:
 
 
 async def reach(database: Executor, merchant_id: int) -> Reach:
-    """Read in one statement all that a merchant's catalog is made of, restrictions apart."""
+    """Read in one statement all that a merchant's catalog is made of, restrictions apart.
+
+    Out of service no method is usable.
+    """
     rows = await database.fetch(
         """
         SELECT m.countries AS market_countries, m.currencies AS market_currencies,
@@ -132,7 +136,8 @@ async def reach(database: Executor, merchant_id: int) -> Reach:
                 -- A switch behind another one that is off shows nothing.
                 max(a.changed_at) FILTER (WHERE p.enabled) OVER (),
                 max(v.changed_at) FILTER (WHERE p.enabled AND a.enabled) OVER ()) AS changed_at,
-            p.countries, p.currencies, p.enabled AND a.enabled AND v.enabled AS usable
+            p.countries, p.currencies, m.activation,
+            p.enabled AND a.enabled AND v.enabled AS usable
         FROM merchant m
         LEFT JOIN (
             payment_method p
@@ -147,11 +152,12 @@ async def reach(database: Executor, merchant_id: int) -> Reach:
         METHODS_MAX,
     )
     first = rows[0]
+    serves = in_service(Activation(first["activation"]))
     return Reach(
         changed_at=first["changed_at"],
         market=_market(first["market_countries"], first["market_currencies"]),
         methods=tuple(
-            _market(row["countries"], row["currencies"]) for row in rows if row["usable"]
+            _market(row["countries"], row["currencies"]) for row in rows if serves and row["usable"]
         ),
     )
 

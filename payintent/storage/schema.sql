@@ -586,7 +586,7 @@ CREATE INDEX session_payment ON public.session USING btree (payment_id);
 
 CREATE TRIGGER audit_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.audit FOR EACH STATEMENT EXECUTE FUNCTION public.audit_append_only();
 
-CREATE TRIGGER merchant_market_changed BEFORE UPDATE ON public.merchant FOR EACH ROW WHEN (((old.countries IS DISTINCT FROM new.countries) OR (old.currencies IS DISTINCT FROM new.currencies))) EXECUTE FUNCTION public.market_changed();
+CREATE TRIGGER merchant_market_changed BEFORE UPDATE ON public.merchant FOR EACH ROW WHEN ((((old.countries IS DISTINCT FROM new.countries) OR (old.currencies IS DISTINCT FROM new.currencies)) OR ((old.activation = ANY (ARRAY['APPLIED'::text, 'VALIDATED'::text, 'ACTIVE'::text])) IS DISTINCT FROM (new.activation = ANY (ARRAY['APPLIED'::text, 'VALIDATED'::text, 'ACTIVE'::text]))))) EXECUTE FUNCTION public.market_changed();
 
 CREATE TRIGGER payment_arrow BEFORE UPDATE OF status ON public.payment FOR EACH ROW WHEN ((old.status <> new.status)) EXECUTE FUNCTION public.payment_arrow();
 

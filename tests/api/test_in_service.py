@@ -40,6 +40,20 @@ async def test_a_suspended_merchant_takes_nothing_new_until_it_is_resumed(api: A
     assert (await select(api, created)).status == 200
 
 
+async def test_a_catalog_is_empty_out_of_service_and_its_tag_tells(api: Api) -> None:
+    async def catalog() -> tuple[str, str, int]:
+        got = await api.send("GET", "/v1/catalog", headers=api.bearer())
+        return got.headers["ETag"], got.json["updated_at"], len(got.json["countries"])
+
+    tag, updated_at, count = await catalog()
+    assert count > 0
+    await api.world.perform(Suspend(merchant_id=api.world.merchant_id))
+    other_tag, later, nothing = await catalog()
+    assert (nothing, other_tag != tag, later > updated_at) == (0, True, True)
+    await api.world.perform(Resume(merchant_id=api.world.merchant_id))
+    assert (await catalog())[2] == count
+
+
 async def test_what_a_suspended_merchant_began_goes_on_to_its_end(api: Api) -> None:
     key = str(uuid4())
     first, selected, pending = await api.create(key), await api.create(), await api.create()

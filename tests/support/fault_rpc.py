@@ -120,7 +120,7 @@ class FaultyNode:
         if self._happens(self.faults.broken):
             breakage = self._chance.choice(list(self.faults.breakages))
             self.done[breakage] += 1
-            if response := await self._broken(breakage, request):
+            if (response := await self._broken(breakage, request)) is not None:
                 return response
             told = self._twisted(breakage, await self._told(calls))
         elif self.faults.batch_max is not None and len(calls) > self.faults.batch_max:

@@ -54,7 +54,11 @@ BEGIN
     RETURN NEW;
 END $$;
 CREATE TRIGGER merchant_market_changed BEFORE UPDATE ON merchant
-    FOR EACH ROW WHEN ((OLD.countries, OLD.currencies) IS DISTINCT FROM (NEW.countries, NEW.currencies))
+    FOR EACH ROW WHEN (
+        (OLD.countries, OLD.currencies, OLD.activation IN ('APPLIED', 'VALIDATED', 'ACTIVE'))
+        IS DISTINCT FROM
+        (NEW.countries, NEW.currencies, NEW.activation IN ('APPLIED', 'VALIDATED', 'ACTIVE'))
+    )
     EXECUTE FUNCTION market_changed();
 CREATE TRIGGER payment_method_market_changed BEFORE UPDATE ON payment_method
     FOR EACH ROW WHEN (

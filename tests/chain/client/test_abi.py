@@ -136,12 +136,20 @@ def test_no_reason_can_break_the_reading(rest: bytes) -> None:
         assert abi.readable(abi.read_reason(head + rest)) == abi.read_reason(head + rest)
 
 
+@pytest.mark.parametrize("size", [0, 63, 65, 96])
+def test_words_are_as_many_as_expected(size: int) -> None:
+    assert abi.words(bytes(64), 2) == 2 * [bytes(32)]
+    with pytest.raises(ValueError, match="2 words"):
+        abi.words(bytes(size), 2)
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
         (b"", ""),
         (bytes.fromhex("08c379a0"), ""),
         (bytes.fromhex("08c379a0") + encode(["uint256", "uint256"], [32, 2**255]), ""),
+        (bytes.fromhex("08c379a0") + encode(["uint256", "uint256"], [32, 6]) + b"cut!!", ""),
         (bytes.fromhex("4e487b71") + encode(["uint256"], [0x11]), "panic 0x11"),
         (bytes.fromhex("cafebabe") + bytes(64), "0xcafebabe"),
         (bytes.fromhex("08c379a0") + encode(["string"], ["a\n\x1b[31mb"]), "a\ufffd\ufffd[31mb"),

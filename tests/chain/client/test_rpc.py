@@ -240,6 +240,7 @@ SINGLE = {
     "a block without a hash": lambda call: said(call, {**BLOCK, "hash": None}),
     "a block of another number": lambda call: said(call, {**BLOCK, "number": "0x1"}),
     "a block of no time": lambda call: said(call, {**BLOCK, "timestamp": "0xffffffffffffff"}),
+    "a block of no age": lambda call: said(call, {**BLOCK, "timestamp": "0x7fffffffffffffff"}),
     "a block with a short hash": lambda call: said(call, {**BLOCK, "hash": HASH[:-2]}),
 }
 
@@ -312,6 +313,23 @@ async def test_a_node_that_wants_smaller_batches_gets_them_from_then_on(
 
     assert refused > 0
     assert node.done["refused_batch"] == refused
+
+
+async def test_after_a_while_larger_batches_are_tried_again(
+    node: FaultyNode, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("payintent.chain.rpc.ROUNDS_UNTIL_LARGER_BATCH", 4)
+    await reader.block(NODE, 1)
+    node.faults = Faults(batch_max=2)
+    await reader.receipts(NODE, HASHES)
+    node.faults = Faults()
+
+    for _ in range(12):
+        await reader.block(NODE, 1)
+
+    before = node.requests
+    await reader.receipts(NODE, HASHES)
+    assert node.requests == before + 1
 
 
 async def test_an_answer_that_is_too_large_is_asked_for_in_parts(ground: Ground) -> None:

@@ -1,0 +1,131 @@
+"""The commands of the operator's page, run in their order, and one for every operation."""
+
+import asyncio
+import shlex
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from payintent.config import Settings
+from payintent.domain import ids
+from payintent.lifecycle.cancel import cancel
+from payintent.operation.desk import Actor
+from payintent.operation.table import OPERATIONS
+from payintent.service import Service, open_service
+from tests.docs.reading import examples, page, section, spans
+from tests.support.fakes import FakeGateway
+from tests.support.terminal import Terminal
+from tests.support.world import Api, World
+
+_PAGE = page("docs/operate.md")
+_ENDLESS = {"api", "worker", "dev"}
+_NO_OPERATIONS = {"migrate", "doctor", "payment.show", "webhooks.list", "webhooks.show"}
+_CREDENTIALS = b'{"signing_secret": "a secret of the gateway"}'
+_RESOLVE = socket.getaddrinfo
+
+
+@pytest.fixture
+def terminal(settings: Settings, tmp_path: Path) -> Iterator[Terminal]:
+    """A terminal of an installation that is no sandbox, where the page's names can be resolved."""
+
+    def resolve(host: Any, *arguments: Any, **more: Any) -> Any:
+        known = isinstance(host, bytes) and host.endswith(b".example.com")
+        return _RESOLVE("93.184.216.34" if known else host, *arguments, **more)
+
+    (tmp_path / "credentials.json").write_bytes(_CREDENTIALS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        patch.setattr(socket, "getaddrinfo", resolve)
+        yield Terminal(settings.model_copy(update={"sandbox": False}), patch)
+
+
+@pytest.fixture
+def performed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The operations that were performed, in their order."""
+    seen: list[str] = []
+    perform = Service.perform
+
+    async def watched(self: Service, operation: Any, actor: Actor) -> Any:
+        seen.append(operation.action)
+        return await perform(self, operation, actor)
+
+    monkeypatch.setattr(Service, "perform", watched)
+    return seen
+
+
+def _commands() -> list[list[str]]:
+    shown = [one for one in spans(section(_PAGE, "## Commands")) if one.startswith("payintent ")]
+    return [words for one in shown if (words := shlex.split(one)[1:])[0] not in _ENDLESS]
+
+
+def _name(words: list[str]) -> str:
+    return ".".join(words[: 1 if words[0] in _NO_OPERATIONS else 2])
+
+
+def test_every_example_runs_in_its_order_and_does_the_operation_of_its_name(
+    terminal: Terminal, performed: list[str], settings: Settings
+) -> None:
+    for words in _commands():
+        name = _name(words)
+        asyncio.run(_arrange(settings, name))
+        real = asyncio.run(_really(settings, name, words))
+        before = len(performed)
+        said = terminal.run(*real, stdin=_CREDENTIALS)
+        assert (said.status, said.err) == (0, ""), (real, said)
+        assert said.out, real
+        assert performed[before:] == ([] if name in _NO_OPERATIONS else [name]), real
+    assert set(performed) == set(OPERATIONS)
+
+
+async def _arrange(settings: Settings, name: str) -> None:
+    """Let something happen that the commands for events can be about."""
+    connection = await asyncpg.connect(settings.database_url)
+    if name == "payment.show":
+        await _happen(settings)
+    elif name == "webhooks.replay-missed":
+        await connection.execute("UPDATE delivery SET state = 'dead'")
+        await connection.execute("UPDATE event SET occurred_at = '2026-11-21T08:30:00Z'")
+    await connection.close()
+
+
+async def _happen(settings: Settings) -> None:
+    service = await open_service(settings, {})
+    known: dict[str, Any] = dict.fromkeys(("api_key", "callback_secret"), "")
+    known |= dict.fromkeys(("merchant_id", "account_id", "card", "transfer"), 1)
+    payment = await World(service=service, gateway=FakeGateway(), **known).create()
+    async with service.database.transaction() as tx:
+        await cancel(tx, service.mint, payment, None)
+    await service.close()
+
+
+async def _really(settings: Settings, name: str, words: list[str]) -> list[str]:
+    """Put a real name where the page shows one that is made up; numbers are right as they are."""
+    wanted = {
+        "key.revoke": "SELECT public_id FROM api_key LIMIT 1",
+        "operator.revoke": "SELECT public_id FROM operator_token LIMIT 1",
+        "payment.show": "SELECT id FROM payment",
+        "webhooks.show": "SELECT id FROM event",
+        "webhooks.replay": "SELECT id FROM event",
+    }
+    if name not in wanted:
+        return words
+    connection = await asyncpg.connect(settings.database_url)
+    found = await connection.fetchval(wanted[name])
+    await connection.close()
+    real = ids.text(ids.PAYMENT, found) if name == "payment.show" else str(found)
+    return [*words[:2], real, *words[3:]]
+
+
+async def test_the_examples_of_the_operators_port_are_answered(
+    operator: Api, world: World
+) -> None:
+    [snippet] = examples(_PAGE, "sh", "the operator's port")
+    await world.rows("UPDATE merchant SET id = DEFAULT WHERE id <> 1")
+    del snippet, operator

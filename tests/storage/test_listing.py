@@ -1,0 +1,150 @@
+"""A list reads as many rows as it shows, and never more because there are more."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from typing import Any, LiteralString
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from payintent.domain.market import CURRENCIES
+from payintent.domain.payment import Status
+from payintent.storage import listing, policies
+from payintent.storage.database import Row
+from payintent.storage.listing import Wanted
+from tests.support.rows import write_payments
+from tests.support.world import World
+
+ROWS = 40_000
+LIMIT = 10
+START = datetime(2026, 11, 21, 8, tzinfo=UTC)
+MIDDLE = START + timedelta(milliseconds=ROWS / 2)
+LATER, EARLIER = MIDDLE + timedelta(seconds=1), MIDDLE - timedelta(seconds=1)
+
+_FILTERS = [
+    {"statuses": statuses, "currencies": currencies, "payer_uid": payer}
+    for statuses, currencies, payer in product(
+        (tuple(Status), (Status.PAID,), (Status.REFUNDED,)),
+        (tuple(CURRENCIES), ("THB",), ("JPY",)),
+        (None, "ann", "nobody"),
+    )
+]
+_PLACES: list[dict[str, Any]] = [
+    {},
+    {"before": (MIDDLE, UUID(int=0))},
+    {"created_from": MIDDLE},
+    {"created_to": MIDDLE},
+    {"created_from": EARLIER, "created_to": LATER},
+    {"created_from": EARLIER, "created_to": LATER, "before": (MIDDLE, UUID(int=2**128 - 1))},
+    {"created_to": MIDDLE, "before": (LATER, UUID(int=0))},
+    {"created_from": LATER, "created_to": EARLIER},
+]
+
+
+class Recorder:
+    """Stands where a database would, and keeps the statement instead of running it."""
+
+    async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
+        self.query, self.args = query, args
+        return []
+
+    async def row(self, query: LiteralString, *args: object) -> Row | None:
+        await self.fetch(query, *args)
+        return None
+
+
+def _literal(value: object) -> str:
+    if isinstance(value, list):
+        value = "{" + ",".join(value) + "}"
+    return "'" + str(value) + "'"
+
+
+async def plan(raw: asyncpg.Connection, asked: Recorder) -> Any:
+    """Run a statement as one that was prepared, and give what PostgreSQL did."""
+    arguments = ", ".join(_literal(one) for one in asked.args)
+    await raw.execute(f"PREPARE asked AS {asked.query}")
+    try:
+        told = await raw.fetchval(
+            f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE asked ({arguments})"
+        )
+    finally:
+        await raw.execute("DEALLOCATE asked")
+    return json.loads(told)[0]["Plan"]
+
+
+def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for one in node.get("Plans", []):
+        yield from nodes(one)
+
+
+def rows_read(node: dict[str, Any]) -> float:
+    """Count what was read of the table and its indexes, shown or thrown away."""
+    return sum(
+        one["Actual Loops"]
+        * sum(
+            one.get(name, 0)
+            for name in ("Actual Rows", "Rows Removed by Filter", "Rows Removed by Index Recheck")
+        )
+        for one in nodes(node)
+        if one.get("Relation Name") == "payment" or one["Node Type"] == "Bitmap Index Scan"
+    )
+
+
+def pages_read(node: dict[str, Any]) -> int:
+    return node["Shared Hit Blocks"] + node["Shared Read Blocks"]
+
+
+@pytest.fixture(params=["alone", "among many small ones"])
+async def crowded(
+    world: World, raw: asyncpg.Connection, request: pytest.FixtureRequest
+) -> asyncpg.Connection:
+    """A merchant whose payments are nearly all of one kind and of one payer."""
+    one_kind: dict[str, Any] = {"statuses": ("PAID",), "currencies": ("THB",), "payers": ("ann",)}
+    await write_payments(world, ROWS, **one_kind)
+    await write_payments(world, 200)
+    if request.param != "alone":
+        other = world.merchant_id + 1
+        await write_payments(world, 3_000, merchant_id=other)
+        await raw.execute(
+            "UPDATE payment SET merchant_id = $1 + extract(epoch FROM created_at - $2) * 1000 "
+            "WHERE merchant_id = $1",
+            other,
+            START,
+        )
+    await raw.execute("VACUUM (ANALYZE) payment")
+    return raw
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+async def test_what_a_list_reads_is_bounded_by_its_page_and_not_by_the_table(
+    world: World, crowded: asyncpg.Connection, mode: str
+) -> None:
+    await crowded.execute(f"SET plan_cache_mode = {mode}")
+    for filters, place in product(_FILTERS, _PLACES):
+        asked = Recorder()
+        wanted = Wanted(merchant_id=world.merchant_id, limit=LIMIT, **filters, **place)
+        await listing.listed(asked, wanted)
+        done = await plan(crowded, asked)
+        kinds = len(wanted.statuses) * len(wanted.currencies)
+        assert rows_read(done) <= kinds * LIMIT + LIMIT, (filters, place)
+        # A look into an index takes its height; each row shown, its own and its session's look.
+        assert pages_read(done) <= kinds * 4 + LIMIT * 10, (filters, place)
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+async def test_counting_a_payers_latest_payments_reads_no_older_ones(
+    world: World, crowded: asyncpg.Connection, mode: str
+) -> None:
+    await crowded.execute(f"SET plan_cache_mode = {mode}")
+    since = (datetime.now(UTC) - START).total_seconds()
+    for payer, window_s in (("ann", 1.0), ("ann", since + 3600), ("nobody", since + 3600)):
+        asked = Recorder()
+        await policies.payments_of(asked, world.merchant_id, payer, int(window_s), LIMIT)
+        done = await plan(crowded, asked)
+        kinds = len(Status) * len(CURRENCIES)
+        assert rows_read(done) <= LIMIT, payer
+        assert pages_read(done) <= kinds * 4 + LIMIT, payer

@@ -1,0 +1,71 @@
+"""The command line in this process: a new process for each of a hundred commands takes too long."""
+
+import contextlib
+import io
+import json
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from payintent import cli
+from payintent.config import Settings
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command said, and how it ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        assert self.status == 0, self.err
+        return json.loads(self.out)
+
+
+class _Screen(io.StringIO):
+    """Standard output that is a terminal, or is not."""
+
+    def __init__(self, *, terminal: bool) -> None:
+        super().__init__()
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+
+class Terminal:
+    """Runs commands with the settings of a test; call it outside a running loop."""
+
+    def __init__(self, settings: Settings, patch: pytest.MonkeyPatch) -> None:
+        self._patch = patch
+        patch.setenv("DATABASE_URL", settings.database_url)
+        patch.setenv("PAYINTENT_PEPPER", settings.pepper.get_secret_value())
+        patch.setenv("PAYINTENT_KEYRING", settings.keyring.get_secret_value())
+        patch.setenv("PAYINTENT_SANDBOX", str(settings.sandbox).lower())
+        # Loggers are kept once they are configured, and would outlive this test's streams.
+        patch.setattr("payintent.cli.run.configure", lambda level: None)
+
+    def run(self, *words: object, stdin: bytes = b"", columns: int | None = None) -> Said:
+        """Run `payintent` with these words; at a terminal so wide, or into a pipe."""
+        out, err = _Screen(terminal=columns is not None), io.StringIO()
+        with self._patch.context() as patch:
+            patch.setattr(sys, "argv", ["payintent", *(str(word) for word in words)])
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+            patch.setenv("TERM", "dumb")
+            patch.setenv("COLUMNS", str(columns or 80))
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                status = _status()
+        return Said(status, out.getvalue(), err.getvalue())
+
+
+def _status() -> int:
+    try:
+        cli.main()
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 1
+    return 0
