@@ -36,24 +36,24 @@ async def take(
         """
         INSERT INTO rate_state AS s (merchant_id, class, full_at, granted)
         VALUES (
-            $1, $2, extract(epoch FROM clock()) + least($5::int, $4::int)::float8 / $3,
+            $1, $2, extract(epoch FROM clock()) + least($5::int, $4::int)::numeric / $3,
             least($5::int, $4::int)
         )
         ON CONFLICT (merchant_id, class) DO UPDATE
         SET (full_at, granted) = (
-            SELECT base + grantable::float8 / $3, grantable
-            FROM (SELECT extract(epoch FROM clock())::float8 AS now) t
+            SELECT base + grantable::numeric / $3, grantable
+            FROM (SELECT extract(epoch FROM clock()) AS now) t
             CROSS JOIN LATERAL (
                 -- Never emptier than empty, though the clock was set back or the limit was another.
-                SELECT least(greatest(s.full_at, now), now + $4::float8 / $3) AS base
+                SELECT least(greatest(s.full_at, now), now + $4::numeric / $3) AS base
             ) b
             CROSS JOIN LATERAL (
                 -- A hair is added: sums of times are never exact, and must not cost a request.
-                SELECT greatest(0, least($5, floor($4 - (base - now) * $3 + 5e-4)::int))
+                SELECT greatest(0, least($5, floor($4 - (base - now) * $3 + 0.0005)::int))
                     AS grantable
             ) g
         )
-        RETURNING granted, full_at - extract(epoch FROM clock())::float8 AS full_in_s
+        RETURNING granted, (full_at - extract(epoch FROM clock()))::float8 AS full_in_s
         """,
         merchant_id,
         kind,

@@ -381,7 +381,7 @@ CREATE TABLE public.rate_limit (
 CREATE UNLOGGED TABLE public.rate_state (
     merchant_id bigint NOT NULL,
     class text NOT NULL,
-    full_at double precision NOT NULL,
+    full_at numeric NOT NULL,
     granted integer NOT NULL
 )
 WITH (fillfactor='50');

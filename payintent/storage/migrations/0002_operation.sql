@@ -141,7 +141,7 @@ CREATE TABLE rate_limit (
 CREATE UNLOGGED TABLE rate_state (
     merchant_id bigint NOT NULL,
     class text NOT NULL,
-    full_at double precision NOT NULL,
+    full_at numeric NOT NULL,
     granted int NOT NULL,  -- by the last statement, for its RETURNING
     PRIMARY KEY (merchant_id, class)
 ) WITH (fillfactor = 50);
