@@ -11,6 +11,8 @@ from starlette.requests import ClientDisconnect, Request
 from payintent.domain.errors import Code, Refused
 
 T = TypeVar("T")
+LEVELS_MAX = 200  # of a whole body; metadata has a limit of its own
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 _UUID = re.compile(
     r'"?([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"?', re.ASCII | re.IGNORECASE
@@ -49,13 +51,26 @@ async def read_json(request: Request, decoder: msgspec.json.Decoder[T], bytes_ma
     content_type = request.headers.get("content-type", "")
     if raw and content_type.partition(";")[0].strip().lower() != "application/json":
         raise WrongType
+    if raw.count(b"{") + raw.count(b"[") > LEVELS_MAX and levels(raw) > LEVELS_MAX:
+        # Known before it is decoded: how deep a decoder may go differs between processes.
+        raise Refused(Code.BAD_REQUEST, "the body is nested too deeply")
     try:
         raw.decode()  # the decoder does not look into what it skips or keeps raw
         return decoder.decode(raw)
-    except RecursionError as error:
-        raise Refused(Code.BAD_REQUEST, "the body is nested too deeply") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Refused(Code.BAD_REQUEST, _explained(error)) from error
+
+
+def levels(encoded: bytes) -> int:
+    """Count how deep objects and arrays of a JSON text are nested; strings do not count."""
+    depth = deepest = 0
+    for byte in _STRING.sub(b"", encoded):
+        if byte in b"{[":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif byte in b"}]":
+            depth -= 1
+    return deepest
 
 
 def idempotency_key(headers: Mapping[str, str]) -> UUID | None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from payintent.api.body import levels
 from payintent.config import Settings
 from payintent.domain.errors import Code, Refused
 from payintent.domain.market import CURRENCIES, accepted_currencies
@@ -147,23 +148,8 @@ def metadata_text(raw: msgspec.Raw, settings: Settings) -> str:
         raise Refused(
             Code.BAD_REQUEST, f"metadata must have at most {settings.metadata_bytes_max} bytes"
         )
-    if _levels(encoded) > settings.metadata_levels_max:
+    if levels(encoded) > settings.metadata_levels_max:
         raise Refused(
             Code.BAD_REQUEST, f"metadata must have at most {settings.metadata_levels_max} levels"
         )
     return encoded.decode()
-
-
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-
-
-def _levels(encoded: bytes) -> int:
-    """Count how deep objects and arrays are nested; strings do not count."""
-    depth = deepest = 0
-    for byte in _STRING.sub(b"", encoded):
-        if byte in b"{[":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif byte in b"}]":
-            depth -= 1
-    return deepest

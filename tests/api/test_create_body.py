@@ -1,9 +1,11 @@
 """Bodies that are no JSON object of ours, too large or too deep; and metadata, byte for byte."""
 
+import sys
 from uuid import uuid4
 
 import pytest
 
+from payintent.api.body import LEVELS_MAX
 from tests.api.arrange import bring_to, count, document, post, refusal, view
 from tests.support.world import Api
 
@@ -153,3 +155,17 @@ async def test_numbers_longer_than_python_reads_are_only_carried(api: Api) -> No
     shown = await api.send("GET", f"/v1/checkout/{checkout_id}")
     assert (shown.status, shown.json["product"]) == (200, {})
     assert (await api.send("GET", f"/c/{checkout_id}")).status == 200
+
+
+async def test_how_deep_a_body_may_be_does_not_depend_on_the_process(api: Api) -> None:
+    allowed = document(x="[" * (LEVELS_MAX - 1) + "]" * (LEVELS_MAX - 1))
+    deeper = document(x="[" * LEVELS_MAX + "]" * LEVELS_MAX)
+    in_text = document(x='"' + "[" * 1_000 + '"')
+    before = sys.getrecursionlimit()
+    try:
+        for limit in (before, 100_000):
+            sys.setrecursionlimit(limit)
+            told = [(await post(api, body)).status for body in (allowed, deeper, in_text)]
+            assert told == [201, 400, 201]
+    finally:
+        sys.setrecursionlimit(before)
