@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -18,7 +19,7 @@ import msgspec
 import uvloop
 from rich.console import Console
 
-from bench import callbacks, gas, raw, report
+from bench import callbacks, gas, lists, raw, report
 from bench.http import request
 from bench.installation import Installation, free_ports
 from bench.load import ID, KEY, Load, Plan
@@ -51,10 +52,14 @@ class Extent:
     warm_s: float
     round_s: float
     callbacks: int
+    lists: tuple[int, int]  # payments of the small list and of the large one
+    pages: int
 
 
-FULL = Extent(rounds=3, warm_s=0.5, round_s=5.0, callbacks=1_000)
-QUICK = Extent(rounds=1, warm_s=0.2, round_s=1.0, callbacks=100)
+FULL = Extent(
+    rounds=3, warm_s=0.5, round_s=5.0, callbacks=1_000, lists=(1_000, 1_000_000), pages=500
+)
+QUICK = Extent(rounds=1, warm_s=0.2, round_s=1.0, callbacks=100, lists=(1_000, 5_000), pages=20)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,23 +76,20 @@ class Bench:
         return self.installation.world.database_url
 
     def rounds(
-        self, name: str, ours: Callable[[], Load], script: Callable[[int], raw.Script]
+        self, name: str, ours: Callable[[], Load], theirs: Callable[[int], float], yardstick: str
     ) -> report.Operation:
-        """Measure the service and pgbench in turns, so that both see the machine alike."""
+        """Measure the service and a yardstick in turns, so that both see the machine alike."""
         done: list[report.Round] = []
         for number in range(self.extent.rounds):
             load = ours()
-            raw_per_s = raw.rate(
-                self.bin_dir, self.url, script(number), CLIENTS, self.extent.round_s
-            )
             one = report.Round(
                 per_s=load.answers / load.seconds,
-                raw_per_s=raw_per_s,
+                raw_per_s=theirs(number),
                 cpu_us=load.server_cpu_s / load.answers * 1e6,
                 load_cpu_us=load.own_cpu_s / load.answers * 1e6,
             )
             self.console.print(
-                f"{name} {number + 1}: {one.per_s:,.0f}/s, pgbench {one.raw_per_s:,.0f}/s, "
+                f"{name} {number + 1}: {one.per_s:,.0f}/s, {yardstick} {one.raw_per_s:,.0f}/s, "
                 f"{one.cpu_us:.0f} us CPU (load generator {one.load_cpu_us:.0f} us)"
             )
             done.append(one)
@@ -110,7 +112,10 @@ class Bench:
 
         new = _new_payment(self.installation.merchant_id, uuid4())
         return self.rounds(
-            "create", ours, lambda series: asyncio.run(raw.create_script(new, series))
+            "create",
+            ours,
+            lambda series: self._pgbench(asyncio.run(raw.create_script(new, series))),
+            "pgbench",
         )
 
     def get(self, api_pid: int) -> report.Operation:
@@ -121,8 +126,31 @@ class Bench:
         return self.rounds(
             "get",
             lambda: self._load(api_pid, asked, 200, known),
-            lambda _: asyncio.run(raw.read_script(_KNOWN)),
+            lambda _: self._pgbench(asyncio.run(raw.read_script(_KNOWN))),
+            "pgbench",
         )
+
+    def catalog(self, api_pid: int) -> report.Operation:
+        """Ask for a catalog that has not changed; `/healthz` shows what HTTP alone costs."""
+        url = f"http://127.0.0.1:{self.installation.world.ports.api}/v1/catalog"
+        asking = urllib.request.Request(url, headers=self._authorization())
+        with urllib.request.urlopen(asking) as answer:  # noqa: S310
+            tag = answer.headers["ETag"]
+        known = request("GET", "/v1/catalog", self._authorization() | {"if-none-match": tag})
+        nothing = request("GET", "/healthz", {})
+
+        def theirs(_: int) -> float:
+            load = self._load(api_pid, nothing, 200, [])
+            return load.answers / load.seconds
+
+        return self.rounds(
+            "catalog", lambda: self._load(api_pid, known, 304, []), theirs, "healthz"
+        )
+
+    def lists(self) -> list[report.Listing]:
+        """Ask for pages of a short and of a long list."""
+        merchants = asyncio.run(lists.prepare(self.installation, self.extent.lists))
+        return lists.measure(self.installation, merchants, self.extent.pages)
 
     def callbacks(self) -> report.Callbacks:
         """Have payments paid at a steady rate, and watch the shop."""
@@ -139,6 +167,9 @@ class Bench:
             webhook_p50_ms=report.percentile_ms(found.webhook_s, 50),
             webhook_p99_ms=report.percentile_ms(found.webhook_s, 99),
         )
+
+    def _pgbench(self, script: raw.Script) -> float:
+        return raw.rate(self.bin_dir, self.url, script, CLIENTS, self.extent.round_s)
 
     def _authorization(self) -> dict[str, str]:
         return {"authorization": f"Bearer {self.installation.api_key}"}
@@ -195,14 +226,18 @@ def measure(bench: Bench) -> report.Report:
     with bench.installation.api() as api_pid:
         create = bench.create(api_pid)
         get = bench.get(api_pid)
+        catalog = bench.catalog(api_pid)
         with bench.installation.gateway(), bench.installation.worker():
             paid = bench.callbacks()
+        listed = bench.lists()
     return report.Report(
         machine=report.machine(asyncio.run(_version(bench.url))),
         clients=CLIENTS,
         round_s=bench.extent.round_s,
         create=create,
         get=get,
+        catalog=catalog,
+        lists=listed,
         callbacks=paid,
     )
 

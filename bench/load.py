@@ -33,7 +33,7 @@ class Plan:
     clients: int
     warm_s: float
     measured_s: float
-    request: bytes  # with `{key}` for a new idempotency key, or `{id}` for one of `ids`
+    request: bytes  # with `{key}` for a new idempotency key, or `{id}` for one of `ids`, or whole
     status: int  # that every answer must have
     ids: list[str]
 
@@ -159,6 +159,8 @@ def _creating(plan: Plan) -> Callable[[], tuple[bytes, bytes]]:
 
 
 def _reading(plan: Plan) -> Callable[[], tuple[bytes, bytes]]:
+    if not plan.ids:
+        return lambda: (plan.request, b"")
     before, _, after = plan.request.partition(ID)
     known = [one.encode() for one in plan.ids]
     built = [(before + one + after, one) for one in known]

@@ -46,6 +46,17 @@ class Callbacks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """One kind of page; of the small list first, then of the large one."""
+
+    name: str
+    rows: tuple[int, int]
+    p50_ms: tuple[float, float]
+    p99_ms: tuple[float, float]
+    ratio: float  # of the two p50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """Where it was measured."""
 
@@ -65,6 +76,8 @@ class Report:
     round_s: float
     create: Operation
     get: Operation
+    catalog: Operation  # 304s; `raw_per_s` is of `/healthz`, which does nothing
+    lists: list[Listing]
     callbacks: Callbacks
 
 
@@ -117,6 +130,8 @@ def show(report: Report, console: Console) -> None:
             f"{one.cpu_us:.0f} us",
         )
     console.print(table)
+    console.print(_catalog(report.catalog))
+    console.print(_lists(report.lists))
     calls = report.callbacks
     table = Table(title=f"{calls.count} callbacks at {calls.per_s:g}/s, steady, open loop")
     for name in ("from callback sent", "p50", "p99"):
@@ -127,6 +142,36 @@ def show(report: Report, console: Console) -> None:
     ):
         table.add_row(name, f"{middle:.1f} ms", f"{high:.1f} ms")
     console.print(table)
+
+
+def _catalog(one: Operation) -> Table:
+    table = Table(title="an answer that has not changed, beside one that does nothing")
+    for name in ("", "304s", "GET /healthz", "ratio", "CPU of the API process"):
+        table.add_column(name, justify="right" if name else "left")
+    table.add_row(
+        "GET /catalog",
+        f"{one.per_s:,.0f}/s",
+        f"{one.raw_per_s:,.0f}/s",
+        f"{one.ratio:.2f}",
+        f"{one.cpu_us:.0f} us",
+    )
+    return table
+
+
+def _lists(lists: list[Listing]) -> Table:
+    small, large = lists[0].rows
+    table = Table(title="GET /payments, pages of 20, one client")
+    table.add_column("")
+    for rows in (small, large):
+        table.add_column(f"{rows:,} rows: p50", justify="right")
+        table.add_column("p99", justify="right")
+    table.add_column("ratio of p50s", justify="right")
+    for one in lists:
+        figures = [
+            f"{value:.2f} ms" for pair in zip(one.p50_ms, one.p99_ms, strict=True) for value in pair
+        ]
+        table.add_row(one.name, *figures, f"{one.ratio:.2f}")
+    return table
 
 
 def keep(report: Report, path: Path) -> None:

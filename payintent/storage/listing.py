@@ -43,8 +43,7 @@ _ALL: LiteralString = """
         LIMIT $5
     )
 """
-# The indexes hold each kind in order: the newest of each are looked up, and merged. Compared and
-# ordered by all columns at once, so that no other index seems to do as well.
+# The indexes hold each kind in order: the newest of each are looked up, and merged.
 _OF_KINDS: LiteralString = """
     WITH page AS (
         SELECT one.id
@@ -54,10 +53,11 @@ _OF_KINDS: LiteralString = """
             SELECT created_at, id
             FROM payment
             WHERE merchant_id = $1
-                AND (currency, status, created_at) >= (c.currency, s.status, $2::timestamptz)
-                AND (currency, status, created_at, id)
-                    < (c.currency, s.status, $3::timestamptz, $4::uuid)
-            ORDER BY currency DESC, status DESC, created_at DESC, id DESC
+                AND currency = c.currency
+                AND status = s.status
+                AND created_at >= $2::timestamptz
+                AND (created_at, id) < ($3::timestamptz, $4::uuid)
+            ORDER BY created_at DESC, id DESC
             LIMIT $5
         ) one
         ORDER BY one.created_at DESC, one.id DESC
@@ -73,11 +73,12 @@ _OF_PAYER: LiteralString = """
             SELECT created_at, id
             FROM payment
             WHERE merchant_id = $1
-                AND (payer_uid, currency, status, created_at)
-                    >= ($8, c.currency, s.status, $2::timestamptz)
-                AND (payer_uid, currency, status, created_at, id)
-                    < ($8, c.currency, s.status, $3::timestamptz, $4::uuid)
-            ORDER BY payer_uid DESC, currency DESC, status DESC, created_at DESC, id DESC
+                AND payer_uid = $8
+                AND currency = c.currency
+                AND status = s.status
+                AND created_at >= $2::timestamptz
+                AND (created_at, id) < ($3::timestamptz, $4::uuid)
+            ORDER BY created_at DESC, id DESC
             LIMIT $5
         ) one
         ORDER BY one.created_at DESC, one.id DESC

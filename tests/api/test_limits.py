@@ -16,7 +16,7 @@ from payintent.config import Settings
 from payintent.domain.activation import Activation
 from payintent.domain.errors import Refused, StorageDown
 from payintent.domain.quote import TaxManager
-from payintent.domain.rate import Limit, RateClass
+from payintent.domain.rate import Limit, RateClass, Standing
 from payintent.storage.database import Database, Row
 from payintent.storage.merchants import Holder
 from tests.support.clock import StoppedClock
@@ -175,6 +175,23 @@ async def test_a_fast_limit_asks_the_database_for_every_tenth_request(
     told = [_left(await limiter.spend(holder, CREATE)) for _ in range(100)]
     assert told == list(range(999, 899, -1))
     assert database.asked == 10
+
+
+async def test_what_is_left_is_counted_exactly(limiter: Limiter, clock: StoppedClock) -> None:
+    holder = holder_of(7, Limit(per_s=10, burst=12))  # 1.1 s times 10 is no 11 for a computer
+    told = [_left(await limiter.spend(holder, CREATE)) for _ in range(12)]
+    assert told == list(range(11, -1, -1))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "whole"),
+    [(-0.5, 0), (0.0, 0), (0.2, 1), (1.0, 1), (0.1 + 0.7 + 0.2, 1), (1.001, 2)],
+)
+def test_headers_tell_whole_seconds_and_none_too_many(seconds: float, whole: int) -> None:
+    limit = Limit(per_s=3, burst=9)
+    told = limits.limit_headers(CREATE, limit, Standing(4, seconds + 1e-9))
+    assert told["RateLimit"] == f'"create";r=4;t={whole}'
+    assert LimitExceeded(CREATE, limit, seconds + 1e-9).retry_after_s == max(1, whole)
 
 
 async def test_an_empty_bucket_asks_the_database_only_when_a_handful_has_come_back(

@@ -264,6 +264,15 @@ async def test_a_cursor_is_a_place_and_opens_nothing(api: Api) -> None:
     assert [one["id"] for one in filtered.json["data"]] == wanted
 
 
+async def test_of_a_cursor_and_an_end_the_older_one_counts(api: Api) -> None:
+    await write_payments(api.world, 40)
+    rows = [row.id for row in await rows_of(api)]
+    cursor = (await listed(api, limit=20)).json["next_cursor"]
+    for end, first in ((START + timedelta(milliseconds=10), 30), (START + timedelta(days=1), 20)):
+        answer = await listed(api, cursor=cursor, created_to=told(end), limit=100)
+        assert [one["id"] for one in answer.json["data"]] == rows[first:]
+
+
 def cursor_of(moment: int, payment_id: UUID | None = None) -> str:
     after = (payment_id or UUID(int=0)).bytes
     return base64.urlsafe_b64encode(moment.to_bytes(8, "big") + after).decode()

@@ -1,12 +1,12 @@
 """The commands of the operator's page, run in their order, and one for every operation."""
 
 import asyncio
+import os
 import shlex
 import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from payintent.config import Settings
 from payintent.domain import ids
 from payintent.lifecycle.cancel import cancel
 from payintent.operation.desk import Actor
+from payintent.operation.merchants import ShowMerchant
 from payintent.operation.table import OPERATIONS
 from payintent.service import Service, open_service
 from tests.docs.reading import examples, page, section, spans
@@ -28,21 +29,16 @@ _PAGE = page("docs/operate.md")
 _ENDLESS = {"api", "worker", "dev"}
 _NO_OPERATIONS = {"migrate", "doctor", "payment.show", "webhooks.list", "webhooks.show"}
 _CREDENTIALS = b'{"signing_secret": "a secret of the gateway"}'
-_RESOLVE = socket.getaddrinfo
+_GETADDRINFO = socket.getaddrinfo
 
 
 @pytest.fixture
 def terminal(settings: Settings, tmp_path: Path) -> Iterator[Terminal]:
     """A terminal of an installation that is no sandbox, where the page's names can be resolved."""
-
-    def resolve(host: Any, *arguments: Any, **more: Any) -> Any:
-        known = isinstance(host, bytes) and host.endswith(b".example.com")
-        return _RESOLVE("93.184.216.34" if known else host, *arguments, **more)
-
     (tmp_path / "credentials.json").write_bytes(_CREDENTIALS)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
-        patch.setattr(socket, "getaddrinfo", resolve)
+        patch.setattr(socket, "getaddrinfo", _resolve)
         yield Terminal(settings.model_copy(update={"sandbox": False}), patch)
 
 
@@ -124,8 +120,33 @@ async def _really(settings: Settings, name: str, words: list[str]) -> list[str]:
 
 
 async def test_the_examples_of_the_operators_port_are_answered(
-    operator: Api, world: World
+    operator: Api, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    monkeypatch.setattr(socket, "getaddrinfo", _resolve)
     [snippet] = examples(_PAGE, "sh", "the operator's port")
-    await world.rows("UPDATE merchant SET id = DEFAULT WHERE id <> 1")
-    del snippet, operator
+    written = "http://127.0.0.1:8083"
+    assert snippet.count(written) == snippet.count("curl -s ") == 4
+    script = snippet.replace(written, operator.base).replace("curl -s ", "curl -sf ")
+    ran = await asyncio.to_thread(
+        subprocess.run,
+        [shutil.which("bash") or "bash", "-ec", script],
+        env={"PATH": os.environ["PATH"], "OPERATOR_TOKEN": await world.operator_token("Ada")},
+        capture_output=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    lines = await world.rows("SELECT who, why, action FROM audit WHERE who = 'Ada'")
+    assert sorted((one["why"], one["action"]) for one in lines) == [
+        ("ticket 12", "merchant.set-callback-url"),
+        ("ticket 12", "tax.set"),
+    ]
+    shown = (await world.perform(ShowMerchant(merchant_id=world.merchant_id))).callback_url
+    assert shown == "https://shop.example.com/hooks"
+
+
+def _resolve(host: Any, *arguments: Any, **more: Any) -> Any:
+    """Know the page's names, which nobody else does."""
+    known = isinstance(host, bytes) and host.endswith(b".example.com")
+    return _GETADDRINFO("93.184.216.34" if known else host, *arguments, **more)

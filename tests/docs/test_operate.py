@@ -15,7 +15,8 @@ from payintent.config import Settings
 from tests.docs.reading import blocks, page, rows, section, spans
 
 _OPERATE = page("docs/operate.md")
-_UNITS = {"_s": "s", "_ms": "ms", "_bytes_max": "bytes", "_hours": "h"}
+_UNITS = {"_per_s": "1/s", "_s": "s", "_ms": "ms", "_bytes_max": "bytes", "_hours": "h"}
+_UNITS |= {"_days": "days"}
 _EVENT = re.compile(r"_log\.(?:info|warning|error)\(\s*\"(\w+)\"")
 
 

@@ -1,6 +1,7 @@
 """Each operation, and its effect where it matters: keys, quotes, catalogs, callbacks."""
 
 import base64
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -171,6 +172,9 @@ async def test_a_time_without_a_zone_is_utc(api: Api) -> None:
     await cancel(api, await api.create())
     [row] = await api.world.rows("SELECT occurred_at FROM event")
     there = row["occurred_at"].replace(tzinfo=None)
+    hour = timedelta(hours=1)
+    assert await api.world.perform(ReplayMissed(until=there - hour)) == []
+    assert await api.world.perform(ReplayMissed(since=there + hour)) == []
     assert await api.world.perform(ReplayMissed(until=there)) == []
     assert len(await api.world.perform(ReplayMissed(since=there))) == 1
 

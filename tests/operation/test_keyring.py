@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -293,23 +294,27 @@ async def test_whoever_seals_while_it_runs_waits_and_nothing_is_missed(ring: Rin
         assert (await ring.sealed_by(), await ring.needed()) == ({"b"}, {"b"})
 
 
-_pause = asyncio.Event()
+_opened: ContextVar[asyncio.Event] = ContextVar("_opened")
 
 
 class _Slow(CreateMerchant, frozen=True, kw_only=True):
     async def apply(self, desk: Desk, tx: Tx) -> NewMerchant:
         new = await super().apply(desk, tx)
-        await _pause.wait()
+        await _opened.get().wait()
         return new
 
 
 async def test_it_waits_for_whoever_is_sealing(ring: Ring) -> None:
-    _pause.clear()
+    opened = asyncio.Event()
+    _opened.set(opened)
     service = await ring.open("b", "a")
     other = await ring.open("a", "b")
     sealing = asyncio.create_task(other.perform(_Slow(name="Slow"), ADA))
-    unseen = "SELECT count(*) AS n FROM pg_locks l JOIN pg_class c ON c.oid = l.relation "
-    unseen += "WHERE c.relname = 'callback_secret' AND l.mode = 'RowExclusiveLock'"
+    unseen = (
+        "SELECT count(*) AS n FROM pg_locks l JOIN pg_database d ON d.oid = l.database "
+        "WHERE d.datname = current_database() AND l.relation = 'callback_secret'::regclass "
+        "AND l.mode = 'RowExclusiveLock'"
+    )
 
     async def sealed() -> bool:
         [row] = await ring.world.rows(unseen)
@@ -318,7 +323,7 @@ async def test_it_waits_for_whoever_is_sealing(ring: Ring) -> None:
     await _until(sealed, "the secret is written and not committed")
     rotating = asyncio.create_task(_rotate(service))
     await _waiting(ring.world)
-    _pause.set()
+    opened.set()
     new = await sealing
     done = await rotating
     assert done.callback_secrets == 2

@@ -98,15 +98,16 @@ def pages_read(node: dict[str, Any]) -> int:
     return node["Shared Hit Blocks"] + node["Shared Read Blocks"]
 
 
-@pytest.fixture(params=["alone", "among many small ones"])
+@pytest.fixture(params=["nothing else", "alone", "among many small ones"])
 async def crowded(
     world: World, raw: asyncpg.Connection, request: pytest.FixtureRequest
 ) -> asyncpg.Connection:
     """A merchant whose payments are nearly all of one kind and of one payer."""
     one_kind: dict[str, Any] = {"statuses": ("PAID",), "currencies": ("THB",), "payers": ("ann",)}
     await write_payments(world, ROWS, **one_kind)
-    await write_payments(world, 200)
-    if request.param != "alone":
+    if request.param != "nothing else":
+        await write_payments(world, 200)
+    if request.param == "among many small ones":
         other = world.merchant_id + 1
         await write_payments(world, 3_000, merchant_id=other)
         await raw.execute(
@@ -129,10 +130,13 @@ async def test_what_a_list_reads_is_bounded_by_its_page_and_not_by_the_table(
         wanted = Wanted(merchant_id=world.merchant_id, limit=LIMIT, **filters, **place)
         await listing.listed(asked, wanted)
         done = await plan(crowded, asked)
-        kinds = len(wanted.statuses) * len(wanted.currencies)
-        assert rows_read(done) <= kinds * LIMIT + LIMIT, (filters, place)
+        looks = len(wanted.statuses) * len(wanted.currencies)
+        if looks == len(Status) * len(CURRENCIES) and wanted.payer_uid is None:
+            looks = 1
+        # Where few are there at all, another way may seem as short.
+        assert rows_read(done) <= looks * LIMIT + 5 * LIMIT, (filters, place)
         # A look into an index takes its height; each row shown, its own and its session's look.
-        assert pages_read(done) <= kinds * 4 + LIMIT * 10, (filters, place)
+        assert pages_read(done) <= looks * 4 + LIMIT * 10, (filters, place)
 
 
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])

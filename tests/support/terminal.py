@@ -48,7 +48,7 @@ class Terminal:
         patch.setenv("PAYINTENT_KEYRING", settings.keyring.get_secret_value())
         patch.setenv("PAYINTENT_SANDBOX", str(settings.sandbox).lower())
         # Loggers are kept once they are configured, and would outlive this test's streams.
-        patch.setattr("payintent.cli.run.configure", lambda level: None)
+        patch.setattr("payintent.cli.run.configure", lambda _: None)
 
     def run(self, *words: object, stdin: bytes = b"", columns: int | None = None) -> Said:
         """Run `payintent` with these words; at a terminal so wide, or into a pipe."""

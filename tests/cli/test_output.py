@@ -1,0 +1,199 @@
+"""What a person reads at a terminal, and what a program reads from a pipe."""
+
+import asyncio
+import base64
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from payintent.config import Settings
+from tests.support.terminal import Terminal
+
+_LONG = "https://127.0.0.1/a/path/that/does/not/fit/into/a/table/of/eighty/columns/at/all"
+
+
+@pytest.fixture
+def terminal(settings: Settings) -> Iterator[Terminal]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield Terminal(settings, patch)
+
+
+@pytest.fixture
+def shop(terminal: Terminal, tmp_path: Any) -> Terminal:
+    """A terminal of an installation with something in every list."""
+    file = tmp_path / "credentials.json"
+    file.write_text('{"signing_secret": "x"}')
+    for words in (
+        ("account", "add", "--provider", "simulator", "--base-url", "http://127.0.0.1:9/",
+         "--credentials", file, "--name", "main"),
+        ("merchant", "create", "--name", "Nimbus Books", "--methods", "all"),
+        ("merchant", "create", "--name", "Harbour Tea and other things", "--callback-url", _LONG),
+        ("tax", "set", "TH", "0.07"),
+        ("fraud", "add", "COUNTRY", "CU"),
+        ("fraud", "add", "ADDRESS_VELOCITY", "--count", "5", "--window-s", "60"),
+        ("limit", "set", "1", "create", "--per-s", "5"),
+        ("operator", "issue", "Ada"),
+    ):  # fmt: skip
+        assert terminal.run(*words).status == 0, words
+    return terminal
+
+
+_WRONG_TYPE = (
+    "Invalid value for 'TYPE': 'X' is not one of 'CRYPTO', 'ONRAMP'; "
+    "see payintent restriction add --help"
+)
+_WORD_CHARS = 17  # such as VELOCITY_EXCEEDED
+_LISTS = [
+    ("merchant", "list"),
+    ("account", "list"),
+    ("method", "list", "1"),
+    ("key", "list", "1"),
+    ("provider", "list"),
+    ("tax", "list"),
+    ("restriction", "list"),
+    ("fraud", "list"),
+    ("limit", "list"),
+    ("operator", "list"),
+    ("keyring", "show"),
+    ("audit", "list"),
+]
+
+
+def test_every_table_fits_a_terminal_and_keeps_its_words_whole(shop: Terminal) -> None:
+    for words in _LISTS:
+        whole = shop.run(*words).out.split()
+        for columns in (80, 120):
+            said = shop.run(*words, columns=columns)
+            assert said.status == 0
+            assert max(map(len, said.out.splitlines())) <= columns, words
+            short = {one for one in whole if len(one) <= _WORD_CHARS}
+            assert short <= set(said.out.split()), (words, columns)
+
+
+def test_a_pipe_gets_whole_values_and_json_all_fields(shop: Terminal) -> None:
+    assert _LONG in shop.run("merchant", "list").out
+    for words in _LISTS:
+        listed = shop.run(*words, "--json").json
+        assert isinstance(listed, list)
+        assert listed
+    [first, _] = shop.run("merchant", "list", "--json").json
+    assert first == shop.run("merchant", "show", "1", "--json").json
+    assert first["market"] == {"countries": None, "currencies": None}
+
+
+def test_a_record_is_a_line_for_each_field(shop: Terminal) -> None:
+    lines = shop.run("merchant", "show", "1").out.splitlines()
+    assert lines[:2] == ["id               1", "name             Nimbus Books"]
+    assert lines[-2:] == ["countries        all", "currencies       all"]
+    [line] = [one for one in shop.run("merchant", "activation", "1").out.splitlines()
+              if one.startswith("activated at")]  # fmt: skip
+    assert re.fullmatch(r"activated at +\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", line)
+
+
+def test_create_prints_exactly_what_programs_read(terminal: Terminal) -> None:
+    create = (
+        "merchant",
+        "create",
+        "--name",
+        "N",
+        "--callback-url",
+        "http://127.0.0.1:9/",
+        "--json",
+    )
+    said = terminal.run(*create)
+    assert list(json.loads(said.out)) == ["id", "api_key", "callback_secret"]
+    assert said.out.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "line"),
+    [
+        ("merchant show 99", 1, "no merchant 99"),
+        ("merchant show 0", 1, "no merchant 0"),
+        (f"merchant show {2**64}", 1, f"no merchant {2**64}"),
+        ("account show 7", 1, "no account 7"),
+        ("tax set TH x", 1, "RATE must be a decimal such as 0.029"),
+        ("tax set TH NaN", 1, "rate must be from 0 to 1, such as 0.07 for 7 %"),
+        ("webhooks replay-missed", 1, "name a merchant or a time"),
+        ("webhooks replay-missed --since 2026-01-01", 1, "nothing to send again"),
+        ("payment show pay_x", 1, "no payment pay_x"),
+        ("merchant create --name x --methods some", 1, "--methods must be none or all"),
+        ("account add --provider simulator --base-url http://x --credentials no.json", 1,
+         "cannot read no.json: No such file or directory"),
+        ("account change 1 --credentials -", 1, "- must hold a JSON object of texts"),
+        ("merchant show", 2, "Missing argument 'merchant_id'; see payintent merchant show --help"),
+        ("restriction add X CU", 2, _WRONG_TYPE),
+        ("nothing", 2, "No such command 'nothing'; see payintent --help"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_one_line_on_standard_error(
+    terminal: Terminal, words: str, status: int, line: str
+) -> None:
+    said = terminal.run(*words.split())
+    assert (said.status, said.out) == (status, "")
+    assert said.err == f"payintent: {line}\n"
+
+
+def test_a_reason_is_asked_for_outside_the_sandbox(settings: Settings) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        terminal = Terminal(settings.model_copy(update={"sandbox": False}), patch)
+        said = terminal.run("tax", "set", "TH", "0.07")
+        assert (said.status, said.err) == (
+            *(1, "payintent: say why: the audit log needs a reason\n"),
+        )
+        assert terminal.run("tax", "set", "TH", "0.07", "--why", "ticket 1").status == 0
+
+
+def test_what_somebody_else_holds_and_what_is_no_text_are_told(
+    shop: Terminal, settings: Settings
+) -> None:
+    async def while_held() -> Any:
+        connection = await asyncpg.connect(settings.database_url)
+        async with connection.transaction():
+            await connection.execute("SELECT FROM merchant WHERE id = 1 FOR UPDATE")
+            said = await asyncio.to_thread(shop.run, "merchant", "profile", "1", "--name", "x")
+        await connection.close()
+        return said
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PAYINTENT_DATABASE_LOCK_TIMEOUT_MS", "100")
+        said = asyncio.run(while_held())
+    assert said.err == "payintent: somebody else is changing this just now; try again\n"
+    said = shop.run("key", "revoke", "a\x00b")
+    assert (said.status, said.err) == (1, "payintent: an argument is not valid Unicode\n")
+
+
+def test_after_rotating_the_old_key_can_leave_the_ring(shop: Terminal, settings: Settings) -> None:
+    old = settings.keyring.get_secret_value()
+    new = "k2:" + base64.b64encode(b"k" * 32).decode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PAYINTENT_KEYRING", f"{new},{old}")
+        done = shop.run("keyring", "rotate", "--json").json
+        assert done == {
+            "writer": "k2",
+            "callback_secrets": 2,
+            "provider_accounts": 1,
+            "retired": ["test"],
+        }
+        patch.setenv("PAYINTENT_KEYRING", new)
+        assert [one["name"] for one in shop.run("keyring", "show", "--json").json] == ["k2", "test"]
+        patch.setenv("PAYINTENT_KEYRING", old)
+        said = shop.run("keyring", "show")
+        assert (said.status, said.err) == (
+            *(1, "payintent: the key ring lacks key 'k2', which is still needed\n"),
+        )
+
+
+def test_every_group_and_command_says_what_it_is_for(terminal: Terminal) -> None:
+    root = terminal.run("--help")
+    assert root.status == 0
+    assert "completion" not in root.out
+    for words in (("merchant",), ("merchant", "profile"), ("limit", "set"), ("keyring",)):
+        said = terminal.run(*words, "--help", columns=80)
+        assert said.status == 0
+        assert "payintent …" not in said.out
+        assert str(2**63 - 1)[:10] not in said.out

@@ -1,0 +1,151 @@
+"""Operations beside each other and beside payments: nothing is lost, and no payment waits."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from payintent.config import Settings
+from payintent.domain.merchant import Merchant, PaymentMethod
+from payintent.operation.accounts import ChangeAccount, DisableAccount, ShowAccount
+from payintent.operation.desk import Change, Desk
+from payintent.operation.merchants import SetCallbackUrl, SetProfile, ShowMerchant
+from payintent.operation.methods import ChangeMethod, DisableMethod, ListMethods
+from payintent.storage.accounts import SealedAccount
+from payintent.storage.database import Tx
+from tests.support.fakes import captured
+from tests.support.world import World
+
+_PATIENCE_S = 20.0
+
+
+@dataclass
+class _Gate:
+    """Where a slow change stops before its commit."""
+
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    opened: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+_gate: ContextVar[_Gate] = ContextVar("_gate")
+
+
+async def _hold() -> None:
+    gate = _gate.get()
+    gate.begun.set()
+    await gate.opened.wait()
+
+
+class _SlowAccount(ChangeAccount, frozen=True, kw_only=True):
+    async def apply(self, desk: Desk, tx: Tx) -> SealedAccount:
+        changed = await super().apply(desk, tx)
+        await _hold()
+        return changed
+
+
+class _SlowMethod(ChangeMethod, frozen=True, kw_only=True):
+    async def apply(self, desk: Desk, tx: Tx) -> PaymentMethod:
+        changed = await super().apply(desk, tx)
+        await _hold()
+        return changed
+
+
+class _SlowProfile(SetProfile, frozen=True, kw_only=True):
+    async def apply(self, desk: Desk, tx: Tx) -> Merchant:
+        changed = await super().apply(desk, tx)
+        await _hold()
+        return changed
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return settings.model_copy(update={"database_lock_timeout_ms": 60_000})
+
+
+@asynccontextmanager
+async def _uncommitted(world: World, change: Change[Any]) -> AsyncIterator[None]:
+    """Make a change and do not commit it before the end."""
+    gate = _Gate()
+    _gate.set(gate)
+    changing = asyncio.create_task(world.perform(change))
+    try:
+        await asyncio.wait_for(gate.begun.wait(), _PATIENCE_S)
+        yield
+    finally:
+        gate.opened.set()
+        await changing
+
+
+async def _until(reached: Callable[[], Awaitable[Any]]) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while not await reached():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
+async def _beside(world: World, first: Change[Any], second: Change[Any]) -> None:
+    """Begin one change, then the other, which must wait; commit the first, then the second."""
+
+    async def waits() -> bool:
+        [row] = await world.rows(
+            "SELECT count(*) AS n FROM pg_locks l JOIN pg_stat_activity a USING (pid) "
+            "WHERE NOT l.granted AND a.datname = current_database()"
+        )
+        return row["n"] > 0
+
+    async with _uncommitted(world, first):
+        other = asyncio.create_task(world.perform(second))
+        await _until(waits)
+    await other
+
+
+async def test_an_account_that_is_turned_off_stays_off_when_it_is_renamed(world: World) -> None:
+    account_id = world.account_id
+    renamed = _SlowAccount(account_id=account_id, name="main")
+    await _beside(world, renamed, DisableAccount(account_id=account_id))
+    seen = await world.perform(ShowAccount(account_id=account_id))
+    assert (seen.name, seen.enabled) == ("main", False)
+
+
+async def test_a_method_that_is_turned_off_stays_off_when_its_price_changes(world: World) -> None:
+    changed = _SlowMethod(method_id=world.card, fee_rate=Decimal("0.05"))
+    await _beside(world, changed, DisableMethod(method_id=world.card))
+    seen = await world.perform(ListMethods(merchant_id=world.merchant_id))
+    assert (seen[0].fee_rate, seen[0].enabled) == (Decimal("0.05"), False)
+
+
+async def test_two_changes_of_a_merchant_are_both_kept(world: World) -> None:
+    merchant_id = world.merchant_id
+    profile = _SlowProfile(merchant_id=merchant_id, locale="ja")
+    url = "http://127.0.0.1:9/"
+    await _beside(world, profile, SetCallbackUrl(merchant_id=merchant_id, callback_url=url))
+    other = _SlowProfile(merchant_id=merchant_id, name="Two")
+    await _beside(world, other, SetProfile(merchant_id=merchant_id, default_country="JP"))
+    seen = await world.perform(ShowMerchant(merchant_id=merchant_id))
+    assert (seen.locale, seen.callback_url) == ("ja", url)
+    assert (seen.name, seen.default_country) == ("Two", "JP")
+
+
+async def test_payments_do_not_wait_for_an_operator(world: World) -> None:
+    """Sessions, captures and cases refer to what is being changed; no key of it changes."""
+    for change in (
+        _SlowAccount(account_id=world.account_id, name="main"),
+        _SlowMethod(method_id=world.card, label="Card!"),
+        _SlowProfile(merchant_id=world.merchant_id, name="Other"),
+    ):
+        async with _uncommitted(world, change):
+            payment = await asyncio.wait_for(world.create(), _PATIENCE_S)
+            selected = await asyncio.wait_for(world.select(payment), _PATIENCE_S)
+            for reference in ("cap-1", "cap-2"):
+                report = captured(159000, reference=f"{payment.id}-{reference}")
+                await asyncio.wait_for(
+                    world.report(payment, selected.session.id, report), _PATIENCE_S
+                )
+            assert await world.status(payment) == "PAID"
+            assert await world.cases(payment) == ["DOUBLE_PAYMENT"]
