@@ -43,7 +43,8 @@ _ALL: LiteralString = """
         LIMIT $5
     )
 """
-# The indexes hold each kind in order: the newest of each are looked up, and merged.
+# The indexes hold each kind in order: the newest of each are looked up, and merged. Nothing is NULL:
+# each index has an order of its own, and is the only one that fits.
 _OF_KINDS: LiteralString = """
     WITH page AS (
         SELECT one.id
@@ -57,7 +58,7 @@ _OF_KINDS: LiteralString = """
                 AND status = s.status
                 AND created_at >= $2::timestamptz
                 AND (created_at, id) < ($3::timestamptz, $4::uuid)
-            ORDER BY created_at DESC, id DESC
+            ORDER BY created_at DESC NULLS LAST, id DESC
             LIMIT $5
         ) one
         ORDER BY one.created_at DESC, one.id DESC
@@ -78,7 +79,7 @@ _OF_PAYER: LiteralString = """
                 AND status = s.status
                 AND created_at >= $2::timestamptz
                 AND (created_at, id) < ($3::timestamptz, $4::uuid)
-            ORDER BY created_at DESC, id DESC
+            ORDER BY created_at DESC, id DESC NULLS LAST
             LIMIT $5
         ) one
         ORDER BY one.created_at DESC, one.id DESC

@@ -210,6 +210,7 @@ async def payments_of(
                 WHERE merchant_id = $1 AND payer_uid = $2
                     AND currency = c.currency AND status = s.status
                     AND created_at > clock() - $3 * interval '1 second'
+                ORDER BY created_at DESC, id DESC NULLS LAST
                 LIMIT $4
             ) one
             LIMIT $4

@@ -572,9 +572,9 @@ CREATE INDEX payment_due ON public.payment USING btree (expires_at) WHERE (statu
 
 CREATE INDEX payment_listed ON public.payment USING btree (merchant_id, created_at, id);
 
-CREATE INDEX payment_listed_kind ON public.payment USING btree (merchant_id, currency, status, created_at, id);
+CREATE INDEX payment_listed_kind ON public.payment USING btree (merchant_id, currency, status, created_at NULLS FIRST, id);
 
-CREATE INDEX payment_listed_payer ON public.payment USING btree (merchant_id, payer_uid, currency, status, created_at, id);
+CREATE INDEX payment_listed_payer ON public.payment USING btree (merchant_id, payer_uid, currency, status, created_at, id NULLS FIRST);
 
 CREATE INDEX payment_method_merchant ON public.payment_method USING btree (merchant_id, "position", id);
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
+import asyncpg
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
@@ -161,12 +162,19 @@ async def test_after_a_crash_of_the_database_every_bucket_is_full(settings: Sett
             url = postgres.start()
             await migrate.migrate(url)
             assert await _take_all(settings, url) == [1_000, 0]
+            await _checkpoint(url)  # the schema is there for good, whatever commits are worth here
             postmaster = int((Path(folder) / "data" / "postmaster.pid").read_text().split()[0])
             os.kill(postmaster, signal.SIGQUIT)  # it ends without writing anything down
             postgres.stop()
             assert await _take_all(settings, postgres.start()) == [1_000, 0]
         finally:
             postgres.stop()
+
+
+async def _checkpoint(url: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute("CHECKPOINT")
+    await connection.close()
 
 
 async def _take_all(settings: Settings, url: str) -> list[int]:

@@ -179,7 +179,11 @@ ALTER TABLE installation
     DROP COLUMN secrets_fingerprint,
     ADD COLUMN pepper_mark text;
 
--- Lists are read newest first, at a flat cost whatever the filter.
+-- Lists are read newest first, at a flat cost whatever the filter; a payer may be everybody.
+-- Nothing is NULL here. It says that no two of these indexes have one order, so that a list which
+-- asks for the order of one gets that one, whatever the planner believes of the data.
 CREATE INDEX payment_listed ON payment (merchant_id, created_at, id);
-CREATE INDEX payment_listed_kind ON payment (merchant_id, currency, status, created_at, id);
-CREATE INDEX payment_listed_payer ON payment (merchant_id, payer_uid, created_at, id);
+CREATE INDEX payment_listed_kind
+    ON payment (merchant_id, currency, status, created_at NULLS FIRST, id);
+CREATE INDEX payment_listed_payer
+    ON payment (merchant_id, payer_uid, currency, status, created_at, id NULLS FIRST);
