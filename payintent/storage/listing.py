@@ -43,7 +43,7 @@ _ALL: LiteralString = """
         LIMIT $5
     )
 """
-# The indexes hold each kind in order: the newest of each are looked up, and merged. Nothing is NULL:
+# The indexes hold each kind in order: the newest of each are looked up and merged. Nothing is NULL:
 # each index has an order of its own, and is the only one that fits.
 _OF_KINDS: LiteralString = """
     WITH page AS (
