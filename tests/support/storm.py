@@ -21,6 +21,8 @@ from tests.support.world import free_port
 
 PATIENCE_S = 60
 _LOOK_S = 0.05
+#: While thousands connect, the first of them have not asked anything yet.
+_PATIENT = {"PAYINTENT_HEADER_TIMEOUT_S": "100"}
 _SPARE_FILES = 500
 _CONNECTING_AT_ONCE = 200
 #: Its own address, so that thousands of ports are not taken from those that tests listen on.
@@ -47,7 +49,7 @@ def api_process(settings: Settings, folder: Path) -> Iterator[int]:
     with log.open("wb") as output:
         running = subprocess.Popen(
             [sys.executable, "-m", "payintent", "api", "--port", str(port)],
-            env=os.environ | variables_of(settings),
+            env=os.environ | variables_of(settings) | _PATIENT,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
