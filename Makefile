@@ -4,21 +4,21 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 export VAR_DIR ?= var
 
-.PHONY: help dev demo test test-pg15 fuzz chaos check format bench schema contract lock clean
+.PHONY: help dev demo browser test test-pg15 fuzz chaos chaos-chain check format bench schema contract lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-dev: $(VENV)/sandbox ## Run the whole sandbox: database, API, workers, gateway, shop (PORT_BASE=N, VAR_DIR=D)
+dev: $(VENV)/sandbox ## Run the whole sandbox: database, API, workers, gateway, shop, chains (PORT_BASE=N, VAR_DIR=D)
 	@exec $(BIN)/payintent dev
 
 demo: $(VENV)/sandbox ## Show create, pay, webhook and every other ending against a running `make dev`
 	@$(BIN)/python -m payintent.sandbox.demo
 
-test: $(VENV)/dev ## Run every test (needs nothing installed: the database comes along)
+test: $(VENV)/dev browser ## Run every test (needs nothing installed: the database comes along)
 	$(BIN)/pytest -n 2 $(PYTEST_ARGS)
 
-test-pg15: $(VENV)/dev ## The same suite on Debian's PostgreSQL 15, the oldest we promise
+test-pg15: $(VENV)/dev browser ## The same suite on Debian's PostgreSQL 15, the oldest we promise
 	@test -x /usr/lib/postgresql/15/bin/initdb || { echo "installing postgresql-15 from Debian"; apt-get install -y -qq postgresql-15; }
 	POSTGRES_BIN=/usr/lib/postgresql/15/bin $(BIN)/pytest -n 2 $(PYTEST_ARGS)
 
@@ -27,6 +27,9 @@ fuzz: $(VENV)/dev ## The long forms: a thousand random histories, 20,000 request
 
 chaos: $(VENV)/dev ## The long form of the kill test (KILL_SEEDS=2,3,4 KILL_PAYMENTS=800)
 	$(BIN)/pytest --timeout 1800 tests/e2e/test_kill.py $(PYTEST_ARGS)
+
+chaos-chain: $(VENV)/dev ## The long form of random chain histories (SEEDS=50): prints what is lost and made up
+	CHAIN_SEEDS=$(or $(SEEDS),50) $(BIN)/pytest -q -s -p no:randomly --timeout 1800 --show-capture=no tests/chain/test_chaos.py $(PYTEST_ARGS)
 
 check: $(VENV)/dev ## Format, lint, types, layers, dependencies
 	$(BIN)/ruff format --check .
@@ -53,6 +56,12 @@ lock: $(VENV)/dev ## Pin and hash all dependencies anew
 
 clean: ## Forget the virtual environment and the sandbox's data
 	rm -rf $(VENV) var
+
+browser: $(VENV)/dev
+	@$(BIN)/python -m tests.support.browser 2>/dev/null || { \
+	  echo "installing chromium from Debian (the tests of the checkout page run in it)"; \
+	  $(if $(filter 0,$(shell id -u)),,sudo) sh -c 'apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium' >/dev/null 2>&1 || \
+	  echo "chromium cannot be installed; the tests that need it will fail"; }
 
 $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || { \

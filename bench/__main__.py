@@ -19,13 +19,14 @@ import msgspec
 import uvloop
 from rich.console import Console
 
-from bench import callbacks, gas, lists, raw, report
+from bench import callbacks, chain, gas, lists, raw, report
 from bench.http import request
 from bench.installation import Installation, free_ports
 from bench.load import ID, KEY, Load, Plan
 from payintent.config import Settings
 from payintent.domain import ids
 from payintent.domain.quote import TaxManager
+from payintent.sandbox.chains import DevChains
 from payintent.sandbox.postgres import Postgres, find_binaries
 from payintent.sandbox.world import prepare_world
 from payintent.storage import payments
@@ -255,7 +256,7 @@ def main() -> None:
     postgres = Postgres(folder / "postgres", durable=True)
     try:
         url = postgres.start()
-        world = asyncio.run(prepare_world(folder, free_ports(), url))
+        world = asyncio.run(prepare_world(folder, free_ports(), url, DevChains(folder, (0, 0, 0))))
         bench = Bench(
             installation=Installation(world=world, log_dir=folder),
             bin_dir=find_binaries(),
@@ -268,6 +269,7 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
     report.show(found, console)
     gas.show(console)
+    chain.show(console, var_dir, quick=extent is QUICK)
     report.keep(found, var_dir / "bench.json")
     console.print(f"written to {var_dir / 'bench.json'}")
 

@@ -74,6 +74,14 @@ class Settings(BaseSettings):
     closing_patience_s: float = 30.0  # an expiring payment waits this long for its gateway
     unknown_callback_hours: int = 24
 
+    # Chains: endpoints of each, separated by commas; they may hold keys. "" is not watched
+    rpc_ethereum: SecretStr = SecretStr("")
+    rpc_bsc: SecretStr = SecretStr("")
+    rpc_native: SecretStr = SecretStr("")
+    chain_poll_ethereum_s: float = 6.0  # while somebody waits for it
+    chain_poll_s: float = 2.0  # the other chains
+    chain_poll_idle_s: float = 60.0  # while nobody does
+
     # Workers
     expire_every_s: float = 1.0
     expire_batch_max: int = 500

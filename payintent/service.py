@@ -17,10 +17,12 @@ from payintent.lifecycle.select_quote import Places
 from payintent.log import get
 from payintent.operation.desk import Actor, Change, Desk, Read, perform
 from payintent.operation.keyring import check_secrets
+from payintent.providers.gateway_contract import GatewayContract
 from payintent.providers.http import Http
 from payintent.providers.simulator import SimulatorGateway
 from payintent.storage.database import Database
 from payintent.storage.sealed import Secrets, read_secrets
+from payintent.storage.sightings import ChainLedger
 from payintent.storage.wake import Wake
 
 R = TypeVar("R")
@@ -93,12 +95,13 @@ async def open_service(
     http = Http(settings.gateway_timeout_s, settings.gateway_answer_bytes_max)
     wake = Wake(settings.database_direct_url or settings.database_url)
     database.on_event = wake.poke
+    adapters = _adapters(http, database, settings)
     service = Service(
         settings=settings,
         database=database,
         secrets=secrets,
         mint=Mint(),
-        accounts=Accounts(database, secrets, _adapters(http) if gateways is None else gateways),
+        accounts=Accounts(database, secrets, adapters if gateways is None else gateways),
         policies=Policies(database, settings.policy_cache_s),
         http=http,
         wake=wake,
@@ -111,8 +114,12 @@ async def open_service(
     return service
 
 
-def _adapters(http: Http) -> dict[str, Gateway]:
-    return {"simulator": SimulatorGateway(http)}
+def _adapters(http: Http, database: Database, settings: Settings) -> dict[str, Gateway]:
+    adapters: tuple[Gateway, ...] = (
+        SimulatorGateway(http),
+        GatewayContract(ChainLedger(database), settings.api_base),
+    )
+    return {one.provider: one for one in adapters}
 
 
 async def _open_patiently(database: Database) -> None:

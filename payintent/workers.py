@@ -17,6 +17,7 @@ from payintent.log import get
 from payintent.service import Service, open_service
 from payintent.storage import callbacks, idempotency, policies, sessions
 from payintent.storage.sessions import Ask
+from payintent.watching import endpoints, watch
 from payintent.webhooks.dispatcher import Dispatcher
 from payintent.webhooks.sender import Sender
 from payintent.webhooks.windows import Windows
@@ -68,6 +69,7 @@ async def work(service: Service, stop: asyncio.Event) -> None:
     loops: list[Coroutine[Any, Any, None]] = [
         forever(name, step, every, stop) for name, every, step in steps
     ]
+    loops += [watch(service, slug, stop) for slug in endpoints(service)]
     await asyncio.gather(dispatcher.run(stop), *loops)
     await janitor.finish()
     listener.cancel()

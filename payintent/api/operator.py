@@ -18,13 +18,14 @@ from payintent.api.context import Context, context, json_answer
 from payintent.api.errors import error
 from payintent.domain import ids
 from payintent.domain.errors import Code, Refused
-from payintent.lifecycle.wire import payment_fields, timestamp
+from payintent.lifecycle.trail import trail
+from payintent.lifecycle.wire import timestamp
 from payintent.log import get
 from payintent.operation.desk import Actor, Read
 from payintent.operation.plain import plain
 from payintent.operation.table import OPERATIONS
 from payintent.operation.webhooks import ReplayEvent
-from payintent.storage import captures, outbox, payments
+from payintent.storage import outbox
 
 T = TypeVar("T")
 _log = get("operator")
@@ -39,25 +40,9 @@ async def metrics(request: Request) -> Response:
 
 
 async def get_payment(request: Request) -> Response:
-    """`GET /operator/payments/{payment_id}`: as its merchant sees it, and its cases."""
+    """`GET /operator/payments/{payment_id}`: as its merchant sees it, and its trail."""
     here, _ = await _operated(request)
-    payment_id = ids.parse(ids.PAYMENT, request.path_params["payment_id"])
-    seen = await payments.by_id(here.service.database, payment_id) if payment_id else None
-    if seen is None:
-        raise Refused(Code.NOT_FOUND, "no such payment")
-    fields = payment_fields(seen.payment, seen.session)
-    fields["checkout_id"] = ids.masked(seen.payment.checkout_id)
-    cases = await captures.cases_of(here.service.database, seen.payment.id)
-    fields["cases"] = [
-        {
-            "id": ids.text(ids.CASE, one.id),
-            "kind": one.kind,
-            "status": one.status,
-            "opened_at": timestamp(one.opened_at),
-        }
-        for one in cases
-    ]
-    return json_answer(fields)
+    return json_answer(await trail(here.service.database, request.path_params["payment_id"]))
 
 
 async def list_webhooks(request: Request) -> Response:

@@ -14,6 +14,7 @@ from payintent.api import checkout, shapes
 from payintent.api.body import read_raw
 from payintent.api.context import Context, context
 from payintent.api.errors import RETRY_AFTER_S, status_of
+from payintent.api.wallet_step import wallet_step
 from payintent.domain.errors import Code, LockTimeout, Refused, StorageDown
 from payintent.domain.fraud import Denied
 from payintent.domain.market import COUNTRIES, COUNTRY_NAMES
@@ -31,9 +32,11 @@ _templates = Environment(
 )
 _FORM_BYTES_MAX = 16 * 1024
 _FORM_FIELDS_MAX = 20
-_STATIC = {"checkout.css": "text/css"} | {
-    f"flags/{country.lower()}.svg": "image/svg+xml" for country in COUNTRIES
-}
+_STATIC = {
+    "checkout.css": "text/css",
+    "onchain.js": "text/javascript",
+    "wallet.js": "text/javascript",
+} | {f"flags/{country.lower()}.svg": "image/svg+xml" for country in COUNTRIES}
 _STATIC_HEADERS = {
     "Cache-Control": "public, max-age=3600",
     "Content-Security-Policy": "default-src 'none'",  # an image that is opened is a document
@@ -46,7 +49,7 @@ _HEADERS = {
 }
 _CSP = (
     "default-src 'none'; style-src 'self'; img-src 'self' data:; base-uri 'none'; "
-    "frame-ancestors 'none'; form-action 'self'{gateway}"
+    "frame-ancestors 'none'; form-action 'self'{gateway}{script}"
 )
 
 
@@ -137,7 +140,7 @@ def _later(message: str, status: int) -> Response:
 
 def _sorry(message: str, status: int) -> Response:
     html = _templates.get_template("sorry.html").render(message=message)
-    headers = _HEADERS | {"Content-Security-Policy": _CSP.format(gateway="")}
+    headers = _HEADERS | {"Content-Security-Policy": _CSP.format(gateway="", script="")}
     return Response(html, status, headers, "text/html")
 
 
@@ -197,8 +200,10 @@ async def _page(
         place = quotes.place.country
         offered = [offer_fields(offer) for offer in quotes.offers]
         gateways = await _origins(here, {offer.account_id for offer in quotes.offers})
+    wallet = await wallet_step(here, view["next_action"])
     html = _templates.get_template("checkout.html").render(
         view=view,
+        wallet=wallet,
         quotes=offered,
         country=place,
         chosen=chosen,
@@ -206,7 +211,8 @@ async def _page(
         problem=refused.message if refused else None,
     )
     gateway = "".join(f" {one}" for one in sorted(gateways))
-    headers = _HEADERS | {"Content-Security-Policy": _CSP.format(gateway=gateway)}
+    policy = _CSP.format(gateway=gateway, script=wallet.policy if wallet else "")
+    headers = _HEADERS | {"Content-Security-Policy": policy}
     return Response(html, status_of(refused) if refused else 200, headers, "text/html")
 
 

@@ -10,7 +10,6 @@ from payintent.api import shapes
 from payintent.api.body import read_json
 from payintent.api.caching import tagged
 from payintent.api.context import context, json_answer
-from payintent.domain.chain import CHAINS, chain_fields
 from payintent.domain.errors import Code, Refused, StorageDown
 from payintent.domain.market import COUNTRY_NAMES
 from payintent.lifecycle.select_quote import origin
@@ -27,14 +26,6 @@ async def countries(request: Request) -> Response:
     body, etag = _countries(origin(context(request).service.settings.api_base))
     headers = {"Cache-Control": f"public, max-age={_COUNTRIES_MAX_AGE_S}"}
     return tagged(request, body, etag, headers)
-
-
-async def chain(request: Request) -> Response:
-    """`GET /v1/chains/{slug}`: a chain and its tokens."""
-    slug: str = request.path_params["slug"]
-    if slug not in CHAINS:
-        raise Refused(Code.NOT_FOUND, "no such chain")
-    return json_answer(chain_fields(CHAINS[slug]), headers={"Cache-Control": "no-store"})
 
 
 async def onramp_order(request: Request) -> Response:

@@ -2,7 +2,17 @@
 
 from starlette.routing import BaseRoute, Route
 
-from payintent.api import callbacks, checkout, docs, listing, merchant, operator, page, public
+from payintent.api import (
+    callbacks,
+    checkout,
+    docs,
+    listing,
+    merchant,
+    onchain,
+    operator,
+    page,
+    public,
+)
 
 # The hot ones first: routes are tried in this order.
 ROUTES: list[BaseRoute] = [
@@ -23,7 +33,13 @@ ROUTES: list[BaseRoute] = [
     Route("/c/static/{name:path}", page.static, methods=["GET"]),
     Route("/v1/catalog", merchant.get_catalog, methods=["GET"]),
     Route("/v1/countries", public.countries, methods=["GET"]),
-    Route("/v1/chains/{slug}", public.chain, methods=["GET"]),
+    Route("/v1/chains/{slug}", onchain.get_chain, methods=["GET"]),
+    Route("/v1/onchain/sessions/{session_id}", onchain.get_session, methods=["GET"]),
+    Route(
+        "/v1/onchain/sessions/{session_id}/transactions",
+        onchain.post_transaction,
+        methods=["POST"],
+    ),
     Route("/v1/onramp/orders", public.onramp_order, methods=["POST"]),
     Route("/healthz", public.healthz, methods=["GET"]),
     Route("/readyz", public.readyz, methods=["GET"]),

@@ -54,6 +54,13 @@ class EmailBody(msgspec.Struct):
     payer_email: str
 
 
+class TransactionBody(msgspec.Struct):
+    """The body of `POST /onchain/sessions/{id}/transactions`."""
+
+    tx_hash: str
+    step: str
+
+
 class OnrampBody(msgspec.Struct):
     """The body of `POST /onramp/orders`, as far as it is looked at."""
 
@@ -63,6 +70,7 @@ class OnrampBody(msgspec.Struct):
 CREATE = msgspec.json.Decoder(CreateBody)
 SELECT = msgspec.json.Decoder(SelectBody)
 EMAIL = msgspec.json.Decoder(EmailBody)
+TRANSACTION = msgspec.json.Decoder(TransactionBody)
 ONRAMP = msgspec.json.Decoder(OnrampBody)
 _TEXT = msgspec.json.Decoder(str)
 

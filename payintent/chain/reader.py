@@ -172,6 +172,12 @@ class Reader(ChainReader):
             raise ChainDown("no endpoint gives a usable answer")
         return found
 
+    async def heads_of(self, endpoint: str) -> Heads:
+        """Ask one endpoint (ChainDown, which tells what is wrong with it)."""
+        if self._config.finality is Finality.FINALIZED:
+            return await self._heads_by_tag(endpoint)
+        return await self._heads_by_count(endpoint)
+
     async def chunk(
         self, endpoint: str, start: int, end: int, contracts: Sequence[bytes], before: int | None
     ) -> Chunk:
@@ -254,9 +260,7 @@ class Reader(ChainReader):
 
     async def _heads_or_none(self, endpoint: str) -> Heads | None:
         try:
-            if self._config.finality is Finality.FINALIZED:
-                return await self._heads_by_tag(endpoint)
-            return await self._heads_by_count(endpoint)
+            return await self.heads_of(endpoint)
         except ChainDown:
             return None
 

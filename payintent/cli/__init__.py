@@ -9,6 +9,8 @@ import typer
 
 from payintent.cli import (
     accounts,
+    cases,
+    chains,
     keys,
     merchants,
     methods,
@@ -30,7 +32,9 @@ _COMMANDS = {
     "restriction": policies.restriction,
     "fraud": policies.fraud,
     "limit": policies.limit,
+    "chain": chains.app,
     "payment": payments.app,
+    "case": cases.app,
     "webhooks": webhooks.app,
     "operator": operators.app,
     "keyring": records.keyring,

@@ -17,7 +17,7 @@ from payintent.operation.methods import (
 )
 
 app = typer.Typer(no_args_is_help=True, help="The ways to pay that merchants offer.")
-KINDS = ("card", "redirect", "qr")
+KINDS = ("card", "redirect", "qr", "onchain")
 _Id = typer.Argument(help="The method's number.")
 _COLUMNS = (
     "id",
@@ -37,8 +37,9 @@ def add(
     account: int = typer.Option(..., help="The provider account it goes through."),
     kind: str = typer.Option(..., help=f"One of {', '.join(KINDS)}."),
     label: str = typer.Option(..., help="What buyers read."),
-    currencies: str = typer.Option(..., help="With commas: USD,THB."),
+    currencies: str = typer.Option(..., help="With commas: USD,THB; of an on-chain one its token."),
     countries: str | None = typer.Option(None, help="With commas; left out: all."),
+    token: str | None = typer.Option(None, help="Of an on-chain one, such as USDT."),
     fee_mode: FeeMode = typer.Option(FeeMode.INCLUSIVE, help="Who bears the fee."),
     fee_rate: str = typer.Option("0", help="0.029 is 2.9 %."),
     position: int = typer.Option(0, help="Lower ones are offered first."),
@@ -55,6 +56,7 @@ def add(
         kind=chosen,
         label=label,
         currencies=currencies.split(","),
+        token=token,
         countries=None if countries is None else countries.split(","),
         fee_mode=fee_mode,
         fee_rate=rate("--fee-rate", fee_rate),

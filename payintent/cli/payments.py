@@ -6,14 +6,16 @@ import msgspec
 import typer
 
 from payintent.cli.run import Json, print_json, show, show_one, with_service
-from payintent.domain import ids
-from payintent.domain.errors import Code, Refused
-from payintent.lifecycle.wire import encode, payment_fields
+from payintent.lifecycle.trail import trail
+from payintent.lifecycle.wire import encode
 from payintent.service import Service
-from payintent.storage import captures, payments
-from payintent.storage.captures import Case
 
 app = typer.Typer(no_args_is_help=True, help="One payment, and everything that happened to it.")
+_PARTS = {
+    "sessions": ("id", "provider", "chain", "token", "amount_smallest_unit", "life", "outcome"),
+    "receipts": ("disposition", "chain", "block", "tx_hash", "amount_smallest_unit", "final_at"),
+    "cases": ("id", "kind", "status", "opened_at"),
+}
 
 
 @app.callback()
@@ -23,22 +25,18 @@ def _group() -> None:
 
 @app.command("show")
 def show_payment(payment_id: str, as_json: bool = Json) -> None:
-    """Show a payment as its merchant sees it, and the cases that it has."""
+    """Show a payment as its merchant sees it, its sessions, the chain's receipts and its cases."""
 
-    async def work(service: Service) -> tuple[dict[str, Any], list[Case]]:
-        parsed = ids.parse(ids.PAYMENT, payment_id)
-        seen = await payments.by_id(service.database, parsed) if parsed else None
-        if seen is None:
-            raise Refused(Code.NOT_FOUND, f"no payment {payment_id}")
-        fields = payment_fields(seen.payment, seen.session)
-        fields["checkout_id"] = ids.masked(seen.payment.checkout_id)
-        return fields, await captures.cases_of(service.database, seen.payment.id)
+    async def work(service: Service) -> dict[str, Any]:
+        return await trail(service.database, payment_id)
 
-    fields, cases = with_service(work)
-    kinds = [{"id": ids.text(ids.CASE, one.id), "kind": one.kind} for one in cases]
+    fields = with_service(work)
     if as_json:
-        print_json(msgspec.Raw(encode(fields | {"cases": kinds})))
+        print_json(msgspec.Raw(encode(fields)))
         return
+    parts = {name: fields.pop(name) for name in _PARTS}
     show_one(fields | {"metadata": bytes(fields["metadata"]).decode()}, as_json=False)
-    if cases:
-        show(cases, ("kind", "status", "opened_at"), as_json=False)
+    for name, columns in _PARTS.items():
+        if parts[name]:
+            print()
+            show(parts[name], columns, as_json=False)

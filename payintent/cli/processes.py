@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import Callable
 
 import typer
 import uvloop
@@ -10,6 +11,7 @@ from prometheus_client import start_http_server
 from payintent.api.app import build_app, build_operator_app
 from payintent.api.envelope import Envelope
 from payintent.api.server import serve, server
+from payintent.cli.chain_checks import chain_findings
 from payintent.cli.run import fail, settings
 from payintent.config import Settings
 from payintent.domain.errors import StorageDown
@@ -69,8 +71,12 @@ def migrate() -> None:
     print("\n".join(f"applied {name}" for name in done) or "nothing to do")
 
 
+#: More that `doctor` tells, by name; what is installed beside us adds to it.
+TOLD: dict[str, Callable[[], str]] = {}
+
+
 def doctor() -> None:
-    """Check settings, secrets, database and migrations, and say what is wrong."""
+    """Check settings, secrets, database, migrations and chains, and say what is wrong."""
     chosen = settings()
     checks = [
         ("python", lambda: sys.version.split()[0]),
@@ -84,6 +90,19 @@ def doctor() -> None:
         except (StorageDown, SecretsUnusable, OSError) as error:
             print(f"{name:10} FAIL  {error}")
             raise typer.Exit(1) from error
+    for name, tell in TOLD.items():
+        print(f"{name:10} ok    {tell()}")
+    if not asyncio.run(_chains(chosen)):
+        raise typer.Exit(1)
+
+
+async def _chains(chosen: Settings) -> bool:
+    """Say of every chain what is found; tells whether all of it is right."""
+    wrong = 0
+    async for slug, finding in chain_findings(chosen):
+        print(f"{slug:10} {'ok   ' if finding.right else 'FAIL '} {finding.text}")
+        wrong += not finding.right
+    return wrong == 0
 
 
 def _secrets(chosen: Settings) -> str:

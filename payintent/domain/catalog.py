@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import lru_cache
 
-from payintent.domain.market import COUNTRIES, COUNTRY_NAMES, CURRENCIES
+from payintent.domain.market import COUNTRY_NAMES, CURRENCIES, TENDERED
 from payintent.domain.merchant import Market
 from payintent.domain.restriction import Restrictions
 
@@ -13,7 +13,7 @@ _KEPT_MAX = 1_000  # merchants' reaches in memory, some 5 KiB each
 def payable(
     market: Market, methods: tuple[Market, ...], restrictions: Restrictions, viewer: str | None
 ) -> list[tuple[str, list[str]]]:
-    """List countries by name, each with what can be paid there; those with nothing are left out.
+    """List countries by name with what can be asked for there; those with nothing are left out.
 
     `market` is what the merchant was activated for, `methods` what each usable method reaches.
     """
@@ -40,7 +40,7 @@ def reach(market: Market, methods: tuple[Market, ...]) -> Mapping[str, tuple[str
             if market.includes(code, country)
             and any(method.includes(code, country) for method in methods)
         )
-        for country, known in COUNTRIES.items()
+        for country, known in TENDERED.items()
     }
 
 
@@ -48,4 +48,5 @@ def _allowed(
     country: str, codes: tuple[str, ...], restrictions: Restrictions, viewer: str | None
 ) -> list[str]:
     crypto = restrictions.allow_crypto(country, viewer)
-    return [code for code in codes if crypto or not CURRENCIES[code].crypto]
+    shown = [code for code in codes if code in CURRENCIES]  # what a payment can be asked in
+    return [code for code in shown if crypto or not CURRENCIES[code].crypto]

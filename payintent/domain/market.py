@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Currency:
-    """A currency that a payment may be asked in."""
+    """A currency that a payment may be asked in, or at least paid with."""
 
     code: str
     crypto: bool
@@ -16,10 +16,13 @@ class Currency:
 
 FIAT: dict[str, int] = {"USD": 2, "THB": 2, "JPY": 0, "TWD": 2, "IDR": 2, "PHP": 2}
 CRYPTO = ("USDT", "NATIVED")
+#: Tokens that no payment is asked in: they pay, one to one, what is asked in what they follow.
+SETTLING = ("USDC",)
 TOKEN_DECIMALS_MAX = 18
 CRYPTO_DISPLAY_DECIMALS = 4
 
-CURRENCIES: dict[str, Currency] = {
+#: Whatever a payment may be paid with.
+TENDER: dict[str, Currency] = {
     code: Currency(code, crypto=False, display_decimals=decimals, amount_decimals=decimals)
     for code, decimals in FIAT.items()
 } | {
@@ -29,8 +32,10 @@ CURRENCIES: dict[str, Currency] = {
         display_decimals=CRYPTO_DISPLAY_DECIMALS,
         amount_decimals=TOKEN_DECIMALS_MAX,
     )
-    for code in CRYPTO
+    for code in (*CRYPTO, *SETTLING)
 }
+#: What a payment may be asked in, which is all that the API and the catalog name.
+CURRENCIES: dict[str, Currency] = {code: TENDER[code] for code in (*FIAT, *CRYPTO)}
 
 GLOBAL = "GL"  # nowhere in particular: tokens only
 LOCAL_FIAT: dict[str, str] = {"TH": "THB", "JP": "JPY", "TW": "TWD", "ID": "IDR", "PH": "PHP"}
@@ -47,8 +52,13 @@ COUNTRIES: Mapping[str, tuple[str, ...]] = (
     | dict.fromkeys(DOLLAR_COUNTRIES, ("USD", *CRYPTO))
 )
 
+#: What can be paid with in each country: its payment currencies, and the tokens that only settle.
+TENDERED: Mapping[str, tuple[str, ...]] = {
+    country: (*codes, *SETTLING) for country, codes in COUNTRIES.items()
+}
+
 #: Tokens that follow a fiat currency one to one (spec 2.2, `include_pegged_assets`).
-PEGGED: dict[str, tuple[str, ...]] = {"USD": CRYPTO}
+PEGGED: dict[str, tuple[str, ...]] = {"USD": (*CRYPTO, *SETTLING)}
 
 COUNTRY_NAMES: dict[str, str] = {
     "GL": "Global", "TH": "Thailand", "JP": "Japan", "TW": "Taiwan", "ID": "Indonesia",
@@ -72,5 +82,5 @@ def accepted_currencies(currency: str, *, pegged: bool) -> tuple[str, ...]:
 
 def payable_in(country: str, currency: str, *, pegged: bool) -> bool:
     """Tell whether a country can pay such a payment with anything at all."""
-    offered = COUNTRIES[country]
+    offered = TENDERED[country]
     return any(code in offered for code in accepted_currencies(currency, pegged=pegged))

@@ -1,6 +1,6 @@
 """Merchants, and the ways to pay that the operator has provisioned for them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 
 from payintent.domain.activation import Activation
@@ -54,11 +54,13 @@ class PaymentMethod:
     countries: tuple[str, ...] | None  # None: all
     chain: str | None
     token: str | None
+    token_decimals: int | None  # on its chain; None where it is no token, or taken nowhere
     fee_mode: FeeMode
     fee_rate: Decimal
     position: int  # lower ones are offered first
     enabled: bool
     account_enabled: bool
+    token_minimum: int = field(default=1, repr=False)  # smallest units, as our contract has it
 
     def takes(self, currency: str, country: str) -> bool:
         """Tell whether it takes a currency from buyers of a country."""

@@ -7,12 +7,13 @@ from decimal import Decimal
 from payintent.domain.errors import Code, Refused
 from payintent.domain.market import (
     COUNTRIES,
-    CURRENCIES,
+    TENDER,
+    TENDERED,
     accepted_currencies,
     payable_in,
 )
 from payintent.domain.merchant import Market, Merchant, PaymentMethod
-from payintent.domain.money import to_smallest
+from payintent.domain.money import round_up, to_smallest
 from payintent.domain.payment import Payment
 from payintent.domain.quote import Quote, Tariff, TaxManager, make_quote
 from payintent.domain.restriction import Restrictions
@@ -92,7 +93,7 @@ def offers(
     currencies = [
         code
         for code in _currencies(payment, country, currency)
-        if (place.crypto or not CURRENCIES[code].crypto) and merchant.market.includes(code, country)
+        if (place.crypto or not TENDER[code].crypto) and merchant.market.includes(code, country)
     ]
     return [
         offer
@@ -114,15 +115,15 @@ def tax_rate_for(payment: Payment, country: str, rates: Mapping[str, Decimal]) -
 def _serves(market: Market, country: str, payment: Payment) -> bool:
     """Tell whether the merchant was activated for any way to pay this there."""
     accepted = accepted_currencies(payment.currency, pegged=payment.include_pegged_assets)
-    return any(code in COUNTRIES[country] and market.includes(code, country) for code in accepted)
+    return any(code in TENDERED[country] and market.includes(code, country) for code in accepted)
 
 
 def _currencies(payment: Payment, country: str, asked: str | None) -> tuple[str, ...]:
     accepted = accepted_currencies(payment.currency, pegged=payment.include_pegged_assets)
-    payable = tuple(code for code in accepted if code in COUNTRIES[country])
+    payable = tuple(code for code in accepted if code in TENDERED[country])
     if asked is None:
         return payable
-    if asked not in CURRENCIES:
+    if asked not in TENDER:
         raise Refused(Code.INVALID_CURRENCY, f"currency {asked!r} is not known")
     if asked not in payable:
         raise Refused(
@@ -134,7 +135,9 @@ def _currencies(payment: Payment, country: str, asked: str | None) -> tuple[str,
 def _offer(
     payment: Payment, method: PaymentMethod, country: str, currency: str, tax_rate: Decimal
 ) -> Offer | None:
-    decimals = CURRENCIES[currency].amount_decimals
+    decimals = decimals_of(method, currency)
+    if decimals is None or not holds_exactly(payment, currency, decimals):
+        return None
     tariff = Tariff(
         fee_mode=method.fee_mode,
         fee_rate=method.fee_rate,
@@ -143,9 +146,24 @@ def _offer(
     )
     quote = make_quote(payment.amount, currency, tariff)
     total_minor = to_smallest(Decimal(quote.total_amount), decimals)
-    if total_minor is None:
+    if total_minor is None or total_minor < method.token_minimum:
         return None
     return _offered(method, country, quote, total_minor)
+
+
+def decimals_of(method: PaymentMethod, currency: str) -> int | None:
+    """Give the decimals that a method counts in: a token's on its chain, else the currency's.
+
+    `None` where the token is not taken on its chain.
+    """
+    if method.token is not None:
+        return method.token_decimals
+    return TENDER[currency].amount_decimals
+
+
+def holds_exactly(payment: Payment, currency: str, decimals: int) -> bool:
+    """Tell whether a token can hold what was asked in it; pegged amounts are rounded up."""
+    return currency != payment.currency or round_up(payment.amount, decimals) == payment.amount
 
 
 def _offered(method: PaymentMethod, country: str, quote: Quote, total_minor: int) -> Offer:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from enum import StrEnum
 
-from payintent.domain.market import CURRENCIES
+from payintent.domain.market import TENDER
 from payintent.domain.money import EXACT, format_amount, round_half_up, round_up
 
 
@@ -55,7 +55,7 @@ def make_quote(amount: Decimal, currency: str, tariff: Tariff) -> Quote:
         fee = round_half_up(base * tariff.fee_rate, tariff.decimals)
         tax = round_half_up(base * tariff.tax_rate, tariff.decimals)
         total = base + tax + (fee if tariff.fee_mode is FeeMode.EXCLUSIVE else Decimal(0))
-    crypto = CURRENCIES[currency].crypto
+    crypto = TENDER[currency].crypto
 
     def shown(value: Decimal) -> str:
         return format_amount(value, tariff.decimals, trim=crypto)

@@ -25,6 +25,7 @@ _log = get("inquire")
 OPEN_WAITS_S = (120.0, 600.0, 3600.0)
 #: A payment may be waiting for its session to close, so this begins at once and in earnest.
 CLOSING_WAITS_S = (5.0, 10.0, 15.0, 30.0, 120.0, 600.0, 3600.0)
+DECIDING_WAIT_S = 30.0
 #: A request of ours may still be on its way when a provider says that it knows nothing of it.
 ABSENT_PROVES_AFTER_S = 600
 GIVE_UP_AFTER_S = 7 * 24 * 3600
@@ -46,12 +47,14 @@ class Janitor:
         age_s = (ask.now - session.opened_at).total_seconds()
         answer = await self._ask(session)
         if isinstance(answer, Report):
+            await sessions.answered(self.database, session.id)
             await self._apply(session, answer, age_s)
         else:
+            await sessions.silent(self.database, session.id)
             _log.warning(
                 "provider_silent", session=ids.text(ids.SESSION, session.id), why=answer.detail
             )
-        wait_s: float | None = _wait_s(session)
+        wait_s: float | None = _wait_s(session, answer)
         if session.life is Life.OPENING:
             await self._release(session)
         elif age_s > GIVE_UP_AFTER_S:
@@ -101,6 +104,9 @@ class Janitor:
             await captures.open_case(tx, self.mint.id(), CaseKind.UNKNOWN_REFERENCE, place, None)
 
 
-def _wait_s(session: Session) -> float:
+def _wait_s(session: Session, answer: Report | Unknown) -> float:
     waits = CLOSING_WAITS_S if session.life is Life.CLOSING else OPEN_WAITS_S
-    return waits[min(session.inquiries, len(waits) - 1)]
+    wait_s = waits[min(session.inquiries, len(waits) - 1)]
+    deciding = isinstance(answer, Report) and answer.state is SessionState.AUTHORISING
+    # A payment may be held up by what is being decided, so it is asked for again soon.
+    return min(wait_s, DECIDING_WAIT_S) if deciding and session.life is Life.CLOSING else wait_s

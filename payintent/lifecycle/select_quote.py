@@ -20,8 +20,8 @@ from payintent.domain.gateway import (
     SessionState,
     Unknown,
 )
-from payintent.domain.merchant import Merchant
-from payintent.domain.offer import resolve_place
+from payintent.domain.merchant import Merchant, PaymentMethod
+from payintent.domain.offer import holds_exactly, resolve_place
 from payintent.domain.payment import TERMINAL, Payment, Status
 from payintent.domain.restriction import Restrictions
 from payintent.domain.session import Life, Offer, Session
@@ -127,6 +127,7 @@ async def _offer(
     place = resolve_place(
         payment, merchant, chosen.country, chosen.viewer_country, chosen.restrictions
     )
+    _refuse_token(payment, method)
     priced = await price(database, payment, merchant, [method], place, chosen.currency)
     if not priced:
         raise Refused(
@@ -137,6 +138,21 @@ async def _offer(
     if expected is not None and expected != priced[0].quote.total_amount:
         raise Refused(Code.CONFLICT, f"the total is now {priced[0].quote.total_amount}")
     return priced[0]
+
+
+def _refuse_token(payment: Payment, method: PaymentMethod) -> None:
+    """Refuse a token that its chain does not take, or that cannot hold what was asked in it."""
+    if method.token is None:
+        return
+    if method.token_decimals is None:
+        raise Refused(
+            Code.PAYMENT_TOKEN_NOT_AVAILABLE, f"{method.token} is not available on {method.chain}"
+        )
+    if not holds_exactly(payment, method.token, method.token_decimals):
+        raise Refused(
+            Code.INVALID_AMOUNT,
+            f"{method.token} on {method.chain} has {method.token_decimals} decimals",
+        )
 
 
 def _check_return_url(merchant: Merchant, url: str | None) -> None:

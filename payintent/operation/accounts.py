@@ -53,7 +53,7 @@ class AddAccount(Change[SealedAccount], frozen=True, kw_only=True):
         account_id = await accounts.add(
             tx, self.provider, self.merchant_id, self.name, self.base_url
         )
-        await _seal(desk, tx, account_id, self.credentials)
+        await seal_credentials(desk, tx, account_id, self.credentials)
         return await _known(tx, account_id)
 
 
@@ -111,7 +111,7 @@ class ChangeAccount(Change[SealedAccount], frozen=True, kw_only=True):
         )
         await accounts.change(tx, changed)
         if self.credentials is not None:
-            await _seal(desk, tx, self.account_id, self.credentials)
+            await seal_credentials(desk, tx, self.account_id, self.credentials)
         return changed
 
     def about(self, result: SealedAccount) -> int | None:
@@ -175,7 +175,10 @@ def _unknown(account_id: int) -> Refused:
     return Refused(Code.NOT_FOUND, f"no account {account_id}")
 
 
-async def _seal(desk: Desk, tx: Tx, account_id: int, credentials: Mapping[str, str]) -> None:
+async def seal_credentials(
+    desk: Desk, tx: Tx, account_id: int, credentials: Mapping[str, str]
+) -> None:
+    """Keep an account's credentials, sealed to its id."""
     sealed = desk.secrets.seal(
         msgspec.json.encode(dict(credentials)),
         account_place(account_id),

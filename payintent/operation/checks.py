@@ -6,7 +6,7 @@ from decimal import Decimal
 from urllib.parse import urlsplit
 
 from payintent.domain.errors import Code, Refused
-from payintent.domain.market import COUNTRIES, CURRENCIES
+from payintent.domain.market import COUNTRIES, TENDER
 from payintent.domain.merchant import Merchant
 from payintent.storage import merchants
 from payintent.storage.database import Executor
@@ -36,7 +36,7 @@ def check_market(countries: Sequence[str] | None, currencies: Sequence[str] | No
     """Refuse countries and currencies that the service does not know, and empty lists."""
     for what, values, known in (
         ("countries", countries, COUNTRIES),
-        ("currencies", currencies, CURRENCIES),
+        ("currencies", currencies, TENDER),
     ):
         if values is None:
             continue

@@ -1,6 +1,6 @@
 """The one way an operator reads or changes anything: an operation, performed by somebody."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
@@ -35,6 +35,7 @@ class Desk:
     mint: Mint
     sandbox: bool
     providers: frozenset[str]  # that this installation has adapters for
+    who: str = ""  # performs it
 
 
 class Read(msgspec.Struct, Generic[R], frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -75,6 +76,7 @@ async def perform(desk: Desk, operation: Read[R] | Change[R], actor: Actor) -> R
     if isinstance(operation, Read):
         return await operation.read(desk)
     _check_actor(desk, actor)
+    desk = replace(desk, who=actor.who)
     await operation.check(desk)
     async with desk.database.transaction() as tx:
         result = await operation.apply(desk, tx)

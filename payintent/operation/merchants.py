@@ -25,7 +25,8 @@ from payintent.operation.checks import (
 from payintent.operation.desk import Change, Desk, Read
 from payintent.operation.keyring import note_writer
 from payintent.operation.keys import issue_key
-from payintent.storage import accounts, merchants, methods
+from payintent.storage import accounts, chains, merchants, methods
+from payintent.storage.chains import ContractRow
 from payintent.storage.database import Tx
 from payintent.storage.sealed import NONCE_BYTES, secret_place
 from payintent.webhooks.egress import EgressRefused, check_registration
@@ -224,17 +225,51 @@ async def _add_secret(desk: Desk, tx: Tx, merchant_id: int) -> str:
 
 async def _offer_all(tx: Tx, merchant_id: int) -> None:
     """Offer what every platform account can do: a card, and a transfer that costs less."""
-    offered = [(account, *one) for account in await accounts.platform(tx) for one in _OFFERED]
-    for position, (account, kind, label, rate) in enumerate(offered):
-        new = methods.NewMethod(
+    offered: list[methods.NewMethod] = []
+    for account in await accounts.platform(tx):
+        contract = await chains.contract(tx, account.id)
+        if contract is not None:
+            offered += await _tokens_of(tx, merchant_id, contract)
+        else:
+            offered += [_fiat(merchant_id, account.id, *one) for one in _OFFERED]
+    for position, new in enumerate(offered):
+        await methods.add(tx, replace(new, position=position))
+
+
+def _fiat(
+    merchant_id: int, account_id: int, kind: str, label: str, rate: Decimal
+) -> methods.NewMethod:
+    return methods.NewMethod(
+        merchant_id=merchant_id,
+        account_id=account_id,
+        kind=kind,
+        label=label,
+        currencies=tuple(FIAT),
+        countries=None,
+        fee_mode=FeeMode.INCLUSIVE,
+        fee_rate=rate,
+        position=0,
+    )
+
+
+async def _tokens_of(tx: Tx, merchant_id: int, contract: ContractRow) -> list[methods.NewMethod]:
+    """Offer every token that a contract's chain takes, without a fee."""
+    chain = await chains.chain(tx, contract.chain)
+    name = chain.name if chain else contract.chain
+    return [
+        methods.NewMethod(
             merchant_id=merchant_id,
-            account_id=account.id,
-            kind=kind,
-            label=label,
-            currencies=tuple(FIAT),
+            account_id=contract.account_id,
+            kind="onchain",
+            label=f"{token.symbol} on {name}",
+            currencies=(token.symbol,),
             countries=None,
             fee_mode=FeeMode.INCLUSIVE,
-            fee_rate=rate,
-            position=position,
+            fee_rate=Decimal(0),
+            position=0,
+            chain=contract.chain,
+            token=token.symbol,
         )
-        await methods.add(tx, new)
+        for token in await chains.tokens(tx, contract.chain)
+        if token.enabled and token.address is not None
+    ]

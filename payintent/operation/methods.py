@@ -15,7 +15,7 @@ from payintent.operation.checks import (
     known_merchant,
 )
 from payintent.operation.desk import Change, Desk, Read
-from payintent.storage import accounts, methods
+from payintent.storage import accounts, chains, methods
 from payintent.storage.database import Tx
 
 _POSITION_MAX = 10_000
@@ -27,9 +27,10 @@ class AddMethod(Change[PaymentMethod], frozen=True, kw_only=True):
     action: ClassVar[str] = "method.add"
     merchant_id: int
     account_id: int
-    kind: Literal["card", "redirect", "qr"]
+    kind: Literal["card", "redirect", "qr", "onchain"]
     label: str
     currencies: list[str]
+    token: str | None = None  # of an on-chain one; its chain is the contract's
     countries: list[str] | None = None  # None: all
     fee_mode: FeeMode = FeeMode.INCLUSIVE
     fee_rate: Decimal = Decimal(0)
@@ -43,10 +44,27 @@ class AddMethod(Change[PaymentMethod], frozen=True, kw_only=True):
         account = await accounts.by_id(desk.database, self.account_id) if known else None
         if account is None or account.merchant_id not in {None, self.merchant_id}:
             raise Refused(Code.NOT_FOUND, f"this merchant has no account {self.account_id}")
+        await self._check_token(desk)
+
+    async def _check_token(self, desk: Desk) -> None:
+        contract = await chains.contract(desk.database, self.account_id)
+        if (self.kind == "onchain") != (contract is not None):
+            raise Refused(
+                Code.BAD_REQUEST, "on-chain methods, and no others, go through a contract"
+            )
+        if contract is None:
+            if self.token is not None:
+                raise Refused(Code.BAD_REQUEST, "only on-chain methods have a token")
+            return
+        known = {one.symbol for one in await chains.tokens(desk.database, contract.chain)}
+        if self.token not in known or self.currencies != [self.token]:
+            names = ", ".join(sorted(known))
+            raise Refused(Code.BAD_REQUEST, f"token, and the one currency, must be one of {names}")
 
     async def apply(self, desk: Desk, tx: Tx) -> PaymentMethod:
         """Write the method."""
         del desk
+        contract = await chains.contract(tx, self.account_id)
         new = methods.NewMethod(
             merchant_id=self.merchant_id,
             account_id=self.account_id,
@@ -57,6 +75,8 @@ class AddMethod(Change[PaymentMethod], frozen=True, kw_only=True):
             fee_mode=self.fee_mode,
             fee_rate=self.fee_rate,
             position=self.position,
+            chain=contract and contract.chain,
+            token=self.token,
         )
         return await _known(tx, await methods.add(tx, new))
 

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from typing import Any
 
 from payintent.sandbox.anvil_binary import AnvilError, Binary, ensure
 from payintent.sandbox.children import ending_with_us, plain_environment
+from payintent.sandbox.ports import taken
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0  # it writes its state on the way
@@ -88,7 +88,7 @@ class Anvil:
         """Start the chain, on a free port if on none given, and give its url (AnvilError)."""
         if self.alive():
             return self.url
-        if port and _is_taken(port):  # whoever is there could be taken for this chain
+        if port and taken([port]):  # whoever is there could be taken for this chain
             raise AnvilError(f"anvil cannot start: port {port} is in use")
         binary = self._binary or ensure()
         if self._folder is not None:
@@ -203,16 +203,6 @@ def _ask(url: str, method: str) -> Any:
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"})  # noqa: S310
     with urllib.request.urlopen(request, timeout=ANSWER_TIMEOUT_S) as answer:  # noqa: S310
         return json.load(answer).get("result")
-
-
-def _is_taken(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return True
-    return False
 
 
 def _state_flags(folder: Path) -> tuple[str, ...]:

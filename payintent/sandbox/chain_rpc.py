@@ -33,7 +33,7 @@ class Chain:
             async with self._client.post(self.url, json=body) as answer:
                 told = await answer.json()
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            raise ChainError(f"{self.url} does not answer: {error!r}") from None
+            raise ChainError(f"{self.url} does not answer: {type(error).__name__}") from None
         if "error" in told:
             raise ChainError(f"{method}: {told['error'].get('message')}")
         return told.get("result")

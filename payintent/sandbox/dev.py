@@ -1,20 +1,29 @@
 """`payintent dev`: the whole sandbox in one terminal, everything real, nothing to install."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
-import socket
 import sys
 import urllib.request
+from collections.abc import AsyncGenerator
 from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from payintent.cli.run import SANDBOX_ENV
+from payintent.sandbox.anvil_binary import AnvilError
+from payintent.sandbox.chain_offer import ChainOffer
+from payintent.sandbox.chain_rpc import ChainError, open_chain
+from payintent.sandbox.chains import ChainsBusy, DevChain, DevChains
 from payintent.sandbox.children import Child, Children
+from payintent.sandbox.miner import Miner
+from payintent.sandbox.ports import Ports, taken
 from payintent.sandbox.postgres import Postgres, PostgresError
-from payintent.sandbox.world import Ports, World, prepare_world
+from payintent.sandbox.private import write_private
+from payintent.sandbox.world import ACTOR, World, open_world, prepare_world
+from payintent.service import Service
 
 _READY_TRIES_MAX = 300
 _READY_WAIT_S = 0.1
@@ -24,9 +33,8 @@ _DATABASE_LOOK_S = 0.2
 def run() -> int:
     """Run until Ctrl-C or SIGTERM; gives the exit status."""
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
-    ports = Ports.from_base(int(os.environ.get("PORT_BASE", "8080")))
-    if taken := [port for port in ports.all if _is_taken(port)]:
-        listed = ", ".join(str(port) for port in taken)
+    ports = Ports.from_environment()
+    if listed := ", ".join(str(port) for port in taken(ports.all)):
         print(f"payintent dev: port {listed} is taken; choose others with PORT_BASE=N")
         return 1
     var_dir.mkdir(parents=True, exist_ok=True)
@@ -34,7 +42,7 @@ def run() -> int:
     try:
         database_url = database.start()
         return asyncio.run(_run(var_dir, ports, database, database_url))
-    except PostgresError as error:
+    except (PostgresError, ChainError) as error:
         print(f"payintent dev: {error}", file=sys.stderr)
         return 1
     finally:
@@ -46,22 +54,71 @@ async def _run(var_dir: Path, ports: Ports, database: Postgres, database_url: st
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    world = await prepare_world(var_dir, ports, database_url)
+    dev_chains = DevChains(var_dir, ports.chains)
+    keeper = asyncio.create_task(_keep(database, urlsplit(database_url).port or 0))
+    try:
+        await _start(dev_chains, stop)
+        if stop.is_set():
+            return 0
+        world = await prepare_world(var_dir, ports, database_url, dev_chains)
+        return await _serve(world, var_dir, dev_chains, stop)
+    finally:
+        await dev_chains.stop()
+        keeper.cancel()
+
+
+async def _start(dev_chains: DevChains, stop: asyncio.Event) -> None:
+    """Start the chains; where they cannot be had, say so and go on without them."""
+    try:
+        await dev_chains.start(stop)
+    except (AnvilError, ChainError, ChainsBusy) as error:
+        print(f"without dev chains, so no payments in tokens: {error}", flush=True)
+
+
+async def _serve(world: World, var_dir: Path, dev_chains: DevChains, stop: asyncio.Event) -> int:
     children = Children(_children(world), var_dir / "logs")
     await children.start()
-    keeper = asyncio.create_task(_keep(database, urlsplit(database_url).port or 0))
     try:
         if not await _ready(world, stop):
             return 0 if stop.is_set() else 1
-        _write_private(var_dir / "dev.json", json.dumps(world.description(), indent=1))
-        _write_private(var_dir / SANDBOX_ENV, _lines(world.service_environment()))
+        _describe(world, var_dir)
         _greet(world, var_dir)
-        await children.supervise(stop)
+        async with _mining(world, var_dir, dev_chains):
+            await asyncio.gather(children.supervise(stop), dev_chains.supervise(stop))
     finally:
         print("stopping")
         await children.stop()
-        keeper.cancel()
     return 0
+
+
+@contextlib.asynccontextmanager
+async def _mining(world: World, var_dir: Path, dev_chains: DevChains) -> AsyncGenerator[None]:
+    """Make blocks where somebody waits, and look after chains that died."""
+    service = await open_world(world)
+    miners = [
+        asyncio.create_task(_mine(one, service, world, var_dir, dev_chains))
+        for one in world.chains.values()
+    ]
+    try:
+        yield
+    finally:
+        for miner in miners:
+            miner.cancel()
+        await asyncio.gather(*miners, return_exceptions=True)
+        await service.close()
+
+
+async def _mine(
+    chain: DevChain, service: Service, world: World, var_dir: Path, dev_chains: DevChains
+) -> None:
+    async def back() -> str:
+        taken_again = await world.take(service, dev_chains, chain.slug)
+        _describe(world, var_dir)
+        return taken_again.instance
+
+    offer = ChainOffer(service, ACTOR)
+    async with open_chain(chain.url) as rpc:
+        await Miner(rpc, chain.instance, lambda: offer.busy(chain.slug), back).run()
 
 
 async def _keep(database: Postgres, port: int) -> None:
@@ -119,23 +176,9 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _is_taken(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return True
-    return False
-
-
-def _write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, whole or not at all."""
-    draft = path.with_suffix(".new")
-    draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-    draft.replace(path)
+def _describe(world: World, var_dir: Path) -> None:
+    write_private(var_dir / "dev.json", json.dumps(world.description(), indent=1))
+    write_private(var_dir / SANDBOX_ENV, _lines(world.service_environment()))
 
 
 def _lines(environment: dict[str, str]) -> str:
@@ -143,10 +186,11 @@ def _lines(environment: dict[str, str]) -> str:
 
 
 def _greet(world: World, var_dir: Path) -> None:
-    print("dev chains are not part of this version; card payments work")
     print(f"  shop       {world.shop_url}")
     print(f"  api        {world.api_url}")
     print(f"  gateway    {world.simulator_url}   (delays {world.time_scale:g} times shorter)")
+    for slug, chain in world.chains.items():
+        print(f"  {slug:10} {chain.url}   (a buyer with tokens is in dev.json)")
     print(f"  keys       {var_dir / 'dev.json'}")
     print(f"  logs       {var_dir / 'logs'}")
     print("ready", flush=True)

@@ -1,4 +1,4 @@
-"""What the sandbox consists of: ports, secrets made at first start, merchants, an account."""
+"""What the sandbox consists of: ports, secrets made at first start, merchants, chains."""
 
 import base64
 import json
@@ -13,30 +13,22 @@ from payintent.operation.accounts import AddAccount, ChangeAccount
 from payintent.operation.desk import Actor
 from payintent.operation.keys import IssueToken
 from payintent.operation.merchants import CreateMerchant, SetCallbackUrl, SetProfile
+from payintent.sandbox import chains
+from payintent.sandbox.chain_offer import ChainOffer
+from payintent.sandbox.chains import DevChain, DevChains
+from payintent.sandbox.ports import Ports
+from payintent.sandbox.private import write_private
 from payintent.service import Service, open_service
 from payintent.storage import migrate
 
+ACTOR = Actor("sandbox", "the sandbox's own")
 _MERCHANTS = ("Nimbus Books", "Harbour Tea")
-
-
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """The sandbox's ports: `PORT_BASE` and the ones after it."""
-
-    api: int
-    simulator: int
-    shop: int
-    operator: int
-
-    @staticmethod
-    def from_base(base: int) -> "Ports":
-        """Count from a base."""
-        return Ports(base, base + 1, base + 2, base + 3)
-
-    @property
-    def all(self) -> tuple[int, ...]:
-        """List them."""
-        return (self.api, self.simulator, self.shop, self.operator)
+#: Nobody waits for a development chain longer than for its blocks.
+_POLLS = {
+    "PAYINTENT_CHAIN_POLL_ETHEREUM_S": "0.5",
+    "PAYINTENT_CHAIN_POLL_S": "0.5",
+    "PAYINTENT_CHAIN_POLL_IDLE_S": "2",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +39,7 @@ class World:
     database_url: str = field(repr=False)
     kept: dict[str, Any] = field(repr=False)
     time_scale: float
+    chains: dict[str, DevChain] = field(default_factory=dict[str, DevChain], repr=False)
 
     @property
     def api_url(self) -> str:
@@ -85,17 +78,29 @@ class World:
 
     def service_environment(self) -> dict[str, str]:
         """Give the settings of API and worker."""
-        return {
-            "DATABASE_URL": self.database_url,
-            "PAYINTENT_PEPPER": self.kept["pepper"],
-            "PAYINTENT_KEYRING": self.kept["keyring"],
-            "PAYINTENT_CHECKOUT_BASE": self.checkout_base,
-            "PAYINTENT_API_BASE": self.api_url,
-            "PAYINTENT_SANDBOX": "true",
-            "PAYINTENT_EDGE_SECRET": self.kept["edge_secret"],
-            "PAYINTENT_EDGE_TRUSTED_PROXIES": "127.0.0.1",
-            "PAYINTENT_CHECKOUT_PER_ADDRESS_PER_S": "0",
-        }
+        endpoints = {f"PAYINTENT_RPC_{slug.upper()}": one.url for slug, one in self.chains.items()}
+        return (
+            endpoints
+            | (_POLLS if endpoints else {})
+            | {
+                "DATABASE_URL": self.database_url,
+                "PAYINTENT_PEPPER": self.kept["pepper"],
+                "PAYINTENT_KEYRING": self.kept["keyring"],
+                "PAYINTENT_CHECKOUT_BASE": self.checkout_base,
+                "PAYINTENT_API_BASE": self.api_url,
+                "PAYINTENT_SANDBOX": "true",
+                "PAYINTENT_EDGE_SECRET": self.kept["edge_secret"],
+                "PAYINTENT_EDGE_TRUSTED_PROXIES": "127.0.0.1",
+                "PAYINTENT_CHECKOUT_PER_ADDRESS_PER_S": "0",
+            }
+        )
+
+    async def take(self, service: Service, dev_chains: DevChains, slug: str) -> DevChain:
+        """Make a chain ready and take payments on it, at the merchants that are there."""
+        merchants = [one["id"] for one in self.kept["merchants"]]
+        offer = ChainOffer(service, ACTOR)
+        self.chains[slug] = await offer.settle(dev_chains, slug, merchants)
+        return self.chains[slug]
 
     def simulator_environment(self) -> dict[str, str]:
         """Give the simulator's account and pace."""
@@ -131,11 +136,13 @@ class World:
                 "secret": self.kept["edge_secret"],
             },
             "merchants": self.kept["merchants"],
-            "chains": {},
+            "chains": chains.describe_all(self.chains),
         }
 
 
-async def prepare_world(var_dir: Path, ports: Ports, database_url: str) -> World:
+async def prepare_world(
+    var_dir: Path, ports: Ports, database_url: str, dev_chains: DevChains
+) -> World:
     """Migrate, and provision what is not there yet; a second start finds all of it."""
     keeper = _Keeper(var_dir / "sandbox.json")
     world = World(
@@ -147,10 +154,19 @@ async def prepare_world(var_dir: Path, ports: Ports, database_url: str) -> World
     await migrate.migrate(database_url)
     service = await open_service(_settings(world))
     try:
+        await _provision_gateway(service, world)
+        keeper.save()
+        for slug in dev_chains.running:
+            await world.take(service, dev_chains, slug)
         await _provision(service, world, keeper)
     finally:
         await service.close()
     return world
+
+
+async def open_world(world: World) -> Service:
+    """Open the sandbox's service in this process."""
+    return await open_service(_settings(world))
 
 
 class _Keeper:
@@ -162,11 +178,7 @@ class _Keeper:
         self.save()
 
     def save(self) -> None:
-        draft = self._path.with_suffix(".new")
-        draft.unlink(missing_ok=True)
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            json.dump(self.kept, file)
-        draft.replace(self._path)
+        write_private(self._path, json.dumps(self.kept))
 
 
 def _secrets() -> dict[str, Any]:
@@ -199,14 +211,9 @@ def _settings(world: World) -> Settings:
     )
 
 
-_ACTOR = Actor("sandbox", "the sandbox's own")
-
-
 async def _provision(service: Service, world: World, keeper: _Keeper) -> None:
-    await _provision_gateway(service, world)
-    keeper.save()
     if world.kept["operator_token"] is None:
-        issued = await service.perform(IssueToken(name="dev"), _ACTOR)
+        issued = await service.perform(IssueToken(name="dev"), ACTOR)
         world.kept["operator_token"] = issued.token
         keeper.save()
     for index, name in enumerate(_MERCHANTS):
@@ -219,24 +226,24 @@ async def _provision(service: Service, world: World, keeper: _Keeper) -> None:
     shop = SetProfile(
         merchant_id=world.kept["merchants"][0]["id"], return_url=f"{world.shop_url}/orders"
     )
-    await service.perform(shop, _ACTOR)
+    await service.perform(shop, ACTOR)
 
 
 async def _provision_gateway(service: Service, world: World) -> None:
     url, credentials = world.simulator_url, world.kept["simulator"]
     if world.kept["account_id"] is None:
         new = AddAccount(provider="simulator", base_url=url, credentials=credentials)
-        world.kept["account_id"] = (await service.perform(new, _ACTOR)).id
+        world.kept["account_id"] = (await service.perform(new, ACTOR)).id
     else:  # the ports may be others than last time
         moved = ChangeAccount(
             account_id=world.kept["account_id"], base_url=url, credentials=credentials
         )
-        await service.perform(moved, _ACTOR)
+        await service.perform(moved, ACTOR)
 
 
 async def _create(service: Service, name: str, callback_url: str | None) -> dict[str, Any]:
     new = await service.perform(
-        CreateMerchant(name=name, callback_url=callback_url, methods="all"), _ACTOR
+        CreateMerchant(name=name, callback_url=callback_url, methods="all"), ACTOR
     )
     return {
         "id": new.merchant.id,
@@ -251,4 +258,4 @@ async def _move(service: Service, merchant: dict[str, Any], callback_url: str | 
     if merchant["callback_url"] != callback_url:
         merchant["callback_url"] = callback_url
         moved = SetCallbackUrl(merchant_id=merchant["id"], callback_url=callback_url)
-        await service.perform(moved, _ACTOR)
+        await service.perform(moved, ACTOR)

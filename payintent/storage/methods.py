@@ -15,8 +15,11 @@ METHODS_MAX = 200  # of one merchant
 _COLUMNS = """
     m.id, m.merchant_id, m.account_id, a.provider,
     v.wire_name AS provider_name, m.kind, m.label, m.currencies, m.countries,
-    m.chain, m.token, m.fee_mode, m.fee_rate, m.position, m.enabled,
-    a.enabled AND v.enabled AS account_enabled
+    m.chain, m.token,
+    CASE WHEN t.enabled AND t.address IS NOT NULL THEN t.decimals END AS token_decimals,
+    coalesce(t.minimum, 1)::text AS token_minimum,
+    m.fee_mode, m.fee_rate, m.position, m.enabled,
+    a.enabled AND v.enabled AND k.halted IS NULL AS account_enabled
 """
 
 
@@ -33,6 +36,8 @@ class NewMethod:
     fee_mode: FeeMode
     fee_rate: Decimal
     position: int
+    chain: str | None = None
+    token: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +55,8 @@ async def add(tx: Tx, new: NewMethod) -> int:
         """
         INSERT INTO payment_method
             (merchant_id, account_id, kind, label, currencies, countries, fee_mode, fee_rate,
-             position)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+             position, chain, token)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
         RETURNING id
         """,
         new.merchant_id,
@@ -63,6 +68,8 @@ async def add(tx: Tx, new: NewMethod) -> int:
         new.fee_mode,
         new.fee_rate,
         new.position,
+        new.chain,
+        new.token,
     )
     assert row is not None  # noqa: S101 - RETURNING gives the inserted row
     return row["id"]
@@ -77,6 +84,8 @@ async def of_merchant(database: Executor, merchant_id: int) -> list[PaymentMetho
         FROM payment_method m
         JOIN provider_account a ON a.id = m.account_id
         JOIN provider v ON v.name = a.provider
+        LEFT JOIN chain_token t ON t.chain = m.chain AND t.symbol = m.token
+        LEFT JOIN chain_cursor k ON k.chain = m.chain
         WHERE m.merchant_id = $1
         ORDER BY m.position, m.id
         LIMIT $2
@@ -96,6 +105,8 @@ async def lock(tx: Tx, method_id: int) -> PaymentMethod | None:
         FROM payment_method m
         JOIN provider_account a ON a.id = m.account_id
         JOIN provider v ON v.name = a.provider
+        LEFT JOIN chain_token t ON t.chain = m.chain AND t.symbol = m.token
+        LEFT JOIN chain_cursor k ON k.chain = m.chain
         WHERE m.id = $1
         FOR NO KEY UPDATE OF m
         """,
@@ -174,4 +185,5 @@ def _method(row: Row) -> PaymentMethod:
     values["currencies"] = tuple(row["currencies"])
     values["countries"] = None if row["countries"] is None else tuple(row["countries"])
     values["fee_mode"] = FeeMode(row["fee_mode"])
+    values["token_minimum"] = int(row["token_minimum"])
     return PaymentMethod(**values)

@@ -207,8 +207,9 @@ async def lock_due_pending(tx: Tx, limit: int) -> Locked | None:
 async def lock_due_processing(tx: Tx, limit: int, patience_s: float) -> list[Seen]:
     """Lock PROCESSING payments whose time is over and whose session lets us go on.
 
-    Their session is still open (so it must be closed), has ended, or has been closing for longer
-    than our patience. One that is being closed is left alone, so that it blocks no other.
+    Their session is still open (so it must be closed), has ended, or its provider has been silent
+    for longer than our patience. One that is being decided is left alone, so that it blocks no
+    other: a provider that says so is waited for.
     """
     rows = await tx.fetch(
         "SELECT clock() AS now,"
@@ -220,7 +221,8 @@ async def lock_due_processing(tx: Tx, limit: int, patience_s: float) -> list[See
         JOIN session s ON s.id = p.session_id
         WHERE p.status = 'PROCESSING' AND p.expires_at <= clock()
             AND (s.life IN ('open', 'ended')
-                OR s.closing_at <= clock() - $2 * interval '1 second')
+                OR (s.life <> 'opening'
+                    AND s.silent_since <= clock() - $2 * interval '1 second'))
         ORDER BY p.expires_at
         LIMIT $1
         FOR UPDATE OF p SKIP LOCKED

@@ -119,6 +119,113 @@ CREATE TABLE public.capture (
     CONSTRAINT capture_reserved_minor CHECK ((reserved_minor >= (0)::numeric))
 );
 
+CREATE TABLE public.chain (
+    slug text NOT NULL,
+    name text NOT NULL,
+    network_id bigint NOT NULL,
+    finality text NOT NULL,
+    confirmations integer,
+    instant_finality boolean DEFAULT false NOT NULL,
+    grace_s integer NOT NULL,
+    typical_s integer NOT NULL,
+    block_time_ms integer NOT NULL,
+    coin_symbol text NOT NULL,
+    coin_name text NOT NULL,
+    wallet_symbol text NOT NULL,
+    public_rpc_urls text[] DEFAULT '{}'::text[] NOT NULL,
+    explorer_urls text[] DEFAULT '{}'::text[] NOT NULL,
+    updated_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    CONSTRAINT chain_confirmations CHECK (((confirmations >= 1) AND (confirmations <= 10000))),
+    CONSTRAINT chain_finality CHECK ((finality = ANY (ARRAY['finalized'::text, 'confirmations'::text]))),
+    CONSTRAINT chain_wallet_symbol CHECK (((length(wallet_symbol) >= 1) AND (length(wallet_symbol) <= 6)))
+);
+
+CREATE TABLE public.chain_contract (
+    account_id bigint NOT NULL,
+    chain text NOT NULL,
+    address bytea NOT NULL,
+    receiver bytea NOT NULL,
+    deployed_block bigint NOT NULL,
+    current boolean DEFAULT true NOT NULL,
+    added_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    CONSTRAINT chain_contract_address CHECK ((octet_length(address) = 20)),
+    CONSTRAINT chain_contract_block CHECK ((deployed_block >= 0)),
+    CONSTRAINT chain_contract_receiver CHECK ((octet_length(receiver) = 20))
+);
+
+CREATE TABLE public.chain_cursor (
+    chain text NOT NULL,
+    block bigint NOT NULL,
+    hash bytea,
+    at timestamp with time zone,
+    head bigint,
+    head_at timestamp with time zone,
+    window_at timestamp with time zone,
+    second_look_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    second_look_block bigint,
+    halted text,
+    polled_at timestamp with time zone
+);
+
+CREATE TABLE public.chain_hint (
+    session_id uuid NOT NULL,
+    tx_hash bytea NOT NULL,
+    step text NOT NULL,
+    state text DEFAULT 'unknown'::text NOT NULL,
+    reason text DEFAULT ''::text NOT NULL,
+    final boolean DEFAULT false NOT NULL,
+    posted_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    looked_at timestamp with time zone,
+    settled_at timestamp with time zone,
+    CONSTRAINT chain_hint_state CHECK ((state = ANY (ARRAY['unknown'::text, 'pending'::text, 'mined'::text, 'reverted'::text, 'foreign'::text, 'duplicate'::text]))),
+    CONSTRAINT chain_hint_step CHECK ((step = ANY (ARRAY['approve'::text, 'pay'::text]))),
+    CONSTRAINT chain_hint_tx_hash CHECK ((octet_length(tx_hash) = 32))
+);
+
+CREATE TABLE public.chain_receipt (
+    id uuid NOT NULL,
+    chain text NOT NULL,
+    account_id bigint NOT NULL,
+    block bigint NOT NULL,
+    block_hash bytea NOT NULL,
+    tx_hash bytea NOT NULL,
+    log_index integer NOT NULL,
+    uuid bytea NOT NULL,
+    payer bytea NOT NULL,
+    token bytea NOT NULL,
+    receiver bytea NOT NULL,
+    amount numeric(78,0) NOT NULL,
+    session_id uuid,
+    disposition text NOT NULL,
+    final_at timestamp with time zone NOT NULL,
+    CONSTRAINT chain_receipt_disposition CHECK ((disposition = ANY (ARRAY['credited'::text, 'duplicate'::text, 'underpaid'::text, 'overpaid'::text, 'wrong_token'::text, 'wrong_receiver'::text, 'late'::text, 'closed_session'::text, 'unknown_uuid'::text]))),
+    CONSTRAINT chain_receipt_known CHECK (((session_id IS NOT NULL) OR (disposition = ANY (ARRAY['unknown_uuid'::text, 'wrong_receiver'::text]))))
+);
+
+CREATE TABLE public.chain_sighting (
+    chain text NOT NULL,
+    tx_hash bytea NOT NULL,
+    log_index integer NOT NULL,
+    session_id uuid NOT NULL,
+    exact boolean NOT NULL,
+    block bigint NOT NULL,
+    seen_at timestamp with time zone NOT NULL,
+    gone_at timestamp with time zone
+);
+
+CREATE TABLE public.chain_token (
+    chain text NOT NULL,
+    symbol text NOT NULL,
+    address bytea,
+    decimals integer NOT NULL,
+    approve_zero_first boolean DEFAULT false NOT NULL,
+    minimum numeric(78,0) DEFAULT 1 NOT NULL,
+    enabled boolean DEFAULT true NOT NULL,
+    CONSTRAINT chain_token_address CHECK ((octet_length(address) = 20)),
+    CONSTRAINT chain_token_decimals CHECK (((decimals >= 0) AND (decimals <= 18))),
+    CONSTRAINT chain_token_minimum CHECK ((minimum > (0)::numeric))
+);
+
 CREATE TABLE public.checkout (
     id text NOT NULL,
     payment_id uuid NOT NULL
@@ -252,12 +359,18 @@ ALTER TABLE public.merchant ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
 CREATE TABLE public.money_case (
     id uuid NOT NULL,
     kind text NOT NULL,
-    merchant_id bigint NOT NULL,
-    payment_id uuid NOT NULL,
-    session_id uuid NOT NULL,
+    merchant_id bigint,
+    payment_id uuid,
+    session_id uuid,
     capture_id uuid,
     status text DEFAULT 'OPEN'::text NOT NULL,
     opened_at timestamp with time zone NOT NULL,
+    receipt_id uuid,
+    closed_at timestamp with time zone,
+    closed_by text,
+    note text DEFAULT ''::text NOT NULL,
+    CONSTRAINT money_case_about CHECK (((session_id IS NOT NULL) OR (receipt_id IS NOT NULL))),
+    CONSTRAINT money_case_closed CHECK ((((status = 'OPEN'::text) = (closed_at IS NULL)) AND ((status = 'OPEN'::text) = (closed_by IS NULL)))),
     CONSTRAINT money_case_kind CHECK ((kind = ANY (ARRAY['ORPHAN_CAPTURE'::text, 'LATE_PAYMENT'::text, 'DOUBLE_PAYMENT'::text, 'AMOUNT_MISMATCH'::text, 'TOKEN_MISMATCH'::text, 'UNKNOWN_REFERENCE'::text, 'REFUND_REVERSED'::text, 'RECONCILIATION'::text]))),
     CONSTRAINT money_case_status CHECK ((status = ANY (ARRAY['OPEN'::text, 'REFUNDED'::text, 'ACCEPTED'::text, 'DISMISSED'::text])))
 );
@@ -439,6 +552,7 @@ CREATE TABLE public.session (
     closing_at timestamp with time zone,
     ended_at timestamp with time zone,
     provider_name text NOT NULL,
+    silent_since timestamp with time zone,
     CONSTRAINT session_ended CHECK (((life = 'ended'::text) = ((ended_at IS NOT NULL) AND (outcome IS NOT NULL)))),
     CONSTRAINT session_life CHECK ((life = ANY (ARRAY['opening'::text, 'open'::text, 'closing'::text, 'ended'::text]))),
     CONSTRAINT session_total CHECK ((total_minor > (0)::numeric))
@@ -472,6 +586,36 @@ ALTER TABLE ONLY public.capture
 ALTER TABLE ONLY public.capture
     ADD CONSTRAINT capture_reference UNIQUE (account_id, reference);
 
+ALTER TABLE ONLY public.chain_contract
+    ADD CONSTRAINT chain_contract_once UNIQUE (chain, address);
+
+ALTER TABLE ONLY public.chain_contract
+    ADD CONSTRAINT chain_contract_pkey PRIMARY KEY (account_id);
+
+ALTER TABLE ONLY public.chain_cursor
+    ADD CONSTRAINT chain_cursor_pkey PRIMARY KEY (chain);
+
+ALTER TABLE ONLY public.chain_hint
+    ADD CONSTRAINT chain_hint_pkey PRIMARY KEY (session_id, tx_hash);
+
+ALTER TABLE ONLY public.chain
+    ADD CONSTRAINT chain_network_id_key UNIQUE (network_id);
+
+ALTER TABLE ONLY public.chain
+    ADD CONSTRAINT chain_pkey PRIMARY KEY (slug);
+
+ALTER TABLE ONLY public.chain_receipt
+    ADD CONSTRAINT chain_receipt_once UNIQUE (chain, tx_hash, log_index);
+
+ALTER TABLE ONLY public.chain_receipt
+    ADD CONSTRAINT chain_receipt_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.chain_sighting
+    ADD CONSTRAINT chain_sighting_pkey PRIMARY KEY (chain, tx_hash, log_index);
+
+ALTER TABLE ONLY public.chain_token
+    ADD CONSTRAINT chain_token_pkey PRIMARY KEY (chain, symbol);
+
 ALTER TABLE ONLY public.checkout
     ADD CONSTRAINT checkout_pkey PRIMARY KEY (id);
 
@@ -497,7 +641,7 @@ ALTER TABLE ONLY public.merchant
     ADD CONSTRAINT merchant_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY public.money_case
-    ADD CONSTRAINT money_case_once UNIQUE NULLS NOT DISTINCT (session_id, capture_id, kind);
+    ADD CONSTRAINT money_case_once UNIQUE NULLS NOT DISTINCT (session_id, capture_id, receipt_id, kind);
 
 ALTER TABLE ONLY public.money_case
     ADD CONSTRAINT money_case_pkey PRIMARY KEY (id);
@@ -556,6 +700,14 @@ CREATE UNIQUE INDEX capture_one_credited ON public.capture USING btree (payment_
 
 CREATE INDEX capture_payment ON public.capture USING btree (payment_id);
 
+CREATE UNIQUE INDEX chain_receipt_one_credit ON public.chain_receipt USING btree (session_id) WHERE (disposition = 'credited'::text);
+
+CREATE INDEX chain_receipt_session ON public.chain_receipt USING btree (session_id);
+
+CREATE INDEX chain_sighting_session ON public.chain_sighting USING btree (session_id);
+
+CREATE INDEX chain_sighting_there ON public.chain_sighting USING btree (chain, block) WHERE (gone_at IS NULL);
+
 CREATE INDEX delivery_due ON public.delivery USING btree (merchant_id, next_at) WHERE (state = 'pending'::text);
 
 CREATE INDEX event_merchant ON public.event USING btree (merchant_id, id);
@@ -568,6 +720,8 @@ CREATE UNIQUE INDEX fraud_decision_once ON public.fraud_decision USING btree (pa
 
 CREATE INDEX idempotency_created ON public.idempotency USING btree (created_at);
 
+CREATE INDEX money_case_open ON public.money_case USING btree (id) WHERE (status = 'OPEN'::text);
+
 CREATE INDEX payment_due ON public.payment USING btree (expires_at) WHERE (status = ANY (ARRAY['PENDING'::text, 'PROCESSING'::text]));
 
 CREATE INDEX payment_listed ON public.payment USING btree (merchant_id, created_at, id);
@@ -578,9 +732,13 @@ CREATE INDEX payment_listed_payer ON public.payment USING btree (merchant_id, pa
 
 CREATE INDEX payment_method_merchant ON public.payment_method USING btree (merchant_id, "position", id);
 
+CREATE INDEX session_chain ON public.session USING btree (chain) WHERE ((chain IS NOT NULL) AND (life <> 'ended'::text));
+
 CREATE INDEX session_inquire ON public.session USING btree (inquire_at) WHERE (life <> 'ended'::text);
 
 CREATE UNIQUE INDEX session_one_opening ON public.session USING btree (payment_id) WHERE (life = 'opening'::text);
+
+CREATE UNIQUE INDEX session_pay_uuid ON public.session USING btree (reference) WHERE (provider = 'gateway_contract'::text);
 
 CREATE INDEX session_payment ON public.session USING btree (payment_id);
 
@@ -615,6 +773,36 @@ ALTER TABLE ONLY public.capture
 ALTER TABLE ONLY public.capture
     ADD CONSTRAINT capture_session_id_fkey FOREIGN KEY (session_id) REFERENCES public.session(id);
 
+ALTER TABLE ONLY public.chain_contract
+    ADD CONSTRAINT chain_contract_account_id_fkey FOREIGN KEY (account_id) REFERENCES public.provider_account(id);
+
+ALTER TABLE ONLY public.chain_contract
+    ADD CONSTRAINT chain_contract_chain_fkey FOREIGN KEY (chain) REFERENCES public.chain(slug);
+
+ALTER TABLE ONLY public.chain_cursor
+    ADD CONSTRAINT chain_cursor_chain_fkey FOREIGN KEY (chain) REFERENCES public.chain(slug);
+
+ALTER TABLE ONLY public.chain_hint
+    ADD CONSTRAINT chain_hint_session_id_fkey FOREIGN KEY (session_id) REFERENCES public.session(id);
+
+ALTER TABLE ONLY public.chain_receipt
+    ADD CONSTRAINT chain_receipt_account_id_fkey FOREIGN KEY (account_id) REFERENCES public.chain_contract(account_id);
+
+ALTER TABLE ONLY public.chain_receipt
+    ADD CONSTRAINT chain_receipt_chain_fkey FOREIGN KEY (chain) REFERENCES public.chain(slug);
+
+ALTER TABLE ONLY public.chain_receipt
+    ADD CONSTRAINT chain_receipt_session_id_fkey FOREIGN KEY (session_id) REFERENCES public.session(id);
+
+ALTER TABLE ONLY public.chain_sighting
+    ADD CONSTRAINT chain_sighting_chain_fkey FOREIGN KEY (chain) REFERENCES public.chain(slug);
+
+ALTER TABLE ONLY public.chain_sighting
+    ADD CONSTRAINT chain_sighting_session_id_fkey FOREIGN KEY (session_id) REFERENCES public.session(id);
+
+ALTER TABLE ONLY public.chain_token
+    ADD CONSTRAINT chain_token_chain_fkey FOREIGN KEY (chain) REFERENCES public.chain(slug);
+
 ALTER TABLE ONLY public.delivery
     ADD CONSTRAINT delivery_event_id_fkey FOREIGN KEY (event_id) REFERENCES public.event(id);
 
@@ -635,6 +823,9 @@ ALTER TABLE ONLY public.money_case
 
 ALTER TABLE ONLY public.money_case
     ADD CONSTRAINT money_case_payment_id_fkey FOREIGN KEY (payment_id) REFERENCES public.payment(id);
+
+ALTER TABLE ONLY public.money_case
+    ADD CONSTRAINT money_case_receipt_id_fkey FOREIGN KEY (receipt_id) REFERENCES public.chain_receipt(id);
 
 ALTER TABLE ONLY public.money_case
     ADD CONSTRAINT money_case_session_id_fkey FOREIGN KEY (session_id) REFERENCES public.session(id);

@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from payintent.domain.onchain import SECOND_THOUGHT
 from payintent.domain.quote import FeeMode, Quote
 from payintent.domain.session import Life, Offer, Session
 from payintent.storage.database import Executor, Row, Tx
 
+_SHOWN_MAX = 1_000
+_DECIDABLE_MAX = 1_000  # sessions of a chain, at one look
 # Prefixed names, so that they can stand beside a payment's in one row.
 COLUMNS = """
     s.id AS s_id, s.payment_id AS s_payment_id, s.account_id AS s_account_id,
@@ -80,6 +83,29 @@ async def payment_of(database: Executor, session_id: UUID, account_id: int) -> U
     return row["payment_id"] if row else None
 
 
+async def by_id(database: Executor, session_id: UUID) -> Session | None:
+    """Read one session."""
+    row = await database.row("SELECT" + COLUMNS + "FROM session s WHERE id = $1", session_id)
+    return from_row(row) if row else None
+
+
+async def of_payment(database: Executor, payment_id: UUID) -> list[Session]:
+    """List a payment's sessions, the first one first."""
+    rows = await database.fetch(
+        "SELECT"
+        + COLUMNS
+        + """
+        FROM session s
+        WHERE s.payment_id = $1
+        ORDER BY s.opened_at, s.id
+        LIMIT $2
+        """,
+        payment_id,
+        _SHOWN_MAX,
+    )
+    return [from_row(row) for row in rows]
+
+
 async def lock(tx: Tx, session_id: UUID) -> Session:
     """Lock a session; its payment must be locked before."""
     row = await tx.row("SELECT" + COLUMNS + "FROM session s WHERE id = $1 FOR UPDATE", session_id)
@@ -108,7 +134,7 @@ async def close(tx: Tx, session_ids: Sequence[UUID], now: datetime) -> None:
     await tx.fetch(
         """
         UPDATE session
-        SET life = 'closing', closing_at = $2, inquire_at = $2, inquiries = 0
+        SET life = 'closing', closing_at = $2, inquire_at = $2, inquiries = 0, silent_since = NULL
         WHERE id = ANY($1::uuid[]) AND life IN ('opening', 'open')
         """,
         session_ids,
@@ -170,10 +196,70 @@ async def ask_again(database: Executor, session: Session, wait_s: float | None) 
     )
 
 
+async def answered(database: Executor, session_id: UUID) -> None:
+    """Note that a provider has answered about a session."""
+    await database.fetch(
+        """
+        UPDATE session
+        SET silent_since = NULL
+        WHERE id = $1 AND silent_since IS NOT NULL
+        """,
+        session_id,
+    )
+
+
+async def silent(database: Executor, session_id: UUID) -> None:
+    """Note that a provider was asked about a session and did not answer; the first time counts."""
+    await database.fetch(
+        "UPDATE session SET silent_since = coalesce(silent_since, clock()) WHERE id = $1",
+        session_id,
+    )
+
+
 async def ask_now(database: Executor, session_id: UUID) -> None:
     """Let the janitor ask at once, since the buyer has come back."""
     await database.fetch(
         "UPDATE session SET inquire_at = clock() WHERE id = $1 AND life <> 'ended'", session_id
+    )
+
+
+async def ask_of_chain(database: Executor, chain: str) -> None:
+    """Let the janitor look at once at a chain's sessions that can be decided by now.
+
+    Past their deadline by final blocks, or by what two endpoints have shown where nothing has ever
+    been seen of them; before it where the buyer's own transactions have come to nothing. It waits
+    for no lock: who is busy with a session is asked at the next look.
+    """
+    await database.fetch(
+        """
+        UPDATE session
+        SET inquire_at = clock()
+        WHERE id IN (
+            SELECT s.id
+            FROM session s
+            JOIN payment p ON p.id = s.payment_id
+            JOIN chain_cursor c ON c.chain = s.chain
+            WHERE s.chain = $1 AND s.life IN ('open', 'closing') AND s.inquire_at > clock()
+                AND (s.life = 'closing' AND c.at > p.expires_at
+                    OR s.life = 'closing' AND c.window_at > p.expires_at AND p.session_id = s.id
+                        AND NOT EXISTS (SELECT FROM chain_sighting g WHERE g.session_id = s.id)
+                        AND NOT EXISTS (SELECT FROM chain_hint h WHERE h.session_id = s.id)
+                        AND NOT EXISTS (SELECT FROM chain_receipt r WHERE r.session_id = s.id)
+                    OR EXISTS (SELECT FROM chain_hint h
+                        LEFT JOIN chain_receipt r
+                            ON r.session_id = h.session_id AND r.tx_hash = h.tx_hash
+                        WHERE h.session_id = s.id AND h.step = 'pay'
+                            AND (h.state = 'reverted' AND h.final AND (h.reason = 'expired'
+                                    OR h.settled_at <= clock() - $2::interval)
+                                OR r.disposition IN ('underpaid', 'overpaid', 'wrong_token')
+                                    AND r.final_at <= clock() - $2::interval)))
+            LIMIT $3
+            FOR NO KEY UPDATE OF s SKIP LOCKED
+        )
+        """,
+        chain,
+        SECOND_THOUGHT,
+        _DECIDABLE_MAX,
     )
 
 

@@ -1,11 +1,10 @@
 """On-ramp orders, which are checked and not taken, and the chains that anybody may read."""
 
-import asyncio
 import json
 from typing import Any
 
-from payintent.domain.chain import CHAINS
 from payintent.domain.restriction import RestrictionType
+from payintent.operation.chains import AddContract, RetireContract, SetToken
 from payintent.operation.restrictions import AddRestriction, LiftRestriction
 from tests.api.arrange import refusal
 from tests.support.world import Answer, Api
@@ -63,9 +62,10 @@ async def test_an_order_is_posted_as_json(api: Api) -> None:
 
 
 async def test_the_three_chains_have_the_numbers_and_tokens_of_section_2_6(api: Api) -> None:
-    answers = await asyncio.gather(*(api.send("GET", f"/v1/chains/{slug}") for slug in CHAINS))
+    await api.world.perform(SetToken(chain="native", symbol="USDT", address=f"0x{40 * '1'}"))
     told = {}
-    for answer in answers:
+    for slug in ("ethereum", "bsc", "native"):
+        answer = await api.send("GET", f"/v1/chains/{slug}")
         assert answer.status == 200
         told[answer.json["slug"]] = (
             answer.json["network_id"],
@@ -76,6 +76,35 @@ async def test_the_three_chains_have_the_numbers_and_tokens_of_section_2_6(api: 
         "bsc": (56, {"USDT": 18}),
         "native": (612055, {"USDT": 18, "NATIVED": 18}),
     }
+
+
+async def test_a_token_that_is_nowhere_or_not_taken_is_not_shown(api: Api) -> None:
+    async def symbols(slug: str) -> list[str]:
+        shown = (await api.send("GET", f"/v1/chains/{slug}")).json
+        return [one["symbol"] for one in shown["tokens"]]
+
+    assert await symbols("native") == ["NATIVED"]  # its USDT has no address from the start
+    assert await symbols("ethereum") == ["USDT"]
+    await api.world.perform(SetToken(chain="ethereum", symbol="USDC", enabled=True))
+    await api.world.perform(SetToken(chain="ethereum", symbol="USDT", enabled=False))
+    assert await symbols("ethereum") == ["USDC"]
+
+
+async def test_a_chain_without_a_contract_of_ours_names_none(api: Api) -> None:
+    named = {"contract_address", "contract_version", "contract_abi", "pay_function", "event_topics"}
+    before = (await api.send("GET", "/v1/chains/bsc")).json
+    assert (before.keys() & named, before["status"]) == (set(), "degraded")
+    contract = await api.world.perform(
+        AddContract(
+            chain="bsc", address=f"0x{40 * '2'}", receiver=f"0x{40 * '3'}", deployed_block=7
+        )
+    )
+    after = (await api.send("GET", "/v1/chains/bsc")).json
+    assert named <= after.keys()
+    shown = {one["name"] for one in after["contract_abi"]}
+    assert shown == {"pay", "refund", "is_paid", "Paid", "Refunded"}
+    await api.world.perform(RetireContract(account_id=contract.account_id))
+    assert not (await api.send("GET", "/v1/chains/bsc")).json.keys() & named
 
 
 async def test_a_chain_is_open_to_browsers_and_is_not_cached(api: Api) -> None:

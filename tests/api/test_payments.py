@@ -5,8 +5,9 @@ from uuid import uuid4
 
 import pytest
 
+from payintent.domain.gateway import Report, SessionState
 from payintent.lifecycle.expire import expire_processing
-from payintent.storage import taxes
+from payintent.storage import sessions, taxes
 from tests.api.arrange import (
     bring_to,
     callback,
@@ -90,9 +91,11 @@ async def test_a_payment_that_expired_after_a_selection_keeps_its_quote(api: Api
     await api.world.move_clock(1800)
     assert (await api.get(created.json["id"])).json["status"] == "PROCESSING"
     service = api.world.service
-    for _ in ("closes the session", "expires the payment"):
-        async with service.database.transaction() as tx:
-            await expire_processing(tx, service.mint, 10, 0)
+    async with service.database.transaction() as tx:
+        await expire_processing(tx, service.mint, 10, 0)
+    api.world.gateway.answer_close = Report(state=SessionState.CLOSED)
+    for ask in await sessions.take_due(service.database, 10, 60, []):
+        await service.janitor.inquire(ask)
     got = await api.get(created.json["id"])
     assert got.json["status"] == "EXPIRED"
     assert set(got.json) == _ALWAYS | _SELECTED | {"expired_at"}

@@ -44,6 +44,8 @@ _OPEN = {
     ("POST", "/v1/checkout/{checkout_id}/cancel"),
     ("GET", "/v1/countries"),
     ("GET", "/v1/chains/{slug}"),
+    ("GET", "/v1/onchain/sessions/{session_id}"),
+    ("POST", "/v1/onchain/sessions/{session_id}/transactions"),
     ("POST", "/v1/onramp/orders"),
 }
 

@@ -48,4 +48,5 @@ def test_a_quick_run_prints_and_keeps_every_figure(quick: tuple[str, dict[str, A
         assert one["name"] in printed
         for figure in (*one["p50_ms"], *one["p99_ms"], one["ratio"]):
             assert f"{figure:.2f}" in printed, one
+    assert "proven, matched, PAID and stored" in printed
     assert kept["machine"]["postgres"] in printed

@@ -1,12 +1,22 @@
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from payintent.config import Settings
+from payintent.domain.gateway import Gateway
+from payintent.domain.onchain import PROVIDER
+from payintent.providers.gateway_contract import GatewayContract
 from payintent.sandbox.anvil import Anvil
 from payintent.sandbox.anvil_binary import Binary
+from payintent.service import Service, open_service
+from payintent.storage.database import Database
+from payintent.storage.sightings import ChainLedger
 from tests.support.chain import Evm, fetched_anvil
+from tests.support.fakes import FakeGateway
+from tests.support.onchain import ChainWorld, chain_world
+from tests.support.world import World
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +33,49 @@ def evm(anvil: Binary) -> Iterator[Evm]:
         yield client
         client.close()
         chain.stop()
+
+
+@pytest.fixture
+def chain_url(anvil: Binary, tmp_path: Path) -> Iterator[str]:
+    """A chain of one's own."""
+    chain = Anvil(612_055, log=tmp_path / "anvil.log", binary=anvil)
+    yield chain.start()
+    chain.stop()
+
+
+@pytest.fixture
+async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
+    """The service with the fake gateway and the contract's own adapter."""
+    database = Database(settings)
+    adapters: dict[str, Gateway] = {
+        "fake": gateway,
+        PROVIDER: GatewayContract(ChainLedger(database), settings.api_base),
+    }
+    service = await open_service(settings, adapters)
+    yield service
+    await service.close()
+    await database.close()
+
+
+@pytest.fixture
+async def ground(world: World, chain_url: str) -> AsyncIterator[ChainWorld]:
+    """A chain with our contract, and everything allowed that the payer may want to send."""
+    async with chain_world(world, chain_url) as ground:
+        await ground.allow()
+        yield ground
+
+
+@pytest.fixture
+def ethereum_url(anvil: Binary, tmp_path: Path) -> Iterator[str]:
+    """A chain that calls itself ethereum."""
+    chain = Anvil(1, log=tmp_path / "ethereum.log", binary=anvil)
+    yield chain.start()
+    chain.stop()
+
+
+@pytest.fixture
+async def ethereum(world: World, ethereum_url: str) -> AsyncIterator[ChainWorld]:
+    """Ethereum's tokens of six decimals."""
+    async with chain_world(world, ethereum_url, "ethereum") as ground:
+        await ground.allow()
+        yield ground

@@ -9,6 +9,7 @@ import pytest
 from payintent.config import Settings
 from tests.api.arrange import bring_to, callback, captured, payment_of, select
 from tests.contract.conforming import conforms, operations
+from tests.support.contracts import TOKENS, offer_tokens
 from tests.support.world import Answer, Api
 
 Sending = Callable[[Api, Answer], Awaitable[Answer]]
@@ -58,6 +59,25 @@ async def _submit(api: Api, created: Answer) -> Answer:
     return await api.send("POST", path, data={"payment_method_id": str(api.world.card)})
 
 
+async def _session(api: Api, created: Answer) -> str:
+    """Select a token for it; gives the path of its session."""
+    methods = await api.world.rows("SELECT id FROM payment_method WHERE token = 'USDT'")
+    method = methods[0]["id"] if methods else (await offer_tokens(api.world))["USDT"]
+    del created  # it is in baht, which no token is pegged to
+    dollars = await api.create(currency="USD", amount="25.50")
+    selected = await select(api, dollars, payment_method_id=method)
+    return f"/v1/onchain/sessions/{selected.json['session']['id']}"
+
+
+async def _get_session(api: Api, created: Answer) -> Answer:
+    return await api.send("GET", await _session(api, created))
+
+
+async def _post_transaction(api: Api, created: Answer) -> Answer:
+    path = f"{await _session(api, created)}/transactions"
+    return await api.send("POST", path, json={"tx_hash": "0x" + 64 * "A", "step": "pay"})
+
+
 GOES_WELL: dict[str, tuple[int, Sending]] = {
     "POST /v1/payments": (201, _create),
     "GET /v1/payments": (200, _get("/v1/payments?limit=1")),
@@ -72,6 +92,8 @@ GOES_WELL: dict[str, tuple[int, Sending]] = {
     "GET /v1/checkout/{checkout_id}/quotes": (200, _get("/v1/checkout/{checkout_id}/quotes")),
     "POST /v1/checkout/{checkout_id}/quotes": (200, _select),
     "POST /v1/checkout/{checkout_id}/cancel": (200, _post("/v1/checkout/{checkout_id}/cancel")),
+    "GET /v1/onchain/sessions/{session_id}": (200, _get_session),
+    "POST /v1/onchain/sessions/{session_id}/transactions": (202, _post_transaction),
     "POST /v1/callbacks/{provider}/{account_id}": (200, _callback),
     "GET /c/{checkout_id}": (200, _get("/c/{checkout_id}")),
     "POST /c/{checkout_id}/select": (303, _submit),
@@ -158,3 +180,24 @@ async def test_limits_are_told_as_the_contract_has_it(api: Api) -> None:
     path = "/v1/payments/{payment_id}"
     answer = conforms("GET", path, await _get(path)(api, await api.create()))
     assert answer.headers["RateLimit-Policy"] == '"read";q=500;w=1'
+
+
+@pytest.mark.parametrize("chain", TOKENS)
+async def test_a_chain_and_its_sessions_are_described_with_every_token(
+    api: Api, chain: str
+) -> None:
+    methods = await offer_tokens(api.world, chain)
+    path = "/v1/chains/{slug}"
+    assert conforms("GET", path, await api.send("GET", f"/v1/chains/{chain}")).status == 200
+    for token, method in methods.items():
+        created = await api.create(currency="USD", amount="25.50")
+        selected = await select(api, created, payment_method_id=method)
+        conforms("POST", "/v1/checkout/{checkout_id}/quotes", selected)
+        told = selected.json["next_action"]
+        assert (told["type"], told["onchain_session"]["chain"]) == ("onchain_session", chain)
+        quote = selected.json["quote"]
+        assert [quote[name] for name in ("kind", "chain", "token")] == ["onchain", chain, token]
+        session = f"/v1/onchain/sessions/{selected.json['session']['id']}"
+        answer = await api.send("GET", session)
+        conforms("GET", "/v1/onchain/sessions/{session_id}", answer)
+        assert answer.json["token"]["symbol"] == token

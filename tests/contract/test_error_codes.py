@@ -16,11 +16,13 @@ from payintent.api.contract import contract
 from payintent.api.errors import STATUS
 from payintent.config import Settings
 from payintent.domain.errors import Code, Refused
-from payintent.domain.gateway import Unknown
-from payintent.domain.payment import Status, Trigger, step
+from payintent.domain.gateway import Report, SessionState, Unknown
+from payintent.domain.payment import FailureReason, Status, Trigger, step
+from payintent.operation.chains import SetToken
 from tests.api.arrange import bring_to, cancel, post, quotes, refusal, select, view
 from tests.api.fault_proxy import FaultProxy
 from tests.contract.conforming import conforms
+from tests.support.contracts import bill, offer_tokens, session_path
 from tests.support.world import Answer, Api
 
 PAYMENTS = "/v1/payments"
@@ -29,7 +31,9 @@ CANCEL = "/v1/payments/{payment_id}/cancel"
 CHECKOUT = "/v1/checkout/{checkout_id}"
 QUOTES = "/v1/checkout/{checkout_id}/quotes"
 ONRAMP = "/v1/onramp/orders"
+SESSION = "/v1/onchain/sessions/{session_id}"
 NOBODYS = "pay_0000000000000000000001"
+DECLINED = Report(state=SessionState.DECLINED, reason=FailureReason.TX_REVERTED)
 
 
 async def malformed(api: Api) -> Answer:
@@ -106,6 +110,19 @@ async def expired_checkout(api: Api) -> Answer:
     return conforms("POST", QUOTES, await select(api, created))
 
 
+async def session_of_an_ended_payment(api: Api) -> Answer:
+    payment, session = await bill(api.world, (await offer_tokens(api.world))["USDT"])
+    await api.world.report(payment, session.id, DECLINED)
+    return conforms("GET", SESSION, await api.send("GET", session_path(session)))
+
+
+async def token_that_is_not_taken(api: Api) -> Answer:
+    method = (await offer_tokens(api.world))["USDT"]
+    await api.world.perform(SetToken(chain="native", symbol="USDT", enabled=False))
+    created = await api.create(currency="USD", amount="25.50")
+    return conforms("POST", QUOTES, await select(api, created, payment_method_id=method))
+
+
 async def suspended_merchant(api: Api) -> Answer:
     await api.world.rows("UPDATE merchant SET activation = 'SUSPENDED'")
     return conforms("POST", PAYMENTS, await api.create())
@@ -176,7 +193,7 @@ class Row:
 
 RULE = "the rule itself: no route leads there"
 NEVER = "never: an alias that is documented"
-ON_CHAIN, REFUNDS = "payments on chain", "refunds"
+REFUNDS = "refunds"
 TABLE = [
     Row("BAD_REQUEST", 400, "a body that is no JSON", malformed),
     Row("INVALID_AMOUNT", 400, "an amount with an exponent", no_decimal),
@@ -194,11 +211,11 @@ TABLE = [
     Row("INVALID_TRANSITION", 409, "PENDING to PAID", RULE),
     Row("REFUND_EXCEEDS_REMAINING", 409, "a refund of more than is left", REFUNDS),
     Row("CHECKOUT_EXPIRED", 410, "a selection after the time", expired_checkout),
-    Row("SESSION_GONE", 410, "a session whose payment has ended", ON_CHAIN),
+    Row("SESSION_GONE", 410, "a session whose payment has ended", session_of_an_ended_payment),
     Row("UNPROCESSABLE", 422, "a create by a suspended merchant", suspended_merchant),
     Row("UNSUPPORTED_CURRENCY", 422, "a currency without a method", no_method_for_it),
     Row("UNSUPPORTED_COUNTRY", 422, "a country that is not listed", unlisted_country),
-    Row("PAYMENT_TOKEN_NOT_AVAILABLE", 422, "a token that is not enabled", ON_CHAIN),
+    Row("PAYMENT_TOKEN_NOT_AVAILABLE", 422, "a token not enabled", token_that_is_not_taken),
     Row("PG_NOT_AVAILABLE", 422, "a method at a gateway switched off", switched_off_gateway),
     Row("RATE_LIMITED", 429, "more creates than the quota", spent_quota),
     Row("INTERNAL_ERROR", 500, "a row that the database refuses", a_bug),
@@ -246,7 +263,7 @@ def test_what_the_contract_says_is_sent_is_shown_and_nothing_else() -> None:
     assert {row.code for row in SHOWN} | {"INVALID_TRANSITION"} == {
         code for code, when in sent.items() if when == "now"
     }
-    brought = {row.code for row in TABLE if row.shown_by in {ON_CHAIN, REFUNDS}}
+    brought = {row.code for row in TABLE if row.shown_by == REFUNDS}
     assert brought == {code for code, when in sent.items() if when == "later"}
     assert sent["SERVER_ERROR"] == "never"
 

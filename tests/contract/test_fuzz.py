@@ -22,8 +22,11 @@ from schemathesis.checks import (
 )
 from schemathesis.core.failures import FailureGroup
 
+from payintent.domain.gateway import Report, SessionState
+from payintent.domain.ids import SESSION, text
 from tests.api.arrange import DECLINED, bring_to, callback, captured, payment_of, select
 from tests.contract.conforming import CONFORMANCE, cases_of_every_rule, operation, operations
+from tests.support.contracts import bill, offer_tokens
 from tests.support.world import Answer, Api
 
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
@@ -45,6 +48,8 @@ REQUESTS = {
     "GET /v1/checkout/{checkout_id}/quotes": 160,
     "POST /v1/checkout/{checkout_id}/quotes": 260,
     "POST /v1/checkout/{checkout_id}/cancel": 80,
+    "GET /v1/onchain/sessions/{session_id}": 40,
+    "POST /v1/onchain/sessions/{session_id}/transactions": 120,
     "POST /v1/callbacks/{provider}/{account_id}": 120,
     "GET /c/{checkout_id}": 60,
     "POST /c/{checkout_id}/select": 60,
@@ -76,9 +81,10 @@ def test_every_operation_of_the_contract_is_fuzzed() -> None:
 class Ids:
     """Payments of every status to aim at; a `PENDING` one is made anew for each request."""
 
-    def __init__(self, api: Api, known: dict[str, Answer]) -> None:
+    def __init__(self, api: Api, known: dict[str, Answer], session_ids: dict[str, str]) -> None:
         self._api = api
         self._known = known
+        self._session_ids = session_ids
         self._loop = asyncio.get_running_loop()
 
     def aim(self, case: Case, status: str) -> None:
@@ -87,6 +93,10 @@ class Ids:
         for name, value in (("payment_id", "id"), ("checkout_id", "checkout_id")):
             if name in case.path_parameters:
                 case.path_parameters[name] = created.json[value]
+        if "session_id" in case.path_parameters:  # one that can be paid, for most
+            case.path_parameters["session_id"] = self._session_ids.get(
+                status, self._session_ids["PROCESSING"]
+            )
         if "account_id" in case.path_parameters:  # unsigned: a callback of nobody's
             account_id = str(self._api.world.account_id)
             case.path_parameters = {"provider": "fake", "account_id": account_id}
@@ -105,7 +115,18 @@ async def ids(api: Api) -> Ids:
     for status in STATUSES[1:-1]:
         known[status] = await api.create()
         await _bring_to(api, known[status], status)
-    return Ids(api, known)
+    return Ids(api, known, await _sessions(api))
+
+
+async def _sessions(api: Api) -> dict[str, str]:
+    """Sessions on a chain, one that can be paid and one whose payment has failed."""
+    method = (await offer_tokens(api.world))["NATIVED"]
+    session_ids: dict[str, str] = {}
+    for status in ("PROCESSING", "FAILED"):
+        payment, session = await bill(api.world, method)
+        session_ids[status] = text(SESSION, session.id)
+    await api.world.report(payment, session.id, Report(state=SessionState.DECLINED))
+    return session_ids
 
 
 async def _bring_to(api: Api, created: Answer, status: str) -> None:

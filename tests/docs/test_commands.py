@@ -21,12 +21,13 @@ from payintent.operation.merchants import ShowMerchant
 from payintent.operation.table import OPERATIONS
 from payintent.service import Service, open_service
 from tests.docs.reading import examples, page, section, spans
+from tests.support.contracts import finalized, log_of
 from tests.support.fakes import FakeGateway
 from tests.support.terminal import Terminal
 from tests.support.world import Api, World
 
 _PAGE = page("docs/operate.md")
-_ENDLESS = {"api", "worker", "dev"}
+_ENDLESS = {"api", "worker", "dev", "devchain"}  # or the sandbox's own, with tests of their own
 _NO_OPERATIONS = {"migrate", "doctor", "payment.show", "webhooks.list", "webhooks.show"}
 _CREDENTIALS = b'{"signing_secret": "a secret of the gateway"}'
 _GETADDRINFO = socket.getaddrinfo
@@ -95,7 +96,9 @@ async def _happen(settings: Settings) -> None:
     service = await open_service(settings, {})
     known: dict[str, Any] = dict.fromkeys(("api_key", "callback_secret"), "")
     known |= dict.fromkeys(("merchant_id", "account_id", "card", "transfer"), 1)
-    payment = await World(service=service, gateway=FakeGateway(), **known).create()
+    world = World(service=service, gateway=FakeGateway(), **known)
+    payment = await world.create()
+    await finalized(world, log_of(None))
     async with service.database.transaction() as tx:
         await cancel(tx, service.mint, payment, None)
     await service.close()
@@ -107,6 +110,8 @@ async def _really(settings: Settings, name: str, words: list[str]) -> list[str]:
         "key.revoke": "SELECT public_id FROM api_key LIMIT 1",
         "operator.revoke": "SELECT public_id FROM operator_token LIMIT 1",
         "payment.show": "SELECT id FROM payment",
+        "case.show": "SELECT id FROM money_case",
+        "case.resolve": "SELECT id FROM money_case",
         "webhooks.show": "SELECT id FROM event",
         "webhooks.replay": "SELECT id FROM event",
     }
@@ -115,7 +120,8 @@ async def _really(settings: Settings, name: str, words: list[str]) -> list[str]:
     connection = await asyncpg.connect(settings.database_url)
     found = await connection.fetchval(wanted[name])
     await connection.close()
-    real = ids.text(ids.PAYMENT, found) if name == "payment.show" else str(found)
+    prefix = {"payment": ids.PAYMENT, "case": ids.CASE}.get(name.partition(".")[0])
+    real = ids.text(prefix, found) if prefix else str(found)
     return [*words[:2], real, *words[3:]]
 
 

@@ -14,7 +14,7 @@ from tests.docs.reading import page
 _CONF = read(page("deploy/nginx.conf"))
 _SERVER = _CONF.inner("server")[-1]
 _INSIDE = {"/readyz"}  # it opens a connection to the database for whoever asks
-_ID = "cs_0123456789abcdeF"
+_ID, _SESSION = "cs_0123456789abcdeF", "sess_0123456789abcdefghijkL"
 
 
 def _default(name: str) -> int:
@@ -22,7 +22,9 @@ def _default(name: str) -> int:
 
 
 def _paths(routes: list[Route]) -> list[str]:
-    return [re.sub(r"\{checkout_id\}", _ID, one.path) for one in routes]
+    ids = {"{checkout_id}": _ID, "{session_id}": _SESSION}
+    return [re.sub(r"\{\w+_id\}", lambda name: ids.get(name[0], name[0]), one.path)
+            for one in routes]  # fmt: skip
 
 
 def _reaches(path: str) -> bool:
@@ -61,9 +63,13 @@ def test_no_route_of_the_operator_comes_through(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [*(one for one in _paths(ROUTES) if _ID in one), f"/v1/checkout/{_ID}/events"]
+    "path",
+    [
+        *(one for one in _paths(ROUTES) if _ID in one or _SESSION in one),
+        f"/v1/checkout/{_ID}/events",
+    ],
 )
-def test_a_path_with_a_checkout_id_is_limited_and_never_cached_nor_in_the_error_log(
+def test_a_path_with_a_capability_is_limited_and_never_cached_nor_in_the_error_log(
     path: str,
 ) -> None:
     location = _SERVER.location(path)
@@ -108,11 +114,16 @@ def test_the_edge_networks_headers_pass_from_its_own_addresses_alone() -> None:
         (f"/c/{_ID}", "/c/cs_0123***"),
         (f"/v1/checkout/{_ID}/quotes", "/v1/checkout/cs_0123***/quotes"),
         (f"/nowhere/{_ID}/{_ID}", "/nowhere/cs_0123***/cs"),
+        (f"/v1/onchain/sessions/{_SESSION}", "/v1/onchain/sessions/sess_0123***"),
+        (
+            f"/v1/onchain/sessions/{_SESSION}/transactions",
+            "/v1/onchain/sessions/sess_0123***/transactions",
+        ),
         ("/v1/payments", "/v1/payments"),
         ("/c/static/checkout.css", "/c/static/checkout.css"),
     ],
 )
-def test_a_checkout_id_is_masked_in_the_access_log(path: str, logged: str) -> None:
+def test_a_capability_is_masked_in_the_access_log(path: str, logged: str) -> None:
     assert _logged(path) == logged
 
 

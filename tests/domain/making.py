@@ -110,6 +110,7 @@ def a_method(**changes: Any) -> PaymentMethod:
         "countries": None,
         "chain": None,
         "token": None,
+        "token_decimals": None,
         "fee_mode": FeeMode.INCLUSIVE,
         "fee_rate": Decimal("0.029"),
         "position": 0,

@@ -4,6 +4,8 @@ from payintent.domain.market import (
     COUNTRIES,
     COUNTRY_NAMES,
     CURRENCIES,
+    TENDER,
+    TENDERED,
     accepted_currencies,
     payable_in,
 )
@@ -40,7 +42,7 @@ def test_there_are_the_eight_currencies_with_their_decimals() -> None:
 
 
 def test_tokens_follow_the_dollar_alone() -> None:
-    assert set(accepted_currencies("USD", pegged=True)) == {"USD"} | TOKENS
+    assert set(accepted_currencies("USD", pegged=True)) == {"USD", "USDC"} | TOKENS
     for code in CURRENCIES.keys() - {"USD"}:
         assert accepted_currencies(code, pegged=True) == (code,)
     for code in CURRENCIES:
@@ -55,3 +57,11 @@ def test_every_currency_is_payable_somewhere_and_tokens_everywhere() -> None:
         assert payable_in(country, "USD", pegged=True)
     assert not payable_in("US", "JPY", pegged=True)
     assert not payable_in("GL", "USD", pegged=False)
+
+
+def test_a_token_that_only_settles_pays_dollars_everywhere_and_is_asked_for_nowhere() -> None:
+    assert TENDER.keys() - CURRENCIES.keys() == {"USDC"}
+    assert all(TENDER[code] is CURRENCIES[code] for code in CURRENCIES)
+    for country, asked in COUNTRIES.items():
+        assert set(TENDERED[country]) - set(asked) == {"USDC"}
+    assert "USDC" not in accepted_currencies("USD", pegged=False)

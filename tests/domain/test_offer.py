@@ -25,6 +25,14 @@ def _dollars(**changes: Any) -> Any:
 TOKENS = a_method(id=2, kind="onchain", currencies=("USDT", "NATIVED"), fee_rate=ZERO)
 
 
+def test_a_total_below_what_the_contract_takes_is_not_offered() -> None:
+    tether = {"currencies": ("USDT",), "chain": "ethereum", "token": "USDT", "token_decimals": 6}
+    enough, short = 49_900_000, 49_900_001
+    for minimum, offered in ((1, True), (enough, True), (short, False)):
+        method = a_method(kind="onchain", fee_rate=ZERO, token_minimum=minimum, **tether)
+        assert bool(_codes(_dollars(), [method], "US")) is offered, minimum
+
+
 def test_the_country_that_was_asked_for_goes_before_all() -> None:
     assert resolve_country(_dollars(), a_merchant(), "JP", "FR") == Place("JP", "query")
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,21 @@ PORTS = range(20_000, 30_000, 10)  # below the ones that the system hands out
 class Sandbox:
     """A running `payintent dev`, and what it wrote into `dev.json`."""
 
-    def __init__(self, folder: Path, port_base: int, time_scale: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        port_base: int,
+        time_scale: int,
+        python: str = sys.executable,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.var_dir = folder / "var"
         self.port_base = port_base
         self.time_scale = time_scale  # of the simulator's delays
         self.output = folder / "dev.out"
         self.told: dict[str, Any] = {}
+        self._python = python
+        self._more = environment or {}
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -42,7 +52,7 @@ class Sandbox:
         (self.var_dir / "dev.json").unlink(missing_ok=True)
         with self.output.open("wb") as output:
             self._process = subprocess.Popen(
-                [*_ending_with_us(), sys.executable, "-m", "payintent", "dev"],
+                [*_ending_with_us(), self._python, "-m", "payintent", "dev"],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -129,15 +139,20 @@ class Sandbox:
             "VAR_DIR": str(self.var_dir),
             "PORT_BASE": str(self.port_base),
             "SIM_TIME_SCALE": str(self.time_scale),
+            **self._more,
         }
 
 
 @contextmanager
-def running_sandbox(time_scale: int = 20):
+def running_sandbox(
+    time_scale: int = 20,
+    python: str = sys.executable,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Sandbox]:
     """Start a sandbox in a folder of its own, and leave nothing behind."""
     folder = Path(tempfile.mkdtemp(prefix="payintent-e2e-", dir=_memory_folder()))
     folder.chmod(0o711)  # so that the database's own user can reach its data
-    sandbox = Sandbox(folder, free_port_base(), time_scale)
+    sandbox = Sandbox(folder, free_port_base(), time_scale, python, environment)
     try:
         sandbox.start()
         yield sandbox

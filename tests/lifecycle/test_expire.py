@@ -186,6 +186,42 @@ async def test_a_silent_gateway_holds_an_expiry_up_for_its_patience_only(world: 
     assert await world.events(payment) == ["payment.expired"]
 
 
+async def test_a_gateway_that_is_still_deciding_is_waited_for(world: World) -> None:
+    payment = await elapsed_processing(world)
+    world.gateway.answer_close = Report(state=SessionState.AUTHORISING)
+    await sweep(world)
+    for hours in range(1, 6):
+        await ask_all(world)
+        await world.move_clock(TTL_S + hours * 3600)
+        assert await sweep(world) == 0
+    assert await world.status(payment) == "PROCESSING"
+    world.gateway.answer_close = CLOSED
+    await ask_all(world)
+    assert await world.status(payment) == "EXPIRED"
+
+
+async def test_a_gateway_that_nobody_has_asked_is_not_silent(world: World) -> None:
+    payment = await elapsed_processing(world)
+    await sweep(world)
+    await world.move_clock(TTL_S + 24 * 3600)  # no janitor ran, and none was told anything
+    assert await sweep(world) == 0
+    await ask_all(world)
+    assert await world.status(payment) == "EXPIRED"
+
+
+async def test_a_gateway_that_speaks_again_was_not_silent(world: World) -> None:
+    payment = await elapsed_processing(world)
+    world.gateway.answer_close = Unknown(detail="timeout")
+    await sweep(world)
+    await ask_all(world)
+    world.gateway.answer_close = Report(state=SessionState.AUTHORISING)
+    await world.move_clock(TTL_S + 10)
+    await ask_all(world)
+    await world.move_clock(TTL_S + 24 * 3600)
+    assert await sweep(world) == 0
+    assert await world.status(payment) == "PROCESSING"
+
+
 async def test_a_payment_whose_buyer_left_the_gateway_expires_at_once(world: World) -> None:
     payment = await world.create()
     selected = await world.select(payment)

@@ -98,7 +98,7 @@ class History(RuleBasedStateMachine):
         self.run(self._begin())
 
     async def _begin(self) -> None:
-        await self.world.rows(f"TRUNCATE {TABLES}, checkout, attempt")
+        await self.world.rows(f"TRUNCATE {TABLES}, checkout, attempt CASCADE")
         await self.world.move_clock(0)
         gateway = self.world.gateway
         gateway.answer_create = accept

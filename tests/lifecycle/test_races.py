@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from payintent.domain.errors import Code, Refused
-from payintent.domain.gateway import Callback, Report
+from payintent.domain.gateway import Callback, Report, Unknown
 from payintent.domain.payment import Payment
 from payintent.lifecycle.advance import lock
 from payintent.lifecycle.cancel import cancel, cancel_by_buyer
@@ -20,6 +20,7 @@ from payintent.storage import idempotency, payments, sessions
 from payintent.storage.database import Tx
 from payintent.storage.idempotency import First
 from tests.lifecycle.staging import held, impatient, until_waiting
+from tests.lifecycle.test_expire import ask_all
 from tests.support.fakes import captured, declined
 from tests.support.world import World
 
@@ -233,6 +234,8 @@ async def test_a_callback_that_waits_for_an_expiry_finds_it_late(world: World) -
     session = (await world.select(payment)).session
     await world.move_clock(1801)
     await start(world, lambda tx: expire_processing(tx, world.service.mint, 10, 30))
+    world.gateway.answer_close = Unknown(detail="silence")
+    await ask_all(world)
     await world.move_clock(1901)  # the gateway has been silent since
     expiry = held(world, lambda tx: expire_processing(tx, world.service.mint, 10, 30))
     async with expiry as first:

@@ -7,9 +7,11 @@ from typing import Any
 
 import msgspec
 
+from payintent.domain import ids
 from payintent.domain.fraud import RuleKind
 from payintent.lifecycle.cancel import cancel
 from payintent.operation.accounts import AddAccount
+from payintent.operation.chains import AddContract
 from payintent.operation.desk import Actor, Change, Read
 from payintent.operation.fraud import AddFraudRule
 from payintent.operation.keys import IssueKey
@@ -17,6 +19,7 @@ from payintent.operation.merchants import CreateMerchant
 from payintent.operation.methods import AddMethod
 from payintent.operation.table import OPERATIONS
 from payintent.service import Service, open_service
+from tests.support.contracts import CONTRACT, RECEIVER
 from tests.support.world import World
 
 ADA = Actor("Ada", "ticket 7")
@@ -124,6 +127,42 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "limit.set": {"merchant_id": "$merchant", "kind": "create", "per_s": 5, "burst": 7},
     "limit.list": {"merchant_id": "$merchant"},
     "limit.clear": {"merchant_id": "$merchant", "kind": "create"},
+    "chain.list": {},
+    "chain.set": {
+        "chain": "native",
+        "finality": "confirmations",
+        "confirmations": 12,
+        "instant_finality": False,
+        "public_rpc_urls": ["https://rpc.example.com"],
+        "explorer_urls": ["https://explorer.example.com"],
+    },
+    "chain.set-token": {
+        "chain": "native",
+        "symbol": "USDT",
+        "address": CONTRACT,
+        "decimals": 18,
+        "approve_zero_first": False,
+        "minimum": 10_000,
+        "enabled": True,
+    },
+    "chain.add-contract": {
+        "chain": "native",
+        "address": CONTRACT,
+        "receiver": RECEIVER,
+        "deployed_block": 7,
+        "merchant_id": "$merchant",
+        "name": "their own",
+    },
+    "chain.retire-contract": {"account_id": "$contract"},
+    "chain.resume": {"chain": "bsc", "block": 6},
+    "case.list": {
+        "merchant_id": "$old_merchant",
+        "status": "ALL",
+        "kind": "ORPHAN_CAPTURE",
+        "limit": 5,
+    },
+    "case.show": {"case_id": "$case"},
+    "case.resolve": {"case_id": "$case", "resolution": "dismiss", "note": "it went back"},
     "keyring.show": {},
     "keyring.rotate": {},
     "audit.list": {"merchant_id": "$merchant", "of": "merchant", "limit": 5},
@@ -141,6 +180,7 @@ ABOUT = {
     "method.enable": "$merchant",
     "method.disable": "$merchant",
     "fraud.remove": "$merchant",
+    "case.resolve": "$old_merchant",
     "webhooks.replay": "$old_merchant",
 }
 
@@ -216,9 +256,32 @@ async def make_stage(world: World, service: Service) -> Stage:
         "rule": (await service.perform(rule, ADA)).id,
         "key": key.api_key.split("_")[2],
         "token": token.split("_")[1],
+        "contract": await _contract(service),
+        "case": await _case(world),
         "event": str(await _event(world)),
     }
     return Stage(world, service, known)
+
+
+async def _contract(service: Service) -> int:
+    """Add a contract of the platform's."""
+    new = AddContract(chain="bsc", address=CONTRACT, receiver=RECEIVER, deployed_block=7)
+    return (await service.perform(new, ADA)).account_id
+
+
+async def _case(world: World) -> str:
+    """Leave a case about a selection of the first merchant's."""
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    row = (world.service.mint.id(), world.merchant_id, payment.id, session.id)
+    await world.rows(
+        """
+        INSERT INTO money_case (id, kind, merchant_id, payment_id, session_id, opened_at)
+        VALUES ($1, 'ORPHAN_CAPTURE', $2, $3, $4, clock())
+        """,
+        *row,
+    )
+    return ids.text(ids.CASE, row[0])
 
 
 async def _event(world: World) -> Any:

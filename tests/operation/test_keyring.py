@@ -19,6 +19,7 @@ from standardwebhooks import Webhook
 from payintent.config import Settings
 from payintent.domain.errors import LockTimeout, StorageDown
 from payintent.operation.accounts import AddAccount, ChangeAccount
+from payintent.operation.chains import AddContract
 from payintent.operation.desk import Desk
 from payintent.operation.keyring import RotateKeyring, ShowKeyring
 from payintent.operation.merchants import (
@@ -34,6 +35,7 @@ from payintent.storage.sealed import SecretsUnusable, secret_place
 from payintent.workers import work
 from tests.api.arrange import callback, captured, payment_of, select
 from tests.operation.stage import ADA
+from tests.support.contracts import CONTRACT, RECEIVER
 from tests.support.world import Api, World
 
 _PATIENCE_S = 20.0
@@ -277,6 +279,7 @@ async def test_whoever_seals_while_it_runs_waits_and_nothing_is_missed(ring: Rin
         CreateMerchant(name="Third"),
         RotateSecret(merchant_id=world.merchant_id),
         AddAccount(provider="fake", base_url="http://x.test", credentials={"a": "b"}),
+        AddContract(chain="bsc", address=CONTRACT, receiver=RECEIVER, deployed_block=1),
         account,
     ):
         async with _held_half_way(world, service) as rotating:

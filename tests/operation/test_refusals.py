@@ -13,10 +13,18 @@ _BAD, _UNKNOWN, _CONFLICT = Code.BAD_REQUEST, Code.NOT_FOUND, Code.CONFLICT
 _NO_IDS = (0, -1, 99, 2**63 - 1, 2**63, 2**64)
 _MERCHANT = [action for action, fields in EXAMPLES.items() if fields.get("merchant_id", "")]
 _BY_ID = {
-    "account_id": ("account.show", "account.change", "account.enable", "account.disable"),
+    "account_id": (
+        "account.show",
+        "account.change",
+        "account.enable",
+        "account.disable",
+        "chain.retire-contract",
+    ),
     "method_id": ("method.change", "method.enable", "method.disable"),
     "rule_id": ("fraud.remove",),
 }
+_WRONG = "0xFb6916095ca1df60bb79ce92ce3ea74c37c5d359"  # the checksum is another
+_ZERO = f"0x{40 * '0'}"
 _LISTS = [name for name, kind in OPERATIONS.items() if "limit" in kind.__struct_fields__]
 
 #: An example of each operation with some fields changed, and how it is refused.
@@ -109,6 +117,34 @@ REFUSED: list[tuple[str, dict[str, Any], Code, str]] = [
     ("limit.set", {"per_s": 0}, _BAD, "per_s must be from 1 to 1000000"),
     ("limit.set", {"burst": 0}, _BAD, "burst must be from 1 to 10000000"),
     ("limit.clear", {}, _UNKNOWN, "merchant 2 has no create limit"),
+    ("chain.set", {"chain": "tron"}, _UNKNOWN, "no chain 'tron'"),
+    ("chain.set", {"confirmations": 0}, _BAD, "confirmations must be from 1 to 10000"),
+    ("chain.set", {"confirmations": 10_001}, _BAD, "confirmations must be from 1 to 10000"),
+    ("chain.set", {"confirmations": None}, _BAD, "native needs a number of confirmations"),
+    ("chain.set", {"public_rpc_urls": ["http://x.example"]}, _BAD, "public_rpc_urls must be an"),
+    ("chain.set", {"explorer_urls": ["https://x.example"] * 11}, _BAD, "has at most 10 addresses"),
+    ("chain.set-token", {"chain": "tron"}, _UNKNOWN, "no chain 'tron'"),
+    ("chain.set-token", {"symbol": "DAI"}, _UNKNOWN, "the tokens of native are NATIVED, USDT"),
+    ("chain.set-token", {"address": "0x12"}, _BAD, "address: an address is 0x and 40 hex digits"),
+    ("chain.set-token", {"address": _WRONG}, _BAD, "address: the checksum of an address is wrong"),
+    ("chain.set-token", {"address": _ZERO}, _BAD, "own coin, and no other, is at zero"),
+    ("chain.set-token", {"symbol": "NATIVED"}, _BAD, "own coin, and no other, is at zero"),
+    ("chain.set-token", {"decimals": 19}, _BAD, "decimals must be from 0 to 18"),
+    ("chain.set-token", {"minimum": 0}, _BAD, "minimum must be greater than zero"),
+    ("chain.add-contract", {"chain": ""}, _UNKNOWN, "no chain ''"),
+    ("chain.add-contract", {"address": "x"}, _BAD, "address: an address is 0x"),
+    ("chain.add-contract", {"receiver": _WRONG}, _BAD, "receiver: the checksum"),
+    ("chain.add-contract", {"deployed_block": -1}, _BAD, "deployed_block is the number of a block"),
+    ("chain.add-contract", {"deployed_block": 2**63}, _BAD, "deployed_block is the number"),
+    ("chain.add-contract", {"name": "x" * 101}, _BAD, "name has 1 to 100"),
+    ("chain.add-contract", {"chain": "bsc"}, _CONFLICT, "0xfb.* is known on bsc"),
+    ("chain.retire-contract", {"account_id": 1}, _UNKNOWN, "no contract is account 1"),
+    ("chain.resume", {"chain": "ethereum"}, _UNKNOWN, "nothing of ours is on ethereum"),
+    ("chain.resume", {"block": -1}, _BAD, "block is the number of a block"),
+    *((f"case.{verb}", {"case_id": "x"}, _UNKNOWN, "no case 'x'") for verb in ("show", "resolve")),
+    ("case.resolve", {"note": " "}, _BAD, "note has 1 to 500 characters"),
+    ("case.resolve", {"note": "x" * 501}, _BAD, "note has 1 to 500 characters"),
+    ("case.resolve", {"note": "\x00"}, _BAD, "note has 1 to 500 characters"),
     ("webhooks.replay", {"event_id": "00000000-0000-0000-0000-000000000000"}, _UNKNOWN, "no event"),
     ("webhooks.replay-missed", {"merchant_id": None, "since": None}, _BAD, "name a merchant or"),
     ("webhooks.replay-missed", {"since": "0001-01-01T00:00:00+01:00"}, _BAD, "since is beyond"),
@@ -142,7 +178,7 @@ async def test_each_refusal_has_its_code_and_its_words_and_leaves_nothing(stage:
 
 def test_every_operation_that_can_be_refused_is_refused_here() -> None:
     never = {"keyring.show", "keyring.rotate", "provider.list", "tax.list"}
-    never |= {"restriction.list", "fraud.list"}
+    never |= {"restriction.list", "fraud.list", "chain.list"}
     assert set(OPERATIONS) - {action for action, *_ in REFUSED} == never
 
 
@@ -163,6 +199,11 @@ async def test_what_was_sent_is_not_repeated_at_length(stage: Stage) -> None:
         ("restriction.lift", {"country": long}),
         ("fraud.add", {"kind": "ADDRESS", "value": long[:255]}),
         ("account.add", {"provider": long}),
+        ("chain.set", {"chain": long}),
+        ("chain.set-token", {"symbol": long}),
+        ("chain.add-contract", {"address": long}),
+        ("case.show", {"case_id": long}),
+        ("case.resolve", {"case_id": long}),
     ):
         operation = msgspec.convert(stage.fields(action) | changed, OPERATIONS[action])
         with pytest.raises(Refused) as refused:

@@ -166,7 +166,41 @@ ADD_LINE = """
     INSERT INTO audit (id, who, why, action, details)
     VALUES (gen_random_uuid(), {}, '', 'tax.set', '{{}}')
 """
+ADD_CONTRACT = """
+    INSERT INTO chain_contract (account_id, chain, address, receiver, deployed_block)
+    VALUES (:account_id, 'native', {}, {}, {})
+"""
+ADDRESS = "decode(repeat('01', 20), 'hex')"
+CONTRACT = ADD_CONTRACT.format(ADDRESS, ADDRESS, 0)
+ADD_SAME_CONTRACT = """
+    INSERT INTO provider_account (provider, base_url) VALUES ('fake', '');
+    INSERT INTO chain_contract (account_id, chain, address, receiver, deployed_block)
+    SELECT (SELECT max(id) FROM provider_account), chain, address, receiver, 0 FROM chain_contract
+"""
+ADD_RECEIPT = """
+    INSERT INTO chain_receipt (id, chain, account_id, block, block_hash, tx_hash, log_index, uuid,
+        payer, token, receiver, amount, session_id, disposition, final_at)
+    VALUES (gen_random_uuid(), 'native', :account_id, 1, '', '', {}, '', '', '', '', 1, {}, {},
+        clock())
+"""
+ADD_HINT = "INSERT INTO chain_hint (session_id, tx_hash, step, state) VALUES (:session_id, {})"
+HASH = "sha256('')"
+ADD_ONCHAIN_SESSION = """
+    INSERT INTO session (id, payment_id, account_id, payment_method_id, provider,
+        provider_name, kind, label, country, currency, amount, fee_mode, fee_rate, fee_amount,
+        estimated_tax, total_amount, total_minor, life, reference)
+    SELECT gen_random_uuid(), payment_id, account_id, payment_method_id, 'gateway_contract',
+        provider_name, kind, label, country, currency, amount, fee_mode, fee_rate, fee_amount,
+        estimated_tax, total_amount, total_minor, 'open', '0x'
+    FROM session
+    WHERE id = :session_id
+"""
 ADD_LIMIT = "INSERT INTO rate_limit (merchant_id, class, per_s, burst) VALUES (:merchant_id, {})"
+
+
+def quoted(text: str) -> str:
+    return f"'{text}'"
+
 
 BROKEN: list[tuple[str, str]] = [
     ("installation_only_one", "UPDATE installation SET only_one = false"),
@@ -220,7 +254,14 @@ BROKEN: list[tuple[str, str]] = [
     ("capture_remainder", CAPTURE.format("refunded_minor = amount_minor, reserved_minor = 1")),
     ("capture_remainder", CAPTURE.format("refunded_minor = amount_minor + 1")),
     ("money_case_kind", ADD_CASE.format("'GIFT'", "NULL", "'OPEN'")),
-    ("money_case_status", ADD_CASE.format("kind", "NULL", "'LOST'")),
+    ("money_case_status",
+        "UPDATE money_case SET status = 'LOST', closed_at = clock(), closed_by = 'ann'"),
+    ("money_case_closed", "UPDATE money_case SET status = 'ACCEPTED'"),
+    ("money_case_closed", "UPDATE money_case SET status = 'ACCEPTED', closed_at = clock()"),
+    ("money_case_closed", "UPDATE money_case SET status = 'ACCEPTED', closed_by = 'ann'"),
+    ("money_case_closed", "UPDATE money_case SET closed_at = clock()"),
+    ("money_case_closed", "UPDATE money_case SET closed_by = 'ann'"),
+    ("money_case_about", "UPDATE money_case SET session_id = NULL"),
     ("money_case_once", ADD_CASE.format("kind", "capture_id", "'OPEN'")),
     ("money_case_once", ";".join([ADD_CASE.format("'RECONCILIATION'", "NULL", "'OPEN'")] * 2)),
     ("event_type", ADD_EVENT.format("payment.created")),
@@ -274,6 +315,38 @@ BROKEN: list[tuple[str, str]] = [
     ("rate_limit_per_s", ADD_LIMIT.format("'create', 1000001, 1")),
     ("rate_limit_burst", ADD_LIMIT.format("'create', 1, 0")),
     ("rate_limit_burst", ADD_LIMIT.format("'create', 1, 10000001")),
+    ("chain_finality", "UPDATE chain SET finality = 'soon'"),
+    ("chain_confirmations", "UPDATE chain SET confirmations = 0"),
+    ("chain_confirmations", "UPDATE chain SET confirmations = 10001"),
+    ("chain_wallet_symbol", "UPDATE chain SET wallet_symbol = ''"),
+    ("chain_wallet_symbol", "UPDATE chain SET wallet_symbol = 'NATIVED'"),
+    ("chain_token_address", r"UPDATE chain_token SET address = '\x01'"),
+    ("chain_token_decimals", "UPDATE chain_token SET decimals = -1"),
+    ("chain_token_decimals", "UPDATE chain_token SET decimals = 19"),
+    ("chain_token_minimum", "UPDATE chain_token SET minimum = 0"),
+    ("chain_contract_address", ADD_CONTRACT.format("''", ADDRESS, 0)),
+    ("chain_contract_receiver", ADD_CONTRACT.format(ADDRESS, "''", 0)),
+    ("chain_contract_block", ADD_CONTRACT.format(ADDRESS, ADDRESS, -1)),
+    ("chain_contract_once", f"{CONTRACT}; {ADD_SAME_CONTRACT}"),
+    ("chain_receipt_disposition",
+        f"{CONTRACT}; {ADD_RECEIPT.format(0, ':session_id', quoted('gift'))}"),
+    *(
+        ("chain_receipt_known", f"{CONTRACT}; {ADD_RECEIPT.format(0, 'NULL', quoted(disposition))}")
+        for disposition in (
+            *("credited", "duplicate", "underpaid", "overpaid", "wrong_token", "late"),
+            "closed_session",
+        )
+    ),
+    ("chain_receipt_once", ";".join(
+        [CONTRACT, *[ADD_RECEIPT.format(0, "NULL", quoted("unknown_uuid"))] * 2]
+    )),
+    ("chain_receipt_one_credit", ";".join(
+        [CONTRACT, *(ADD_RECEIPT.format(log, ":session_id", quoted("credited")) for log in (0, 1))]
+    )),
+    ("chain_hint_tx_hash", ADD_HINT.format("'', 'pay', 'unknown'")),
+    ("chain_hint_step", ADD_HINT.format(f"{HASH}, 'sign', 'unknown'")),
+    ("chain_hint_state", ADD_HINT.format(f"{HASH}, 'pay', 'lost'")),
+    ("session_pay_uuid", ";".join([ADD_ONCHAIN_SESSION] * 2)),
     ("audit_who", ADD_LINE.format("''")),
     ("audit_append_only", "UPDATE audit SET why = ''"),
     ("audit_append_only", "DELETE FROM audit"),

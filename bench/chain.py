@@ -1,0 +1,269 @@
+"""`python -m bench.chain`: how fast finalized payments are matched and stored, on PostgreSQL.
+
+One process watches, as a worker does, through two endpoints; another one is the node.
+"""
+
+import argparse
+import asyncio
+import base64
+import contextlib
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import aiohttp
+import asyncpg
+import msgspec
+import uvloop
+from rich.console import Console
+from rich.table import Table
+
+from bench.paper_chain import AMOUNT, CONTRACT, PER_BLOCK, RECEIVER, TOKEN
+from payintent.chain.reader import Finality, Reader, ReaderConfig, open_reader
+from payintent.config import Settings
+from payintent.operation.chains import AddContract, SetChain, SetToken
+from payintent.operation.desk import Actor
+from payintent.operation.merchants import CreateMerchant
+from payintent.operation.methods import AddMethod
+from payintent.sandbox.postgres import Postgres
+from payintent.service import Service, open_service
+from payintent.storage import chains, migrate
+from payintent.watching import look
+
+SLUG = "native"
+CONFIRMATIONS = 12
+ACTOR = Actor("bench", "the benchmark's own")
+FULL = (20_000, 10_000)  # payments, blocks of an outage
+QUICK = (1_000, 500)
+_SOME = 100  # more payments, after the outage
+_KEY = base64.b64encode(bytes(range(32))).decode()
+
+_PAYMENTS = """
+INSERT INTO payment (id, merchant_id, checkout_id, currency, amount, amount_text, payer_uid,
+    include_pegged_assets, metadata, tax_manager, expires_at, created_at, updated_at)
+SELECT (lpad(to_hex(n), 12, '0') || '70008' || left(md5(n::text), 15))::uuid, $1::bigint,
+    'cs_' || n, 'USD', 25.5, '25.50', 'buyer-1', true, '{"order_id":"A-1009"}', 'NONE',
+    clock() + interval '1 day', clock(), clock()
+FROM generate_series(0, $2::int - 1) AS n
+"""
+_SESSIONS = """
+INSERT INTO session (id, payment_id, account_id, payment_method_id, provider, provider_name, kind,
+    label, country, chain, token, currency, amount, fee_mode, fee_rate, fee_amount, estimated_tax,
+    total_amount, total_minor, life, reference, inquire_at)
+SELECT gen_random_uuid(), id, $1::bigint, $2::bigint, 'gateway_contract', 'gateway_contract',
+    'onchain', 'USDT', 'US', 'native', 'USDT', 'USDT', '25.5', 'INCLUSIVE', '0', '0', '0', '25.5',
+    $3::text::numeric, 'open', '0x' || md5(substring(checkout_id FROM 4)), clock() + interval '1 h'
+FROM payment
+"""
+_SELECTED = """
+UPDATE payment p SET status = 'PROCESSING', session_id = s.id, version = 2
+FROM session s
+WHERE s.payment_id = p.id
+"""
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures."""
+
+    payments: int
+    seconds: float
+    per_s: float
+    cpu_s: float  # of the watching process
+    blocks: int
+    catch_up_s: float
+    memory_mb: float
+
+
+class _Task(msgspec.Struct, frozen=True, kw_only=True):
+    """What the watching process is told."""
+
+    database_url: str
+    node_url: str
+    payments: int
+    blocks: int
+
+
+def settings(database_url: str) -> Settings:
+    """Make the settings of everything here."""
+    return Settings.model_validate(
+        {
+            "database_url": database_url,
+            "pepper": _KEY,
+            "keyring": f"bench:{_KEY}",
+            "sandbox": True,
+            "log_level": "ERROR",
+        }
+    )
+
+
+async def provision(database_url: str, payments: int) -> None:
+    """Write a contract, a token, and payments that wait for their money."""
+    await migrate.migrate(database_url)
+    service = await open_service(settings(database_url))
+    how = SetChain(chain=SLUG, finality="confirmations", confirmations=CONFIRMATIONS)
+    await service.perform(how, ACTOR)
+    await service.perform(SetToken(chain=SLUG, symbol="USDT", address=_hex(TOKEN)), ACTOR)
+    contract = await service.perform(
+        AddContract(chain=SLUG, address=_hex(CONTRACT), receiver=_hex(RECEIVER), deployed_block=0),
+        ACTOR,
+    )
+    merchant = (await service.perform(CreateMerchant(name="Bench"), ACTOR)).merchant
+    method = await service.perform(
+        AddMethod(
+            merchant_id=merchant.id,
+            account_id=contract.account_id,
+            kind="onchain",
+            label="USDT",
+            currencies=["USDT"],
+            token="USDT",  # noqa: S106 - a symbol
+        ),
+        ACTOR,
+    )
+    await service.close()
+    connection = await asyncpg.connect(database_url)
+    await connection.execute(_PAYMENTS, merchant.id, payments)
+    await connection.execute(_SESSIONS, contract.account_id, method.id, str(AMOUNT))
+    await connection.execute(_SELECTED)
+    await connection.execute("VACUUM ANALYZE")
+    await connection.close()
+
+
+async def watch(task: _Task) -> Found:
+    """Read everything, then an outage of many blocks; as a worker does."""
+    service = await open_service(settings(task.database_url))
+    config = ReaderConfig(
+        network_id=612_055, finality=Finality.CONFIRMATIONS, confirmations=CONFIRMATIONS
+    )
+    reader = open_reader(SLUG, [f"{task.node_url}/one", f"{task.node_url}/two"], config)
+    first = task.payments - _SOME
+    await _advance(task.node_url, first // PER_BLOCK + CONFIRMATIONS)
+    before_cpu, before = time.process_time(), time.perf_counter()
+    await _read(service, reader)
+    seconds = time.perf_counter() - before
+    cpu_s = time.process_time() - before_cpu
+    await _expect(service, first)
+    await _advance(task.node_url, first // PER_BLOCK + CONFIRMATIONS + task.blocks)
+    before = time.perf_counter()
+    await _read(service, reader)
+    catch_up_s = time.perf_counter() - before
+    await _expect(service, task.payments)
+    await reader.close()
+    await service.close()
+    return Found(
+        payments=first,
+        seconds=seconds,
+        per_s=first / seconds,
+        cpu_s=cpu_s,
+        blocks=task.blocks,
+        catch_up_s=catch_up_s,
+        memory_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    )
+
+
+async def _read(service: Service, reader: Reader) -> None:
+    chain = await chains.chain(service.database, SLUG)
+    while chain and await look(service, chain, reader):
+        pass
+
+
+async def _expect(service: Service, count: int) -> None:
+    """Refuse to give figures of work that was not done."""
+    [row] = await service.database.fetch(
+        """
+        SELECT count(*) AS paid,
+            (SELECT count(*) FROM chain_receipt WHERE disposition = 'credited') AS credited,
+            (SELECT count(*) FROM event WHERE type = 'payment.completed') AS events
+        FROM payment
+        WHERE status = 'PAID'
+        """
+    )
+    if {*row.values()} != {count}:
+        raise RuntimeError(f"{dict(row)} of {count} payments")
+
+
+async def _advance(url: str, head: int) -> None:
+    body = {"jsonrpc": "2.0", "id": 1, "method": "paper_advance", "params": [head]}
+    async with aiohttp.ClientSession() as client, client.post(url, json=body) as answer:
+        answer.raise_for_status()
+
+
+@contextlib.contextmanager
+def _node(payments: int) -> Iterator[str]:
+    words = [sys.executable, "-m", "bench.paper_chain"]
+    words += ["--payments", str(payments), "--head", str(CONFIRMATIONS)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    with process:
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline() if process.stdout else 0)}"
+        finally:
+            process.terminate()
+
+
+def measure(var_dir: Path, payments: int, blocks: int) -> Found:
+    """Measure on a database of its own, with fsync."""
+    folder = Path(tempfile.mkdtemp(prefix="bench-chain-", dir=var_dir))
+    folder.chmod(0o711)  # so that the server's own user can reach its data
+    postgres = Postgres(folder / "postgres", durable=True)
+    try:
+        url = postgres.start()
+        asyncio.run(provision(url, payments + _SOME))
+        with _node(payments + _SOME) as node_url:
+            task = _Task(
+                database_url=url, node_url=node_url, payments=payments + _SOME, blocks=blocks
+            )
+            done = subprocess.run(
+                [sys.executable, "-m", "bench.chain", "--watch"],
+                input=msgspec.json.encode(task),
+                stdout=subprocess.PIPE,
+                check=True,
+            )
+        return msgspec.json.decode(done.stdout, type=Found)
+    finally:
+        postgres.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def show(console: Console, var_dir: Path, *, quick: bool = False) -> Found:
+    """Measure and print."""
+    found = measure(var_dir, *(QUICK if quick else FULL))
+    table = Table(title=f"the watcher: {found.payments:,} finalized payments, two endpoints")
+    table.add_column("")
+    table.add_column("", justify="right")
+    for name, figure in (
+        ("proven, matched, PAID and stored", f"{found.per_s:,.0f}/s"),
+        ("CPU of the watching process, each", f"{found.cpu_s / found.payments * 1e6:.0f} us"),
+        (f"catch-up after {found.blocks:,} blocks", f"{found.catch_up_s * 1000:,.0f} ms"),
+        ("memory of the watching process", f"{found.memory_mb:,.0f} MB"),
+    ):
+        table.add_row(name, figure)
+    console.print(table)
+    return found
+
+
+def _hex(data: bytes) -> str:
+    return f"0x{data.hex()}"
+
+
+def main() -> None:
+    """Measure and print, or watch for somebody who measures."""
+    parser = argparse.ArgumentParser(prog="python -m bench.chain", description=__doc__)
+    parser.add_argument("--watch", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--quick", action="store_true", help="a smoke of a second, no figures")
+    given = parser.parse_args()
+    if given.watch:
+        task = msgspec.json.decode(sys.stdin.buffer.read(), type=_Task)
+        sys.stdout.buffer.write(msgspec.json.encode(uvloop.run(watch(task))))
+        return
+    var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
+    var_dir.mkdir(parents=True, exist_ok=True)
+    show(Console(width=100), var_dir, quick=given.quick)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""A chain on paper: a node that answers from memory, so that whoever reads it is measured alone.
+
+Development chains keep every block they make and become slower with each: ten thousand of them
+with twenty thousand payments take minutes to make. This one has them at once.
+"""
+
+import argparse
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import uvloop
+from aiohttp import web
+
+from payintent.chain.logs import PAID
+
+NETWORK_ID = 612_055
+PER_BLOCK = 10
+CONTRACT, TOKEN, PAYER, RECEIVER = (bytes([number]) * 20 for number in (0xC0, 0x70, 0xB0, 0x40))
+AMOUNT = 255 * 10**17
+START_S = 1_700_000_000
+BLOCK_S = 2
+
+
+def pay_uuid(number: int) -> bytes:
+    """Name the session that a payment is for: PostgreSQL can say `md5(number::text)` too."""
+    return hashlib.md5(str(number).encode(), usedforsecurity=False).digest()
+
+
+@dataclass
+class PaperChain:
+    """Blocks up to `head`; the first ones have ten payments each, of so many."""
+
+    payments: int
+    head: int
+    answers: dict[str, Callable[[list[Any]], str]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.answers = {
+            "eth_chainId": lambda _: f'"{hex(NETWORK_ID)}"',
+            "eth_getBlockByNumber": lambda params: self._block(params[0]),
+            "eth_getLogs": lambda params: self._logs(params[0]),
+            "eth_getTransactionReceipt": lambda params: self._receipt(params[0]),
+            "paper_advance": lambda params: self._advance(params[0]),
+        }
+        logs = [_log(number) for number in range(self.payments)]
+        self._written = [json.dumps(log) for log in logs]
+        self._receipts = {log["transactionHash"]: json.dumps(_receipt(log)) for log in logs}
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """Answer a call, or a batch of them."""
+        asked = await request.json()
+        if isinstance(asked, list):
+            text = f"[{','.join([self._told(one) for one in asked])}]"
+        else:
+            text = self._told(asked)
+        return web.Response(text=text, content_type="application/json")
+
+    def _told(self, call: dict[str, Any]) -> str:
+        result = self.answers[call["method"]](call["params"])
+        return f'{{"jsonrpc":"2.0","id":{call["id"]},"result":{result}}}'
+
+    def _block(self, tag: str) -> str:
+        number = self.head if tag == "latest" else int(tag, 16)
+        if number > self.head:
+            return "null"
+        block = {
+            "number": hex(number),
+            "hash": _hash("block", number),
+            "parentHash": _hash("block", number - 1),
+            "timestamp": hex(START_S + BLOCK_S * number),
+        }
+        return json.dumps(block)
+
+    def _logs(self, search: dict[str, Any]) -> str:
+        start, end = int(search["fromBlock"], 16), min(int(search["toBlock"], 16), self.head)
+        found = self._written[max(0, start - 1) * PER_BLOCK : max(0, end) * PER_BLOCK]
+        return f"[{','.join(found)}]"
+
+    def _receipt(self, tx_hash: str) -> str:
+        return self._receipts.get(tx_hash, "null")
+
+    def _advance(self, head: int) -> str:
+        self.head = head
+        return str(head)
+
+
+def _hash(what: str, number: int) -> str:
+    return _hex(hashlib.sha256(f"{what} {number}".encode()).digest())
+
+
+def _hex(data: bytes) -> str:
+    return f"0x{data.hex()}"
+
+
+def _log(number: int) -> dict[str, Any]:
+    """Write one payment; block 1 has the first ten."""
+    block = 1 + number // PER_BLOCK
+    return {
+        "address": _hex(CONTRACT),
+        "topics": [
+            _hex(PAID),
+            _hex(pay_uuid(number).ljust(32, b"\0")),
+            _hex(PAYER.rjust(32, b"\0")),
+            _hex(TOKEN.rjust(32, b"\0")),
+        ],
+        "data": _hex(AMOUNT.to_bytes(32, "big") + RECEIVER.rjust(32, b"\0")),
+        "blockNumber": hex(block),
+        "blockHash": _hash("block", block),
+        "transactionHash": _hash("tx", number),
+        "transactionIndex": hex(number % PER_BLOCK),
+        "logIndex": hex(number % PER_BLOCK),
+        "removed": False,
+    }
+
+
+def _receipt(log: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "transactionHash": log["transactionHash"],
+        "blockNumber": log["blockNumber"],
+        "blockHash": log["blockHash"],
+        "status": "0x1",
+        "to": log["address"],
+        "from": _hex(PAYER),
+        "gasUsed": hex(80_231),
+        "logsBloom": f"0x{'0' * 512}",
+        "logs": [log],
+    }
+
+
+async def serve(chain: PaperChain) -> None:
+    """Serve a chain on a free port, which is printed, until told to stop."""
+    app = web.Application(client_max_size=64 * 1024 * 1024)
+    app.router.add_post("/{path:.*}", chain.answer)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    [(_, port)] = [one[:2] for one in runner.addresses]
+    print(port, flush=True)
+    await asyncio.Event().wait()
+
+
+def main() -> None:
+    """Run a node."""
+    parser = argparse.ArgumentParser(prog="python -m bench.paper_chain", description=__doc__)
+    parser.add_argument("--payments", type=int, required=True)
+    parser.add_argument("--head", type=int, required=True)
+    given = parser.parse_args()
+    uvloop.run(serve(PaperChain(given.payments, given.head)))
+
+
+if __name__ == "__main__":
+    main()

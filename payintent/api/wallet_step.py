@@ -1,0 +1,57 @@
+"""The hosted page's wallet step: what is to be paid, and where its script asks for it."""
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from payintent.api.context import Context
+from payintent.config import Settings
+from payintent.domain import ids
+from payintent.domain.errors import Refused
+from payintent.lifecycle.onchain_views import session_view
+from payintent.lifecycle.select_quote import origin
+
+_OWN_API = "/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class WalletStep:
+    """An on-chain session as the page shows it."""
+
+    bill: dict[str, Any]  # as `GET /onchain/sessions/{session_id}` gives it
+    url: str  # of the session; relative where page and API share an origin
+    api: str  # the API's origin where that is another one, else empty
+
+    @property
+    def policy(self) -> str:
+        """Allow the page's own script, and that it asks the API."""
+        return "; ".join(("", "script-src 'self'", f"connect-src 'self' {self.api}".rstrip()))
+
+
+async def wallet_step(here: Context, action: dict[str, Any]) -> WalletStep | None:
+    """Give the step of a page whose next action is a wallet's; None for every other page.
+
+    None as well where the session ended meanwhile: the page then shows that it waits.
+    """
+    if action["type"] != "onchain_session":
+        return None
+    settings = here.service.settings
+    session_id: str = action["onchain_session"]["session_id"]
+    try:
+        bill = await session_view(
+            here.service.database, ids.parse(ids.SESSION, session_id), settings.checkout_base
+        )
+    except Refused:
+        return None
+    base, api = _api(settings)
+    return WalletStep(bill, f"{base}/onchain/sessions/{session_id}", api)
+
+
+def _api(settings: Settings) -> tuple[str, str]:
+    """Give the API's address as the page calls it, and its origin where that is another one."""
+    if not settings.checkout_base:  # the page is wherever the API is
+        return _OWN_API, ""
+    api = origin(settings.api_base)
+    if api in {origin(settings.checkout_base), ""}:
+        return urlsplit(settings.api_base).path.rstrip("/"), ""
+    return settings.api_base.rstrip("/"), api

@@ -1,0 +1,75 @@
+"""`payintent case …`: money that no payment may own, until a person has decided."""
+
+from enum import StrEnum
+from typing import Any
+
+import typer
+
+from payintent.cli.run import Json, Limit, Why, perform, show, show_one
+from payintent.domain.settlement import CaseKind
+from payintent.operation.cases import ListCases, ResolveCase, ShowCase
+
+app = typer.Typer(no_args_is_help=True, help="Money that no payment may own, for a person.")
+_Id = typer.Argument(help="Such as case_0351NDickobV3yYH8omp8v.")
+_COLUMNS = (
+    "id",
+    "kind",
+    "status",
+    "merchant_id",
+    "payment_id",
+    "chain",
+    "amount_minor",
+    "currency",
+    "opened_at",
+)
+
+
+class CaseStatus(StrEnum):
+    """How far a case is; `ALL` is any."""
+
+    OPEN = "OPEN"
+    ACCEPTED = "ACCEPTED"
+    DISMISSED = "DISMISSED"
+    REFUNDED = "REFUNDED"
+    ALL = "ALL"
+
+
+class Resolution(StrEnum):
+    """What becomes of a case's money: it is ours, or nothing is to be done."""
+
+    ACCEPT = "accept"
+    DISMISS = "dismiss"
+
+
+@app.command("list")
+def list_(
+    merchant: int | None = typer.Option(None, help="Of one merchant."),
+    status: CaseStatus = typer.Option(CaseStatus.OPEN, help="Those that wait, or others."),
+    kind: CaseKind | None = typer.Option(None, help="Of one kind."),
+    limit: int = Limit,
+    as_json: bool = Json,
+) -> None:
+    """List cases, newest first."""
+    chosen: Any = status.value
+    operation = ListCases(merchant_id=merchant, status=chosen, kind=kind, limit=limit)
+    show(perform(operation), _COLUMNS, as_json=as_json)
+
+
+@app.command("show")
+def show_case(case_id: str = _Id, as_json: bool = Json) -> None:
+    """Show one case, and the money it is about."""
+    show_one(perform(ShowCase(case_id=case_id)), as_json=as_json)
+
+
+@app.command()
+def resolve(
+    case_id: str = _Id,
+    resolution: Resolution = typer.Argument(),
+    note: str = typer.Option("", help="Kept with the case; left out: the reason."),
+    why: str = Why,
+    as_json: bool = Json,
+) -> None:
+    """Close a case; no payment changes, and no event goes out."""
+    chosen: Any = resolution.value
+    operation = ResolveCase(case_id=case_id, resolution=chosen, note=note or why)
+    show_one(perform(operation, why), as_json=as_json)

@@ -1,0 +1,38 @@
+"""What `doctor` says of the chains that have endpoints."""
+
+from collections.abc import AsyncGenerator
+
+from payintent.config import Settings
+from payintent.lifecycle.examine import Finding, examine
+from payintent.service import Service, open_service
+from payintent.storage import chains
+from payintent.watching import endpoints, reader_of
+
+
+async def chain_findings(chosen: Settings) -> AsyncGenerator[tuple[str, Finding]]:
+    """Look at every chain that has endpoints; gives its slug with each finding."""
+    service = await open_service(chosen)
+    try:
+        for slug in endpoints(service):
+            async for finding in _look(service, slug):
+                yield slug, finding
+    finally:
+        await service.close()
+
+
+async def _look(service: Service, slug: str) -> AsyncGenerator[Finding]:
+    chain = await chains.chain(service.database, slug)
+    reader = reader_of(service, chain) if chain else None
+    if chain is None or reader is None:
+        yield Finding(False, "cannot be watched as it is set up")
+        return
+    cursor = await chains.cursor(service.database, slug)
+    if cursor is not None and cursor.halted:
+        yield Finding(False, f"halted: {cursor.halted}")
+    tokens = await chains.tokens(service.database, slug)
+    contracts = await chains.contracts(service.database, slug)
+    try:
+        async for finding in examine(reader, chain, tokens, contracts):
+            yield finding
+    finally:
+        await reader.close()

@@ -1,0 +1,244 @@
+"""On-chain payments judged: what a finalized receipt is, and how a session without one ends.
+
+Pure: evidence in, decision out. Money moves on finalized blocks alone, and an exact receipt wins.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Protocol
+from uuid import UUID
+
+from payintent.domain.gateway import Report, SessionState
+from payintent.domain.payment import TERMINAL, FailureReason, Payment
+from payintent.domain.session import Session
+from payintent.domain.settlement import CaseKind
+
+PROVIDER = "gateway_contract"
+#: Another attempt, or the exact payment behind a wrong one, may still come within this time.
+SECOND_THOUGHT = timedelta(seconds=120)
+#: A posted hash holds up a change of method for this long; then it is no sign of anything.
+HINT_HOLDS = timedelta(minutes=10)
+#: A chain that nobody can read holds up an expiry for this long.
+OUTAGE_MAX = timedelta(hours=24)
+
+
+class Disposition(StrEnum):
+    """What a finalized `Paid` log is to us."""
+
+    CREDITED = "credited"
+    DUPLICATE = "duplicate"
+    UNDERPAID = "underpaid"
+    OVERPAID = "overpaid"
+    WRONG_TOKEN = "wrong_token"  # noqa: S105 - a disposition
+    WRONG_RECEIVER = "wrong_receiver"
+    LATE = "late"
+    CLOSED_SESSION = "closed_session"
+    UNKNOWN_UUID = "unknown_uuid"
+
+
+#: Whatever is not credited is a case: nothing that reached the contract is ever lost.
+CASES: Mapping[Disposition, CaseKind] = {
+    Disposition.DUPLICATE: CaseKind.DOUBLE_PAYMENT,
+    Disposition.UNDERPAID: CaseKind.AMOUNT_MISMATCH,
+    Disposition.OVERPAID: CaseKind.AMOUNT_MISMATCH,
+    Disposition.WRONG_TOKEN: CaseKind.TOKEN_MISMATCH,
+    Disposition.WRONG_RECEIVER: CaseKind.UNKNOWN_REFERENCE,
+    Disposition.LATE: CaseKind.LATE_PAYMENT,
+    Disposition.CLOSED_SESSION: CaseKind.ORPHAN_CAPTURE,
+    Disposition.UNKNOWN_UUID: CaseKind.UNKNOWN_REFERENCE,
+}
+#: What ends a payment at last, if nothing exact comes.
+MISMATCHES: Mapping[Disposition, FailureReason] = {
+    Disposition.UNDERPAID: FailureReason.AMOUNT_MISMATCH,
+    Disposition.OVERPAID: FailureReason.AMOUNT_MISMATCH,
+    Disposition.WRONG_TOKEN: FailureReason.TOKEN_MISMATCH,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Paid:
+    """What a finalized log says, of the contract that the session was made with or another."""
+
+    account_id: int  # whose contract wrote it
+    token: bytes
+    amount: int
+    receiver: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What a session's log must say to be exact."""
+
+    token: bytes  # 20 zero bytes for the native coin
+    amount: int
+    receiver: bytes
+
+
+def dispose(
+    paid: Paid, bill: Bill | None, payment: Payment | None, session: Session | None
+) -> Disposition:
+    """Judge a finalized log against the locked payment and session that its uuid names."""
+    if bill is None or payment is None or session is None or not _is_its(session, paid):
+        return Disposition.UNKNOWN_UUID
+    if paid.receiver != bill.receiver:
+        return Disposition.WRONG_RECEIVER
+    if payment.session_id != session.id:
+        return Disposition.CLOSED_SESSION
+    if payment.paid_at is not None:
+        return Disposition.DUPLICATE
+    if payment.status in TERMINAL:
+        return Disposition.LATE
+    return _measure(paid, bill)
+
+
+def _is_its(session: Session, paid: Paid) -> bool:
+    """Tell whether the session's own contract wrote the log."""
+    return session.offer.account_id == paid.account_id
+
+
+def is_exact(paid: Paid, bill: Bill) -> bool:
+    """Tell whether a log says just what its session asked for."""
+    return paid.receiver == bill.receiver and _measure(paid, bill) is Disposition.CREDITED
+
+
+def _measure(paid: Paid, bill: Bill) -> Disposition:
+    if paid.token != bill.token:
+        return Disposition.WRONG_TOKEN
+    if paid.amount == bill.amount:
+        return Disposition.CREDITED
+    return Disposition.UNDERPAID if paid.amount < bill.amount else Disposition.OVERPAID
+
+
+class HintState(StrEnum):
+    """What became of a transaction whose hash the page posted; a hint is never proof."""
+
+    UNKNOWN = "unknown"  # no endpoint has it
+    PENDING = "pending"  # known, not mined
+    MINED = "mined"  # succeeded: its log tells the rest
+    REVERTED = "reverted"
+    FOREIGN = "foreign"  # not a payment of this session: means nothing
+    DUPLICATE = "duplicate"  # reverted with "already paid": a second click
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hint:
+    """A posted transaction, as far as it was looked at."""
+
+    state: HintState
+    reason: str  # of a revert, in the contract's word
+    final: bool
+    posted_at: datetime
+    settled_at: datetime | None  # when it was first seen final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mismatch:
+    """A finalized log that is not the bill."""
+
+    disposition: Disposition
+    posted: bool  # its hash was posted to this very session
+    final_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """All that is known of one session on its chain, at one moment of the database's clock."""
+
+    now: datetime
+    deadline: datetime
+    window_at: datetime | None  # up to here two endpoints have shown the unfinalized logs
+    final_at: datetime | None  # of the last block of the final pass
+    exact_sighted: bool
+    exact_gone: bool  # one was sighted, and is proven to be no more
+    hints: tuple[Hint, ...] = ()
+    mismatches: tuple[Mismatch, ...] = ()
+
+
+def decide(evidence: Evidence) -> Report:
+    """Say how a session without a credited receipt stands: it goes on, is under way, or ends.
+
+    `OPEN` before its deadline, `AUTHORISING` while something may still come of it, `DECLINED` with
+    a reason, or `CLOSED` where nothing was ever paid.
+    """
+    if evidence.exact_sighted:
+        return _UNDER_WAY  # it waits for finality, however long that takes
+    if evidence.now < evidence.deadline:
+        return _before_deadline(evidence)
+    return _after_deadline(evidence)
+
+
+_UNDER_WAY = Report(state=SessionState.AUTHORISING)
+_NOTHING = Report(state=SessionState.CLOSED)
+
+
+def _failed(reason: FailureReason) -> Report:
+    return Report(state=SessionState.DECLINED, reason=reason)
+
+
+def _before_deadline(evidence: Evidence) -> Report:
+    """End early only on what nobody else can bring about: the buyer's own posted transactions."""
+    reverts = _reverts(evidence)
+    if any(one.reason == "expired" for one in reverts) or _has_waited(evidence, reverts):
+        return _failed(FailureReason.TX_REVERTED)
+    posted = [
+        one
+        for one in evidence.mismatches
+        if one.posted and evidence.now - one.final_at >= SECOND_THOUGHT
+    ]
+    if posted:
+        return _failed(MISMATCHES[posted[-1].disposition])
+    fresh = [one for one in _undecided(evidence) if evidence.now - one.posted_at < HINT_HOLDS]
+    return _UNDER_WAY if fresh else Report(state=SessionState.OPEN)
+
+
+def _after_deadline(evidence: Evidence) -> Report:
+    final = evidence.final_at is not None and evidence.final_at > evidence.deadline
+    if final or evidence.now - evidence.deadline >= OUTAGE_MAX:
+        return _at_last(evidence)
+    traces = evidence.hints or evidence.mismatches or evidence.exact_gone
+    # Blocks of the deadline's own second may still come: many chains make several in one.
+    quiet = evidence.window_at is not None and evidence.window_at > evidence.deadline
+    return _NOTHING if quiet and not traces else _UNDER_WAY
+
+
+def _at_last(evidence: Evidence) -> Report:
+    """Decide: no block before the deadline can come any more, or nobody can read the chain."""
+    if evidence.mismatches:
+        return _failed(MISMATCHES[evidence.mismatches[-1].disposition])
+    if _reverts(evidence):
+        return _failed(FailureReason.TX_REVERTED)
+    if evidence.exact_gone or _undecided(evidence):
+        return _failed(FailureReason.ONCHAIN_TIMEOUT)
+    return _NOTHING
+
+
+def _reverts(evidence: Evidence) -> list[Hint]:
+    return [one for one in evidence.hints if one.state is HintState.REVERTED and one.final]
+
+
+def _undecided(evidence: Evidence) -> list[Hint]:
+    undecided = {HintState.UNKNOWN, HintState.PENDING}
+    return [
+        one
+        for one in evidence.hints
+        if one.state in undecided
+        or (one.state in {HintState.MINED, HintState.REVERTED} and not one.final)
+    ]
+
+
+def _has_waited(evidence: Evidence, reverts: list[Hint]) -> bool:
+    """Tell whether the buyer has left a revert behind, without trying again."""
+    if not reverts or _undecided(evidence):
+        return False
+    settled = [one.settled_at for one in reverts if one.settled_at is not None]
+    return bool(settled) and evidence.now - max(settled) >= SECOND_THOUGHT
+
+
+class Ledger(Protocol):
+    """What is known of sessions on their chains."""
+
+    async def evidence(self, session_id: UUID) -> Evidence | None:
+        """Give what is known of a session; None where it is not an on-chain one."""
+        ...

@@ -1,0 +1,97 @@
+"""Whether a chain is what the operator says: its endpoints, the tokens taken, our contracts."""
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+
+from payintent.chain.abi import WORD, decimals, to_address, to_uint
+from payintent.chain.keccak import checksummed, selector
+from payintent.chain.reader import Reader
+from payintent.domain.errors import ChainDown
+from payintent.domain.evm import Reverted
+from payintent.storage.chains import ChainRow, ContractRow, TokenRow
+
+_RECEIVER = selector("receiver()")
+_FAULTS = {
+    "connection": "cannot be reached",
+    "timeout": "does not answer in time",
+    "wrong_chain": "is another chain",
+    "no_finality": "has no finalized block",
+    "finality": "takes its latest block for finalized",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at: whether it is right, and what it is."""
+
+    right: bool
+    text: str
+
+
+async def examine(
+    reader: Reader, chain: ChainRow, tokens: Sequence[TokenRow], contracts: Sequence[ContractRow]
+) -> AsyncGenerator[Finding]:
+    """Ask every endpoint who it is, and of what we work with there: enabled tokens, contracts."""
+    for name in reader.names:
+        head = await _head(reader, name, chain)
+        yield head
+        if not head.right:
+            continue
+        for token in tokens:
+            if token.enabled and token.address is not None and not token.native:
+                yield await _token(reader, name, token, token.address)
+        for contract in contracts:
+            if contract.current:
+                yield await _contract(reader, name, contract)
+
+
+async def _head(reader: Reader, name: str, chain: ChainRow) -> Finding:
+    try:
+        heads = await reader.heads_of(name)
+    except ChainDown as error:
+        fault = str(error).rpartition(": ")[2]
+        said = f"{name} {_FAULTS[fault]}" if fault in _FAULTS else str(error)
+        return Finding(False, f"{said}, wanted is chain {chain.network_id}")
+    behind = heads.latest.number - heads.final.number
+    return Finding(
+        True,
+        f"{name} is chain {chain.network_id} at block {heads.latest.number}, "
+        f"final {behind} blocks before it",
+    )
+
+
+async def _token(reader: Reader, name: str, token: TokenRow, address: bytes) -> Finding:
+    where = f"{name}: {token.symbol} at {checksummed(address)}"
+    told = await _word(reader, name, address, decimals())
+    if isinstance(told, str):
+        return Finding(False, f"{where} {told}")
+    right = to_uint(told) == token.decimals
+    set_here = "" if right else f", set are {token.decimals}"
+    return Finding(right, f"{where} has {to_uint(told)} decimals{set_here}")
+
+
+async def _contract(reader: Reader, name: str, contract: ContractRow) -> Finding:
+    where = f"{name}: contract {checksummed(contract.address)}"
+    told = await _word(reader, name, contract.address, _RECEIVER)
+    if isinstance(told, str):
+        return Finding(False, f"{where} {told}")
+    try:
+        receiver = to_address(told)
+    except ValueError:
+        return Finding(False, f"{where} is none of ours")
+    right = receiver == contract.receiver
+    set_here = "" if right else f", set is {checksummed(contract.receiver)}"
+    return Finding(right, f"{where} pays to {checksummed(receiver)}{set_here}")
+
+
+async def _word(reader: Reader, name: str, to: bytes, data: bytes) -> bytes | str:
+    """Ask for one word; a text says why there is none."""
+    try:
+        told = await reader.call(name, to, data)
+    except Reverted:
+        return "does not know the question"
+    except ChainDown:
+        return "gives no answer"
+    if not told:
+        return "has no code"
+    return told if len(told) == WORD else "does not answer as it should"

@@ -1,0 +1,311 @@
+"""Chains: our contracts on them, their tokens, and what to do when one has halted."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+from payintent.chain.keccak import checksummed, parse_address
+from payintent.domain.errors import Code, Refused
+from payintent.domain.onchain import PROVIDER
+from payintent.operation.accounts import seal_credentials
+from payintent.operation.checks import check_name, check_url, is_id, known_merchant, told
+from payintent.operation.desk import Change, Desk, Read
+from payintent.operation.keyring import note_writer
+from payintent.storage import accounts, chains
+from payintent.storage.chains import ChainRow, ContractRow, Cursor, TokenRow
+from payintent.storage.database import Executor, Tx
+
+_CONFIRMATIONS_MAX = 10_000
+_URLS_MAX = 10
+_BLOCK_MAX = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContractView:
+    """One of our contracts, with its addresses as people read them."""
+
+    account_id: int
+    merchant_id: int | None  # None: the platform's
+    chain: str
+    address: str
+    receiver: str
+    deployed_block: int
+    current: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenView:
+    """A token on one chain; its address is None where it is nowhere yet."""
+
+    chain: str
+    symbol: str
+    address: str | None
+    decimals: int
+    native: bool
+    approve_zero_first: bool
+    minimum: str  # in the smallest unit
+    enabled: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainView:
+    """A chain, our contracts and tokens on it, and how far it was read."""
+
+    slug: str
+    network_id: int
+    finality: str
+    confirmations: int | None
+    instant_finality: bool
+    public_rpc_urls: list[str]
+    explorer_urls: list[str]
+    block: int | None
+    head: int | None
+    halted: str | None
+    contracts: list[ContractView]
+    tokens: list[TokenView]
+
+
+class ListChains(Read[list[ChainView]], frozen=True, kw_only=True):
+    """List chains with contracts, tokens and how far each was read."""
+
+    action: ClassVar[str] = "chain.list"
+
+    async def read(self, desk: Desk) -> list[ChainView]:
+        """Give them."""
+        return [await _view(desk.database, one) for one in await chains.chains(desk.database)]
+
+
+class AddContract(Change[ContractView], frozen=True, kw_only=True):
+    """Take payments through a contract that was deployed; the platform's, or a merchant's own."""
+
+    action: ClassVar[str] = "chain.add-contract"
+    chain: str
+    address: str
+    receiver: str
+    deployed_block: int
+    merchant_id: int | None = None
+    name: str = ""
+
+    async def check(self, desk: Desk) -> None:
+        """Refuse what is no address or no block, and an unknown chain or merchant."""
+        await _known(desk.database, self.chain)
+        check_name("name", self.name or "-")
+        _address("address", self.address)
+        _address("receiver", self.receiver)
+        if not 0 <= self.deployed_block <= _BLOCK_MAX:
+            raise Refused(Code.BAD_REQUEST, "deployed_block is the number of a block")
+        if self.merchant_id is not None:
+            await known_merchant(desk.database, self.merchant_id)
+
+    async def apply(self, desk: Desk, tx: Tx) -> ContractView:
+        """Write the account, which is the contract, and read the chain from its block."""
+        await note_writer(desk, tx)
+        chain = await _known(tx, self.chain)
+        known = await chains.contracts(tx, self.chain)
+        address = _address("address", self.address)
+        if any(one.address == address for one in known):
+            raise Refused(Code.CONFLICT, f"{self.address} is known on {self.chain}")
+        account_id = await accounts.add(
+            tx, PROVIDER, self.merchant_id, self.name, f"evm:{self.chain}"
+        )
+        credentials = {"chain": self.chain, "network_id": str(chain.network_id)}
+        await seal_credentials(desk, tx, account_id, credentials)
+        row = ContractRow(
+            account_id=account_id,
+            chain=self.chain,
+            address=address,
+            receiver=_address("receiver", self.receiver),
+            deployed_block=self.deployed_block,
+            current=True,
+        )
+        await chains.add_contract(tx, row)
+        return _contract(row, self.merchant_id)
+
+
+class RetireContract(Change[ContractView], frozen=True, kw_only=True):
+    """Offer a contract no more; it stays watched, for what was asked through it may still come."""
+
+    action: ClassVar[str] = "chain.retire-contract"
+    account_id: int
+
+    async def apply(self, desk: Desk, tx: Tx) -> ContractView:
+        """Write it, and turn the account off."""
+        del desk
+        account = await accounts.by_id(tx, self.account_id) if is_id(self.account_id) else None
+        retired = await chains.retire_contract(tx, self.account_id) if account else None
+        if account is None or retired is None:
+            raise Refused(Code.NOT_FOUND, f"no contract is account {self.account_id}")
+        await accounts.change(tx, replace(account, enabled=False))
+        return _contract(retired, account.merchant_id)
+
+    def about(self, result: ContractView) -> int | None:
+        """Name the contract's merchant, if it has one."""
+        return result.merchant_id
+
+
+class SetToken(Change[TokenView], frozen=True, kw_only=True):
+    """Say where a token is, how it behaves and whether it is taken; what is not given stays."""
+
+    action: ClassVar[str] = "chain.set-token"
+    chain: str
+    symbol: str
+    address: str | None = None
+    decimals: int | None = None
+    approve_zero_first: bool | None = None
+    minimum: int | None = None  # in the smallest unit
+    enabled: bool | None = None
+
+    async def check(self, desk: Desk) -> None:
+        """Refuse what is no address, no decimals or no minimum."""
+        await _known(desk.database, self.chain)
+        if self.address is not None:
+            _address("address", self.address)
+        if self.decimals is not None and not 0 <= self.decimals <= 18:  # noqa: PLR2004
+            raise Refused(Code.BAD_REQUEST, "decimals must be from 0 to 18")
+        if self.minimum is not None and not 0 < self.minimum < 1 << 63:
+            raise Refused(Code.BAD_REQUEST, "minimum must be greater than zero")
+
+    async def apply(self, desk: Desk, tx: Tx) -> TokenView:
+        """Write what was given."""
+        del desk
+        known = {one.symbol: one for one in await chains.tokens(tx, self.chain)}
+        if self.symbol not in known:
+            names = ", ".join(known)
+            raise Refused(Code.NOT_FOUND, f"the tokens of {self.chain} are {names}")
+        token = known[self.symbol]
+        given = {
+            name: getattr(self, name)
+            for name in ("decimals", "approve_zero_first", "minimum", "enabled")
+            if getattr(self, name) is not None
+        }
+        if self.address is not None:
+            given["address"] = _address("address", self.address)
+            if (given["address"] == chains.NATIVE) != token.native:
+                raise Refused(Code.BAD_REQUEST, "the chain's own coin, and no other, is at zero")
+        token = replace(token, **given)
+        await chains.set_token(tx, token)
+        return _token(token)
+
+
+class SetChain(Change[ChainView], frozen=True, kw_only=True):
+    """Say when a chain's blocks are final, and which public addresses wallets may use."""
+
+    action: ClassVar[str] = "chain.set"
+    chain: str
+    finality: Literal["finalized", "confirmations"] | None = None
+    confirmations: int | None = None
+    instant_finality: bool | None = None
+    public_rpc_urls: list[str] | None = None
+    explorer_urls: list[str] | None = None
+
+    async def check(self, desk: Desk) -> None:
+        """Refuse what wallets would not take, and confirmations that are none."""
+        await _known(desk.database, self.chain)
+        if self.confirmations is not None and not 1 <= self.confirmations <= _CONFIRMATIONS_MAX:
+            raise Refused(Code.BAD_REQUEST, f"confirmations must be from 1 to {_CONFIRMATIONS_MAX}")
+        for what in ("public_rpc_urls", "explorer_urls"):
+            urls: list[str] = getattr(self, what) or []
+            if len(urls) > _URLS_MAX:
+                raise Refused(Code.BAD_REQUEST, f"{what} has at most {_URLS_MAX} addresses")
+            for one in urls:
+                check_url(what, one, sandbox=desk.sandbox)
+
+    async def apply(self, desk: Desk, tx: Tx) -> ChainView:
+        """Write what was given."""
+        del desk
+        given = {
+            name: getattr(self, name)
+            for name in self.__struct_fields__
+            if name != "chain" and getattr(self, name) is not None
+        }
+        row = replace(await _known(tx, self.chain), **given)
+        if self.finality == "confirmations" and row.confirmations is None:
+            raise Refused(Code.BAD_REQUEST, f"{self.chain} needs a number of confirmations")
+        await chains.set_chain(tx, row)
+        return await _view(tx, row)
+
+
+class ResumeChain(Change[Cursor], frozen=True, kw_only=True):
+    """Read a halted chain again, from a block that a person has chosen or from where it stood."""
+
+    action: ClassVar[str] = "chain.resume"
+    chain: str
+    block: int | None = None  # the last one that counts as read
+
+    async def check(self, desk: Desk) -> None:
+        """Refuse what is no block, and an unknown chain."""
+        await _known(desk.database, self.chain)
+        if self.block is not None and not 0 <= self.block <= _BLOCK_MAX:
+            raise Refused(Code.BAD_REQUEST, "block is the number of a block")
+
+    async def apply(self, desk: Desk, tx: Tx) -> Cursor:
+        """Write it; what is kept already is not judged twice."""
+        del desk
+        found = await chains.resume(tx, self.chain, self.block)
+        if found is None:
+            raise Refused(Code.NOT_FOUND, f"nothing of ours is on {self.chain}")
+        return found
+
+
+async def _known(database: Executor, slug: str) -> ChainRow:
+    found = await chains.chain(database, slug)
+    if found is None:
+        raise Refused(Code.NOT_FOUND, f"no chain {told(slug)}")
+    return found
+
+
+async def _view(database: Executor, chain: ChainRow) -> ChainView:
+    cursor = await chains.cursor(database, chain.slug)
+    return ChainView(
+        slug=chain.slug,
+        network_id=chain.network_id,
+        finality=chain.finality,
+        confirmations=chain.confirmations,
+        instant_finality=chain.instant_finality,
+        public_rpc_urls=list(chain.public_rpc_urls),
+        explorer_urls=list(chain.explorer_urls),
+        block=cursor and cursor.block,
+        head=cursor and cursor.head,
+        halted=cursor and cursor.halted,
+        contracts=[
+            _contract(one, await _merchant_of(database, one.account_id))
+            for one in await chains.contracts(database, chain.slug)
+        ],
+        tokens=[_token(one) for one in await chains.tokens(database, chain.slug)],
+    )
+
+
+async def _merchant_of(database: Executor, account_id: int) -> int | None:
+    account = await accounts.by_id(database, account_id)
+    return account and account.merchant_id
+
+
+def _contract(row: ContractRow, merchant_id: int | None) -> ContractView:
+    return ContractView(
+        account_id=row.account_id,
+        merchant_id=merchant_id,
+        chain=row.chain,
+        address=checksummed(row.address),
+        receiver=checksummed(row.receiver),
+        deployed_block=row.deployed_block,
+        current=row.current,
+    )
+
+
+def _token(row: TokenRow) -> TokenView:
+    return TokenView(
+        chain=row.chain,
+        symbol=row.symbol,
+        address=None if row.address is None else checksummed(row.address),
+        decimals=row.decimals,
+        native=row.native,
+        approve_zero_first=row.approve_zero_first,
+        minimum=str(row.minimum),
+        enabled=row.enabled,
+    )
+
+
+def _address(what: str, text: str) -> bytes:
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise Refused(Code.BAD_REQUEST, f"{what}: {error}") from error

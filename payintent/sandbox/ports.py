@@ -1,0 +1,55 @@
+"""The sandbox's ports: where they are, and whether they are free."""
+
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+API_PORT = 8080
+CHAIN_PORTS = (8545, 8546, 8547)  # where wallets look for development chains
+_CHAINS_AFTER = 5  # from the base
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The sandbox's ports: `PORT_BASE` and the ones after it."""
+
+    api: int
+    simulator: int
+    shop: int
+    operator: int
+    chains: tuple[int, ...] = CHAIN_PORTS
+
+    @staticmethod
+    def from_base(base: int) -> "Ports":
+        """Count from a base."""
+        first = base + _CHAINS_AFTER
+        chain_ports = tuple(range(first, first + len(CHAIN_PORTS)))
+        return Ports(base, base + 1, base + 2, base + 3, chain_ports)
+
+    @staticmethod
+    def from_environment() -> "Ports":
+        """Count from `PORT_BASE`; without it they are the ones that everybody expects."""
+        if base := os.environ.get("PORT_BASE"):
+            return Ports.from_base(int(base))
+        return replace(Ports.from_base(API_PORT), chains=CHAIN_PORTS)
+
+    @property
+    def all(self) -> tuple[int, ...]:
+        """List them."""
+        return (self.api, self.simulator, self.shop, self.operator, *self.chains)
+
+
+def taken(ports: Sequence[int]) -> list[int]:
+    """List the ports that somebody listens on."""
+    return [port for port in ports if _is_taken(port)]
+
+
+def _is_taken(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+    return False

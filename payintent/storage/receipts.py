@@ -1,0 +1,260 @@
+"""Finalized receipts, the captures and cases that they make: many at a time, each once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from payintent.domain.evm import PaidLog
+from payintent.domain.onchain import Bill, Disposition
+from payintent.domain.session import Session
+from payintent.domain.settlement import CaseKind
+from payintent.storage import sessions
+from payintent.storage.database import Executor, Row, Tx
+
+_SHOWN_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """A session that a log names: whose it is and what it must say."""
+
+    session_id: UUID
+    payment_id: UUID
+    account_id: int
+    bill: Bill | None  # None: its token has no address any more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewReceipt:
+    """A finalized log and what it is to us."""
+
+    id: UUID
+    account_id: int
+    log: PaidLog
+    session_id: UUID | None
+    disposition: Disposition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewCase:
+    """A case for a receipt; of a session and its payment where it names one."""
+
+    id: UUID
+    kind: CaseKind
+    receipt_id: UUID
+    capture_id: UUID | None
+    merchant_id: int | None
+    payment_id: UUID | None
+    session_id: UUID | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewCapture:
+    """Money that a receipt of a known session brought."""
+
+    id: UUID
+    receipt: NewReceipt
+    payment_id: UUID
+    currency: str
+    credited: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A receipt of a known session, as it is kept."""
+
+    session_id: UUID
+    disposition: str
+    chain: str
+    block: int
+    tx_hash: bytes
+    log_index: int
+    payer: bytes
+    token: bytes
+    amount: str  # in the smallest unit
+    final_at: datetime
+
+
+async def named(database: Executor, uuids: Sequence[bytes]) -> dict[bytes, Named]:
+    """Find the sessions that logs name by their uuid, and what their logs must say."""
+    rows = await database.fetch(
+        """
+        SELECT s.id, s.payment_id, s.account_id, s.reference, s.total_minor::text AS amount,
+            c.receiver, t.address AS token
+        FROM session s
+        JOIN chain_contract c ON c.account_id = s.account_id
+        LEFT JOIN chain_token t ON t.chain = s.chain AND t.symbol = s.token
+        WHERE s.provider = 'gateway_contract' AND s.reference = ANY($1::text[])
+        """,
+        [reference(one) for one in uuids],
+    )
+    return {bytes.fromhex(row["reference"][2:]): _named(row) for row in rows}
+
+
+def _named(row: Row) -> Named:
+    bill = None
+    if row["token"] is not None:
+        bill = Bill(token=row["token"], amount=int(row["amount"]), receiver=row["receiver"])
+    return Named(
+        session_id=row["id"],
+        payment_id=row["payment_id"],
+        account_id=row["account_id"],
+        bill=bill,
+    )
+
+
+def reference(uuid: bytes) -> str:
+    """Write a uuid as sessions keep it: `0x` and 32 hex digits."""
+    return f"0x{uuid.hex()}"
+
+
+async def lock_sessions(tx: Tx, session_ids: Sequence[UUID]) -> list[Session]:
+    """Lock sessions in the order of their ids; their payments must be locked before."""
+    rows = await tx.fetch(
+        "SELECT"
+        + sessions.COLUMNS
+        + """
+        FROM session s
+        WHERE s.id = ANY($1::uuid[])
+        ORDER BY s.id
+        LIMIT 10000
+        FOR UPDATE
+        """,
+        session_ids,
+    )
+    return [sessions.from_row(row) for row in rows]
+
+
+async def known(tx: Executor, chain: str, logs: Sequence[PaidLog]) -> set[tuple[bytes, int]]:
+    """Tell which logs are kept already."""
+    rows = await tx.fetch(
+        """
+        SELECT tx_hash, log_index
+        FROM chain_receipt
+        WHERE chain = $1 AND tx_hash = ANY($2::bytea[])
+        """,
+        chain,
+        list({log.tx_hash for log in logs}),
+    )
+    return {(row["tx_hash"], row["log_index"]) for row in rows}
+
+
+async def unknown(database: Executor, chain: str, logs: Sequence[PaidLog]) -> list[PaidLog]:
+    """Pick the logs that nobody has kept."""
+    before = await known(database, chain, logs) if logs else set[tuple[bytes, int]]()
+    return [log for log in logs if (log.tx_hash, log.log_index) not in before]
+
+
+async def add(tx: Tx, chain: str, receipts: Sequence[NewReceipt], at: datetime) -> None:
+    """Keep receipts that nobody has kept before."""
+    logs = [one.log for one in receipts]
+    await tx.fetch(
+        """
+        INSERT INTO chain_receipt (id, chain, account_id, block, block_hash, tx_hash, log_index,
+            uuid, payer, token, receiver, amount, session_id, disposition, final_at)
+        SELECT id, $1, account_id, block, block_hash, tx_hash, log_index, uuid, payer, token,
+            receiver, amount::numeric, session_id, disposition, $15
+        FROM unnest($2::uuid[], $3::bigint[], $4::bigint[], $5::bytea[], $6::bytea[], $7::int[],
+            $8::bytea[], $9::bytea[], $10::bytea[], $11::bytea[], $12::text[], $13::uuid[],
+            $14::text[]) AS r (id, account_id, block, block_hash, tx_hash, log_index, uuid, payer,
+            token, receiver, amount, session_id, disposition)
+        """,
+        chain,
+        [one.id for one in receipts],
+        [one.account_id for one in receipts],
+        [log.block_number for log in logs],
+        [log.block_hash for log in logs],
+        [log.tx_hash for log in logs],
+        [log.log_index for log in logs],
+        [log.uuid for log in logs],
+        [log.payer for log in logs],
+        [log.token for log in logs],
+        [log.receiver for log in logs],
+        [str(log.amount) for log in logs],
+        [one.session_id for one in receipts],
+        [one.disposition for one in receipts],
+        at,
+    )
+
+
+async def add_captures(tx: Tx, captures: Sequence[NewCapture], at: datetime) -> None:
+    """Keep the money that came for known sessions, to be refunded from."""
+    if not captures:
+        return
+    await tx.fetch(
+        """
+        INSERT INTO capture (id, account_id, reference, session_id, payment_id, currency,
+            amount_minor, credited, captured_at)
+        SELECT id, account_id, reference, session_id, payment_id, currency, amount::numeric,
+            credited, $9
+        FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::uuid[], $5::uuid[], $6::text[],
+            $7::text[], $8::boolean[]) AS c (id, account_id, reference, session_id, payment_id,
+            currency, amount, credited)
+        """,
+        [one.id for one in captures],
+        [one.receipt.account_id for one in captures],
+        [f"0x{one.receipt.log.tx_hash.hex()}:{one.receipt.log.log_index}" for one in captures],
+        [one.receipt.session_id for one in captures],
+        [one.payment_id for one in captures],
+        [one.currency for one in captures],
+        [str(one.receipt.log.amount) for one in captures],
+        [one.credited for one in captures],
+        at,
+    )
+
+
+async def open_cases(tx: Tx, cases: Sequence[NewCase], at: datetime) -> None:
+    """Open a case for each receipt that no payment may own."""
+    if not cases:
+        return
+    await tx.fetch(
+        """
+        INSERT INTO money_case
+            (id, kind, merchant_id, payment_id, session_id, capture_id, receipt_id, opened_at)
+        SELECT id, kind, merchant_id, payment_id, session_id, capture_id, receipt_id, $8
+        FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::uuid[], $5::uuid[], $6::uuid[],
+            $7::uuid[]) AS c (id, kind, merchant_id, payment_id, session_id, capture_id, receipt_id)
+        ON CONFLICT ON CONSTRAINT money_case_once DO NOTHING
+        """,
+        [one.id for one in cases],
+        [one.kind for one in cases],
+        [one.merchant_id for one in cases],
+        [one.payment_id for one in cases],
+        [one.session_id for one in cases],
+        [one.capture_id for one in cases],
+        [one.receipt_id for one in cases],
+        at,
+    )
+
+
+async def end_sessions(tx: Tx, session_ids: Sequence[UUID], outcome: str, now: datetime) -> None:
+    """End sessions on the chain's word."""
+    await tx.fetch(
+        """
+        UPDATE session
+        SET life = 'ended', outcome = $2, ended_at = $3, inquire_at = NULL
+        WHERE id = ANY($1::uuid[]) AND life <> 'ended'
+        """,
+        session_ids,
+        outcome,
+        now,
+    )
+
+
+async def of_payment(database: Executor, payment_id: UUID) -> list[Kept]:
+    """List what finalized blocks said of a payment's sessions, in the order of the chain."""
+    rows = await database.fetch(
+        """
+        SELECT r.session_id, r.disposition, r.chain, r.block, r.tx_hash, r.log_index, r.payer,
+            r.token, r.amount::text AS amount, r.final_at
+        FROM chain_receipt r
+        JOIN session s ON s.id = r.session_id
+        WHERE s.payment_id = $1
+        ORDER BY r.final_at, r.block, r.log_index
+        LIMIT $2
+        """,
+        payment_id,
+        _SHOWN_MAX,
+    )
+    return [Kept(**row) for row in rows]

@@ -1,0 +1,186 @@
+"""The watchers' loops: one for each chain that has endpoints, in one process at a time."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from prometheus_client import Counter, Gauge
+
+from payintent.chain.reader import Finality, Reader, ReaderConfig, open_reader
+from payintent.domain.errors import ChainDown, LockTimeout, StorageDown
+from payintent.lifecycle.overdue import report_overdue
+from payintent.lifecycle.sight import Lookout
+from payintent.lifecycle.tokens import fits
+from payintent.lifecycle.watch import Watcher, final_block, poke
+from payintent.log import get
+from payintent.service import Service
+from payintent.storage import chains
+from payintent.storage.chains import ChainRow, TokenRow
+from payintent.storage.leader import leading
+
+_log = get("watching")
+_LOOK_S = 1.0  # how often we see whether somebody waits for the chain
+_MISFIT = "a token is not what is set here; doctor says which"  # so that nobody is billed in it
+_FOLLOW_S = 5.0  # how often another process is asked for the lead
+
+FAILURES = Counter("payintent_chain_failures_total", "Looks at a chain that failed", ["chain"])
+HEAD = Gauge("payintent_chain_head", "The newest block that was shown", ["chain"])
+LAG = Gauge("payintent_chain_lag_seconds", "Age of the last block that was read", ["chain"])
+
+
+async def watch(service: Service, slug: str, stop: asyncio.Event) -> None:
+    """Watch one chain until told to stop; where another process does, wait for its end."""
+    url = service.settings.database_direct_url or service.settings.database_url
+    while not stop.is_set():
+        try:
+            async with leading(url, f"watch:{slug}") as leads:
+                await _lead(service, slug, stop, leads)
+        except (StorageDown, LockTimeout, OSError) as error:
+            _log.warning("watch_deferred", chain=slug, why=type(error).__name__)
+        await _wait(stop, _FOLLOW_S)
+
+
+async def _lead(
+    service: Service, slug: str, stop: asyncio.Event, leads: Callable[[], bool]
+) -> None:
+    view = _View(service, slug)
+    next_at = 0.0
+    loop = asyncio.get_running_loop()
+    try:
+        while leads() and not stop.is_set():
+            if loop.time() >= next_at:
+                next_at = loop.time() + await _look(service, view)
+            elif await chains.is_busy(service.database, slug):
+                next_at = min(next_at, loop.time() + _poll_s(service, slug))
+            await _wait(stop, min(_LOOK_S, _poll_s(service, slug), next_at - loop.time()))
+    finally:
+        await view.close()
+
+
+@dataclass(slots=True)
+class _View:
+    """A chain's reader, made anew when the operator changes the chain; None where it is unfit."""
+
+    service: Service
+    slug: str
+    made_for: tuple[ChainRow, list[TokenRow]] | None = None
+    reader: Reader | None = None
+
+    async def open(self) -> tuple[ChainRow, Reader] | None:
+        """Give the chain and its reader, once its tokens are what the operator says they are."""
+        chain = await chains.chain(self.service.database, self.slug)
+        if chain is None:
+            return None
+        tokens = await chains.tokens(self.service.database, self.slug)
+        if self.made_for != (chain, tokens):
+            await self.close()
+            self.reader = reader_of(self.service, chain)
+            if self.reader is None:
+                return None
+            if not await fits(chain.slug, self.reader, tokens):
+                await chains.halt(self.service.database, self.slug, _MISFIT)
+                return None
+            self.made_for = (chain, tokens)
+        return (chain, self.reader) if self.reader else None
+
+    async def close(self) -> None:
+        """Close the reader's connections."""
+        if self.reader is not None:
+            await self.reader.close()
+        self.reader = self.made_for = None
+
+
+async def _look(service: Service, view: _View) -> float:
+    """Look once; gives the seconds until the next time."""
+    try:
+        opened = await view.open()
+        if opened is None:
+            return service.settings.chain_poll_idle_s
+        return 0.0 if await look(service, *opened) else service.settings.chain_poll_idle_s
+    except (ChainDown, StorageDown, LockTimeout) as error:
+        _log.warning("chain_away", chain=view.slug, why=str(error) or type(error).__name__)
+    except Exception as error:  # noqa: BLE001 - the edge of a worker, as of a request
+        _log.error("watch_failed", chain=view.slug, exc_info=error)
+    FAILURES.labels(view.slug).inc()
+    return _poll_s(service, view.slug)
+
+
+async def look(service: Service, chain: ChainRow, reader: Reader) -> bool:
+    """Look at a chain once: what is final, what is seen, what was posted; then let decide.
+
+    True where there is more that is final. Where the final blocks cannot be read or proven
+    (ChainDown), what is new is still looked at.
+    """
+    database, slug = service.database, chain.slug
+    watcher = Watcher(database=database, mint=service.mint, reader=reader, chain=chain)
+    lookout = Lookout(database=database, reader=reader, chain=slug)
+    heads = await reader.heads()
+    HEAD.labels(slug).set(max(one.latest.number for one in heads))
+    away: ChainDown | None = None
+    try:
+        cursor = await watcher.read_final(heads)
+    except ChainDown as error:
+        away, cursor = error, await chains.cursor(database, slug)
+    if cursor is None:
+        return False
+    if cursor.at is not None:
+        LAG.labels(slug).set(_age_s(cursor.at, max(one.latest.at for one in heads)))
+    if away is None and cursor.block < final_block(heads):
+        return True
+    await lookout.look(cursor, heads)
+    await lookout.judge_hints(cursor)
+    if away is not None:
+        raise away
+    await watcher.look_again(cursor, heads)
+    await report_overdue(database, service.mint, chain)
+    await poke(database, slug)
+    await chains.polled(database, slug)
+    return False
+
+
+def endpoints(service: Service) -> Mapping[str, list[str]]:
+    """Name the chains that have endpoints; the addresses hold keys and are told to nobody."""
+    settings = service.settings
+    told = {
+        "ethereum": settings.rpc_ethereum,
+        "bsc": settings.rpc_bsc,
+        "native": settings.rpc_native,
+    }
+    split = {
+        slug: [one.strip() for one in urls.get_secret_value().split(",") if one.strip()]
+        for slug, urls in told.items()
+    }
+    return {slug: urls for slug, urls in split.items() if urls}
+
+
+def reader_of(service: Service, chain: ChainRow) -> Reader | None:
+    """Make the reader of a chain that has endpoints; None where its settings allow none."""
+    try:
+        config = ReaderConfig(
+            network_id=chain.network_id,
+            finality=Finality(chain.finality),
+            confirmations=chain.confirmations or 0,
+            instant_finality=chain.instant_finality,
+        )
+        return open_reader(chain.slug, endpoints(service)[chain.slug], config)
+    except ValueError as error:
+        _log.error("chain_not_watched", chain=chain.slug, why=str(error))
+        return None
+
+
+def _poll_s(service: Service, slug: str) -> float:
+    settings = service.settings
+    return settings.chain_poll_ethereum_s if slug == "ethereum" else settings.chain_poll_s
+
+
+def _age_s(at: datetime, now: datetime) -> float:
+    return (now - at).total_seconds()
+
+
+async def _wait(stop: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+    except TimeoutError:
+        pass

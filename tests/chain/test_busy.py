@@ -1,0 +1,25 @@
+"""Who waits for a development chain's blocks: whoever has a session there that has not ended."""
+
+from payintent.sandbox.chain_offer import ChainOffer
+from payintent.storage import chains
+from tests.support.onchain import ChainWorld
+from tests.support.world import ACTOR
+
+
+async def test_blocks_are_waited_for_while_a_session_has_not_ended(ground: ChainWorld) -> None:
+    offer = ChainOffer(ground.world.service, ACTOR)
+    assert not await offer.busy("native")
+    payment, session = await ground.bill("USDT")
+    assert await offer.busy("native")
+    assert not await offer.busy("bsc")
+    await ground.pay(session)
+    await ground.final()
+    assert await ground.status(payment) == "PAID"
+    assert not await offer.busy("native")
+
+
+async def test_nobody_waits_for_a_chain_that_has_halted(ground: ChainWorld) -> None:
+    offer = ChainOffer(ground.world.service, ACTOR)
+    await ground.bill("USDT")
+    await chains.halt(ground.world.service.database, "native", "a person must look")
+    assert not await offer.busy("native")

@@ -1,0 +1,356 @@
+"""Random histories of a chain under random faults of its endpoints: nothing lost, no phantom.
+
+`CHAIN_SEEDS=50` makes the long form, which prints what each seed has found.
+"""
+
+import os
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from payintent.chain.logs import PAID
+from payintent.domain.errors import ChainDown, Refused
+from payintent.domain.payment import Payment
+from payintent.domain.session import Session
+from payintent.sandbox.anvil import Anvil
+from payintent.sandbox.anvil_binary import Binary
+from payintent.sandbox.chain_rpc import ChainError
+from tests.support.fault_rpc import Faults, FaultyNode
+from tests.support.onchain import ChainWorld, chain_world
+from tests.support.world import World
+
+SEEDS = int(os.environ.get("CHAIN_SEEDS", "5"))
+ROUNDS = 120
+CONFIRMATIONS = 12
+REORG_MAX = 10  # blocks, above finality
+TTL_S = (900, 1800, 7200)
+
+FLAKY = Faults(broken=0.2)
+LIMITED = Faults(range_max=5)
+LATE = Faults(lag=2)
+DROPS = Faults(drop_logs=0.3)
+FORGES = Faults(forge_logs=0.2)
+
+
+def all_of(*faults: Faults) -> Faults:
+    """Combine faults."""
+    changes = [
+        {
+            name: getattr(one, name)
+            for name in one.__slots__
+            if getattr(one, name) != getattr(Faults(), name)
+        }
+        for one in faults
+    ]
+    return replace(Faults(), **{name: value for one in changes for name, value in one.items()})
+
+
+#: Endpoints of a chain, and what is wrong with each.
+MIXES = (
+    (all_of(FLAKY, LIMITED, LATE, DROPS), all_of(FLAKY, FORGES), all_of(FLAKY, LATE)),
+    (DROPS, DROPS, Faults()),
+    (all_of(FLAKY, LIMITED),),
+    (FORGES, Faults()),
+    (all_of(FLAKY, DROPS, LATE), Faults()),
+    (Faults(),),
+    (LATE, LATE),
+    (DROPS,),
+    (FORGES,),
+    (FORGES, Faults(), all_of(FLAKY, LIMITED)),
+    (all_of(FLAKY, LIMITED, LATE, DROPS), all_of(FLAKY, LATE), all_of(FLAKY, DROPS)),
+    (DROPS, Faults(), Faults()),
+    (all_of(LIMITED, DROPS), all_of(FORGES, LATE), Faults()),
+    (all_of(LIMITED, Faults(null_receipts=0.3, null_blocks=0.2)), Faults(batch_max=3)),
+)
+ACTIONS = {
+    "bill": 6,
+    "exact": 9,
+    "under": 1,
+    "over": 1,
+    "grief": 1,
+    "wrong_token": 1,
+    "unknown": 1,
+    "repeat": 1,
+    "change": 1,
+    "post": 2,
+    "mine": 6,
+    "reorg": 2,
+    "pass": 1,
+}
+
+
+@dataclass
+class Bill:
+    """A session, and what was sent for it."""
+
+    payment: Payment
+    session: Session
+    sent: list[str] = field(default_factory=list)
+    ended_seeing: set[str] = field(default_factory=set)  # sightings when it ended without money
+
+
+@dataclass
+class Chaos:
+    """One random history."""
+
+    ground: ChainWorld
+    nodes: list[FaultyNode]
+    chance: random.Random
+    bills: dict[UUID, Bill] = field(default_factory=dict)
+    sighted: set[str] = field(default_factory=set)  # exact ones, by any look so far
+
+    async def round(self) -> None:
+        """Do something, and look at it most of the time."""
+        names, weights = zip(*ACTIONS.items(), strict=True)
+        [name] = self.chance.choices(names, weights)
+        for node in self.nodes:
+            if node.faults.lag:
+                node.faults = replace(node.faults, lag=self.chance.randint(1, 3))
+        await getattr(self, f"do_{name}")()
+        if self.chance.random() < 0.7:
+            await self.poll()
+
+    async def poll(self) -> None:
+        """Look, decide, and note what was in sight of those that ended without money."""
+        with suppress(ChainDown):
+            await self.ground.look()
+        rows = await self.ground.world.rows("SELECT tx_hash FROM chain_sighting WHERE exact")
+        self.sighted |= {f"0x{row['tx_hash'].hex()}" for row in rows}
+        before = await self.open()
+        await self.ground.decide()
+        for session_id in before - await self.open():
+            bill = self.bills[session_id]
+            if await self.ground.status(bill.payment) != "PAID":
+                bill.ended_seeing = self.sighted & set(bill.sent)
+
+    async def open(self) -> set[UUID]:
+        rows = await self.ground.world.rows(
+            "SELECT session_id FROM payment WHERE status = 'PROCESSING'"
+        )
+        return {row["session_id"] for row in rows} & self.bills.keys()
+
+    def some(self) -> Bill | None:
+        return self.chance.choice(list(self.bills.values())) if self.bills else None
+
+    async def send(self, bill: Bill, **changes: Any) -> None:
+        deadline = int(bill.payment.expires_at.timestamp())
+        step = self.ground.call(bill.session, **({"deadline": deadline} | changes))
+        asked = {"from": self.ground.payer, "gas": hex(500_000), **step}
+        with suppress(ChainError):  # the pool may have one like it already
+            bill.sent.append(await self.ground.chain.ask("eth_sendTransaction", asked))
+
+    async def do_bill(self) -> None:
+        token = self.chance.choice(["USDT", "NATIVED"])
+        ttl_s = self.chance.choice(TTL_S)
+        payment, session = await self.ground.bill(token, expires_in_s=ttl_s)
+        self.bills[session.id] = Bill(payment, session)
+
+    async def do_exact(self) -> None:
+        if bill := self.some():
+            await self.send(bill)
+
+    async def do_under(self) -> None:
+        if bill := self.some():
+            await self.send(bill, amount=bill.session.offer.total_minor - self.chance.randint(1, 9))
+
+    async def do_over(self) -> None:
+        if bill := self.some():
+            await self.send(bill, amount=bill.session.offer.total_minor + self.chance.randint(1, 9))
+
+    async def do_grief(self) -> None:
+        if bill := self.some():
+            await self.send(bill, amount=10**16)
+            await self.send(bill)
+
+    async def do_wrong_token(self) -> None:
+        if bill := self.some():
+            other = {"USDT": "NATIVED", "NATIVED": "USDT"}[bill.session.offer.token or ""]
+            await self.send(bill, token=other)
+
+    async def do_unknown(self) -> None:
+        if bill := self.some():
+            await self.send(bill, uuid=self.chance.randbytes(16))
+
+    async def do_repeat(self) -> None:
+        if bill := self.some():
+            await self.send(bill)
+            await self.do_mine()
+            await self.send(bill)
+
+    async def do_change(self) -> None:
+        if bill := self.some():
+            with suppress(Refused):
+                await self.ground.world.select(bill.payment, self.ground.world.card)
+
+    async def do_post(self) -> None:
+        bill = self.some()
+        if bill and (bill.sent or self.chance.random() < 0.2):
+            known = self.chance.choice(bill.sent) if bill.sent else ""
+            await self.ground.post(bill.session, known or f"0x{self.chance.randbytes(32).hex()}")
+
+    async def do_mine(self) -> None:
+        await self.ground.mine(self.chance.randint(1, 5))
+
+    async def do_reorg(self) -> None:
+        await self.ground.reorg(self.chance.randint(1, REORG_MAX))
+
+    async def do_pass(self) -> None:
+        await self.ground.pass_time(self.chance.randint(60, 600))
+
+    async def end(self) -> None:
+        """Let the endpoints be honest, and everything come to its end."""
+        for node in self.nodes:
+            node.faults = Faults()
+        await self.ground.mine(CONFIRMATIONS + 1)
+        await self.poll()
+        await self.ground.move_clock(601)  # a second look
+        await self.poll()
+        await self.ground.pass_time(max(TTL_S) + 60)
+        await self.ground.mine(CONFIRMATIONS + 1)
+        await self.poll()
+        await self.poll()
+
+
+@dataclass
+class Found:
+    """What a history has left."""
+
+    logs: int = 0
+    lost: int = 0
+    phantom: int = 0
+    statuses: Counter[str] = field(default_factory=Counter)
+    dispositions: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+    def __add__(self, other: "Found") -> "Found":
+        return Found(
+            self.logs + other.logs,
+            self.lost + other.lost,
+            self.phantom + other.phantom,
+            self.statuses + other.statuses,
+            self.dispositions + other.dispositions,
+            self.wrong + other.wrong,
+        )
+
+    def __str__(self) -> str:
+        told = {**self.dispositions, **self.statuses}
+        words = ", ".join(f"{count} {name}" for name, count in sorted(told.items()))
+        return f"{self.logs} logs, {self.lost} lost, {self.phantom} phantom ({words})"
+
+
+async def true_logs(ground: ChainWorld) -> dict[tuple[str, int], Any]:
+    """Ask the chain itself for all that is final."""
+    searched = {
+        "fromBlock": "0x0",
+        "toBlock": hex((await ground.cursor()).block),
+        "address": ground.deployment.contract_address,
+        "topics": [f"0x{PAID.hex()}"],
+    }
+    logs = await ground.chain.ask("eth_getLogs", searched)
+    return {(one["transactionHash"], int(one["logIndex"], 16)): one for one in logs}
+
+
+async def judged(chaos: Chaos) -> Found:
+    """Compare what is kept with what is true."""
+    ground = chaos.ground
+    rows = await ground.world.rows("SELECT * FROM chain_receipt")
+    kept = {(f"0x{row['tx_hash'].hex()}", row["log_index"]): row for row in rows}
+    truth = await true_logs(ground)
+    same = {
+        key
+        for key, row in kept.items()
+        if key in truth and f"0x{row['block_hash'].hex()}" == truth[key]["blockHash"]
+    }
+    found = Found(len(truth), len(truth.keys() - kept.keys()), len(kept.keys() - same))
+    found.dispositions.update(row["disposition"] for row in rows)
+    [case] = await ground.world.rows("SELECT count(*) FROM money_case WHERE receipt_id IS NOT NULL")
+    if case["count"] != len([row for row in rows if row["disposition"] != "credited"]):
+        found.wrong.append("a receipt without a case")
+    for bill in chaos.bills.values():
+        await judge(ground, bill, rows, found)
+    return found
+
+
+async def judge(ground: ChainWorld, bill: Bill, rows: list[Any], found: Found) -> None:
+    """Judge what became of one session."""
+    seen = await ground.world.see(bill.payment)
+    payment, session = seen.payment, bill.session
+    found.statuses[payment.status] += 1
+    mine = [row for row in rows if row["session_id"] == session.id]
+    token = bytes.fromhex(ground.token(session.offer.token or "")[2:])
+    exact = [
+        row
+        for row in mine
+        if (row["token"], int(row["amount"])) == (token, session.offer.total_minor)
+    ]
+    credited = [row for row in mine if row["disposition"] == "credited"]
+    if payment.session_id != session.id:  # the buyer went for another method
+        fine = not credited
+    elif payment.status == "PAID":
+        fine = credited == exact and len(exact) == 1
+    else:
+        hashes = {f"0x{row['tx_hash'].hex()}" for row in exact}
+        late = all(row["disposition"] == "late" for row in exact)
+        ended = payment.status in {"FAILED", "EXPIRED"}
+        fine = ended and late and not credited and hashes.isdisjoint(bill.ended_seeing)
+    if not fine:
+        kinds = [row["disposition"] for row in mine]
+        found.wrong.append(f"{payment.status} {payment.failure_reason} {kinds}")
+
+
+@pytest.fixture
+def long_chain_url(anvil: Binary, tmp_path: Path) -> Iterator[str]:
+    """A chain that keeps all its logs."""
+    chain = Anvil(612_055, log=tmp_path / "anvil.log", binary=anvil, blocks_kept=None)
+    yield chain.start()
+    chain.stop()
+
+
+@pytest.fixture(scope="module")
+def results() -> Iterator[dict[int, Found]]:
+    results: dict[int, Found] = {}
+    yield results
+    total = sum(results.values(), Found())
+    print(f"\nall {len(results)} seeds: {total}")
+
+
+@asynccontextmanager
+async def history(world: World, url: str, seed: int) -> AsyncIterator[Chaos]:
+    async with AsyncExitStack() as stack:
+        nodes = [
+            await stack.enter_async_context(FaultyNode(url, seed=seed + number, faults=faults))
+            for number, faults in enumerate(MIXES[seed % len(MIXES)])
+        ]
+        urls = [node.url for node in nodes]
+        ground = await stack.enter_async_context(
+            chain_world(world, url, endpoints=urls, confirmations=CONFIRMATIONS)
+        )
+        await ground.allow()
+        await ground.chain.ask("evm_setAutomine", False)
+        await ground.mine(REORG_MAX)  # so that the contract is never taken back
+        yield Chaos(ground, nodes, random.Random(seed))
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+async def test_whatever_the_endpoints_do_no_payment_is_lost_and_none_is_made_up(
+    world: World, long_chain_url: str, results: dict[int, Found], seed: int
+) -> None:
+    async with history(world, long_chain_url, seed) as chaos:
+        for _ in range(ROUNDS):
+            await chaos.round()
+        assert (await chaos.ground.cursor()).halted is None
+        await chaos.end()
+        found = results[seed] = await judged(chaos)
+        print(f"\nseed {seed}: {found}")
+        assert (found.lost, found.phantom, found.wrong) == (0, 0, [])
+        await chaos.ground.reorg(CONFIRMATIONS + 2)
+        await chaos.ground.mine(1)
+        await chaos.poll()
+        assert (await chaos.ground.cursor()).halted is not None

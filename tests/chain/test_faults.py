@@ -1,0 +1,316 @@
+"""The watcher among endpoints that lag, drop, forge, limit and fail: nothing lost, no phantom."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from payintent.domain.errors import ChainDown
+from payintent.lifecycle.prove import LIES
+from payintent.lifecycle.watch import LATE, STRETCHES_MAX
+from payintent.sandbox.anvil import Anvil
+from payintent.sandbox.anvil_binary import Binary
+from payintent.sandbox.chain_rpc import open_chain
+from tests.support.fault_rpc import ALL, Faults, FaultyNode
+from tests.support.onchain import ChainWorld, chain_world
+from tests.support.world import World
+
+Nodes = list[FaultyNode]
+HONEST = Faults()
+
+
+@asynccontextmanager
+async def behind(world: World, urls: list[str]) -> AsyncIterator[tuple[ChainWorld, Nodes]]:
+    async with AsyncExitStack() as stack:
+        nodes = [
+            await stack.enter_async_context(FaultyNode(url, seed=seed))
+            for seed, url in enumerate(urls)
+        ]
+        ground = await stack.enter_async_context(
+            chain_world(world, urls[0], endpoints=[node.url for node in nodes])
+        )
+        await ground.allow()
+        yield ground, nodes
+
+
+@pytest.fixture
+async def alone(world: World, chain_url: str) -> AsyncIterator[tuple[ChainWorld, Nodes]]:
+    """One endpoint."""
+    async with behind(world, [chain_url]) as found:
+        yield found
+
+
+@pytest.fixture
+async def pair(world: World, chain_url: str) -> AsyncIterator[tuple[ChainWorld, Nodes]]:
+    """Two endpoints of one chain."""
+    async with behind(world, [chain_url] * 2) as found:
+        yield found
+
+
+@pytest.fixture
+def other_url(anvil: Binary, tmp_path: Path) -> Iterator[str]:
+    """Another chain, which calls itself the same."""
+    chain = Anvil(612_055, log=tmp_path / "other.log", binary=anvil)
+    yield chain.start()
+    chain.stop()
+
+
+async def try_to_look(ground: ChainWorld, times: int = 1) -> None:
+    """Look, and bear it that the chain is away."""
+    for _ in range(times):
+        try:
+            await ground.turn()
+        except ChainDown:
+            await ground.decide()
+
+
+async def until(ground: ChainWorld, wanted: Callable[[], Any], times: int = 60) -> None:
+    """Look until something is so; faults are drawn by chance."""
+    for _ in range(times):
+        if await wanted():
+            return
+        await try_to_look(ground)
+    raise AssertionError(f"not after {times} looks")
+
+
+async def gone(ground: ChainWorld) -> list[Any]:
+    return await ground.world.rows("SELECT FROM chain_sighting WHERE gone_at IS NOT NULL")
+
+
+async def test_an_endpoint_that_is_behind_denies_nothing(pair: tuple[ChainWorld, Nodes]) -> None:
+    ground, (ahead, late) = pair
+    payment, session = await ground.bill("USDT")
+    await ground.turn()
+    late.faults = Faults(lag=6)
+    await ground.pay(session)
+    await ground.mine(4)
+    await try_to_look(ground, 3)
+    assert await ground.status(payment) == "PROCESSING"
+    assert await gone(ground) == []
+    assert (await ground.view(session))["status"] in {"detected", "confirming"}
+    late.faults = HONEST
+    await ground.turn()
+    assert await ground.status(payment) == "PAID"
+    assert ahead.requests
+    assert await ground.dispositions() == ["credited"]
+
+
+async def test_what_is_final_for_one_endpoint_alone_is_not_final(
+    pair: tuple[ChainWorld, Nodes],
+) -> None:
+    ground, (_, late) = pair
+    await ground.mine(10)
+    late.faults = Faults(lag=5)
+    height = await ground.height()
+    await ground.turn()
+    assert (await ground.cursor()).block == height - 5 - 2
+
+
+async def test_a_log_that_a_search_leaves_out_is_found_by_its_receipt(
+    pair: tuple[ChainWorld, Nodes],
+) -> None:
+    ground, nodes = pair
+    payment, session = await ground.bill("USDT")
+    await ground.pay(session)
+    await ground.turn()
+    for node in nodes:
+        node.faults = Faults(drop_logs=1.0)
+    await ground.final()
+    assert sum(node.done["dropped"] for node in nodes)
+    assert await ground.status(payment) == "PAID"
+    assert await gone(ground) == []
+
+
+async def test_a_log_that_everybody_left_out_is_found_by_the_second_look(
+    pair: tuple[ChainWorld, Nodes],
+) -> None:
+    ground, nodes = pair
+    payment, session = await ground.bill("USDT")
+    await ground.turn()
+    for node in nodes:
+        node.faults = Faults(drop_logs=1.0)
+    await ground.pay(session)
+    await ground.final()
+    assert await ground.status(payment) == "PROCESSING"
+    assert await ground.dispositions() == []
+    for node in nodes:
+        node.faults = HONEST
+    before = LATE.labels("native")._value.get()
+    await ground.turn()
+    assert await ground.status(payment) == "PROCESSING"  # not at every look
+    await ground.move_clock(601)
+    await ground.turn()
+    assert await ground.status(payment) == "PAID"
+    assert LATE.labels("native")._value.get() == before + 1
+
+
+async def test_a_second_look_in_small_steps_comes_to_its_end(
+    alone: tuple[ChainWorld, Nodes],
+) -> None:
+    ground, [node] = alone
+    await ground.mine(150)
+    await ground.turn()
+    _, session = await ground.bill("USDT")
+    node.faults = Faults(range_max=5, drop_logs=1.0)
+    await ground.pay(session)
+    await ground.final()
+    node.faults = Faults(range_max=5)
+    await ground.move_clock(601)
+    await ground.turn()
+    assert (await ground.cursor()).second_look_block is not None  # it does not hold up what is new
+
+    async def through() -> bool:
+        return (await ground.cursor()).second_look_block is None
+
+    await until(ground, through)
+    assert await ground.dispositions() == ["credited"]
+
+
+async def test_forged_logs_pay_nothing_and_hold_nothing_up(
+    pair: tuple[ChainWorld, Nodes],
+) -> None:
+    ground, (liar, _) = pair
+    payment, session = await ground.bill("USDT")
+    unpaid, _ = await ground.bill("USDT")
+    liar.faults = Faults(forge_logs=1.0)
+    await ground.pay(session)
+    before = LIES.labels("native", "unproven_log")._value.get()
+    await try_to_look(ground, 2)
+    await ground.final()
+    assert liar.done["forged"]
+    assert LIES.labels("native", "unproven_log")._value.get() > before
+    assert await ground.status(payment) == "PAID"
+    assert await ground.status(unpaid) == "PROCESSING"
+    assert await ground.dispositions() == ["credited"]
+
+
+async def test_a_single_endpoint_that_forges_stands_still_until_it_does_not(
+    alone: tuple[ChainWorld, Nodes],
+) -> None:
+    ground, [liar] = alone
+    payment, session = await ground.bill("USDT")
+    await ground.turn()
+    before = (await ground.cursor()).block
+    liar.faults = Faults(forge_logs=1.0)
+    await ground.pay(session)
+    await ground.mine(3)
+    with pytest.raises(ChainDown):
+        await ground.turn()
+    assert (await ground.cursor()).block == before
+    assert (await ground.view(session))["status"] in {"detected", "confirming"}  # seen it is
+    liar.faults = HONEST
+    await ground.turn()
+    assert await ground.status(payment) == "PAID"
+    assert await ground.dispositions() == ["credited"]
+
+
+async def test_endpoints_without_receipts_prove_neither_one_thing_nor_the_other(
+    pair: tuple[ChainWorld, Nodes],
+) -> None:
+    ground, nodes = pair
+    payment, session = await ground.bill("USDT")
+    await ground.turn()
+    await ground.pay(session)
+    for node in nodes:
+        node.faults = Faults(null_receipts=1.0)
+    await ground.mine(3)
+    await try_to_look(ground, 2)
+    assert await ground.status(payment) == "PROCESSING"
+    assert await gone(ground) == []
+    nodes[0].faults = HONEST
+    await ground.turn()
+    assert await ground.status(payment) == "PAID"
+
+
+BAD = {
+    "range": Faults(range_max=5),
+    "range and flaky": Faults(range_max=5, broken=0.2),
+    "small batches and holes": Faults(batch_max=1, null_blocks=0.2, null_receipts=0.3),
+} | {one.value: Faults(broken=0.3, breakages=[one]) for one in ALL}
+
+
+@pytest.mark.parametrize("faults", BAD.values(), ids=BAD)
+async def test_a_bad_endpoint_is_read_to_the_end(
+    alone: tuple[ChainWorld, Nodes], faults: Faults
+) -> None:
+    ground, [node] = alone
+    payment, session = await ground.bill("USDT")
+    await ground.pay(session)
+    await ground.mine(120)
+    node.faults = faults
+
+    async def paid() -> bool:
+        return await ground.status(payment) == "PAID" and (
+            (await ground.cursor()).block == await ground.height() - 2
+        )
+
+    await until(ground, paid)
+    assert await ground.dispositions() == ["credited"]
+
+
+async def test_more_stretches_than_fit_one_look_are_read_by_the_next(
+    alone: tuple[ChainWorld, Nodes],
+) -> None:
+    ground, [node] = alone
+    payment, session = await ground.bill("USDT")
+    node.faults = Faults(range_max=1)
+    await ground.pay(session)
+    await ground.mine(STRETCHES_MAX + 20)
+    await ground.turn()
+    assert await ground.status(payment) == "PAID"
+    assert (await ground.cursor()).block == await ground.height() - 2
+
+
+async def test_after_two_hours_without_any_endpoint_everything_is_caught_up(
+    pair: tuple[ChainWorld, Nodes],
+) -> None:
+    ground, nodes = pair
+    paid = [await ground.bill("USDT", expires_in_s=86_400) for _ in range(3)]
+    short, late_session = await ground.bill("USDT")
+    await ground.turn()
+    for node in nodes:
+        node.faults = Faults(off=True)
+    for _, session in paid:
+        await ground.pay(session)
+        await ground.mine(2)
+    await ground.pay(late_session)
+    with pytest.raises(ChainDown):
+        await ground.look()
+    await ground.move_clock(7_200)
+    await ground.decide()
+    assert await ground.status(short) == "PROCESSING"  # its time is over, and nobody can know
+    await ground.keep_time()
+    await ground.mine(3)
+    for node in nodes:
+        node.faults = HONEST
+    await ground.turn()
+    assert [await ground.status(one) for one, _ in paid] == ["PAID"] * 3
+    assert await ground.status(short) == "PAID"  # in time it was
+
+
+async def test_one_endpoint_with_another_chain_neither_pays_nor_halts(
+    world: World, chain_url: str, other_url: str
+) -> None:
+    async with behind(world, [chain_url, other_url]) as (ground, (ours, other)):
+        other.faults = Faults(off=True)
+        await ground.mine(20)
+        await ground.turn()
+        other.faults = HONEST
+        await ground.chain.ask("anvil_mine", hex(5))
+        stood = await ground.cursor()
+        ours.faults = Faults(off=True)
+        await _mine(other_url, 60)
+        await try_to_look(ground, 3)
+        assert (await ground.cursor()).halted is None  # one alone may be lying
+        assert (await ground.cursor()).block == stood.block
+        ours.faults = HONEST
+        await try_to_look(ground, 2)
+        assert (await ground.cursor()).halted is None
+        assert (await ground.cursor()).block > stood.block
+
+
+async def _mine(url: str, count: int) -> None:
+    async with open_chain(url) as chain:
+        await chain.ask("anvil_mine", hex(count))

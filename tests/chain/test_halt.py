@@ -1,0 +1,98 @@
+"""A block that was final and is another one now: the chain stands still until a person says."""
+
+import pytest
+
+from payintent.domain.errors import Code, Refused
+from payintent.operation.chains import ResumeChain
+from tests.support.onchain import ChainWorld
+from tests.support.world import Api
+
+
+async def halted(ground: ChainWorld) -> ChainWorld:
+    """Take back a block that was read as final."""
+    await ground.mine(6)
+    await ground.turn()
+    await ground.reorg(5)
+    await ground.mine(1)
+    await ground.turn()
+    return ground
+
+
+async def test_a_reorg_below_finality_halts_the_chain_and_it_stays_halted(
+    ground: ChainWorld, api: Api
+) -> None:
+    payment, session = await ground.bill("USDT")
+    assert (await api.send("GET", "/v1/chains/native")).json["status"] == "degraded"
+    await ground.turn()
+    assert (await api.send("GET", "/v1/chains/native")).json["status"] == "active"
+    await halted(ground)
+    stood = await ground.cursor()
+    assert stood.halted is not None
+    assert (await api.send("GET", "/v1/chains/native")).json["status"] == "halted"
+    assert not (await ground.view(session))["payable"]
+    await ground.pay(session)
+    await ground.final()
+    await ground.final()
+    assert await ground.cursor() == stood
+    assert await ground.status(payment) == "PROCESSING"
+    assert await ground.dispositions() == []
+
+
+async def test_a_halted_chain_is_offered_to_nobody(ground: ChainWorld, api: Api) -> None:
+    payment, _ = await ground.bill("USDT")
+    quotes = f"/v1/checkout/{payment.checkout_id}/quotes"
+    offered = (await api.send("GET", quotes)).json["quotes"]
+    assert {one.get("chain") for one in offered} == {"native", None}
+    await halted(ground)
+    offered = (await api.send("GET", quotes)).json["quotes"]
+    assert {one.get("chain") for one in offered} == {None}
+    fresh = await ground.world.create(currency="USD")
+    with pytest.raises(Refused) as refused:
+        await ground.world.select(fresh, ground.methods["USDT"])
+    assert refused.value.code is Code.PG_NOT_AVAILABLE
+
+
+async def test_a_person_lets_the_chain_go_on_and_nothing_is_lost(ground: ChainWorld) -> None:
+    payment, session = await ground.bill("USDT")
+    stray, _ = await ground.bill("USDT")
+    await ground.turn()
+    before = (await ground.cursor()).block
+    await halted(ground)
+    await ground.pay(session)
+    await ground.mine(3)
+    await ground.world.perform(ResumeChain(chain="native", block=before))
+    await ground.turn()
+    assert await ground.status(payment) == "PAID"
+    assert await ground.status(stray) == "PROCESSING"
+    assert (await ground.cursor()).halted is None
+    await ground.final()
+    assert await ground.dispositions() == ["credited"]
+
+
+async def test_a_chain_goes_on_from_where_it_stood_if_nothing_else_is_said(
+    ground: ChainWorld,
+) -> None:
+    await halted(ground)
+    stood = await ground.cursor()
+    await ground.world.perform(ResumeChain(chain="native"))
+    assert (await ground.cursor()).block == stood.block
+    await ground.final()
+    assert (await ground.cursor()).block > stood.block
+
+
+async def test_a_payment_waits_out_a_halted_chain(ground: ChainWorld) -> None:
+    payment, session = await ground.bill("USDT")
+    await ground.turn()
+    await ground.pay(session)
+    await ground.turn()
+    before = (await ground.cursor()).block
+    await ground.mine(3)
+    await ground.world.rows("UPDATE chain_cursor SET hash = $1", bytes(32))  # we read another one
+    await ground.turn()
+    assert (await ground.cursor()).halted is not None
+    await ground.pass_time(3600)
+    await ground.turn()
+    assert await ground.status(payment) == "PROCESSING"
+    await ground.world.perform(ResumeChain(chain="native", block=before))
+    await ground.turn()
+    assert await ground.status(payment) == "PAID"

@@ -1,0 +1,158 @@
+"""A chain that is not what the operator says: nobody is billed there, and `doctor` says why."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from pydantic import SecretStr
+
+from payintent.chain.keccak import checksummed
+from payintent.lifecycle.examine import examine
+from payintent.operation.chains import AddContract, ResumeChain, SetChain, SetToken
+from payintent.service import Service
+from payintent.storage import chains
+from payintent.watching import reader_of, watch
+from tests.support.onchain import ChainWorld
+from tests.support.world import Api, free_port
+
+PATIENCE_S = 30
+LOOK_S = 0.02
+
+
+def watching(ground: ChainWorld) -> Service:
+    """Give the service with the chain's endpoint, which it looks at all the time."""
+    service = ground.world.service
+    changes = {"rpc_ethereum": SecretStr(ground.chain.url), "chain_poll_idle_s": 0.05}
+    return replace(service, settings=service.settings.model_copy(update=changes))
+
+
+@asynccontextmanager
+async def watched(ground: ChainWorld) -> AsyncIterator[None]:
+    stop = asyncio.Event()
+    watcher = asyncio.create_task(watch(watching(ground), ground.slug, stop))
+    yield
+    stop.set()
+    await watcher
+
+
+async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not await is_so():
+            await asyncio.sleep(LOOK_S)
+
+
+async def halted(ground: ChainWorld) -> str | None:
+    cursor = await chains.cursor(ground.world.service.database, ground.slug)
+    assert cursor is not None
+    return cursor.halted
+
+
+async def read(ground: ChainWorld) -> bool:
+    cursor = await chains.cursor(ground.world.service.database, ground.slug)
+    return cursor is not None and cursor.hash is not None
+
+
+async def set_decimals(ground: ChainWorld, decimals: int) -> None:
+    await ground.world.perform(SetToken(chain="ethereum", symbol="USDT", decimals=decimals))
+
+
+async def found(ground: ChainWorld) -> list[tuple[bool, str]]:
+    """Give what doctor finds."""
+    service = watching(ground)
+    database = service.database
+    row = await chains.chain(database, ground.slug)
+    assert row is not None
+    reader = reader_of(service, row)
+    assert reader is not None
+    tokens = await chains.tokens(database, ground.slug)
+    contracts = await chains.contracts(database, ground.slug)
+    told = [(one.right, one.text) async for one in examine(reader, row, tokens, contracts)]
+    await reader.close()
+    return told
+
+
+async def test_it_is_not_watched_and_offered_to_nobody_until_a_person_has_mended_it(
+    ethereum: ChainWorld, api: Api
+) -> None:
+    await ethereum.mine()
+    await set_decimals(ethereum, 18)
+    payment = await ethereum.world.create(currency="USD")
+    async with watched(ethereum):
+        await until(lambda: _is(halted(ethereum)))
+        assert "a token is not what is set" in (await halted(ethereum) or "")
+        assert not await read(ethereum)
+        quotes = await api.send("GET", f"/v1/checkout/{payment.checkout_id}/quotes")
+        assert {one.get("chain") for one in quotes.json["quotes"]} == {None}
+        await set_decimals(ethereum, 6)
+        await ethereum.world.perform(ResumeChain(chain="ethereum"))
+        await until(lambda: read(ethereum))
+    assert await halted(ethereum) is None
+
+
+async def test_a_token_that_is_changed_while_the_chain_is_watched_is_asked_again(
+    ethereum: ChainWorld,
+) -> None:
+    await ethereum.mine()
+    async with watched(ethereum):
+        await until(lambda: read(ethereum))
+        await set_decimals(ethereum, 18)
+        await until(lambda: _is(halted(ethereum)))
+
+
+async def test_doctor_finds_everything_right(ethereum: ChainWorld) -> None:
+    await ethereum.mine()
+    told = await found(ethereum)
+    assert [right for right, _ in told] == [True] * 3
+    head, token, contract = (text for _, text in told)
+    assert head.startswith("ethereum-1 is chain 1 at block ")
+    assert head.endswith("final 2 blocks before it")
+    assert token.endswith("has 6 decimals")
+    assert contract.endswith(f"pays to {address(ethereum.deployment.receiver)}")
+
+
+async def test_doctor_names_each_thing_that_is_wrong(ethereum: ChainWorld) -> None:
+    await ethereum.mine()
+    await set_decimals(ethereum, 18)
+    stranger = "0x" + 40 * "1"
+    for place in (ethereum.deployment.token("USDT").address, stranger):
+        added = AddContract(chain="ethereum", address=place, receiver=stranger, deployed_block=1)
+        await ethereum.world.perform(added)
+    await ethereum.world.rows(
+        "UPDATE chain_contract SET receiver = decode(repeat('22', 20), 'hex')"
+    )
+    wrong = [text for right, text in await found(ethereum) if not right]
+    assert len(wrong) == 4
+    assert "has 18 decimals" not in wrong[0]
+    assert "has 6 decimals, set are 18" in wrong[0]
+    assert f"set is 0x{40 * '2'}" in wrong[1]
+    assert "does not know the question" in wrong[2]  # a contract, but none of ours
+    assert "has no code" in wrong[3]
+
+
+async def test_doctor_says_which_endpoint_is_none_of_this_chain(ethereum: ChainWorld) -> None:
+    await ethereum.world.rows("UPDATE chain SET network_id = 5 WHERE slug = 'ethereum'")
+    [(right, text)] = await found(ethereum)
+    assert (right, text) == (False, "ethereum-1 is another chain, wanted is chain 5")
+
+
+async def test_doctor_says_which_endpoint_is_away(ethereum: ChainWorld) -> None:
+    ethereum.chain.url = f"http://127.0.0.1:{free_port()}"
+    [(right, text)] = await found(ethereum)
+    assert (right, text) == (False, "ethereum-1 cannot be reached, wanted is chain 1")
+
+
+async def test_a_chain_by_confirmations_needs_no_word_of_the_node(ethereum: ChainWorld) -> None:
+    await ethereum.mine()
+    counted = SetChain(chain="ethereum", finality="confirmations", confirmations=3)
+    await ethereum.world.perform(counted)
+    told = await found(ethereum)
+    assert told[0][1].endswith("final 3 blocks before it")
+
+
+def address(text: str) -> str:
+    return checksummed(bytes.fromhex(text[2:]))
+
+
+async def _is(told: Awaitable[object]) -> bool:
+    return bool(await told)

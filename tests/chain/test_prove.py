@@ -1,0 +1,123 @@
+"""What counts as proof: who must say a thing, and whose denial is none."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from payintent.domain.evm import PaidLog
+from payintent.lifecycle.prove import Claim, Proof, prove
+from tests.support.fault_rpc import Faults, FaultyNode
+from tests.support.onchain import ChainWorld, chain_world
+from tests.support.world import World
+
+HONEST, BEHIND, MUTE = Faults(), Faults(lag=50), Faults(null_receipts=1.0)
+
+
+@asynccontextmanager
+async def read_through(
+    world: World, url: str, *faults: Faults
+) -> AsyncIterator[tuple[ChainWorld, PaidLog]]:
+    """A chain with a payment, which endpoints with these faults are asked about."""
+    async with AsyncExitStack() as stack:
+        nodes = [await stack.enter_async_context(FaultyNode(url)) for _ in faults]
+        ground = await stack.enter_async_context(
+            chain_world(world, url, endpoints=[node.url for node in nodes])
+        )
+        await ground.mine(60)
+        log = await paid(ground)
+        for node, fault in zip(nodes, faults, strict=True):
+            node.faults = fault
+        yield ground, log
+
+
+async def paid(ground: ChainWorld) -> PaidLog:
+    """Pay something, and give its log as the first endpoint tells it."""
+    _, session = await ground.bill("NATIVED")
+    await ground.pay(session)
+    await ground.mine(3)
+    height = await ground.height()
+    contract = bytes.fromhex(ground.deployment.contract_address[2:])
+    chunk = await ground.reader.chunk("native-1", 1, height, [contract], None)
+    return chunk.logs[-1]
+
+
+async def proven(ground: ChainWorld, log: PaidLog, able: str = "123", **changes: Any) -> Proof:
+    fields: dict[str, Any] = {
+        "supplier": "native-1",
+        "told": (),
+        "sighted": {log.tx_hash},
+        "contracts": [log.contract],
+        "last": await ground.height() - 2,
+        "able": {f"native-{digit}" for digit in able},
+    }
+    return await prove(ground.reader, Claim(**(fields | changes)))
+
+
+@pytest.mark.parametrize(
+    ("faults", "is_proven", "is_absent"),
+    [
+        ([HONEST], True, False),
+        ([HONEST, HONEST], True, False),
+        ([MUTE, HONEST, HONEST], True, False),
+        ([HONEST, MUTE], False, False),  # one for it, one against it
+        ([HONEST, BEHIND], False, False),
+        ([HONEST, MUTE, MUTE], False, True),
+        ([MUTE, MUTE], False, True),
+        ([MUTE], False, True),
+    ],
+)
+async def test_a_sighting_is_a_payment_or_none_when_two_endpoints_say_so(
+    world: World, chain_url: str, faults: list[Faults], is_proven: bool, is_absent: bool
+) -> None:
+    async with read_through(world, chain_url, *faults) as (ground, log):
+        proof = await proven(ground, log)
+        assert (proof.logs == [log], proof.absent == {log.tx_hash}) == (is_proven, is_absent)
+
+
+async def test_an_endpoint_that_lacks_the_block_denies_nothing(
+    world: World, chain_url: str
+) -> None:
+    async with read_through(world, chain_url, HONEST, BEHIND, BEHIND) as (ground, log):
+        assert (await proven(ground, log, able="1")).absent == set()
+        assert (await proven(ground, log, able="123")).absent == {log.tx_hash}
+
+
+async def test_a_log_counts_only_word_for_word(world: World, chain_url: str) -> None:
+    async with read_through(world, chain_url, HONEST, HONEST) as (ground, log):
+        for lie in (
+            replace(log, amount=log.amount + 1),
+            replace(log, uuid=bytes(16)),
+            replace(log, log_index=log.log_index + 1),
+            replace(log, block_hash=bytes(32)),
+            replace(log, receiver=bytes(20)),
+            replace(log, token=bytes(19) + b"\x01"),
+        ):
+            proof = await proven(ground, log, told=[lie], sighted=())
+            assert proof.unproven == [lie]
+            assert lie not in proof.logs
+        proof = await proven(ground, log, told=[log], sighted=())
+        assert (proof.unproven, proof.logs) == ([], [log])
+
+
+async def test_a_payment_that_is_not_final_is_neither_proven_nor_absent(
+    world: World, chain_url: str
+) -> None:
+    async with read_through(world, chain_url, HONEST, HONEST) as (ground, log):
+        proof = await proven(ground, log, last=log.block_number - 1)
+        assert (proof.logs, proof.absent) == ([], set())
+
+
+async def test_a_revert_proves_the_absence_of_a_payment_once_it_is_final(
+    world: World, chain_url: str
+) -> None:
+    async with read_through(world, chain_url, HONEST, HONEST) as (ground, log):
+        _, session = await ground.bill("NATIVED")
+        tx_hash = bytes.fromhex((await ground.pay_otherwise(session, deadline=1))[2:])
+        height = await ground.height()
+        proof = await proven(ground, log, sighted={tx_hash}, last=height - 1)
+        assert proof.absent == set()  # it may yet be mined otherwise
+        proof = await proven(ground, log, sighted={tx_hash}, last=height)
+        assert proof.absent == {tx_hash}

@@ -1,0 +1,125 @@
+"""Tokens: which are offered, which can hold an amount, and one that only settles."""
+
+from decimal import Decimal
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from payintent.domain.errors import Code, Refused
+from payintent.lifecycle.tokens import fits
+from payintent.operation.chains import SetToken
+from payintent.storage import chains
+from tests.support.onchain import ChainWorld, offer
+from tests.support.world import Api
+
+
+async def quoted(api: Api, checkout_id: str) -> list[dict[str, Any]]:
+    return (await api.send("GET", f"/v1/checkout/{checkout_id}/quotes")).json["quotes"]
+
+
+async def refusal(ground: ChainWorld, payment: Any, method: int) -> Code:
+    with pytest.raises(Refused) as refused:
+        await ground.world.select(payment, method)
+    return refused.value.code
+
+
+async def test_a_token_that_is_not_taken_is_not_offered_and_cannot_be_selected(
+    ground: ChainWorld, api: Api
+) -> None:
+    payment = await ground.world.create(currency="USD")
+    await ground.world.perform(SetToken(chain="native", symbol="USDT", enabled=False))
+    tokens = {one.get("token") for one in await quoted(api, payment.checkout_id)}
+    assert tokens == {None, "NATIVED"}
+    found = await refusal(ground, payment, ground.methods["USDT"])
+    assert found is Code.PAYMENT_TOKEN_NOT_AVAILABLE
+    listed = (await api.send("GET", "/v1/chains/native")).json["tokens"]
+    assert {one["symbol"] for one in listed} == {"NATIVED"}
+
+
+async def test_what_was_selected_before_a_token_was_disabled_can_still_be_paid(
+    ground: ChainWorld,
+) -> None:
+    payment, session = await ground.bill("USDT")
+    await ground.world.perform(SetToken(chain="native", symbol="USDT", enabled=False))
+    await ground.pay(session)
+    await ground.final()
+    assert await ground.status(payment) == "PAID"
+
+
+async def test_an_amount_of_eighteen_decimals_leaves_ethereum_out(
+    ethereum: ChainWorld, api: Api
+) -> None:
+    text = "1.000000000000000001"
+    fields = {"currency": "USDT", "amount": Decimal(text), "amount_text": text}
+    payment = await ethereum.world.create(**fields)
+    assert await quoted(api, payment.checkout_id) == []
+    found = await refusal(ethereum, payment, ethereum.methods["USDT"])
+    assert found is Code.INVALID_AMOUNT
+    path = f"/v1/checkout/{payment.checkout_id}/quotes"
+    body = {"payment_method_id": ethereum.methods["USDT"]}
+    told = await api.send("POST", path, json=body)
+    assert (told.status, told.json["code"]) == (422, "INVALID_AMOUNT")
+    held = await ethereum.world.create(
+        currency="USDT", amount=Decimal("1.000001"), amount_text="1.000001"
+    )
+    [one] = await quoted(api, held.checkout_id)
+    assert one["total_amount"] == "1.000001"
+
+
+async def test_usdc_is_there_and_taken_nowhere(ethereum: ChainWorld, api: Api) -> None:
+    known = await chains.tokens(ethereum.world.service.database, "ethereum")
+    assert {one.symbol: one.enabled for one in known} == {"USDC": False, "USDT": True}
+    method = await offer(ethereum.world, ethereum.account_id, "USDC")
+    payment = await ethereum.world.create(currency="USD")
+    assert "USDC" not in {one.get("token") for one in await quoted(api, payment.checkout_id)}
+    assert await refusal(ethereum, payment, method) is Code.PAYMENT_TOKEN_NOT_AVAILABLE
+
+
+async def test_enabling_usdc_lets_dollars_be_paid_in_it_and_asks_nobody_for_it(
+    ethereum: ChainWorld, api: Api
+) -> None:
+    world = ethereum.world
+    catalog = await api.send("GET", "/v1/catalog", headers=api.bearer())
+    await world.perform(SetToken(chain="ethereum", symbol="USDC", enabled=True))
+    ethereum.methods["USDC"] = await offer(world, ethereum.account_id, "USDC")
+    told = await api.create(currency="USDC", amount="25.50")
+    assert (told.status, told.json["code"]) == (400, "INVALID_CURRENCY")
+    after = await api.send("GET", "/v1/catalog", headers=api.bearer())
+    assert after.json["countries"] == catalog.json["countries"]
+
+    payment, session = await ethereum.bill("USDC")
+    [quote] = [one for one in await quoted(api, payment.checkout_id) if one.get("token") == "USDC"]
+    assert quote["total_amount"] == "25.5"
+    await ethereum.pay(session)
+    await ethereum.final()
+    assert await ethereum.status(payment) == "PAID"
+    [capture] = await world.rows("SELECT currency, amount_minor, credited FROM capture")
+    assert dict(capture) == {"currency": "USDC", "amount_minor": 25_500_000, "credited": True}
+
+
+async def test_a_merchant_with_usdc_alone_can_ask_for_dollars(
+    ethereum: ChainWorld, api: Api
+) -> None:
+    world = ethereum.world
+    await world.perform(SetToken(chain="ethereum", symbol="USDC", enabled=True))
+    await world.rows("DELETE FROM payment_method")
+    told = await api.create(currency="USD", amount="1.00")
+    assert (told.status, told.json["code"]) == (422, "UNSUPPORTED_CURRENCY")
+    await offer(world, ethereum.account_id, "USDC")
+    assert (await api.create(key=str(uuid4()), currency="USD", amount="1.00")).status == 201
+    assert (await api.create(currency="USDT", amount="1.00")).status == 422
+    assert (await api.create(currency="USD", amount="1", include_pegged_assets=False)).status == 422
+
+
+async def test_a_chain_whose_token_counts_otherwise_is_not_watched(ethereum: ChainWorld) -> None:
+    database = ethereum.world.service.database
+    assert await fits("ethereum", ethereum.reader, await chains.tokens(database, "ethereum"))
+    await ethereum.world.perform(SetToken(chain="ethereum", symbol="USDT", decimals=18))
+    tokens = await chains.tokens(database, "ethereum")
+    assert not await fits("ethereum", ethereum.reader, tokens)
+    await ethereum.world.perform(
+        SetToken(chain="ethereum", symbol="USDT", decimals=6, address="0x" + 40 * "1")
+    )
+    tokens = await chains.tokens(database, "ethereum")
+    assert not await fits("ethereum", ethereum.reader, tokens)  # nobody is there

@@ -1,0 +1,110 @@
+"""What a person reads of chains, cases and a payment on a chain."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from payintent.config import Settings
+from payintent.domain import ids
+from payintent.domain.payment import Payment
+from payintent.domain.session import Session
+from tests.support.contracts import bill, contract_service, finalized, log_of, offer_tokens
+from tests.support.fakes import FakeGateway
+from tests.support.terminal import Terminal
+from tests.support.world import make_world
+
+_ADDRESS = "0xfB6916095ca1df60bB79Ce92cE3Ea74c37c5d359"
+
+
+@pytest.fixture
+def terminal(settings: Settings) -> Iterator[Terminal]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield Terminal(settings, patch)
+
+
+@pytest.fixture
+def paid(settings: Settings) -> tuple[Payment, Session]:
+    """A payment on a chain that was paid twice, and money for nobody."""
+
+    async def happen() -> tuple[Payment, Session]:
+        gateway = FakeGateway()
+        async with contract_service(settings, gateway) as service:
+            world = await make_world(service, gateway)
+            payment, session = await bill(world, (await offer_tokens(world))["NATIVED"])
+            await finalized(world, log_of(session), log_of(session, block_number=8), log_of(None))
+            return payment, session
+
+    return asyncio.run(happen())
+
+
+def test_chains_contracts_and_tokens_are_three_tables(terminal: Terminal, paid: Any) -> None:
+    said = terminal.run("chain", "list").out
+    assert [one.split()[0] for one in said.split("\n\n")] == ["slug", "account", "chain"]
+    assert _ADDRESS in said
+    assert len(terminal.run("chain", "list", "--json").json) == 3
+    for columns in (80, 120):
+        for words in (("chain", "list"), ("case", "list")):
+            table = terminal.run(*words, columns=columns).out
+            assert max(map(len, table.splitlines())) <= columns, words
+
+
+def test_what_was_set_of_a_chain_is_shown_without_its_tables(terminal: Terminal) -> None:
+    words = ("chain", "set", "native", "--finality", "confirmations", "--confirmations", "12")
+    said = terminal.run(*words, "--public-rpc-url", "http://a.test", "--public-rpc-url", "http://b")
+    lines = dict(one.split(maxsplit=1) for one in said.out.splitlines() if " " in one.strip())
+    assert (lines["finality"], lines["confirmations"]) == ("confirmations", "12")
+    assert "http://a.test, http://b" in said.out
+    assert "NATIVED" not in said.out
+    shown = terminal.run(*words, "--public-rpc-url", "", "--json").json
+    assert (shown["public_rpc_urls"], len(shown["tokens"])) == ([], 2)
+
+
+def test_a_payment_is_shown_with_sessions_receipts_and_cases(
+    terminal: Terminal, paid: tuple[Payment, Session]
+) -> None:
+    payment, session = paid
+    words = ("payment", "show", ids.text(ids.PAYMENT, payment.id))
+    text, shown = terminal.run(*words).out, terminal.run(*words, "--json").json
+    for one in (ids.text(ids.SESSION, session.id), "credited", "duplicate", "DOUBLE_PAYMENT"):
+        assert one in text
+    assert [len(shown[part]) for part in ("sessions", "receipts", "cases")] == [1, 2, 1]
+    assert payment.checkout_id not in text + str(shown)
+
+
+def test_a_case_is_closed_with_its_reason_as_its_note(terminal: Terminal, paid: Any) -> None:
+    [case_id] = [
+        one["id"]
+        for one in terminal.run("case", "list", "--json").json
+        if one["kind"] == "UNKNOWN_REFERENCE"
+    ]
+    closed = terminal.run("case", "resolve", case_id, "dismiss", "--why", "a test", "--json").json
+    assert (closed["status"], closed["note"]) == ("DISMISSED", "a test")
+    again = terminal.run("case", "resolve", case_id, "accept", "--note", "mine")
+    assert (again.status, again.err) == (1, "payintent: the case is DISMISSED already\n")
+    listed = terminal.run("case", "list", "--status", "DISMISSED", "--json").json
+    assert [one["id"] for one in listed] == [case_id]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "line"),
+    [
+        ("chain set tron", 1, "no chain 'tron'"),
+        ("chain set native --finality soon", 2, "'soon' is not one of 'finalized', 'confirm"),
+        ("chain set-token native DAI", 1, "the tokens of native are NATIVED, USDT"),
+        (f"chain add-contract bsc {_ADDRESS.lower()}", 2, "Missing option '--receiver'"),
+        ("chain retire-contract 7", 1, "no contract is account 7"),
+        ("chain resume bsc", 1, "nothing of ours is on bsc"),
+        ("case show case_x", 1, "no case 'case_x'"),
+        ("case list --status LOST", 2, "'LOST' is not one of 'OPEN', 'ACCEPTED'"),
+        ("case list --merchant 9", 1, "no merchant 9"),
+        ("case resolve case_x keep", 2, "'keep' is not one of 'accept', 'dismiss'"),
+        ("case resolve case_x accept", 1, "note has 1 to 500 characters"),
+    ],
+)
+def test_what_is_wrong_is_one_line(terminal: Terminal, words: str, status: int, line: str) -> None:
+    said = terminal.run(*words.split())
+    assert (said.status, said.out) == (status, "")
+    assert line in said.err
+    assert said.err.count("\n") == 1

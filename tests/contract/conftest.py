@@ -1,0 +1,15 @@
+from collections.abc import AsyncIterator
+
+import pytest
+
+from payintent.config import Settings
+from payintent.service import Service
+from tests.support.contracts import contract_service
+from tests.support.fakes import FakeGateway
+
+
+@pytest.fixture
+async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
+    """The service as everywhere, and with the adapter of payments on chain."""
+    async with contract_service(settings, gateway) as service:
+        yield service

@@ -1,0 +1,148 @@
+"""The page about chains: its commands, metrics, events, settings are those of the code."""
+
+import re
+import shlex
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import click
+import pytest
+import typer
+
+from payintent.cli import build
+from payintent.config import Settings
+from payintent.domain.onchain import CASES, MISMATCHES
+from payintent.domain.settlement import CaseKind
+from payintent.storage import chains
+from payintent.storage.database import Database
+from tests.docs.reading import ROOT, blocks, examples, page, rows, section, spans
+from tests.support.terminal import Terminal
+
+_PAGE = page("docs/chains.md")
+_METRIC = re.compile(r'"(payintent_chain_\w+)"')
+_EVENT = re.compile(r'_log\.(?:warning|error)\(\s*"(\w+)"|"(chain_(?:incident|endpoint_failed))"')
+_SOURCES = [
+    one.read_text()
+    for where in ("chain/*.py", "lifecycle/*.py", "watching.py")
+    for one in ROOT.glob(f"payintent/{where}")
+]
+_GETADDRINFO = socket.getaddrinfo
+
+
+def _named(heading: str, start: str = "") -> list[str]:
+    """The names in the first cells of a section's tables."""
+    cells = [one[0] for one in rows(section(_PAGE, heading))]
+    return [name for cell in cells for name in spans(cell) if name.startswith(start)]
+
+
+def test_every_metric_of_chains_is_on_the_page() -> None:
+    counted = {name for text in _SOURCES for name in _METRIC.findall(text)}
+    assert set(_named("## Metrics and alarms", "payintent_")) == counted
+
+
+def test_every_event_on_the_page_is_one_of_the_code() -> None:
+    logged = {one or other for text in _SOURCES for one, other in _EVENT.findall(text)}
+    events = set(_named("## Metrics and alarms")) - set(
+        _named("## Metrics and alarms", "payintent_")
+    )
+    assert events <= logged
+    assert {name for name in logged if name.startswith(("chain_", "watch_", "token_"))} <= events
+
+
+def test_the_settings_on_the_page_are_those_of_the_code() -> None:
+    wanted = {
+        f"PAYINTENT_{name.upper()}": field.default
+        for name, field in Settings.model_fields.items()
+        if name.startswith(("rpc_", "chain_"))
+    }
+    told = {one[0].strip("`"): one[2] for one in rows(section(_PAGE, "### Endpoints"))}
+    assert told.keys() == wanted.keys()
+    assert [told[name] for name in wanted if "POLL" in name] == [
+        f"{value:g}" for name, value in wanted.items() if "POLL" in name
+    ]
+
+
+def test_every_case_that_a_chain_can_cause_is_on_the_page() -> None:
+    kinds = {str(one) for one in CASES.values()} | {str(CaseKind.RECONCILIATION)}
+    assert set(_named("### Cases")) == kinds
+    told = spans(section(_PAGE, "## How payments end there"))
+    assert kinds | {str(one) for one in MISMATCHES.values()} <= set(told)
+
+
+async def test_chains_and_tokens_on_the_page_are_those_of_an_installation(
+    settings: Settings,
+) -> None:
+    database = Database(settings)
+    await database.open()
+    told: dict[str, list[Any]] = {"finality": [], "tokens": []}
+    for chain in await chains.chains(database):
+        minutes = chain.grace_s // 60
+        told["finality"].append((f"`{chain.slug}`", f"{minutes} min"))
+        for token in await chains.tokens(database, chain.slug):
+            if token.enabled:
+                told["tokens"].append((chain.slug, token.symbol, str(token.decimals)))
+    await database.close()
+    finality = [(one[0], one[3]) for one in rows(section(_PAGE, "### Finality"))]
+    tokens = [
+        (one[0].strip("`"), one[1].strip("`"), one[2])
+        for one in rows(section(_PAGE, "### Tokens"))
+        if "," not in one[0]
+    ]
+    assert sorted(finality) == sorted(told["finality"])
+    assert sorted(tokens) == sorted(told["tokens"])
+
+
+def _written() -> list[list[str]]:
+    lines = [*spans(_PAGE), *"\n".join(blocks(_PAGE, "sh")).splitlines()]
+    return [shlex.split(line)[1:] for line in lines if line.startswith("payintent ")]
+
+
+@pytest.mark.parametrize("words", _written(), ids=" ".join)
+def test_every_command_on_the_page_exists_and_takes_what_is_written(words: list[str]) -> None:
+    command: Any = typer.main.get_command(build())
+    while isinstance(command, click.Group) and words:
+        assert words[0] in command.commands, words
+        command, words = command.commands[words[0]], words[1:]
+    if words:
+        command.make_context(command.name or "", words)
+
+
+@pytest.fixture
+def terminal(settings: Settings, tmp_path: Path) -> Iterator[Terminal]:
+    """A terminal of an installation that is no sandbox, with a merchant and an account."""
+
+    def resolve(host: Any, *arguments: Any, **more: Any) -> Any:
+        known = isinstance(host, bytes) and host.endswith(b".example.com")
+        return _GETADDRINFO("93.184.216.34" if known else host, *arguments, **more)
+
+    (tmp_path / "c.json").write_text('{"signing_secret": "x"}')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        patch.setattr(socket, "getaddrinfo", resolve)
+        terminal = Terminal(settings.model_copy(update={"sandbox": False}), patch)
+        for words in (
+            "account add --provider simulator --base-url https://x --credentials c.json --why x",
+            "merchant create --name Nimbus --callback-url https://shop.example.com/ --why test",
+        ):
+            assert terminal.run(*shlex.split(words)).status == 0
+        yield terminal
+
+
+def test_a_new_contract_is_taken_as_the_page_says(terminal: Terminal) -> None:
+    [snippet] = examples(_PAGE, "sh", "a new contract")
+    for line in snippet.splitlines()[1:]:
+        said = terminal.run(*shlex.split(line)[1:])
+        assert (said.status, said.err) == (0, ""), line
+    [listed] = [one for one in terminal.run("chain", "list", "--json").json if one["slug"] == "bsc"]
+    assert [one["deployed_block"] for one in listed["contracts"]] == [listed["block"] + 1]
+
+
+async def test_the_query_of_the_runbook_can_be_asked(database_url: str) -> None:
+    found = re.search(r"```sql\n(.*?)```", _PAGE, re.DOTALL)
+    assert found
+    connection = await asyncpg.connect(database_url)
+    assert await connection.fetch(found[1]) == []
+    await connection.close()

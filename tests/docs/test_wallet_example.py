@@ -1,0 +1,41 @@
+"""The example for wallets runs, and chooses the steps that a wallet has to send."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from payintent.config import Settings
+from payintent.domain import ids
+from payintent.service import Service
+from tests.docs.reading import examples, page
+from tests.support.contracts import bill, contract_service, offer_tokens
+from tests.support.fakes import FakeGateway
+from tests.support.world import Api
+
+
+@pytest.fixture
+async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
+    async with contract_service(settings, gateway) as service:
+        yield service
+
+
+async def test_the_steps_are_chosen_by_the_allowance(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [code] = examples(page("docs/integrate.md"), "python", "what a wallet has to send")
+    scope: dict[str, Any] = {"__name__": "example"}
+    exec(compile(code, "example", "exec"), scope)  # noqa: S102 - our own page
+    monkeypatch.setenv("API_URL", f"{api.base}/v1")
+    methods = await offer_tokens(api.world, "ethereum")
+    _, session = await bill(api.world, methods["USDT"])
+    shown = await asyncio.to_thread(scope["onchain"], ids.text(ids.SESSION, session.id))
+    amount = int(shown["amount_smallest_unit"])
+    for allowance, kinds in (
+        (0, ["approve", "pay"]),
+        (1, ["approve_reset", "approve", "pay"]),
+        (amount - 1, ["approve_reset", "approve", "pay"]),
+        (amount, ["pay"]),
+    ):
+        assert [step["kind"] for step in scope["due"](shown, allowance)] == kinds

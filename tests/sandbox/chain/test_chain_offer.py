@@ -1,0 +1,216 @@
+"""Chains of a sandbox and what its service is told of them, also when they have lost their past."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from payintent.chain.keccak import parse_address
+from payintent.chain.reader import Finality, ReaderConfig, open_reader
+from payintent.operation.chains import AddContract, ChainView, ListChains
+from payintent.operation.methods import ListMethods
+from payintent.sandbox.anvil_binary import Binary
+from payintent.sandbox.chain_deploy import deployed
+from payintent.sandbox.chain_offer import ChainOffer
+from payintent.sandbox.chain_rpc import open_chain
+from payintent.sandbox.chains import ChainsBusy, DevChain, DevChains, Holder, holder
+from payintent.sandbox.devchain import app
+from payintent.storage import chains
+from payintent.storage.chains import Cursor
+from payintent.watching import look
+from tests.e2e.sandbox import free_port_base
+from tests.support.world import ACTOR, World
+
+SLUG = "bsc"
+
+
+@dataclass
+class Ground:
+    """A sandbox's chains in a folder, and the service beside them."""
+
+    world: World
+    var_dir: Path
+    dev_chains: DevChains
+
+    @property
+    def folder(self) -> Path:
+        return self.var_dir / "chains" / SLUG
+
+    async def start(self) -> DevChain:
+        """Start the chains and tell the service of one; gives it as it is taken."""
+        await self.dev_chains.start(asyncio.Event())
+        return await self.take(await self.dev_chains.stand(SLUG))
+
+    async def take(self, chain: DevChain) -> DevChain:
+        return await self.offer.take(self.dev_chains, chain, [self.world.merchant_id])
+
+    @property
+    def offer(self) -> ChainOffer:
+        return ChainOffer(self.world.service, ACTOR)
+
+    async def look(self, chain: DevChain, blocks: int = 5) -> Cursor:
+        """Let some blocks be made and read; gives how far the chain is read then."""
+        async with open_chain(chain.url) as rpc:
+            await rpc.ask("anvil_mine", hex(blocks))
+        database = self.world.service.database
+        row = await chains.chain(database, SLUG)
+        assert row is not None
+        config = ReaderConfig(network_id=56, finality=Finality(row.finality))
+        reader = open_reader(SLUG, [chain.url], config)
+        while await look(self.world.service, row, reader):
+            pass
+        await reader.close()
+        cursor = await self.cursor()
+        assert cursor.hash is not None
+        return cursor
+
+    async def cursor(self) -> Cursor:
+        found = await chains.cursor(self.world.service.database, SLUG)
+        assert found is not None
+        return found
+
+    async def view(self) -> ChainView:
+        [view] = [one for one in await self.world.perform(ListChains()) if one.slug == SLUG]
+        return view
+
+    async def offered(self) -> list[tuple[int, str]]:
+        """List the merchant's methods on the chain that can be used: account and token."""
+        methods = await self.world.perform(ListMethods(merchant_id=self.world.merchant_id))
+        return [(one.account_id, one.token) for one in methods if one.token and one.account_enabled]
+
+
+@pytest.fixture
+async def ground(world: World, anvil: Binary, tmp_path: Path) -> AsyncIterator[Ground]:
+    base = free_port_base()
+    dev_chains = DevChains(tmp_path, [base, base + 1, base + 2])
+    yield Ground(world, tmp_path, dev_chains)
+    await dev_chains.stop()
+
+
+async def test_a_chain_is_offered_once_and_found_again(ground: Ground) -> None:
+    first = await ground.start()
+    view = await ground.view()
+    [contract] = view.contracts
+    assert (contract.current, contract.deployed_block) == (True, first.deployment.deployed_block)
+    assert view.public_rpc_urls == [first.url]
+    assert {one.symbol: one.enabled for one in view.tokens} == {"USDT": True, "USDC": False}
+    assert await ground.offered() == [(contract.account_id, "USDT")]
+    read = await ground.look(first)
+
+    await ground.dev_chains.stop()
+    again = await ground.start()
+
+    assert again.instance != first.instance
+    assert (again.deployment, again.buyer) == (first.deployment, first.buyer)
+    assert (await ground.view()).contracts == view.contracts
+    assert await ground.offered() == [(contract.account_id, "USDT")]
+    assert await ground.cursor() == read
+
+
+async def test_a_chain_that_lost_everything_is_made_ready_anew_and_read_from_there(
+    ground: Ground,
+) -> None:
+    first = await ground.start()
+    before = await ground.view()
+    await ground.look(first, 40)
+    await ground.dev_chains.stop()
+    (ground.folder / "state.json").unlink()
+
+    again = await ground.start()
+
+    assert again.buyer == first.buyer
+    async with open_chain(again.url) as rpc:
+        assert await deployed(rpc, again.deployment)
+        assert await rpc.number("eth_getBalance", again.buyer.address, "latest") > 0
+    cursor = await ground.cursor()
+    assert (cursor.block, cursor.hash) == (0, None)
+    assert (await ground.view()).contracts == before.contracts, "its address is the same"
+    assert (await ground.look(again)).halted is None
+
+
+async def test_a_chain_that_is_younger_than_what_was_read_is_read_again(ground: Ground) -> None:
+    first = await ground.start()
+    await ground.look(first)
+    await ground.dev_chains.stop()
+    older = shutil.copy(ground.folder / "state.json", ground.var_dir / "older.json")
+    await ground.look(await ground.start(), 20)
+    await ground.dev_chains.stop()
+    shutil.copy(older, ground.folder / "state.json")
+
+    again = await ground.start()
+
+    assert again.deployment == first.deployment
+    cursor = await ground.cursor()
+    assert (cursor.block, cursor.hash) == (0, None)
+    assert (await ground.look(again, 30)).halted is None
+
+
+async def test_another_contract_takes_the_place_of_the_one_that_is_gone(ground: Ground) -> None:
+    first = await ground.start()
+    [old] = (await ground.view()).contracts
+    await ground.look(first)
+
+    moved = await ground.take(await ground.dev_chains.stand(SLUG, anew=True))
+
+    gone, new = sorted((await ground.view()).contracts, key=lambda one: one.account_id)
+    assert (gone.account_id, gone.current, new.current) == (old.account_id, False, True)
+    assert parse_address(new.address) == parse_address(moved.deployment.contract_address)
+    assert await ground.offered() == [(new.account_id, "USDT")]
+    assert moved.buyer == first.buyer
+
+
+async def test_a_retired_contract_never_comes_back(ground: Ground) -> None:
+    first = await ground.start()
+    await ground.take(await ground.dev_chains.stand(SLUG, anew=True))
+    await ground.dev_chains.stop()
+    (ground.folder / "state.json").unlink()  # the next one is where the first one was
+
+    again = await ground.start()
+
+    view = await ground.view()
+    [current] = [parse_address(one.address) for one in view.contracts if one.current]
+    assert current == parse_address(again.deployment.contract_address)
+    assert current != parse_address(first.deployment.contract_address)
+
+
+async def test_a_merchants_own_contract_that_stands_is_left_alone(ground: Ground) -> None:
+    first = await ground.start()
+    own = AddContract(
+        chain=SLUG,
+        address="0x" + 40 * "1",
+        receiver=first.deployment.receiver,
+        deployed_block=1,
+        merchant_id=ground.world.merchant_id,
+    )
+    added = await ground.world.perform(own)
+    await ground.take(first)
+    current = [one.account_id for one in (await ground.view()).contracts if one.current]
+    assert added.account_id in current
+    assert len(current) == 2
+
+
+async def test_two_do_not_run_the_chains_of_one_folder(ground: Ground) -> None:
+    await ground.start()
+    base = free_port_base()
+    env = {"VAR_DIR": str(ground.var_dir), "PORT_BASE": str(base)}
+    for word, said in (("up", "run already"), ("down", "belong to `make dev`")):
+        done = CliRunner().invoke(app, [word], env=env)
+        assert done.exit_code == 1
+        assert said in done.stderr
+    with pytest.raises(ChainsBusy, match="in use"):
+        await DevChains(ground.var_dir, [base, base + 1, base + 2]).start(asyncio.Event())
+
+
+async def test_who_is_told_to_stop_before_they_are_awake_stops(ground: Ground) -> None:
+    stop = asyncio.Event()
+    stop.set()
+    await ground.dev_chains.start(stop)
+    assert ground.dev_chains.running == ()
+    assert holder(ground.var_dir / "chains") == Holder(os.getpid(), "dev")
+    await ground.dev_chains.stop()
+    assert holder(ground.var_dir / "chains") is None

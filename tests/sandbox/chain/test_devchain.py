@@ -1,0 +1,116 @@
+"""`payintent devchain`: the chains alone, and what a tester does to them."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from eth_account import Account
+from typer.testing import CliRunner, Result
+
+from payintent.sandbox.anvil_binary import Binary
+from payintent.sandbox.contracts import PLAIN_TOKEN, load
+from payintent.sandbox.devchain import app
+from tests.e2e.sandbox import free_port_base
+from tests.support.chain import Deployed, Evm
+
+TIMEOUT_S = 90
+
+
+class Terminal:
+    """Where somebody types `payintent devchain …`, with a folder of their own."""
+
+    def __init__(self, var_dir: Path) -> None:
+        self.var_dir = var_dir
+        self.base = free_port_base()
+
+    def run(self, *words: object) -> Result:
+        env = {"VAR_DIR": str(self.var_dir), "PORT_BASE": str(self.base)}
+        return CliRunner().invoke(app, [str(one) for one in words], env=env)
+
+    def up(self) -> str:
+        """Start them by the real command, whose process ends and leaves them running."""
+        done = subprocess.run(
+            [sys.executable, "-m", "payintent", "devchain", "up"],
+            env=os.environ | {"VAR_DIR": str(self.var_dir), "PORT_BASE": str(self.base)},
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    def good(self, *words: object) -> str:
+        done = self.run(*words)
+        assert (done.exit_code, done.stderr) == (0, "")
+        return done.stdout
+
+    def bad(self, *words: object) -> str:
+        done = self.run(*words)
+        assert done.exit_code == 1, done.output
+        [line] = done.stderr.splitlines()
+        return line.removeprefix("payintent devchain: ")
+
+    def told(self) -> dict[str, Any]:
+        return json.loads((self.var_dir / "devchain.json").read_text())
+
+
+@pytest.fixture
+def terminal(anvil: Binary, tmp_path: Path) -> Iterator[Terminal]:
+    terminal = Terminal(tmp_path / "var")
+    yield terminal
+    terminal.run("down")
+
+
+def block(evm: Evm, tag: str = "latest") -> dict[str, Any]:
+    return evm.ask("eth_getBlockByNumber", tag, False)
+
+
+def test_the_chains_run_alone_are_played_with_and_keep_what_is_on_them(terminal: Terminal) -> None:
+    said = terminal.up()
+    told = terminal.told()
+    assert stat.S_IMODE((terminal.var_dir / "devchain.json").stat().st_mode) == 0o600
+    assert list(told) == ["ethereum", "bsc", "native"]
+    ports = [int(one["rpc_url"].rpartition(":")[2]) for one in told.values()]
+    assert ports == [terminal.base + 5, terminal.base + 6, terminal.base + 7]
+    assert not any(one["buyer"]["private_key"] in said for one in told.values())
+    assert "run already" in terminal.bad("up")
+
+    evm = Evm(told["bsc"]["rpc_url"])
+    try:
+        usdt = Deployed(evm, load(PLAIN_TOKEN), told["bsc"]["tokens"]["USDT"]["address"])
+        somebody = Account.create().address
+        terminal.good("fund", "bsc", somebody, "--units", 7)
+        assert (evm.coins(somebody), usdt.call("balanceOf", somebody)) == (7 * 10**18, 7 * 10**18)
+        before = block(evm)
+        terminal.good("mine", "bsc", 4)
+        number = int(before["number"], 16)
+        assert int(block(evm)["number"], 16) >= number + 4
+        middle = block(evm, hex(number + 3))
+        terminal.good("reorg", "bsc", int(block(evm)["number"], 16) - number)
+        assert block(evm, hex(number))["hash"] == before["hash"]
+        assert block(evm, hex(number + 3))["hash"] != middle["hash"]
+    finally:
+        evm.close()
+
+    assert "have ended" in terminal.good("down")
+    assert "does not answer" in terminal.bad("mine", "bsc")
+    terminal.up()
+    assert terminal.told() == told
+    evm = Evm(told["bsc"]["rpc_url"])
+    assert evm.coins(somebody) == 7 * 10**18
+    assert block(evm, hex(number))["hash"] == before["hash"]
+    evm.close()
+
+
+def test_what_cannot_be_done_is_said_in_one_line(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path / "var")
+    assert terminal.good("down") == "no chains run\n"
+    assert terminal.bad("mine", "moon") == "the chains are ethereum, bsc, native"
+    assert "start `make dev` or `payintent devchain up`" in terminal.bad("mine", "bsc")

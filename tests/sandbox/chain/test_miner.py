@@ -1,0 +1,107 @@
+"""The miner: a block where somebody waits for one, none where nobody does."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from payintent.sandbox.anvil import Anvil
+from payintent.sandbox.anvil_binary import Binary
+from payintent.sandbox.chain_rpc import Chain, ChainError, open_chain
+from payintent.sandbox.chains import instance
+from payintent.sandbox.miner import FINAL_DEPTH, Miner
+
+
+class Waiting:
+    """Whether the service waits, and how often the chain came back."""
+
+    def __init__(self) -> None:
+        self.busy = False
+        self.returns = 0
+
+
+@pytest.fixture
+def waiting() -> Waiting:
+    return Waiting()
+
+
+@pytest.fixture
+async def chain(anvil: Binary, tmp_path: Path) -> AsyncIterator[Chain]:
+    running = Anvil(1, log=tmp_path / "log", binary=anvil)
+    async with open_chain(running.start()) as chain:
+        yield chain
+    running.stop()
+
+
+@pytest.fixture
+async def miner(chain: Chain, waiting: Waiting) -> Miner:
+    async def busy() -> bool:
+        return waiting.busy
+
+    async def back() -> str:
+        waiting.returns += 1
+        return await instance(chain)
+
+    return Miner(chain, await instance(chain), busy, back)
+
+
+async def head(chain: Chain, tag: str = "latest") -> int:
+    return int((await chain.ask("eth_getBlockByNumber", tag, False))["number"], 16)
+
+
+async def test_nobody_waits_and_nothing_is_made(miner: Miner, chain: Chain) -> None:
+    for _ in range(3):
+        await miner.beat()
+    assert await head(chain) == 0
+
+
+async def test_while_the_service_waits_each_beat_makes_a_block(
+    miner: Miner, chain: Chain, waiting: Waiting
+) -> None:
+    waiting.busy = True
+    for _ in range(3):
+        await miner.beat()
+    waiting.busy = False
+    await miner.beat()
+    assert await head(chain) == 3
+
+
+async def test_a_transaction_of_anybody_is_made_final_and_then_it_is_quiet(
+    miner: Miner, chain: Chain
+) -> None:
+    await chain.ask("anvil_mine", "0x5")
+    one, other, *_ = await chain.ask("eth_accounts")
+    mined = int((await chain.send(one, other, value=1))["blockNumber"], 16)
+    for _ in range(FINAL_DEPTH + 3):
+        await miner.beat()
+    assert await head(chain) == mined + FINAL_DEPTH
+    assert await head(chain, "finalized") == mined
+
+
+async def test_another_instance_of_the_chain_is_looked_after_once(
+    miner: Miner, waiting: Waiting
+) -> None:
+    await miner.beat()
+    assert waiting.returns == 0
+    miner.known = "the one before"
+    await miner.beat()
+    await miner.beat()
+    assert waiting.returns == 1
+
+
+async def test_a_chain_that_could_not_be_helped_is_tried_again(miner: Miner, chain: Chain) -> None:
+    tried = 0
+
+    async def back() -> str:
+        nonlocal tried
+        tried += 1
+        if tried == 1:
+            raise ChainError("it is away again")
+        return await instance(chain)
+
+    miner.known, miner.back = "the one before", back
+    with pytest.raises(ChainError):
+        await miner.beat()
+    await miner.beat()
+    await miner.beat()
+    assert tried == 2

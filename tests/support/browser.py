@@ -1,0 +1,24 @@
+"""Where the tests' Chromium comes from: PATH, else what Playwright has downloaded before."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_DOWNLOADED = "chromium-*/chrome-linux*/chrome"
+MISSING = "there is no browser: install chromium, or let `make test` do it"
+
+
+def find() -> str | None:
+    """Find a Chromium that runs here; None where there is none."""
+    for name in _NAMES:
+        if path := shutil.which(name):
+            return path
+    told = os.environ.get("PLAYWRIGHT_BROWSERS_PATH")
+    folder = Path(told) if told else Path.home() / ".cache" / "ms-playwright"
+    return next((str(path) for path in sorted(folder.glob(_DOWNLOADED), reverse=True)), None)
+
+
+if __name__ == "__main__":
+    sys.exit(0 if find() else MISSING)

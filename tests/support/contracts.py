@@ -1,0 +1,109 @@
+"""Contracts that no chain stands behind: enough for whatever comes before a transaction."""
+
+import secrets as chance
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from decimal import Decimal
+from typing import Any
+
+from payintent.config import Settings
+from payintent.domain import ids
+from payintent.domain.evm import PaidLog
+from payintent.domain.gateway import Gateway
+from payintent.domain.onchain import PROVIDER
+from payintent.domain.payment import Payment
+from payintent.domain.session import Session
+from payintent.lifecycle.onchain import apply_receipts
+from payintent.operation.chains import AddContract, SetToken
+from payintent.operation.methods import AddMethod
+from payintent.providers.gateway_contract import GatewayContract
+from payintent.service import Service, open_service
+from payintent.storage import chains
+from payintent.storage.database import Database
+from payintent.storage.sightings import ChainLedger
+from tests.support.fakes import FakeGateway
+from tests.support.world import World
+
+CONTRACT = "0xfb6916095ca1df60bb79ce92ce3ea74c37c5d359"
+PAYER = "0x52908400098527886e0f7030069857d2e4169ee7"
+RECEIVER = "0x5aaeb6053f3e94c9b9a09f33669435e7ef1beaed"
+USDT = "0xdbf03b407c01e7cd3cbea99509d93f8dddc8c6fb"
+TOKENS = {"ethereum": ("USDT",), "bsc": ("USDT",), "native": ("USDT", "NATIVED")}
+
+
+@asynccontextmanager
+async def contract_service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
+    """Open the service with the fake gateway and the contract's own adapter."""
+    database = Database(settings)
+    adapters: dict[str, Gateway] = {
+        "fake": gateway,
+        PROVIDER: GatewayContract(ChainLedger(database), settings.api_base),
+    }
+    service = await open_service(settings, adapters)
+    yield service
+    await service.close()
+    await database.close()
+
+
+async def offer_tokens(world: World, chain: str = "native") -> dict[str, int]:
+    """Add a contract on a chain, and offer its tokens at the merchant; gives the methods' ids."""
+    contract = await world.perform(
+        AddContract(chain=chain, address=CONTRACT, receiver=RECEIVER, deployed_block=1)
+    )
+    if chain == "native":
+        await world.perform(SetToken(chain=chain, symbol="USDT", address=USDT))
+    return {symbol: await _offer(world, contract.account_id, symbol) for symbol in TOKENS[chain]}
+
+
+async def _offer(world: World, account_id: int, symbol: str) -> int:
+    method = await world.perform(
+        AddMethod(
+            merchant_id=world.merchant_id,
+            account_id=account_id,
+            kind="onchain",
+            label=symbol,
+            currencies=[symbol],
+            token=symbol,
+        )
+    )
+    return method.id
+
+
+async def bill(world: World, method: int, **changes: Any) -> tuple[Payment, Session]:
+    """Create a payment of 25.50 USD and select a token for it."""
+    fields = {"currency": "USD", "amount": Decimal("25.50"), "amount_text": "25.50"} | changes
+    selected = await world.select(await world.create(**fields), method)
+    return selected.payment, selected.session
+
+
+def log_of(session: Session | None, **changes: Any) -> PaidLog:
+    """Write down what pays a session exactly, in the chain's own coin, but for changes.
+
+    Without a session it pays for nothing that anybody knows.
+    """
+    reference = (session.reference if session else None) or f"0x{bytes(16).hex()}"
+    fields: dict[str, Any] = {
+        "contract": bytes.fromhex(CONTRACT[2:]),
+        "uuid": bytes.fromhex(reference[2:]),
+        "payer": bytes.fromhex(PAYER[2:]),
+        "token": bytes(20),
+        "amount": session.offer.total_minor if session else 1,
+        "receiver": bytes.fromhex(RECEIVER[2:]),
+        "block_number": 7,
+        "block_hash": bytes(32),
+        "tx_hash": chance.token_bytes(32),
+        "log_index": 0,
+    }
+    return PaidLog(**(fields | changes))
+
+
+async def finalized(world: World, *logs: PaidLog, chain: str = "native") -> None:
+    """Let logs be in final blocks."""
+    known = await chains.contracts(world.service.database, chain)
+    async with world.service.database.transaction() as tx:
+        contracts = {one.address: one for one in known}
+        await apply_receipts(tx, world.service.mint, chain, logs, contracts)
+
+
+def session_path(session: Session) -> str:
+    return f"/v1/onchain/sessions/{ids.text(ids.SESSION, session.id)}"

@@ -1,0 +1,301 @@
+"""What tests of on-chain payments arrange with: a chain, our contract, and a watcher's look."""
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from payintent.chain import abi
+from payintent.chain.reader import Finality, Reader, ReaderConfig, open_reader
+from payintent.domain import ids
+from payintent.domain.payment import Payment
+from payintent.domain.session import Session
+from payintent.lifecycle.expire import expire_pending, expire_processing
+from payintent.lifecycle.onchain_views import session_view
+from payintent.operation.chains import AddContract, SetChain, SetToken
+from payintent.operation.methods import AddMethod
+from payintent.sandbox.chain_deploy import PLANS, Deployment, deploy, fund
+from payintent.sandbox.chain_rpc import Chain, open_chain
+from payintent.storage import chains, sessions
+from payintent.storage.chains import Cursor
+from payintent.storage.sightings import post_hint
+from payintent.watching import look
+from tests.support.world import World
+
+SLUG = "native"
+
+
+class SkippingClock:
+    """A clock that runs as it should, and that can be put forward: nobody waits for a rest."""
+
+    def __init__(self) -> None:
+        self.skipped_s = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.skipped_s
+
+
+@dataclass
+class ChainWorld:
+    """A development chain with our contract, taken by the world's merchant."""
+
+    world: World
+    chain: Chain
+    deployment: Deployment
+    reader: Reader
+    account_id: int
+    methods: dict[str, int] = field(default_factory=dict)
+    payer: str = ""
+    slug: str = SLUG
+    clock: SkippingClock = field(default_factory=SkippingClock)
+    moved_s: int = 0
+
+    async def bill(self, token: str, **changes: Any) -> tuple[Payment, Session]:
+        """Create a payment of 25.50 USD and select a token for it."""
+        fields = {"currency": "USD", "amount": Decimal("25.50"), "amount_text": "25.50"} | changes
+        payment = await self.world.create(**fields)
+        selected = await self.world.select(payment, self.methods[token])
+        return selected.payment, selected.session
+
+    async def view(self, session: Session) -> dict[str, Any]:
+        """See a session as a wallet does."""
+        return await session_view(self.world.service.database, session.id, "http://pay.test/c")
+
+    async def send(self, step: dict[str, Any], sender: str = "") -> str:
+        """Send one of a session's steps, mined or reverted; gives its hash."""
+        asked = {
+            "from": sender or self.payer,
+            "to": step["to"],
+            "value": step["value"],
+            "data": step["data"],
+            "gas": hex(3_000_000),
+        }
+        tx_hash = await self.chain.ask("eth_sendTransaction", asked)
+        await self.chain.receipt(tx_hash)
+        return tx_hash
+
+    async def pay(self, session: Session) -> str:
+        """Do what a wallet does; gives the payment's hash."""
+        view = await self.view(session)
+        tx_hash = ""
+        for step in view["steps"]:
+            if step["when"] == "always" or await self._needs(step["when"], view):
+                tx_hash = await self.send(step)
+        return tx_hash
+
+    async def _needs(self, when: str, view: dict[str, Any]) -> bool:
+        """Ask the token whether an approval is needed, as the page does."""
+        asked = view["checks"]["allowance"]
+        data = asked["data"].replace("{payer}", self.payer[2:])
+        allowance = await self.chain.number("eth_call", {"to": asked["to"], "data": data}, "latest")
+        short = allowance < int(view["amount_smallest_unit"])
+        return short and (allowance > 0 or when == "allowance_lt_amount")
+
+    async def allow(self, contract: str | None = None) -> None:
+        """Let a contract spend all that the payer has."""
+        spender = bytes.fromhex((contract or self.deployment.contract_address)[2:])
+        for token in self.deployment.tokens:
+            if not token.native:
+                data = f"0x{abi.approve(spender, 2**200).hex()}"
+                await self.send({"to": token.address, "value": "0x0", "data": data})
+
+    async def pay_otherwise(self, session: Session, **changes: Any) -> str:
+        """Pay a session with another amount, token, uuid, deadline, contract or sender."""
+        return await self.send(self.call(session, **changes), changes.get("sender", ""))
+
+    def call(self, session: Session, **changes: Any) -> dict[str, Any]:
+        """Encode a payment of a session, with whatever is to be wrong about it."""
+        token = self.deployment.token(changes.get("token", session.offer.token))
+        amount = changes.get("amount", session.offer.total_minor)
+        data = abi.pay(
+            changes.get("uuid", pay_uuid(session)),
+            bytes.fromhex(token.address[2:]),
+            amount,
+            changes.get("deadline", 2**40),
+        )
+        return {
+            "to": changes.get("contract", self.deployment.contract_address),
+            "value": hex(amount if token.native else 0),
+            "data": f"0x{data.hex()}",
+        }
+
+    async def post(self, session: Session, tx_hash: str, step: str = "pay") -> None:
+        """Post a transaction's hash, as the page does."""
+        async with self.world.service.database.transaction() as tx:
+            assert await post_hint(tx, session.id, bytes.fromhex(tx_hash[2:]), step)
+
+    async def mine(self, count: int = 3) -> None:
+        """Make blocks, so that those before them become final."""
+        await self.chain.ask("anvil_mine", hex(count))
+
+    async def reorg(self, depth: int) -> None:
+        """Take so many blocks back, and make as many empty ones."""
+        await self.chain.ask("anvil_reorg", depth, [])
+
+    async def height(self) -> int:
+        return await self.chain.number("eth_blockNumber")
+
+    async def pass_time(self, seconds: int) -> None:
+        """Let time pass, for the service's clock and the chain's."""
+        await self.move_clock(seconds)
+        await self.keep_time()
+
+    async def keep_time(self) -> None:
+        """Make a block of the service's present; a reorg takes the time back as well."""
+        [row] = await self.world.rows("SELECT extract(epoch FROM clock())::bigint + 1 AS now")
+        latest = await self.chain.ask("eth_getBlockByNumber", "latest", False)
+        if int(latest["timestamp"], 16) < row["now"]:
+            await self.chain.ask("evm_setNextBlockTimestamp", row["now"])
+        await self.mine(1)
+
+    async def move_clock(self, seconds: int) -> None:
+        """Let time pass for the service alone."""
+        self.moved_s += seconds
+        await self.world.move_clock(self.moved_s)
+
+    async def look(self) -> None:
+        """Look at the chain until nothing more is final."""
+        service = self.world.service
+        row = await chains.chain(service.database, self.slug)
+        assert row is not None
+        self.clock.skipped_s += 60
+        while await look(service, row, self.reader):
+            pass
+
+    async def decide(self) -> None:
+        """Let the expiry and the janitor do what is due."""
+        service, patience_s = self.world.service, self.world.service.settings.closing_patience_s
+        while True:
+            async with service.database.transaction() as tx:
+                await expire_pending(tx, service.mint, 500)
+            async with service.database.transaction() as tx:
+                await expire_processing(tx, service.mint, 500, patience_s)
+            asks = await sessions.take_due(service.database, 500, 60.0, [])
+            for ask in asks:
+                await service.janitor.inquire(ask)
+            if not asks:
+                return
+
+    async def turn(self) -> None:
+        """Look once, and let be decided what can be."""
+        await self.look()
+        await self.decide()
+
+    async def final(self) -> None:
+        """Make what was mined final, and take it in."""
+        await self.mine(3)
+        await self.turn()
+
+    async def status(self, payment: Payment) -> str:
+        return await self.world.status(payment)
+
+    async def reason(self, payment: Payment) -> str | None:
+        return (await self.world.see(payment)).payment.failure_reason
+
+    async def dispositions(self) -> list[str]:
+        """List what the finalized logs were, in the order of the chain."""
+        rows = await self.world.rows(
+            "SELECT disposition FROM chain_receipt ORDER BY block, log_index"
+        )
+        return [row["disposition"] for row in rows]
+
+    async def cases(self) -> list[str]:
+        """List the kinds of all cases, with those that are nobody's, by their names."""
+        rows = await self.world.rows("SELECT kind FROM money_case ORDER BY kind")
+        return [row["kind"] for row in rows]
+
+    async def cursor(self) -> Cursor:
+        found = await chains.cursor(self.world.service.database, self.slug)
+        assert found is not None
+        return found
+
+    def token(self, symbol: str) -> str:
+        return self.deployment.token(symbol).address
+
+
+@asynccontextmanager
+async def chain_world(
+    world: World,
+    url: str,
+    slug: str = SLUG,
+    endpoints: Sequence[str] = (),
+    confirmations: int = 2,
+) -> AsyncIterator[ChainWorld]:
+    """Deploy our contract on a chain and offer its tokens at the world's merchant.
+
+    The watcher reads it through `endpoints`, if any are given.
+    """
+    async with open_chain(url) as chain:
+        deployment = await deploy(chain, PLANS[slug])
+        account_id = await _provision(world, slug, deployment, confirmations)
+        clock = SkippingClock()
+        reader = open_reader(slug, endpoints or [url], config_of(slug, confirmations), clock)
+        ground = ChainWorld(world, chain, deployment, reader, account_id, slug=slug, clock=clock)
+        ground.payer = (await chain.ask("eth_accounts"))[5]
+        await fund(chain, deployment, ground.payer)
+        for token in deployment.tokens:
+            if token.symbol != "USDC":
+                ground.methods[token.symbol] = await offer(world, account_id, token.symbol)
+        try:
+            yield ground
+        finally:
+            await reader.close()
+
+
+def config_of(slug: str, confirmations: int = 2) -> ReaderConfig:
+    """Say when a development chain's blocks are final."""
+    by_count = slug == SLUG
+    return ReaderConfig(
+        network_id=PLANS[slug].network_id,
+        finality=Finality.CONFIRMATIONS if by_count else Finality.FINALIZED,
+        confirmations=confirmations if by_count else 0,
+    )
+
+
+async def _provision(world: World, slug: str, deployment: Deployment, confirmations: int) -> int:
+    if slug == SLUG:
+        how = SetChain(chain=slug, finality="confirmations", confirmations=confirmations)
+        await world.perform(how)
+    contract = await world.perform(
+        AddContract(
+            chain=slug,
+            address=deployment.contract_address,
+            receiver=deployment.receiver,
+            deployed_block=deployment.deployed_block,
+        )
+    )
+    for token in deployment.tokens:
+        await world.perform(
+            SetToken(
+                chain=slug,
+                symbol=token.symbol,
+                address=token.address,
+                minimum=token.minimum,
+            )
+        )
+    return contract.account_id
+
+
+async def offer(world: World, account_id: int, symbol: str) -> int:
+    method = await world.perform(
+        AddMethod(
+            merchant_id=world.merchant_id,
+            account_id=account_id,
+            kind="onchain",
+            label=f"{symbol} on the chain",
+            currencies=[symbol],
+            token=symbol,
+        )
+    )
+    return method.id
+
+
+def pay_uuid(session: Session) -> bytes:
+    """Give the bytes that name a session on its chain."""
+    return bytes.fromhex((session.reference or "")[2:])
+
+
+def session_path(session: Session) -> str:
+    return f"/v1/onchain/sessions/{ids.text(ids.SESSION, session.id)}"

@@ -1,0 +1,116 @@
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, BrowserContext, async_playwright
+from pytest_asyncio import fixture
+
+from payintent.config import Settings
+from payintent.domain.gateway import Gateway
+from payintent.domain.onchain import PROVIDER
+from payintent.providers.gateway_contract import GatewayContract
+from payintent.sandbox.anvil import Anvil
+from payintent.sandbox.chain_deploy import PLANS
+from payintent.service import Service, open_service
+from payintent.storage.database import Database
+from payintent.storage.sightings import ChainLedger
+from tests.support import browser as programs
+from tests.support.chain import fetched_anvil
+from tests.support.fakes import FakeGateway
+from tests.support.onchain import SLUG, ChainWorld, chain_world
+from tests.support.world import World, free_port, make_world
+from tests.web.serving import serving
+from tests.web.till import Till, make_till
+from tests.web.wallet import Wallet
+
+# One loop for all tests of a process, since they share a browser, which is slow to start.
+LOOP = "session"
+
+
+@pytest.fixture
+def port() -> int:
+    return free_port()
+
+
+@pytest.fixture
+def settings(settings: Settings, port: int) -> Settings:
+    base = f"http://127.0.0.1:{port}"
+    return settings.model_copy(update={"checkout_base": f"{base}/c", "api_base": f"{base}/v1"})
+
+
+@fixture(loop_scope=LOOP)
+async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
+    """The service with the fake gateway and the contract's own adapter."""
+    database = Database(settings)
+    adapters: dict[str, Gateway] = {
+        "fake": gateway,
+        PROVIDER: GatewayContract(ChainLedger(database), settings.api_base),
+    }
+    service = await open_service(settings, adapters)
+    yield service
+    await service.close()
+    await database.close()
+
+
+@fixture(loop_scope=LOOP)
+async def world(service: Service, gateway: FakeGateway) -> World:
+    return await make_world(service, gateway)
+
+
+@pytest.fixture
+def slug() -> str:
+    return SLUG
+
+
+@pytest.fixture
+def chain_url(slug: str, tmp_path: Path) -> Iterator[str]:
+    """A chain of one's own."""
+    binary = fetched_anvil()
+    chain = Anvil(PLANS[slug].network_id, log=tmp_path / "anvil.log", binary=binary)
+    yield chain.start()
+    chain.stop()
+
+
+@fixture(loop_scope=LOOP)
+async def ground(world: World, chain_url: str, slug: str) -> AsyncIterator[ChainWorld]:
+    async with chain_world(world, chain_url, slug) as ground:
+        yield ground
+
+
+@fixture(loop_scope=LOOP)
+async def site(settings: Settings, service: Service, port: int) -> AsyncIterator[None]:
+    async with serving(settings, service, port):
+        yield
+
+
+@fixture(loop_scope=LOOP, scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    program = programs.find()
+    if program is None:
+        pytest.fail(programs.MISSING)
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=program)
+        yield browser
+        await browser.close()
+
+
+@fixture(loop_scope=LOOP)
+async def buyer(browser: Browser) -> AsyncIterator[BrowserContext]:
+    """What a buyer has on the screen, and keeps over a reload."""
+    buyer = await browser.new_context()
+    yield buyer
+    await buyer.close()
+
+
+@pytest.fixture
+def wallet(ground: ChainWorld) -> Wallet:
+    """A wallet with money, on the right chain."""
+    network_id = ground.deployment.network_id
+    return Wallet(ground.chain, network_id, [ground.payer], {network_id}, network_id)
+
+
+@fixture(loop_scope=LOOP)
+async def till(site: None, ground: ChainWorld, buyer: BrowserContext) -> AsyncIterator[Till]:
+    till = await make_till(ground, buyer)
+    yield till
+    assert till.troubles == []

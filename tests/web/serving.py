@@ -1,0 +1,26 @@
+"""Page and API on a real socket, in the loop of the test."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from payintent.api.app import build_app
+from payintent.api.server import server
+from payintent.config import Settings
+from payintent.service import Service
+
+
+@asynccontextmanager
+async def serving(settings: Settings, service: Service, port: int) -> AsyncIterator[None]:
+    """Serve page and API on a port of this machine."""
+
+    async def opened(_: Settings) -> Service:
+        return service
+
+    running = server(build_app(settings, opened), settings, "127.0.0.1", port)
+    task = asyncio.create_task(running.serve())
+    while not running.started:
+        await asyncio.sleep(0.01)
+    yield
+    running.should_exit = True
+    await task

@@ -1,0 +1,71 @@
+"""The wallet step without a wallet, without JavaScript, and on a small screen."""
+
+import pytest
+from playwright.async_api import Browser, BrowserContext, expect
+
+from tests.support.onchain import ChainWorld
+from tests.web.till import Till, make_till
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+_SMALL_PX = 320
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_a_browser_without_a_wallet_says_how_to_go_on_and_fits_a_small_screen(
+    till: Till, scheme: str
+) -> None:
+    await till.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+    payment, _ = await till.bill("USDT")
+    await expect(till.page.get_by_text("There is no wallet in this browser.")).to_be_visible()
+    link = till.page.get_by_role("link", name="Open in the MetaMask app")
+    base = till.ground.world.service.settings.checkout_base.removeprefix("http://")
+    assert await link.get_attribute("href") == (
+        f"https://link.metamask.io/dapp/{base}/{payment.checkout_id}"
+    )
+    await expect(till.page.get_by_role("button", name="Pay by Card")).to_be_visible()
+    await till.fits(_SMALL_PX)
+
+
+async def test_without_javascript_the_page_says_so_and_offers_everything_else(
+    site: None, ground: ChainWorld, browser: Browser
+) -> None:
+    async with await browser.new_context(java_script_enabled=False) as buyer:
+        till = await make_till(ground, buyer)
+        payment, session = await till.bill("NATIVED")
+        # By its place, since Playwright finds no text in there.
+        await expect(till.page.locator("noscript p")).to_contain_text("needs JavaScript")
+        await expect(till.page.locator("noscript p")).to_be_visible()
+        for text in ("There is no wallet", "Pay again"):
+            await expect(till.page.get_by_text(text)).to_be_hidden()
+        await ground.pay(session)
+        await ground.look()
+        await till.page.get_by_role("link", name="Check status").click()
+        await till.says("It counts as paid when it is final")
+        await till.settle()
+        await till.page.get_by_role("link", name="Check status").click()
+        await till.shows_paid(payment)
+        await till.fits(_SMALL_PX)
+
+
+async def test_the_step_allows_its_own_script_and_nothing_else(
+    till: Till, buyer: BrowserContext
+) -> None:
+    _, session = await till.bill("USDT")
+    answer = await till.page.reload()
+    assert answer is not None
+    policy = dict(
+        part.strip().partition(" ")[::2]
+        for part in answer.headers["content-security-policy"].split(";")
+    )
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == "'self'"
+    assert policy["connect-src"] == "'self'"
+    assert "unsafe" not in answer.headers["content-security-policy"]
+    for name in ("onchain.js", "wallet.js"):
+        script = await buyer.request.get(f"{till.page.url.rpartition('/')[0]}/static/{name}")
+        assert script.headers["content-type"] == "text/javascript; charset=utf-8"
+        assert script.headers["x-content-type-options"] == "nosniff"
+        assert script.headers["cache-control"] == "public, max-age=3600"
+    path = await till.page.locator("[data-onchain-session]").get_attribute("data-onchain-session")
+    assert path == (await till.ground.view(session))["id"].join(("/v1/onchain/sessions/", ""))

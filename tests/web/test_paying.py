@@ -1,0 +1,158 @@
+"""A buyer pays from a wallet in a real browser, and the page shows it when it is final."""
+
+from decimal import Decimal
+
+import pytest
+from playwright.async_api import BrowserContext, expect
+
+from payintent.chain import abi
+from payintent.config import Settings
+from payintent.operation.chains import SetChain
+from payintent.service import Service
+from tests.support.onchain import ChainWorld
+from tests.support.world import free_port
+from tests.web.serving import serving
+from tests.web.till import Till
+from tests.web.wallet import ELSEWHERE, LEGACY, UNKNOWN_CHAIN, Wallet, WalletError
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+_APPROVE = f"0x{abi.approve(bytes(20), 0)[:4].hex()}"
+
+
+def _allowed(wallet: Wallet) -> list[int]:
+    """Read what each approval in turn has allowed."""
+    return [int(one["data"][-64:], 16) for one in wallet.sent if one["data"].startswith(_APPROVE)]
+
+
+async def test_a_buyer_chooses_usdt_allows_exactly_the_amount_and_pays(
+    till: Till, buyer: BrowserContext, wallet: Wallet
+) -> None:
+    await wallet.stand_in(buyer)
+    world = till.ground.world
+    await world.rows("UPDATE merchant SET return_url = 'https://nimbus.test/thanks'")
+    payment = await world.create(currency="USD", amount_text="25.50", amount=Decimal("25.50"))
+    await till.show(payment)
+    await till.page.get_by_role("button", name="Pay by USDT").click()
+    bill = till.page.locator("dl.bill")
+    await expect(bill).to_contain_text("25.5 USDT")
+    await expect(bill).to_contain_text("Native")
+    await till.press()
+    await till.says("is on the chain")
+    assert _allowed(wallet) == [25_500_000_000_000_000_000]
+    assert len(wallet.sent) == 2
+    await till.ground.look()
+    await till.says("It counts as paid when it is final")
+    await expect(till.wallets).to_be_hidden()
+    await till.settle()
+    await expect(till.page.get_by_role("heading", name="Paid")).to_be_visible()  # by itself
+    await till.shows_paid(payment)
+    back = till.page.get_by_role("link", name="Back to Nimbus Books")
+    assert await back.get_attribute("href") == "https://nimbus.test/thanks"
+
+
+@pytest.mark.parametrize("slug", ["ethereum"])
+async def test_an_older_permission_of_a_token_that_demands_it_ends_first(
+    till: Till, buyer: BrowserContext, wallet: Wallet
+) -> None:
+    await wallet.stand_in(buyer)
+    ground = till.ground
+    payment, session = await till.bill("USDT")
+    spender = bytes.fromhex((await ground.view(session))["contract_address"][2:])
+    stale = {
+        "to": ground.token("USDT"),
+        "value": "0x0",
+        "data": f"0x{abi.approve(spender, 7).hex()}",
+    }
+    await ground.send(stale)
+    await till.press()
+    await till.says("is on the chain")
+    assert _allowed(wallet) == [0, 25_500_000]
+    await till.settle()
+    await till.shows_paid(payment)
+
+
+async def test_what_was_allowed_before_is_not_asked_again(
+    till: Till, buyer: BrowserContext, wallet: Wallet
+) -> None:
+    await wallet.stand_in(buyer)
+    _, session = await till.bill("USDT")
+    [approve] = [
+        one for one in (await till.ground.view(session))["steps"] if one["kind"] == "approve"
+    ]
+    await till.ground.send(approve)
+    await till.press()
+    await till.says("is on the chain")
+    assert len(wallet.sent) == 1
+
+
+async def test_the_chains_own_coin_is_paid_in_one_step_by_a_wallet_of_the_old_kind(
+    till: Till, buyer: BrowserContext, wallet: Wallet
+) -> None:
+    await wallet.stand_in(buyer, LEGACY)
+    payment, _ = await till.bill("NATIVED")
+    await till.press()
+    await till.says("is on the chain")
+    assert len(wallet.sent) == 1
+    await till.settle()
+    await till.shows_paid(payment)
+
+
+async def test_a_chain_that_the_wallet_does_not_know_is_added_and_paid_on(
+    till: Till, buyer: BrowserContext, wallet: Wallet
+) -> None:
+    await wallet.stand_in(buyer)
+    wallet.network_id, wallet.known = ELSEWHERE, {ELSEWHERE}
+    payment, _ = await till.bill("NATIVED")
+    wrapped = WalletError(-32603, "Internal JSON-RPC error.", UNKNOWN_CHAIN)  # as on some phones
+    wallet.refuses = {"wallet_switchEthereumChain": wrapped}
+    await till.press()
+    await till.says("does not know")  # nobody has given an address that wallets may use
+    urls = ["https://rpc.chain.test"]
+    await till.ground.world.perform(SetChain(chain=till.ground.slug, public_rpc_urls=urls))
+    await till.press()
+    await till.says("is on the chain")
+    assert [one["rpcUrls"] for one in wallet.added] == [urls]
+    await till.settle()
+    await till.shows_paid(payment)
+
+
+class TestWithTheApiElsewhere:
+    @pytest.fixture
+    def api_port(self) -> int:
+        return free_port()
+
+    @pytest.fixture
+    def settings(self, settings: Settings, api_port: int) -> Settings:
+        return settings.model_copy(update={"api_base": f"http://localhost:{api_port}/v1"})
+
+    async def test_a_page_may_ask_an_api_of_another_origin_and_no_third(
+        self,
+        till: Till,
+        settings: Settings,
+        service: Service,
+        api_port: int,
+        buyer: BrowserContext,
+        wallet: Wallet,
+    ) -> None:
+        await wallet.stand_in(buyer)
+        async with serving(settings, service, api_port):
+            _, session = await till.bill("NATIVED")
+            answer = await till.page.reload()
+            assert answer is not None
+            policy = answer.headers["content-security-policy"]
+            assert f"connect-src 'self' http://localhost:{api_port};" in f"{policy};"
+            await till.press()
+            await till.says("is on the chain")
+            assert len(await till.posted(session)) == 1
+
+
+async def test_a_page_whose_session_was_replaced_elsewhere_shows_the_new_one(
+    till: Till, buyer: BrowserContext, wallet: Wallet, ground: ChainWorld
+) -> None:
+    await wallet.stand_in(buyer)
+    payment, _ = await till.bill("NATIVED")
+    await expect(till.wallets).to_be_visible()
+    await ground.world.select(payment, ground.methods["USDT"])
+    await till.hurry()
+    await expect(till.page.locator("dl.bill")).to_contain_text("USDT")
