@@ -46,7 +46,8 @@ async def apply_receipts(
 ) -> Counter[Disposition]:
     """Judge finalized logs of our contracts (by address) and write what follows from them.
 
-    Logs that were kept before change nothing. Payments are locked first, then their sessions.
+    Logs that were kept before change nothing. The caller has locked the cursor; then payments are
+    locked, then their sessions.
     """
     before = await receipts.known(tx, chain, logs)
     fresh = [log for log in logs if (log.tx_hash, log.log_index) not in before]
