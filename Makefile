@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 export VAR_DIR ?= var
 
-.PHONY: help dev demo browser test test-pg15 fuzz chaos chaos-chain check format bench schema contract lock clean
+.PHONY: help dev demo browser test test-pg15 fuzz chaos chaos-chain chaos-gateway check format bench schema contract lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,6 +30,9 @@ chaos: $(VENV)/dev ## The long form of the kill test (KILL_SEEDS=2,3,4 KILL_PAYM
 
 chaos-chain: $(VENV)/dev ## The long form of random chain histories (SEEDS=50): prints what is lost and made up
 	CHAIN_SEEDS=$(or $(SEEDS),50) $(BIN)/pytest -q -s -p no:randomly --timeout 1800 --show-capture=no tests/chain/test_chaos.py $(PYTEST_ARGS)
+
+chaos-gateway: $(VENV)/dev ## The long form of the outage test: a gateway that is away for a real minute (OUTAGE_S=60)
+	OUTAGE_S=$(or $(OUTAGE_S),60) $(BIN)/pytest --timeout 1800 tests/e2e/test_outage.py $(PYTEST_ARGS)
 
 check: $(VENV)/dev ## Format, lint, types, layers, dependencies
 	$(BIN)/ruff format --check .

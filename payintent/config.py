@@ -78,6 +78,9 @@ class Settings(BaseSettings):
     rpc_ethereum: SecretStr = SecretStr("")
     rpc_bsc: SecretStr = SecretStr("")
     rpc_native: SecretStr = SecretStr("")
+    signer_ethereum: SecretStr = SecretStr("")  # one address; "" gives nothing back there
+    signer_bsc: SecretStr = SecretStr("")
+    signer_native: SecretStr = SecretStr("")
     chain_poll_ethereum_s: float = 6.0  # while somebody waits for it
     chain_poll_s: float = 2.0  # the other chains
     chain_poll_idle_s: float = 60.0  # while nobody does
@@ -87,6 +90,7 @@ class Settings(BaseSettings):
     expire_batch_max: int = 500
     inquire_every_s: float = 1.0
     inquire_batch_max: int = 50
+    refund_every_s: float = 1.0
     prune_every_s: float = 60.0
     prune_batch_max: int = 1_000
 
@@ -102,3 +106,24 @@ class Settings(BaseSettings):
 
     # Logs
     log_level: str = "INFO"
+
+    @property
+    def endpoints(self) -> dict[str, list[str]]:
+        """Give the endpoints of the chains that have some; they may hold keys."""
+        told = {"ethereum": self.rpc_ethereum, "bsc": self.rpc_bsc, "native": self.rpc_native}
+        split = {
+            slug: [one.strip() for one in urls.get_secret_value().split(",") if one.strip()]
+            for slug, urls in told.items()
+        }
+        return {slug: urls for slug, urls in split.items() if urls}
+
+    @property
+    def signers(self) -> dict[str, str]:
+        """Give the signers of the chains that have one; their addresses may hold keys."""
+        told = {
+            "ethereum": self.signer_ethereum,
+            "bsc": self.signer_bsc,
+            "native": self.signer_native,
+        }
+        urls = {slug: url.get_secret_value().strip() for slug, url in told.items()}
+        return {slug: url for slug, url in urls.items() if url}

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from payintent.chain.refunder import Refunders, open_refunders
 from payintent.config import Settings
 from payintent.domain.errors import StorageDown
 from payintent.domain.gateway import Gateway
@@ -12,14 +13,19 @@ from payintent.lifecycle.accounts import Accounts
 from payintent.lifecycle.inquire import Janitor
 from payintent.lifecycle.mint import Mint
 from payintent.lifecycle.policies import Policies
+from payintent.lifecycle.refund import RefundDesk
 from payintent.lifecycle.screen import Screen
 from payintent.lifecycle.select_quote import Places
+from payintent.lifecycle.submit_refund import Submitter
 from payintent.log import get
 from payintent.operation.desk import Actor, Change, Desk, Read, perform
 from payintent.operation.keyring import check_secrets
+from payintent.providers.ecpay import EcpayGateway
 from payintent.providers.gateway_contract import GatewayContract
 from payintent.providers.http import Http
 from payintent.providers.simulator import SimulatorGateway
+from payintent.providers.stripe import StripeGateway
+from payintent.providers.twoc2p import TwoC2pGateway
 from payintent.storage.database import Database
 from payintent.storage.sealed import Secrets, read_secrets
 from payintent.storage.sightings import ChainLedger
@@ -42,6 +48,7 @@ class Service:
     accounts: Accounts
     policies: Policies
     http: Http
+    refunders: Refunders  # of the chains that have a signer
     wake: Wake
 
     @property
@@ -75,10 +82,26 @@ class Service:
         """Give what asks providers about sessions."""
         return Janitor(database=self.database, accounts=self.accounts, mint=self.mint)
 
+    @property
+    def refund_desk(self) -> RefundDesk:
+        """Give what accepts refunds."""
+        return RefundDesk(database=self.database, accounts=self.accounts, mint=self.mint)
+
+    @property
+    def submitter(self) -> Submitter:
+        """Give what sends refunds to their gateways."""
+        return Submitter(
+            database=self.database,
+            accounts=self.accounts,
+            mint=self.mint,
+            api_base=self.settings.api_base,
+        )
+
     async def close(self) -> None:
         """Let go of everything."""
         await self.wake.close()
         await self.http.close()
+        await self.refunders.close()
         await self.database.close()
 
 
@@ -95,7 +118,8 @@ async def open_service(
     http = Http(settings.gateway_timeout_s, settings.gateway_answer_bytes_max)
     wake = Wake(settings.database_direct_url or settings.database_url)
     database.on_event = wake.poke
-    adapters = _adapters(http, database, settings)
+    refunders = open_refunders(settings.signers, settings.endpoints)
+    adapters = _adapters(http, database, settings, refunders)
     service = Service(
         settings=settings,
         database=database,
@@ -104,6 +128,7 @@ async def open_service(
         accounts=Accounts(database, secrets, adapters if gateways is None else gateways),
         policies=Policies(database, settings.policy_cache_s),
         http=http,
+        refunders=refunders,
         wake=wake,
     )
     try:
@@ -114,10 +139,15 @@ async def open_service(
     return service
 
 
-def _adapters(http: Http, database: Database, settings: Settings) -> dict[str, Gateway]:
+def _adapters(
+    http: Http, database: Database, settings: Settings, refunders: Refunders
+) -> dict[str, Gateway]:
     adapters: tuple[Gateway, ...] = (
         SimulatorGateway(http),
-        GatewayContract(ChainLedger(database), settings.api_base),
+        EcpayGateway(http),
+        StripeGateway(http),
+        TwoC2pGateway(http),
+        GatewayContract(ChainLedger(database), settings.api_base, refunders),
     )
     return {one.provider: one for one in adapters}
 

@@ -9,6 +9,7 @@ from prometheus_client import Counter, Gauge
 
 from payintent.chain.reader import Finality, Reader, ReaderConfig, open_reader
 from payintent.domain.errors import ChainDown, LockTimeout, StorageDown
+from payintent.lifecycle.chain_refunds import judge_refunds
 from payintent.lifecycle.overdue import report_overdue
 from payintent.lifecycle.sight import Lookout
 from payintent.lifecycle.tokens import fits
@@ -130,9 +131,11 @@ async def look(service: Service, chain: ChainRow, reader: Reader) -> bool:
         return True
     await lookout.look(cursor, heads)
     await lookout.judge_hints(cursor)
+    if away is None:
+        await watcher.look_again(cursor, heads)
+    await judge_refunds(database, service.mint, slug)
     if away is not None:
         raise away
-    await watcher.look_again(cursor, heads)
     await report_overdue(database, service.mint, chain)
     await poke(database, slug)
     await chains.polled(database, slug)
@@ -141,17 +144,7 @@ async def look(service: Service, chain: ChainRow, reader: Reader) -> bool:
 
 def endpoints(service: Service) -> Mapping[str, list[str]]:
     """Name the chains that have endpoints; the addresses hold keys and are told to nobody."""
-    settings = service.settings
-    told = {
-        "ethereum": settings.rpc_ethereum,
-        "bsc": settings.rpc_bsc,
-        "native": settings.rpc_native,
-    }
-    split = {
-        slug: [one.strip() for one in urls.get_secret_value().split(",") if one.strip()]
-        for slug, urls in told.items()
-    }
-    return {slug: urls for slug, urls in split.items() if urls}
+    return service.settings.endpoints
 
 
 def reader_of(service: Service, chain: ChainRow) -> Reader | None:

@@ -1,10 +1,10 @@
-"""The work that nobody asks for: expire, inquire, deliver, apply what waited, forget the old."""
+"""The work that nobody asks for: expire, inquire, refund, deliver, apply what waited, forget."""
 
 import asyncio
 import signal
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Generic, TypeVar
 
 from prometheus_client import Counter
 
@@ -15,7 +15,8 @@ from payintent.lifecycle.expire import expire_pending, expire_processing
 from payintent.lifecycle.receive import apply_waiting
 from payintent.log import get
 from payintent.service import Service, open_service
-from payintent.storage import callbacks, idempotency, policies, sessions
+from payintent.storage import callbacks, idempotency, policies, refunds, sessions
+from payintent.storage.refunds import Due
 from payintent.storage.sessions import Ask
 from payintent.watching import endpoints, watch
 from payintent.webhooks.dispatcher import Dispatcher
@@ -59,10 +60,11 @@ async def work(service: Service, stop: asyncio.Event) -> None:
         settings.webhook_poll_s,
     )
     listener = asyncio.create_task(service.wake.listen(dispatcher.wake))
-    janitor = _JanitorLoop(service)
+    janitors, submitters = _janitors(service), _submitters(service)
     steps: list[tuple[str, float, Callable[[], Awaitable[bool]]]] = [
         ("expire", settings.expire_every_s, lambda: _expire(service)),
-        ("inquire", settings.inquire_every_s, janitor.step),
+        ("inquire", settings.inquire_every_s, janitors.step),
+        ("refund", settings.refund_every_s, submitters.step),
         ("apply_waiting", settings.inquire_every_s, lambda: _apply_waiting(service)),
         ("prune", settings.prune_every_s, lambda: _prune(service)),
     ]
@@ -71,7 +73,8 @@ async def work(service: Service, stop: asyncio.Event) -> None:
     ]
     loops += [watch(service, slug, stop) for slug in endpoints(service)]
     await asyncio.gather(dispatcher.run(stop), *loops)
-    await janitor.finish()
+    await janitors.finish()
+    await submitters.finish()
     listener.cancel()
     await asyncio.gather(listener, return_exceptions=True)
     await sender.close()
@@ -132,41 +135,77 @@ async def _prune(service: Service) -> bool:
     return limit in (keys, unknown, screened)
 
 
-class _JanitorLoop:
-    """Asks about many sessions at once, of each account a bounded number."""
+T = TypeVar("T")
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._janitor = service.janitor
-        self._asking: dict[asyncio.Task[None], int] = {}
+
+class _Crew(Generic[T]):
+    """Looks after many rows at once, each in a task of its own, of each account a bounded number.
+
+    A row is leased while somebody is at it, so whatever goes wrong brings it back.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        batch_max: int,
+        take: Callable[[int, Sequence[int]], Awaitable[list[T]]],
+        account_of: Callable[[T], int],
+        work: Callable[[T], Awaitable[None]],
+    ) -> None:
+        self._name = name
+        self._batch_max = batch_max
+        self._take = take
+        self._account_of = account_of
+        self._work = work
+        self._under_way: dict[asyncio.Task[None], int] = {}
 
     async def step(self) -> bool:
-        """Take due sessions and ask about each in a task of its own."""
-        limit = min(self._service.settings.inquire_batch_max, _IN_FLIGHT_MAX - len(self._asking))
+        """Take what is due; True where there may be more."""
+        limit = min(self._batch_max, _IN_FLIGHT_MAX - len(self._under_way))
         if limit <= 0:
             return False
-        taken = await sessions.take_due(self._service.database, limit, _LEASE_S, self._busy())
-        for ask in taken:
-            task = asyncio.create_task(self._inquire(ask))
-            self._asking[task] = ask.session.offer.account_id
-            task.add_done_callback(self._asking.pop)
+        taken = await self._take(limit, self._busy())
+        for one in taken:
+            task = asyncio.create_task(self._look_after(one))
+            self._under_way[task] = self._account_of(one)
+            task.add_done_callback(self._under_way.pop)
         return len(taken) == limit
 
     async def finish(self) -> None:
-        """Wait for the questions that are under way."""
-        await asyncio.gather(*self._asking, return_exceptions=True)
+        """Wait for what is under way."""
+        await asyncio.gather(*self._under_way, return_exceptions=True)
 
     def _busy(self) -> list[int]:
         counts: dict[int, int] = {}
-        for account_id in self._asking.values():
+        for account_id in self._under_way.values():
             counts[account_id] = counts.get(account_id, 0) + 1
         return [one for one, count in counts.items() if count >= _IN_FLIGHT_PER_ACCOUNT_MAX]
 
-    async def _inquire(self, ask: Ask) -> None:
+    async def _look_after(self, one: T) -> None:
         try:
-            await self._janitor.inquire(ask)
+            await self._work(one)
         except (StorageDown, LockTimeout) as error:
-            _log.warning("inquiry_deferred", why=type(error).__name__)
+            _log.warning("deferred", step=self._name, why=type(error).__name__)
         except Exception as error:  # noqa: BLE001 - the edge of a worker; the lease brings it back
-            STEP_FAILURES.labels("inquire").inc()
-            _log.error("inquiry_failed", exc_info=error)
+            STEP_FAILURES.labels(self._name).inc()
+            _log.error("failed", step=self._name, exc_info=error)
+
+
+def _janitors(service: Service) -> _Crew[Ask]:
+    return _Crew(
+        "inquire",
+        service.settings.inquire_batch_max,
+        lambda limit, busy: sessions.take_due(service.database, limit, _LEASE_S, busy),
+        lambda ask: ask.session.offer.account_id,
+        service.janitor.inquire,
+    )
+
+
+def _submitters(service: Service) -> _Crew[Due]:
+    return _Crew(
+        "refund",
+        service.settings.inquire_batch_max,
+        lambda limit, busy: refunds.take_due(service.database, limit, _LEASE_S, busy),
+        lambda due: due.account_id,
+        service.submitter.look_after,
+    )

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp
 
 from payintent.api.auth import Authenticator
 from payintent.api.body import TooLarge, WrongType
@@ -19,6 +18,7 @@ from payintent.api.replay import Replays
 from payintent.api.routes import OPERATOR_ROUTES, ROUTES
 from payintent.config import Settings
 from payintent.domain.errors import Code
+from payintent.lifecycle.lookout import Lookout
 from payintent.service import Service, open_service
 
 
@@ -26,7 +26,7 @@ def build_app(
     settings: Settings,
     open_: Callable[[Settings], Awaitable[Service]] = open_service,
     operator: Starlette | None = None,
-) -> ASGIApp:
+) -> Envelope:
     """Build the application; it opens the service when it starts and closes it when it stops.
 
     The `operator` application, if there is one, works with the same service.
@@ -43,6 +43,7 @@ def build_app(
             Limiter(service.database, settings),
             AddressLimiter(settings),
             Replays(),
+            Lookout(service.database, service.wake),
         )
         if operator is not None:
             operator.state.context = app.state.context
@@ -51,7 +52,12 @@ def build_app(
 
     app = Starlette(routes=ROUTES, exception_handlers=_HANDLERS, lifespan=lifespan)
     app.router.redirect_slashes = False  # a route is what it says; nothing is sent elsewhere
-    return Envelope(app)
+
+    def stopping() -> None:
+        if (here := getattr(app.state, "context", None)) is not None:
+            here.lookout.close()
+
+    return Envelope(app, stopping)
 
 
 def build_operator_app() -> Starlette:

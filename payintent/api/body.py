@@ -45,9 +45,16 @@ async def read_raw(request: Request, bytes_max: int) -> bytes:
     return b"".join(chunks)
 
 
-async def read_json(request: Request, decoder: msgspec.json.Decoder[T], bytes_max: int) -> T:
-    """Read a JSON body into its shape; refused (`BAD_REQUEST`) with the field in the message."""
+async def read_json(
+    request: Request, decoder: msgspec.json.Decoder[T], bytes_max: int, empty: T | None = None
+) -> T:
+    """Read a JSON body into its shape; refused (`BAD_REQUEST`) with the field in the message.
+
+    `empty` is what no body at all stands for; without it, there must be one.
+    """
     raw = await read_raw(request, bytes_max)
+    if not raw and empty is not None:
+        return empty
     content_type = request.headers.get("content-type", "")
     if raw and content_type.partition(";")[0].strip().lower() != "application/json":
         raise WrongType

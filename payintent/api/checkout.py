@@ -121,7 +121,7 @@ async def quotes(
         currency=currency,
         viewer_country=here.edge.viewer_country(request),
     )
-    return await quotes_for(service.database, service.mint, seen, asked)
+    return await quotes_for(service.database, service.accounts, service.mint, seen, asked)
 
 
 async def select(here: Context, seen: Seen, request: Request, chosen: Selection) -> Selected:

@@ -11,6 +11,7 @@ from payintent.api.auth import Authenticator
 from payintent.api.edge import Edge
 from payintent.api.limits import AddressLimiter, Limiter
 from payintent.api.replay import Replays
+from payintent.lifecycle.lookout import Lookout
 from payintent.lifecycle.wire import encode
 from payintent.service import Service
 
@@ -25,6 +26,7 @@ class Context:
     limiter: Limiter
     addresses: AddressLimiter
     replays: Replays
+    lookout: Lookout
 
 
 def context(request: Request) -> Context:

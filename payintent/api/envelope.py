@@ -2,7 +2,7 @@
 
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import count
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -37,8 +37,9 @@ Header = tuple[bytes, bytes]
 class Envelope:
     """Wraps the application; pure ASGI, for it is on the way of every request."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, stopping: Callable[[], None] = lambda: None) -> None:
         self._app = app
+        self.stopping = stopping  # ends answers that would go on for ever
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, and add to its answer what all answers carry."""

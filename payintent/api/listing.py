@@ -56,11 +56,12 @@ def _wanted(request: Request, merchant_id: int) -> Wanted:
         created_from=_time("created_from", query.get("created_from")),
         created_to=_time("created_to", query.get("created_to")),
         before=None if cursor is None else _read_cursor(cursor),
-        limit=_limit(query.get("limit")),
+        limit=read_limit(query.get("limit")),
     )
 
 
-def _limit(raw: str | None) -> int:
+def read_limit(raw: str | None) -> int:
+    """Read how many are to be listed; refused (`BAD_REQUEST`) outside 1 to 100."""
     if raw is None:
         return _LISTED_DEFAULT
     known = raw.isascii() and raw.isdecimal() and len(raw) <= len(str(LISTED_MAX))

@@ -12,6 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from payintent.api import checkout, shapes
 from payintent.api.body import read_raw
+from payintent.api.card_step import card_step
 from payintent.api.context import Context, context
 from payintent.api.errors import RETRY_AFTER_S, status_of
 from payintent.api.wallet_step import wallet_step
@@ -34,6 +35,7 @@ _FORM_BYTES_MAX = 16 * 1024
 _FORM_FIELDS_MAX = 20
 _STATIC = {
     "checkout.css": "text/css",
+    "card.js": "text/javascript",
     "onchain.js": "text/javascript",
     "wallet.js": "text/javascript",
 } | {f"flags/{country.lower()}.svg": "image/svg+xml" for country in COUNTRIES}
@@ -201,22 +203,32 @@ async def _page(
         offered = [offer_fields(offer) for offer in quotes.offers]
         gateways = await _origins(here, {offer.account_id for offer in quotes.offers})
     wallet = await wallet_step(here, view["next_action"])
+    card = card_step(view["next_action"])
     html = _templates.get_template("checkout.html").render(
         view=view,
         wallet=wallet,
+        card=card,
         quotes=offered,
         country=place,
         chosen=chosen,
         countries=sorted(COUNTRY_NAMES.items(), key=lambda item: item[1]),
         problem=refused.message if refused else None,
     )
+    gateways |= _posts_to(view["next_action"])
     gateway = "".join(f" {one}" for one in sorted(gateways))
-    policy = _CSP.format(gateway=gateway, script=wallet.policy if wallet else "")
+    step = wallet or card
+    policy = _CSP.format(gateway=gateway, script=step.policy if step else "")
     headers = _HEADERS | {"Content-Security-Policy": policy}
     return Response(html, status_of(refused) if refused else 200, headers, "text/html")
+
+
+def _posts_to(action: dict[str, Any]) -> set[str]:
+    """Name where the buyer's next step posts a form, if it does."""
+    redirect: dict[str, Any] = action.get("redirect", {})
+    return {origin(redirect["url"])} if redirect.get("method") == "POST" else set()
 
 
 async def _origins(here: Context, account_ids: set[int]) -> set[str]:
     """Name where a form may lead: a browser blocks a redirect to any other origin, silently."""
     opened = [await here.service.accounts.open(account_id) for account_id in account_ids]
-    return {origin(account.base_url) for account in opened if account is not None} - {""}
+    return {origin(account.page_url) for account in opened if account is not None} - {""}

@@ -12,6 +12,8 @@ from payintent.api import (
     operator,
     page,
     public,
+    refunds,
+    sdk,
 )
 
 # The hot ones first: routes are tried in this order.
@@ -20,6 +22,9 @@ ROUTES: list[BaseRoute] = [
     Route("/v1/payments/{payment_id}", merchant.get_payment, methods=["GET"]),
     Route("/v1/payments", listing.list_payments, methods=["GET"]),
     Route("/v1/payments/{payment_id}/cancel", merchant.cancel_payment, methods=["POST"]),
+    Route("/v1/payments/{payment_id}/refunds", refunds.post_refund, methods=["POST"]),
+    Route("/v1/payments/{payment_id}/refunds", refunds.list_refunds, methods=["GET"]),
+    Route("/v1/refunds/{refund_id}", refunds.get_refund, methods=["GET"]),
     Route("/v1/callbacks/{provider}/{account_id}", callbacks.post_callback, methods=["POST"]),
     Route("/v1/checkout/{checkout_id}", checkout.get_checkout, methods=["GET"]),
     Route("/v1/checkout/{checkout_id}", checkout.patch_checkout, methods=["PATCH"]),
@@ -31,6 +36,7 @@ ROUTES: list[BaseRoute] = [
     Route("/c/{checkout_id}/cancel", page.cancel, methods=["POST"]),
     Route("/c/{checkout_id}/return", page.returned, methods=["GET", "POST"]),
     Route("/c/static/{name:path}", page.static, methods=["GET"]),
+    Route("/sdk/{name}", sdk.sdk, methods=["GET"]),
     Route("/v1/catalog", merchant.get_catalog, methods=["GET"]),
     Route("/v1/countries", public.countries, methods=["GET"]),
     Route("/v1/chains/{slug}", onchain.get_chain, methods=["GET"]),

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import secrets
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
@@ -33,18 +33,22 @@ _TOO_SLOW = (
 )
 
 
-def serve(servers: Sequence[uvicorn.Server]) -> None:
-    """Serve on several ports until SIGTERM or Ctrl-C, then finish what is under way."""
+def serve(servers: Sequence[uvicorn.Server], stopping: Callable[[], None] = lambda: None) -> None:
+    """Serve on several ports until SIGTERM or Ctrl-C, then finish what is under way.
+
+    `stopping` is called first, to end answers that would go on for ever.
+    """
     gc.freeze()  # what is loaded by now stays
     gc.set_threshold(_GARBAGE_OBJECTS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(servers))
+        runner.run(_serve(servers, stopping))
     if not all(one.started for one in servers):
         raise SystemExit(_NOT_STARTED)
 
 
-async def _serve(servers: Sequence[uvicorn.Server]) -> None:
+async def _serve(servers: Sequence[uvicorn.Server], stopping: Callable[[], None]) -> None:
     def stop() -> None:
+        stopping()
         for one in servers:
             one.should_exit = True
 

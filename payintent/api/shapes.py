@@ -14,6 +14,8 @@ from payintent.domain.offer import checked_country
 EXPIRES_IN_MAX_S = 86_400
 EXPIRES_IN_DEFAULT_S = 1_800
 _PAYER_UID_MAX = 255
+_REASON_MAX = 500
+_DESTINATION_MAX = 100
 _EMAIL_MAX = 254
 # The pattern of the HTML standard's e-mail input, so that browser and server agree.
 _EMAIL = re.compile(
@@ -61,6 +63,14 @@ class TransactionBody(msgspec.Struct):
     step: str
 
 
+class RefundBody(msgspec.Struct):
+    """The body of `POST /payments/{id}/refunds`; without `amount`, all that is left."""
+
+    amount: msgspec.Raw = msgspec.Raw(b"")
+    reason: str | None = None
+    destination: str | None = None
+
+
 class OnrampBody(msgspec.Struct):
     """The body of `POST /onramp/orders`, as far as it is looked at."""
 
@@ -71,6 +81,7 @@ CREATE = msgspec.json.Decoder(CreateBody)
 SELECT = msgspec.json.Decoder(SelectBody)
 EMAIL = msgspec.json.Decoder(EmailBody)
 TRANSACTION = msgspec.json.Decoder(TransactionBody)
+REFUND = msgspec.json.Decoder(RefundBody)
 ONRAMP = msgspec.json.Decoder(OnrampBody)
 _TEXT = msgspec.json.Decoder(str)
 
@@ -98,6 +109,16 @@ def check_select(body: SelectBody) -> None:
     for name, value, longest in (
         ("locale", body.locale, _LOCALE_MAX),
         ("return_url", body.return_url, _URL_MAX),
+    ):
+        if value is not None:
+            check_text(name, value, longest)
+
+
+def check_refund(body: RefundBody) -> None:
+    """Check the shape of a refund's texts."""
+    for name, value, longest in (
+        ("reason", body.reason, _REASON_MAX),
+        ("destination", body.destination, _DESTINATION_MAX),
     ):
         if value is not None:
             check_text(name, value, longest)
@@ -140,6 +161,20 @@ def amount_value(raw: msgspec.Raw) -> Any:
         return _TEXT.decode(encoded)
     except msgspec.DecodeError:
         return None
+
+
+def refund_amount(raw: msgspec.Raw) -> str | None:
+    """Give the text of a refund's amount; None where it was not sent.
+
+    Refused (`INVALID_AMOUNT`) where it is no text. `null` is none either: what means "all" must not
+    be written by a slip.
+    """
+    if not bytes(raw):
+        return None
+    text = amount_value(raw)
+    if text is None:
+        raise Refused(Code.INVALID_AMOUNT, "amount must be a plain decimal string", malformed=True)
+    return text
 
 
 def metadata_text(raw: msgspec.Raw, settings: Settings) -> str:

@@ -5,6 +5,7 @@ from payintent.domain.evm import PayCall
 
 PAY_SIGNATURE = "pay(bytes16,address,uint256,uint256)"
 PAY = selector(PAY_SIGNATURE)
+REFUND = selector("refund(bytes16,bytes16,address,address,uint256)")
 IS_PAID = selector("is_paid(bytes16,address,uint256)")
 APPROVE = selector("approve(address,uint256)")
 ALLOWANCE = selector("allowance(address,address)")
@@ -27,6 +28,12 @@ def pay(uuid: bytes, token: bytes, amount: int, deadline: int) -> bytes:
     """Encode a payment; the deadline in Unix seconds."""
     words = (_of_uuid(uuid), _of_address(token), _of_uint(amount), _of_uint(deadline))
     return PAY + b"".join(words)
+
+
+def refund(uuid: bytes, refund_id: bytes, token: bytes, to: bytes, amount: int) -> bytes:
+    """Encode a refund."""
+    words = (_of_uuid(uuid), _of_uuid(refund_id), _of_address(token), _of_address(to))
+    return REFUND + b"".join(words) + _of_uint(amount)
 
 
 def is_paid(uuid: bytes, token: bytes, amount: int) -> bytes:

@@ -41,11 +41,27 @@ _BLOCK = msgspec.json.Decoder(_BlockAnswer | None)
 _RECEIPT = msgspec.json.Decoder(_ReceiptAnswer | None)
 _TX = msgspec.json.Decoder(_TxAnswer | None)
 _TEXT = msgspec.json.Decoder(str)
+_TEXTS = msgspec.json.Decoder(list[str])
 
 
 def read_number(raw: msgspec.Raw) -> int:
     """Read a number, such as a chain id."""
     return read_index(_TEXT.decode(raw))
+
+
+def read_amount(raw: msgspec.Raw) -> int:
+    """Read a number of up to 256 bits, such as a balance."""
+    return read_uint(_TEXT.decode(raw))
+
+
+def read_tx_hash(raw: msgspec.Raw) -> bytes:
+    """Read the hash of a transaction that was taken."""
+    return read_hash(_TEXT.decode(raw))
+
+
+def read_addresses(raw: msgspec.Raw) -> list[bytes]:
+    """Read addresses, such as those that a signer has keys for."""
+    return [read_sized(one, _ADDRESS) for one in _TEXTS.decode(raw)]
 
 
 def read_bytes(raw: msgspec.Raw) -> bytes:

@@ -7,7 +7,7 @@ import msgspec
 from payintent.chain.abi import to_address, to_uint, to_uuid, words
 from payintent.chain.keccak import topic
 from payintent.chain.values import HASH, read_hash, read_hex, read_index, read_sized
-from payintent.domain.evm import PaidLog, RefundedLog
+from payintent.domain.evm import PaidLog, RefundedLog, place
 
 PAID = topic("Paid(bytes16,address,address,uint256,address)")
 REFUNDED = topic("Refunded(bytes16,bytes16,address,uint256,address,address)")
@@ -49,7 +49,7 @@ def read_logs(raw: msgspec.Raw | bytes, contracts: Collection[bytes], start: int
             raise ValueError("two hashes of one block")
     if len({(one.tx_hash, one.log_index) for one in found}) < len(found):
         raise ValueError("a log twice")
-    if len({_place(one) for one in found}) < len(found):
+    if len({place(one) for one in found}) < len(found):
         raise ValueError("two logs at one place")
     return logs, refunds
 
@@ -111,7 +111,7 @@ def _read(answers: Iterable[LogAnswer]) -> Logs:
             refunds.append(read_refunded(one))
         else:
             raise ValueError("a log of another event")
-    return tuple(sorted(logs, key=_place)), tuple(sorted(refunds, key=_place))
+    return tuple(sorted(logs, key=place)), tuple(sorted(refunds, key=place))
 
 
 def _has_our_shape(log: LogAnswer) -> bool:
@@ -130,7 +130,3 @@ def _topics(log: LogAnswer) -> list[bytes]:
 
 def _first_topic(log: LogAnswer) -> str:
     return log.topics[0].lower() if log.topics else ""
-
-
-def _place(log: PaidLog | RefundedLog) -> tuple[int, int]:
-    return log.block_number, log.log_index

@@ -1,7 +1,6 @@
 """Reads one chain through all its endpoints: heads, chunks of logs, receipts, calls."""
 
 import asyncio
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,9 +11,9 @@ from typing import TypeVar
 import aiohttp
 import msgspec
 
-from payintent.chain.abi import read_reason, readable
 from payintent.chain.answers import read_block, read_bytes, read_number, read_receipt, read_tx
 from payintent.chain.logs import PAID, REFUNDED, Logs, read_logs
+from payintent.chain.reverts import read_revert
 from payintent.chain.rpc import (
     Answer,
     Call,
@@ -44,9 +43,6 @@ SPAN_MAX = 10_000
 SPAN_GROWTH = 8  # an eighth of itself, 12.5 %, at each success
 HEADS_TIMEOUT_S = 4.0  # at most: all wait for the slowest
 
-_REVERTED_CODE = 3
-_REVERTED_WORDS = re.compile(r"revert", re.IGNORECASE)
-_REASON = re.compile(r"execution reverted:? ?(.*)", re.DOTALL)
 _Read = TypeVar("_Read")
 _LIMITS = Limits()
 
@@ -342,19 +338,7 @@ def _read_call(answers: list[Answer]) -> bytes | Reverted | RpcError:
     [told] = answers
     if not isinstance(told, RpcError):
         return read_bytes(told)
-    if told.code == _REVERTED_CODE or _REVERTED_WORDS.search(told.message):
-        return Reverted(_reason(told))
-    return told
-
-
-def _reason(error: RpcError) -> str:
-    """Take the reason from the data, where nodes give any, else from what the node says itself."""
-    try:
-        data = bytes.fromhex(error.data.removeprefix("0x"))
-    except ValueError:
-        data = b""
-    said = _REASON.match(error.message)
-    return read_reason(data) or readable(said[1] if said else "")
+    return read_revert(told) or told
 
 
 def _block_call(block: int | str) -> Call:

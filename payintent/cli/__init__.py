@@ -18,7 +18,9 @@ from payintent.cli import (
     payments,
     policies,
     processes,
+    reconcile,
     records,
+    refunds,
     webhooks,
 )
 
@@ -35,6 +37,7 @@ _COMMANDS = {
     "chain": chains.app,
     "payment": payments.app,
     "case": cases.app,
+    "refund": refunds.app,
     "webhooks": webhooks.app,
     "operator": operators.app,
     "keyring": records.keyring,
@@ -51,6 +54,7 @@ def build() -> typer.Typer:
         no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__
     )
     processes.add_to(app)
+    reconcile.add_to(app)
     for name, commands in _COMMANDS.items():
         app.add_typer(commands, name=name)
     # Found by name, for nothing outside the sandbox imports it, and production can do without.

@@ -35,10 +35,11 @@ class CaseStatus(StrEnum):
 
 
 class Resolution(StrEnum):
-    """What becomes of a case's money: it is ours, or nothing is to be done."""
+    """What becomes of a case's money: it is ours, nothing is to be done, or it goes back."""
 
     ACCEPT = "accept"
     DISMISS = "dismiss"
+    REFUND = "refund"
 
 
 @app.command("list")
@@ -66,10 +67,15 @@ def resolve(
     case_id: str = _Id,
     resolution: Resolution = typer.Argument(),
     note: str = typer.Option("", help="Kept with the case; left out: the reason."),
+    destination: str | None = typer.Option(
+        None, help="Of money on a chain: where it goes, if not back to its payer."
+    ),
     why: str = Why,
     as_json: bool = Json,
 ) -> None:
-    """Close a case; no payment changes, and no event goes out."""
+    """Close a case, or refund it, which closes it when the money has gone back."""
     chosen: Any = resolution.value
-    operation = ResolveCase(case_id=case_id, resolution=chosen, note=note or why)
+    operation = ResolveCase(
+        case_id=case_id, resolution=chosen, note=note or why, destination=destination
+    )
     show_one(perform(operation, why), as_json=as_json)

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 
 from payintent.config import Settings
 from payintent.lifecycle.examine import Finding, examine
+from payintent.lifecycle.examine_refunds import examine_refunds
 from payintent.service import Service, open_service
 from payintent.storage import chains
 from payintent.watching import endpoints, reader_of
@@ -33,6 +34,10 @@ async def _look(service: Service, slug: str) -> AsyncGenerator[Finding]:
     contracts = await chains.contracts(service.database, slug)
     try:
         async for finding in examine(reader, chain, tokens, contracts):
+            yield finding
+        refunder = service.refunders.get(slug)
+        signer = refunder.signer if refunder else None
+        async for finding in examine_refunds(signer, reader, chain, tokens, contracts):
             yield finding
     finally:
         await reader.close()

@@ -45,10 +45,14 @@ def set_chain(
         [], help="What wallets may use, never one of ours; repeat it."
     ),
     explorer_url: list[str] = typer.Option([], help="What wallets show; repeat it."),
+    refunder: str | None = typer.Option(None, help="Whose account sends refunds from now on."),
+    refund_approval_above: str | None = typer.Option(
+        None, help="Tokens: a refund of more needs a second person."
+    ),
     why: str = Why,
     as_json: bool = Json,
 ) -> None:
-    """Say when blocks are final and what wallets are told; what is not given stays."""
+    """Say when blocks are final, what wallets are told, who refunds; what is not given stays."""
     chosen: Any = finality and finality.value
     operation = SetChain(
         chain=chain,
@@ -57,6 +61,8 @@ def set_chain(
         instant_finality=instant_finality,
         public_rpc_urls=_given(public_rpc_url),
         explorer_urls=_given(explorer_url),
+        refunder=refunder,
+        refund_approval_above=refund_approval_above,
     )
     fields: dict[str, Any] = plain(perform(operation, why))
     parts = () if as_json else ("contracts", "tokens")

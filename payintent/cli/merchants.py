@@ -28,6 +28,11 @@ from payintent.operation.merchants import (
 from payintent.operation.plain import plain
 
 app = typer.Typer(no_args_is_help=True, help="Who is paid, and how far its activation is.")
+_AutoRefund = typer.Option(
+    None,
+    "--auto-refund/--no-auto-refund",
+    help="Give back at once what no payment may own; at first: on in the sandbox, else off.",
+)
 
 
 @app.command()
@@ -35,6 +40,7 @@ def create(
     name: str = typer.Option(..., help="What buyers read: Pay NAME."),
     callback_url: str | None = typer.Option(None, help="Where webhooks go."),
     methods: str = typer.Option("none", help="`all` provisions every platform account."),
+    auto_refund: bool | None = _AutoRefund,
     why: str = Why,
     as_json: bool = Json,
 ) -> None:
@@ -42,7 +48,10 @@ def create(
     if methods not in {"none", "all"}:
         fail("--methods must be none or all")
     chosen: Any = methods
-    new = perform(CreateMerchant(name=name, callback_url=callback_url, methods=chosen), why)
+    operation = CreateMerchant(
+        name=name, callback_url=callback_url, methods=chosen, auto_refund=auto_refund
+    )
+    new = perform(operation, why)
     fields = {
         "id": new.merchant.id,
         "api_key": new.api_key,
@@ -77,6 +86,7 @@ def profile(
     default_country: str | None = typer.Option(None, help="Of the 53, where quotes start."),
     locale: str | None = typer.Option(None, help="The checkout's language, such as ja."),
     tax_manager: TaxManager | None = typer.Option(None, help="Who cares for tax."),
+    auto_refund: bool | None = _AutoRefund,
     why: str = Why,
     as_json: bool = Json,
 ) -> None:
@@ -91,6 +101,7 @@ def profile(
         default_country=default_country,
         locale=locale,
         tax_manager=tax_manager,
+        auto_refund=auto_refund,
     )
     _show(perform(operation, why), as_json=as_json)
 

@@ -14,6 +14,7 @@ from payintent.operation.limits import ClearRateLimit, ListRateLimits, SetRateLi
 from payintent.operation.providers import (
     DisableProvider,
     EnableProvider,
+    ListOutages,
     ListProviders,
     RenameProvider,
 )
@@ -137,6 +138,13 @@ def list_taxes(as_json: bool = Json) -> None:
 def remove_tax(country: str = _Country, why: str = Why, as_json: bool = Json) -> None:
     """Forget a country's tax rate, which is zero then."""
     show_one(perform(RemoveTax(country=country), why), as_json=as_json)
+
+
+@provider.command()
+def health(as_json: bool = Json) -> None:
+    """List accounts whose gateway does not answer, and until when nobody tries."""
+    columns = ("account_id", "provider", "name", "channel", "since", "until", "trips")
+    show(perform(ListOutages()), columns, as_json=as_json)
 
 
 @provider.command("list")

@@ -36,13 +36,14 @@ def api(
     """Serve the API and the hosted checkout, and the operator on a port of their own."""
     chosen = settings()
     operator = build_operator_app()
-    servers = [server(build_app(chosen, operator=operator), chosen, host, port)]
+    application = build_app(chosen, operator=operator)
+    servers = [server(application, chosen, host, port)]
     if operator_port is not None:
         servers.append(
             server(Envelope(operator), chosen, operator_host, operator_port, lifespan=False)
         )
     try:
-        serve(servers)
+        serve(servers, application.stopping)
     except (StorageDown, SecretsUnusable) as error:
         fail(str(error))
 

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
+from payintent.api import auth
 from payintent.config import Settings
 from payintent.domain.errors import LockTimeout, NotStorable, Refused, StorageDown
 from payintent.log import configure
@@ -27,6 +28,8 @@ T = TypeVar("T")
 MerchantId = typer.Argument(help="The merchant's number.")
 #: What `payintent dev` writes into VAR_DIR, so that commands find the sandbox.
 SANDBOX_ENV = "dev.env"
+#: An operator's token: who acts is then its name, as at the operator's port.
+TOKEN_ENV = "PAYINTENT_OPERATOR_TOKEN"  # noqa: S105 - a name
 _PIPE_COLUMNS = 240
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)  # as on the wire
 _WHOLE_MAX = 36  # characters, such as an event's id
@@ -82,9 +85,26 @@ def with_service(work: Callable[[Service], Awaitable[T]]) -> T:
 
 
 def perform(operation: Read[T] | Change[T], why: str = "") -> T:
-    """Do one operation as the person at this terminal."""
-    actor = Actor(f"{TERMINAL}{_person()}", why)
-    return with_service(lambda service: service.perform(operation, actor))
+    """Do one operation as the person at this terminal, or whose token the environment has."""
+
+    async def work(service: Service) -> T:
+        return await service.perform(operation, Actor(await _who(service), why))
+
+    return with_service(work)
+
+
+async def _who(service: Service) -> str:
+    """Name who does it: a token's name is proven, a terminal's user is only what the shell says."""
+    token = os.environ.get(TOKEN_ENV)
+    if not token:
+        return f"{TERMINAL}{_person()}"
+    headers = {"authorization": f"Bearer {token}"}
+    try:
+        return (await auth.operator(service.database, service.secrets, headers)).name
+    except Refused as refused:
+        raise Refused(
+            refused.code, f"{TOKEN_ENV} is no operator's token, or one that was revoked"
+        ) from refused
 
 
 def _person() -> str:

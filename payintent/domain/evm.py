@@ -80,6 +80,14 @@ class RefundedLog:
     log_index: int
 
 
+Log = PaidLog | RefundedLog
+
+
+def place(log: Log) -> tuple[int, int]:
+    """Say where on its chain a log stands: its block, then its number there."""
+    return log.block_number, log.log_index
+
+
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """What one endpoint says of the blocks from `start` to `end`; logs in the chain's order.
@@ -93,6 +101,11 @@ class Chunk:
     logs: tuple[PaidLog, ...]
     refunds: tuple[RefundedLog, ...]
     endpoint: str
+
+    @property
+    def all_logs(self) -> list[Log]:
+        """Give payments and refunds together, in the chain's order."""
+        return sorted((*self.logs, *self.refunds), key=place)
 
 
 @dataclass(frozen=True, slots=True)

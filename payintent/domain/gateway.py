@@ -1,7 +1,8 @@
 """The port to payment gateways: what we ask of them, and the words in which they answer.
 
-Every outcome is a value. A gateway that cannot be reached or understood raises nothing: silence is
-`Unknown`, never a failure, for the money may have moved.
+Every outcome is a value: done, pending, declined, not contacted or unknown. A gateway that cannot
+be reached or understood raises nothing. Silence is `Unknown`, never a failure, for the money may
+have moved; only a request that surely never left is `NotContacted`.
 """
 
 from collections.abc import Mapping
@@ -23,27 +24,68 @@ class Account:
     base_url: str
     credentials: Mapping[str, str] = field(repr=False)
 
+    @property
+    def page_url(self) -> str:
+        """Say where the provider's pages live, if not where its API does."""
+        return self.credentials.get("page_url") or self.base_url
+
+
+class Refunds(StrEnum):
+    """How much of a capture a gateway gives back."""
+
+    NONE = "none"
+    WHOLE = "whole"  # all of it, once
+    PARTS = "parts"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a gateway can do, known without asking it."""
+
+    credentials: frozenset[str]  # names of what an account must hold
+    #: Decimals that it counts each currency in; another currency is not taken. None: it counts any
+    #: as the offer does.
+    decimals: Mapping[str, int] | None
+    countries: frozenset[str] | None = None  # None: all
+    refunds: Refunds = Refunds.PARTS
+    #: A refund may be sent again under its id, and is done once. Where not, it is sent only once.
+    refunds_again: bool = True
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRequest:
-    """What a gateway is asked to collect: exactly the frozen quote."""
+    """What a gateway is asked to collect: exactly the frozen quote.
+
+    Amounts are in the currency's minor units as we count them (`domain/market.py`), also where the
+    gateway counts in others: an adapter converts, and is only asked for what it can hold exactly.
+    """
 
     session_id: UUID  # also the provider's idempotency key
     amount_minor: int
     currency: str
+    kind: str  # of the payment method: card, redirect, qr
+    country: str
     description: str
+    opened_at: datetime
     expires_at: datetime
     return_url: str
     callback_url: str
     locale: str | None = None
+    payer_email: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRef:
-    """A session as both sides name it; `reference` is missing while its creation is unanswered."""
+    """A session as both sides name it, and what it is for.
+
+    `reference` is missing while its creation is unanswered.
+    """
 
     session_id: UUID
     reference: str | None
+    amount_minor: int
+    currency: str
+    opened_at: datetime
 
 
 class SessionState(StrEnum):
@@ -51,6 +93,7 @@ class SessionState(StrEnum):
 
     OPEN = "open"  # waits for the buyer
     AUTHORISING = "authorising"  # the buyer is in the middle of it: must not be closed
+    ATTEMPTED = "attempted"  # an attempt was declined, the buyer may try again: by callback only
     CAPTURED = "captured"  # money was taken
     DECLINED = "declined"  # ended without money
     CANCELLED = "cancelled"  # the buyer gave up at the gateway
@@ -60,7 +103,7 @@ class SessionState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """Money that a provider says it took."""
+    """Money that a provider says it took; in our minor units."""
 
     reference: str  # the provider's own, unique within the account
     amount_minor: int
@@ -99,6 +142,43 @@ class Unknown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NotContacted(Unknown):
+    """Nothing was sent, so that it surely has not happened: it may be tried again, or dropped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefundRequest:
+    """What is to be given back of a capture, or what was asked for before."""
+
+    refund_id: UUID  # also the provider's idempotency key, where it has such
+    reference: str | None  # the provider's own name for the refund, once it told one
+    session: SessionRef | None  # None: money that came for no session
+    capture: Capture
+    amount_minor: int
+    reason: str
+    destination: str | None  # where the money goes, if that is not where it came from
+    callback_url: str
+
+
+class RefundState(StrEnum):
+    """The provider's word on a refund."""
+
+    DONE = "done"
+    PENDING = "pending"
+    DECLINED = "declined"  # it will not be done: nothing was given back
+    ABSENT = "absent"  # the provider does not know it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefundReport:
+    """What a provider says of one refund, by answer, callback or inquiry."""
+
+    state: RefundState
+    reference: str | None = None
+    detail: str = ""  # for our logs, never for the merchant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackRequest:
     """A callback as it came: nothing is parsed before it is verified."""
 
@@ -110,11 +190,16 @@ class CallbackRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Callback:
-    """A verified callback. `id` is the provider's own name for it, for duplicates."""
+    """A verified callback. `id` is the provider's own name for it, for duplicates.
+
+    It is about a session, about a refund, or about nothing of ours, such as a ping.
+    """
 
     id: str
-    session_id: UUID | None  # None: about nothing of ours
-    report: Report | None  # None: nothing to do, such as a ping
+    session_id: UUID | None = None
+    report: Report | None = None
+    refund_id: UUID | None = None
+    refund: RefundReport | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +218,7 @@ class Gateway(Protocol):
     """One payment gateway. Calls end within 15 s; none is made inside a transaction."""
 
     provider: str
+    capabilities: Capabilities
 
     async def create_session(
         self, account: Account, request: SessionRequest
@@ -154,4 +240,22 @@ class Gateway(Protocol):
 
     def acknowledge(self, callback: Callback) -> Ack:
         """Word the answer to a callback that is stored."""
+        ...
+
+    async def refund(self, account: Account, request: RefundRequest) -> RefundReport | Unknown:
+        """Give money back; a second call with the same id gives back nothing more.
+
+        Where the gateway cannot promise that, `capabilities.refunds_again` says so, and there is
+        no second call.
+        """
+        ...
+
+    async def inquire_refund(
+        self, account: Account, request: RefundRequest
+    ) -> RefundReport | Unknown:
+        """Ask what became of a refund; nothing is given back by asking."""
+        ...
+
+    def classify_failure(self, code: str) -> FailureReason:
+        """Translate the gateway's own word for a failure; what nobody has met is `UNKNOWN`."""
         ...

@@ -13,7 +13,7 @@ _PAIRS = [high + low for high in BASE62 for low in BASE62]  # half as many divis
 _VALUES = {pair: value for value, pair in enumerate(_PAIRS)}
 _MAX = 1 << 128
 
-PAYMENT, SESSION, RECEIPT, CASE = "pay", "sess", "rcpt", "case"
+PAYMENT, SESSION, RECEIPT, CASE, REFUND = "pay", "sess", "rcpt", "case", "ref"
 
 
 def base62(number: int, length: int) -> str:

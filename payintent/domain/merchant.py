@@ -1,5 +1,6 @@
 """Merchants, and the ways to pay that the operator has provisioned for them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -37,6 +38,7 @@ class Merchant:
     support_url: str | None
     return_url: str | None
     allowed_origins: tuple[str, ...]
+    auto_refund: bool = False  # what no payment may own goes back at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,8 @@ class PaymentMethod:
     enabled: bool
     account_enabled: bool
     token_minimum: int = field(default=1, repr=False)  # smallest units, as our contract has it
+    #: Decimals that its gateway counts each currency in; None: it counts as we do.
+    decimals: Mapping[str, int] | None = field(default=None, repr=False)
 
     def takes(self, currency: str, country: str) -> bool:
         """Tell whether it takes a currency from buyers of a country."""

@@ -148,7 +148,17 @@ def _offer(
     total_minor = to_smallest(Decimal(quote.total_amount), decimals)
     if total_minor is None or total_minor < method.token_minimum:
         return None
+    if not _collects(method, quote):
+        return None
     return _offered(method, country, quote, total_minor)
+
+
+def _collects(method: PaymentMethod, quote: Quote) -> bool:
+    """Tell whether the gateway takes the currency, and can hold the total exactly."""
+    if method.decimals is None:
+        return True
+    decimals = method.decimals.get(quote.currency)
+    return decimals is not None and to_smallest(Decimal(quote.total_amount), decimals) is not None
 
 
 def decimals_of(method: PaymentMethod, currency: str) -> int | None:

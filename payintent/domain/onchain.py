@@ -10,7 +10,8 @@ from enum import StrEnum
 from typing import Protocol
 from uuid import UUID
 
-from payintent.domain.gateway import Report, SessionState
+from payintent.domain.chain_refund import RefundFacts
+from payintent.domain.gateway import Capture, RefundRequest, Report, SessionState
 from payintent.domain.payment import TERMINAL, FailureReason, Payment
 from payintent.domain.session import Session
 from payintent.domain.settlement import CaseKind
@@ -154,14 +155,17 @@ class Evidence:
     exact_gone: bool  # one was sighted, and is proven to be no more
     hints: tuple[Hint, ...] = ()
     mismatches: tuple[Mismatch, ...] = ()
+    captured: Capture | None = None  # a final receipt was credited
 
 
 def decide(evidence: Evidence) -> Report:
-    """Say how a session without a credited receipt stands: it goes on, is under way, or ends.
+    """Say how a session stands: it was paid, goes on, is under way, or ends.
 
-    `OPEN` before its deadline, `AUTHORISING` while something may still come of it, `DECLINED` with
-    a reason, or `CLOSED` where nothing was ever paid.
+    Without a credited receipt it is `OPEN` before its deadline, `AUTHORISING` while something may
+    still come of it, `DECLINED` with a reason, or `CLOSED` where nothing was ever paid.
     """
+    if evidence.captured is not None:
+        return Report(state=SessionState.CAPTURED, capture=evidence.captured)
     if evidence.exact_sighted:
         return _UNDER_WAY  # it waits for finality, however long that takes
     if evidence.now < evidence.deadline:
@@ -237,8 +241,20 @@ def _has_waited(evidence: Evidence, reverts: list[Hint]) -> bool:
 
 
 class Ledger(Protocol):
-    """What is known of sessions on their chains."""
+    """What is known of sessions and refunds on their chains, and what signers were asked for."""
 
     async def evidence(self, session_id: UUID) -> Evidence | None:
         """Give what is known of a session; None where it is not an on-chain one."""
+        ...
+
+    async def refund(self, account_id: int, request: RefundRequest) -> RefundFacts | None:
+        """Give what is known of a refund; None where its money did not come by a chain."""
+        ...
+
+    async def hand_over(self, refund_id: UUID, sender: bytes) -> bool:
+        """Note that a signer is about to be asked; False where another sender was asked before."""
+        ...
+
+    async def note_sent(self, refund_id: UUID, tx_hash: bytes) -> None:
+        """Keep the transaction that a signer told."""
         ...

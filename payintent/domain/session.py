@@ -5,6 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
+from payintent.domain.gateway import SessionRef
 from payintent.domain.quote import Quote
 
 
@@ -47,5 +48,17 @@ class Session:
     next_action: str | None  # JSON text
     return_url: str | None
     inquiries: int  # since it opened, or since it is closing
+    declines: int  # attempts that were declined, the buyer being free to try again
     opened_at: datetime
     closing_at: datetime | None
+
+    @property
+    def ref(self) -> SessionRef:
+        """Name it as its gateway is told of it."""
+        return SessionRef(
+            session_id=self.id,
+            reference=self.reference,
+            amount_minor=self.offer.total_minor,
+            currency=self.offer.quote.currency,
+            opened_at=self.opened_at,
+        )

@@ -24,14 +24,19 @@ class CaseKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What to do: follow an arrow, end the session, open a case; or nothing of it."""
+    """What to do: follow an arrow, end or close the session, open a case; or nothing of it."""
 
     trigger: Trigger | None = None
     reason: FailureReason | None = None
     outcome: str | None = None  # ends the session
+    attempt: bool = False  # one more that was declined
+    close: bool = False  # the session is not wanted any more
     credited: bool = False
     case: CaseKind | None = None
 
+
+#: A buyer whose card is declined so often in one session has had his tries.
+ATTEMPTS_MAX = 3
 
 #: The provider's words that end a session without money.
 _ENDED = {SessionState.DECLINED, SessionState.CANCELLED, SessionState.CLOSED}
@@ -45,6 +50,9 @@ def judge(payment: Payment, session: Session, report: Report, now: datetime) -> 
     """
     if report.state is SessionState.CAPTURED:
         return _judge_capture(payment, session, report)
+    if report.state is SessionState.ATTEMPTED:
+        last = session.declines + 1 >= ATTEMPTS_MAX
+        return Verdict(attempt=True, close=last and _is_paying(payment, session))
     if report.state in _ENDED:
         return _judge_end(payment, session, report, now)
     return Verdict()
@@ -90,14 +98,19 @@ def _judge_end(payment: Payment, session: Session, report: Report, now: datetime
     outcome = report.state.value
     if _buyer_cancels_pending(payment, session, report) and not payment.elapsed(now):
         return Verdict(trigger=Trigger.BUYER_CANCEL, outcome=outcome)
-    if payment.session_id != session.id or payment.status is not Status.PROCESSING:
+    if not _is_paying(payment, session):
         return Verdict(outcome=outcome)
-    if report.state is SessionState.DECLINED:
+    if report.state is SessionState.DECLINED or session.declines >= ATTEMPTS_MAX:
         reason = report.reason or FailureReason.DECLINED
         return Verdict(trigger=Trigger.FAIL, reason=reason, outcome=outcome)
     if payment.elapsed(now):
         return Verdict(trigger=Trigger.EXPIRE, outcome=outcome)
     return Verdict(outcome=outcome)  # the buyer may still choose another way to pay
+
+
+def _is_paying(payment: Payment, session: Session) -> bool:
+    """Tell whether the payment waits for this session."""
+    return payment.session_id == session.id and payment.status is Status.PROCESSING
 
 
 def _buyer_cancels_pending(payment: Payment, session: Session, report: Report) -> bool:

@@ -1,11 +1,14 @@
 """Provider accounts, opened: their credentials are read only here, and kept for a moment."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 
 import msgspec
 
-from payintent.domain.gateway import Account, Gateway
+from payintent.domain.gateway import Account, Capabilities, Gateway
+from payintent.domain.merchant import PaymentMethod
+from payintent.lifecycle.health import Channel, Health
 from payintent.storage import accounts
 from payintent.storage.database import Database
 from payintent.storage.sealed import Secrets, account_place
@@ -15,7 +18,7 @@ _KEPT_MAX = 1_000
 
 
 class Accounts:
-    """Finds accounts and the gateways that speak for their providers."""
+    """Finds accounts and the gateways that speak for their providers, and knows who answers."""
 
     def __init__(
         self,
@@ -28,6 +31,7 @@ class Accounts:
         self._secrets = secrets
         self._gateways = gateways
         self._monotonic = monotonic
+        self.health = Health(database, monotonic)
         self._kept: dict[int, tuple[float, Account]] = {}
 
     @property
@@ -38,6 +42,20 @@ class Accounts:
     def gateway(self, provider: str) -> Gateway | None:
         """Give the adapter of a provider, where this installation has one."""
         return self._gateways.get(provider)
+
+    async def usable(self, methods: Iterable[PaymentMethod]) -> list[PaymentMethod]:
+        """Tell of methods what their gateways can do; those that do not answer take nothing."""
+        down = {one for one, channel in await self.health.down() if channel is Channel.SESSIONS}
+        return [self._equipped(one, down) for one in methods]
+
+    def _equipped(self, method: PaymentMethod, down: Collection[int]) -> PaymentMethod:
+        gateway = self._gateways.get(method.provider)
+        if gateway is None or method.account_id in down:
+            return replace(method, account_enabled=False)
+        capabilities = gateway.capabilities
+        return replace(
+            method, decimals=capabilities.decimals, countries=_both(method.countries, capabilities)
+        )
 
     async def open(self, account_id: int) -> Account | None:
         """Read an account and its credentials."""
@@ -60,3 +78,11 @@ class Accounts:
             self._kept.clear()
         self._kept[account_id] = (self._monotonic() + _KEPT_S, account)
         return account
+
+
+def _both(countries: tuple[str, ...] | None, capabilities: Capabilities) -> tuple[str, ...] | None:
+    if capabilities.countries is None:
+        return countries
+    if countries is None:
+        return tuple(sorted(capabilities.countries))
+    return tuple(one for one in countries if one in capabilities.countries)

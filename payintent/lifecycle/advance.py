@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from uuid import UUID
 
 from payintent.domain.event import EventType
@@ -23,6 +24,7 @@ class Move:
     at: datetime
     session: Session | None = None  # the one that is selected, or that brought the news
     reason: FailureReason | None = None
+    refunded: Decimal | None = None  # what has gone back, of what was reserved
 
 
 class Overtaken(Exception):  # noqa: N818
@@ -53,6 +55,7 @@ async def advance(tx: Tx, moves: Sequence[Move], mint: Mint) -> list[Payment]:
                 session_id=_selected(move),
                 receipt_id=mint.id() if move.trigger is Trigger.CONFIRM else None,
                 failure_reason=move.reason,
+                refunded=move.refunded,
             )
             for move in moves
         ],

@@ -62,7 +62,7 @@ async def _head(reader: Reader, name: str, chain: ChainRow) -> Finding:
 
 async def _token(reader: Reader, name: str, token: TokenRow, address: bytes) -> Finding:
     where = f"{name}: {token.symbol} at {checksummed(address)}"
-    told = await _word(reader, name, address, decimals())
+    told = await ask_word(reader, name, address, decimals())
     if isinstance(told, str):
         return Finding(False, f"{where} {told}")
     right = to_uint(told) == token.decimals
@@ -72,7 +72,7 @@ async def _token(reader: Reader, name: str, token: TokenRow, address: bytes) -> 
 
 async def _contract(reader: Reader, name: str, contract: ContractRow) -> Finding:
     where = f"{name}: contract {checksummed(contract.address)}"
-    told = await _word(reader, name, contract.address, _RECEIVER)
+    told = await ask_word(reader, name, contract.address, _RECEIVER)
     if isinstance(told, str):
         return Finding(False, f"{where} {told}")
     try:
@@ -84,7 +84,7 @@ async def _contract(reader: Reader, name: str, contract: ContractRow) -> Finding
     return Finding(right, f"{where} pays to {checksummed(receiver)}{set_here}")
 
 
-async def _word(reader: Reader, name: str, to: bytes, data: bytes) -> bytes | str:
+async def ask_word(reader: Reader, name: str, to: bytes, data: bytes) -> bytes | str:
     """Ask for one word; a text says why there is none."""
     try:
         told = await reader.call(name, to, data)

@@ -6,11 +6,12 @@ Callbacks get lost, processes die, gateways answer late: what is asked here repa
 from dataclasses import dataclass
 
 from payintent.domain import ids
-from payintent.domain.gateway import Report, SessionRef, SessionState, Unknown
+from payintent.domain.gateway import Report, SessionState, Unknown
 from payintent.domain.session import Life, Session
 from payintent.domain.settlement import CaseKind
 from payintent.lifecycle.accounts import Accounts
 from payintent.lifecycle.advance import lock
+from payintent.lifecycle.health import Channel
 from payintent.lifecycle.mint import Mint
 from payintent.lifecycle.settle import settle
 from payintent.log import get
@@ -47,7 +48,10 @@ class Janitor:
         age_s = (ask.now - session.opened_at).total_seconds()
         answer = await self._ask(session)
         if isinstance(answer, Report):
-            await sessions.answered(self.database, session.id)
+            if _holds_up(session, answer):
+                await sessions.answered(self.database, session.id)
+            else:
+                await sessions.silent(self.database, session.id)
             await self._apply(session, answer, age_s)
         else:
             await sessions.silent(self.database, session.id)
@@ -67,10 +71,10 @@ class Janitor:
         gateway = self.accounts.gateway(session.offer.provider)
         if account is None or gateway is None:
             return Unknown(detail="no account or adapter")
-        named = SessionRef(session_id=session.id, reference=session.reference)
-        if session.life is Life.CLOSING:
-            return await gateway.close_session(account, named)
-        return await gateway.inquire(account, named)
+        ask = gateway.close_session if session.life is Life.CLOSING else gateway.inquire
+        answer = await ask(account, session.ref)
+        await self.accounts.health.note(account.id, Channel.SESSIONS, answer)
+        return answer
 
     async def _apply(self, session: Session, report: Report, age_s: float) -> None:
         absent_for_good = report.state is _ABSENT and age_s > ABSENT_PROVES_AFTER_S
@@ -102,6 +106,15 @@ class Janitor:
                 at=locked.now,
             )
             await captures.open_case(tx, self.mint.id(), CaseKind.UNKNOWN_REFERENCE, place, None)
+
+
+def _holds_up(session: Session, report: Report) -> bool:
+    """Tell whether an answer is a reason for an elapsed payment to wait.
+
+    A gateway that cannot close leaves a session open at which nothing happens. That is no more
+    than silence: the payment expires, and money that comes after all is a case.
+    """
+    return session.life is not Life.CLOSING or report.state is not SessionState.OPEN
 
 
 def _wait_s(session: Session, answer: Report | Unknown) -> float:

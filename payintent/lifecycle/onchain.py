@@ -12,6 +12,7 @@ from payintent.domain.payment import Payment, Trigger
 from payintent.domain.session import Session
 from payintent.lifecycle.advance import Move, advance, lock
 from payintent.lifecycle.mint import Mint
+from payintent.lifecycle.refund import give_back
 from payintent.storage import chains, payments, receipts
 from payintent.storage.chains import ContractRow
 from payintent.storage.database import Tx
@@ -60,6 +61,9 @@ async def apply_receipts(
     await receipts.add(tx, chain, batch.receipts, batch.at)
     await receipts.add_captures(tx, batch.captures, batch.at)
     await receipts.open_cases(tx, batch.cases, batch.at)
+    for case in batch.cases:
+        if case.capture_id is not None:
+            await give_back(tx, mint, case.kind, case.id, case.capture_id, case.merchant_id)
     credited = [move.session.id for move in batch.moves if move.session]
     await receipts.end_sessions(tx, credited, _OUTCOME, batch.at)
     return Counter(one.disposition for one in batch.receipts)
@@ -104,9 +108,9 @@ def _judge(batch: _Batch, mint: Mint, log: PaidLog) -> None:
     )
     batch.receipts.append(receipt)
     capture_id = None
-    if ours and payment and session:
+    if disposition is not Disposition.WRONG_RECEIVER:  # that money is not ours to give back
         capture_id = mint.id()
-        _capture(batch, receipt, capture_id, payment, session)
+        _capture(batch, receipt, capture_id, payment if ours else None, session)
     if disposition in CASES:
         batch.cases.append(
             NewCase(
@@ -128,19 +132,23 @@ def _payment_of(batch: _Batch, name: Named) -> Payment:
 
 
 def _capture(
-    batch: _Batch, receipt: NewReceipt, capture_id: UUID, payment: Payment, session: Session
+    batch: _Batch,
+    receipt: NewReceipt,
+    capture_id: UUID,
+    payment: Payment | None,
+    session: Session | None,
 ) -> None:
     credited = receipt.disposition is Disposition.CREDITED
     batch.captures.append(
         NewCapture(
             id=capture_id,
             receipt=receipt,
-            payment_id=payment.id,
+            payment_id=payment.id if payment else None,
             currency=batch.symbols.get(receipt.log.token, f"0x{receipt.log.token.hex()}"),
             credited=credited,
         )
     )
-    if credited:
+    if credited and payment:
         batch.moves.append(
             Move(payment=payment, trigger=Trigger.CONFIRM, at=batch.at, session=session)
         )

@@ -131,8 +131,7 @@ async def _see(database: Database, session_id: UUID | None) -> _Seen:
     _refuse_gone(known.payment, session)
     contract = await chains.contract(database, session.offer.account_id)
     chain = await chains.chain(database, session.offer.chain or "")
-    tokens = await chains.tokens(database, session.offer.chain or "")
-    token = next((one for one in tokens if one.symbol == session.offer.token), None)
+    token = await chains.billed_token(database, session.id)
     if contract is None or chain is None or token is None or session.reference is None:
         raise Refused(Code.SESSION_GONE, "this session can no longer be paid")
     return _Seen(

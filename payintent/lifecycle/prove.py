@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from prometheus_client import Counter
 
 from payintent.domain.errors import ChainDown
-from payintent.domain.evm import ChainReader, PaidLog, TxReceipt
+from payintent.domain.evm import ChainReader, Log, PaidLog, TxReceipt
 from payintent.log import get
 
 _log = get("prove")
@@ -32,7 +32,7 @@ class Claim:
     """
 
     supplier: str
-    told: Sequence[PaidLog]
+    told: Sequence[Log]
     sighted: Collection[bytes] = ()
     contracts: Collection[bytes]
     last: int
@@ -43,9 +43,9 @@ class Claim:
 class Proof:
     """What two endpoints say, or the only one there is."""
 
-    logs: list[PaidLog]  # proven, in final blocks
+    logs: list[Log]  # proven, in final blocks
     absent: set[bytes]  # proven to be in no final block, or without a payment
-    unproven: list[PaidLog]  # told by the supplier, and by nobody else
+    unproven: list[Log]  # told by the supplier, and by nobody else
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class _Votes:
     claim: Claim
     needed: int
     denials_needed: int
-    logs: dict[PaidLog, set[str]] = field(default_factory=dict[PaidLog, set[str]])
+    logs: dict[Log, set[str]] = field(default_factory=dict[Log, set[str]])
     denials: dict[bytes, int] = field(default_factory=dict[bytes, int])
 
     def hear(self, name: str, tx_hash: bytes, receipt: TxReceipt | None) -> None:
@@ -64,20 +64,23 @@ class _Votes:
         for log in logs:
             self.logs.setdefault(log, set()).add(name)
         final = receipt is None or receipt.block_number <= self.claim.last
+        if tx_hash in self.claim.sighted:  # as a payment: a refund beside it is none
+            logs = [log for log in logs if isinstance(log, PaidLog)]
         if not logs and final and name in self.claim.able:
             self.denials[tx_hash] = self.denials.get(tx_hash, 0) + 1
 
-    def proven(self, log: PaidLog) -> bool:
+    def proven(self, log: Log) -> bool:
         """Tell whether enough endpoints say it."""
         return len(self.logs.get(log, ())) >= self.needed
 
     def denied(self, tx_hash: bytes) -> bool:
-        """Tell whether enough endpoints know of no payment by it."""
+        """Tell whether enough endpoints know of nothing by it."""
         return self.denials.get(tx_hash, 0) >= self.denials_needed
 
     def open(self) -> list[bytes]:
         """List the transactions of which more must be heard."""
-        settled = {log.tx_hash for log in self.logs} - self.doubtful()
+        paid = {log.tx_hash for log in self.logs if isinstance(log, PaidLog)}
+        settled = paid - self.doubtful()
         asked = self.doubtful() | set(self.claim.sighted) - settled
         return sorted(one for one in asked if not self.denied(one))
 
@@ -115,7 +118,7 @@ async def prove(reader: ChainReader, claim: Claim) -> Proof:
 
 def _summed(votes: _Votes) -> Proof:
     proven = [log for log in votes.logs if votes.proven(log)]
-    spoken = {log.tx_hash for log in proven}
+    spoken = {log.tx_hash for log in proven if isinstance(log, PaidLog)}
     return Proof(
         logs=[log for log in proven if log.block_number <= votes.claim.last],
         absent={one for one in votes.claim.sighted if votes.denied(one) and one not in spoken},
@@ -130,7 +133,7 @@ def report_lies(chain: str, proof: Proof) -> None:
         _log.warning("unproven_log", chain=chain, tx=log.tx_hash.hex(), block=log.block_number)
 
 
-def _ours(receipt: TxReceipt | None, contracts: Collection[bytes]) -> list[PaidLog]:
+def _ours(receipt: TxReceipt | None, contracts: Collection[bytes]) -> list[Log]:
     if receipt is None or receipt.status != 1:
         return []
-    return [log for log in receipt.logs if log.contract in contracts]
+    return [log for log in (*receipt.logs, *receipt.refunds) if log.contract in contracts]

@@ -9,7 +9,8 @@ from payintent.domain.gateway import Callback, Capture, Report, SessionState
 from payintent.domain.payment import FailureReason
 from payintent.lifecycle.mint import Mint
 from payintent.lifecycle.settle import settle
-from payintent.storage import callbacks, sessions
+from payintent.lifecycle.settle_refund import settle_refund
+from payintent.storage import callbacks, refunds, sessions
 from payintent.storage.callbacks import Received
 from payintent.storage.database import Database
 
@@ -36,6 +37,8 @@ async def receive(
     database: Database, mint: Mint, account_id: int, callback: Callback, body: bytes
 ) -> Receipt:
     """Store a callback and apply it; a duplicate, or one about nothing of ours, changes nothing."""
+    if callback.refund_id is not None:
+        return await _receive_refund(database, mint, account_id, callback, body)
     payment_id = None
     if callback.session_id is not None:
         payment_id = await sessions.payment_of(database, callback.session_id, account_id)
@@ -47,6 +50,7 @@ async def receive(
                 account_id=account_id,
                 callback_id=callback.id,
                 session_id=callback.session_id,
+                refund_id=None,
                 report=_kept(callback.report),
                 body=body,
                 applied=not unknown,
@@ -55,6 +59,34 @@ async def receive(
         if fresh and callback.report and callback.session_id and payment_id:
             await settle(tx, mint, payment_id, callback.session_id, callback.report)
     return Receipt(fresh, payment_id)
+
+
+async def _receive_refund(
+    database: Database, mint: Mint, account_id: int, callback: Callback, body: bytes
+) -> Receipt:
+    """Store what a provider says of a refund, and apply it where it is one of this account.
+
+    A refund is kept before its provider hears of it, so nothing has to wait for one.
+    """
+    assert callback.refund_id is not None  # noqa: S101 - the caller has looked
+    known = await refunds.account_of(database, callback.refund_id)
+    ours = known is not None and known[0] == account_id
+    async with database.transaction() as tx:
+        fresh = await callbacks.add(
+            tx,
+            Received(
+                account_id=account_id,
+                callback_id=callback.id,
+                session_id=None,
+                refund_id=callback.refund_id,
+                report=None,
+                body=body,
+                applied=True,
+            ),
+        )
+        if fresh and ours and callback.refund:
+            await settle_refund(tx, mint, callback.refund_id, callback.refund)
+    return Receipt(fresh, known[1] if known and ours else None)
 
 
 async def apply_waiting(database: Database, mint: Mint, limit: int) -> int:

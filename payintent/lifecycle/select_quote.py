@@ -14,8 +14,8 @@ from payintent.domain.activation import in_service
 from payintent.domain.errors import Code, Refused
 from payintent.domain.gateway import (
     Created,
+    NotContacted,
     Rejected,
-    SessionRef,
     SessionRequest,
     SessionState,
     Unknown,
@@ -28,6 +28,7 @@ from payintent.domain.session import Life, Offer, Session
 from payintent.lifecycle.accounts import Accounts
 from payintent.lifecycle.advance import lock
 from payintent.lifecycle.expire import expired, refuse_ended, refuse_terminal
+from payintent.lifecycle.health import Channel
 from payintent.lifecycle.mint import Mint
 from payintent.lifecycle.pricing import price
 from payintent.lifecycle.settle import complete_selection, settle
@@ -100,30 +101,32 @@ async def select_quote(
     await refuse_ended(database, mint, seen)
     merchant = await merchants.by_id(database, seen.payment.merchant_id)
     assert merchant is not None  # noqa: S101 - merchants are never deleted
-    offer = await _offer(database, merchant, seen.payment, chosen)
+    offer = await _offer(desk, merchant, seen.payment, chosen)
     _check_return_url(merchant, chosen.return_url)
     account = await accounts.open(offer.account_id)
     gateway = accounts.gateway(offer.provider)
     if account is None or gateway is None:
-        raise Refused(Code.PG_NOT_AVAILABLE, "this payment method is not available now")
+        raise _not_available()
     await _ask_present(desk, seen)
+    if not await accounts.health.admit(account.id, Channel.SESSIONS):
+        raise _not_available()
     session = await _begin(desk, seen, offer, chosen)
     answer = await gateway.create_session(
         account, _request(desk, merchant, seen.payment, session, chosen)
     )
+    await accounts.health.note(account.id, Channel.SESSIONS, answer)
     return await _finish(desk, session, answer)
 
 
-async def _offer(
-    database: Database, merchant: Merchant, payment: Payment, chosen: Selection
-) -> Offer:
+async def _offer(desk: _Desk, merchant: Merchant, payment: Payment, chosen: Selection) -> Offer:
     """Price the chosen method as GET quotes does."""
-    known = await methods.of_merchant(database, merchant.id)
+    database = desk.database
+    known = await desk.accounts.usable(await methods.of_merchant(database, merchant.id))
     method = next((one for one in known if one.id == chosen.payment_method_id), None)
     if method is None or not method.enabled:
         raise Refused(Code.PAYMENT_METHOD_NOT_FOUND, "no such payment method")
     if not method.account_enabled or not in_service(merchant.activation):
-        raise Refused(Code.PG_NOT_AVAILABLE, "this payment method is not available now")
+        raise _not_available()
     place = resolve_place(
         payment, merchant, chosen.country, chosen.viewer_country, chosen.restrictions
     )
@@ -138,6 +141,10 @@ async def _offer(
     if expected is not None and expected != priced[0].quote.total_amount:
         raise Refused(Code.CONFLICT, f"the total is now {priced[0].quote.total_amount}")
     return priced[0]
+
+
+def _not_available() -> Refused:
+    return Refused(Code.PG_NOT_AVAILABLE, "this payment method is not available now")
 
 
 def _refuse_token(payment: Payment, method: PaymentMethod) -> None:
@@ -183,9 +190,8 @@ async def _ask_present(desk: _Desk, seen: Seen) -> None:
     gateway = desk.accounts.gateway(session.offer.provider)
     if account is None or gateway is None:
         return
-    report = await gateway.inquire(
-        account, SessionRef(session_id=session.id, reference=session.reference)
-    )
+    report = await gateway.inquire(account, session.ref)
+    await desk.accounts.health.note(account.id, Channel.SESSIONS, report)
     if isinstance(report, Unknown):
         return  # the janitor closes it; if it was paid after all, that becomes a case
     if report.state is SessionState.AUTHORISING:
@@ -215,6 +221,7 @@ async def _begin(desk: _Desk, seen: Seen, offer: Offer, chosen: Selection) -> Se
             next_action=None,
             return_url=chosen.return_url,
             inquiries=0,
+            declines=0,
             opened_at=locked.now,
             closing_at=None,
         )
@@ -235,11 +242,15 @@ def _request(
         session_id=session.id,
         amount_minor=offer.total_minor,
         currency=offer.quote.currency,
+        kind=offer.kind,
+        country=offer.country,
         description=f"{merchant.name} {ids.text(ids.PAYMENT, payment.id)}",
+        opened_at=session.opened_at,
         expires_at=payment.expires_at,
         return_url=back,
         callback_url=f"{desk.places.api_base}/callbacks/{offer.provider}/{offer.account_id}",
         locale=chosen.locale,
+        payer_email=chosen.payer_email or payment.payer_email,
     )
 
 
@@ -288,5 +299,7 @@ async def _give_up(tx: Tx, session: Session, answer: Rejected | Unknown, now: da
     """Let the buyer choose again: nothing exists there, or the janitor sees to it."""
     if isinstance(answer, Rejected):
         await sessions.end(tx, session.id, "rejected", now)
+    elif isinstance(answer, NotContacted):
+        await sessions.end(tx, session.id, "not_contacted", now)
     else:
         await sessions.close(tx, [session.id], now)

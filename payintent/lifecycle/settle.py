@@ -10,6 +10,7 @@ from payintent.domain.session import Life, Session
 from payintent.domain.settlement import Verdict, completes_selection, judge
 from payintent.lifecycle.advance import Move, advance, lock
 from payintent.lifecycle.mint import Mint
+from payintent.lifecycle.refund import give_back
 from payintent.storage import captures, sessions
 from payintent.storage.captures import Place
 from payintent.storage.database import Tx
@@ -38,6 +39,10 @@ async def settle(tx: Tx, mint: Mint, payment_id: UUID, session_id: UUID, report:
         payment = await complete_selection(tx, mint, payment, session, now)
         session = replace(session, life=Life.OPEN)
     verdict = judge(payment, session, report, now)
+    if verdict.attempt:
+        await sessions.count_decline(tx, session.id)
+    if verdict.close:
+        await sessions.close(tx, [session.id], now)
     if verdict.trigger is not None:
         move = Move(
             payment=payment,
@@ -48,6 +53,8 @@ async def settle(tx: Tx, mint: Mint, payment_id: UUID, session_id: UUID, report:
         )
         [payment] = await advance(tx, [move], mint)
     await _keep(tx, mint, place, report, verdict)
+    if verdict.outcome is not None:
+        await sessions.end(tx, session.id, verdict.outcome, now)
     return payment
 
 
@@ -70,6 +77,7 @@ async def _keep(tx: Tx, mint: Mint, place: Place, report: Report, verdict: Verdi
         capture_id = mint.id()
         await captures.add(tx, capture_id, place, report.capture, credited=verdict.credited)
     if verdict.case is not None:
-        await captures.open_case(tx, mint.id(), verdict.case, place, capture_id)
-    if verdict.outcome is not None:
-        await sessions.end(tx, place.session_id, verdict.outcome, place.at)
+        case_id = mint.id()
+        opened = await captures.open_case(tx, case_id, verdict.case, place, capture_id)
+        if opened and capture_id is not None:
+            await give_back(tx, mint, verdict.case, case_id, capture_id, place.merchant_id)

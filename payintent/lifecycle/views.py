@@ -15,13 +15,15 @@ from payintent.domain.market import CURRENCIES
 from payintent.domain.merchant import Merchant
 from payintent.domain.offer import Place, resolve_place
 from payintent.domain.payment import OPEN, Payment, Status
+from payintent.domain.refund import Refund
 from payintent.domain.restriction import Restrictions
 from payintent.domain.session import Life, Offer, Session
+from payintent.lifecycle.accounts import Accounts
 from payintent.lifecycle.expire import expire_seen, refuse_ended
 from payintent.lifecycle.mint import Mint
 from payintent.lifecycle.pricing import price
 from payintent.lifecycle.wire import timestamp
-from payintent.storage import listing, merchants, methods, payments
+from payintent.storage import listing, merchants, methods, payments, refunds
 from payintent.storage.database import Database
 from payintent.storage.listing import Wanted
 from payintent.storage.payments import Seen
@@ -66,6 +68,29 @@ async def payments_for(
     return page, last and (last.created_at, last.id)
 
 
+async def refund_for(database: Database, merchant_id: int, refund_id: UUID | None) -> Refund:
+    """Read what a merchant gave back of a payment.
+
+    Refused: `NOT_FOUND` where nobody has it, `FORBIDDEN` where another merchant has. What goes back
+    because of a case is the operator's: it is no part of any payment's amount.
+    """
+    refund = await refunds.by_id(database, refund_id) if refund_id else None
+    if refund is None or refund.case_id is not None:
+        raise Refused(Code.NOT_FOUND, "no such refund")
+    if refund.merchant_id != merchant_id:
+        raise Refused(Code.FORBIDDEN, "this refund belongs to another merchant")
+    return refund
+
+
+async def refunds_for(
+    database: Database, payment_id: UUID, before: UUID | None, limit: int
+) -> tuple[list[Refund], UUID | None]:
+    """List what was given back of a payment, newest first, and where the next page starts."""
+    found = await refunds.page_of_payment(database, payment_id, before, limit + 1)
+    page = found[:limit]
+    return page, page[-1].id if len(found) > limit else None
+
+
 async def checkout_for(database: Database, mint: Mint, checkout_id: str) -> Seen:
     """Read the payment behind a checkout id; refused (`CHECKOUT_NOT_FOUND`) where there is none."""
     known = ids.is_checkout_id(checkout_id)
@@ -104,17 +129,19 @@ class Asked:
     viewer_country: str | None = None
 
 
-async def quotes_for(database: Database, mint: Mint, seen: Seen, asked: Asked) -> Quotes:
+async def quotes_for(
+    database: Database, accounts: Accounts, mint: Mint, seen: Seen, asked: Asked
+) -> Quotes:
     """Price every way to pay this checkout; refused where it has ended, as selecting would be.
 
-    A merchant that is out of service offers nothing.
+    A merchant that is out of service offers nothing, and a gateway that does not answer neither.
     """
     await refuse_ended(database, mint, seen)
     merchant = await merchant_of(database, seen.payment)
     place = resolve_place(
         seen.payment, merchant, asked.country, asked.viewer_country, asked.restrictions
     )
-    known = await methods.of_merchant(database, merchant.id)
+    known = await accounts.usable(await methods.of_merchant(database, merchant.id))
     usable = known if in_service(merchant.activation) else []
     return Quotes(
         place, await price(database, seen.payment, merchant, usable, place, asked.currency)

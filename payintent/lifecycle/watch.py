@@ -12,13 +12,24 @@ from dataclasses import dataclass
 from prometheus_client import Counter, Gauge
 
 from payintent.domain.errors import ChainDown
-from payintent.domain.evm import Block, ChainReader, Chunk, Heads, PaidLog, RangeTooLarge
+from payintent.domain.evm import (
+    Block,
+    ChainReader,
+    Chunk,
+    Heads,
+    Log,
+    PaidLog,
+    RangeTooLarge,
+    RefundedLog,
+    place,
+)
 from payintent.domain.onchain import Disposition
+from payintent.lifecycle.chain_refunds import keep_refunds
 from payintent.lifecycle.mint import Mint
 from payintent.lifecycle.onchain import apply_receipts
 from payintent.lifecycle.prove import LIES, Claim, prove, report_lies
 from payintent.log import get
-from payintent.storage import chains, payments, receipts, sessions, sightings
+from payintent.storage import chain_refunds, chains, payments, receipts, sessions, sightings
 from payintent.storage.chains import ChainRow, ContractRow, Cursor
 from payintent.storage.database import Database
 
@@ -191,8 +202,8 @@ class Watcher:
 
         While one piece is written the next one is proven. False where one cannot be.
         """
-        pieces = [chunk.logs[at : at + LOGS_MAX] for at in range(0, len(chunk.logs), LOGS_MAX)]
-        pieces = pieces or [()]
+        told = chunk.all_logs
+        pieces = [told[at : at + LOGS_MAX] for at in range(0, len(told), LOGS_MAX)] or [[]]
         proving = asyncio.create_task(self._proven(chunk, pieces[0], step, heads))
         try:
             for number in range(1, len(pieces) + 1):
@@ -202,15 +213,15 @@ class Watcher:
                 last = number == len(pieces)
                 if not last:
                     proving = asyncio.create_task(self._proven(chunk, pieces[number], step, heads))
-                logs.sort(key=lambda one: (one.block_number, one.log_index))
+                logs.sort(key=place)
                 await self._apply(logs, step.contracts, step, moves=last)
         finally:
             proving.cancel()
         return True
 
     async def _proven(
-        self, chunk: Chunk, told: Sequence[PaidLog], step: _Step, heads: Sequence[Heads]
-    ) -> list[PaidLog] | None:
+        self, chunk: Chunk, told: Sequence[Log], step: _Step, heads: Sequence[Heads]
+    ) -> list[Log] | None:
         """Give logs that were told, and those that were left out; None where one is not proven.
 
         Who tells one log that nobody else knows is not believed for the rest either.
@@ -235,7 +246,7 @@ class Watcher:
 
     async def _apply(
         self,
-        logs: Sequence[PaidLog],
+        logs: Sequence[Log],
         contracts: Mapping[bytes, ContractRow],
         step: _Step | None,
         *,
@@ -254,9 +265,12 @@ class Watcher:
                 known = await chains.contracts(tx, slug)
                 if present.block != step.cursor.block or len(known) != len(contracts):
                     return 0  # another watcher was here, or there is a new contract to search for
-            counts = await apply_receipts(tx, self.mint, slug, logs, contracts)
-            if logs:
-                await sightings.forget(tx, slug, [log.tx_hash for log in logs])
+            paid = [log for log in logs if isinstance(log, PaidLog)]
+            counts = await apply_receipts(tx, self.mint, slug, paid, contracts)
+            if paid:
+                await sightings.forget(tx, slug, [log.tx_hash for log in paid])
+            back = [log for log in logs if isinstance(log, RefundedLog)]
+            new_refunds = await keep_refunds(tx, self.mint, slug, back, contracts)
             if step is not None and moves:
                 end = step.end
                 await chains.advance_cursor(tx, slug, end.number, end.hash, end.at)
@@ -264,14 +278,17 @@ class Watcher:
             RECEIPTS.labels(slug, disposition).inc(count)
         if counts[Disposition.WRONG_RECEIVER]:
             _log.error("wrong_receiver", chain=slug, count=counts[Disposition.WRONG_RECEIVER])
-        return counts.total()
+        return counts.total() + new_refunds
 
     async def _rescue(
         self, chunk: Chunk, heads: Sequence[Heads], contracts: Mapping[bytes, ContractRow]
     ) -> None:
         """Apply what a second look has found and the first one has not."""
         slug = self.chain.slug
-        unknown = await receipts.unknown(self.database, slug, chunk.logs)
+        unknown: list[Log] = [
+            *await receipts.unknown(self.database, slug, chunk.logs),
+            *await chain_refunds.unknown(self.database, slug, chunk.refunds),
+        ]
         if not unknown:
             return
         last = chunk.end.number

@@ -3,18 +3,33 @@
 from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar, Literal
+from uuid import UUID
 
 from payintent.domain import ids
 from payintent.domain.errors import Code, Refused
+from payintent.domain.refund import RefundStatus, Step
 from payintent.domain.settlement import CaseKind
-from payintent.operation.checks import check_listed, check_merchant, told
-from payintent.operation.desk import Change, Desk, Read
-from payintent.storage import cases
-from payintent.storage.cases import OpenCase
-from payintent.storage.database import Tx
+from payintent.lifecycle.advance import lock
+from payintent.lifecycle.refund import refund_case
+from payintent.operation.checks import check_listed, check_merchant, check_note, told
+from payintent.operation.desk import TERMINAL, Change, Desk, Read
+from payintent.storage import captures, cases
+from payintent.storage.cases import CaseRefund, OpenCase
+from payintent.storage.database import Executor, Tx
 
-_NOTE_MAX = 500
 _CLOSED = {"accept": "ACCEPTED", "dismiss": "DISMISSED"}
+#: What a provider's own list, or its change of mind, is about: no money of nobody's.
+_WORDS_ALONE = (CaseKind.RECONCILIATION, CaseKind.REFUND_REVERSED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseRefundView:
+    """The last attempt to give a case's money back, as people read it."""
+
+    id: str
+    status: str
+    step: str
+    failure_reason: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +54,9 @@ class CaseView:
     tx_hash: str | None
     payer: str | None
     token: str | None
+    subject: str | None  # what a provider's own list says, or does not say
+    refund_id: str | None  # that it is about
+    refund: CaseRefundView | None  # that gives its money back
 
 
 class ListCases(Read[list[CaseView]], frozen=True, kw_only=True):
@@ -67,43 +85,88 @@ class ShowCase(Read[CaseView], frozen=True, kw_only=True):
 
     async def read(self, desk: Desk) -> CaseView:
         """Give it."""
-        parsed = ids.parse(ids.CASE, self.case_id)
-        found = await cases.by_id(desk.database, parsed) if parsed else None
-        if found is None:
-            raise Refused(Code.NOT_FOUND, f"no case {told(self.case_id)}")
-        return _view(found)
+        return _view(await _known(desk.database, self.case_id))
 
 
 class ResolveCase(Change[CaseView], frozen=True, kw_only=True):
-    """Close a case: accept the money, or dismiss it; no payment changes, no event goes out."""
+    """Accept the money, dismiss the case, or refund it; no payment changes, no event goes out.
+
+    A case whose money goes back stays OPEN until it has gone, and is REFUNDED then.
+    """
 
     action: ClassVar[str] = "case.resolve"
     case_id: str
-    resolution: Literal["accept", "dismiss"]
+    resolution: Literal["accept", "dismiss", "refund"]
     note: str
+    destination: str | None = None  # an address, of money on a chain; left out: back to its payer
 
     async def check(self, desk: Desk) -> None:
         """Refuse a resolution without a word."""
         del desk
-        if not 1 <= len(self.note.strip()) <= _NOTE_MAX or "\x00" in self.note:
-            raise Refused(Code.BAD_REQUEST, f"note has 1 to {_NOTE_MAX} characters")
+        check_note(self.note)
+        if self.destination is not None and self.resolution != "refund":
+            raise Refused(Code.BAD_REQUEST, "only a refund has a destination")
 
     async def apply(self, desk: Desk, tx: Tx) -> CaseView:
         """Write it; a closed case stays closed."""
-        parsed = ids.parse(ids.CASE, self.case_id)
-        found = await cases.by_id(tx, parsed) if parsed else None
-        if found is None:
-            raise Refused(Code.NOT_FOUND, f"no case {told(self.case_id)}")
-        status = _CLOSED[self.resolution]
-        if not await cases.close(tx, found.id, status, desk.who, self.note):
-            raise Refused(Code.CONFLICT, f"the case is {found.status} already")
-        closed = await cases.by_id(tx, found.id)
-        assert closed is not None  # noqa: S101 - it was there a moment ago
-        return _view(closed)
+        found = await _known(tx, self.case_id)
+        if self.resolution == "refund":
+            await self._refund(desk, tx, found)
+        else:
+            await _still_open(tx, found.id)
+            await cases.close(tx, found.id, _CLOSED[self.resolution], desk.who, self.note)
+        return _view(await _known(tx, self.case_id))
+
+    async def _refund(self, desk: Desk, tx: Tx, found: OpenCase) -> None:
+        """Promise the money back; locked are payment, capture and case, in this order."""
+        capture_id = found.capture_id
+        if capture_id is None or found.credited or found.kind in _WORDS_ALONE:
+            raise Refused(Code.UNPROCESSABLE, _nothing_held(found))
+        if found.payment_id is not None:
+            await lock(tx, [found.payment_id])
+        await captures.lock(tx, capture_id)
+        await _still_open(tx, found.id)
+        refund = await refund_case(tx, desk.mint, found.id, capture_id, desk.who, self.destination)
+        if refund.step is Step.APPROVAL and desk.who.startswith(TERMINAL) and not desk.sandbox:
+            # Whoever approves must be another person, and a terminal's user is only a name.
+            raise Refused(
+                Code.CONFLICT,
+                "another person must approve this refund: ask for it with an operator's token",
+            )
+        await cases.add_note(tx, found.id, self.note)
 
     def about(self, result: CaseView) -> int | None:
         """Name the case's merchant, if it has one."""
         return result.merchant_id
+
+
+async def _known(database: Executor, case_id: str) -> OpenCase:
+    parsed = ids.parse(ids.CASE, case_id)
+    found = await cases.by_id(database, parsed) if parsed else None
+    if found is None:
+        raise Refused(Code.NOT_FOUND, f"no case {told(case_id)}")
+    return found
+
+
+async def _still_open(tx: Tx, case_id: UUID) -> None:
+    """Lock a case; refuse (`CONFLICT`) what is closed, or is being refunded."""
+    await cases.lock(tx, case_id)
+    found = await cases.by_id(tx, case_id)
+    assert found is not None  # noqa: S101 - cases are never deleted
+    if found.status != "OPEN":
+        raise Refused(Code.CONFLICT, f"the case is {found.status} already")
+    if found.refund is not None and found.refund.status != RefundStatus.FAILED:
+        given = ids.text(ids.REFUND, found.refund.id)
+        raise Refused(Code.CONFLICT, f"its money is being given back already: {given}")
+
+
+def _nothing_held(found: OpenCase) -> str:
+    """Say why there is no money to give back."""
+    if found.kind in _WORDS_ALONE:
+        return f"a {found.kind} case holds no money: settle it at the provider, then close it"
+    if found.credited:
+        return "its money pays a payment: refund the payment"
+    return "no money of this case is known to be ours: it cannot be given back from here"
 
 
 def _view(case: OpenCase) -> CaseView:
@@ -126,6 +189,18 @@ def _view(case: OpenCase) -> CaseView:
         tx_hash=_hex(case.tx_hash),
         payer=_hex(case.payer),
         token=_hex(case.token),
+        subject=case.subject,
+        refund_id=case.refund_id and ids.text(ids.REFUND, case.refund_id),
+        refund=case.refund and _refund_view(case.refund),
+    )
+
+
+def _refund_view(refund: CaseRefund) -> CaseRefundView:
+    return CaseRefundView(
+        id=ids.text(ids.REFUND, refund.id),
+        status=refund.status,
+        step=refund.step,
+        failure_reason=refund.failure_reason,
     )
 
 

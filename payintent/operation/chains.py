@@ -1,6 +1,8 @@
 """Chains: our contracts on them, their tokens, and what to do when one has halted."""
 
+import re
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import ClassVar, Literal
 
 from payintent.chain.keccak import checksummed, parse_address
@@ -10,13 +12,14 @@ from payintent.operation.accounts import seal_credentials
 from payintent.operation.checks import check_name, check_url, is_id, known_merchant, told
 from payintent.operation.desk import Change, Desk, Read
 from payintent.operation.keyring import note_writer
-from payintent.storage import accounts, chains
+from payintent.storage import accounts, chain_refunds, chains
 from payintent.storage.chains import ChainRow, ContractRow, Cursor, TokenRow
 from payintent.storage.database import Executor, Tx
 
 _CONFIRMATIONS_MAX = 10_000
 _URLS_MAX = 10
 _BLOCK_MAX = 1 << 62
+_APPROVAL = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})?")  # tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,8 @@ class ChainView:
     instant_finality: bool
     public_rpc_urls: list[str]
     explorer_urls: list[str]
+    refunders: list[str]  # whose refunds are ours; the last one sends them
+    refund_approval_above: str  # tokens: more than this needs a second person
     block: int | None
     head: int | None
     halted: str | None
@@ -187,7 +192,10 @@ class SetToken(Change[TokenView], frozen=True, kw_only=True):
 
 
 class SetChain(Change[ChainView], frozen=True, kw_only=True):
-    """Say when a chain's blocks are final, and which public addresses wallets may use."""
+    """Say when a chain's blocks are final, what wallets may use, and who sends refunds.
+
+    A new refunder takes over; refunds that the others have sent still count.
+    """
 
     action: ClassVar[str] = "chain.set"
     chain: str
@@ -196,10 +204,13 @@ class SetChain(Change[ChainView], frozen=True, kw_only=True):
     instant_finality: bool | None = None
     public_rpc_urls: list[str] | None = None
     explorer_urls: list[str] | None = None
+    refunder: str | None = None
+    refund_approval_above: str | None = None  # tokens, whatever token it is
 
     async def check(self, desk: Desk) -> None:
-        """Refuse what wallets would not take, and confirmations that are none."""
+        """Refuse what wallets would not take, and what is no number, address or amount."""
         await _known(desk.database, self.chain)
+        self._refunds()
         if self.confirmations is not None and not 1 <= self.confirmations <= _CONFIRMATIONS_MAX:
             raise Refused(Code.BAD_REQUEST, f"confirmations must be from 1 to {_CONFIRMATIONS_MAX}")
         for what in ("public_rpc_urls", "explorer_urls"):
@@ -213,15 +224,43 @@ class SetChain(Change[ChainView], frozen=True, kw_only=True):
         """Write what was given."""
         del desk
         given = {
-            name: getattr(self, name)
-            for name in self.__struct_fields__
-            if name != "chain" and getattr(self, name) is not None
+            name: getattr(self, name) for name in _SET_AS_GIVEN if getattr(self, name) is not None
         }
-        row = replace(await _known(tx, self.chain), **given)
+        before = await _known(tx, self.chain)
+        refunder, above = self._refunds()
+        if refunder is not None:
+            others = [one for one in before.refunders if one != refunder]
+            given["refunders"] = [*others, refunder]
+            await chain_refunds.judge_anew(tx, self.chain, refunder)
+        if above is not None:
+            given["refund_approval_above"] = above
+        row = replace(before, **given)
         if self.finality == "confirmations" and row.confirmations is None:
             raise Refused(Code.BAD_REQUEST, f"{self.chain} needs a number of confirmations")
         await chains.set_chain(tx, row)
         return await _view(tx, row)
+
+    def _refunds(self) -> tuple[bytes | None, Decimal | None]:
+        """Read who sends refunds, and from which amount on a second person must agree."""
+        refunder = None if self.refunder is None else _address("refunder", self.refunder)
+        if refunder == chains.NATIVE:
+            raise Refused(Code.BAD_REQUEST, "refunder must not be the zero address")
+        if self.refund_approval_above is None:
+            return refunder, None
+        if not _APPROVAL.fullmatch(self.refund_approval_above):
+            raise Refused(
+                Code.BAD_REQUEST, "refund_approval_above is a number of tokens, such as 1000"
+            )
+        return refunder, Decimal(self.refund_approval_above)
+
+
+_SET_AS_GIVEN = (
+    "finality",
+    "confirmations",
+    "instant_finality",
+    "public_rpc_urls",
+    "explorer_urls",
+)
 
 
 class ResumeChain(Change[Cursor], frozen=True, kw_only=True):
@@ -263,6 +302,8 @@ async def _view(database: Executor, chain: ChainRow) -> ChainView:
         instant_finality=chain.instant_finality,
         public_rpc_urls=list(chain.public_rpc_urls),
         explorer_urls=list(chain.explorer_urls),
+        refunders=[checksummed(one) for one in chain.refunders],
+        refund_approval_above=f"{chain.refund_approval_above.normalize():f}",
         block=cursor and cursor.block,
         head=cursor and cursor.head,
         halted=cursor and cursor.halted,

@@ -17,6 +17,7 @@ _URL_MAX = 2_048
 _ISO_COUNTRY = re.compile(r"[A-Z]{2}", re.ASCII)
 _RATE_DECIMALS_MAX = 8
 _TOLD_MAX = 60
+_NOTE_MAX = 500
 _ID_MAX = 2**63 - 1
 
 
@@ -24,6 +25,13 @@ def check_name(what: str, name: str, longest: int = NAME_MAX) -> None:
     """Refuse a name that is empty, too long, or that cannot be printed."""
     if not 1 <= len(name) <= longest or not name.isprintable():
         raise Refused(Code.BAD_REQUEST, f"{what} has 1 to {longest} printable characters")
+
+
+def check_note(note: str, *, needed: bool = True) -> None:
+    """Refuse a note that is too long, that cannot be kept, or that is needed and says nothing."""
+    empty = needed and not note.strip()
+    if empty or len(note.strip()) > _NOTE_MAX or "\x00" in note:
+        raise Refused(Code.BAD_REQUEST, f"note has 1 to {_NOTE_MAX} characters")
 
 
 def check_iso_country(country: str) -> None:

@@ -1,5 +1,6 @@
 """The one way an operator reads or changes anything: an operation, performed by somebody."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -15,6 +16,8 @@ from payintent.storage.sealed import Secrets
 R = TypeVar("R")
 #: What the audit log calls whoever works at a terminal begins so; no token's name does.
 TERMINAL = "cli:"
+#: Names that begin so are no token's: of terminals, of merchants that ask, of our own rules.
+NOBODYS = (TERMINAL, "merchant:", "policy:")
 _WHO_MAX, _WHY_MAX = 200, 500
 
 
@@ -67,6 +70,11 @@ class Change(msgspec.Struct, Generic[R], frozen=True, kw_only=True, forbid_unkno
         del result
         return getattr(self, "merchant_id", None)
 
+    def outcome(self, result: R) -> Mapping[str, object]:
+        """Give what the audit log holds of the result, beside the fields."""
+        del result
+        return {}
+
 
 async def perform(desk: Desk, operation: Read[R] | Change[R], actor: Actor) -> R:
     """Do what an operator asks; a change and its audit record are one transaction.
@@ -103,5 +111,6 @@ def _entry(desk: Desk, change: Change[Any], actor: Actor, result: object) -> aud
             name: "(hidden)" if name in change.hidden else plain(value)
             for name in change.__struct_fields__
             if (value := getattr(change, name)) is not None
-        },
+        }
+        | plain(change.outcome(result)),
     )

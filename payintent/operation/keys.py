@@ -7,7 +7,7 @@ from typing import ClassVar
 from payintent.domain import apikey, ids
 from payintent.domain.errors import Code, Refused
 from payintent.operation.checks import LISTED_MAX, check_listed, check_name, known_merchant, told
-from payintent.operation.desk import TERMINAL, Change, Desk, Read
+from payintent.operation.desk import NOBODYS, Change, Desk, Read
 from payintent.storage import merchants, operators
 from payintent.storage.database import Tx
 from payintent.storage.merchants import ApiKey
@@ -90,8 +90,9 @@ class IssueToken(Change[NewToken], frozen=True, kw_only=True):
         """Refuse a name that cannot be printed, or that the audit log would take for another."""
         del desk
         check_name("name", self.name)
-        if self.name.startswith(TERMINAL):
-            raise Refused(Code.BAD_REQUEST, f"a name does not start with {TERMINAL}")
+        for taken in NOBODYS:
+            if self.name.startswith(taken):
+                raise Refused(Code.BAD_REQUEST, f"a name does not start with {taken}")
 
     async def apply(self, desk: Desk, tx: Tx) -> NewToken:
         """Write its digest."""

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from payintent.domain.activation import Activation
 from payintent.domain.errors import Code, Refused
-from payintent.domain.market import COUNTRIES, FIAT
+from payintent.domain.market import COUNTRIES
 from payintent.domain.merchant import Merchant
 from payintent.domain.quote import FeeMode, TaxManager
 from payintent.operation.checks import (
@@ -25,6 +25,7 @@ from payintent.operation.checks import (
 from payintent.operation.desk import Change, Desk, Read
 from payintent.operation.keyring import note_writer
 from payintent.operation.keys import issue_key
+from payintent.operation.offered import Offered, offered
 from payintent.storage import accounts, chains, merchants, methods
 from payintent.storage.chains import ContractRow
 from payintent.storage.database import Tx
@@ -37,7 +38,6 @@ _NAME_MAX = 200
 _ORIGINS_MAX = 20
 _SECRET_BYTES = 32
 _LOCALE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8}){0,3}", re.ASCII)
-_OFFERED = (("card", "Card", Decimal("0.029")), ("redirect", "Bank transfer", Decimal("0.01")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,7 @@ class CreateMerchant(Change[NewMerchant], frozen=True, kw_only=True):
     name: str
     callback_url: str | None = None
     methods: Literal["none", "all"] = "none"  # `all`: whatever the platform's accounts can do
+    auto_refund: bool | None = None  # left out: on in the sandbox, off elsewhere
 
     async def check(self, desk: Desk) -> None:
         """Refuse a name that cannot be printed and a URL that may not be called."""
@@ -77,7 +78,10 @@ class CreateMerchant(Change[NewMerchant], frozen=True, kw_only=True):
         """Write the merchant, its key and its secret."""
         await note_writer(desk, tx)
         activation = Activation.ACTIVE if desk.sandbox else Activation.NEW
-        merchant = await merchants.add(tx, self.name, self.callback_url, activation)
+        auto_refund = desk.sandbox if self.auto_refund is None else self.auto_refund
+        merchant = await merchants.add(
+            tx, self.name, self.callback_url, activation, auto_refund=auto_refund
+        )
         key = await issue_key(desk, tx, merchant.id, "first")
         secret = await _add_secret(desk, tx, merchant.id)
         if self.methods == "all":
@@ -125,6 +129,7 @@ class SetProfile(Change[Merchant], frozen=True, kw_only=True):
     default_country: str | None = None
     locale: str | None = None
     tax_manager: TaxManager | None = None
+    auto_refund: bool | None = None  # give back at once what no payment may own
 
     async def check(self, desk: Desk) -> None:
         """Refuse what buyers could not be shown or sent to."""
@@ -224,30 +229,28 @@ async def _add_secret(desk: Desk, tx: Tx, merchant_id: int) -> str:
 
 
 async def _offer_all(tx: Tx, merchant_id: int) -> None:
-    """Offer what every platform account can do: a card, and a transfer that costs less."""
-    offered: list[methods.NewMethod] = []
+    """Offer what every platform account can do."""
+    new: list[methods.NewMethod] = []
     for account in await accounts.platform(tx):
         contract = await chains.contract(tx, account.id)
         if contract is not None:
-            offered += await _tokens_of(tx, merchant_id, contract)
+            new += await _tokens_of(tx, merchant_id, contract)
         else:
-            offered += [_fiat(merchant_id, account.id, *one) for one in _OFFERED]
-    for position, new in enumerate(offered):
-        await methods.add(tx, replace(new, position=position))
+            new += [_fiat(merchant_id, account.id, one) for one in offered(account.provider)]
+    for position, one in enumerate(new):
+        await methods.add(tx, replace(one, position=position))
 
 
-def _fiat(
-    merchant_id: int, account_id: int, kind: str, label: str, rate: Decimal
-) -> methods.NewMethod:
+def _fiat(merchant_id: int, account_id: int, one: Offered) -> methods.NewMethod:
     return methods.NewMethod(
         merchant_id=merchant_id,
         account_id=account_id,
-        kind=kind,
-        label=label,
-        currencies=tuple(FIAT),
-        countries=None,
+        kind=one.kind,
+        label=one.label,
+        currencies=one.currencies,
+        countries=one.countries,
         fee_mode=FeeMode.INCLUSIVE,
-        fee_rate=rate,
+        fee_rate=one.fee_rate,
         position=0,
     )
 

@@ -6,9 +6,10 @@ from typing import ClassVar
 from payintent.domain.errors import Code, Refused
 from payintent.operation.checks import told
 from payintent.operation.desk import Change, Desk, Read
-from payintent.storage import accounts
+from payintent.storage import accounts, outages
 from payintent.storage.accounts import Provider
 from payintent.storage.database import Tx
+from payintent.storage.outages import Down
 
 _WIRE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
 
@@ -21,6 +22,16 @@ class ListProviders(Read[list[Provider]], frozen=True, kw_only=True):
     async def read(self, desk: Desk) -> list[Provider]:
         """Give them."""
         return await accounts.providers(desk.database)
+
+
+class ListOutages(Read[list[Down]], frozen=True, kw_only=True):
+    """List accounts whose gateway does not answer: nothing new is tried there for a while."""
+
+    action: ClassVar[str] = "provider.health"
+
+    async def read(self, desk: Desk) -> list[Down]:
+        """Give them; there are none where all is well."""
+        return await outages.listed(desk.database)
 
 
 class EnableProvider(Change[Provider], frozen=True, kw_only=True):

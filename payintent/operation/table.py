@@ -1,4 +1,7 @@
-"""Every operation on one screen: `merchant.create` is a command and a route of the operator."""
+"""Every operation on one screen: `merchant.create` is a command and a route of the operator.
+
+But for `reconcile`: its file lies where the command is typed.
+"""
 
 from typing import Any
 
@@ -15,6 +18,7 @@ from payintent.operation import (
     merchants,
     methods,
     providers,
+    refunds,
     restrictions,
     taxes,
     webhooks,
@@ -58,6 +62,7 @@ _ALL: tuple[Operation, ...] = (
     providers.EnableProvider,
     providers.DisableProvider,
     providers.RenameProvider,
+    providers.ListOutages,
     taxes.SetTax,
     taxes.ListTaxes,
     taxes.RemoveTax,
@@ -80,6 +85,10 @@ _ALL: tuple[Operation, ...] = (
     cases.ListCases,
     cases.ShowCase,
     cases.ResolveCase,
+    refunds.ListRefunds,
+    refunds.ShowRefund,
+    refunds.ApproveRefund,
+    refunds.RejectRefund,
     keyring.ShowKeyring,
     keyring.RotateKeyring,
     log.ListAudit,

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from payintent.domain.gateway import Unknown
+from payintent.domain.gateway import NotContacted, Unknown
 
+CONNECT_TIMEOUT_S = 5.0
 SOCKETS_MAX = 512
 SOCKETS_PER_HOST_MAX = 128  # one slow gateway must not take all of them
 _CHUNK_BYTES = 16 * 1024
@@ -33,6 +34,7 @@ class Http:
     ) -> Answer | Unknown:
         """Send one request; no answer, a late one and a too large one are `Unknown`.
 
+        `NotContacted` where no connection came about, so that nothing can have been read.
         Redirects are not followed and compressed bodies are not unpacked.
         """
         try:
@@ -44,6 +46,8 @@ class Http:
                 allow_redirects=False,
             ) as response:
                 return await self._read(response)
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            return NotContacted(detail=f"no connection: {type(error).__name__}")
         except TimeoutError:
             return Unknown(detail=f"no answer within {self._timeout_s:g} s")
         except (aiohttp.ClientError, OSError) as error:
@@ -59,7 +63,9 @@ class Http:
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                timeout=aiohttp.ClientTimeout(total=self._timeout_s),
+                timeout=aiohttp.ClientTimeout(
+                    total=self._timeout_s, sock_connect=CONNECT_TIMEOUT_S
+                ),
                 connector=aiohttp.TCPConnector(
                     limit=SOCKETS_MAX, limit_per_host=SOCKETS_PER_HOST_MAX
                 ),

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeGuard
 from urllib.parse import quote
 from uuid import UUID
 
@@ -21,8 +21,12 @@ from payintent.domain.gateway import (
     BadCallback,
     Callback,
     CallbackRequest,
+    Capabilities,
     Capture,
     Created,
+    RefundReport,
+    RefundRequest,
+    RefundState,
     Rejected,
     Report,
     SessionRef,
@@ -37,8 +41,12 @@ CALLBACK_TOLERANCE_S = 300
 DESCRIPTION_CHARS_MAX = 500  # the simulator refuses longer ones
 DETAIL_CHARS_MAX = 200
 
-# These are 4xx by number, and yet the session may exist or may come to exist.
-_UNSETTLED = frozenset({408, 409, 425, 429})
+# All 4xx but those after which the session may exist, or may come to exist.
+_REFUSED = frozenset(range(400, 500)) - {408, 409, 425, 429}
+_NOT_KNOWN = frozenset({404})
+# Said only after a look for our reference: no such capture, or more than is left of it. A wrong key
+# is not among them: an earlier request may have come through before the key was changed.
+_NEVER_GIVEN_BACK = frozenset({404, 422})
 _EVENT_ID = re.compile(r"[0-9A-Za-z_-]{1,100}")
 _TIMESTAMP = re.compile(r"[0-9]{1,12}")
 
@@ -62,31 +70,54 @@ _STATES = {
     _Status.CLOSED: SessionState.CLOSED,
     _Status.EXPIRED: SessionState.CLOSED,
 }
-_EVENT_TYPES = frozenset({"session.paid", "session.declined", "session.cancelled"})
+_REFUND_STATES = {
+    "pending": RefundState.PENDING,
+    "succeeded": RefundState.DONE,
+    "refused": RefundState.DECLINED,
+}
+_FAILURES = {
+    "card_declined": FailureReason.DECLINED,
+    "insufficient_funds": FailureReason.DECLINED,
+    "expired_card": FailureReason.DECLINED,
+    "incorrect_cvc": FailureReason.DECLINED,
+    "authentication_failed": FailureReason.DECLINED,
+    "processing_error": FailureReason.UNKNOWN,
+}
+_SESSION_EVENTS = frozenset({"session.paid", "session.declined", "session.cancelled"})
+_REFUND_EVENTS = frozenset({"refund.succeeded", "refund.refused"})
 
-_Text = Annotated[str, Meta(min_length=1, max_length=200)]
+_Name = Annotated[str, Meta(pattern=r"^[!-~]{1,200}\Z")]
+_Amount = Annotated[int, Meta(ge=0, le=10**15)]
 
 
 class _Capture(Struct, frozen=True):
-    id: _Text
-    amount_minor: Annotated[int, Meta(ge=0)]
-    currency: _Text
+    id: _Name
+    amount_minor: _Amount
+    currency: _Name
 
 
 class _Session(Struct, frozen=True):
-    id: _Text
-    reference: _Text
+    id: _Name
+    reference: _Name
     status: _Status
     pay_url: Annotated[str, Meta(pattern=r"^https?://[^\s/]", max_length=2048)]
-    amount_minor: int
-    currency: _Text
+    amount_minor: _Amount
+    currency: _Name
     capture: _Capture | None = None
     decline_code: str | None = None
 
 
+class _Refund(Struct, frozen=True):
+    id: _Name
+    reference: _Name
+    status: Literal["pending", "succeeded", "refused"]
+    reason: str = ""
+
+
 class _Event(Struct, frozen=True):
-    type: _Text
+    type: _Name
     session: _Session | None = None
+    refund: _Refund | None = None
 
 
 class _Failure(Struct, frozen=True):
@@ -97,6 +128,10 @@ class SimulatorGateway:
     """The simulator, as a `Gateway`. Credentials: `api_key`, `signing_secret`."""
 
     provider = "simulator"
+    capabilities = Capabilities(
+        credentials=frozenset({"api_key", "signing_secret"}),
+        decimals={"USD": 2, "THB": 2, "TWD": 2, "IDR": 2, "PHP": 2, "JPY": 0},
+    )
 
     def __init__(self, http: Http, now: Callable[[], float] = time.time) -> None:
         self._http = http
@@ -106,23 +141,23 @@ class SimulatorGateway:
         self, account: Account, request: SessionRequest
     ) -> Created | Rejected | Unknown:
         """Open a session under our own id; the simulator gives the same one for the same id."""
-        answer = await self._ask(account, "POST", "", _order(request))
+        answer = await self._ask(account, "POST", "/sessions", _order(request))
         if isinstance(answer, Unknown):
             return answer
         if answer.status in {200, 201}:
             return _created(answer, request)
-        if answer.status // 100 == 4 and answer.status not in _UNSETTLED:  # noqa: PLR2004 - 4xx
+        if _says(answer, _REFUSED):
             return Rejected(detail=_detail(answer))
         return Unknown(detail=_detail(answer))
 
     async def close_session(self, account: Account, session: SessionRef) -> Report | Unknown:
         """Close a session; where money moved or is about to, the report says so instead."""
-        path = f"/{_name(session)}/cancel"
+        path = f"/sessions/{_name(session)}/cancel"
         return _reported(await self._ask(account, "POST", path), session, (200, 409))
 
     async def inquire(self, account: Account, session: SessionRef) -> Report | Unknown:
         """Ask what became of a session, by its reference or, while we have none, by our id."""
-        path = f"/{_name(session)}"
+        path = f"/sessions/{_name(session)}"
         return _reported(await self._ask(account, "GET", path), session, (200,))
 
     def parse_callback(self, account: Account, request: CallbackRequest) -> Callback:
@@ -132,8 +167,11 @@ class SimulatorGateway:
             event = msgspec.json.decode(request.body, type=_Event)
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise BadCallback("the signed body cannot be read") from None
-        if event.type not in _EVENT_TYPES:
-            return Callback(id=event_id, session_id=None, report=None)
+        if event.type in _REFUND_EVENTS and event.refund:
+            refund_id = ids.parse(ids.REFUND, event.refund.reference)
+            return Callback(id=event_id, refund_id=refund_id, refund=_refund_report(event.refund))
+        if event.type not in _SESSION_EVENTS:
+            return Callback(id=event_id)
         report = _report(event.session) if event.session else None
         if event.session is None or report is None:
             raise BadCallback("the signed body contradicts itself")
@@ -144,13 +182,33 @@ class SimulatorGateway:
         """Answer what the simulator reads of it: the status alone."""
         return Ack(body=b'{"received":true}')
 
+    async def refund(self, account: Account, request: RefundRequest) -> RefundReport | Unknown:
+        """Ask for money back under our own id; the simulator does one refund for one id."""
+        answer = await self._ask(account, "POST", "/refunds", _refund_order(request))
+        if _says(answer, _NEVER_GIVEN_BACK):
+            return RefundReport(state=RefundState.DECLINED, detail=_detail(answer))
+        return _refunded(answer, request, (200, 201))
+
+    async def inquire_refund(
+        self, account: Account, request: RefundRequest
+    ) -> RefundReport | Unknown:
+        """Ask what became of a refund, by our own id."""
+        answer = await self._ask(account, "GET", f"/refunds/{_refund_id(request)}")
+        if _says(answer, _NOT_KNOWN):
+            return RefundReport(state=RefundState.ABSENT)
+        return _refunded(answer, request, (200,))
+
+    def classify_failure(self, code: str) -> FailureReason:
+        """Translate a decline code."""
+        return _FAILURES.get(code, FailureReason.UNKNOWN)
+
     async def _ask(
         self, account: Account, method: str, path: str, body: bytes | None = None
     ) -> Answer | Unknown:
         headers = {"Authorization": f"Bearer {account.credentials['api_key']}"}
         if body is not None:
             headers["Content-Type"] = "application/json"
-        url = f"{account.base_url.rstrip('/')}/v1/sessions{path}"
+        url = f"{account.base_url.rstrip('/')}/v1{path}"
         return await self._http.request(method, url, headers=headers, body=body)
 
     def _verified_id(self, account: Account, request: CallbackRequest) -> str:
@@ -204,15 +262,50 @@ def _created(answer: Answer, request: SessionRequest) -> Created | Unknown:
 def _reported(
     answer: Answer | Unknown, asked: SessionRef, statuses: tuple[int, ...]
 ) -> Report | Unknown:
+    if _says(answer, _NOT_KNOWN):
+        return Report(state=SessionState.ABSENT)
     if isinstance(answer, Unknown):
         return answer
-    if answer.status == 404 and _failure(answer.body):  # noqa: PLR2004
-        # Its own words: a proxy's 404 knows nothing about money.
-        return Report(state=SessionState.ABSENT)
     session = _read(answer.body) if answer.status in statuses else None
     if session is None or session.reference != _wire_id(asked.session_id):
         return Unknown(detail=_detail(answer))
     return _report(session) or Unknown(detail="the answer contradicts itself")
+
+
+def _refund_order(request: RefundRequest) -> bytes:
+    return msgspec.json.encode(
+        {
+            "reference": _refund_id(request),
+            "capture": request.capture.reference,
+            "amount_minor": request.amount_minor,
+            "currency": request.capture.currency,
+            "callback_url": request.callback_url,
+        }
+    )
+
+
+def _refund_id(request: RefundRequest) -> str:
+    return ids.text(ids.REFUND, request.refund_id)
+
+
+def _refunded(
+    answer: Answer | Unknown, asked: RefundRequest, statuses: tuple[int, ...]
+) -> RefundReport | Unknown:
+    if isinstance(answer, Unknown):
+        return answer
+    try:
+        refund = msgspec.json.decode(answer.body, type=_Refund)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Unknown(detail=_detail(answer))
+    if answer.status not in statuses or refund.reference != _refund_id(asked):
+        return Unknown(detail=_detail(answer))
+    return _refund_report(refund)
+
+
+def _refund_report(refund: _Refund) -> RefundReport:
+    return RefundReport(
+        state=_REFUND_STATES[refund.status], reference=refund.id, detail=refund.reason
+    )
 
 
 def _report(session: _Session) -> Report | None:
@@ -230,8 +323,7 @@ def _report(session: _Session) -> Report | None:
 def _reason(session: _Session) -> FailureReason | None:
     if session.status is not _Status.DECLINED:
         return None
-    failed = session.decline_code == "processing_error"
-    return FailureReason.UNKNOWN if failed else FailureReason.DECLINED
+    return _FAILURES.get(session.decline_code or "", FailureReason.UNKNOWN)
 
 
 def _read(body: bytes) -> _Session | None:
@@ -239,6 +331,13 @@ def _read(body: bytes) -> _Session | None:
         return msgspec.json.decode(body, type=_Session)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+
+
+def _says(answer: Answer | Unknown, statuses: frozenset[int]) -> TypeGuard[Answer]:
+    """Tell whether these are the simulator's own words: a proxy's 404 knows nothing of money."""
+    if isinstance(answer, Unknown) or answer.status not in statuses:
+        return False
+    return _failure(answer.body) is not None
 
 
 def _failure(body: bytes) -> str | None:

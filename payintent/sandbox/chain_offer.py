@@ -78,6 +78,7 @@ class ChainOffer:
                 finality="confirmations" if by_count else "finalized",
                 confirmations=CONFIRMATIONS if by_count else None,
                 public_rpc_urls=[chain.url],
+                refunder=checksummed(parse_address(chain.deployment.refunder)),
             )
         )
         for token in chain.deployment.tokens:

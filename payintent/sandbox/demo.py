@@ -1,4 +1,4 @@
-"""The demo: payments by card and in tokens, for each way to end, against a running sandbox."""
+"""The demo: payments for each way to end, and refunds, against a running sandbox."""
 
 import asyncio
 import os
@@ -10,10 +10,11 @@ import aiohttp
 from rich.console import Console
 from rich.markup import escape
 
-from payintent.sandbox.chain_rpc import ChainError
+from payintent.sandbox.demo_refunds import decline_three_times, refund_otherwise, refund_with_each
 from payintent.sandbox.demo_stage import (
     CALL_TIMEOUT_S,
     CONFLICT,
+    FAILURES,
     OK,
     PATIENCE_S,
     Fields,
@@ -23,6 +24,7 @@ from payintent.sandbox.demo_stage import (
     expect,
     masked,
     read_sandbox,
+    why,
 )
 from payintent.sandbox.demo_tokens import pay_in_tokens, pay_otherwise
 
@@ -73,7 +75,7 @@ async def change_method(stage: Stage) -> None:
     after = await stage.shows(payment, "PAID", "receipt_id", "payment_method_id")
     if after != before:
         raise StepError("the late callback changed the payment")
-    stage.say("the late money changed nothing here; the service keeps it as a case to decide")
+    await stage.given_back(payment, "ORPHAN_CAPTURE")
 
 
 async def _late_callback(stage: Stage, session_id: str) -> None:
@@ -126,6 +128,11 @@ FLOWS: tuple[tuple[str, _Flow], ...] = (
     ("Cancelled by the merchant", cancel),
     ("Expired", expire),
 )
+GATEWAY_FLOWS: tuple[tuple[str, _Flow], ...] = (
+    ("Paid and given back in two parts, with each gateway", refund_with_each),
+    ("Declined three times, which ends it", decline_three_times),
+    ("Refunds that wait, are refused, are not answered", refund_otherwise),
+)
 TOKEN_FLOWS: tuple[tuple[str, _Flow], ...] = (
     ("Paid in tokens, on every chain", pay_in_tokens),
     ("Refused by the contract, too little, another token, too late", pay_otherwise),
@@ -134,7 +141,7 @@ TOKEN_FLOWS: tuple[tuple[str, _Flow], ...] = (
 
 async def play(sandbox: Sandbox, console: Console) -> bool:
     """Play every flow, also after one that failed; tell whether all went as expected."""
-    flows = [*FLOWS, *(TOKEN_FLOWS if sandbox.chains else ())]
+    flows = [*FLOWS, *(TOKEN_FLOWS if sandbox.chains else ()), *GATEWAY_FLOWS]
     good = 0
     timeout = aiohttp.ClientTimeout(total=CALL_TIMEOUT_S)
     async with aiohttp.ClientSession(timeout=timeout) as http:
@@ -170,18 +177,10 @@ async def _ended_once(stage: Stage) -> None:
 async def _went_well(console: Console, act: Awaitable[None]) -> bool:
     try:
         await act
-    except StepError as error:
-        why = str(error)
-    except (aiohttp.ClientError, TimeoutError) as error:
-        why = f"no answer: {str(error) or type(error).__name__}"
-    except ChainError as error:
-        why = f"the dev chain: {error}"
-    except (KeyError, ValueError) as error:
-        why = f"an answer is not as documented: {error!r}"
-    else:
-        return True
-    console.print(f"  [red]✗ {escape(masked(why))}[/]")
-    return False
+    except FAILURES as error:
+        console.print(f"  [red]✗ {escape(masked(why(error)))}[/]")
+        return False
+    return True
 
 
 def main() -> None:

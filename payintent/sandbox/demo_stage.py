@@ -4,8 +4,8 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,6 +15,7 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
+from payintent.sandbox.chain_rpc import ChainError
 from payintent.sandbox.shop.webhook import read_secret, verify
 
 PATIENCE_S = 30.0
@@ -22,13 +23,17 @@ POLL_S = 0.2
 CALL_TIMEOUT_S = 30.0
 
 _CHECKOUT_ID = re.compile(r"\b(cs_[0-9A-Za-z]{4})[0-9A-Za-z]+")
-OK, CREATED, ACCEPTED, SEE_OTHER, CONFLICT = 200, 201, 202, 303, 409
+OK, CREATED, ACCEPTED, SEE_OTHER, CONFLICT, UNAVAILABLE = 200, 201, 202, 303, 409, 503
 
 Fields = dict[str, Any]
 
 
 class StepError(Exception):
     """A step went otherwise than it should; the message says how."""
+
+
+#: What may go wrong in a step; anything else is a bug of the demo.
+FAILURES = (StepError, ChainError, aiohttp.ClientError, TimeoutError, KeyError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,13 @@ class DevChain:
 
 
 @dataclass(frozen=True, slots=True)
+class Gateway:
+    """A gateway beside the simulator."""
+
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
 class Sandbox:
     """What `dev.json` tells of a running sandbox."""
 
@@ -68,6 +80,7 @@ class Sandbox:
     operator_url: str = ""
     operator_token: str = field(default="", repr=False)
     chains: dict[str, DevChain] = field(default_factory=dict[str, DevChain])
+    gateways: dict[str, Gateway] = field(default_factory=dict[str, Gateway])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,12 +133,12 @@ class Stage:
         )
         return payment
 
-    async def quotes(self, payment: Fields) -> list[Fields]:
-        """List the ways to pay at the simulator, where cards are only played with."""
+    async def quotes(self, payment: Fields, provider: str = "simulator") -> list[Fields]:
+        """List the ways to pay at one gateway."""
         answer = await self.call("GET", f"/checkout/{payment['checkout_id']}/quotes")
-        quotes = [quote for quote in answer["quotes"] if quote["provider"] == "simulator"]
+        quotes = [quote for quote in answer["quotes"] if quote["provider"] == provider]
         if not quotes:
-            raise StepError(f"no quote of the simulator among {answer['quotes']}")
+            raise StepError(f"no quote of {provider} among {answer['quotes']}")
         shown = ", ".join(
             f"#{quote['payment_method_id']} {quote['label']} {quote['total_amount']} "
             f"{quote['currency']}"
@@ -199,6 +212,16 @@ class Stage:
                 raise StepError(f"GET {url}: {answer.status} {fields}")
         return fields["cases"]
 
+    async def given_back(self, payment: Fields, kind: str) -> None:
+        """Wait until a payment's one case is closed, its money gone back by the merchant's rule."""
+
+        async def refunded() -> list[Fields]:
+            return [one for one in await self.cases(payment) if one["status"] == "REFUNDED"]
+
+        found = await self.until(f"case {kind} that was given back", refunded)
+        expect("case", [one["kind"] for one in found], [kind])
+        self.say(f"{kind}: what no payment may own was given back")
+
     async def until(
         self, what: str, ask: Callable[[], Awaitable[list[Fields]]], patience_s: float = PATIENCE_S
     ) -> list[Fields]:
@@ -212,10 +235,52 @@ class Stage:
         return found
 
 
+Act = Callable[[Stage], Awaitable[str]]
+
+
+async def together(stage: Stage, what: str, acts: Mapping[str, Act]) -> None:
+    """Play acts at the same time, each with one line: its name, and what it tells at the end.
+
+    Refused (`StepError`) after all of them have ended, where any went otherwise than it should.
+    """
+    quiet = [replace(stage, console=Console(quiet=True)) for _ in acts]
+    with stage.console.status(f"waiting for {what}"):
+        told = await asyncio.gather(
+            *(act(one) for act, one in zip(acts.values(), quiet, strict=True)),
+            return_exceptions=True,
+        )
+    failed: list[str] = []
+    for name, line in zip(acts, told, strict=True):
+        if isinstance(line, str):
+            stage.say(f"{name}: {line}")
+        elif isinstance(line, FAILURES):
+            failed.append(f"{name}: {why(line)}")
+        else:
+            raise line
+    if failed:
+        raise StepError("; ".join(failed))
+
+
+def why(error: BaseException) -> str:
+    """Say in a line what went otherwise than it should; `error` is one of `FAILURES`."""
+    if isinstance(error, StepError):
+        return str(error)
+    if isinstance(error, ChainError):
+        return f"the dev chain: {error}"
+    if isinstance(error, (aiohttp.ClientError, TimeoutError)):
+        return f"no answer: {str(error) or type(error).__name__}"
+    return f"an answer is not as documented: {error!r}"
+
+
 def expect(what: str, actual: object, wanted: object) -> None:
     """Refuse (`StepError`) a value that is not the expected one."""
     if actual != wanted:
         raise StepError(f"{what} is {actual}, expected {wanted}")
+
+
+def seconds_since(began: float) -> str:
+    """Say how long ago a moment of the monotonic clock is."""
+    return f"{time.monotonic() - began:.1f} s"
 
 
 def masked(text: str) -> str:

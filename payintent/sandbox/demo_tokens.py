@@ -19,7 +19,7 @@ _DONE, _REVERTED = "0x1", "0x0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Bill:
+class Bill:
     """A payment that waits for tokens, and the wallet of who shall pay it."""
 
     stage: Stage
@@ -29,10 +29,12 @@ class _Bill:
 
     @property
     def amount(self) -> int:
+        """Give what is to be paid, in the token's smallest unit."""
         return int(self.session["amount_smallest_unit"])
 
     @property
     def token(self) -> str:
+        """Give the address of the token that is to be paid."""
         return self.session["token"]["address"] or NATIVE
 
     async def pay(self) -> None:
@@ -81,7 +83,7 @@ class _Bill:
 
 async def pay_in_tokens(stage: Stage) -> None:
     """Play a buyer who pays in every token, each on its chain."""
-    bills = [await _select(stage, slug, symbol) for slug, symbol in PAID_IN]
+    bills = [await select(stage, slug, symbol) for slug, symbol in PAID_IN]
     for bill in bills:
         await bill.pay()
     for bill in bills:
@@ -92,23 +94,23 @@ async def pay_in_tokens(stage: Stage) -> None:
 
 async def pay_otherwise(stage: Stage) -> None:
     """Play money that does not fit: each ends as it must, and none of it is lost."""
-    late = await _select(stage, "native", "USDT", expires_in=EXPIRES_SOON_S)
-    reverted = await _select(stage, "bsc", "USDT")
+    late = await select(stage, "native", "USDT", expires_in=EXPIRES_SOON_S)
+    reverted = await select(stage, "bsc", "USDT")
     await reverted.post(await reverted.pay_otherwise(deadline=_PAST, wanted=_REVERTED))
-    under = await _select(stage, "ethereum", "USDT", expires_in=EXPIRES_IN_S)
+    under = await select(stage, "ethereum", "USDT", expires_in=EXPIRES_IN_S)
     await under.pay_otherwise(amount=under.amount - 1)
-    wrong = await _select(stage, "native", "USDT", expires_in=EXPIRES_IN_S)
+    wrong = await select(stage, "native", "USDT", expires_in=EXPIRES_IN_S)
     await wrong.pay_otherwise(token=NATIVE)
     await stage.webhook(late.payment, "payment.expired")
     await late.pay_otherwise(deadline=_FAR)
     await _failed(reverted, "TX_REVERTED")
     await _failed(under, "AMOUNT_MISMATCH", "AMOUNT_MISMATCH")
     await _failed(wrong, "TOKEN_MISMATCH", "TOKEN_MISMATCH")
-    await _case(late, "LATE_PAYMENT")
+    await stage.given_back(late.payment, "LATE_PAYMENT")
     await stage.shows(late.payment, "EXPIRED", "expired_at")
 
 
-async def _select(stage: Stage, slug: str, symbol: str, expires_in: int = 600) -> _Bill:
+async def select(stage: Stage, slug: str, symbol: str, expires_in: int = 600) -> Bill:
     """Create a payment and select a token for it; gives it with the buyer's wallet."""
     chain = stage.sandbox.chains[slug]
     wallet = Wallet(Chain(chain.rpc_url, stage.http), chain.buyer.address, chain.buyer.private_key)
@@ -124,22 +126,15 @@ async def _select(stage: Stage, slug: str, symbol: str, expires_in: int = 600) -
     selected = await stage.select(payment, wanted[0], "onchain_session")
     session_id = selected["next_action"]["onchain_session"]["session_id"]
     session = await stage.call("GET", f"/onchain/sessions/{session_id}")
-    return _Bill(stage=stage, wallet=wallet, payment=payment, session=session)
+    return Bill(stage=stage, wallet=wallet, payment=payment, session=session)
 
 
-async def _failed(bill: _Bill, reason: str, case: str = "") -> None:
+async def _failed(bill: Bill, reason: str, case: str = "") -> None:
     told = await bill.stage.webhook(bill.payment, "payment.failed")
     expect("failure_reason", told["failure_reason"], reason)
     await bill.stage.shows(bill.payment, "FAILED", "failure_reason", "failed_at")
     if case:
-        await _case(bill, case)
-
-
-async def _case(bill: _Bill, kind: str) -> None:
-    """Wait until the operator sees a case of the payment."""
-    found = await bill.stage.until(f"case {kind}", lambda: bill.stage.cases(bill.payment))
-    expect("case", [one["kind"] for one in found], [kind])
-    bill.stage.say(f"the operator has a case to decide: {kind}")
+        await bill.stage.given_back(bill.payment, case)
 
 
 def _bytes(text: str) -> bytes:

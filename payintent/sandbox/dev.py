@@ -143,6 +143,7 @@ def _children(world: World) -> list[Child]:
             [*python, "payintent.sandbox.simulator", "--port", str(world.ports.simulator)],
             world.simulator_environment(),
         ),
+        *world.gateway_children(),
         Child("api", [*python, "payintent", "api", *ports], world.service_environment()),
         Child("worker", [*python, "payintent", "worker"], world.service_environment()),
         Child(
@@ -188,7 +189,9 @@ def _lines(environment: dict[str, str]) -> str:
 def _greet(world: World, var_dir: Path) -> None:
     print(f"  shop       {world.shop_url}")
     print(f"  api        {world.api_url}")
-    print(f"  gateway    {world.simulator_url}   (delays {world.time_scale:g} times shorter)")
+    print(f"  simulator  {world.simulator_url}   (delays {world.time_scale:g} times shorter)")
+    for gateway in world.gateways:
+        print(f"  {gateway.provider:10} {gateway.url}   (a counterpart: no money moves there)")
     for slug, chain in world.chains.items():
         print(f"  {slug:10} {chain.url}   (a buyer with tokens is in dev.json)")
     print(f"  keys       {var_dir / 'dev.json'}")

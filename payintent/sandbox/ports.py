@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 API_PORT = 8080
 CHAIN_PORTS = (8545, 8546, 8547)  # where wallets look for development chains
-_CHAINS_AFTER = 5  # from the base
+_CHAINS_AFTER, _GATEWAYS_AFTER = 5, 8  # from the base
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +19,17 @@ class Ports:
     shop: int
     operator: int
     chains: tuple[int, ...] = CHAIN_PORTS
+    stripe: int = API_PORT + _GATEWAYS_AFTER
+    ecpay: int = API_PORT + _GATEWAYS_AFTER + 1
+    twoc2p: int = API_PORT + _GATEWAYS_AFTER + 2
 
     @staticmethod
     def from_base(base: int) -> "Ports":
         """Count from a base."""
         first = base + _CHAINS_AFTER
         chain_ports = tuple(range(first, first + len(CHAIN_PORTS)))
-        return Ports(base, base + 1, base + 2, base + 3, chain_ports)
+        gateway_ports = (base + _GATEWAYS_AFTER + place for place in range(3))
+        return Ports(base, base + 1, base + 2, base + 3, chain_ports, *gateway_ports)
 
     @staticmethod
     def from_environment() -> "Ports":
@@ -37,7 +41,13 @@ class Ports:
     @property
     def all(self) -> tuple[int, ...]:
         """List them."""
-        return (self.api, self.simulator, self.shop, self.operator, *self.chains)
+        first = (self.api, self.simulator, self.shop, self.operator)
+        return (*first, *self.chains, *self.gateways)
+
+    @property
+    def gateways(self) -> tuple[int, ...]:
+        """List those of the gateways beside the simulator."""
+        return (self.stripe, self.ecpay, self.twoc2p)
 
 
 def taken(ports: Sequence[int]) -> list[int]:

@@ -16,6 +16,8 @@ from payintent.operation.merchants import CreateMerchant, SetCallbackUrl, SetPro
 from payintent.sandbox import chains
 from payintent.sandbox.chain_offer import ChainOffer
 from payintent.sandbox.chains import DevChain, DevChains
+from payintent.sandbox.children import Child
+from payintent.sandbox.gateways import Place, make_secrets, places
 from payintent.sandbox.ports import Ports
 from payintent.sandbox.private import write_private
 from payintent.service import Service, open_service
@@ -62,6 +64,11 @@ class World:
         return f"http://127.0.0.1:{self.ports.shop}"
 
     @property
+    def gateways(self) -> list[Place]:
+        """Say where the gateways beside the simulator are."""
+        return places(self.ports.gateways)
+
+    @property
     def checkout_base(self) -> str:
         """Give the hosted checkout's base."""
         return f"http://127.0.0.1:{self.ports.api}/c"
@@ -71,6 +78,7 @@ class World:
         api = f"http://127.0.0.1:{self.ports.api}"
         return [
             f"{self.simulator_url}/healthz",
+            *(f"{one.url}/healthz" for one in self.gateways),
             f"{api}/healthz",
             f"{api}/readyz",
             f"{self.shop_url}/healthz",
@@ -79,8 +87,11 @@ class World:
     def service_environment(self) -> dict[str, str]:
         """Give the settings of API and worker."""
         endpoints = {f"PAYINTENT_RPC_{slug.upper()}": one.url for slug, one in self.chains.items()}
+        # A development chain signs for its own accounts.
+        signers = {f"PAYINTENT_SIGNER_{slug.upper()}": one.url for slug, one in self.chains.items()}
         return (
             endpoints
+            | signers
             | (_POLLS if endpoints else {})
             | {
                 "DATABASE_URL": self.database_url,
@@ -109,6 +120,13 @@ class World:
             "SIM_TIME_SCALE": f"{self.time_scale:g}",
         }
 
+    def gateway_children(self) -> list[Child]:
+        """Describe the processes of the gateways beside the simulator."""
+        kept = self.kept["gateways"]
+        return [
+            one.child(kept[one.provider], self.api_url, self.time_scale) for one in self.gateways
+        ]
+
     def shop_environment(self) -> dict[str, str]:
         """Give the shop what its merchant was given."""
         merchant = self.kept["merchants"][0]
@@ -128,6 +146,7 @@ class World:
             "operator_token": self.kept["operator_token"],
             "shop_url": self.shop_url,
             "simulator_url": self.simulator_url,
+            "gateways": {one.provider: {"url": one.url} for one in self.gateways},
             "sim_time_scale": self.time_scale,
             "database_url": self.database_url,
             "edge": {
@@ -156,6 +175,9 @@ async def prepare_world(
     try:
         await _provision_gateway(service, world)
         keeper.save()
+        for gateway in world.gateways:
+            await gateway.settle(service, ACTOR, world.kept["gateways"][gateway.provider])
+            keeper.save()
         for slug in dev_chains.running:
             await world.take(service, dev_chains, slug)
         await _provision(service, world, keeper)
@@ -175,6 +197,10 @@ class _Keeper:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.kept: dict[str, Any] = json.loads(path.read_text()) if path.exists() else _secrets()
+        # Made when the simulator was the only gateway, and gave nothing back.
+        self.is_older = "gateways" not in self.kept
+        if self.is_older:
+            self.kept["gateways"] = make_secrets()
         self.save()
 
     def save(self) -> None:
@@ -189,6 +215,7 @@ def _secrets() -> dict[str, Any]:
             "api_key": f"simkey_{secrets.token_urlsafe(24)}",
             "signing_secret": f"simsecret_{secrets.token_urlsafe(24)}",
         },
+        "gateways": make_secrets(),
         "edge_secret": secrets.token_urlsafe(24),
         "operator_token": None,
         "account_id": None,
@@ -223,6 +250,10 @@ async def _provision(service: Service, world: World, keeper: _Keeper) -> None:
         else:
             world.kept["merchants"].append(await _create(service, name, callback_url))
         keeper.save()
+        merchant_id: int = world.kept["merchants"][index]["id"]
+        await _offer(service, world, merchant_id)
+        if keeper.is_older:
+            await service.perform(SetProfile(merchant_id=merchant_id, auto_refund=True), ACTOR)
     shop = SetProfile(
         merchant_id=world.kept["merchants"][0]["id"], return_url=f"{world.shop_url}/orders"
     )
@@ -252,6 +283,12 @@ async def _create(service: Service, name: str, callback_url: str | None) -> dict
         "callback_secret": new.callback_secret,
         "callback_url": callback_url,
     }
+
+
+async def _offer(service: Service, world: World, merchant_id: int) -> None:
+    for gateway in world.gateways:
+        kept = world.kept["gateways"][gateway.provider]
+        await gateway.offer(service, ACTOR, kept, merchant_id)
 
 
 async def _move(service: Service, merchant: dict[str, Any], callback_url: str | None) -> None:

@@ -23,6 +23,7 @@ class Received:
     account_id: int
     callback_id: str
     session_id: UUID | None
+    refund_id: UUID | None
     report: str | None
     body: bytes
     applied: bool
@@ -32,8 +33,9 @@ async def add(tx: Tx, received: Received) -> bool:
     """Keep a callback; False where it came before."""
     row = await tx.row(
         """
-        INSERT INTO callback (account_id, callback_id, session_id, report, body, applied_at)
-        VALUES ($1, $2, $3, $4, $5, CASE WHEN $6 THEN clock() END)
+        INSERT INTO callback
+            (account_id, callback_id, session_id, report, body, applied_at, refund_id)
+        VALUES ($1, $2, $3, $4, $5, CASE WHEN $6 THEN clock() END, $7)
         ON CONFLICT (account_id, callback_id) DO NOTHING
         RETURNING account_id
         """,
@@ -43,6 +45,7 @@ async def add(tx: Tx, received: Received) -> bool:
         received.report,
         received.body,
         received.applied,
+        received.refund_id,
     )
     return row is not None
 

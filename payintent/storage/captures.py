@@ -17,19 +17,37 @@ class Case:
     kind: CaseKind
     merchant_id: int
     payment_id: UUID
-    session_id: UUID
+    session_id: UUID | None
     capture_id: UUID | None
     status: str
     opened_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A locked capture: what is left of it, and where it came from."""
+
+    id: UUID
+    account_id: int
+    provider: str
+    merchant_id: int | None
+    payment_id: UUID | None
+    currency: str
+    amount_minor: int
+    left_minor: int  # neither refunded nor reserved
+    credited: bool
+    chain: str | None
+    payer: bytes | None  # on its chain
+    approval_above_minor: int | None  # a refund of more than this needs a second person
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """Where money arrived: the session it was taken for, and when we learnt of it."""
 
-    merchant_id: int
-    payment_id: UUID
-    session_id: UUID
+    merchant_id: int | None
+    payment_id: UUID | None
+    session_id: UUID | None
     account_id: int
     at: datetime
 
@@ -63,16 +81,60 @@ async def add(tx: Tx, capture_id: UUID, place: Place, capture: Capture, *, credi
     )
 
 
+async def lock(tx: Tx, capture_id: UUID) -> Held:
+    """Lock a capture, to give back of it; its payment must be locked before."""
+    row = await tx.row(_HELD + "WHERE c.id = $1 FOR UPDATE OF c", capture_id)
+    assert row is not None  # noqa: S101 - captures are never deleted
+    return _held(row)
+
+
+async def lock_credited(tx: Tx, payment_id: UUID) -> Held:
+    """Lock the capture that paid a payment, which is locked and was paid."""
+    row = await tx.row(_HELD + "WHERE c.payment_id = $1 AND c.credited FOR UPDATE OF c", payment_id)
+    assert row is not None  # noqa: S101 - what is PAID has one
+    return _held(row)
+
+
+_HELD = """
+    SELECT c.id, c.account_id, a.provider, p.merchant_id, c.payment_id, c.currency, c.amount_minor,
+        c.amount_minor - c.refunded_minor - c.reserved_minor AS left_minor, c.credited, r.chain,
+        r.payer,
+        trunc(h.refund_approval_above * 10::numeric ^ t.decimals) AS approval_above_minor
+    FROM capture c
+    JOIN provider_account a ON a.id = c.account_id
+    LEFT JOIN payment p ON p.id = c.payment_id
+    LEFT JOIN chain_receipt r ON r.id = c.receipt_id
+    LEFT JOIN chain h ON h.slug = r.chain
+    LEFT JOIN chain_token t ON t.chain = r.chain AND t.address = r.token
+"""
+
+
+def _held(row: Row) -> Held:
+    values = dict(row)
+    for name in ("amount_minor", "left_minor"):
+        values[name] = int(values[name])
+    above = values["approval_above_minor"]
+    unknown_token = values["chain"] is not None and above is None
+    values["approval_above_minor"] = 0 if unknown_token else above and int(above)
+    return Held(**values)
+
+
 async def open_case(
-    tx: Tx, case_id: UUID, kind: CaseKind, place: Place, capture_id: UUID | None
-) -> None:
-    """Open a case; one of its kind for one capture is enough."""
-    await tx.fetch(
+    tx: Tx,
+    case_id: UUID,
+    kind: CaseKind,
+    place: Place,
+    capture_id: UUID | None,
+    refund_id: UUID | None = None,
+) -> bool:
+    """Open a case; False where there is one of its kind for that capture or refund."""
+    row = await tx.row(
         """
         INSERT INTO money_case
-            (id, kind, merchant_id, payment_id, session_id, capture_id, opened_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7)
+            (id, kind, merchant_id, payment_id, session_id, capture_id, opened_at, refund_id)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
         ON CONFLICT ON CONSTRAINT money_case_once DO NOTHING
+        RETURNING id
         """,
         case_id,
         kind,
@@ -81,7 +143,15 @@ async def open_case(
         place.session_id,
         capture_id,
         place.at,
+        refund_id,
     )
+    return row is not None
+
+
+async def auto_refunds(tx: Tx, merchant_id: int) -> bool:
+    """Tell whether a merchant gives back at once what no payment may own."""
+    row = await tx.row("SELECT auto_refund FROM merchant WHERE id = $1", merchant_id)
+    return row is not None and row["auto_refund"]
 
 
 async def cases_of(database: Executor, payment_id: UUID) -> list[Case]:

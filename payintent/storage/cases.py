@@ -1,12 +1,23 @@
-"""Cases as an operator works on them: listed, looked at, closed with a reason."""
+"""Cases as an operator works on them: listed, looked at, refunded, closed with a reason."""
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
-from payintent.storage.database import Executor, Tx
+from payintent.storage.database import Executor, Row, Tx
 
 STATUSES = ("OPEN", "REFUNDED", "ACCEPTED", "DISMISSED")
+
+
+@dataclass(frozen=True, slots=True)
+class CaseRefund:
+    """The last attempt to give a case's money back."""
+
+    id: UUID
+    status: str
+    step: str
+    failure_reason: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,18 +42,31 @@ class OpenCase:
     tx_hash: bytes | None
     payer: bytes | None
     token: bytes | None
+    capture_id: UUID | None
+    credited: bool  # the capture pays its payment, whose refunds give it back
+    refund_id: UUID | None  # that it is about
+    subject: str | None  # what a provider's own list says, or does not say
+    refund: CaseRefund | None
 
 
 _CASE = """
     m.id, m.kind, m.status, m.merchant_id, m.payment_id, m.session_id, m.opened_at, m.closed_at,
     m.closed_by, m.note, coalesce(c.account_id, r.account_id) AS account_id, c.reference,
     c.currency, coalesce(c.amount_minor, r.amount)::text AS amount_minor, r.chain, r.tx_hash,
-    r.payer, r.token
+    r.payer, r.token, m.capture_id, coalesce(c.credited, false) AS credited, m.refund_id, m.subject,
+    f.id AS f_id, f.status AS f_status, f.step AS f_step, f.failure_reason AS f_failure_reason
 """
 _FROM = """
     FROM money_case m
     LEFT JOIN capture c ON c.id = m.capture_id
     LEFT JOIN chain_receipt r ON r.id = m.receipt_id
+    LEFT JOIN LATERAL (
+        SELECT id, status, step, failure_reason
+        FROM refund
+        WHERE case_id = m.id
+        ORDER BY id DESC
+        LIMIT 1
+    ) f ON true
 """
 
 
@@ -65,21 +89,40 @@ async def listed(
         kind,
         limit,
     )
-    return [OpenCase(**row) for row in rows]
+    return [_case(row) for row in rows]
 
 
 async def by_id(database: Executor, case_id: UUID) -> OpenCase | None:
     """Read one case."""
     row = await database.row("SELECT" + _CASE + _FROM + "WHERE m.id = $1", case_id)
-    return OpenCase(**row) if row else None
+    return _case(row) if row else None
+
+
+async def lock(tx: Tx, case_id: UUID) -> None:
+    """Lock a case, whose payment, capture and refund are locked before where they must be."""
+    await tx.row("SELECT id FROM money_case WHERE id = $1 FOR NO KEY UPDATE", case_id)
+
+
+async def add_note(tx: Tx, case_id: UUID, note: str) -> None:
+    """Keep a word with an open case, below those that it has."""
+    await tx.fetch(
+        """
+        UPDATE money_case
+        SET note = concat_ws('; ', nullif(note, ''), $2::text)
+        WHERE id = $1 AND status = 'OPEN'
+        """,
+        case_id,
+        note,
+    )
 
 
 async def close(tx: Tx, case_id: UUID, status: str, closed_by: str, note: str) -> bool:
-    """Close a case; False where somebody has done so before."""
+    """Close a case, its last word below those that it has; False where that was done before."""
     row = await tx.row(
         """
         UPDATE money_case
-        SET status = $2, closed_at = clock(), closed_by = $3, note = $4
+        SET status = $2, closed_at = clock(), closed_by = $3,
+            note = concat_ws('; ', nullif(note, ''), $4::text)
         WHERE id = $1 AND status = 'OPEN'
         RETURNING id
         """,
@@ -89,3 +132,11 @@ async def close(tx: Tx, case_id: UUID, status: str, closed_by: str, note: str) -
         note,
     )
     return row is not None
+
+
+def _case(row: Row) -> OpenCase:
+    known: dict[str, Any] = {
+        name: value for name, value in dict(row).items() if not name.startswith("f_")
+    }
+    refund = CaseRefund(row["f_id"], row["f_status"], row["f_step"], row["f_failure_reason"])
+    return OpenCase(**known, refund=refund if row["f_id"] else None)

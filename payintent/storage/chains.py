@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
+from uuid import UUID
 
 from payintent.storage.database import Executor, Row, Tx
 
@@ -29,7 +31,14 @@ class ChainRow:
     wallet_symbol: str
     public_rpc_urls: Sequence[str]
     explorer_urls: Sequence[str]
+    refunders: Sequence[bytes]  # whose refunds are ours; the last one sends them
+    refund_approval_above: Decimal  # tokens: more than this needs a second person
     updated_at: datetime
+
+    @property
+    def refunder(self) -> bytes | None:
+        """Say who sends refunds now."""
+        return self.refunders[-1] if self.refunders else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +90,8 @@ class Cursor:
 
 _CHAIN = """
     slug, name, network_id, finality, confirmations, instant_finality, grace_s, typical_s,
-    block_time_ms, coin_symbol, coin_name, wallet_symbol, public_rpc_urls, explorer_urls, updated_at
+    block_time_ms, coin_symbol, coin_name, wallet_symbol, public_rpc_urls, explorer_urls,
+    refunders, refund_approval_above, updated_at
 """
 _TOKEN = "chain, symbol, address, decimals, approve_zero_first, minimum::text AS minimum, enabled"  # noqa: S105 - columns
 _CONTRACT = "account_id, chain, address, receiver, deployed_block, current"
@@ -111,6 +121,21 @@ async def tokens(database: Executor, slug: str) -> list[TokenRow]:
         _TOKENS_MAX,
     )
     return [_token(row) for row in rows]
+
+
+async def billed_token(database: Executor, session_id: UUID) -> TokenRow | None:
+    """Read a session's token, at the address that it was billed at; None where it had none."""
+    row = await database.row(
+        """
+        SELECT t.chain, t.symbol, s.token_address AS address, t.decimals, t.approve_zero_first,
+            t.minimum::text AS minimum, t.enabled
+        FROM session s
+        JOIN chain_token t ON t.chain = s.chain AND t.symbol = s.token
+        WHERE s.id = $1 AND s.token_address IS NOT NULL
+        """,
+        session_id,
+    )
+    return _token(row) if row else None
 
 
 async def contracts(database: Executor, slug: str) -> list[ContractRow]:
@@ -212,7 +237,7 @@ async def set_chain(tx: Tx, row: ChainRow) -> None:
         """
         UPDATE chain
         SET finality = $2, confirmations = $3, instant_finality = $4, public_rpc_urls = $5,
-            explorer_urls = $6, updated_at = clock()
+            explorer_urls = $6, refunders = $7, refund_approval_above = $8, updated_at = clock()
         WHERE slug = $1
         """,
         row.slug,
@@ -221,6 +246,8 @@ async def set_chain(tx: Tx, row: ChainRow) -> None:
         row.instant_finality,
         list(row.public_rpc_urls),
         list(row.explorer_urls),
+        list(row.refunders),
+        row.refund_approval_above,
     )
 
 
@@ -317,9 +344,18 @@ async def resume(tx: Tx, slug: str, block: int | None) -> Cursor | None:
 
 
 async def is_busy(database: Executor, slug: str) -> bool:
-    """Tell whether somebody waits for a chain: a session that has not ended."""
+    """Tell whether somebody waits for a chain: a session or a refund that has not ended."""
     row = await database.row(
-        "SELECT FROM session WHERE chain = $1 AND life <> 'ended' LIMIT 1", slug
+        """
+        SELECT
+        WHERE EXISTS (SELECT FROM session WHERE chain = $1 AND life <> 'ended')
+            OR EXISTS (SELECT FROM refund r
+                JOIN capture c ON c.id = r.capture_id
+                JOIN chain_contract k ON k.account_id = c.account_id
+                WHERE r.step = 'sent' AND r.destination IS NOT NULL AND r.next_at IS NOT NULL
+                    AND k.chain = $1)
+        """,
+        slug,
     )
     return row is not None
 

@@ -14,13 +14,14 @@ class First:
     payment_id: UUID | None
     country: str | None
     denial: str | None = None  # JSON
+    refund_id: UUID | None = None  # that it asked for, of its payment
 
 
 async def find(database: Executor, merchant_id: int, operation: str, key: UUID) -> First | None:
     """Find who took a key in the last 24 hours."""
     row = await database.row(
         """
-        SELECT request_hash, payment_id, country, denial
+        SELECT request_hash, payment_id, country, denial, refund_id
         FROM idempotency
         WHERE merchant_id = $1 AND operation = $2 AND key = $3
             AND created_at > clock() - interval '24 hours'
@@ -40,11 +41,13 @@ async def take(tx: Tx, merchant_id: int, operation: str, key: UUID, first: First
     row = await tx.row(
         """
         INSERT INTO idempotency AS i
-            (merchant_id, operation, key, request_hash, payment_id, country, denial, created_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, clock())
+            (merchant_id, operation, key, request_hash, payment_id, country, denial, refund_id,
+             created_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, clock())
         ON CONFLICT (merchant_id, operation, key) DO UPDATE
         SET request_hash = excluded.request_hash, payment_id = excluded.payment_id,
-            country = excluded.country, denial = excluded.denial, created_at = excluded.created_at
+            country = excluded.country, denial = excluded.denial,
+            refund_id = excluded.refund_id, created_at = excluded.created_at
         WHERE i.created_at <= excluded.created_at - interval '24 hours'
         RETURNING key
         """,
@@ -55,6 +58,7 @@ async def take(tx: Tx, merchant_id: int, operation: str, key: UUID, first: First
         first.payment_id,
         first.country,
         first.denial,
+        first.refund_id,
     )
     return row is not None
 

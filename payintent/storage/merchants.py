@@ -16,7 +16,8 @@ from payintent.storage.database import Executor, Row, Tx
 
 COLUMNS = """
     m.id, m.name, m.activation, m.countries, m.currencies, m.callback_url, m.tax_manager,
-    m.default_country, m.locale, m.logo_url, m.support_url, m.return_url, m.allowed_origins
+    m.default_country, m.locale, m.logo_url, m.support_url, m.return_url, m.allowed_origins,
+    m.auto_refund
 """
 
 
@@ -66,17 +67,20 @@ class SealedSecret:
     sealed: bytes
 
 
-async def add(tx: Tx, name: str, callback_url: str | None, activation: Activation) -> Merchant:
+async def add(
+    tx: Tx, name: str, callback_url: str | None, activation: Activation, *, auto_refund: bool
+) -> Merchant:
     """Register a merchant."""
     row = await tx.row(
         """
-        INSERT INTO merchant AS m (name, callback_url, activation, activated_at)
-        VALUES ($1, $2, $3, CASE $3 WHEN 'ACTIVE' THEN clock() END)
+        INSERT INTO merchant AS m (name, callback_url, activation, activated_at, auto_refund)
+        VALUES ($1, $2, $3, CASE $3 WHEN 'ACTIVE' THEN clock() END, $4)
         RETURNING"""
         + COLUMNS,
         name,
         callback_url,
         activation,
+        auto_refund,
     )
     assert row is not None  # noqa: S101 - RETURNING gives the inserted row
     return from_row(row)
@@ -100,12 +104,12 @@ async def set_callback_url(tx: Tx, merchant_id: int, callback_url: str | None) -
 
 
 async def set_profile(tx: Tx, merchant: Merchant) -> None:
-    """Keep what buyers see of a merchant, where it is at home and who manages its tax."""
+    """Keep what buyers see of a merchant, where it is at home, and what we do for it."""
     await tx.fetch(
         """
         UPDATE merchant
         SET name = $2, logo_url = $3, support_url = $4, return_url = $5, allowed_origins = $6,
-            default_country = $7, locale = $8, tax_manager = $9
+            default_country = $7, locale = $8, tax_manager = $9, auto_refund = $10
         WHERE id = $1
         """,
         merchant.id,
@@ -117,6 +121,7 @@ async def set_profile(tx: Tx, merchant: Merchant) -> None:
         merchant.default_country,
         merchant.locale,
         merchant.tax_manager,
+        merchant.auto_refund,
     )
 
 
@@ -303,6 +308,7 @@ def from_row(row: Row) -> Merchant:
         support_url=row["support_url"],
         return_url=row["return_url"],
         allowed_origins=tuple(row["allowed_origins"]),
+        auto_refund=row["auto_refund"],
     )
 
 

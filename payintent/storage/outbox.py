@@ -310,3 +310,17 @@ async def replay_missed(tx: Tx, missed: Missed) -> list[UUID]:
         missed.until,
     )
     return [row["event_id"] for row in rows]
+
+
+async def told(database: Executor, payment_id: UUID) -> bool:
+    """Tell whether nothing is left to be told of an ended payment, as far as we can."""
+    row = await database.row(
+        """
+        SELECT 1 AS open
+        FROM event e
+        JOIN delivery d ON d.event_id = e.id
+        WHERE e.payment_id = $1 AND d.state = 'pending'
+        """,
+        payment_id,
+    )
+    return row is None

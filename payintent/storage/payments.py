@@ -78,6 +78,7 @@ class Change:
     session_id: UUID | None = None
     receipt_id: UUID | None = None
     failure_reason: FailureReason | None = None
+    refunded: Decimal | None = None  # was reserved, and has gone back
 
 
 async def create(database: Executor, new: NewPayment) -> tuple[datetime, datetime] | None:
@@ -244,12 +245,15 @@ async def write(tx: Tx, changes: Sequence[Change]) -> list[Payment]:
             session_id = coalesce(c.session_id, p.session_id),
             receipt_id = coalesce(c.receipt_id, p.receipt_id),
             failure_reason = coalesce(c.failure_reason, p.failure_reason),
+            refunded_amount = p.refunded_amount + coalesce(c.refunded, 0),
+            reserved_amount = p.reserved_amount - coalesce(c.refunded, 0),
             paid_at = CASE c.status WHEN 'PAID' THEN c.at ELSE p.paid_at END,
             failed_at = CASE c.status WHEN 'FAILED' THEN c.at ELSE p.failed_at END,
             expired_at = CASE c.status WHEN 'EXPIRED' THEN c.at ELSE p.expired_at END,
             cancelled_at = CASE c.status WHEN 'CANCELLED' THEN c.at ELSE p.cancelled_at END
         FROM unnest($1::uuid[], $2::int[], $3::text[], $4::timestamptz[], $5::uuid[], $6::uuid[],
-            $7::text[]) AS c (id, version, status, at, session_id, receipt_id, failure_reason)
+            $7::text[], $8::numeric[])
+            AS c (id, version, status, at, session_id, receipt_id, failure_reason, refunded)
         WHERE p.id = c.id AND p.version = c.version
         RETURNING"""
         + COLUMNS,
@@ -260,8 +264,16 @@ async def write(tx: Tx, changes: Sequence[Change]) -> list[Payment]:
         [change.session_id for change in changes],
         [change.receipt_id for change in changes],
         [change.failure_reason for change in changes],
+        [change.refunded for change in changes],
     )
     return [_payment(row) for row in rows]
+
+
+async def reserved(tx: Tx, payment_id: UUID) -> Decimal:
+    """Tell how much of a locked payment is promised back."""
+    row = await tx.row("SELECT reserved_amount FROM payment WHERE id = $1", payment_id)
+    assert row is not None  # noqa: S101 - it is locked
+    return row["reserved_amount"]
 
 
 async def set_payer_email(tx: Tx, payment_id: UUID, payer_email: str) -> None:

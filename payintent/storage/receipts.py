@@ -22,7 +22,7 @@ class Named:
     session_id: UUID
     payment_id: UUID
     account_id: int
-    bill: Bill | None  # None: its token has no address any more
+    bill: Bill | None  # None: its token had no address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +51,11 @@ class NewCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewCapture:
-    """Money that a receipt of a known session brought."""
+    """Money that a receipt brought, of a known session or of none."""
 
     id: UUID
     receipt: NewReceipt
-    payment_id: UUID
+    payment_id: UUID | None
     currency: str
     credited: bool
 
@@ -81,10 +81,9 @@ async def named(database: Executor, uuids: Sequence[bytes]) -> dict[bytes, Named
     rows = await database.fetch(
         """
         SELECT s.id, s.payment_id, s.account_id, s.reference, s.total_minor::text AS amount,
-            c.receiver, t.address AS token
+            c.receiver, s.token_address AS token
         FROM session s
         JOIN chain_contract c ON c.account_id = s.account_id
-        LEFT JOIN chain_token t ON t.chain = s.chain AND t.symbol = s.token
         WHERE s.provider = 'gateway_contract' AND s.reference = ANY($1::text[])
         """,
         [reference(one) for one in uuids],
@@ -179,18 +178,18 @@ async def add(tx: Tx, chain: str, receipts: Sequence[NewReceipt], at: datetime) 
 
 
 async def add_captures(tx: Tx, captures: Sequence[NewCapture], at: datetime) -> None:
-    """Keep the money that came for known sessions, to be refunded from."""
+    """Keep the money that came, to be refunded from."""
     if not captures:
         return
     await tx.fetch(
         """
         INSERT INTO capture (id, account_id, reference, session_id, payment_id, currency,
-            amount_minor, credited, captured_at)
+            amount_minor, credited, captured_at, receipt_id)
         SELECT id, account_id, reference, session_id, payment_id, currency, amount::numeric,
-            credited, $9
+            credited, $9, receipt_id
         FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::uuid[], $5::uuid[], $6::text[],
-            $7::text[], $8::boolean[]) AS c (id, account_id, reference, session_id, payment_id,
-            currency, amount, credited)
+            $7::text[], $8::boolean[], $10::uuid[]) AS c (id, account_id, reference, session_id,
+            payment_id, currency, amount, credited, receipt_id)
         """,
         [one.id for one in captures],
         [one.receipt.account_id for one in captures],
@@ -201,6 +200,7 @@ async def add_captures(tx: Tx, captures: Sequence[NewCapture], at: datetime) -> 
         [str(one.receipt.log.amount) for one in captures],
         [one.credited for one in captures],
         at,
+        [one.receipt.id for one in captures],
     )
 
 

@@ -35,6 +35,14 @@ BEGIN
         USING ERRCODE = 'check_violation', CONSTRAINT = 'payment_arrow';
 END $$;
 
+CREATE FUNCTION public.refund_frozen() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    RAISE EXCEPTION 'refund % is what it was asked for', OLD.id
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'refund_frozen';
+END $$;
+
 CREATE FUNCTION public.session_quote_frozen() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -90,7 +98,8 @@ CREATE TABLE public.callback (
     report json,
     body bytea NOT NULL,
     received_at timestamp with time zone DEFAULT public.clock() NOT NULL,
-    applied_at timestamp with time zone
+    applied_at timestamp with time zone,
+    refund_id uuid
 );
 
 CREATE TABLE public.callback_secret (
@@ -105,15 +114,18 @@ CREATE TABLE public.capture (
     id uuid NOT NULL,
     account_id bigint NOT NULL,
     reference text NOT NULL,
-    session_id uuid NOT NULL,
-    payment_id uuid NOT NULL,
+    session_id uuid,
+    payment_id uuid,
     currency text NOT NULL,
     amount_minor numeric(78,0) NOT NULL,
     credited boolean NOT NULL,
     refunded_minor numeric(78,0) DEFAULT 0 NOT NULL,
     reserved_minor numeric(78,0) DEFAULT 0 NOT NULL,
     captured_at timestamp with time zone NOT NULL,
+    receipt_id uuid,
     CONSTRAINT capture_amount CHECK ((amount_minor >= (0)::numeric)),
+    CONSTRAINT capture_known CHECK (((session_id IS NOT NULL) OR (receipt_id IS NOT NULL))),
+    CONSTRAINT capture_owned CHECK (((session_id IS NULL) = (payment_id IS NULL))),
     CONSTRAINT capture_refunded_minor CHECK ((refunded_minor >= (0)::numeric)),
     CONSTRAINT capture_remainder CHECK (((refunded_minor + reserved_minor) <= amount_minor)),
     CONSTRAINT capture_reserved_minor CHECK ((reserved_minor >= (0)::numeric))
@@ -135,8 +147,11 @@ CREATE TABLE public.chain (
     public_rpc_urls text[] DEFAULT '{}'::text[] NOT NULL,
     explorer_urls text[] DEFAULT '{}'::text[] NOT NULL,
     updated_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    refunders bytea[] DEFAULT '{}'::bytea[] NOT NULL,
+    refund_approval_above numeric(38,18) DEFAULT 1000 NOT NULL,
     CONSTRAINT chain_confirmations CHECK (((confirmations >= 1) AND (confirmations <= 10000))),
     CONSTRAINT chain_finality CHECK ((finality = ANY (ARRAY['finalized'::text, 'confirmations'::text]))),
+    CONSTRAINT chain_refund_approval CHECK ((refund_approval_above >= (0)::numeric)),
     CONSTRAINT chain_wallet_symbol CHECK (((length(wallet_symbol) >= 1) AND (length(wallet_symbol) <= 6)))
 );
 
@@ -200,6 +215,34 @@ CREATE TABLE public.chain_receipt (
     final_at timestamp with time zone NOT NULL,
     CONSTRAINT chain_receipt_disposition CHECK ((disposition = ANY (ARRAY['credited'::text, 'duplicate'::text, 'underpaid'::text, 'overpaid'::text, 'wrong_token'::text, 'wrong_receiver'::text, 'late'::text, 'closed_session'::text, 'unknown_uuid'::text]))),
     CONSTRAINT chain_receipt_known CHECK (((session_id IS NOT NULL) OR (disposition = ANY (ARRAY['unknown_uuid'::text, 'wrong_receiver'::text]))))
+);
+
+CREATE TABLE public.chain_refund (
+    id uuid NOT NULL,
+    chain text NOT NULL,
+    account_id bigint NOT NULL,
+    block bigint NOT NULL,
+    tx_hash bytea NOT NULL,
+    log_index integer NOT NULL,
+    uuid bytea NOT NULL,
+    refund_ref uuid NOT NULL,
+    token bytea NOT NULL,
+    amount numeric(78,0) NOT NULL,
+    destination bytea NOT NULL,
+    sender bytea NOT NULL,
+    disposition text,
+    refund_id uuid,
+    final_at timestamp with time zone NOT NULL,
+    CONSTRAINT chain_refund_disposition CHECK ((disposition = ANY (ARRAY['settles'::text, 'unknown'::text, 'foreign'::text, 'mismatched'::text, 'twice'::text]))),
+    CONSTRAINT chain_refund_settled CHECK (((refund_id IS NOT NULL) = (NOT (disposition IS DISTINCT FROM 'settles'::text))))
+);
+
+CREATE TABLE public.chain_refund_try (
+    refund_id uuid NOT NULL,
+    sender bytea NOT NULL,
+    tx_hash bytea,
+    asked_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    CONSTRAINT chain_refund_try_sender CHECK ((octet_length(sender) = 20))
 );
 
 CREATE TABLE public.chain_sighting (
@@ -298,6 +341,16 @@ ALTER TABLE public.fraud_rule ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE public.gateway_outage (
+    account_id bigint NOT NULL,
+    channel text NOT NULL,
+    trips integer DEFAULT 1 NOT NULL,
+    since timestamp with time zone DEFAULT public.clock() NOT NULL,
+    until timestamp with time zone NOT NULL,
+    probed_at timestamp with time zone,
+    CONSTRAINT gateway_outage_channel CHECK ((channel = ANY (ARRAY['sessions'::text, 'refunds'::text])))
+);
+
 CREATE TABLE public.idempotency (
     merchant_id bigint NOT NULL,
     operation text NOT NULL,
@@ -307,6 +360,7 @@ CREATE TABLE public.idempotency (
     country text,
     created_at timestamp with time zone NOT NULL,
     denial json,
+    refund_id uuid,
     CONSTRAINT idempotency_outcome CHECK ((num_nonnulls(payment_id, denial) = 1))
 );
 
@@ -338,6 +392,7 @@ CREATE TABLE public.merchant (
     countries text[],
     currencies text[],
     market_changed_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    auto_refund boolean DEFAULT false NOT NULL,
     CONSTRAINT merchant_activated CHECK (((activation <> 'ACTIVE'::text) OR (activated_at IS NOT NULL))),
     CONSTRAINT merchant_activation CHECK ((activation = ANY (ARRAY['NEW'::text, 'REQUESTED'::text, 'APPLIED'::text, 'VALIDATED'::text, 'ACTIVE'::text, 'SUSPENDED'::text]))),
     CONSTRAINT merchant_default_country CHECK ((length(default_country) = 2)),
@@ -369,10 +424,13 @@ CREATE TABLE public.money_case (
     closed_at timestamp with time zone,
     closed_by text,
     note text DEFAULT ''::text NOT NULL,
-    CONSTRAINT money_case_about CHECK (((session_id IS NOT NULL) OR (receipt_id IS NOT NULL))),
+    refund_id uuid,
+    subject text,
+    CONSTRAINT money_case_about CHECK ((num_nonnulls(session_id, receipt_id, refund_id, subject) > 0)),
     CONSTRAINT money_case_closed CHECK ((((status = 'OPEN'::text) = (closed_at IS NULL)) AND ((status = 'OPEN'::text) = (closed_by IS NULL)))),
     CONSTRAINT money_case_kind CHECK ((kind = ANY (ARRAY['ORPHAN_CAPTURE'::text, 'LATE_PAYMENT'::text, 'DOUBLE_PAYMENT'::text, 'AMOUNT_MISMATCH'::text, 'TOKEN_MISMATCH'::text, 'UNKNOWN_REFERENCE'::text, 'REFUND_REVERSED'::text, 'RECONCILIATION'::text]))),
-    CONSTRAINT money_case_status CHECK ((status = ANY (ARRAY['OPEN'::text, 'REFUNDED'::text, 'ACCEPTED'::text, 'DISMISSED'::text])))
+    CONSTRAINT money_case_status CHECK ((status = ANY (ARRAY['OPEN'::text, 'REFUNDED'::text, 'ACCEPTED'::text, 'DISMISSED'::text]))),
+    CONSTRAINT money_case_subject CHECK (((length(subject) >= 1) AND (length(subject) <= 300)))
 );
 
 CREATE TABLE public.operator_token (
@@ -411,6 +469,7 @@ CREATE TABLE public.payment (
     cancelled_at timestamp with time zone,
     created_at timestamp with time zone NOT NULL,
     updated_at timestamp with time zone NOT NULL,
+    reserved_amount numeric(38,18) DEFAULT 0 NOT NULL,
     CONSTRAINT payment_amount CHECK ((amount > (0)::numeric)),
     CONSTRAINT payment_cancelled CHECK (((status = 'CANCELLED'::text) = (cancelled_at IS NOT NULL))),
     CONSTRAINT payment_expired CHECK (((status = 'EXPIRED'::text) = (expired_at IS NOT NULL))),
@@ -418,7 +477,16 @@ CREATE TABLE public.payment (
     CONSTRAINT payment_has_session CHECK (((session_id IS NOT NULL) OR (status = ANY (ARRAY['PENDING'::text, 'EXPIRED'::text, 'CANCELLED'::text])))),
     CONSTRAINT payment_paid CHECK (((status = ANY (ARRAY['PAID'::text, 'PARTIALLY_REFUNDED'::text, 'REFUNDED'::text])) = ((paid_at IS NOT NULL) AND (receipt_id IS NOT NULL)))),
     CONSTRAINT payment_payer_uid CHECK (((length(payer_uid) >= 1) AND (length(payer_uid) <= 255))),
+    CONSTRAINT payment_refund_state CHECK (
+CASE status
+    WHEN 'REFUNDED'::text THEN (refunded_amount = amount)
+    WHEN 'PARTIALLY_REFUNDED'::text THEN ((refunded_amount > (0)::numeric) AND (refunded_amount < amount))
+    ELSE (refunded_amount = (0)::numeric)
+END),
     CONSTRAINT payment_refunded CHECK (((refunded_amount >= (0)::numeric) AND (refunded_amount <= amount))),
+    CONSTRAINT payment_remainder CHECK (((refunded_amount + reserved_amount) <= amount)),
+    CONSTRAINT payment_reserved CHECK ((reserved_amount >= (0)::numeric)),
+    CONSTRAINT payment_reserved_state CHECK (((reserved_amount = (0)::numeric) OR (status = ANY (ARRAY['PAID'::text, 'PARTIALLY_REFUNDED'::text])))),
     CONSTRAINT payment_status CHECK ((status = ANY (ARRAY['PENDING'::text, 'PROCESSING'::text, 'PAID'::text, 'FAILED'::text, 'EXPIRED'::text, 'CANCELLED'::text, 'PARTIALLY_REFUNDED'::text, 'REFUNDED'::text]))),
     CONSTRAINT payment_tax_manager CHECK ((tax_manager = ANY (ARRAY['NONE'::text, 'SERVICE'::text])))
 );
@@ -499,6 +567,42 @@ CREATE UNLOGGED TABLE public.rate_state (
 )
 WITH (fillfactor='50');
 
+CREATE TABLE public.refund (
+    id uuid NOT NULL,
+    merchant_id bigint,
+    payment_id uuid,
+    capture_id uuid NOT NULL,
+    case_id uuid,
+    amount numeric(38,18),
+    amount_text text,
+    currency text NOT NULL,
+    amount_minor numeric(78,0) NOT NULL,
+    reason text,
+    destination text,
+    status text DEFAULT 'PENDING'::text NOT NULL,
+    failure_reason text,
+    step text NOT NULL,
+    reference text,
+    requested_by text NOT NULL,
+    approved_by text,
+    note text DEFAULT ''::text NOT NULL,
+    inquiries integer DEFAULT 0 NOT NULL,
+    next_at timestamp with time zone,
+    sent_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    updated_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    CONSTRAINT refund_amount CHECK ((amount > (0)::numeric)),
+    CONSTRAINT refund_amount_minor CHECK ((amount_minor > (0)::numeric)),
+    CONSTRAINT refund_ended CHECK (((status = 'PENDING'::text) = (step <> 'ended'::text))),
+    CONSTRAINT refund_failed CHECK (((status = 'FAILED'::text) = (failure_reason IS NOT NULL))),
+    CONSTRAINT refund_failure_reason CHECK ((failure_reason = ANY (ARRAY['DECLINED'::text, 'REJECTED'::text]))),
+    CONSTRAINT refund_owner CHECK (((case_id IS NULL) = ((amount IS NOT NULL) AND (amount_text IS NOT NULL) AND (payment_id IS NOT NULL) AND (merchant_id IS NOT NULL)))),
+    CONSTRAINT refund_reason CHECK (((length(reason) >= 1) AND (length(reason) <= 500))),
+    CONSTRAINT refund_status CHECK ((status = ANY (ARRAY['PENDING'::text, 'SUCCEEDED'::text, 'FAILED'::text]))),
+    CONSTRAINT refund_step CHECK ((step = ANY (ARRAY['approval'::text, 'queued'::text, 'sent'::text, 'ended'::text]))),
+    CONSTRAINT refund_two_persons CHECK ((approved_by <> requested_by))
+);
+
 CREATE TABLE public.restriction (
     type text NOT NULL,
     country text NOT NULL,
@@ -553,6 +657,8 @@ CREATE TABLE public.session (
     ended_at timestamp with time zone,
     provider_name text NOT NULL,
     silent_since timestamp with time zone,
+    declines integer DEFAULT 0 NOT NULL,
+    token_address bytea,
     CONSTRAINT session_ended CHECK (((life = 'ended'::text) = ((ended_at IS NOT NULL) AND (outcome IS NOT NULL)))),
     CONSTRAINT session_life CHECK ((life = ANY (ARRAY['opening'::text, 'open'::text, 'closing'::text, 'ended'::text]))),
     CONSTRAINT session_total CHECK ((total_minor > (0)::numeric))
@@ -610,6 +716,15 @@ ALTER TABLE ONLY public.chain_receipt
 ALTER TABLE ONLY public.chain_receipt
     ADD CONSTRAINT chain_receipt_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY public.chain_refund
+    ADD CONSTRAINT chain_refund_once UNIQUE (chain, tx_hash, log_index);
+
+ALTER TABLE ONLY public.chain_refund
+    ADD CONSTRAINT chain_refund_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.chain_refund_try
+    ADD CONSTRAINT chain_refund_try_pkey PRIMARY KEY (refund_id);
+
 ALTER TABLE ONLY public.chain_sighting
     ADD CONSTRAINT chain_sighting_pkey PRIMARY KEY (chain, tx_hash, log_index);
 
@@ -631,6 +746,9 @@ ALTER TABLE ONLY public.fraud_decision
 ALTER TABLE ONLY public.fraud_rule
     ADD CONSTRAINT fraud_rule_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY public.gateway_outage
+    ADD CONSTRAINT gateway_outage_pkey PRIMARY KEY (account_id, channel);
+
 ALTER TABLE ONLY public.idempotency
     ADD CONSTRAINT idempotency_pkey PRIMARY KEY (merchant_id, operation, key);
 
@@ -641,7 +759,7 @@ ALTER TABLE ONLY public.merchant
     ADD CONSTRAINT merchant_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY public.money_case
-    ADD CONSTRAINT money_case_once UNIQUE NULLS NOT DISTINCT (session_id, capture_id, receipt_id, kind);
+    ADD CONSTRAINT money_case_once UNIQUE NULLS NOT DISTINCT (session_id, capture_id, receipt_id, refund_id, subject, kind);
 
 ALTER TABLE ONLY public.money_case
     ADD CONSTRAINT money_case_pkey PRIMARY KEY (id);
@@ -666,6 +784,9 @@ ALTER TABLE ONLY public.rate_limit
 
 ALTER TABLE ONLY public.rate_state
     ADD CONSTRAINT rate_state_pkey PRIMARY KEY (merchant_id, class);
+
+ALTER TABLE ONLY public.refund
+    ADD CONSTRAINT refund_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY public.restriction
     ADD CONSTRAINT restriction_pkey PRIMARY KEY (type, country);
@@ -696,13 +817,23 @@ CREATE INDEX callback_secret_merchant ON public.callback_secret USING btree (mer
 
 CREATE INDEX callback_waiting ON public.callback USING btree (session_id) WHERE (applied_at IS NULL);
 
+CREATE INDEX capture_at ON public.capture USING brin (captured_at);
+
 CREATE UNIQUE INDEX capture_one_credited ON public.capture USING btree (payment_id) WHERE credited;
 
 CREATE INDEX capture_payment ON public.capture USING btree (payment_id);
 
+CREATE UNIQUE INDEX capture_receipt ON public.capture USING btree (receipt_id) WHERE (receipt_id IS NOT NULL);
+
 CREATE UNIQUE INDEX chain_receipt_one_credit ON public.chain_receipt USING btree (session_id) WHERE (disposition = 'credited'::text);
 
 CREATE INDEX chain_receipt_session ON public.chain_receipt USING btree (session_id);
+
+CREATE INDEX chain_refund_new ON public.chain_refund USING btree (chain, block, log_index) WHERE (disposition IS NULL);
+
+CREATE INDEX chain_refund_ref ON public.chain_refund USING btree (refund_ref);
+
+CREATE UNIQUE INDEX chain_refund_settles ON public.chain_refund USING btree (refund_id) WHERE (refund_id IS NOT NULL);
 
 CREATE INDEX chain_sighting_session ON public.chain_sighting USING btree (session_id);
 
@@ -732,6 +863,24 @@ CREATE INDEX payment_listed_payer ON public.payment USING btree (merchant_id, pa
 
 CREATE INDEX payment_method_merchant ON public.payment_method USING btree (merchant_id, "position", id);
 
+CREATE INDEX refund_capture ON public.refund USING btree (capture_id);
+
+CREATE INDEX refund_case ON public.refund USING btree (case_id, id) WHERE (case_id IS NOT NULL);
+
+CREATE INDEX refund_done ON public.refund USING btree (updated_at) WHERE (status = 'SUCCEEDED'::text);
+
+CREATE INDEX refund_due ON public.refund USING btree (next_at) WHERE (step = ANY (ARRAY['queued'::text, 'sent'::text]));
+
+CREATE INDEX refund_on_chain ON public.refund USING btree (capture_id) WHERE ((step = 'sent'::text) AND (destination IS NOT NULL) AND (next_at IS NOT NULL));
+
+CREATE UNIQUE INDEX refund_one_of_case ON public.refund USING btree (case_id) WHERE (status <> 'FAILED'::text);
+
+CREATE INDEX refund_payment ON public.refund USING btree (payment_id, id) WHERE (payment_id IS NOT NULL);
+
+CREATE INDEX refund_reference ON public.refund USING btree (reference) WHERE (reference IS NOT NULL);
+
+CREATE INDEX refund_waiting ON public.refund USING btree (id) WHERE (step = 'approval'::text);
+
 CREATE INDEX session_chain ON public.session USING btree (chain) WHERE ((chain IS NOT NULL) AND (life <> 'ended'::text));
 
 CREATE INDEX session_inquire ON public.session USING btree (inquire_at) WHERE (life <> 'ended'::text);
@@ -750,7 +899,11 @@ CREATE TRIGGER payment_arrow BEFORE UPDATE OF status ON public.payment FOR EACH 
 
 CREATE TRIGGER payment_method_market_changed BEFORE UPDATE ON public.payment_method FOR EACH ROW WHEN ((((old.countries IS DISTINCT FROM new.countries) OR (old.currencies IS DISTINCT FROM new.currencies)) OR (old.enabled IS DISTINCT FROM new.enabled))) EXECUTE FUNCTION public.market_changed();
 
+CREATE TRIGGER refund_frozen BEFORE UPDATE OF merchant_id, payment_id, capture_id, case_id, amount, amount_text, currency, amount_minor, reason, destination, requested_by, created_at ON public.refund FOR EACH ROW EXECUTE FUNCTION public.refund_frozen();
+
 CREATE TRIGGER session_quote_frozen BEFORE UPDATE OF payment_id, account_id, payment_method_id, provider, currency, amount, fee_mode, fee_rate, fee_amount, estimated_tax, total_amount, total_minor ON public.session FOR EACH ROW EXECUTE FUNCTION public.session_quote_frozen();
+
+CREATE TRIGGER session_token_frozen BEFORE UPDATE OF token_address ON public.session FOR EACH ROW EXECUTE FUNCTION public.session_quote_frozen();
 
 ALTER TABLE ONLY public.api_key
     ADD CONSTRAINT api_key_merchant_id_fkey FOREIGN KEY (merchant_id) REFERENCES public.merchant(id);
@@ -769,6 +922,9 @@ ALTER TABLE ONLY public.capture
 
 ALTER TABLE ONLY public.capture
     ADD CONSTRAINT capture_payment_id_fkey FOREIGN KEY (payment_id) REFERENCES public.payment(id);
+
+ALTER TABLE ONLY public.capture
+    ADD CONSTRAINT capture_receipt_id_fkey FOREIGN KEY (receipt_id) REFERENCES public.chain_receipt(id);
 
 ALTER TABLE ONLY public.capture
     ADD CONSTRAINT capture_session_id_fkey FOREIGN KEY (session_id) REFERENCES public.session(id);
@@ -794,6 +950,15 @@ ALTER TABLE ONLY public.chain_receipt
 ALTER TABLE ONLY public.chain_receipt
     ADD CONSTRAINT chain_receipt_session_id_fkey FOREIGN KEY (session_id) REFERENCES public.session(id);
 
+ALTER TABLE ONLY public.chain_refund
+    ADD CONSTRAINT chain_refund_account_id_fkey FOREIGN KEY (account_id) REFERENCES public.chain_contract(account_id);
+
+ALTER TABLE ONLY public.chain_refund
+    ADD CONSTRAINT chain_refund_chain_fkey FOREIGN KEY (chain) REFERENCES public.chain(slug);
+
+ALTER TABLE ONLY public.chain_refund
+    ADD CONSTRAINT chain_refund_refund_id_fkey FOREIGN KEY (refund_id) REFERENCES public.refund(id);
+
 ALTER TABLE ONLY public.chain_sighting
     ADD CONSTRAINT chain_sighting_chain_fkey FOREIGN KEY (chain) REFERENCES public.chain(slug);
 
@@ -815,6 +980,9 @@ ALTER TABLE ONLY public.fraud_decision
 ALTER TABLE ONLY public.fraud_rule
     ADD CONSTRAINT fraud_rule_merchant_id_fkey FOREIGN KEY (merchant_id) REFERENCES public.merchant(id);
 
+ALTER TABLE ONLY public.gateway_outage
+    ADD CONSTRAINT gateway_outage_account_id_fkey FOREIGN KEY (account_id) REFERENCES public.provider_account(id);
+
 ALTER TABLE ONLY public.money_case
     ADD CONSTRAINT money_case_capture_id_fkey FOREIGN KEY (capture_id) REFERENCES public.capture(id);
 
@@ -826,6 +994,9 @@ ALTER TABLE ONLY public.money_case
 
 ALTER TABLE ONLY public.money_case
     ADD CONSTRAINT money_case_receipt_id_fkey FOREIGN KEY (receipt_id) REFERENCES public.chain_receipt(id);
+
+ALTER TABLE ONLY public.money_case
+    ADD CONSTRAINT money_case_refund_id_fkey FOREIGN KEY (refund_id) REFERENCES public.refund(id);
 
 ALTER TABLE ONLY public.money_case
     ADD CONSTRAINT money_case_session_id_fkey FOREIGN KEY (session_id) REFERENCES public.session(id);
@@ -847,6 +1018,15 @@ ALTER TABLE ONLY public.provider_account
 
 ALTER TABLE ONLY public.rate_limit
     ADD CONSTRAINT rate_limit_merchant_id_fkey FOREIGN KEY (merchant_id) REFERENCES public.merchant(id);
+
+ALTER TABLE ONLY public.refund
+    ADD CONSTRAINT refund_capture_id_fkey FOREIGN KEY (capture_id) REFERENCES public.capture(id);
+
+ALTER TABLE ONLY public.refund
+    ADD CONSTRAINT refund_case_id_fkey FOREIGN KEY (case_id) REFERENCES public.money_case(id);
+
+ALTER TABLE ONLY public.refund
+    ADD CONSTRAINT refund_payment_id_fkey FOREIGN KEY (payment_id) REFERENCES public.payment(id);
 
 ALTER TABLE ONLY public.session
     ADD CONSTRAINT session_account_id_fkey FOREIGN KEY (account_id) REFERENCES public.provider_account(id);

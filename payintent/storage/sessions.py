@@ -23,7 +23,7 @@ COLUMNS = """
     s.estimated_tax AS s_estimated_tax, s.total_amount AS s_total_amount,
     s.total_minor AS s_total_minor, s.return_url AS s_return_url, s.reference AS s_reference,
     s.next_action AS s_next_action, s.inquiries AS s_inquiries, s.opened_at AS s_opened_at,
-    s.closing_at AS s_closing_at
+    s.closing_at AS s_closing_at, s.declines AS s_declines
 """
 
 
@@ -43,9 +43,10 @@ async def add(tx: Tx, session: Session, first_inquiry_s: float) -> bool:
         INSERT INTO session
             (id, payment_id, account_id, payment_method_id, provider, kind, label, country, chain,
              token, currency, amount, fee_mode, fee_rate, fee_amount, estimated_tax, total_amount,
-             total_minor, return_url, opened_at, inquire_at, provider_name)
+             total_minor, return_url, opened_at, inquire_at, provider_name, token_address)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,
-            $19, $20::timestamptz, $20::timestamptz + $21 * interval '1 second', $22)
+            $19, $20::timestamptz, $20::timestamptz + $21 * interval '1 second', $22,
+            (SELECT t.address FROM chain_token t WHERE t.chain = $9 AND t.symbol = $10))
         ON CONFLICT (payment_id) WHERE life = 'opening' DO NOTHING
         RETURNING id
         """,
@@ -140,6 +141,11 @@ async def close(tx: Tx, session_ids: Sequence[UUID], now: datetime) -> None:
         session_ids,
         now,
     )
+
+
+async def count_decline(tx: Tx, session_id: UUID) -> None:
+    """Count an attempt that was declined."""
+    await tx.fetch("UPDATE session SET declines = declines + 1 WHERE id = $1", session_id)
 
 
 async def end(tx: Tx, session_id: UUID, outcome: str, now: datetime) -> None:
@@ -275,6 +281,7 @@ def from_row(row: Row) -> Session:
         next_action=row["s_next_action"],
         return_url=row["s_return_url"],
         inquiries=row["s_inquiries"],
+        declines=row["s_declines"],
         opened_at=row["s_opened_at"],
         closing_at=row["s_closing_at"],
     )

@@ -4,8 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from payintent.domain.chain_refund import RefundFacts
+from payintent.domain.gateway import Capture, RefundRequest
 from payintent.domain.onchain import PROVIDER, Disposition, Evidence, Hint, HintState, Mismatch
-from payintent.storage.database import Executor, Tx
+from payintent.storage import chain_refunds
+from payintent.storage.database import Executor, Row, Tx
 
 _HINTS_MAX = 10  # of one session
 _MISMATCHES_MAX = 100
@@ -260,6 +263,18 @@ class ChainLedger:
         """Give what is known of a session; None where it is not an on-chain one."""
         return await evidence(self.database, session_id)
 
+    async def refund(self, account_id: int, request: RefundRequest) -> RefundFacts | None:
+        """Give what is known of a refund; None where its money did not come by a chain."""
+        return await chain_refunds.facts(self.database, account_id, request)
+
+    async def hand_over(self, refund_id: UUID, sender: bytes) -> bool:
+        """Note that a signer is about to be asked; False where another sender was asked before."""
+        return await chain_refunds.hand_over(self.database, refund_id, sender)
+
+    async def note_sent(self, refund_id: UUID, tx_hash: bytes) -> None:
+        """Keep the transaction that a signer told."""
+        await chain_refunds.note_sent(self.database, refund_id, tx_hash)
+
 
 async def evidence(database: Executor, session_id: UUID) -> Evidence | None:
     """Sum up what is known of a session on its chain, at one moment."""
@@ -269,10 +284,12 @@ async def evidence(database: Executor, session_id: UUID) -> Evidence | None:
             EXISTS (SELECT FROM chain_sighting g
                 WHERE g.session_id = s.id AND g.exact AND g.gone_at IS NULL) AS exact_sighted,
             EXISTS (SELECT FROM chain_sighting g
-                WHERE g.session_id = s.id AND g.exact AND g.gone_at IS NOT NULL) AS exact_gone
+                WHERE g.session_id = s.id AND g.exact AND g.gone_at IS NOT NULL) AS exact_gone,
+            k.reference AS k_reference, k.amount_minor AS k_amount_minor, k.currency AS k_currency
         FROM session s
         JOIN payment p ON p.id = s.payment_id
         LEFT JOIN chain_cursor c ON c.chain = s.chain
+        LEFT JOIN capture k ON k.session_id = s.id AND k.credited
         WHERE s.id = $1 AND s.provider = $2
         """,
         session_id,
@@ -280,10 +297,22 @@ async def evidence(database: Executor, session_id: UUID) -> Evidence | None:
     )
     if row is None:
         return None
+    known = {name: value for name, value in row.items() if not name.startswith("k_")}
     return Evidence(
-        **row,
+        **known,
+        captured=_captured(row),
         hints=tuple(await _hints(database, session_id)),
         mismatches=tuple(await _mismatches(database, session_id)),
+    )
+
+
+def _captured(row: Row) -> Capture | None:
+    if row["k_reference"] is None:
+        return None
+    return Capture(
+        reference=row["k_reference"],
+        amount_minor=int(row["k_amount_minor"]),
+        currency=row["k_currency"],
     )
 
 

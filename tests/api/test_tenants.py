@@ -20,6 +20,8 @@ from payintent.domain.errors import Refused
 from payintent.operation.keys import IssueKey, RevokeKey
 from payintent.service import open_service
 from tests.api.arrange import BODY, payment_of, refusal, select
+from tests.api.refunding import ask as refund
+from tests.api.refunding import paid
 from tests.support.world import Answer, Api, World, free_port
 
 _PATIENCE_S = 20.0
@@ -32,6 +34,9 @@ _ROUTES: dict[tuple[str, str], tuple[int, str] | None] = {
     ("GET", "/v1/payments"): None,
     ("GET", "/v1/payments/{payment_id}"): _FORBIDDEN,
     ("POST", "/v1/payments/{payment_id}/cancel"): _FORBIDDEN,
+    ("POST", "/v1/payments/{payment_id}/refunds"): _FORBIDDEN,
+    ("GET", "/v1/payments/{payment_id}/refunds"): _FORBIDDEN,
+    ("GET", "/v1/refunds/{refund_id}"): _FORBIDDEN,
     ("GET", "/v1/catalog"): None,
 }
 #: Everybody's, with an id as capability, or signed by a gateway.
@@ -81,13 +86,16 @@ async def _keys(world: World) -> dict[str, dict[str, str]]:
 
 
 async def _ask(
-    api: Api, route: tuple[str, str], payment_id: str, headers: dict[str, str]
+    api: Api, route: tuple[str, str], payment_id: str, headers: dict[str, str], refund_id: str = ""
 ) -> Answer:
+    """Ask a route about a payment, or about a refund: nobody's, where none is named."""
     method, path = route
-    options: dict[str, Any] = {"headers": headers}
+    options: dict[str, Any] = {"headers": headers | {"Idempotency-Key": str(uuid4())}}
     if route == ("POST", "/v1/payments"):
-        options = {"json": BODY, "headers": headers | {"Idempotency-Key": str(uuid4())}}
-    return await api.send(method, path.replace("{payment_id}", payment_id), **options)
+        options["json"] = BODY
+    refund_id = refund_id or payment_id.replace("pay_", "ref_")
+    named = path.replace("{payment_id}", payment_id).replace("{refund_id}", refund_id)
+    return await api.send(method, named, **options)
 
 
 async def test_a_key_that_is_none_is_401_at_every_route(api: Api) -> None:
@@ -111,10 +119,11 @@ async def test_another_merchants_key_is_403_at_every_payment(api: Api, status: s
     if status == "CANCELLED":
         path = f"/v1/payments/{payment_id}/cancel"
         assert (await api.send("POST", path, headers=api.bearer())).status == 200
+    refund_id = (await refund(api, await paid(api))).json["id"]
     other = await api.world.other_merchant()
     for route, told in _ROUTES.items():
         if told is not None:
-            answer = await _ask(api, route, payment_id, api.bearer(other.api_key))
+            answer = await _ask(api, route, payment_id, api.bearer(other.api_key), refund_id)
             assert refusal(answer) == told, route
             unknown = await _ask(api, route, "pay_" + "0" * 22, api.bearer(other.api_key))
             assert refusal(unknown) == (404, "NOT_FOUND"), route

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from payintent.chain.refunder import ChainRefunder
 from payintent.config import Settings
 from payintent.domain.gateway import Gateway
 from payintent.domain.onchain import PROVIDER
@@ -16,6 +17,8 @@ from payintent.storage.sightings import ChainLedger
 from tests.support.chain import Evm, fetched_anvil
 from tests.support.fakes import FakeGateway
 from tests.support.onchain import ChainWorld, chain_world
+from tests.support.refunding import RefundWorld
+from tests.support.refunding import refunding as open_refunding
 from tests.support.world import World
 
 
@@ -44,12 +47,20 @@ def chain_url(anvil: Binary, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
+def refunders() -> dict[str, ChainRefunder]:
+    """What sends refunds, by chain: nothing does until `refunding` is."""
+    return {}
+
+
+@pytest.fixture
+async def service(
+    settings: Settings, gateway: FakeGateway, refunders: dict[str, ChainRefunder]
+) -> AsyncIterator[Service]:
     """The service with the fake gateway and the contract's own adapter."""
     database = Database(settings)
     adapters: dict[str, Gateway] = {
         "fake": gateway,
-        PROVIDER: GatewayContract(ChainLedger(database), settings.api_base),
+        PROVIDER: GatewayContract(ChainLedger(database), settings.api_base, refunders),
     }
     service = await open_service(settings, adapters)
     yield service
@@ -63,6 +74,15 @@ async def ground(world: World, chain_url: str) -> AsyncIterator[ChainWorld]:
     async with chain_world(world, chain_url) as ground:
         await ground.allow()
         yield ground
+
+
+@pytest.fixture
+async def refunding(
+    ground: ChainWorld, refunders: dict[str, ChainRefunder]
+) -> AsyncIterator[RefundWorld]:
+    """The chain, with a refunder whose account has money."""
+    async with open_refunding(ground, refunders) as refunding:
+        yield refunding
 
 
 @pytest.fixture

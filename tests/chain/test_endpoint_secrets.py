@@ -25,6 +25,7 @@ _NOBODY, _NONSENSE = f"http://me:{_PLANTED}@127.0.0.1:1/{_PLANTED}", f"ws://{_PL
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
     planted = {"rpc_native": _NOBODY, "rpc_bsc": _NONSENSE, "rpc_ethereum": f"{_NOBODY}, {_NOBODY}"}
+    planted |= {"signer_native": _NOBODY, "signer_bsc": _NONSENSE}
     return Settings.model_validate(
         settings.model_dump()
         | {"pepper": settings.pepper, "keyring": settings.keyring}
@@ -45,6 +46,8 @@ class _Worker:
             "PAYINTENT_RPC_NATIVE": settings.rpc_native.get_secret_value(),
             "PAYINTENT_RPC_BSC": settings.rpc_bsc.get_secret_value(),
             "PAYINTENT_RPC_ETHEREUM": settings.rpc_ethereum.get_secret_value(),
+            "PAYINTENT_SIGNER_NATIVE": settings.signer_native.get_secret_value(),
+            "PAYINTENT_SIGNER_BSC": settings.signer_bsc.get_secret_value(),
             "PAYINTENT_LOG_LEVEL": "DEBUG",
         }
 
@@ -95,7 +98,7 @@ async def test_no_address_of_an_endpoint_is_ever_told(
     written = await worker.stop()
     print(written)
     events = {json.loads(line)["event"] for line in written.splitlines()}
-    assert {"chain_away", "chain_not_watched"} <= events
+    assert {"chain_away", "chain_not_watched", "chain_signer_unusable"} <= events
     said = [written, metrics, *(one.body.decode() for one in answers)]
     said += [str(plain(await world.perform(ListChains()))), repr(settings), str(settings)]
     assert [one for one in said if _PLANTED in one or "127.0.0.1:1/" in one] == []

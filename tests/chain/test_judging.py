@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import asyncpg
 import pytest
 
 from payintent.lifecycle.cancel import cancel
-from payintent.operation.chains import AddContract
+from payintent.operation.chains import AddContract, SetToken
 from payintent.sandbox.chain_deploy import PLANS, deploy
 from tests.support.onchain import ChainWorld, session_path
 from tests.support.world import Api
@@ -61,7 +62,9 @@ async def test_a_uuid_that_nobody_knows_is_a_case_of_nobody(ground: ChainWorld) 
     [case] = await ground.world.rows("SELECT * FROM money_case")
     assert case["kind"] == "UNKNOWN_REFERENCE"
     assert case["payment_id"] is case["session_id"] is case["merchant_id"] is None
-    assert await ground.world.rows("SELECT FROM capture") == []
+    [capture] = await ground.world.rows("SELECT * FROM capture")  # to be given back from
+    assert (capture["id"], capture["credited"]) == (case["capture_id"], False)
+    assert capture["payment_id"] is capture["session_id"] is None
     assert await ground.status(payment) == "PROCESSING"
 
 
@@ -154,3 +157,24 @@ async def test_native_coins_sent_without_a_call_are_refused_by_the_contract(
     step = {"to": ground.deployment.contract_address, "value": hex(CENT), "data": "0x"}
     tx_hash = await ground.send(step)
     assert (await ground.chain.receipt(tx_hash))["status"] == "0x0"
+
+
+async def test_a_token_that_moves_leaves_open_bills_where_they_are(ground: ChainWorld) -> None:
+    payment, session = await ground.bill("USDT")
+    before = await ground.view(session)
+    place = ground.token("USDT")
+    await ground.world.perform(SetToken(chain="native", symbol="USDT", address="0x" + 40 * "8"))
+    assert await ground.view(session) == before
+    assert before["token"]["address"].lower() == place
+    await ground.pay(session)
+    await ground.final()
+    assert await ground.dispositions() == ["credited"]
+    assert await ground.status(payment) == "PAID"
+    _, later = await ground.bill("USDT")
+    assert (await ground.view(later))["token"]["address"] == "0x" + 40 * "8"
+
+
+async def test_where_a_token_was_when_it_was_billed_never_changes(ground: ChainWorld) -> None:
+    await ground.bill("USDT")
+    with pytest.raises(asyncpg.CheckViolationError):
+        await ground.world.rows("UPDATE session SET token_address = NULL")

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from payintent.domain.evm import PaidLog
+from payintent.chain import abi
+from payintent.domain.evm import Log, PaidLog, RefundedLog
 from payintent.lifecycle.prove import Claim, Proof, prove
 from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld, chain_world
@@ -44,7 +45,18 @@ async def paid(ground: ChainWorld) -> PaidLog:
     return chunk.logs[-1]
 
 
-async def proven(ground: ChainWorld, log: PaidLog, able: str = "123", **changes: Any) -> Proof:
+async def given_back(ground: ChainWorld) -> RefundedLog:
+    """Give something back, and give its log as the first endpoint tells it."""
+    contract = bytes.fromhex(ground.deployment.contract_address[2:])
+    data = abi.refund(bytes(16), bytes(15) + b"\x05", bytes(20), 20 * b"\x09", 7)
+    step = {"to": f"0x{contract.hex()}", "value": "0x7", "data": f"0x{data.hex()}"}
+    await ground.send(step, ground.deployment.refunder)
+    await ground.mine(3)
+    chunk = await ground.reader.chunk("native-1", 1, await ground.height(), [contract], None)
+    return chunk.refunds[-1]
+
+
+async def proven(ground: ChainWorld, log: Log, able: str = "123", **changes: Any) -> Proof:
     fields: dict[str, Any] = {
         "supplier": "native-1",
         "told": (),
@@ -100,6 +112,32 @@ async def test_a_log_counts_only_word_for_word(world: World, chain_url: str) -> 
             assert lie not in proof.logs
         proof = await proven(ground, log, told=[log], sighted=())
         assert (proof.unproven, proof.logs) == ([], [log])
+
+
+async def test_a_refund_counts_only_word_for_word(world: World, chain_url: str) -> None:
+    async with read_through(world, chain_url, HONEST, HONEST) as (ground, _):
+        log = await given_back(ground)
+        for lie in (
+            replace(log, amount=log.amount + 1),
+            replace(log, refund_id=bytes(16)),
+            replace(log, to=bytes(20)),
+            replace(log, sender=bytes(20)),
+            replace(log, token=bytes(19) + b"\x01"),
+        ):
+            proof = await proven(ground, log, told=[lie], sighted=())
+            assert proof.unproven == [lie]
+            assert lie not in proof.logs
+        proof = await proven(ground, log, told=[log], sighted=())
+        assert (proof.unproven, proof.logs) == ([], [log])
+
+
+async def test_a_transaction_that_only_gives_back_is_no_payment(
+    world: World, chain_url: str
+) -> None:
+    async with read_through(world, chain_url, HONEST, HONEST) as (ground, _):
+        log = await given_back(ground)
+        proof = await proven(ground, log, told=[log], sighted={log.tx_hash})
+        assert (proof.logs, proof.absent) == ([log], {log.tx_hash})
 
 
 async def test_a_payment_that_is_not_final_is_neither_proven_nor_absent(

@@ -64,6 +64,8 @@ async def waiting(raw: asyncpg.Connection, count: int) -> None:
     """Wait until so many connections wait for a lock."""
 
     async def found() -> bool:
+        # Inside a transaction, who is connected is remembered from the first look on.
+        await raw.execute("SELECT pg_stat_clear_snapshot()")
         return await raw.fetchval(_WAITING) == count
 
     await until(found)

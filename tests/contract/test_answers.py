@@ -7,7 +7,9 @@ from uuid import uuid4
 import pytest
 
 from payintent.config import Settings
+from payintent.domain.gateway import RefundReport, RefundState
 from tests.api.arrange import bring_to, callback, captured, payment_of, select
+from tests.api.refunding import REFUND, REFUNDS, ask, in_status, listed, paid, read, send
 from tests.contract.conforming import conforms, operations
 from tests.support.contracts import TOKENS, offer_tokens
 from tests.support.world import Answer, Api
@@ -54,6 +56,23 @@ async def _callback(api: Api, created: Answer) -> Answer:
     return await callback(api, (await payment_of(api, created)).session_id, captured())
 
 
+async def _refund(api: Api, created: Answer) -> Answer:
+    del created  # nobody has paid it
+    return await ask(api, await paid(api), amount="90.00", reason="one page is torn")
+
+
+async def _list_refunds(api: Api, created: Answer) -> Answer:
+    del created
+    refunded = await paid(api)
+    for amount in ("1.00", "2.00"):
+        await ask(api, refunded, amount=amount)
+    return await listed(api, refunded, "?limit=1")
+
+
+async def _get_refund(api: Api, created: Answer) -> Answer:
+    return await read(api, (await _refund(api, created)).json["id"])
+
+
 async def _submit(api: Api, created: Answer) -> Answer:
     path = f"/c/{created.json['checkout_id']}/select"
     return await api.send("POST", path, data={"payment_method_id": str(api.world.card)})
@@ -83,6 +102,9 @@ GOES_WELL: dict[str, tuple[int, Sending]] = {
     "GET /v1/payments": (200, _get("/v1/payments?limit=1")),
     "GET /v1/payments/{payment_id}": (200, _get("/v1/payments/{payment_id}")),
     "POST /v1/payments/{payment_id}/cancel": (200, _post("/v1/payments/{payment_id}/cancel")),
+    "POST /v1/payments/{payment_id}/refunds": (201, _refund),
+    "GET /v1/payments/{payment_id}/refunds": (200, _list_refunds),
+    "GET /v1/refunds/{refund_id}": (200, _get_refund),
     "GET /v1/catalog": (200, _get("/v1/catalog")),
     "GET /v1/countries": (200, _get("/v1/countries")),
     "GET /v1/chains/{slug}": (200, _get("/v1/chains/native")),
@@ -105,6 +127,7 @@ GOES_WELL: dict[str, tuple[int, Sending]] = {
     "GET /readyz": (200, _get("/readyz")),
     "GET /openapi.yaml": (200, _get("/openapi.yaml")),
     "GET /docs": (200, _get("/docs")),
+    "GET /sdk/{name}": (200, _get("/sdk/v1.js")),
     "GET /docs/{name}": (200, _get("/docs/reference")),
 }
 
@@ -136,6 +159,27 @@ async def test_a_payment_is_described_in_every_status(api: Api, status: str) -> 
     for path in ("/v1/payments/{payment_id}", "/v1/checkout/{checkout_id}"):
         answer = conforms("GET", path, await _get(path)(api, created))
         assert answer.json["status"] == status
+
+
+@pytest.mark.parametrize("status", ["PARTIALLY_REFUNDED", "REFUNDED"])
+async def test_a_payment_is_described_when_money_has_gone_back(api: Api, status: str) -> None:
+    created = await in_status(api, status)
+    for path in ("/v1/payments/{payment_id}", "/v1/checkout/{checkout_id}"):
+        answer = conforms("GET", path, await _get(path)(api, created))
+        assert answer.json["status"] == status
+
+
+@pytest.mark.parametrize("state", [RefundState.DONE, RefundState.PENDING, RefundState.DECLINED])
+async def test_a_refund_is_described_in_every_status(api: Api, state: RefundState) -> None:
+    api.world.gateway.answer_refund = RefundReport(state=state, reference="re-1")
+    key, created = str(uuid4()), await paid(api)
+    first = conforms("POST", REFUNDS, await ask(api, created, key))
+    await send(api.world)
+    seen = conforms("GET", REFUND, await read(api, first.json["id"]))
+    assert (seen.json["status"] == "FAILED") is (state is RefundState.DECLINED)
+    conforms("GET", REFUNDS, await listed(api, created))
+    again = conforms("POST", REFUNDS, await ask(api, created, key))
+    assert (again.body, again.headers["Idempotency-Replayed"]) == (first.body, "true")
 
 
 async def test_a_replay_says_so_as_the_contract_has_it(api: Api) -> None:

@@ -21,6 +21,7 @@ from payintent.domain.fraud import RiskLevel
 from payintent.domain.market import COUNTRIES, CURRENCIES
 from payintent.domain.payment import FailureReason, Status
 from payintent.domain.quote import FeeMode, TaxManager
+from payintent.domain.refund import RefundFailure, RefundStatus
 from payintent.storage.listing import LISTED_MAX
 from payintent.version import API_VERSION
 from tests.contract.conforming import Answer, closed, conforms, operations
@@ -65,6 +66,8 @@ def test_the_routes_that_need_a_key_are_those_of_the_merchant() -> None:
         "/v1/payments",
         "/v1/payments/{payment_id}",
         "/v1/payments/{payment_id}/cancel",
+        "/v1/payments/{payment_id}/refunds",
+        "/v1/refunds/{refund_id}",
         "/v1/catalog",
     }
     assert all(
@@ -94,7 +97,7 @@ def test_the_source_can_send_the_codes_that_it_says_are_sent_and_never_the_alias
     assert {code for code, when in sent.items() if when == "now"} <= raised
     assert {code for code, when in sent.items() if when == "never"} == {"SERVER_ERROR"}
     assert "SERVER_ERROR" not in raised
-    assert set(sent.values()) <= {"now", "later", "never"}
+    assert set(sent.values()) == {"now", "never"}
 
 
 def test_every_error_of_an_operation_has_codes_of_its_status() -> None:
@@ -129,6 +132,8 @@ def _codes(answer: Any) -> set[str]:
         ("FailureReason", FailureReason),
         ("FeeMode", FeeMode),
         ("TaxManager", TaxManager),
+        ("RefundStatus", RefundStatus),
+        ("RefundFailureReason", RefundFailure),
     ],
 )
 def test_its_values_are_those_of_the_code(schema: str, values: Any) -> None:
@@ -141,10 +146,14 @@ def test_its_limits_are_those_of_the_code() -> None:
         EXPIRES_IN_MAX_S,
         EXPIRES_IN_DEFAULT_S,
     )
-    listed = contract()["paths"]["/v1/payments"]["get"]["parameters"]
-    [limit] = [one["schema"] for one in listed if one["name"] == "limit"]
-    assert limit["maximum"] == _SCHEMAS["PaymentList"]["properties"]["data"]["maxItems"]
-    assert limit["maximum"] == LISTED_MAX
+    for path, shape in (
+        ("/v1/payments", "PaymentList"),
+        ("/v1/payments/{payment_id}/refunds", "RefundList"),
+    ):
+        listed = contract()["paths"][path]["get"]["parameters"]
+        [limit] = [one["schema"] for one in listed if one["name"] == "limit"]
+        assert limit["maximum"] == _SCHEMAS[shape]["properties"]["data"]["maxItems"]
+        assert limit["maximum"] == LISTED_MAX
     levels = _SCHEMAS["Denied"]["properties"]["fds"]["properties"]["risk_level"]["enum"]
     assert levels == list(RiskLevel)
 

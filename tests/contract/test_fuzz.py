@@ -25,6 +25,7 @@ from schemathesis.core.failures import FailureGroup
 from payintent.domain.gateway import Report, SessionState
 from payintent.domain.ids import SESSION, text
 from tests.api.arrange import DECLINED, bring_to, callback, captured, payment_of, select
+from tests.api.refunding import ask
 from tests.contract.conforming import CONFORMANCE, cases_of_every_rule, operation, operations
 from tests.support.contracts import bill, offer_tokens
 from tests.support.world import Answer, Api
@@ -39,6 +40,9 @@ REQUESTS = {
     "GET /v1/payments": 200,
     "GET /v1/payments/{payment_id}": 100,
     "POST /v1/payments/{payment_id}/cancel": 120,
+    "POST /v1/payments/{payment_id}/refunds": 240,
+    "GET /v1/payments/{payment_id}/refunds": 100,
+    "GET /v1/refunds/{refund_id}": 40,
     "GET /v1/catalog": 60,
     "GET /v1/countries": 40,
     "GET /v1/chains/{slug}": 60,
@@ -57,6 +61,7 @@ REQUESTS = {
     "GET /c/{checkout_id}/return": 20,
     "POST /c/{checkout_id}/return": 20,
     "GET /c/static/{name}": 20,
+    "GET /sdk/{name}": 20,
     "GET /healthz": 2,
     "GET /readyz": 2,
     "GET /openapi.yaml": 4,
@@ -81,10 +86,13 @@ def test_every_operation_of_the_contract_is_fuzzed() -> None:
 class Ids:
     """Payments of every status to aim at; a `PENDING` one is made anew for each request."""
 
-    def __init__(self, api: Api, known: dict[str, Answer], session_ids: dict[str, str]) -> None:
+    def __init__(
+        self, api: Api, known: dict[str, Answer], session_ids: dict[str, str], refund: Answer
+    ) -> None:
         self._api = api
         self._known = known
         self._session_ids = session_ids
+        self._refund_id = refund.json["id"]
         self._loop = asyncio.get_running_loop()
 
     def aim(self, case: Case, status: str) -> None:
@@ -97,6 +105,8 @@ class Ids:
             case.path_parameters["session_id"] = self._session_ids.get(
                 status, self._session_ids["PROCESSING"]
             )
+        if "refund_id" in case.path_parameters:
+            case.path_parameters["refund_id"] = self._refund_id
         if "account_id" in case.path_parameters:  # unsigned: a callback of nobody's
             account_id = str(self._api.world.account_id)
             case.path_parameters = {"provider": "fake", "account_id": account_id}
@@ -115,7 +125,8 @@ async def ids(api: Api) -> Ids:
     for status in STATUSES[1:-1]:
         known[status] = await api.create()
         await _bring_to(api, known[status], status)
-    return Ids(api, known, await _sessions(api))
+    refund = await ask(api, known["PAID"], amount="0.01")
+    return Ids(api, known, await _sessions(api), refund)
 
 
 async def _sessions(api: Api) -> dict[str, str]:
@@ -166,6 +177,8 @@ async def test_requests_made_from_the_contract_are_answered_as_it_says(
         _whole(case)
         _anew(case)
         _likely(case, api)
+        if path.endswith("/refunds") and target == "PENDING":
+            target = "PAID"  # which can be refunded over and over
         if target != "none":
             ids.aim(case, target)
         answer = case.call_and_validate(
@@ -219,6 +232,8 @@ def _likely(case: Case, api: Api) -> None:
         body["return_url"] = f"{SHOP}/thanks"
     if body.get("expected_total_amount"):
         body["expected_total_amount"] = "1590.00"
+    if case.path.endswith("/refunds"):
+        body["amount"] = "0.01"  # so that something is left for the next one
 
 
 def _anew(case: Case) -> None:

@@ -56,7 +56,7 @@ def test_the_settings_on_the_page_are_those_of_the_code() -> None:
     wanted = {
         f"PAYINTENT_{name.upper()}": field.default
         for name, field in Settings.model_fields.items()
-        if name.startswith(("rpc_", "chain_"))
+        if name.startswith(("rpc_", "signer_", "chain_"))
     }
     told = {one[0].strip("`"): one[2] for one in rows(section(_PAGE, "### Endpoints"))}
     assert told.keys() == wanted.keys()

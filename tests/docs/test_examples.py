@@ -1,8 +1,6 @@
 """The examples of the pages run, and do what the text around them says."""
 
 import asyncio
-import hashlib
-import hmac
 import inspect
 import json
 import shutil
@@ -10,20 +8,14 @@ import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
-from uuid import UUID
+from uuid import uuid4
 
 import pytest
 
-from payintent.domain import ids
-from payintent.domain.gateway import (
-    Account,
-    BadCallback,
-    CallbackRequest,
-    Gateway,
-    SessionState,
-)
+from payintent.domain.gateway import Gateway
 from payintent.sandbox.world import Ports, World
 from payintent.webhooks.signature import encode_secret, new_key, sign
+from tests.api.refunding import paid, send
 from tests.docs.reading import blocks, examples, page
 from tests.support.world import Api
 
@@ -142,6 +134,27 @@ async def test_the_catalog_is_kept_while_nothing_changes(
     assert [one["country_code"] for one in changed["countries"]] == ["TH"]
 
 
+async def test_the_refund_is_asked_for_and_read_until_it_has_ended(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created, part, rest = await paid(api), str(uuid4()), str(uuid4())
+    refund = _calling(api, monkeypatch, "refund a payment")["refund"]
+    for key, amount, status in (
+        (part, "90.00", "PARTIALLY_REFUNDED"),
+        (part, "90.00", "PARTIALLY_REFUNDED"),  # the same one again
+        (rest, None, "REFUNDED"),
+    ):
+        asked = asyncio.create_task(
+            asyncio.to_thread(refund, created.json["id"], key, amount, wait_s=0.01)
+        )
+        while not asked.done():
+            await send(api.world)
+            await asyncio.sleep(0.01)
+        done = await asked
+        assert (done["status"], done["amount"]) == ("SUCCEEDED", amount or "1500.00")
+        assert (await api.get(created.json["id"])).json["status"] == status
+
+
 def _calling(api: Api, monkeypatch: pytest.MonkeyPatch, title: str) -> dict[str, Any]:
     monkeypatch.setenv("API_URL", f"{api.base}/v1")
     monkeypatch.setenv("API_KEY", api.world.api_key)
@@ -177,6 +190,7 @@ def _example_gateway() -> Any:
     return _run(code)["ExamplePay"]
 
 
+# What it does, the conformance kit proves: tests/conformance/example_harness.py.
 def test_the_example_gateway_has_the_shape_of_the_port() -> None:
     example = _example_gateway()
     assert isinstance(example.provider, str)
@@ -185,33 +199,3 @@ def test_the_example_gateway_has_the_shape_of_the_port() -> None:
     for one in methods:
         ours = inspect.signature(getattr(example, one), eval_str=False)
         assert list(ours.parameters) == list(inspect.signature(getattr(Gateway, one)).parameters)
-
-
-def test_the_example_gateway_reads_what_its_account_signed_and_nothing_else() -> None:
-    account = Account(
-        id=1, provider="example", base_url="", credentials={"signing_secret": "a secret"}
-    )
-    session_id = UUID(int=7)
-    charge = {
-        "id": "ch_1",
-        "reference": ids.text(ids.SESSION, session_id),
-        "status": "paid",
-        "pay_url": "https://pay.example.com/ch_1",
-        "amount": 159000,
-        "currency": "THB",
-    }
-    body = json.dumps({"event_id": "ev_1", "charge": charge}).encode()
-    signature = hmac.new(b"a secret", body, hashlib.sha256).hexdigest()
-    gateway = _example_gateway()(None)
-    came = CallbackRequest(
-        method="POST", headers={"example-signature": signature}, query={}, body=body
-    )
-    callback = gateway.parse_callback(account, came)
-    assert (callback.id, callback.session_id) == ("ev_1", session_id)
-    assert callback.report.state is SessionState.CAPTURED
-    assert callback.report.capture.amount_minor == 159000
-    with pytest.raises(BadCallback):
-        gateway.parse_callback(
-            account,
-            CallbackRequest(method="POST", headers=came.headers, query={}, body=body + b" "),
-        )

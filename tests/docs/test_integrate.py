@@ -8,7 +8,10 @@ from payintent.api.contract import contract
 from payintent.config import Settings
 from payintent.domain.event import EventType, payload_fields
 from payintent.domain.payment import Status
+from payintent.sandbox.ecpay.cards import CARDS as ECPAY_CARDS
 from payintent.sandbox.simulator.cards import CARDS
+from payintent.sandbox.stripe.model import CARDS as STRIPE_CARDS
+from payintent.sandbox.twoc2p.cards import CARDS as TWOC2P_CARDS
 from payintent.webhooks.schedule import ATTEMPTS_MAX, WAITS_S
 from tests.docs.reading import blocks, page, rows, section, spans
 
@@ -22,8 +25,14 @@ def test_the_table_of_statuses_has_all_of_them() -> None:
 
 
 def test_the_table_of_cards_is_that_of_the_simulator() -> None:
-    cards = [cells[0].strip("`") for cells in rows(section(_INTEGRATE, "## Test cards"))]
+    cards = [cells[0].strip("`") for cells in rows(section(_INTEGRATE, "### Of the simulator"))]
     assert cards == list(CARDS)
+
+
+def test_the_tables_of_cards_are_those_of_the_other_gateways() -> None:
+    text = section(_INTEGRATE, "### Of the other gateways")
+    cards = [cells[0].strip("`") for cells in rows(text)]
+    assert cards == [*STRIPE_CARDS, *ECPAY_CARDS, *TWOC2P_CARDS]
 
 
 def test_each_event_is_documented_with_its_fields_in_order() -> None:

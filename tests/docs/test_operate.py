@@ -15,6 +15,7 @@ from payintent.config import Settings
 from tests.docs.reading import blocks, page, rows, section, spans
 
 _OPERATE = page("docs/operate.md")
+_REFUNDS = page("docs/refunds.md")
 _UNITS = {"_per_s": "1/s", "_s": "s", "_ms": "ms", "_bytes_max": "bytes", "_hours": "h"}
 _UNITS |= {"_days": "days"}
 _EVENT = re.compile(r"_log\.(?:info|warning|error)\(\s*\"(\w+)\"")
@@ -59,7 +60,11 @@ def _default(value: Any) -> str:
 
 
 def _written() -> list[list[str]]:
-    lines = [*spans(_OPERATE), *"\n".join(blocks(_OPERATE, "sh")).splitlines()]
+    lines = [
+        line
+        for text in (_OPERATE, _REFUNDS)
+        for line in (*spans(text), *"\n".join(blocks(text, "sh")).splitlines())
+    ]
     return [shlex.split(line)[1:] for line in lines if line.startswith("payintent ")]
 
 
@@ -87,7 +92,8 @@ def test_every_command_on_the_page_exists_and_takes_what_is_written(words: list[
 def test_every_command_has_an_example_in_the_table() -> None:
     shown = [
         tuple(shlex.split(one)[1:])
-        for one in spans(section(_OPERATE, "## Commands"))
+        for text in (_OPERATE, _REFUNDS)
+        for one in spans(section(text, "## Commands"))
         if one.startswith("payintent ")
     ]
     for leaf in _leaves(typer.main.get_command(build())):

@@ -51,6 +51,7 @@ def a_session(**changes: Any) -> Session:
         "next_action": None,
         "return_url": None,
         "inquiries": 0,
+        "declines": 0,
         "opened_at": NOW,
         "closing_at": None,
     }

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from payintent.domain.gateway import Capture, Report, SessionState
-from payintent.domain.payment import FailureReason, Payment, Status
+from payintent.domain.payment import FailureReason, Payment, Status, Trigger
 from payintent.domain.session import Life, Session
 from payintent.domain.settlement import Verdict, completes_selection, judge
 from tests.domain.making import (
@@ -25,6 +25,7 @@ from tests.domain.test_payment import EXPECTED
 
 ENDS_WITHOUT_MONEY = {"declined", "cancelled", "closed"}
 SAYS_NOTHING = {"open", "authorising", "absent"}
+ATTEMPTS = (0, 1, 2, 3)  # that were declined before
 PAID_ONCE = {"PAID", "PARTIALLY_REFUNDED", "REFUNDED"}
 ENDED_UNPAID = {"FAILED", "EXPIRED", "CANCELLED"}
 
@@ -71,6 +72,16 @@ class Case:
         return ended and self.session.life is Life.OPENING
 
     @property
+    def live(self) -> bool:
+        """The payment waits for this session."""
+        return self.current and self.status == "PROCESSING"
+
+    @property
+    def tried(self) -> bool:
+        """The buyer has had his tries."""
+        return self.session.declines >= 3
+
+    @property
     def exact(self) -> bool:
         return self.report is EXACT
 
@@ -82,8 +93,8 @@ class Case:
 def _cases() -> Iterator[Case]:
     relations = (SESSION_ID, OTHER_SESSION_ID, None)
     reports = (EXACT, *INEXACT, *OTHERS)
-    for status, life, relation, report, elapsed in product(
-        Status, Life, relations, reports, (True, False)
+    for status, life, relation, report, elapsed, declines in product(
+        Status, Life, relations, reports, (True, False), ATTEMPTS
     ):
         if (status is Status.PENDING and relation is not None) or (
             status not in {Status.PENDING, Status.EXPIRED, Status.CANCELLED} and relation is None
@@ -95,7 +106,7 @@ def _cases() -> Iterator[Case]:
         paid = {"paid_at": NOW, "receipt_id": RECEIPT_ID} if status.value in PAID_ONCE else {}
         ago = timedelta(seconds=-1 if elapsed else 1)
         payment = a_payment(status=status, session_id=relation, expires_at=NOW + ago, **paid)
-        yield Case(payment, a_session(life=life), report, current, elapsed)
+        yield Case(payment, a_session(life=life, declines=declines), report, current, elapsed)
 
 
 CASES = list(_cases())
@@ -112,7 +123,7 @@ def _where(**wanted: Any) -> list[Case]:
 
 
 def test_every_situation_is_looked_at() -> None:
-    assert len(CASES) > 1500
+    assert len(CASES) > 6000
 
 
 def test_a_verdict_follows_only_arrows_that_the_table_has() -> None:
@@ -162,11 +173,11 @@ def test_uncredited_money_becomes_the_case_that_says_why(wanted: dict[str, Any],
         assert case.verdict.case == kind, case
 
 
-def test_a_current_processing_payment_fails_by_a_decline_or_by_other_money_alone() -> None:
+def test_a_current_processing_payment_fails_by_declines_or_by_other_money_alone() -> None:
     for case in CASES:
-        live = case.current and case.status == "PROCESSING"
         other_money = case.said == "captured" and not case.exact
-        fails = live and (case.said == "declined" or other_money)
+        ends = case.said in ENDS_WITHOUT_MONEY and case.tried  # whatever it is called: declined
+        fails = case.live and (case.said == "declined" or other_money or ends)
         assert (case.verdict.trigger == "fail") is fails, case
         reason = None
         if fails:
@@ -176,8 +187,8 @@ def test_a_current_processing_payment_fails_by_a_decline_or_by_other_money_alone
 
 def test_a_closed_or_left_session_expires_its_payment_only_when_the_time_is_over() -> None:
     for case in CASES:
-        live = case.current and case.status == "PROCESSING"
-        expires = live and case.elapsed and case.said in {"closed", "cancelled"}
+        left = case.said in {"closed", "cancelled"} and not case.tried
+        expires = case.live and case.elapsed and left
         assert (case.verdict.trigger == "expire") is expires, case
 
 
@@ -202,6 +213,42 @@ def test_a_word_that_ends_nothing_does_nothing() -> None:
     for case in CASES:
         if case.said in SAYS_NOTHING:
             assert case.verdict == Verdict(), case
+
+
+def test_a_declined_attempt_is_counted_in_whatever_state_and_does_nothing_else() -> None:
+    for case in _where(said="attempted"):
+        assert replace(case.verdict, close=False) == Verdict(attempt=True), case
+
+
+def test_no_other_word_counts_an_attempt_or_wants_a_session_closed() -> None:
+    for case in CASES:
+        if case.said != "attempted":
+            assert (case.verdict.attempt, case.verdict.close) == (False, False), case
+
+
+def test_the_third_attempt_closes_the_session_that_its_payment_waits_for() -> None:
+    for case in _where(said="attempted"):
+        third = case.live and case.session.declines >= 2
+        assert case.verdict.close is third, case
+
+
+@pytest.mark.parametrize("life", Life)
+def test_three_attempts_and_their_close_fail_the_payment_as_declined(life: Life) -> None:
+    payment = a_payment(status=Status.PROCESSING, session_id=SESSION_ID)
+    session = a_session(life=life)
+    verdicts = []
+    for _ in range(3):
+        verdicts.append(judge(payment, session, Report(state=SessionState.ATTEMPTED), NOW))
+        session = replace(session, declines=session.declines + 1)
+    assert [one.close for one in verdicts] == [False, False, True]
+    assert [one.trigger for one in verdicts] == [None] * 3
+    closed = judge(payment, session, Report(state=SessionState.CLOSED), NOW)
+    assert (closed.trigger, closed.reason, closed.outcome) == ("fail", "DECLINED", "closed")
+
+
+def test_money_wins_over_any_number_of_attempts() -> None:
+    for case in _where(live=True, tried=True, exact=True):
+        assert case.verdict == Verdict(trigger=Trigger.CONFIRM, outcome="captured", credited=True)
 
 
 def test_a_selection_is_completed_by_money_or_a_decline_while_it_is_opening() -> None:

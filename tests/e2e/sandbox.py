@@ -19,7 +19,8 @@ START_S = 60
 STOP_S = 60
 LOOK_S = 0.02
 BUGS_SHOWN_MAX = 3
-PORTS = range(20_000, 30_000, 10)  # below the ones that the system hands out
+PORTS = range(20_000, 30_000, 20)  # below the ones that the system hands out
+PORTS_NEEDED = 11  # from the base on
 
 
 class Sandbox:
@@ -163,10 +164,10 @@ def running_sandbox(
 
 
 def free_port_base() -> int:
-    """Find ten ports in a row that nobody listens on."""
+    """Find as many ports in a row that nobody listens on as a sandbox needs."""
     # Test processes that run side by side share a seed; they must not share ports.
     for base in random.SystemRandom().sample(PORTS, len(PORTS)):
-        if all(_is_free(port) for port in range(base, base + 10)):
+        if all(_is_free(port) for port in range(base, base + PORTS_NEEDED)):
             return base
     raise AssertionError("no free ports")
 

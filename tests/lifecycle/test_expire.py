@@ -95,10 +95,9 @@ async def test_an_elapsed_checkout_can_neither_be_quoted_nor_selected(world: Wor
     service = world.service
     for payment in (await world.create(), await elapsed_processing(world)):
         seen = await checkout_for(service.database, service.mint, payment.checkout_id)
+        asked = Asked(restrictions=Restrictions())
         with pytest.raises(Refused) as refused:
-            await quotes_for(
-                service.database, service.mint, seen, Asked(restrictions=Restrictions())
-            )
+            await quotes_for(service.database, service.accounts, service.mint, seen, asked)
         assert refused.value.code is Code.CHECKOUT_EXPIRED
         with pytest.raises(Refused) as refused:
             await world.select(payment)

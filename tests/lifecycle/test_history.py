@@ -7,6 +7,8 @@ import asyncio
 import os
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -23,13 +25,25 @@ from hypothesis.stateful import (
 
 from payintent.config import Settings
 from payintent.domain.errors import Code, Refused
-from payintent.domain.gateway import Callback, Created, Rejected, Report, SessionState, Unknown
+from payintent.domain.gateway import (
+    Callback,
+    Created,
+    NotContacted,
+    RefundReport,
+    RefundRequest,
+    Rejected,
+    Report,
+    SessionState,
+    Unknown,
+)
 from payintent.domain.payment import Payment
 from payintent.lifecycle.cancel import cancel, cancel_by_buyer
+from payintent.lifecycle.health import FAILURES_MAX, Channel, Health
 from payintent.lifecycle.receive import apply_waiting, receive
 from payintent.lifecycle.views import payment_for
 from payintent.service import open_service
 from tests.domain.test_payment import EXPECTED
+from tests.lifecycle.refunding import ABSENT, DECLINED, DONE, PENDING, asked, due, hear
 from tests.lifecycle.test_expire import ask_all, sweep
 from tests.support.fakes import FakeGateway, accept, captured, declined
 from tests.support.world import World, make_world
@@ -41,7 +55,14 @@ PROFILE = settings.get_profile(os.environ.get("HYPOTHESIS_PROFILE", "history"))
 
 ARROWS = {(before, after) for (before, _), (after, _) in EXPECTED.items()}
 ENDING = {"PAID": "completed", "FAILED": "failed", "EXPIRED": "expired", "CANCELLED": "cancelled"}
-TABLES = "step, payment, session, capture, money_case, event, delivery, callback, idempotency"
+ENDING |= {"PARTIALLY_REFUNDED": "completed", "REFUNDED": "completed"}
+WAS_PAID = {"PAID", "PARTIALLY_REFUNDED", "REFUNDED"}
+#: What a refund does to a payment that was paid; nothing else about it ever changes.
+REFUNDING = ("status", "version", "refunded_amount", "reserved_amount", "updated_at")
+TABLES = """
+    step, payment, session, capture, refund, money_case, event, delivery, callback, idempotency,
+    gateway_outage
+"""
 LOG = """
     CREATE TABLE step (number bigint GENERATED ALWAYS AS IDENTITY, payment_id uuid, before text,
         after text);
@@ -61,17 +82,26 @@ SESSIONS = """
     ORDER BY p.status = 'PROCESSING' DESC, s.opened_at DESC, s.id
 """
 DAYS_S = 3 * 24 * 3600
+OTHERS = ("select", "cancel", "work", "look", "callback", "refund", "money")
 
 Act = Coroutine[Any, Any, Any]
 numbers = st.integers(0, 11)
 waits = st.sampled_from((1, 6, 31, 31, 31, 31, 130, 130, 700, 1801))
 kinds = st.sampled_from(
-    ("exact", "exact", "less", "more", "currency", "declined", "cancelled", "closed", "open")
+    [
+        *("exact", "exact", "less", "more", "currency", "declined", "cancelled", "closed", "open"),
+        *("attempted", "attempted"),
+    ]
 )
+refund_words = st.sampled_from(
+    ("done", "done", "pending", "declined", "absent", "silent", "gone", "crash")
+)
+amounts = st.sampled_from((None, "1590", "1000", "590.01", "0.01", "0.01", "795"))
 answers = st.sampled_from(
     [
         *["accept"] * 5,
-        *("rejected", "unknown", "crash", "exact first", "declined first", "cancelled first"),
+        *("rejected", "unknown", "gone", "crash"),
+        *("exact first", "declined first", "cancelled first"),
     ]
 )
 words = st.sampled_from(("exact", "less", "declined", "closed", "open", "authorising", "silent"))
@@ -94,12 +124,15 @@ class History(RuleBasedStateMachine):
         self.told: set[tuple[UUID, str]] = set()  # captures we were told of, by session
         self.seen: dict[UUID, Any] = {}
         self.quotes: dict[UUID, tuple[Any, ...]] = {}
+        self.asked_for: dict[UUID, tuple[Any, ...]] = {}  # refunds, as they were asked for
+        self.ended: dict[UUID, tuple[Any, ...]] = {}  # refunds, how they ended
         self.clock_s = 0
         self.run(self._begin())
 
     async def _begin(self) -> None:
         await self.world.rows(f"TRUNCATE {TABLES}, checkout, attempt CASCADE")
         await self.world.move_clock(0)
+        self.world.service.accounts.health = Health(self.world.service.database)
         gateway = self.world.gateway
         gateway.answer_create = accept
         gateway.answer_close = Report(state=SessionState.CLOSED)
@@ -114,9 +147,7 @@ class History(RuleBasedStateMachine):
             session_ids.append(request.session_id)
             if answer == "crash":
                 raise Crash
-            if answer in {"rejected", "unknown"}:
-                return Rejected(detail="no") if answer == "rejected" else Unknown(detail="?")
-            return accept(request)
+            return NOT_CREATED[answer] if answer in NOT_CREATED else accept(request)
 
         gateway = self.world.gateway
         gateway.answer_create = answered
@@ -164,6 +195,26 @@ class History(RuleBasedStateMachine):
         await ask_all(self.world)
         await apply_waiting(service.database, service.mint, 100)
 
+    async def _ask_refund(self, number: int, amount: str | None, key: UUID | None = None) -> None:
+        await asked(self.world, self._paid(number), amount, key)
+
+    async def _refund_callback(self, number: int, word: str, name: str) -> None:
+        rows = await self.world.rows("SELECT id FROM refund ORDER BY status <> 'PENDING', id DESC")
+        if rows and word in REFUND_WORDS:
+            refund_id = rows[number % len(rows)]["id"]
+            await hear(self.world, refund_id, REFUND_WORDS[word], name=f"{refund_id}{name}")
+
+    async def _refund_work(self, sent: str, inquired: str) -> None:
+        gateway = self.world.gateway
+        gateway.say_refund = lambda request: _refund_word(request, sent)
+        gateway.say_inquire_refund = lambda request: _refund_word(request, inquired)
+        for one in await due(self.world):
+            with suppress(Crash):
+                await self.world.service.submitter.look_after(one)
+
+    async def _auto_refund(self, on: bool) -> None:
+        await self.world.rows("UPDATE merchant SET auto_refund = $1", on)
+
     # The rules.
 
     @precondition(lambda self: len(self.payments) < PAYMENTS_MAX)
@@ -207,9 +258,68 @@ class History(RuleBasedStateMachine):
     def work(self, inquiry: str, close: str) -> None:
         self.do(self._work(inquiry, close))
 
+    @precondition(lambda self: len(self.payments) < PAYMENTS_MAX)
+    @rule(kinds=st.tuples(kinds, kinds), amount=amounts, sent=refund_words)
+    def pay_and_ask_for_it_back(
+        self, kinds: tuple[str, str], amount: str | None, sent: str
+    ) -> None:
+        self.payments.append(self.run(self.world.create(expires_in_s=7200)))
+        self.it_holds()
+        self.do(self._select(1, False, "accept"))
+        self.do(self._callback(0, "exact", "a"), self._callback(0, kinds[0], "b"))
+        self.it_holds()
+        self.do(self._ask_refund(1, amount), self._callback(0, kinds[1], "c"))
+        self.do(self._refund_work(sent, "done"))
+
+    @precondition(lambda self: self.payments)
+    @rule(number=numbers, amount=amounts, sent=refund_words, then=refund_words)
+    def refund(self, number: int, amount: str | None, sent: str, then: str) -> None:
+        self.do(self._ask_refund(number, amount))
+        self.it_holds()
+        self.do(self._refund_work(sent, "pending"))
+        self.it_holds()
+        self.do(self._refund_callback(number, then, uuid4().hex))
+
+    @precondition(lambda self: self.payments)
+    @rule(kind=kinds, close=words)
+    def decline_thrice(self, kind: str, close: str) -> None:
+        self.world.gateway.say_inquire = lambda session_id: _word(session_id, "open")
+        self.do(self._select(1, False, "accept"))
+        for _ in range(3):
+            self.do(self._callback(0, "attempted", uuid4().hex))
+        self.it_holds()
+        self.do(self._callback(0, kind, "c"), self._work("open", close))
+
+    @precondition(lambda self: self.payments)
+    @rule(sent=refund_words, inquired=refund_words)
+    def work_on_refunds(self, sent: str, inquired: str) -> None:
+        self.do(self._refund_work(sent, inquired))
+
+    @precondition(lambda self: self.payments)
+    @rule(number=numbers, word=refund_words, name=st.sampled_from("abcd"))
+    def refund_callback(self, number: int, word: str, name: str) -> None:
+        self.do(self._refund_callback(number, word, name))
+
+    @precondition(lambda self: self.payments)
+    @rule(number=numbers, parts=st.tuples(amounts, amounts), same=st.booleans())
+    def two_refunds(self, number: int, parts: tuple[str | None, str | None], same: bool) -> None:
+        key = uuid4() if same else None
+        self.do(*(self._ask_refund(number, part, key) for part in parts))
+
+    @rule(on=st.booleans())
+    def policy(self, on: bool) -> None:
+        self.do(self._auto_refund(on))
+
+    @precondition(lambda self: self.payments)
+    @rule(channel=st.sampled_from(Channel), silent=st.booleans())
+    def outage(self, channel: Channel, silent: bool) -> None:
+        health, account_id = self.world.service.accounts.health, self.world.account_id
+        for _ in range(FAILURES_MAX):
+            self.do(health.note(account_id, channel, Unknown(detail="?") if silent else None))
+
     @precondition(lambda self: self.payments)
     @rule(number=numbers, kinds=st.tuples(kinds, kinds), names=st.sampled_from(("aa", "ab")),
-        other=st.sampled_from(("select", "cancel", "work", "look", "callback")))  # fmt: skip
+        other=st.sampled_from(OTHERS))  # fmt: skip
     def together(self, number: int, kinds: tuple[str, str], names: str, other: str) -> None:
         acts: dict[str, Callable[[], Act]] = {
             "select": lambda: self._select(number, True, "accept"),
@@ -217,6 +327,8 @@ class History(RuleBasedStateMachine):
             "work": lambda: self._work("exact", "closed"),
             "look": lambda: self._look(number),
             "callback": lambda: self._callback(number, kinds[1], names[1]),
+            "refund": lambda: self._ask_refund(number, "590.01"),
+            "money": lambda: self._refund_work("done", "done"),
         }
         self.do(self._callback(number, kinds[0], names[0]), acts[other]())
 
@@ -239,15 +351,21 @@ class History(RuleBasedStateMachine):
             )
         self._check_sessions(payments, sessions)
         captures = await rows("SELECT * FROM capture")
-        cases = await rows("SELECT capture_id FROM money_case WHERE capture_id IS NOT NULL")
-        self._check_money(payments, sessions, captures, Counter(c["capture_id"] for c in cases))
+        cases = await rows("SELECT * FROM money_case")
+        about = Counter(one["capture_id"] for one in cases if one["refund_id"] is None)
+        self._check_money(payments, sessions, captures, about)
+        self._check_refunds(payments, captures, cases, await rows("SELECT * FROM refund"))
 
     def _check_payment(self, payment: Any, told: list[str]) -> None:
         status, before = payment["status"], self.seen.get(payment["id"])
         if before is not None:
             assert payment["version"] >= before["version"]
             assert payment["updated_at"] >= before["updated_at"]
-            if before["status"] in ENDING:
+            if before["status"] in WAS_PAID:
+                changed = {name for name, value in payment.items() if value != before[name]}
+                assert changed <= set(REFUNDING), "a paid payment changed"
+                assert payment["refunded_amount"] >= before["refunded_amount"]
+            elif before["status"] in ENDING:
                 assert payment == before, "an ended payment changed"
         self.seen[payment["id"]] = payment
         if status == "CANCELLED":
@@ -267,7 +385,8 @@ class History(RuleBasedStateMachine):
             payment = payments[session["payment_id"]]
             assert session["opened_at"] < payment["expires_at"]
             if payment["status"] in ENDING:
-                assert session["opened_at"] <= payment[f"{payment['status'].lower()}_at"]
+                end = "paid" if payment["status"] in WAS_PAID else payment["status"].lower()
+                assert session["opened_at"] <= payment[f"{end}_at"]
         for payment in payments.values():
             if payment["session_id"] is not None:
                 assert sessions[payment["session_id"]]["payment_id"] == payment["id"]
@@ -277,7 +396,8 @@ class History(RuleBasedStateMachine):
 
     def _check_money(self, payments: Any, sessions: Any, captures: Any, cases: Any) -> None:
         credited = {c["payment_id"]: c for c in captures if c["credited"]}
-        assert credited.keys() == {p["id"] for p in payments.values() if p["status"] == "PAID"}
+        was_paid = {p["id"] for p in payments.values() if p["status"] in WAS_PAID}
+        assert credited.keys() == was_paid
         for capture in captures:
             assert cases[capture["id"]] == (0 if capture["credited"] else 1)
         for payment_id, capture in credited.items():
@@ -286,6 +406,37 @@ class History(RuleBasedStateMachine):
             assert capture["amount_minor"] == session["total_minor"]
             assert capture["currency"] == session["currency"]
         assert self.told <= {(c["session_id"], c["reference"]) for c in captures}
+
+    def _check_refunds(self, payments: Any, captures: Any, cases: Any, refunds: Any) -> None:
+        for payment in payments.values():
+            own = [r for r in refunds if r["payment_id"] == payment["id"] and r["case_id"] is None]
+            given = sum(r["amount"] for r in own if r["status"] == "SUCCEEDED")
+            promised = sum(r["amount"] for r in own if r["status"] == "PENDING")
+            assert (payment["refunded_amount"], payment["reserved_amount"]) == (given, promised)
+            assert given + promised <= payment["amount"]
+            if payment["status"] in WAS_PAID:
+                status = "PARTIALLY_REFUNDED" if given else "PAID"
+                whole = given == payment["amount"]
+                assert payment["status"] == ("REFUNDED" if whole else status)
+        for capture in captures:
+            of = [r for r in refunds if r["capture_id"] == capture["id"]]
+            given = sum(r["amount_minor"] for r in of if r["status"] == "SUCCEEDED")
+            promised = sum(r["amount_minor"] for r in of if r["status"] == "PENDING")
+            assert (capture["refunded_minor"], capture["reserved_minor"]) == (given, promised)
+            assert given + promised <= capture["amount_minor"]
+            assert all((r["case_id"] is None) == capture["credited"] for r in of)
+        for refund in refunds:
+            self._check_refund(refund, [c for c in cases if c["id"] == refund["case_id"]])
+
+    def _check_refund(self, refund: Any, its_case: list[Any]) -> None:
+        what = tuple(refund[name] for name in ("capture_id", "payment_id", "amount_minor",
+            "amount", "case_id", "requested_by"))  # fmt: skip
+        assert self.asked_for.setdefault(refund["id"], what) == what
+        if refund["status"] != "PENDING":
+            end = (refund["status"], refund["failure_reason"])
+            assert self.ended.setdefault(refund["id"], end) == end, "a refund ended twice"
+        for case in its_case:
+            assert (case["status"] == "REFUNDED") == (refund["status"] == "SUCCEEDED")
 
     def teardown(self) -> None:
         """Let all time pass and the workers work: everything comes to its one end."""
@@ -297,9 +448,15 @@ class History(RuleBasedStateMachine):
             await self.world.move_clock(self.clock_s + day * DAYS_S / 3)
             await self._work("closed", "closed")
             await self._work("closed", "closed")
+            for _ in range(2):
+                await self.world.service.accounts.health.note(
+                    self.world.account_id, Channel.REFUNDS, None
+                )
+                await self._refund_work("done", "done")
         left = await self.world.rows("SELECT status FROM payment WHERE status LIKE 'P%ING'")
         alive = await self.world.rows("SELECT life FROM session WHERE life <> 'ended'")
-        assert (left, alive) == ([], [])
+        unpaid = await self.world.rows("SELECT status FROM refund WHERE status = 'PENDING'")
+        assert (left, alive, unpaid) == ([], [], [])
 
     def do(self, *acts: Act) -> None:
         """Do one thing, or several at once; we may decline, and nothing else may go wrong."""
@@ -319,6 +476,31 @@ class History(RuleBasedStateMachine):
         chosen = living if living and number % 4 else self.payments
         return chosen[-1 - number // 4 % len(chosen)]
 
+    def _paid(self, number: int) -> Payment:
+        """Choose one, mostly among those that were paid, the newest first."""
+        paid = [one for one in self.payments if self.seen[one.id]["status"] in WAS_PAID]
+        chosen = paid if paid and number % 6 else self.payments
+        return chosen[-1 - number // 4 % len(chosen)]
+
+
+NOT_CREATED = {
+    "rejected": Rejected(detail="no"),
+    "unknown": Unknown(detail="?"),
+    "gone": NotContacted(detail="no connection"),
+}
+REFUND_WORDS = {"done": DONE, "pending": PENDING, "declined": DECLINED, "absent": ABSENT}
+NO_WORDS = {"silent": Unknown(detail="?"), "gone": NotContacted(detail="no connection")}
+
+
+def _refund_word(request: RefundRequest, word: str) -> RefundReport | Unknown:
+    if word == "crash":
+        raise Crash
+    found = REFUND_WORDS | NO_WORDS
+    known = found[word]
+    if isinstance(known, RefundReport) and known.reference is not None:
+        return replace(known, reference=f"re_{request.refund_id}")
+    return known
+
 
 def _report(session_id: UUID, kind: str, name: str) -> Report:
     reference = f"{session_id}-{name}"
@@ -337,6 +519,8 @@ class TalkingGateway(FakeGateway):
     """A fake that can speak before it answers, and of each session by its own name."""
 
     before_answer: Callable[[UUID], Act] | None = None
+    say_refund: Callable[[Any], RefundReport | Unknown]
+    say_inquire_refund: Callable[[Any], RefundReport | Unknown]
     say_inquire: Callable[[UUID], Report | Unknown] = staticmethod(lambda one: _word(one, "open"))
     say_close: Callable[[UUID], Report | Unknown] = staticmethod(lambda one: _word(one, "closed"))
 
@@ -352,6 +536,14 @@ class TalkingGateway(FakeGateway):
     async def inquire(self, account: Any, session: Any) -> Report | Unknown:
         await super().inquire(account, session)
         return self.say_inquire(session.session_id)
+
+    async def refund(self, account: Any, request: Any) -> RefundReport | Unknown:
+        await super().refund(account, request)
+        return self.say_refund(request)
+
+    async def inquire_refund(self, account: Any, request: Any) -> RefundReport | Unknown:
+        await super().inquire_refund(account, request)
+        return self.say_inquire_refund(request)
 
 
 @pytest.fixture

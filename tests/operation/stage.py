@@ -3,12 +3,16 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
 from payintent.domain import ids
 from payintent.domain.fraud import RuleKind
+from payintent.domain.refund import Step
+from payintent.lifecycle.advance import lock
 from payintent.lifecycle.cancel import cancel
 from payintent.operation.accounts import AddAccount
 from payintent.operation.chains import AddContract
@@ -19,7 +23,10 @@ from payintent.operation.merchants import CreateMerchant
 from payintent.operation.methods import AddMethod
 from payintent.operation.table import OPERATIONS
 from payintent.service import Service, open_service
+from payintent.storage import captures, refunds
+from payintent.storage.refunds import NewRefund
 from tests.support.contracts import CONTRACT, RECEIVER
+from tests.support.fakes import captured
 from tests.support.world import World
 
 ADA = Actor("Ada", "ticket 7")
@@ -41,6 +48,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "default_country": "JP",
         "locale": "ja",
         "tax_manager": "SERVICE",
+        "auto_refund": True,
     },
     "merchant.set-callback-url": {"merchant_id": "$merchant", "callback_url": HOOKS},
     "merchant.rotate-secret": {"merchant_id": "$merchant", "overlap_s": 60},
@@ -107,6 +115,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "provider.disable": {"provider": "fake"},
     "provider.enable": {"provider": "fake"},
     "provider.rename": {"provider": "fake", "wire_name": "acme"},
+    "provider.health": {},
     "tax.set": {"country": "TH", "rate": "0.07"},
     "tax.list": {},
     "tax.remove": {"country": "TH"},
@@ -163,6 +172,16 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
     "case.show": {"case_id": "$case"},
     "case.resolve": {"case_id": "$case", "resolution": "dismiss", "note": "it went back"},
+    "refund.list": {
+        "merchant_id": "$old_merchant",
+        "payment_id": "$payment",
+        "status": "PENDING",
+        "step": "approval",
+        "limit": 5,
+    },
+    "refund.show": {"refund_id": "$refund"},
+    "refund.approve": {"refund_id": "$refund", "note": "the buyer asked for it by letter"},
+    "refund.reject": {"refund_id": "$other_refund", "note": "asked for twice"},
     "keyring.show": {},
     "keyring.rotate": {},
     "audit.list": {"merchant_id": "$merchant", "of": "merchant", "limit": 5},
@@ -181,6 +200,8 @@ ABOUT = {
     "method.disable": "$merchant",
     "fraud.remove": "$merchant",
     "case.resolve": "$old_merchant",
+    "refund.approve": "$old_merchant",
+    "refund.reject": "$old_merchant",
     "webhooks.replay": "$old_merchant",
 }
 
@@ -247,6 +268,7 @@ async def make_stage(world: World, service: Service) -> Stage:
     rule = AddFraudRule(kind=RuleKind.PAYER, value="buyer-9", merchant_id=merchant_id)
     key = await service.perform(IssueKey(merchant_id=merchant_id, name="old server"), ADA)
     token = await world.operator_token("Bob")
+    payment, first, second = await waiting_refunds(world)
     known = {
         "merchant": merchant_id,
         "api_key": new.api_key,
@@ -259,8 +281,41 @@ async def make_stage(world: World, service: Service) -> Stage:
         "contract": await _contract(service),
         "case": await _case(world),
         "event": str(await _event(world)),
+        "payment": ids.text(ids.PAYMENT, payment),
+        "refund": ids.text(ids.REFUND, first),
+        "other_refund": ids.text(ids.REFUND, second),
     }
     return Stage(world, service, known)
+
+
+async def waiting_refunds(world: World) -> tuple[UUID, UUID, UUID]:
+    """Let a payment of the first merchant be paid, and two refunds of it wait for a person."""
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    await world.report(payment, session.id, captured(159_000, reference=f"cap-{payment.id}"))
+    made: list[UUID] = []
+    async with world.service.database.transaction() as tx:
+        locked = await lock(tx, [payment.id])
+        held = await captures.lock_credited(tx, payment.id)
+        for _ in range(2):
+            new = NewRefund(
+                id=world.service.mint.id(),
+                merchant_id=world.merchant_id,
+                payment_id=payment.id,
+                capture_id=held.id,
+                case_id=None,
+                amount=Decimal("90.00"),
+                amount_text="90.00",
+                currency="THB",
+                amount_minor=9_000,
+                reason="a book was missing",
+                destination=None,
+                step=Step.APPROVAL,
+                requested_by=f"merchant:{world.merchant_id}",
+                at=locked.now,
+            )
+            made.append((await refunds.add(tx, new)).id)
+    return payment.id, made[0], made[1]
 
 
 async def _contract(service: Service) -> int:

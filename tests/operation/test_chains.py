@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from payintent.chain.keccak import checksummed
 from payintent.config import Settings
 from payintent.domain.errors import Code, Refused
 from payintent.operation.chains import (
@@ -125,6 +126,36 @@ async def test_public_addresses_can_be_told_before_finality_is(world: World) -> 
     urls = ["https://rpc.example.com"]
     shown = await world.perform(SetChain(chain="native", public_rpc_urls=urls))
     assert (shown.public_rpc_urls, shown.confirmations) == (urls, None)
+
+
+async def test_a_new_refunder_takes_over_and_the_others_stay_listed(world: World) -> None:
+    first, second = checksummed(b"\x01" * 20), checksummed(b"\x02" * 20)
+    for refunder in (first, second):
+        shown = await world.perform(SetChain(chain="native", refunder=refunder.lower()))
+    assert (shown.refunders, shown.refund_approval_above) == ([first, second], "1000")
+    shown = await world.perform(SetChain(chain="native", refunder=first))
+    assert shown.refunders == [second, first]
+    shown = await world.perform(SetChain(chain="native", refund_approval_above="0.5"))
+    assert (shown.refunders, shown.refund_approval_above) == ([second, first], "0.5")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"refunder": "0x12"}, "refunder: an address is 0x and 40 hex digits"),
+        ({"refunder": "0x" + 40 * "0"}, "refunder must not be the zero address"),
+        ({"refund_approval_above": "-1"}, "refund_approval_above is a number of tokens"),
+        ({"refund_approval_above": "1e3"}, "refund_approval_above is a number of tokens"),
+        ({"refund_approval_above": "NaN"}, "refund_approval_above is a number of tokens"),
+    ],
+)
+async def test_what_is_no_refunder_or_threshold_is_refused(
+    world: World, changes: dict[str, str], said: str
+) -> None:
+    with pytest.raises(Refused) as refused:
+        await world.perform(SetChain(chain="native", **changes))
+    assert refused.value.code is Code.BAD_REQUEST
+    assert said in refused.value.message
 
 
 async def test_a_halted_chain_offers_nothing_until_it_is_resumed(world: World) -> None:

@@ -10,6 +10,7 @@ from payintent.operation.table import OPERATIONS
 from tests.operation.stage import ADA, EXAMPLES, Stage
 
 _BAD, _UNKNOWN, _CONFLICT = Code.BAD_REQUEST, Code.NOT_FOUND, Code.CONFLICT
+_REFUSED = Code.UNPROCESSABLE
 _NO_IDS = (0, -1, 99, 2**63 - 1, 2**63, 2**64)
 _MERCHANT = [action for action, fields in EXAMPLES.items() if fields.get("merchant_id", "")]
 _BY_ID = {
@@ -61,6 +62,8 @@ REFUSED: list[tuple[str, dict[str, Any], Code, str]] = [
     ("key.revoke", {"public_id": "AAAAAAAA"}, _UNKNOWN, "no key 'AAAAAAAA'"),
     ("operator.issue", {"name": ""}, _BAD, "name has 1 to 100"),
     ("operator.issue", {"name": "cli:root"}, _BAD, "a name does not start with cli:"),
+    ("operator.issue", {"name": "merchant:1"}, _BAD, "a name does not start with merchant:"),
+    ("operator.issue", {"name": "policy:x"}, _BAD, "a name does not start with policy:"),
     ("operator.revoke", {"public_id": "AAAAAAAA"}, _UNKNOWN, "no operator token 'AAAAAAAA'"),
     ("account.add", {"provider": "stripe"}, _BAD, "provider must be one of fake"),
     ("account.add", {"name": "\x00"}, _BAD, "name has 1 to 100"),
@@ -145,6 +148,16 @@ REFUSED: list[tuple[str, dict[str, Any], Code, str]] = [
     ("case.resolve", {"note": " "}, _BAD, "note has 1 to 500 characters"),
     ("case.resolve", {"note": "x" * 501}, _BAD, "note has 1 to 500 characters"),
     ("case.resolve", {"note": "\x00"}, _BAD, "note has 1 to 500 characters"),
+    ("case.resolve", {"destination": _ZERO}, _BAD, "only a refund has a destination"),
+    ("case.resolve", {"resolution": "refund"}, _REFUSED, "no money of this case is known to be"),
+    *(
+        (f"refund.{verb}", {"refund_id": "x"}, _UNKNOWN, "no refund 'x'")
+        for verb in ("show", "approve", "reject")
+    ),
+    ("refund.list", {"payment_id": "x"}, _UNKNOWN, "no payment 'x'"),
+    ("refund.list", {"payment_id": f"pay_{22 * '0'}"}, _UNKNOWN, "no payment 'pay_"),
+    ("refund.approve", {"note": "x" * 501}, _BAD, "note has 1 to 500 characters"),
+    ("refund.reject", {"note": ""}, _BAD, "note has 1 to 500 characters"),
     ("webhooks.replay", {"event_id": "00000000-0000-0000-0000-000000000000"}, _UNKNOWN, "no event"),
     ("webhooks.replay-missed", {"merchant_id": None, "since": None}, _BAD, "name a merchant or"),
     ("webhooks.replay-missed", {"since": "0001-01-01T00:00:00+01:00"}, _BAD, "since is beyond"),
@@ -178,7 +191,7 @@ async def test_each_refusal_has_its_code_and_its_words_and_leaves_nothing(stage:
 
 def test_every_operation_that_can_be_refused_is_refused_here() -> None:
     never = {"keyring.show", "keyring.rotate", "provider.list", "tax.list"}
-    never |= {"restriction.list", "fraud.list", "chain.list"}
+    never |= {"restriction.list", "fraud.list", "chain.list", "provider.health"}
     assert set(OPERATIONS) - {action for action, *_ in REFUSED} == never
 
 
@@ -204,6 +217,8 @@ async def test_what_was_sent_is_not_repeated_at_length(stage: Stage) -> None:
         ("chain.add-contract", {"address": long}),
         ("case.show", {"case_id": long}),
         ("case.resolve", {"case_id": long}),
+        ("refund.list", {"payment_id": long}),
+        ("refund.approve", {"refund_id": long}),
     ):
         operation = msgspec.convert(stage.fields(action) | changed, OPERATIONS[action])
         with pytest.raises(Refused) as refused:

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from payintent.domain.gateway import Unknown
+from payintent.domain.gateway import NotContacted, Unknown
 from payintent.providers.http import Answer, Http
 from tests.providers.speaking import reply, speaking
 
@@ -85,13 +85,13 @@ async def test_what_is_no_whole_answer_is_unknown(http: Http, said: bytes) -> No
         assert isinstance(await http.request("GET", url, headers={}), Unknown)
 
 
-async def test_nobody_there_is_unknown_and_the_detail_keeps_the_address_to_itself(
+async def test_nobody_there_is_not_contacted_and_the_detail_keeps_the_address_to_itself(
     http: Http,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     answer = await http.request("GET", f"http://127.0.0.1:{port}/?key=secret", headers={})
-    assert answer == Unknown(detail="no answer: ClientConnectorError")
+    assert answer == NotContacted(detail="no connection: ClientConnectorError")
     assert await http.request("GET", "nonsense", headers={}) == Unknown(
         detail="no answer: InvalidUrlClientError"
     )

@@ -18,6 +18,9 @@ from payintent.domain.gateway import (
     Capture,
     Created,
     Gateway,
+    RefundReport,
+    RefundRequest,
+    RefundState,
     Rejected,
     Report,
     SessionRef,
@@ -45,6 +48,7 @@ APPROVED = "4242424242424242"
 DECLINED = "4000000000000002"
 PROCESSING_ERROR = "4000000000000119"
 CHALLENGE = "4000002500003155"
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 @pytest.fixture
@@ -75,7 +79,10 @@ def request_(merchant: Merchant) -> SessionRequest:
         session_id=uuid4(),
         amount_minor=159_000,
         currency="THB",
+        kind="card",
+        country="TH",
         description="A book",
+        opened_at=datetime.now(UTC),
         expires_at=datetime.now(UTC) + timedelta(minutes=30),
         return_url=RETURN_URL,
         callback_url=merchant.url,
@@ -90,8 +97,16 @@ async def opened(gateway: Gateway, account: Account, request: SessionRequest) ->
 
 
 def ref(request: SessionRequest, created: Created | None = None) -> SessionRef:
+    return named(request.session_id, created.reference if created else None)
+
+
+def named(session_id: UUID, reference: str | None = None) -> SessionRef:
     return SessionRef(
-        session_id=request.session_id, reference=created.reference if created else None
+        session_id=session_id,
+        reference=reference,
+        amount_minor=159_000,
+        currency="THB",
+        opened_at=datetime.now(UTC),
     )
 
 
@@ -275,7 +290,7 @@ async def test_a_decline_is_reported_with_its_reason(
     declined = Report(state=SessionState.DECLINED, reason=reason)
     session_id = ids.parse(ids.SESSION, session["reference"])
     assert session_id is not None
-    asked = SessionRef(session_id=session_id, reference=session["id"])
+    asked = named(session_id, session["id"])
     assert await gateway.inquire(account, asked) == declined
     [received] = await merchant.wait_for(1)
     assert gateway.parse_callback(account, as_callback(received)).report == declined
@@ -331,7 +346,7 @@ CAPTURED: dict[str, object] = {"id": "cap_1", "amount_minor": 159_000, "currency
 async def test_an_answer_that_makes_no_sense_is_unknown(
     gateway: SimulatorGateway, status: str, changes: dict[str, object]
 ) -> None:
-    session = SessionRef(session_id=uuid4(), reference=None)
+    session = named(uuid4())
     async with speaking(reply(status, session_said(session.session_id, **changes))) as url:
         assert isinstance(await gateway.inquire(account_at(url), session), Unknown)
         assert isinstance(await gateway.close_session(account_at(url), session), Unknown)
@@ -365,7 +380,7 @@ async def test_a_404_that_is_not_the_gateways_own_is_unknown(
 
 async def test_a_reference_cannot_lead_elsewhere(gateway: SimulatorGateway) -> None:
     asked: list[bytes] = []
-    session = SessionRef(session_id=uuid4(), reference="../x?y#z")
+    session = named(uuid4(), "../x?y#z")
     async with speaking(reply("404 Not Found", b"{}"), asked) as url:
         await gateway.inquire(account_at(f"{url}/"), session)
     assert asked[0].startswith(b"GET /v1/sessions/..%2Fx%3Fy%23z HTTP/1.1\r\n")
@@ -537,3 +552,119 @@ def test_a_callback_about_nothing_of_ours_has_no_session(gateway: SimulatorGatew
 def test_a_ping_reports_nothing(gateway: SimulatorGateway) -> None:
     callback = gateway.parse_callback(account_at(""), signed(b'{"type":"ping"}'))
     assert (callback.session_id, callback.report) == (None, None)
+
+
+def refund_request(amount_minor: int = 159_000, capture: str = "cap_1") -> RefundRequest:
+    return RefundRequest(
+        refund_id=uuid4(),
+        reference=None,
+        session=None,
+        capture=Capture(reference=capture, amount_minor=159_000, currency="THB"),
+        amount_minor=amount_minor,
+        reason="",
+        destination=None,
+        callback_url="http://127.0.0.1:9/callback",
+    )
+
+
+def refund_said(request: RefundRequest, **changes: object) -> bytes:
+    refund: dict[str, object] = {
+        "id": "re_1",
+        "reference": ids.text(ids.REFUND, request.refund_id),
+        "status": "succeeded",
+    }
+    return json.dumps(refund | changes).encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "changes"),
+    [
+        ("201 Created", {"status": "settled"}),
+        ("201 Created", {"id": ""}),
+        ("201 Created", {"reference": "ref_0000000000000000000001"}),
+        ("202 Accepted", {}),
+        ("302 Found", {}),
+        ("404 Not Found", {}),
+        ("422 Unprocessable", {}),
+        ("500 Oops", {}),
+    ],
+)
+async def test_an_answer_about_a_refund_that_makes_no_sense_is_unknown(
+    gateway: SimulatorGateway, status: str, changes: dict[str, object]
+) -> None:
+    request = refund_request()
+    async with speaking(reply(status, refund_said(request, **changes))) as url:
+        assert isinstance(await gateway.refund(account_at(url), request), Unknown)
+        assert isinstance(await gateway.inquire_refund(account_at(url), request), Unknown)
+
+
+@pytest.mark.parametrize("status", [400, 401, 409, 429, 500, 503])
+async def test_a_refused_refund_that_may_have_been_done_before_is_unknown(
+    gateway: SimulatorGateway, status: int
+) -> None:
+    async with speaking(reply(f"{status} Said", b'{"error":"busy"}')) as url:
+        answer = await gateway.refund(account_at(url), refund_request())
+    assert answer == Unknown(detail=f"status {status}: busy")
+
+
+async def test_a_refund_of_what_the_gateway_does_not_know_is_declined(
+    gateway: SimulatorGateway, account: Account
+) -> None:
+    answer = await gateway.refund(account, refund_request(capture="cap_nobody"))
+    declined = RefundState.DECLINED
+    assert answer == RefundReport(state=declined, detail="status 404: no such capture")
+
+
+async def test_a_refund_with_a_wrong_key_is_unknown(
+    gateway: SimulatorGateway, simulator_url: str
+) -> None:
+    stranger, request = account_at(simulator_url, key="nobody"), refund_request()
+    assert isinstance(await gateway.refund(stranger, request), Unknown)
+    assert isinstance(await gateway.inquire_refund(stranger, request), Unknown)
+
+
+async def test_a_hanging_refund_is_unknown_and_found_by_our_own_id(
+    request_: SessionRequest, merchant: Merchant
+) -> None:
+    hurried = Http(timeout_s=0.15, answer_bytes_max=1_000)
+    patient = Http(timeout_s=10, answer_bytes_max=1_000)
+    with running_simulator(scale=10) as url:  # it hangs for 3.5 s
+        account, gateway = account_at(url), SimulatorGateway(patient)
+        created = await opened(gateway, account, request_)
+        page = created.next_action["redirect"]["url"]
+        await patient.request("POST", page, headers=FORM, body=f"card={APPROVED}".encode())
+        paid = await gateway.inquire(account, ref(request_))
+        assert isinstance(paid, Report)
+        assert paid.capture is not None
+        body = b'[{"match":{},"action":"hang_refund"}]'
+        await patient.request("PUT", f"{url}/_sim/rules", headers={}, body=body)
+        asked = refund_request(capture=paid.capture.reference)
+        answer = await SimulatorGateway(hurried).refund(account, asked)
+        found = await gateway.inquire_refund(account, asked)
+        await hurried.close()
+        await patient.close()
+    assert isinstance(answer, Unknown)
+    assert isinstance(found, RefundReport)
+    assert found.state is RefundState.DONE
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"type":"refund.succeeded","refund":{}}',
+        b'{"type":"refund.succeeded","refund":{"id":"re_1","reference":"r","status":"odd"}}',
+        b'{"type":"refund.succeeded","refund":{"id":"\\u0000","reference":"r","status":"refused"}}',
+    ],
+)
+def test_a_well_signed_refund_that_cannot_be_read_is_refused(
+    gateway: SimulatorGateway, body: bytes
+) -> None:
+    with pytest.raises(BadCallback, match="signed body"):
+        gateway.parse_callback(account_at(""), signed(body))
+
+
+def test_a_refund_that_is_none_of_ours_has_no_id(gateway: SimulatorGateway) -> None:
+    body = b'{"type":"refund.refused","refund":{"id":"re_1","reference":"r","status":"refused"}}'
+    callback = gateway.parse_callback(account_at(""), signed(body))
+    assert callback.refund_id is None
+    assert callback.refund == RefundReport(state=RefundState.DECLINED, reference="re_1")

@@ -1,4 +1,4 @@
-"""A database of the first version, with everything in it, brought to this one."""
+"""Databases of former versions, with everything in them, brought to this one."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -9,6 +9,7 @@ import pytest
 
 from payintent.config import Settings
 from payintent.domain import apikey
+from payintent.lifecycle.refund import RefundAsk
 from payintent.operation.desk import Actor
 from payintent.operation.keyring import ShowKeyring
 from payintent.operation.providers import ListProviders
@@ -41,6 +42,36 @@ VALUES ('{_SESSION}', '{_PAYMENT}', 1, 1, 'fake', 'open', 'card', 'Card', 'TH', 
     'INCLUSIVE', '0', '0.00', '0.00', '100.00', 10000);
 UPDATE payment SET status = 'PROCESSING', session_id = '{_SESSION}';
 """
+_CREDITED, _STRAY, _ELSEWHERE, _CAPTURE = (UUID(int=number) for number in range(11, 15))
+#: Money on a chain as the third version kept it: only what came for a session was a capture.
+_MONEY = f"""
+INSERT INTO chain_contract (account_id, chain, address, receiver, deployed_block)
+VALUES (1, 'bsc', decode(repeat('01', 20), 'hex'), decode(repeat('02', 20), 'hex'), 0);
+INSERT INTO chain_receipt (id, chain, account_id, block, block_hash, tx_hash, log_index, uuid,
+    payer, token, receiver, amount, session_id, disposition, final_at)
+SELECT r.id::uuid, 'bsc', 1, 7, '', decode(repeat(r.hash, 32), 'hex'), 3, '',
+    decode(repeat('03', 20), 'hex'),
+    CASE WHEN r.known THEN (SELECT address FROM chain_token WHERE chain = 'bsc' AND symbol = 'USDT')
+        ELSE decode(repeat('04', 20), 'hex') END,
+    '', r.amount, r.session_id::uuid, r.disposition, '2026-11-21 08:00:00+00'
+FROM (VALUES
+    ('{_CREDITED}', 'aa', true, 10000, '{_SESSION}', 'credited'),
+    ('{_STRAY}', 'bb', true, 500, NULL, 'unknown_uuid'),
+    ('{_ELSEWHERE}', 'cc', false, 600, NULL, 'unknown_uuid'),
+    ('{UUID(int=15)}', 'dd', true, 700, NULL, 'wrong_receiver')
+) AS r (id, hash, known, amount, session_id, disposition);
+INSERT INTO capture (id, account_id, reference, session_id, payment_id, currency, amount_minor,
+    credited, captured_at)
+VALUES ('{_CAPTURE}', 1, '0x' || repeat('aa', 32) || ':3', '{_SESSION}', '{_PAYMENT}', 'USDT',
+    10000, true, clock());
+UPDATE payment SET status = 'PAID', paid_at = clock(), receipt_id = gen_random_uuid();
+INSERT INTO money_case (id, kind, receipt_id, opened_at)
+SELECT gen_random_uuid(), 'UNKNOWN_REFERENCE', id, clock()
+FROM chain_receipt
+WHERE disposition <> 'credited';
+INSERT INTO money_case (id, kind, merchant_id, payment_id, session_id, opened_at)
+VALUES (gen_random_uuid(), 'UNKNOWN_REFERENCE', 1, '{_PAYMENT}', '{_SESSION}', clock());
+"""
 
 
 @pytest.fixture
@@ -52,15 +83,21 @@ def database_url(empty_url: str) -> str:
 @pytest.fixture
 async def old(settings: Settings, tmp_path: Path) -> asyncpg.Connection:
     """A connection to a database of the first version."""
-    first = migrate.all_migrations()[0]
-    with pytest.MonkeyPatch.context() as patch:
-        (tmp_path / f"{first.name}.sql").write_text(first.sql)
-        patch.setattr(migrate, "FOLDER", tmp_path)
-        assert await migrate.migrate(settings.database_url) == ["0001_core"]
+    await _bring_to(1, settings, tmp_path)
     connection = await asyncpg.connect(settings.database_url)
     await connection.execute(_ROWS)
     await _seal(connection, settings)
     return connection
+
+
+async def _bring_to(version: int, settings: Settings, folder: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        wanted = migrate.all_migrations()[:version]
+        for one in wanted:
+            (folder / f"{one.name}.sql").write_text(one.sql)
+        patch.setattr(migrate, "FOLDER", folder)
+        done = await migrate.migrate(settings.database_url)
+        assert done == [one.name for one in wanted][-len(done) :]
 
 
 async def _seal(connection: asyncpg.Connection, settings: Settings) -> None:
@@ -130,3 +167,64 @@ async def test_the_first_process_after_the_upgrade_leaves_its_own_mark(
     assert mark == service.secrets.pepper_mark
     await service.close()
     await old.close()
+
+
+@pytest.fixture
+async def third(old: asyncpg.Connection, settings: Settings, tmp_path: Path) -> asyncpg.Connection:
+    """A connection to a database of the third version, in which money has come by a chain."""
+    await _bring_to(3, settings, tmp_path)
+    await old.execute(_MONEY)
+    return old
+
+
+async def test_money_that_nobody_knew_the_session_of_becomes_a_capture(
+    third: asyncpg.Connection, settings: Settings
+) -> None:
+    before = await third.fetch("SELECT * FROM payment")
+    await migrate.migrate(settings.database_url)
+    captures = await third.fetch(
+        "SELECT receipt_id, reference, payment_id, currency, amount_minor, credited, captured_at "
+        "FROM capture ORDER BY receipt_id"
+    )
+    assert [tuple(one)[:-1] for one in captures] == [
+        (_CREDITED, "0x" + "aa" * 32 + ":3", _PAYMENT, "USDT", 10000, True),
+        (_STRAY, "0x" + "bb" * 32 + ":3", None, "USDT", 500, False),
+        (_ELSEWHERE, "0x" + "cc" * 32 + ":3", None, "0x" + "04" * 20, 600, False),
+    ]
+    finals = await third.fetchval("SELECT max(final_at) FROM chain_receipt")
+    assert [one["captured_at"] for one in captures[1:]] == [finals] * 2
+    [after] = await third.fetch("SELECT * FROM payment")
+    assert dict(after) == dict(before[0]) | {"reserved_amount": 0}
+    await third.close()
+
+
+async def test_cases_find_the_money_that_they_are_about(
+    third: asyncpg.Connection, settings: Settings
+) -> None:
+    cases = await third.fetchval("SELECT count(*) FROM money_case")
+    await migrate.migrate(settings.database_url)
+    about = await third.fetch(
+        "SELECT r.disposition, c.receipt_id = m.receipt_id AS found FROM money_case m "
+        "LEFT JOIN chain_receipt r ON r.id = m.receipt_id "
+        "LEFT JOIN capture c ON c.id = m.capture_id ORDER BY m.receipt_id"
+    )
+    assert [tuple(one) for one in about] == [
+        ("unknown_uuid", True),
+        ("unknown_uuid", True),
+        ("wrong_receiver", None),  # that money is not ours to give back
+        (None, None),
+    ]
+    assert len(about) == cases
+    await third.close()
+
+
+async def test_a_payment_of_a_former_version_can_be_given_back(
+    third: asyncpg.Connection, settings: Settings, gateway: FakeGateway
+) -> None:
+    await migrate.migrate(settings.database_url)
+    service = await open_service(settings, {"fake": gateway})
+    ask = RefundAsk(merchant_id=1, payment_id=_PAYMENT, key=UUID(int=21), amount="40")
+    refund = (await service.refund_desk.ask(ask)).refund
+    assert (refund.amount_minor, refund.destination) == (4000, "0x" + "03" * 20)
+    await service.close()
+    await third.close()

@@ -12,8 +12,12 @@ from payintent.domain.gateway import (
     BadCallback,
     Callback,
     CallbackRequest,
+    Capabilities,
     Capture,
     Created,
+    RefundReport,
+    RefundRequest,
+    RefundState,
     Rejected,
     Report,
     SessionRef,
@@ -29,6 +33,7 @@ class FakeGateway:
     """Remembers what it was asked; `answer_…` say what it answers, `hold` lets it wait."""
 
     provider = "fake"
+    capabilities = Capabilities(credentials=frozenset({"signing_secret"}), decimals=None)
 
     def __init__(self) -> None:
         self.created: list[SessionRequest] = []
@@ -37,6 +42,10 @@ class FakeGateway:
         self.answer_create: Callable[[SessionRequest], Created | Rejected | Unknown] = accept
         self.answer_close: Report | Unknown = Report(state=SessionState.CLOSED)
         self.answer_inquire: Report | Unknown = Report(state=SessionState.OPEN)
+        self.refunds: list[RefundRequest] = []
+        self.refunds_inquired: list[RefundRequest] = []
+        self.answer_refund: RefundReport | Unknown = RefundReport(state=RefundState.DONE)
+        self.answer_inquire_refund: RefundReport | Unknown = RefundReport(state=RefundState.DONE)
         self.hold: asyncio.Event | None = None  # creations wait for it
         self.asked = asyncio.Event()  # a creation has come in
 
@@ -69,10 +78,27 @@ class FakeGateway:
             id=fields["id"],
             session_id=UUID(fields["session_id"]) if fields.get("session_id") else None,
             report=msgspec.convert(report, Report) if report else None,
+            refund_id=UUID(fields["refund_id"]) if fields.get("refund_id") else None,
+            refund=msgspec.convert(fields["refund"], RefundReport) if "refund" in fields else None,
         )
 
     def acknowledge(self, callback: Callback) -> Ack:
         return Ack(body=b'{"received":true}')
+
+    async def refund(self, account: Account, request: RefundRequest) -> RefundReport | Unknown:
+        _outside()
+        self.refunds.append(request)
+        return self.answer_refund
+
+    async def inquire_refund(
+        self, account: Account, request: RefundRequest
+    ) -> RefundReport | Unknown:
+        _outside()
+        self.refunds_inquired.append(request)
+        return self.answer_inquire_refund
+
+    def classify_failure(self, code: str) -> FailureReason:
+        return FailureReason.UNKNOWN
 
 
 def accept(request: SessionRequest) -> Created:

@@ -6,13 +6,15 @@ _INSERT = """
 INSERT INTO payment
     (id, merchant_id, checkout_id, status, currency, amount, amount_text, payer_uid,
      include_pegged_assets, metadata, tax_manager, session_id, receipt_id, failure_reason,
-     expires_at, paid_at, failed_at, expired_at, cancelled_at, created_at, updated_at)
+     refunded_amount, expires_at, paid_at, failed_at, expired_at, cancelled_at, created_at,
+     updated_at)
 SELECT
     (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') || '70008'
         || left(md5(random()::text), 15))::uuid,
     $1::bigint, 'cs_' || n, status, currency, 1, '1', payer, true, '{}', 'NONE',
     CASE WHEN status IN ('PENDING', 'EXPIRED', 'CANCELLED') THEN NULL ELSE $2::uuid END,
     CASE WHEN paid THEN gen_random_uuid() END, CASE status WHEN 'FAILED' THEN 'DECLINED' END,
+    CASE status WHEN 'REFUNDED' THEN 1 WHEN 'PARTIALLY_REFUNDED' THEN 0.5 ELSE 0 END,
     at + interval '100 years', CASE WHEN paid THEN at END, CASE status WHEN 'FAILED' THEN at END,
     CASE status WHEN 'EXPIRED' THEN at END, CASE status WHEN 'CANCELLED' THEN at END, at, at
 FROM (

@@ -43,6 +43,7 @@ class Terminal:
 
     def __init__(self, settings: Settings, patch: pytest.MonkeyPatch) -> None:
         self._patch = patch
+        patch.delenv("PAYINTENT_OPERATOR_TOKEN", raising=False)
         patch.setenv("DATABASE_URL", settings.database_url)
         patch.setenv("PAYINTENT_PEPPER", settings.pepper.get_secret_value())
         patch.setenv("PAYINTENT_KEYRING", settings.keyring.get_secret_value())

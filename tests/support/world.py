@@ -152,7 +152,7 @@ async def make_world(service: Service, gateway: FakeGateway) -> World:
         credentials={"signing_secret": "fake-signing-secret"},
     )
     account_id = (await service.perform(account, ACTOR)).id
-    new = await service.perform(CreateMerchant(name="Nimbus Books"), ACTOR)
+    new = await service.perform(CreateMerchant(name="Nimbus Books", auto_refund=False), ACTOR)
     ids = []
     async with service.database.transaction() as tx:
         for position, (kind, label) in enumerate((("card", "Card"), ("redirect", "Transfer"))):

@@ -49,5 +49,13 @@ PRODUCTS: dict[str, Product] = {
             currency="JPY",
             colour="#5f3dc4",
         ),
+        Product(
+            sku="lanterns",
+            name="Lanterns over Pingxi",
+            detail="A picture book of wishes",
+            price=Decimal("1200.00"),
+            currency="TWD",
+            colour="#8a5a00",
+        ),
     )
 }

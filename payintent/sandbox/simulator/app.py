@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 import msgspec
@@ -16,7 +16,17 @@ from starlette.routing import Route
 
 from payintent.sandbox.simulator.cards import CARDS
 from payintent.sandbox.simulator.machine import Machine
-from payintent.sandbox.simulator.model import Account, Order, Refusal, Session, Status, amount_text
+from payintent.sandbox.simulator.model import (
+    Account,
+    Order,
+    Refund,
+    RefundOrder,
+    Refusal,
+    Session,
+    Status,
+    amount_text,
+)
+from payintent.sandbox.simulator.refunds import Settled
 from payintent.sandbox.simulator.rules import Operation
 
 BODY_BYTES_MAX = 64 * 1024
@@ -30,6 +40,7 @@ _PAGE_HEADERS = {
     "x-content-type-options": "nosniff",
 }
 
+T = TypeVar("T")
 Handler = Callable[[Machine, Request, bytes], Awaitable[Response]]
 
 _pages = Environment(
@@ -72,12 +83,15 @@ def _routes(machine: Machine) -> list[Route]:
         route("/v1/sessions", "POST", _create),
         route("/v1/sessions/{name}", "GET", _inquire),
         route("/v1/sessions/{name}/cancel", "POST", _cancel),
+        route("/v1/refunds", "POST", _refund),
+        route("/v1/refunds/{name}", "GET", _inquire_refund),
         route("/pay/{id}", "GET", _show_page),
         route("/pay/{id}", "POST", _pay),
         route("/pay/{id}/cancel", "POST", _give_up),
         route("/pay/{id}/challenge", "POST", _answer_challenge),
         route("/_sim/rules", "PUT", _put_rules),
         route("/_sim/log", "GET", _show_log),
+        route("/_sim/refunds/{name}", "POST", _settle_refund),
         route("/healthz", "GET", _healthz),
     ]
 
@@ -96,12 +110,8 @@ async def _answer(machine: Machine, request: Request, handler: Handler) -> Respo
 
 
 async def _create(machine: Machine, request: Request, body: bytes) -> Response:
-    account = _account(machine, request)
-    try:
-        order = msgspec.json.decode(body, type=Order)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Refusal(400, str(error)) from None
-    fault = machine.rules.action(Operation.CREATE, order.reference, order)
+    account, order = _account(machine, request), _decoded(body, Order)
+    fault = machine.rules.action(Operation.CREATE, (order.reference,), order)
     if fault == "503":
         raise Refusal(503, "out of order, by rule")
     session, new = machine.create(account, order, _pages_url(request))
@@ -136,6 +146,29 @@ async def _cancel(machine: Machine, request: Request, _: bytes) -> Response:
     if session is None:
         raise Refusal(404, _NO_SESSION)
     return _view(session, 200 if machine.close(session) else 409)
+
+
+async def _refund(machine: Machine, request: Request, body: bytes) -> Response:
+    account, order = _account(machine, request), _decoded(body, RefundOrder)
+    session = machine.captured(account, order.capture)
+    fault = machine.rules.action(Operation.REFUND, *_facts(session, order.reference))
+    if fault == "503_refund":
+        raise Refusal(503, "out of order, by rule")
+    refund, new = machine.refunds.create(account, order, session, is_mended=fault == "refunds_work")
+    if fault == "hang_refund":
+        await machine.hang()
+    return _refund_view(refund, 201 if new else 200)
+
+
+async def _inquire_refund(machine: Machine, request: Request, _: bytes) -> Response:
+    account, name = _account(machine, request), request.path_params["name"]
+    refund = machine.refunds.find(account, name)
+    session = machine.captured(account, refund.order.capture) if refund else None
+    if machine.rules.action(Operation.INQUIRE_REFUND, *_facts(session, name)):
+        raise Refusal(503, "out of order, by rule")
+    if refund is None:
+        raise Refusal(404, "no such refund")
+    return _refund_view(refund, 200)
 
 
 async def _show_page(machine: Machine, request: Request, _: bytes) -> Response:
@@ -176,6 +209,12 @@ async def _put_rules(machine: Machine, _: Request, body: bytes) -> Response:
     return JSONResponse(msgspec.to_builtins(machine.rules.replace(body)))
 
 
+async def _settle_refund(machine: Machine, request: Request, body: bytes) -> Response:
+    """Decide a pending refund now: `{"status": "succeeded"}` or `{"status": "refused"}`."""
+    settled = _decoded(body, Settled)
+    return _refund_view(machine.refunds.settle(request.path_params["name"], settled), 200)
+
+
 async def _show_log(machine: Machine, _: Request, __: bytes) -> Response:
     return JSONResponse(machine.journal.entries())
 
@@ -193,8 +232,15 @@ def _account(machine: Machine, request: Request) -> Account:
     return machine.account(request.headers.get("authorization", ""))
 
 
-def _facts(session: Session | None, name: str) -> tuple[str, Order | None]:
-    return (session.order.reference, session.order) if session else (name, None)
+def _decoded(body: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Refusal(400, str(error)) from None
+
+
+def _facts(session: Session | None, name: str) -> tuple[tuple[str, ...], Order | None]:
+    return ((name, session.order.reference), session.order) if session else ((name,), None)
 
 
 def _paying(machine: Machine, request: Request) -> Session:
@@ -237,6 +283,10 @@ def _page(session: Session, *, error: str = "", status: int = 200) -> Response:
 
 def _view(session: Session, status: int) -> Response:
     return JSONResponse(session.view(), status_code=status)
+
+
+def _refund_view(refund: Refund, status: int) -> Response:
+    return JSONResponse(refund.view(), status_code=status)
 
 
 def _see_other(url: str) -> Response:

@@ -6,6 +6,7 @@ import hmac
 import json
 import secrets
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
@@ -13,7 +14,7 @@ import aiohttp
 from payintent.sandbox.simulator.cards import Calling
 from payintent.sandbox.simulator.journal import Journal
 from payintent.sandbox.simulator.later import Later
-from payintent.sandbox.simulator.model import Account, Session, rfc3339, utc_now
+from payintent.sandbox.simulator.model import Account, Refund, Session, rfc3339, utc_now
 
 RETRY_WAITS_S = (1, 5, 30, 120, 600)
 LATE_S = 30
@@ -21,6 +22,16 @@ TRY_TIMEOUT_S = 10  # of real time: a merchant's answer does not come faster in 
 ANSWER_BYTES_MAX = 16 * 1024
 
 Event = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Notice:
+    """What is told, and whom."""
+
+    account: Account
+    url: str
+    reference: str
+    event: Event
 
 
 class Callbacks:
@@ -47,38 +58,41 @@ class Callbacks:
 
         What the session looks like now is what is told, however late it arrives.
         """
-        event = _event(session)
+        notice = _of_session(session)
         if calling is Calling.NEVER:
             return
         if calling is Calling.LATE:
             await self._later.wait(LATE_S)
-        wordings = _wordings(event) if calling is Calling.THRICE else [_wordings(event)[0]]
+        wordings = _wordings(notice.event)
+        told = wordings if calling is Calling.THRICE else wordings[:1]
         flawed = calling is Calling.BADLY_SIGNED
         # All at once: whoever receives them must cope with the race.
-        await asyncio.gather(
-            *(self._deliver(session, event, body, flawed=flawed) for body in wordings)
-        )
+        await asyncio.gather(*(self._deliver(notice, body, flawed=flawed) for body in told))
 
-    async def _deliver(self, session: Session, event: Event, body: bytes, *, flawed: bool) -> None:
-        if not await self._try(session, event, body, attempt=1, flawed=flawed):
-            self._later.start(self._retry(session, event, body))
+    async def send_refund(self, refund: Refund) -> None:
+        """Tell the merchant how a refund ended; ends with the answer to the first try."""
+        notice = _of_refund(refund)
+        await self._deliver(notice, _wordings(notice.event)[0], flawed=False)
 
-    async def _retry(self, session: Session, event: Event, body: bytes) -> None:
+    async def _deliver(self, notice: _Notice, body: bytes, *, flawed: bool) -> None:
+        if not await self._try(notice, body, attempt=1, flawed=flawed):
+            self._later.start(self._retry(notice, body))
+
+    async def _retry(self, notice: _Notice, body: bytes) -> None:
         for attempt, wait_s in enumerate(RETRY_WAITS_S, start=2):
             await self._later.wait(wait_s)
-            if await self._try(session, event, body, attempt=attempt, flawed=False):
+            if await self._try(notice, body, attempt=attempt, flawed=False):
                 return
 
-    async def _try(
-        self, session: Session, event: Event, body: bytes, *, attempt: int, flawed: bool
-    ) -> bool:
+    async def _try(self, notice: _Notice, body: bytes, *, attempt: int, flawed: bool) -> bool:
         assert self._http is not None  # noqa: S101 - open() came first
-        url = session.order.callback_url
-        headers = _signed(session.account, event["id"], body, flawed=flawed)
-        entry = self._journal.told(url, event, attempt, body)
+        headers = _signed(notice.account, notice.event["id"], body, flawed=flawed)
+        entry = self._journal.told(
+            notice.event, body, reference=notice.reference, attempt=attempt, url=notice.url
+        )
         try:
             async with self._http.post(
-                url, data=body, headers=headers, allow_redirects=False
+                notice.url, data=body, headers=headers, allow_redirects=False
             ) as answer:
                 await answer.content.read(ANSWER_BYTES_MAX)
                 entry["status"] = answer.status
@@ -88,12 +102,29 @@ class Callbacks:
             return False
 
 
-def _event(session: Session) -> Event:
+def _of_session(session: Session) -> _Notice:
+    return _Notice(
+        account=session.account,
+        url=session.order.callback_url,
+        reference=session.order.reference,
+        event=_event(f"session.{session.status}") | {"session": session.view()},
+    )
+
+
+def _of_refund(refund: Refund) -> _Notice:
+    return _Notice(
+        account=refund.account,
+        url=refund.order.callback_url,
+        reference=refund.order.reference,
+        event=_event(f"refund.{refund.status}") | {"refund": refund.view()},
+    )
+
+
+def _event(kind: str) -> Event:
     return {
         "id": f"evt_{secrets.token_hex(12)}",
-        "type": f"session.{session.status}",
+        "type": kind,
         "created_at": rfc3339(utc_now()),
-        "session": session.view(),
     }
 
 

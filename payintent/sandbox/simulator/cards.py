@@ -14,6 +14,15 @@ class Calling(StrEnum):
     BADLY_SIGNED = "badly_signed"  # the first try only
 
 
+class Refunding(StrEnum):
+    """What becomes of the refunds of a capture."""
+
+    AT_ONCE = "at_once"
+    PENDING = "pending"  # for a minute, then done
+    REFUSED = "refused"
+    OUT_OF_ORDER = "out_of_order"  # 503 until the rule `refunds_work` ends it
+
+
 class Late(StrEnum):
     """When money is taken that should not be any more."""
 
@@ -34,6 +43,7 @@ class Card:
     extra_minor: int = 0
     other_currency: bool = False
     calling: Calling = Calling.ONCE
+    refunding: Refunding = Refunding.AT_ONCE
 
 
 _ALL = (
@@ -73,6 +83,21 @@ _ALL = (
         title="declined, then paid",
         decline_code="card_declined",
         paid_after_decline=True,
+    ),
+    Card(
+        number="4000009900000160",
+        title="approved; refunds are pending for 60 s",
+        refunding=Refunding.PENDING,
+    ),
+    Card(
+        number="4000009900000178",
+        title="approved; refunds are refused",
+        refunding=Refunding.REFUSED,
+    ),
+    Card(
+        number="4000009900000186",
+        title="approved; refunds are answered 503",
+        refunding=Refunding.OUT_OF_ORDER,
     ),
 )
 

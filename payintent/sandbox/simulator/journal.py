@@ -19,17 +19,10 @@ class Journal:
         """Note a request; the caller adds the `status` of its answer."""
         return self._add(kind="request", method=method, path=path, body=_text(body))
 
-    def told(self, url: str, event: dict[str, Any], attempt: int, body: bytes) -> dict[str, Any]:
+    def told(self, event: dict[str, Any], body: bytes, **facts: Any) -> dict[str, Any]:
         """Note a callback; the caller adds the `status` or the `error` that came back."""
-        return self._add(
-            kind="callback",
-            id=event["id"],
-            type=event["type"],
-            reference=event["session"]["reference"],
-            attempt=attempt,
-            url=url,
-            body=_text(body),
-        )
+        known = {"kind": "callback", "id": event["id"], "type": event["type"]}
+        return self._add(**known, **facts, body=_text(body))
 
     def entries(self) -> list[dict[str, Any]]:
         """List what is remembered."""

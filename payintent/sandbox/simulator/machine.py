@@ -17,6 +17,7 @@ from payintent.sandbox.simulator.model import (
     Status,
     utc_now,
 )
+from payintent.sandbox.simulator.refunds import Refunds
 from payintent.sandbox.simulator.rules import Rules
 
 SESSIONS_MAX = 200_000
@@ -36,6 +37,8 @@ class Machine:
         self._by_reference: dict[tuple[str, str], Session] = {}
         self._later = Later(time_scale)
         self._callbacks = Callbacks(self._later, self.journal)
+        self._captured: dict[str, Session] = {}  # by the capture's id
+        self.refunds = Refunds(self._later, self._callbacks)
 
     async def start(self) -> None:
         """Get ready to call merchants back."""
@@ -79,6 +82,11 @@ class Machine:
         if session is None or session.account is not account:
             return None
         return _fresh(session)
+
+    def captured(self, account: Account, capture_id: str) -> Session | None:
+        """Find the session of an account whose money this is."""
+        session = self._captured.get(capture_id)
+        return session if session and session.account is account else None
 
     def page(self, session_id: str) -> Session:
         """Find the session of a page; who knows the id may pay."""
@@ -156,6 +164,7 @@ class Machine:
             currency=_other(order.currency) if card and card.other_currency else order.currency,
             at=utc_now(),
         )
+        self._captured[session.capture.id] = session
         session.status = Status.PAID
         session.decline_code = None
 

@@ -1,4 +1,4 @@
-"""What the simulator keeps: accounts, and sessions with the money they took."""
+"""What the simulator keeps: accounts, sessions with the money they took, and what went back."""
 
 import re
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from payintent.sandbox.simulator.cards import Card
 
 #: Decimals of the currencies that this gateway knows.
 DECIMALS = {"USD": 2, "THB": 2, "TWD": 2, "IDR": 2, "PHP": 2, "JPY": 0}
-_REFERENCE = r"^(?!ps_)[0-9A-Za-z_-]{1,64}\Z"  # never mistaken for an id of our own
+_REFERENCE = r"^(?!ps_|re_)[0-9A-Za-z_-]{1,64}\Z"  # never mistaken for an id of our own
 
 Url = Annotated[str, Meta(pattern=r"^https?://[^\s/]", max_length=2048)]
 Reference = Annotated[str, Meta(pattern=_REFERENCE)]
@@ -28,6 +28,14 @@ class Status(StrEnum):
     CANCELLED = "cancelled"  # by the buyer
     CLOSED = "closed"  # by the merchant
     EXPIRED = "expired"
+
+
+class RefundStatus(StrEnum):
+    """A refund's life: only a pending one changes, once."""
+
+    PENDING = "pending"
+    SUCCEEDED = "succeeded"
+    REFUSED = "refused"
 
 
 class Refusal(Exception):  # noqa: N818 - we decline, nothing went wrong
@@ -60,14 +68,54 @@ class Order(Struct, frozen=True, kw_only=True):
     locale: Annotated[str, Meta(max_length=35)] | None = None
 
 
+class RefundOrder(Struct, frozen=True, kw_only=True):
+    """The body of `POST /v1/refunds`."""
+
+    reference: Reference  # the merchant's own, and the idempotency key
+    capture: str
+    amount_minor: Annotated[int, Meta(ge=1, le=10**15)]
+    currency: str
+    callback_url: Url
+
+
+@dataclass(slots=True, kw_only=True)
+class Refund:
+    """Money that goes back, or does not."""
+
+    id: str
+    account: Account
+    order: RefundOrder
+    status: RefundStatus
+    reason: str | None = None
+
+    def view(self) -> dict[str, Any]:
+        """Show what the merchant sees of it."""
+        shown: dict[str, Any] = {
+            "id": self.id,
+            "reference": self.order.reference,
+            "capture": self.order.capture,
+            "amount_minor": self.order.amount_minor,
+            "currency": self.order.currency,
+            "status": self.status.value,
+        }
+        return shown | ({"reason": self.reason} if self.reason else {})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """Money taken."""
+    """Money taken, and its refunds."""
 
     id: str
     amount_minor: int
     currency: str
     at: datetime
+    refunds: list[Refund] = field(default_factory=list[Refund])
+
+    @property
+    def refunded_minor(self) -> int:
+        """Sum up what has gone back, and what is about to."""
+        given = [one for one in self.refunds if one.status is not RefundStatus.REFUSED]
+        return sum(one.order.amount_minor for one in given)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -109,6 +157,7 @@ class Session:
                 "amount_minor": self.capture.amount_minor,
                 "currency": self.capture.currency,
                 "at": rfc3339(self.capture.at),
+                "refunded_minor": self.capture.refunded_minor,
             }
         if self.decline_code:
             shown["decline_code"] = self.decline_code

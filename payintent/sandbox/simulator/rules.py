@@ -1,6 +1,7 @@
 """Faults before a card exists: rules that say which call goes wrong, and how."""
 
 import re
+from collections.abc import Collection
 from enum import StrEnum
 from typing import Annotated
 
@@ -19,6 +20,8 @@ class Operation(StrEnum):
     INQUIRE = "inquire"
     CANCEL = "cancel"
     PAGE = "page"
+    REFUND = "refund"
+    INQUIRE_REFUND = "inquire_refund"
 
 
 _TIMES = re.compile(r"503x([1-9][0-9]{0,3})")
@@ -30,18 +33,25 @@ _OPERATIONS = {
     "hang_inquiry": Operation.INQUIRE,
     "503_inquiry": Operation.INQUIRE,
     "503_cancel": Operation.CANCEL,
+    "503_refund": Operation.REFUND,
+    "hang_refund": Operation.REFUND,
+    "refunds_work": Operation.REFUND,
+    "503_refund_inquiry": Operation.INQUIRE_REFUND,
 }
 
 
 class Match(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Which sessions a rule is for; an empty one is for all."""
+    """Which sessions a rule is for; an empty one is for all.
+
+    A refund is meant by its own reference, or by that or the amount of its session.
+    """
 
     amount: Annotated[str, Meta(pattern=r"^[0-9]{1,16}(\.[0-9]{1,4})?\Z")] | None = None
     reference: str | None = None
 
-    def fits(self, reference: str, order: Order | None) -> bool:
+    def fits(self, names: Collection[str], order: Order | None) -> bool:
         """Tell whether a session is meant; of an unknown one only the name is known."""
-        if self.reference is not None and self.reference != reference:
+        if self.reference is not None and self.reference not in names:
             return False
         if self.amount is None:
             return True
@@ -81,10 +91,12 @@ class Rules:
         }
         return rules
 
-    def action(self, operation: Operation, reference: str, order: Order | None) -> str | None:
+    def action(
+        self, operation: Operation, names: Collection[str], order: Order | None
+    ) -> str | None:
         """Find what goes wrong with this call: an action, `503`, or nothing."""
         for index, rule in enumerate(self._rules):
-            if not rule.match.fits(reference, order):
+            if not rule.match.fits(names, order):
                 continue
             if _OPERATIONS.get(rule.action) is operation:
                 return rule.action

@@ -23,6 +23,7 @@ PAY = abi.pay(16 * b"u", 20 * b"t", 7, 9)
     ("contract", "function", "known"),
     [
         (GATEWAY, "pay", abi.PAY),
+        (GATEWAY, "refund", abi.REFUND),
         (GATEWAY, "is_paid", abi.IS_PAID),
         (PLAIN_TOKEN, "approve", abi.APPROVE),
         (PLAIN_TOKEN, "allowance", abi.ALLOWANCE),
@@ -49,6 +50,7 @@ def test_topics_are_those_of_the_compiled_contract() -> None:
     ("function", "known", "types"),
     [
         (abi.pay, abi.PAY, ["bytes16", "address", "uint256", "uint256"]),
+        (abi.refund, abi.REFUND, ["bytes16", "bytes16", "address", "address", "uint256"]),
         (abi.is_paid, abi.IS_PAID, ["bytes16", "address", "uint256"]),
         (abi.approve, abi.APPROVE, ["address", "uint256"]),
         (abi.allowance, abi.ALLOWANCE, ["address", "address"]),

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from payintent.chain.keccak import parse_address
+from payintent.chain.keccak import checksummed, parse_address
 from payintent.chain.reader import Finality, ReaderConfig, open_reader
+from payintent.chain.signer import open_signers
+from payintent.lifecycle.examine_refunds import examine_refunds
 from payintent.operation.chains import AddContract, ChainView, ListChains
 from payintent.operation.methods import ListMethods
 from payintent.sandbox.anvil_binary import Binary
@@ -110,6 +112,26 @@ async def test_a_chain_is_offered_once_and_found_again(ground: Ground) -> None:
     assert (await ground.view()).contracts == view.contracts
     assert await ground.offered() == [(contract.account_id, "USDT")]
     assert await ground.cursor() == read
+
+
+async def test_refunds_are_sent_by_the_account_that_has_the_money_for_them(
+    ground: Ground,
+) -> None:
+    chain = await ground.start()
+    assert (await ground.view()).refunders == [
+        checksummed(parse_address(chain.deployment.refunder))
+    ]
+    signers = open_signers({SLUG: chain.url})
+    database = ground.world.service.database
+    row = await chains.chain(database, SLUG)
+    assert row is not None
+    reader = open_reader(SLUG, [chain.url], ReaderConfig(network_id=56))
+    tokens = await chains.tokens(database, SLUG)
+    contracts = await chains.contracts(database, SLUG)
+    told = examine_refunds(signers[SLUG], reader, row, tokens, contracts)
+    assert [one.right async for one in told] == [True] * 3
+    await reader.close()
+    await signers[SLUG].close()
 
 
 async def test_a_chain_that_lost_everything_is_made_ready_anew_and_read_from_there(

@@ -17,6 +17,13 @@ def simulator_url() -> Generator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def slow_simulator_url() -> Generator[str]:
+    """A simulator in which what comes later never comes: a test decides."""
+    with running_simulator(scale=0.01) as url:
+        yield url
+
+
 @pytest.fixture
 async def merchant() -> AsyncGenerator[Merchant]:
     async with receiving_merchant() as merchant:
@@ -29,3 +36,9 @@ async def shop(simulator_url: str, merchant: Merchant) -> AsyncGenerator[Shop]:
         shop = Shop(http, simulator_url, merchant.url)
         yield shop
         await shop.set_rules()
+
+
+@pytest.fixture
+async def slow_shop(slow_simulator_url: str, merchant: Merchant) -> AsyncGenerator[Shop]:
+    async with aiohttp.ClientSession() as http:
+        yield Shop(http, slow_simulator_url, merchant.url)

@@ -124,7 +124,7 @@ class Shop:
     def __init__(self, http: aiohttp.ClientSession, url: str, callback_url: str) -> None:
         self._http = http
         self.url = url
-        self._callback_url = callback_url
+        self.callback_url = callback_url
 
     async def call(self, method: str, path: str, *, key: str = KEY, **sent: Any) -> Reply:
         url = path if path.startswith("http") else self.url + path
@@ -143,7 +143,7 @@ class Shop:
             "currency": "THB",
             "description": "A book <b>",
             "return_url": RETURN_URL,
-            "callback_url": self._callback_url,
+            "callback_url": self.callback_url,
             "expires_at": expires_at.isoformat(),
         } | changes
 

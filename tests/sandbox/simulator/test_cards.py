@@ -25,6 +25,9 @@ AMOUNT_OFF = "4000009900000079"
 OTHER_CURRENCY = "4000009900000087"
 BADLY_SIGNED = "4000009900000095"
 FAILED_THEN_PAID = "4000009900000103"
+REFUND_PENDING = "4000009900000160"
+REFUND_REFUSED = "4000009900000178"
+REFUND_OUT_OF_ORDER = "4000009900000186"
 DECLINES = {
     "4000000000000002": "card_declined",
     "4000000000009995": "insufficient_funds",
@@ -41,7 +44,7 @@ def is_signed(received: Received) -> bool:
     return headers["sim-signature"] == f"v1={digest}"
 
 
-def test_every_card_of_the_table_is_there_but_those_for_refunds() -> None:
+def test_every_card_of_the_table_is_there_and_no_other() -> None:
     tested = {
         APPROVED,
         CHALLENGE,
@@ -54,6 +57,9 @@ def test_every_card_of_the_table_is_there_but_those_for_refunds() -> None:
         OTHER_CURRENCY,
         BADLY_SIGNED,
         FAILED_THEN_PAID,
+        REFUND_PENDING,
+        REFUND_REFUSED,
+        REFUND_OUT_OF_ORDER,
     }
     assert set(CARDS) == tested | set(DECLINES)
 

@@ -65,6 +65,7 @@ async def test_two_accounts_may_use_the_same_reference(shop: Shop) -> None:
         ({"amount_minor": True}, 400),
         ({"currency": "XXX"}, 422),
         ({"reference": "ps_looks_like_ours"}, 400),
+        ({"reference": "re_looks_like_ours"}, 400),
         ({"reference": "a/b"}, 400),
         ({"reference": "line\n"}, 400),
         ({"return_url": "javascript:alert(1)"}, 400),
@@ -85,7 +86,7 @@ async def test_a_bad_order_is_refused_with_a_reason(
 async def test_what_is_no_json_too_large_or_nowhere_is_refused_with_a_reason(shop: Shop) -> None:
     garbage = await shop.call("POST", "/v1/sessions", data=b'{"reference": \xff')
     large = await shop.call("POST", "/v1/sessions", data=b" " * 70_000)
-    nowhere = await shop.call("GET", "/v1/refunds")
+    nowhere = await shop.call("GET", "/v1/payouts")
     wrong_method = await shop.call("DELETE", "/v1/sessions")
     assert [reply.status for reply in (garbage, large, nowhere, wrong_method)] == [
         400,
@@ -170,7 +171,7 @@ async def test_a_paid_session_cannot_be_cancelled_by_the_buyer(
 
 async def test_an_unknown_card_shows_the_page_again(shop: Shop, merchant: Merchant) -> None:
     session = await shop.create()
-    for card in ("4111111111111111", "", "4000009900000160"):
+    for card in ("4111111111111111", "", "4000009900000161"):
         reply = await shop.pay(session, card)
         assert reply.status == 422
         assert 'role="alert"' in reply.text

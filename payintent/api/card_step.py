@@ -1,0 +1,41 @@
+"""The hosted page's card step: the provider's own fields in a frame, and what may be loaded."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from payintent.lifecycle.select_quote import origin
+
+#: What Stripe documents for Stripe.js: https://docs.stripe.com/security/guide
+_STRIPE = {
+    "script-src": "https://js.stripe.com https://*.js.stripe.com",
+    "frame-src": "https://js.stripe.com https://*.js.stripe.com https://hooks.stripe.com",
+    "connect-src": "https://api.stripe.com",
+}
+_DOCUMENTED = {"https://js.stripe.com": _STRIPE}
+
+
+@dataclass(frozen=True, slots=True)
+class CardStep:
+    """A payment that the buyer confirms in the provider's element, on our page."""
+
+    script_url: str
+    publishable_key: str
+    client_secret: str = field(repr=False)  # whoever has it may pay, and see how that went
+
+    @property
+    def policy(self) -> str:
+        """Allow our script and the provider's, its frames, and that both ask their own origins."""
+        place = origin(self.script_url)
+        sources = _DOCUMENTED.get(place) or dict.fromkeys(_STRIPE, place)
+        return (
+            f"; script-src 'self' {sources['script-src']}; frame-src {sources['frame-src']}"
+            f"; connect-src 'self' {sources['connect-src']}"
+        )
+
+
+def card_step(action: dict[str, Any]) -> CardStep | None:
+    """Give the step of a page whose next action is an embedded card; None for every other page."""
+    if action["type"] != "embedded_card":
+        return None
+    card: dict[str, str] = action["embedded_card"]
+    return CardStep(card["script_url"], card["publishable_key"], card["client_secret"])

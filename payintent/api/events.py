@@ -1,0 +1,122 @@
+"""A checkout's stream of server-sent events: how it stands, now and at each change."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from payintent.api import checkout
+from payintent.api.context import Context, context
+from payintent.domain import ids
+from payintent.domain.errors import Refused
+from payintent.domain.fraud import Denied
+from payintent.domain.onchain import PROVIDER
+from payintent.domain.payment import TERMINAL
+from payintent.lifecycle.lookout import Watch
+from payintent.lifecycle.onchain_views import session_view
+from payintent.lifecycle.wire import encode, timestamp
+from payintent.storage import payments
+from payintent.storage.payments import Seen
+
+_HEARTBEAT_S = 15.0
+_LIFE_S = 300.0  # then the browser comes again, maybe to another process
+_RETRY_MS = 2_000
+_HEADERS = {
+    "Content-Type": "text/event-stream",
+    "X-Accel-Buffering": "no",  # a proxy that collects bytes would tell nobody anything
+}
+
+
+async def get_events(request: Request) -> Response:
+    """`GET /checkout/{checkout_id}/events`: ends with the payment, or after five minutes.
+
+    `Last-Event-ID` is the version that is known already: it is not told again.
+    """
+    here = context(request)
+    seen = await checkout.read(request)
+    here.lookout.refuse_more(seen.payment.id)
+
+    async def body() -> AsyncGenerator[bytes]:
+        with here.lookout.watch(seen.payment.id) as watch:
+            async for chunk in _stream(here, seen, watch, _last_id(request)):
+                yield chunk
+
+    return StreamingResponse(body(), 200, _HEADERS)
+
+
+def _last_id(request: Request) -> int | None:
+    given = request.headers.get("last-event-id", "")
+    return int(given) if given.isascii() and given.isdecimal() and len(given) < 10 else None  # noqa: PLR2004
+
+
+async def _stream(
+    here: Context, seen: Seen, watch: Watch, version: int | None
+) -> AsyncGenerator[bytes]:
+    """Write events until the payment has ended, this process does, or the stream is old."""
+    yield f"retry: {_RETRY_MS}\n\n".encode()
+    loop = asyncio.get_running_loop()
+    over_at = loop.time() + _LIFE_S
+    told: dict[str, Any] | None = None
+    while True:
+        watch.changed.clear()
+        now = await payments.by_id(here.service.database, seen.payment.id) or seen
+        if now.payment.version != version:
+            version = now.payment.version
+            yield _event("status", _status(now), version)
+        onchain = await _onchain(here, now)
+        if onchain is not None and onchain != told:
+            told = onchain
+            yield _event("onchain", onchain, now.payment.version)
+        if now.payment.status in TERMINAL or here.lookout.closing.is_set():
+            return
+        while not watch.changed.is_set():
+            if loop.time() >= over_at:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_HEARTBEAT_S):
+                    await watch.changed.wait()
+                    break
+            yield b": here\n\n"
+
+
+def _status(seen: Seen) -> dict[str, Any]:
+    payment = seen.payment
+    return {
+        "status": payment.status,
+        "version": payment.version,
+        "server_time": timestamp(seen.now),
+        "expires_at": timestamp(payment.expires_at),
+    }
+
+
+async def _onchain(here: Context, seen: Seen) -> dict[str, Any] | None:
+    """Say what was seen on the chain of the present session; None where that is nothing."""
+    session = seen.session
+    if session is None or session.offer.provider != PROVIDER:
+        return None
+    try:
+        view = await session_view(
+            here.service.database, session.id, here.service.settings.checkout_base
+        )
+    except (Refused, Denied):
+        return None
+    transactions = view["transactions"]
+    if not transactions:
+        return None
+    confirmations = view["confirmations"]
+    return {
+        "session_id": ids.text(ids.SESSION, session.id),
+        "status": view["status"],
+        "tx_hash": transactions[-1]["tx_hash"],
+        "step": transactions[-1]["step"],
+        "seen": confirmations["seen"],
+        "needed": confirmations["needed"],
+        "eta_seconds": confirmations["eta_seconds"],
+    }
+
+
+def _event(name: str, data: dict[str, Any], version: int) -> bytes:
+    return b"id: %d\nevent: %b\ndata: %b\n\n" % (version, name.encode(), encode(data))

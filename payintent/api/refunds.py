@@ -1,0 +1,93 @@
+"""The merchant's refunds: ask for one, read one, list those of a payment."""
+
+import base64
+import binascii
+from uuid import UUID
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from payintent.api import shapes
+from payintent.api.body import idempotency_key, read_json
+from payintent.api.context import Context, json_answer
+from payintent.api.listing import read_limit
+from payintent.api.merchant import for_merchants
+from payintent.domain import ids
+from payintent.domain.errors import Code, Refused
+from payintent.domain.payment import Payment
+from payintent.lifecycle.refund import RefundAsk
+from payintent.lifecycle.views import payment_for, refund_for, refunds_for
+from payintent.lifecycle.wire import refund_fields
+from payintent.storage.merchants import Holder
+
+_REPLAYED = {"Idempotency-Replayed": "true"}
+_CURSOR_BYTES = 16
+
+
+@for_merchants
+async def post_refund(request: Request, here: Context, holder: Holder) -> Response:
+    """`POST /payments/{payment_id}/refunds`; without a body, all that is left goes back."""
+    key = idempotency_key(request.headers)
+    if key is None:
+        raise Refused(Code.BAD_REQUEST, "Idempotency-Key is required")
+    service = here.service
+    body = await read_json(
+        request, shapes.REFUND, service.settings.body_bytes_max, shapes.RefundBody()
+    )
+    shapes.check_refund(body)
+    amount = shapes.refund_amount(body.amount)
+    payment = await _payment(request, here, holder)
+    asked = await service.refund_desk.ask(
+        RefundAsk(
+            merchant_id=holder.merchant_id,
+            payment_id=payment.id,
+            key=key,
+            amount=amount,
+            reason=body.reason,
+            destination=body.destination,
+        )
+    )
+    return json_answer(refund_fields(asked.refund), 201, _REPLAYED if asked.replayed else None)
+
+
+@for_merchants
+async def list_refunds(request: Request, here: Context, holder: Holder) -> Response:
+    """`GET /payments/{payment_id}/refunds?limit=&cursor=`: newest first."""
+    limit = read_limit(request.query_params.get("limit"))
+    cursor = request.query_params.get("cursor")
+    before = None if cursor is None else _read_cursor(cursor)
+    payment = await _payment(request, here, holder)
+    found, more = await refunds_for(here.service.database, payment.id, before, limit)
+    answer: dict[str, object] = {"data": [refund_fields(one) for one in found]}
+    if more is not None:
+        answer["next_cursor"] = _write_cursor(more)
+    return json_answer(answer)
+
+
+@for_merchants
+async def get_refund(request: Request, here: Context, holder: Holder) -> Response:
+    """`GET /refunds/{refund_id}`."""
+    refund_id = ids.parse(ids.REFUND, request.path_params["refund_id"])
+    refund = await refund_for(here.service.database, holder.merchant_id, refund_id)
+    return json_answer(refund_fields(refund))
+
+
+async def _payment(request: Request, here: Context, holder: Holder) -> Payment:
+    payment_id = ids.parse(ids.PAYMENT, request.path_params["payment_id"])
+    service = here.service
+    seen = await payment_for(service.database, service.mint, holder.merchant_id, payment_id)
+    return seen.payment
+
+
+def _write_cursor(refund_id: UUID) -> str:
+    return base64.urlsafe_b64encode(refund_id.bytes).decode()
+
+
+def _read_cursor(raw: str) -> UUID:
+    try:
+        read = base64.b64decode(raw.encode("ascii"), altchars=b"-_", validate=True)
+        if len(read) == _CURSOR_BYTES:
+            return UUID(bytes=read)
+    except (binascii.Error, ValueError):
+        pass
+    raise Refused(Code.BAD_REQUEST, "cursor is not one that a list has given")

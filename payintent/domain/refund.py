@@ -1,0 +1,127 @@
+"""Refunds: what goes back of which capture, and what a provider's word does to one."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from fractions import Fraction
+from uuid import UUID
+
+from payintent.domain.gateway import RefundReport, RefundState
+from payintent.domain.settlement import CaseKind
+
+
+class RefundStatus(StrEnum):
+    """What the merchant is told."""
+
+    PENDING = "PENDING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+
+
+class RefundFailure(StrEnum):
+    """Why a refund failed."""
+
+    DECLINED = "DECLINED"  # the provider will not do it
+    REJECTED = "REJECTED"  # an operator did not approve it
+
+
+class Step(StrEnum):
+    """How far a refund is, for us."""
+
+    APPROVAL = "approval"  # waits for a person
+    QUEUED = "queued"  # was not sent
+    SENT = "sent"  # may have been read by its gateway
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refund:
+    """One refund as it is kept."""
+
+    id: UUID
+    merchant_id: int | None
+    payment_id: UUID | None  # None: money that no payment is known for
+    capture_id: UUID
+    case_id: UUID | None  # None: asked for by the merchant
+    amount: Decimal | None  # a part of the payment's amount; None: of a case
+    amount_text: str | None
+    currency: str
+    amount_minor: int  # what the provider gives back, in the capture's units
+    reason: str | None
+    destination: str | None
+    status: RefundStatus
+    failure_reason: RefundFailure | None
+    step: Step
+    reference: str | None
+    requested_by: str
+    approved_by: str | None
+    note: str
+    inquiries: int
+    sent_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remainder:
+    """What may still be given back of a payment, and of the capture that paid it."""
+
+    amount: Decimal  # of the payment, whole
+    left: Decimal  # of it, neither refunded nor reserved
+    capture_minor: int  # whole
+    capture_left: int
+
+
+def share(part: Decimal, remainder: Remainder, unit: int) -> int:
+    """Give the same share of what was paid as `part` is of the amount, in smallest units.
+
+    Rounded down to whole `unit`s of the gateway; whoever takes all that is left takes the rest.
+    Nobody takes more than his share of what is left either: refunds that were rounded down and
+    failed have left less than theirs, and those who come later must find something.
+    """
+    if part == remainder.left:
+        return remainder.capture_left
+    of_all = Fraction(part) / Fraction(remainder.amount) * remainder.capture_minor
+    of_left = Fraction(part) / Fraction(remainder.left) * remainder.capture_left
+    return int(min(of_all, of_left) / unit) * unit
+
+
+class Effect(StrEnum):
+    """What a report does to a refund."""
+
+    NOTHING = "nothing"
+    WAIT = "wait"  # it is under way, or nobody knows
+    SUCCEED = "succeed"
+    FAIL = "fail"
+    CONTRADICT = "contradict"  # it had ended otherwise: a person must look
+
+
+def judge_refund(status: RefundStatus, report: RefundReport) -> Effect:
+    """Judge a provider's word on a locked refund; it ends once."""
+    if status is RefundStatus.PENDING:
+        return _PENDING[report.state]
+    contradiction = {
+        RefundStatus.SUCCEEDED: RefundState.DECLINED,
+        RefundStatus.FAILED: RefundState.DONE,
+    }
+    return Effect.CONTRADICT if report.state is contradiction[status] else Effect.NOTHING
+
+
+_PENDING = {
+    RefundState.DONE: Effect.SUCCEED,
+    RefundState.PENDING: Effect.WAIT,
+    RefundState.ABSENT: Effect.WAIT,
+    RefundState.DECLINED: Effect.FAIL,
+}
+
+#: Money that nobody may keep without asking: given back at once where the merchant wants that.
+AUTOMATIC = frozenset(
+    {
+        CaseKind.ORPHAN_CAPTURE,
+        CaseKind.LATE_PAYMENT,
+        CaseKind.DOUBLE_PAYMENT,
+        CaseKind.AMOUNT_MISMATCH,
+        CaseKind.TOKEN_MISMATCH,
+    }
+)

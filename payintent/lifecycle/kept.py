@@ -1,0 +1,46 @@
+"""A value that is read from the database now and then, and shared meanwhile."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Kept(Generic[T]):
+    """What is read anew when it has become old; all who wait for that share one reading."""
+
+    def __init__(
+        self,
+        read: Callable[[T], Awaitable[T]],
+        known: T,
+        kept_s: float,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._read = read
+        self._known = known
+        self._kept_s = kept_s
+        self._monotonic = monotonic
+        self._old_at: float | None = None  # None: nothing was read yet
+        self._reading: asyncio.Task[T] | None = None
+
+    def forget(self) -> None:
+        """Read anew at the next question."""
+        self._old_at = None
+
+    async def get(self) -> T:
+        """Give it."""
+        if self._old_at is not None and self._monotonic() < self._old_at:
+            return self._known
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read_anew())
+        return await asyncio.shield(self._reading)
+
+    async def _read_anew(self) -> T:
+        asked_at = self._monotonic()
+        try:
+            self._known = await self._read(self._known)
+            self._old_at = asked_at + self._kept_s
+        finally:
+            self._reading = None
+        return self._known

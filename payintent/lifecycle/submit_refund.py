@@ -1,0 +1,154 @@
+"""Refunds go to their gateways: sent once, asked about until they have ended.
+
+A refund is marked as sent before its gateway hears of it, so that whoever finds it after a death
+asks first. It is sent again only where surely nothing was done, or where twice is once.
+"""
+
+from dataclasses import dataclass
+
+from payintent.domain import ids
+from payintent.domain.gateway import (
+    Account,
+    Capture,
+    Gateway,
+    NotContacted,
+    RefundReport,
+    RefundRequest,
+    RefundState,
+    Unknown,
+)
+from payintent.domain.refund import Step
+from payintent.domain.settlement import CaseKind
+from payintent.lifecycle.accounts import Accounts
+from payintent.lifecycle.health import Channel
+from payintent.lifecycle.mint import Mint
+from payintent.lifecycle.settle_refund import settle_refund
+from payintent.log import get
+from payintent.storage import captures, refunds, sessions
+from payintent.storage.captures import Place
+from payintent.storage.database import Database
+from payintent.storage.refunds import Due
+
+_log = get("submit_refund")
+
+#: Seconds between looks at a refund that has not ended, the last one again and again.
+WAITS_S = (5.0, 15.0, 30.0, 120.0, 600.0, 3600.0)
+#: What was never sent is not kept back for long once its gateway answers again.
+UNSENT_WAIT_MAX_S = 60.0
+#: A request of ours may still be on its way when a provider says that it knows nothing of it.
+ABSENT_PROVES_AFTER_S = 600
+GIVE_UP_AFTER_S = 7 * 24 * 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitter:
+    """What refunds are sent with."""
+
+    database: Database
+    accounts: Accounts
+    mint: Mint
+    api_base: str
+
+    async def look_after(self, due: Due) -> None:
+        """Send one refund, or ask about it, and take the answer in."""
+        answer = await self._turn(due)
+        if answer is None:
+            return
+        if isinstance(answer, Unknown):
+            refund = ids.text(ids.REFUND, due.refund.id)
+            _log.warning("refund_unanswered", refund=refund, why=answer.detail)
+        else:
+            async with self.database.transaction() as tx:
+                await settle_refund(tx, self.mint, due.refund.id, answer)
+        await self._next(due, answer)
+
+    async def _turn(self, due: Due) -> RefundReport | Unknown | None:
+        """Ask the gateway what is next to be asked; None where another process did."""
+        account = await self.accounts.open(due.account_id)
+        gateway = self.accounts.gateway(due.provider)
+        if account is None or gateway is None:
+            return Unknown(detail="no account or adapter")
+        if due.refund.step is Step.SENT:
+            answer = await gateway.inquire_refund(account, await self._request(due))
+            await self.accounts.health.note(account.id, Channel.REFUNDS, answer)
+            return await self._read(due, gateway, answer)
+        if not await self.accounts.health.admit(account.id, Channel.REFUNDS):
+            return NotContacted(detail="the gateway is given a rest")
+        return await self._send(due, account, gateway)
+
+    async def _send(
+        self, due: Due, account: Account, gateway: Gateway
+    ) -> RefundReport | Unknown | None:
+        if not await refunds.sending(self.database, due.refund.id):
+            return None
+        answer = await gateway.refund(account, await self._request(due))
+        await self.accounts.health.note(account.id, Channel.REFUNDS, answer)
+        if isinstance(answer, NotContacted):
+            await refunds.queue(self.database, due.refund.id)
+        return answer
+
+    async def _read(
+        self, due: Due, gateway: Gateway, answer: RefundReport | Unknown
+    ) -> RefundReport | Unknown:
+        """Take "I know nothing of it" for what it proves: to be sent again, or not done."""
+        if not isinstance(answer, RefundReport) or answer.state is not RefundState.ABSENT:
+            return answer
+        if gateway.capabilities.refunds_again:
+            await refunds.queue(self.database, due.refund.id)
+            return answer
+        sent_at = due.refund.sent_at
+        long_ago = sent_at and (due.now - sent_at).total_seconds() > ABSENT_PROVES_AFTER_S
+        return RefundReport(state=RefundState.DECLINED, detail="never seen") if long_ago else answer
+
+    async def _next(self, due: Due, answer: RefundReport | Unknown) -> None:
+        refund = due.refund
+        # Since it was accepted or approved: a person may have thought about it for long.
+        if (due.now - refund.updated_at).total_seconds() > GIVE_UP_AFTER_S:
+            await self._hand_over(due)
+        elif refund.step is Step.QUEUED and isinstance(answer, RefundReport):
+            await refunds.ask_again(self.database, refund.id, WAITS_S[0], inquiries=0)
+        else:
+            unsent = isinstance(answer, NotContacted)
+            wait_s = min(_wait_s(due), UNSENT_WAIT_MAX_S) if unsent else _wait_s(due)
+            inquiries = refund.inquiries + 1
+            await refunds.ask_again(self.database, refund.id, wait_s, inquiries=inquiries)
+
+    async def _request(self, due: Due) -> RefundRequest:
+        refund = due.refund
+        session = await sessions.by_id(self.database, due.session_id) if due.session_id else None
+        return RefundRequest(
+            refund_id=refund.id,
+            reference=refund.reference,
+            session=session.ref if session else None,
+            capture=Capture(
+                reference=due.capture_reference,
+                amount_minor=due.capture_minor,
+                currency=due.capture_currency,
+            ),
+            amount_minor=refund.amount_minor,
+            reason=refund.reason or "",
+            destination=refund.destination,
+            callback_url=f"{self.api_base}/callbacks/{due.provider}/{due.account_id}",
+        )
+
+    async def _hand_over(self, due: Due) -> None:
+        """After a week without a last word a person must look; what is reserved stays so."""
+        refund = due.refund
+        async with self.database.transaction() as tx:
+            present = await refunds.lock(tx, refund.id)
+            if present.step is Step.ENDED:
+                return
+            place = Place(
+                merchant_id=refund.merchant_id,
+                payment_id=refund.payment_id,
+                session_id=None,
+                account_id=due.account_id,
+                at=due.now,
+            )
+            kind = CaseKind.RECONCILIATION
+            await captures.open_case(tx, self.mint.id(), kind, place, refund.capture_id, refund.id)
+            await refunds.rest(tx, refund.id)
+
+
+def _wait_s(due: Due) -> float:
+    return WAITS_S[min(due.refund.inquiries, len(WAITS_S) - 1)]

@@ -1,0 +1,86 @@
+"""The response codes of 2C2P as data: what each says of a payment, and of a refund.
+
+A code that does not stand here says nothing: it is `Unknown`, and the gateway is asked again.
+"""
+
+from payintent.domain.gateway import RefundState, SessionState
+from payintent.domain.payment import FailureReason
+
+OK = "0000"
+NOT_FOUND = "2002"  # nobody has tried to pay: a token that waits for its buyer sounds the same
+SOFT_DECLINED = "0004"  # the buyer is led through 3-D Secure and tries again
+INVOICE_EXISTS = "9015"
+
+#: An order answered so may stand all the same; any other refusal made nothing.
+UNSETTLED = frozenset(
+    {INVOICE_EXISTS, "0001", "0999", "2001", "2003", "4009", "5002", "9038", "9041"}
+    | {f"99{last}" for last in range(90, 100)}
+)
+
+_DECLINED = """
+    4001 4002 4004 4005 4007 4008 4014 4015 4018 4033 4034 4035 4036 4037 4038 4039 4041 4043
+    4044 4051 4052 4053 4054 4055 4057 4059 4061 4062 4065 4081 5007
+"""
+_FAILED = """
+    4003 4006 4012 4013 4019 4020 4021 4022 4023 4030 4031 4040 4042 4050 4091 4096 4099
+    5003 5004 5006 5008 5014 9035
+"""
+
+#: Why a payment ended without money, in the words that merchants are told.
+FAILURES: dict[str, FailureReason] = (
+    dict.fromkeys(_DECLINED.split(), FailureReason.DECLINED)
+    | dict.fromkeys(_FAILED.split(), FailureReason.UNKNOWN)
+    | {SOFT_DECLINED: FailureReason.DECLINED}
+)
+
+# What became of the money afterwards (settled, refunded, charged back) does not change that it was
+# taken. Left out are 4010, 4011, 4016 and 4032: approvals of a kind that must be looked at.
+STATES: dict[str, SessionState] = dict.fromkeys(FAILURES, SessionState.DECLINED) | {
+    OK: SessionState.CAPTURED,
+    "4110": SessionState.CAPTURED,  # settled
+    "4120": SessionState.CAPTURED,  # refunded
+    "4121": SessionState.CAPTURED,  # refund rejected
+    "4122": SessionState.CAPTURED,  # refund failed
+    "4130": SessionState.CAPTURED,  # charged back
+    "0001": SessionState.AUTHORISING,  # pending
+    "2001": SessionState.AUTHORISING,  # in progress
+    "4009": SessionState.AUTHORISING,  # request in progress
+    "0003": SessionState.CANCELLED,
+    "4080": SessionState.CANCELLED,  # the buyer closed the page
+    "5009": SessionState.CLOSED,  # expired
+    "9020": SessionState.CLOSED,  # expired
+    SOFT_DECLINED: SessionState.ATTEMPTED,
+}
+
+#: Result codes of the maintenance API.
+DONE = "00"
+NO_TRANSACTION = "16"
+REFUND_PENDING = "42"
+
+#: A payment that is not settled yet cannot be refunded, but the whole of it can be voided.
+UNREFUNDABLE = frozenset({"12", "41"})
+
+_REFUSED = """
+    02 03 10 11 12 13 14 15 16 17 18 21 22 25 30 40 41 43 44 45 46 47 48 49 54 61 65 96 97
+"""
+
+#: The maintenance API understood and did nothing. What may be under way is not among them: 29 and
+#: 50 to 53, 95, 98 and 99.
+REFUSED = frozenset(_REFUSED.split())
+
+#: What a transaction or a refund has come to, where the request itself went well.
+REFUND_STATES: dict[str, RefundState] = {
+    "RF": RefundState.DONE,
+    "V": RefundState.DONE,
+    "RP": RefundState.PENDING,
+    "RP2": RefundState.PENDING,
+    "RP3": RefundState.PENDING,
+    "VP": RefundState.PENDING,
+    "REFUND_PENDING": RefundState.PENDING,
+    "RFF": RefundState.DECLINED,
+    "RR": RefundState.DECLINED,
+    "RR1": RefundState.DECLINED,  # insufficient balance
+    "RR2": RefundState.DECLINED,  # invalid bank information
+    "RR3": RefundState.DECLINED,  # bank account mismatch
+}
+VOIDS = frozenset({"V", "VP"})

@@ -1,0 +1,86 @@
+"""What the sandbox's Stripe knows beside localstripe: keys, owners, cards and their outcomes."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one account."""
+
+    secret: str = field(repr=False)
+    publishable: str
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A test number: what becomes of an attempt to pay, and of refunds afterwards."""
+
+    number: str
+    label: str
+    code: str | None = None  # of the decline
+    decline_code: str | None = None
+    pending_refunds: bool = False
+    disputed: bool = False  # so that refunds are refused
+
+
+#: Stripe's test numbers. Whether one asks for 3-D Secure, localstripe decides.
+CARDS = {
+    card.number: card
+    for card in (
+        Card("4242424242424242", "pays"),
+        Card("4000000000000002", "is declined", "card_declined", "generic_decline"),
+        Card("4000000000009995", "has too little", "card_declined", "insufficient_funds"),
+        Card("4000000000000069", "has expired", "expired_card"),
+        Card("4000000000000127", "has another CVC", "incorrect_cvc"),
+        Card("4000000000000119", "meets an error", "processing_error"),
+        Card("4000002500003155", "asks for 3-D Secure"),
+        Card("4000000000007726", "pays; refunds stay pending", pending_refunds=True),
+        Card("4000000000000259", "pays, and is disputed: no refunds", disputed=True),
+    )
+}
+
+
+class Refusal(Exception):  # noqa: N818 - it is an answer
+    """An answer with an error object, as Stripe words them."""
+
+    def __init__(self, status: int, message: str, **words: Any) -> None:
+        super().__init__(message)
+        self.status = status
+        self.error: Json = {"type": "invalid_request_error", "message": message} | words
+
+
+def missing(name: str) -> Refusal:
+    """Say that there is no such thing, or that it is somebody else's."""
+    return Refusal(404, f"No such object: '{name}'", code="resource_missing", param="id")
+
+
+@dataclass(slots=True)
+class Books:
+    """What is remembered of accounts and of what they own."""
+
+    accounts: tuple[Keys, ...]  # none: any secret key will do, as with localstripe
+    owners: dict[str, str] = field(default_factory=dict[str, str])  # secret keys, by object
+    paid_with: dict[str, Card] = field(default_factory=dict[str, Card])  # by payment intent
+
+    def check(self, secret: str) -> None:
+        """Refuse a key that nobody has."""
+        known = {keys.secret for keys in self.accounts}
+        if not secret or (known and secret not in known):
+            raise Refusal(401, "Invalid API Key provided")
+
+    def check_owner(self, secret: str, name: str) -> None:
+        """Refuse what belongs to another account."""
+        if self.owners.get(name, secret) != secret:
+            raise missing(name)
+
+    def owner(self, intent_id: str, publishable: str) -> str:
+        """Give the secret key of an intent's account, if this is its publishable one."""
+        secret = self.owners.get(intent_id)
+        if secret is None:
+            raise missing(intent_id)
+        if self.accounts and Keys(secret, publishable) not in self.accounts:
+            raise Refusal(401, "Invalid API Key provided")
+        return secret

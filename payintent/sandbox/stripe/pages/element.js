@@ -1,0 +1,77 @@
+// The sandbox's stand-in for Stripe.js: the part of it that the checkout uses, with its own frame.
+
+(() => {
+  const ORIGIN = new URL(document.currentScript.src).origin;
+  const UNREACHABLE = { type: "api_connection_error", message: "The sandbox’s Stripe is away." };
+
+  /** Mounts a frame of ORIGIN, which alone sees the card; speaks with it over a channel. */
+  class PaymentElement {
+    constructor(key, clientSecret) {
+      const { port1, port2 } = new MessageChannel();
+      this.port = port1;
+      this.listeners = {};
+      this.pending = null;
+      this.frame = document.createElement("iframe");
+      this.frame.src = `${ORIGIN}/element/frame`;
+      this.frame.title = "Secure payment input frame";
+      Object.assign(this.frame.style, { border: "0", width: "100%", height: "14rem" });
+      this.frame.addEventListener("load", () => {
+        this.frame.contentWindow.postMessage({ key, clientSecret }, ORIGIN, [port2]);
+      });
+      port1.onmessage = ({ data }) => this.hear(data);
+    }
+
+    mount(where) {
+      const place = typeof where === "string" ? document.querySelector(where) : where;
+      place.replaceChildren(this.frame);
+      return this;
+    }
+
+    on(kind, listener) {
+      this.listeners[kind] = listener;
+      return this;
+    }
+
+    hear({ kind, result, height }) {
+      if (kind === "ready") this.listeners.ready?.({ elementType: "payment" });
+      if (kind === "height") this.frame.style.height = `${height}px`;
+      if (kind === "result") this.pending?.(result);
+    }
+
+    confirm() {
+      return new Promise((done) => {
+        this.pending = done;
+        this.port.postMessage({ kind: "confirm" });
+      });
+    }
+  }
+
+  async function look(key, clientSecret) {
+    const query = new URLSearchParams({ key, client_secret: clientSecret });
+    try {
+      const answer = await fetch(`${ORIGIN}/element/intent?${query}`);
+      const said = await answer.json();
+      return said.error ? { error: said.error } : { paymentIntent: said };
+    } catch {
+      return { error: UNREACHABLE };
+    }
+  }
+
+  window.Stripe = (key) => ({
+    elements: ({ clientSecret }) => ({
+      create(kind) {
+        if (kind !== "payment") throw new Error("the sandbox has the payment element alone");
+        this.payment = new PaymentElement(key, clientSecret);
+        return this.payment;
+      },
+    }),
+    async confirmPayment({ elements, redirect, confirmParams }) {
+      const result = await elements.payment.confirm();
+      if (result.paymentIntent && redirect !== "if_required") {
+        location.assign(confirmParams.return_url);
+      }
+      return result;
+    },
+    retrievePaymentIntent: (clientSecret) => look(key, clientSecret),
+  });
+})();

@@ -1,0 +1,44 @@
+"""The test cards: what each does when a buyer pays with it, as data."""
+
+from dataclasses import dataclass
+
+APPROVED, IN_PROGRESS = "0000", "2001"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """One test card."""
+
+    number: str
+    title: str  # what the page tells the buyer
+    code: str = APPROVED
+    silent: bool = False  # the merchant is not notified
+    settled: bool = True  # what is not can be voided, but not refunded
+
+
+_ALL = (
+    Card(number="4111111111111111", title="approved"),
+    Card(number="4000000000000002", title="declined", code="4005"),
+    Card(number="4000000000009995", title="no funds", code="4051"),
+    Card(number="4000000000000069", title="expired card", code="4054"),
+    Card(number="4000009900000046", title="approved, without notification", silent=True),
+    Card(number="4000009900000012", title="in progress, approved 30 s later", code=IN_PROGRESS),
+    Card(number="4000009900000194", title="approved, but not settled yet", settled=False),
+)
+
+CARDS: dict[str, Card] = {card.number: card for card in _ALL}
+
+#: What the codes are called.
+WORDS = {
+    APPROVED: "Success",
+    "0003": "Transaction is cancelled",
+    IN_PROGRESS: "Transaction in progress",
+    "2002": "Transaction not found",
+    "4005": "Do not honor",
+    "4051": "Insufficient Funds",
+    "4054": "Expired Card",
+    "9004": "The value is not valid",
+    "9007": "Invalid merchant",
+    "9015": "Existing invoice number",
+    "9042": "Hash value does not match",
+}

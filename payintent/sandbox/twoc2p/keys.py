@@ -1,0 +1,45 @@
+"""RSA key pairs as PEM, for the maintenance API."""
+
+from cryptography.hazmat.primitives.asymmetric.rsa import (
+    RSAPrivateKey,
+    RSAPublicKey,
+    generate_private_key,
+)
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+    load_pem_public_key,
+)
+
+EXPONENT, BITS = 65_537, 2_048
+
+
+def make_pair() -> tuple[str, str]:
+    """Make a private key and its public one."""
+    key = generate_private_key(EXPONENT, BITS)
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return private.decode(), public_pem(key)
+
+
+def public_pem(key: RSAPrivateKey) -> str:
+    """Give the public half of a key."""
+    return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+
+
+def read_private(pem: str) -> RSAPrivateKey:
+    """Read a private key; ValueError for anything else."""
+    key = load_pem_private_key(pem.encode(), None)
+    if not isinstance(key, RSAPrivateKey):
+        raise ValueError("this is no RSA key")  # noqa: TRY004 - what is wrong is the text
+    return key
+
+
+def read_public(pem: str) -> RSAPublicKey:
+    """Read a public key; ValueError for anything else."""
+    key = load_pem_public_key(pem.encode())
+    if not isinstance(key, RSAPublicKey):
+        raise ValueError("this is no RSA key")  # noqa: TRY004 - what is wrong is the text
+    return key

@@ -1,0 +1,116 @@
+"""Refunds as an operator works on them: listed, looked at, approved."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from payintent.storage.database import Executor, Row, Tx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A refund with the money that it gives back, and where that came from."""
+
+    id: UUID
+    status: str
+    step: str
+    failure_reason: str | None
+    merchant_id: int | None
+    payment_id: UUID | None
+    capture_id: UUID
+    case_id: UUID | None
+    account_id: int
+    provider: str
+    capture_reference: str
+    capture_currency: str
+    amount_text: str | None  # of the payment's amount
+    currency: str
+    amount_minor: str  # what the provider gives back, in the capture's smallest units
+    chain: str | None
+    payer: bytes | None  # on its chain
+    destination: str | None
+    reason: str | None
+    requested_by: str
+    approved_by: str | None
+    note: str
+    reference: str | None  # the provider's own name for it
+    inquiries: int
+    sent_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which refunds; None is any."""
+
+    merchant_id: int | None = None
+    payment_id: UUID | None = None
+    status: str | None = None
+    step: str | None = None
+
+
+_ASKED = """
+    SELECT f.id, f.status, f.step, f.failure_reason, f.merchant_id, f.payment_id, f.capture_id,
+        f.case_id, c.account_id, a.provider, c.reference AS capture_reference,
+        c.currency AS capture_currency, f.amount_text, f.currency,
+        f.amount_minor::text AS amount_minor, r.chain, r.payer, f.destination, f.reason,
+        f.requested_by, f.approved_by, f.note, f.reference, f.inquiries, f.sent_at, f.created_at,
+        f.updated_at
+    FROM refund f
+    JOIN capture c ON c.id = f.capture_id
+    JOIN provider_account a ON a.id = c.account_id
+    LEFT JOIN chain_receipt r ON r.id = c.receipt_id
+"""
+
+
+async def listed(database: Executor, wanted: Wanted, limit: int) -> list[Asked]:
+    """List refunds, newest first."""
+    rows = await database.fetch(
+        _ASKED
+        + """
+        WHERE (f.merchant_id = $1 OR $1::bigint IS NULL)
+            AND (f.payment_id = $2 OR $2::uuid IS NULL)
+            AND (f.status = $3 OR $3::text IS NULL) AND (f.step = $4 OR $4::text IS NULL)
+        ORDER BY f.id DESC
+        LIMIT $5
+        """,
+        wanted.merchant_id,
+        wanted.payment_id,
+        wanted.status,
+        wanted.step,
+        limit,
+    )
+    return [_asked(row) for row in rows]
+
+
+async def by_id(database: Executor, refund_id: UUID) -> Asked | None:
+    """Read one refund."""
+    row = await database.row(_ASKED + "WHERE f.id = $1", refund_id)
+    return _asked(row) if row else None
+
+
+async def approve(tx: Tx, refund_id: UUID, approved_by: str, note: str, at: datetime) -> None:
+    """Let a locked refund that waits for it be sent."""
+    await tx.fetch(
+        """
+        UPDATE refund
+        SET step = 'queued', next_at = $4, approved_by = $2, note = $3, updated_at = $4
+        WHERE id = $1 AND step = 'approval'
+        """,
+        refund_id,
+        approved_by,
+        note,
+        at,
+    )
+
+
+async def add_note(tx: Tx, refund_id: UUID, note: str) -> None:
+    """Keep why a refund was not approved."""
+    await tx.fetch("UPDATE refund SET note = $2 WHERE id = $1", refund_id, note)
+
+
+def _asked(row: Row) -> Asked:
+    known: dict[str, Any] = dict(row)
+    return Asked(**known)

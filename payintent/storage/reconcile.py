@@ -1,0 +1,349 @@
+"""A provider's own list beside ours: loaded for one transaction, compared as sets."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from uuid import UUID
+
+from payintent.storage.database import Executor, Tx
+
+_ACCOUNTS_MAX = 100_000
+_TIMEOUT_MS = 30 * 60_000  # a million lines take longer than a request may
+_LOCK_TIMEOUT_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line of a provider's file."""
+
+    number: int
+    type: str  # payment or refund
+    reference: str  # the provider's
+    our_id: UUID | None  # of a session or a refund, as the file says
+    amount: Decimal  # in units of the currency
+    currency: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """What is compared: accounts, and when we learnt of what the file may lack."""
+
+    accounts: Sequence[int]
+    since: datetime
+    until: datetime
+    decimals: Mapping[str, int]  # of each currency that smallest units are counted in
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Something that only one of both has, or that both have otherwise."""
+
+    type: str
+    what: str  # missing, extra or different
+    reference: str | None
+    there: Decimal | None
+    there_currency: str | None
+    here: Decimal | None
+    here_currency: str | None
+    at: datetime
+    merchant_id: int | None
+    payment_id: UUID | None
+    session_id: UUID | None
+    capture_id: UUID | None
+    refund_id: UUID | None
+    refund_status: str | None
+
+
+async def accounts_of(database: Executor, provider: str) -> list[int]:
+    """Name a provider's accounts, but for contracts on chains."""
+    rows = await database.fetch(
+        """
+        SELECT a.id
+        FROM provider_account a
+        WHERE a.provider = $1
+            AND NOT EXISTS (SELECT FROM chain_contract c WHERE c.account_id = a.id)
+        ORDER BY a.id
+        LIMIT $2
+        """,
+        provider,
+        _ACCOUNTS_MAX,
+    )
+    return [row["id"] for row in rows]
+
+
+async def begin(tx: Tx) -> None:
+    """Make room for a file, until the commit; statements of this transaction may take long."""
+    await tx.fetch(
+        """
+        SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)
+        """,
+        str(_TIMEOUT_MS),
+        str(_LOCK_TIMEOUT_MS),
+    )
+    await tx.fetch(
+        """
+        CREATE TEMPORARY TABLE provider_line (
+            number bigint NOT NULL,
+            type text NOT NULL,
+            reference text NOT NULL,
+            our_id uuid,
+            amount numeric NOT NULL,
+            currency text NOT NULL,
+            at timestamptz NOT NULL
+        ) ON COMMIT DROP
+        """
+    )
+    await tx.fetch(
+        """
+        CREATE TEMPORARY TABLE provider_difference (
+            number bigint GENERATED ALWAYS AS IDENTITY,
+            type text NOT NULL,
+            what text NOT NULL,
+            reference text,
+            there numeric,
+            there_currency text,
+            here numeric,
+            here_currency text,
+            at timestamptz NOT NULL,
+            merchant_id bigint,
+            payment_id uuid,
+            session_id uuid,
+            capture_id uuid,
+            refund_id uuid,
+            refund_status text
+        ) ON COMMIT DROP
+        """
+    )
+
+
+async def add(tx: Tx, lines: Sequence[Line]) -> None:
+    """Load some lines."""
+    await tx.fetch(
+        """
+        INSERT INTO provider_line (number, type, reference, our_id, amount, currency, at)
+        SELECT *
+        FROM unnest($1::bigint[], $2::text[], $3::text[], $4::uuid[], $5::numeric[], $6::text[],
+            $7::timestamptz[])
+        """,
+        [one.number for one in lines],
+        [one.type for one in lines],
+        [one.reference for one in lines],
+        [one.our_id for one in lines],
+        [one.amount for one in lines],
+        [one.currency for one in lines],
+        [one.at for one in lines],
+    )
+
+
+async def repeated(tx: Tx, limit: int) -> list[tuple[int, int]]:
+    """Give lines that come again, and where they came first; all lines are loaded by now."""
+    await tx.fetch("ANALYZE provider_line")
+    rows = await tx.fetch(
+        """
+        SELECT max(number) AS number, min(number) AS first
+        FROM provider_line
+        GROUP BY type, reference
+        HAVING count(*) > 1
+        ORDER BY 1
+        LIMIT $1
+        """,
+        limit,
+    )
+    return [(row["number"], row["first"]) for row in rows]
+
+
+async def compare(tx: Tx, scope: Scope) -> None:
+    """Find what differs. A line's payment or refund is looked for whenever it was."""
+    accounts = list(scope.accounts)
+    units = list(scope.decimals), list(scope.decimals.values())
+    await tx.fetch(_PAYMENTS_THERE, accounts, *units)
+    await tx.fetch(_REFUNDS_THERE, accounts, *units)
+    await tx.fetch(_PAYMENTS_HERE, accounts, *units, scope.since, scope.until)
+    await tx.fetch(_REFUNDS_HERE, accounts, *units, scope.since, scope.until)
+
+
+_PAYMENTS_THERE = """
+    WITH judged AS (
+        SELECT DISTINCT ON (l.number) l.number, l.reference, l.amount, l.currency, l.at,
+            c.id AS capture_id, c.currency AS here_currency,
+            c.amount_minor * 10::numeric ^ -coalesce(u.decimals, 0) AS here,
+            s.id AS session_id, coalesce(c.payment_id, s.payment_id) AS payment_id
+        FROM provider_line l
+        LEFT JOIN capture c ON c.reference = l.reference AND c.account_id = ANY($1::bigint[])
+        LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals)
+            ON u.currency = c.currency
+        LEFT JOIN session s ON s.id = l.our_id AND s.account_id = ANY($1::bigint[])
+        WHERE l.type = 'payment'
+        ORDER BY l.number, c.currency = l.currency
+            AND c.amount_minor * 10::numeric ^ -coalesce(u.decimals, 0) = l.amount DESC NULLS LAST
+    )
+    INSERT INTO provider_difference (type, what, reference, there, there_currency, here,
+        here_currency, at, merchant_id, payment_id, session_id, capture_id)
+    SELECT 'payment', CASE WHEN j.capture_id IS NULL THEN 'extra' ELSE 'different' END,
+        j.reference, j.amount, j.currency, j.here, j.here_currency, j.at, p.merchant_id,
+        j.payment_id, CASE WHEN j.capture_id IS NULL THEN j.session_id END, j.capture_id
+    FROM judged j
+    LEFT JOIN payment p ON p.id = j.payment_id
+    WHERE j.capture_id IS NULL OR j.here <> j.amount OR j.here_currency <> j.currency
+    ORDER BY j.number
+"""
+_REFUNDS_THERE = """
+    WITH judged AS (
+        SELECT DISTINCT ON (l.number) l.number, l.reference, l.amount, l.currency, l.at, r.*
+        FROM provider_line l
+        LEFT JOIN LATERAL (
+            SELECT f.id, f.status, f.merchant_id, f.payment_id, c.currency AS here_currency,
+                f.amount_minor * 10::numeric ^ -coalesce(u.decimals, 0) AS here
+            FROM (
+                SELECT * FROM refund WHERE reference = l.reference
+                UNION
+                SELECT * FROM refund WHERE id = l.our_id
+            ) f
+            JOIN capture c ON c.id = f.capture_id AND c.account_id = ANY($1::bigint[])
+            LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals)
+                ON u.currency = c.currency
+        ) r ON true
+        WHERE l.type = 'refund'
+        ORDER BY l.number, r.status = 'SUCCEEDED' DESC NULLS LAST,
+            r.here = l.amount AND r.here_currency = l.currency DESC NULLS LAST
+    )
+    INSERT INTO provider_difference (type, what, reference, there, there_currency, here,
+        here_currency, at, merchant_id, payment_id, refund_id, refund_status)
+    SELECT 'refund', CASE WHEN j.status = 'SUCCEEDED' THEN 'different' ELSE 'extra' END,
+        j.reference, j.amount, j.currency, j.here, j.here_currency, j.at, j.merchant_id,
+        j.payment_id, j.id, j.status
+    FROM judged j
+    WHERE j.status IS DISTINCT FROM 'SUCCEEDED' OR j.here <> j.amount
+        OR j.here_currency <> j.currency
+    ORDER BY j.number
+"""
+_PAYMENTS_HERE = """
+    INSERT INTO provider_difference (type, what, reference, here, here_currency, at, merchant_id,
+        payment_id, capture_id)
+    SELECT 'payment', 'missing', c.reference,
+        c.amount_minor * 10::numeric ^ -coalesce(u.decimals, 0), c.currency, c.captured_at,
+        p.merchant_id, c.payment_id, c.id
+    FROM capture c
+    LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals) ON u.currency = c.currency
+    LEFT JOIN payment p ON p.id = c.payment_id
+    WHERE c.account_id = ANY($1::bigint[]) AND c.captured_at BETWEEN $4 AND $5
+        AND NOT EXISTS (
+            SELECT FROM provider_line l WHERE l.type = 'payment' AND l.reference = c.reference
+        )
+    ORDER BY c.captured_at, c.id
+"""
+_REFUNDS_HERE = """
+    INSERT INTO provider_difference (type, what, reference, here, here_currency, at, merchant_id,
+        payment_id, refund_id, refund_status)
+    SELECT 'refund', 'missing', coalesce(r.reference, r.id::text),
+        r.amount_minor * 10::numeric ^ -coalesce(u.decimals, 0), c.currency, r.updated_at,
+        r.merchant_id, r.payment_id, r.id, r.status
+    FROM refund r
+    JOIN capture c ON c.id = r.capture_id
+    LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals) ON u.currency = c.currency
+    WHERE c.account_id = ANY($1::bigint[]) AND r.status = 'SUCCEEDED'
+        AND r.updated_at BETWEEN $4 AND $5
+        AND NOT EXISTS (
+            SELECT FROM provider_line l WHERE l.type = 'refund' AND l.reference = r.reference
+        )
+        AND NOT EXISTS (SELECT FROM provider_line l WHERE l.type = 'refund' AND l.our_id = r.id)
+    ORDER BY r.updated_at, r.id
+"""
+
+
+async def counts(tx: Tx) -> dict[tuple[str, str], int]:
+    """Count lines, and differences of each kind, of payments and of refunds."""
+    rows = await tx.fetch(
+        """
+        SELECT type, 'lines' AS what, count(*) AS n FROM provider_line GROUP BY type
+        UNION ALL
+        SELECT type, what, count(*) FROM provider_difference GROUP BY type, what
+        LIMIT 20
+        """
+    )
+    return {(row["type"], row["what"]): row["n"] for row in rows}
+
+
+async def differences(tx: Tx, limit: int) -> list[Difference]:
+    """Read the first of them: those of the file in its order, then what it lacks."""
+    rows = await tx.fetch(
+        """
+        SELECT type, what, reference, there, there_currency, here, here_currency, at, merchant_id,
+            payment_id, session_id, capture_id, refund_id, refund_status
+        FROM provider_difference
+        ORDER BY number
+        LIMIT $1
+        """,
+        limit,
+    )
+    return [Difference(**row) for row in rows]
+
+
+async def open_cases(
+    tx: Tx,
+    case_ids: Sequence[UUID],
+    subjects: Sequence[str],
+    about: Sequence[Difference],
+    at: datetime,
+) -> int:
+    """Open a case for each difference that has none; gives how many."""
+    rows = await tx.fetch(
+        """
+        INSERT INTO money_case (id, kind, subject, merchant_id, payment_id, session_id, capture_id,
+            refund_id, opened_at)
+        SELECT id, 'RECONCILIATION', subject, merchant_id, payment_id, session_id, capture_id,
+            refund_id, $8
+        FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::uuid[], $5::uuid[], $6::uuid[],
+            $7::uuid[])
+            AS c (id, subject, merchant_id, payment_id, session_id, capture_id, refund_id)
+        ON CONFLICT ON CONSTRAINT money_case_once DO NOTHING
+        RETURNING id
+        """,
+        case_ids,
+        subjects,
+        [one.merchant_id for one in about],
+        [one.payment_id for one in about],
+        [one.session_id for one in about],
+        [one.capture_id for one in about],
+        [one.refund_id for one in about],
+        at,
+    )
+    return len(rows)
+
+
+async def ask_now(tx: Tx) -> int:
+    """Have gateways asked at once about sessions and refunds that the file knows more of.
+
+    It waits for no lock: somebody is busy with those that are locked. Gives how many.
+    """
+    asked = await tx.fetch(
+        """
+        UPDATE session
+        SET inquire_at = clock()
+        WHERE id IN (
+            SELECT s.id
+            FROM session s
+            JOIN provider_difference d ON d.session_id = s.id
+            WHERE s.life <> 'ended'
+            FOR NO KEY UPDATE OF s SKIP LOCKED
+        )
+        RETURNING id
+        """
+    )
+    looked = await tx.fetch(
+        """
+        UPDATE refund
+        SET next_at = clock()
+        WHERE id IN (
+            SELECT r.id
+            FROM refund r
+            JOIN provider_difference d ON d.refund_id = r.id
+            WHERE d.what = 'extra' AND r.step = 'sent'
+            FOR NO KEY UPDATE OF r SKIP LOCKED
+        )
+        RETURNING id
+        """
+    )
+    return len(asked) + len(looked)

@@ -1,0 +1,322 @@
+"""Refunds, and what they reserve: on the capture that they come from, and on its payment."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from payintent.domain.refund import Refund, RefundFailure, RefundStatus, Step
+from payintent.storage.database import Executor, Row, Tx
+
+COLUMNS = """
+    r.id, r.merchant_id, r.payment_id, r.capture_id, r.case_id, r.amount, r.amount_text,
+    r.currency, r.amount_minor, r.reason, r.destination, r.status, r.failure_reason, r.step,
+    r.reference, r.requested_by, r.approved_by, r.note, r.inquiries, r.sent_at, r.created_at,
+    r.updated_at
+"""
+_OF_PAYMENT_MAX = 1_000
+_LAST = UUID(int=2**128 - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRefund:
+    """A refund that was accepted."""
+
+    id: UUID
+    merchant_id: int | None
+    payment_id: UUID | None
+    capture_id: UUID
+    case_id: UUID | None
+    amount: Decimal | None
+    amount_text: str | None
+    currency: str
+    amount_minor: int
+    reason: str | None
+    destination: str | None
+    step: Step
+    requested_by: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """A refund that somebody has to look after, and the account that its money came by."""
+
+    refund: Refund
+    account_id: int
+    provider: str
+    capture_reference: str
+    capture_currency: str
+    capture_minor: int
+    session_id: UUID | None
+    now: datetime
+
+
+async def add(tx: Tx, new: NewRefund) -> Refund:
+    """Keep a refund and reserve what it gives back; the capture and the payment are locked."""
+    row = await tx.row(
+        """
+        WITH reserved AS (
+            UPDATE capture
+            SET reserved_minor = reserved_minor + $9
+            WHERE id = $4
+        ), promised AS (
+            UPDATE payment
+            SET reserved_amount = reserved_amount + $6
+            WHERE id = $3 AND $6::numeric IS NOT NULL
+        )
+        INSERT INTO refund AS r
+            (id, merchant_id, payment_id, capture_id, case_id, amount, amount_text, currency,
+             amount_minor, reason, destination, step, requested_by, created_at, updated_at, next_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $14,
+            CASE $12 WHEN 'queued' THEN $14::timestamptz END)
+        RETURNING"""
+        + COLUMNS,
+        new.id,
+        new.merchant_id,
+        new.payment_id,
+        new.capture_id,
+        new.case_id,
+        new.amount,
+        new.amount_text,
+        new.currency,
+        Decimal(new.amount_minor),
+        new.reason,
+        new.destination,
+        new.step,
+        new.requested_by,
+        new.at,
+    )
+    assert row is not None  # noqa: S101 - RETURNING gives the inserted row
+    return _refund(row)
+
+
+async def by_id(database: Executor, refund_id: UUID) -> Refund | None:
+    """Read one refund."""
+    row = await database.row("SELECT" + COLUMNS + "FROM refund r WHERE r.id = $1", refund_id)
+    return _refund(row) if row else None
+
+
+async def of_payment(database: Executor, payment_id: UUID) -> list[Refund]:
+    """List what a merchant gave back of a payment, newest first."""
+    rows = await database.fetch(
+        "SELECT"
+        + COLUMNS
+        + """
+        FROM refund r
+        WHERE r.payment_id = $1 AND r.case_id IS NULL
+        ORDER BY r.id DESC
+        LIMIT $2
+        """,
+        payment_id,
+        _OF_PAYMENT_MAX,
+    )
+    return [_refund(row) for row in rows]
+
+
+async def page_of_payment(
+    database: Executor, payment_id: UUID, before: UUID | None, limit: int
+) -> list[Refund]:
+    """List a page of what a merchant gave back of a payment, newest first."""
+    rows = await database.fetch(
+        "SELECT"
+        + COLUMNS
+        + """
+        FROM refund r
+        WHERE r.payment_id = $1 AND r.case_id IS NULL AND r.id < $2
+        ORDER BY r.id DESC
+        LIMIT $3
+        """,
+        payment_id,
+        before or _LAST,
+        limit,
+    )
+    return [_refund(row) for row in rows]
+
+
+async def account_of(database: Executor, refund_id: UUID) -> tuple[int, UUID | None] | None:
+    """Tell by which account a refund's money came, and for which payment."""
+    row = await database.row(
+        """
+        SELECT c.account_id, r.payment_id
+        FROM refund r
+        JOIN capture c ON c.id = r.capture_id
+        WHERE r.id = $1
+        """,
+        refund_id,
+    )
+    return (row["account_id"], row["payment_id"]) if row else None
+
+
+async def lock(tx: Tx, refund_id: UUID) -> Refund:
+    """Lock a refund; its payment and its capture must be locked before."""
+    row = await tx.row("SELECT" + COLUMNS + "FROM refund r WHERE r.id = $1 FOR UPDATE", refund_id)
+    assert row is not None  # noqa: S101 - refunds are never deleted
+    return _refund(row)
+
+
+async def succeed(tx: Tx, refund: Refund, reference: str | None, at: datetime) -> None:
+    """Note that the money went back; its payment is stepped by whoever calls."""
+    await tx.fetch(
+        """
+        WITH returned AS (
+            UPDATE capture
+            SET refunded_minor = refunded_minor + $2, reserved_minor = reserved_minor - $2
+            WHERE id = $3
+        )
+        UPDATE refund
+        SET status = 'SUCCEEDED', step = 'ended', next_at = NULL, updated_at = $4,
+            reference = coalesce($5, reference)
+        WHERE id = $1
+        """,
+        refund.id,
+        Decimal(refund.amount_minor),
+        refund.capture_id,
+        at,
+        reference,
+    )
+
+
+async def fail(
+    tx: Tx, refund: Refund, why: RefundFailure, reference: str | None, at: datetime
+) -> None:
+    """Note that no money went back, and let go of what was reserved."""
+    await tx.fetch(
+        """
+        WITH released AS (
+            UPDATE capture
+            SET reserved_minor = reserved_minor - $2
+            WHERE id = $3
+        ), unpromised AS (
+            UPDATE payment
+            SET reserved_amount = reserved_amount - $4
+            WHERE id = $5 AND $4::numeric IS NOT NULL
+        )
+        UPDATE refund
+        SET status = 'FAILED', step = 'ended', next_at = NULL, failure_reason = $6,
+            updated_at = $7, reference = coalesce($8, reference)
+        WHERE id = $1
+        """,
+        refund.id,
+        Decimal(refund.amount_minor),
+        refund.capture_id,
+        refund.amount,
+        refund.payment_id,
+        why,
+        at,
+        reference,
+    )
+
+
+async def note_reference(tx: Tx, refund_id: UUID, reference: str) -> None:
+    """Keep the provider's own name for a refund."""
+    await tx.fetch("UPDATE refund SET reference = $2 WHERE id = $1", refund_id, reference)
+
+
+async def take_due(
+    database: Executor, limit: int, lease_s: float, busy_accounts: Sequence[int]
+) -> list[Due]:
+    """Take refunds to look after; whoever dies holding one loses it when the lease ends."""
+    rows = await database.fetch(
+        """
+        WITH taken AS (
+            UPDATE refund
+            SET next_at = clock() + $2 * interval '1 second'
+            WHERE id IN (
+                SELECT d.id
+                FROM refund d
+                JOIN capture c ON c.id = d.capture_id
+                WHERE d.step IN ('queued', 'sent') AND d.next_at <= clock()
+                    AND c.account_id <> ALL($3::bigint[])
+                ORDER BY d.next_at
+                LIMIT $1
+                FOR UPDATE OF d SKIP LOCKED
+            )
+            RETURNING *
+        )
+        SELECT clock() AS now, c.account_id, a.provider, c.reference AS capture_reference,
+            c.currency AS capture_currency, c.amount_minor AS capture_minor, c.session_id,"""
+        + COLUMNS
+        + """
+        FROM taken r
+        JOIN capture c ON c.id = r.capture_id
+        JOIN provider_account a ON a.id = c.account_id
+        ORDER BY r.id
+        """,
+        limit,
+        lease_s,
+        busy_accounts,
+    )
+    return [_due(row) for row in rows]
+
+
+async def sending(database: Executor, refund_id: UUID) -> bool:
+    """Note that a refund is about to be sent; False where it is not waiting for that any more."""
+    row = await database.row(
+        """
+        UPDATE refund
+        SET step = 'sent', sent_at = clock()
+        WHERE id = $1 AND step = 'queued'
+        RETURNING id
+        """,
+        refund_id,
+    )
+    return row is not None
+
+
+async def queue(database: Executor, refund_id: UUID) -> None:
+    """Have a refund sent that surely was not done, or that may be sent twice."""
+    await database.fetch(
+        "UPDATE refund SET step = 'queued' WHERE id = $1 AND step = 'sent'", refund_id
+    )
+
+
+async def ask_again(database: Executor, refund_id: UUID, wait_s: float, *, inquiries: int) -> None:
+    """Set when to look again, and how often somebody has looked in vain."""
+    await database.fetch(
+        """
+        UPDATE refund
+        SET next_at = clock() + $2 * interval '1 second', inquiries = $3
+        WHERE id = $1 AND step IN ('queued', 'sent')
+        """,
+        refund_id,
+        wait_s,
+        inquiries,
+    )
+
+
+async def rest(database: Executor, refund_id: UUID) -> None:
+    """Look no more; only news of it does anything."""
+    await database.fetch("UPDATE refund SET next_at = NULL WHERE id = $1", refund_id)
+
+
+async def ask_now(database: Executor, refund_id: UUID) -> None:
+    """Let somebody look after a refund at once, since there is news of it."""
+    await database.fetch(
+        "UPDATE refund SET next_at = clock() WHERE id = $1 AND step = 'sent'", refund_id
+    )
+
+
+def _due(row: Row) -> Due:
+    return Due(
+        refund=_refund(row),
+        account_id=row["account_id"],
+        provider=row["provider"],
+        capture_reference=row["capture_reference"],
+        capture_currency=row["capture_currency"],
+        capture_minor=int(row["capture_minor"]),
+        session_id=row["session_id"],
+        now=row["now"],
+    )
+
+
+def _refund(row: Row) -> Refund:
+    known: dict[str, Any] = {name: row[name] for name in Refund.__slots__}
+    known["amount_minor"] = int(row["amount_minor"])
+    known["status"] = RefundStatus(row["status"])
+    known["step"] = Step(row["step"])
+    if row["failure_reason"] is not None:
+        known["failure_reason"] = RefundFailure(row["failure_reason"])
+    return Refund(**known)

@@ -1,0 +1,267 @@
+// The checkout's wallet step: offers the browser's wallets, pays from one, shows what comes of it.
+// The service gives every call ready to send, and it alone says when a payment is paid.
+
+import { word } from "./checkout.js";
+import { PATIENCE_MS, Problem, Reverted, price, words } from "./wallet.js";
+import { account, discover, isDone, isDue, isMined, isOn, onto, questions } from "./wallet.js";
+import { send } from "./wallet.js";
+
+const BUSY_POLL_MS = 2_000; // while a payment is on its way
+const IDLE_POLL_MS = 5_000;
+const FETCH_TIMEOUT_MS = 15_000;
+const TELLS_MAX = 3; // of one hash
+const GONE = 410;
+const LOST = new Set(["reverted", "foreign"]); // states of a posted transaction that pays nothing
+const UNREACHABLE = word("wallet_unreachable");
+const ENDED = word("wallet_ended");
+
+const root = document.querySelector("[data-onchain-session]");
+const url = root.dataset.onchainSession;
+const memory = `payintent:${url}`;
+const opened = Date.now();
+
+let bill = null; // the session as the service saw it last
+let sent = recall(); // what this tab has sent and nobody has decided: its hash, when, whether mined
+let anew = false; // the buyer says that it is lost
+let running = false;
+let asking = false;
+let tells = 0;
+let timer = 0;
+
+const part = (name) => root.querySelector(`[data-${name}]`);
+
+// What the page shows
+
+function say(text, bad = false) {
+  const status = part("status");
+  status.classList.toggle("problem", bad);
+  if (status.textContent !== text) status.textContent = text; // each change is read aloud
+}
+
+function show() {
+  const payable = bill?.payable === true;
+  part("offer").hidden = isUnderWay() || !payable;
+  part("again").hidden = running || !isUnderWay() || !payable || !isSlow();
+  for (const button of root.querySelectorAll("button")) button.disabled = running;
+}
+
+/** Tells whether a payment was sent, from here or another tab, and is not decided. */
+function isUnderWay() {
+  return sent !== null || (bill?.status === "submitted" && !anew);
+}
+
+function isSlow() {
+  return Date.now() - (sent?.at ?? opened) > PATIENCE_MS;
+}
+
+function posted() {
+  return bill.transactions.find((one) => one.tx_hash === sent?.hash);
+}
+
+/** Says what the service knows; nothing where that is nothing new. */
+function progress() {
+  const { status, chain, confirmations, payable } = bill;
+  if (status === "detected" || status === "confirming") {
+    return word("wallet_seen", { chain: chain.name, when: soon(confirmations.eta_seconds) });
+  }
+  if (sent?.mined || posted()?.state === "mined") return word("wallet_mined");
+  if (isUnderWay() && isSlow()) return word("wallet_slow");
+  if (isUnderWay()) return word("wallet_sent");
+  if (status === "mismatch") return word("wallet_mismatch");
+  return payable ? "" : word("wallet_choose_other");
+}
+
+function soon(seconds) {
+  if (seconds < 60) return word("wallet_soon");
+  const minutes = Math.round(seconds / 60);
+  return minutes === 1 ? word("wallet_soon_minute") : word("wallet_soon_minutes", { minutes });
+}
+
+function offer(name, icon, provider) {
+  const button = document.createElement("button");
+  button.type = "button";
+  if (/^data:image\//.test(icon ?? "")) {
+    const image = document.createElement("img");
+    [image.src, image.alt] = [icon, ""];
+    button.append(image);
+  }
+  button.append(word("wallet_pay_with", { wallet: name }));
+  button.addEventListener("click", () => start(provider));
+  part("wallets").append(button);
+  part("no-wallet").hidden = true;
+  show();
+}
+
+// The payment
+
+async function start(provider) {
+  if (running) return;
+  running = true;
+  show();
+  try {
+    await pay(provider);
+  } catch (error) {
+    say(words(error), true);
+  } finally {
+    running = false;
+    show();
+  }
+}
+
+async function pay(provider) {
+  await refresh();
+  say(word("wallet_answer"));
+  const payer = await account(provider);
+  const { chain } = bill;
+  if (!(await isOn(provider, chain))) say(word("wallet_switch", { chain: chain.name }));
+  await onto(provider, chain);
+  const ask = questions(provider, payer, bill);
+  await check(ask);
+  for (const step of bill.steps) {
+    if (!(await isDue(step, bill, ask))) continue;
+    if (step.kind === "pay") await sendPayment(provider, payer, step);
+    else await sendApproval(provider, payer, step, ask);
+  }
+}
+
+async function check(ask) {
+  if (await ask.paid()) {
+    throw new Problem(word("wallet_paid_already"));
+  }
+  if ((await ask.balance()) < BigInt(bill.amount_smallest_unit)) {
+    throw new Problem(word("wallet_too_little", { token: bill.token.symbol }));
+  }
+}
+
+async function sendApproval(provider, payer, step, ask) {
+  const key = step.kind === "approve_reset" ? "wallet_reset" : "wallet_allow";
+  say(word(key, { amount: price(bill) }));
+  const hash = await send(provider, payer, step, bill.chain);
+  say(word("wallet_allowing"));
+  if (!(await isMined(provider, hash))) {
+    throw new Problem(word("wallet_allow_slow"));
+  }
+  await isDone(step, bill, ask);
+}
+
+async function sendPayment(provider, payer, step) {
+  await refresh(); // a permission may have taken its time
+  say(word("wallet_confirm", { amount: price(bill) }));
+  const hash = await send(provider, payer, step, bill.chain);
+  remember({ hash, at: Date.now(), mined: false });
+  [anew, tells] = [false, 0];
+  show();
+  say(progress());
+  await tell();
+  try {
+    if (await isMined(provider, hash)) remember({ ...sent, hash, mined: true });
+  } catch (error) {
+    if (error instanceof Reverted) forget();
+    throw error;
+  }
+  await follow();
+}
+
+// What was sent outlives a reload of this tab
+
+function recall() {
+  try {
+    return JSON.parse(sessionStorage.getItem(memory));
+  } catch {
+    return null; // storage is denied; the service still lists what was posted
+  }
+}
+
+function remember(what) {
+  sent = what;
+  try {
+    sessionStorage.setItem(memory, JSON.stringify(sent));
+  } catch {}
+}
+
+function forget() {
+  sent = null;
+  try {
+    sessionStorage.removeItem(memory);
+  } catch {}
+}
+
+// The service
+
+/** Reads the session anew; where it has ended, the page shows how. */
+async function read() {
+  let answer;
+  try {
+    answer = await fetch(url, { cache: "no-store", signal: AbortSignal.timeout(FETCH_TIMEOUT_MS) });
+  } catch {
+    throw new Problem(UNREACHABLE);
+  }
+  if (answer.status === GONE) {
+    location.replace(root.dataset.page);
+    throw new Problem(ENDED);
+  }
+  if (!answer.ok) throw new Problem(UNREACHABLE);
+  bill = { ...(await answer.json()), price: root.dataset.price };
+}
+
+async function refresh() {
+  await read();
+  if (!bill.payable) throw new Problem(ENDED);
+}
+
+/** Names the transaction to look for: a hint, which the service does not believe. */
+async function tell() {
+  tells += 1;
+  try {
+    await fetch(`${url}/transactions`, {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ tx_hash: sent.hash, step: "pay" }),
+      signal: AbortSignal.timeout(FETCH_TIMEOUT_MS),
+    });
+  } catch {
+    // It is told again, and found on the chain all the same.
+  }
+}
+
+/** Shows what the service sees, again and again while somebody looks. */
+async function follow() {
+  if (asking || document.hidden) return;
+  asking = true;
+  clearTimeout(timer);
+  try {
+    await read();
+    await digest();
+  } catch (error) {
+    if (bill === null) say(words(error), true);
+  }
+  asking = false;
+  show();
+  timer = setTimeout(follow, isUnderWay() || !bill?.payable ? BUSY_POLL_MS : IDLE_POLL_MS);
+}
+
+async function digest() {
+  if (LOST.has(posted()?.state)) {
+    forget();
+    say(word("wallet_refused"), true);
+  }
+  const text = progress();
+  if (text || part("status").textContent === UNREACHABLE) say(text);
+  if (sent && !posted() && tells < TELLS_MAX) await tell();
+}
+
+part("again").addEventListener("click", () => {
+  forget();
+  anew = true;
+  say("");
+  show();
+});
+// A phone lets a page sleep while its wallet is in front.
+document.addEventListener("visibilitychange", follow);
+addEventListener("pageshow", follow);
+addEventListener("online", follow);
+addEventListener("pay:onchain", follow); // the service has seen something
+discover(offer, (any) => {
+  part("no-wallet").hidden = any;
+});
+follow();

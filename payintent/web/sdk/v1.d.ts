@@ -1,0 +1,463 @@
+// Types of the browser SDK: of the script v1.js (`window.PayIntent`) and of the loader.
+
+/** Loads v1.js from the service, once per address. Nothing happens before it is called. */
+export declare function loadCheckout(options: LoadOptions): Promise<CheckoutSdkFactory>;
+
+export interface LoadOptions {
+  /** Address of the script at the service: `…/sdk/v1.js`, or `…/sdk/v1.<hash>.js` to pin it. */
+  src: string;
+  /** Default 10 000. */
+  timeoutMs?: number;
+  /** Subresource integrity of a pinned script. */
+  integrity?: string;
+  /** For a Content-Security-Policy that asks for one. */
+  nonce?: string;
+}
+
+export interface CheckoutSdkFactory {
+  /** Makes an SDK; throws `HTTP_NOT_ALLOWED` in an insecure context. */
+  (options?: SdkOptions): CheckoutSdk;
+  readonly version: string;
+  readonly CheckoutError: typeof CheckoutError;
+}
+
+export interface SdkOptions {
+  /** Default: `/v1` at the origin of the script. */
+  apiBase?: string;
+  /** Default: `/c` at the origin of the script. */
+  checkoutBase?: string;
+  /** The language of the checkout, such as `th`. */
+  locale?: string;
+  /** Of one request; default 10 000. */
+  timeoutMs?: number;
+  /** Of a question that failed on the way; default 2. */
+  maxRetries?: number;
+}
+
+export interface CheckoutSdk {
+  /** Leaves for the checkout. */
+  redirectToCheckout(options: { checkoutUrl: string; target?: "_self" | "_top" }): Promise<never>;
+  /** Opens the checkout in a window; call it in a click. A closed window ends nothing. */
+  openPopup(options: PopupOptions): Promise<CheckoutResult>;
+  /** Shows the checkout in a frame of this page, whose origin the merchant has registered. */
+  widget(options: WidgetOptions): Widget;
+  retrieve(checkoutId: string, options?: { signal?: AbortSignal }): Promise<CheckoutView>;
+  /** Without `currency`, everything that is on offer. */
+  listQuotes(
+    checkoutId: string,
+    options?: { currency?: string; country?: string; signal?: AbortSignal },
+  ): Promise<QuoteList>;
+  selectQuote(checkoutId: string, chosen: SelectQuote): Promise<Selection>;
+  /** Does what a selection asks for next; what is not known here is done by the hosted page. */
+  handleNextAction(
+    checkoutId: string,
+    action: NextAction,
+    options?: { target?: Target; provider?: Eip1193Provider; signal?: AbortSignal },
+  ): Promise<CheckoutResult>;
+  /** Waits for the end: resolves when paid, else raises why not. */
+  waitForResult(checkoutId: string, options?: WaitOptions): Promise<CheckoutResult>;
+  /** Cancels, before a way to pay was chosen. */
+  cancel(checkoutId: string): Promise<CheckoutResult>;
+  readonly onchain: Onchain;
+  /** Listens; gives what ends it. */
+  on<E extends keyof SdkEvents>(event: E, listener: (told: SdkEvents[E]) => void): () => void;
+}
+
+export type Target = "_self" | "_top" | "popup";
+
+export interface SdkEvents {
+  status: { checkoutId: string; status: Status };
+  onchain: { checkoutId: string } & OnchainProgress;
+  /** Every error that a call of the SDK rejects with. */
+  error: CheckoutError;
+}
+
+/** Asks your server to create a payment; in a widget, for the amount that was set. */
+export type CreateCheckout = (
+  wanted: Amount & { country?: string },
+) => Promise<{ checkoutId?: string; checkoutUrl: string }>;
+
+export interface PopupOptions {
+  checkoutUrl?: string;
+  /** Instead of `checkoutUrl`: asked after the window is open. */
+  createCheckout?: () => Promise<{ checkoutId?: string; checkoutUrl: string }>;
+  width?: number;
+  height?: number;
+  /** Stops waiting, and closes the window. */
+  signal?: AbortSignal;
+}
+
+export interface WaitOptions {
+  /** Default: as long as the checkout lives, and two minutes. */
+  timeoutMs?: number;
+  signal?: AbortSignal;
+}
+
+export interface Amount {
+  /** A plain decimal, such as `"1590.00"`. */
+  amount: string;
+  currency: string;
+}
+
+export type Status =
+  | "PENDING"
+  | "PROCESSING"
+  | "PAID"
+  | "FAILED"
+  | "EXPIRED"
+  | "CANCELLED"
+  | "PARTIALLY_REFUNDED"
+  | "REFUNDED"
+  | (string & {});
+
+export type FailureReason =
+  | "UNKNOWN"
+  | "DECLINED"
+  | "TX_REVERTED"
+  | "AMOUNT_MISMATCH"
+  | "TOKEN_MISMATCH"
+  | "ONCHAIN_TIMEOUT"
+  | (string & {});
+
+export interface CheckoutResult {
+  status: Status;
+  checkoutId: string;
+  paymentId?: string;
+  receiptId?: string;
+  returnUrl?: string;
+}
+
+export interface CheckoutView {
+  checkout_id: string;
+  payment_id: string;
+  status: Status;
+  version: number;
+  amount: string;
+  currency: string;
+  decimals: number;
+  merchant: { name: string; logo_url?: string; support_url?: string };
+  product?: {
+    name?: string;
+    detail?: string;
+    image?: string;
+    category?: string;
+    quantity?: number;
+    vendor?: string;
+  };
+  order_id?: string;
+  suggested_country?: string;
+  payer_email?: string;
+  include_pegged_assets: boolean;
+  server_time: string;
+  expires_at?: string;
+  can: { select: boolean; change_method: boolean; cancel: boolean };
+  selected?: Quote;
+  next_action: NextAction;
+  failure_reason?: FailureReason;
+  receipt_id?: string;
+  return_url?: string;
+  events_url?: string;
+  /** After the end: whether the merchant's server was told. */
+  merchant_told?: boolean;
+}
+
+export interface Quote {
+  payment_method_id: number;
+  kind: "card" | "redirect" | "qr" | "onchain" | (string & {});
+  label: string;
+  provider: string;
+  currency: string;
+  chain?: string;
+  token?: string;
+  amount: string;
+  fee_mode: string;
+  fee_rate: string;
+  fee_amount: string;
+  estimated_tax: string;
+  total_amount: string;
+}
+
+export interface QuoteList {
+  checkout_id: string;
+  currency: string;
+  country: string;
+  country_source: "query" | "geo" | "default" | (string & {});
+  quotes: Quote[];
+}
+
+export interface SelectQuote {
+  payment_method_id: number;
+  currency?: string;
+  country?: string;
+  payer_email?: string;
+  locale?: string;
+  /** At an origin that the merchant has registered. */
+  return_url?: string;
+  /** As it was shown; refused (`CONFLICT`) where it no longer holds. */
+  expected_total_amount?: string;
+}
+
+export interface Selection {
+  checkout: CheckoutView;
+  quote: Quote;
+  session: { id: string; expires_at: string };
+  next_action: NextAction;
+}
+
+export interface NextAction {
+  type:
+    | "redirect"
+    | "embedded_card"
+    | "onchain_session"
+    | "display_qr"
+    | "wait"
+    | "none"
+    | (string & {});
+  redirect?: {
+    url: string;
+    method?: "GET" | "POST";
+    fields?: Record<string, string>;
+    expires_at?: string;
+  };
+  embedded_card?: {
+    provider: string;
+    script_url: string;
+    publishable_key: string;
+    client_secret: string;
+  };
+  onchain_session?: { session_id: string; chain: string; network_id: number; url: string };
+  display_qr?: { data: string; image_svg_url: string; expires_at?: string };
+  wait?: { poll_after_ms: number };
+  none?: { poll_after_ms?: number };
+  /** The hosted page, which can do all of them. */
+  fallback_url?: string;
+}
+
+/** One of both: a checkout that is there, or how to create one when the buyer submits. */
+export interface WidgetOptions {
+  checkoutUrl?: string;
+  createCheckout?: CreateCheckout;
+  locale?: string;
+  country?: string;
+  /** How long the frame may take; default 15 000. */
+  loadTimeoutMs?: number;
+  /** Of the frame, for screen readers; default `Checkout`. */
+  title?: string;
+}
+
+export interface Widget {
+  /** With `createCheckout`: what to pay. Another amount is another checkout. */
+  setAmount(amount: Amount): Promise<void>;
+  /** Resolves when the checkout is shown; with `createCheckout`, when it could be. */
+  mount(element: string | Element): Promise<void>;
+  update(changes: { locale?: string; country?: string; amount?: Amount }): Promise<void>;
+  /** Submits what the buyer has chosen, and waits for the end. */
+  submit(): Promise<CheckoutResult>;
+  unmount(): void;
+  on<E extends keyof WidgetEvents>(event: E, listener: (told: WidgetEvents[E]) => void): () => void;
+}
+
+export interface WidgetEvents {
+  ready: { status?: Status | null };
+  resize: { height: number };
+  change: { kind: string };
+  status: { status: Status };
+  onchain: { progress: OnchainProgress };
+  next_action: { action: NextAction };
+  refused: { code?: string; message?: string; status?: number; requestId?: string };
+  result: { status: Status };
+  error: CheckoutError;
+}
+
+export interface Eip1193Provider {
+  request(asked: { method: string; params?: unknown[] }): Promise<any>;
+}
+
+export interface WalletInfo {
+  uuid: string;
+  name: string;
+  icon?: string;
+  rdns?: string;
+  provider: Eip1193Provider;
+}
+
+export interface Onchain {
+  /** Finds the wallets of this browser: EIP-6963, else `window.ethereum`. */
+  discover(options?: { timeoutMs?: number }): Promise<WalletInfo[]>;
+  connect(provider: Eip1193Provider): Promise<{ address: string; chainId: number }>;
+  session(sessionId: string): Promise<OnchainSession>;
+  /** Brings the wallet onto a chain, adding it where it is not known. */
+  ensureChain(provider: Eip1193Provider, chain: OnchainSession["chain"]): Promise<void>;
+  /** Sends what is due; null where it was paid already. */
+  pay(options: {
+    checkoutId: string;
+    session: OnchainSession;
+    provider: Eip1193Provider;
+    signal?: AbortSignal;
+  }): Promise<{ txHash: string | null }>;
+}
+
+export interface OnchainProgress {
+  session_id: string;
+  status: string;
+  tx_hash: string;
+  step: string;
+  seen: number;
+  needed: number | null;
+  eta_seconds: number;
+}
+
+export interface OnchainStep {
+  kind: "approve_reset" | "approve" | "pay" | (string & {});
+  when: "always" | "allowance_lt_amount" | "allowance_nonzero_lt_amount" | (string & {});
+  to: string;
+  value: string;
+  data: string;
+  function?: string;
+  args?: { name: string; type: string; value: string }[];
+}
+
+/** A question to the chain: a call, or a method of a wallet that takes the payer's address. */
+export interface OnchainCheck {
+  method?: string;
+  to?: string;
+  data?: string;
+}
+
+export interface OnchainSession {
+  id: string;
+  status: string;
+  payable: boolean;
+  pay_uuid: string;
+  amount: string;
+  amount_smallest_unit: string;
+  token: {
+    symbol: string;
+    address: string | null;
+    decimals: number;
+    native: boolean;
+    approve_zero_first: boolean;
+  };
+  chain: {
+    slug: string;
+    network_id: number;
+    name: string;
+    /** The parameter of `wallet_addEthereumChain`, as it is. */
+    wallet_chain: { chainId: string; [field: string]: unknown };
+  };
+  contract_address: string;
+  receiver: string;
+  deadline: number;
+  expires_at: string;
+  steps: OnchainStep[];
+  checks: { balance: OnchainCheck; allowance?: OnchainCheck; already_paid: OnchainCheck };
+  links: { metamask?: string };
+  confirmations: { mode: string; seen: number; needed: number | null; eta_seconds: number };
+  transactions: { tx_hash: string; step: string; state: string }[];
+}
+
+export type ErrorType =
+  | "network_error"
+  | "validation_error"
+  | "payment_error"
+  | "authentication_error"
+  | "rate_limit_error"
+  | "server_error"
+  | "sdk_error";
+
+export type RetryableCode =
+  | "NETWORK_TIMEOUT"
+  | "NETWORK_OFFLINE"
+  | "SDK_NOT_LOADED"
+  | "WIDGET_LOAD_FAILED"
+  | "POLLING_TIMEOUT"
+  | "WALLET_INIT_FAILED";
+
+export type FinalCode =
+  | "SSR_UNSUPPORTED"
+  | "INVALID_SCRIPT_URL"
+  | "HTTP_NOT_ALLOWED"
+  | "MISSING_PARAM"
+  | "INVALID_FORMAT"
+  | "INVALID_AMOUNT"
+  | "INVALID_CURRENCY"
+  | "UNSUPPORTED_CURRENCY"
+  | "UNSUPPORTED_COUNTRY"
+  | "INVALID_RESPONSE"
+  | "INVALID_REDIRECT_URL"
+  | "CHECKOUT_EXPIRED"
+  | "PAYMENT_DECLINED"
+  | "PAYMENT_CANCELLED"
+  | "USER_REJECTED"
+  | "PAYMENT_FAILED"
+  | "INSUFFICIENT_FUNDS"
+  | "POPUP_BLOCKED"
+  | "WRONG_CHAIN"
+  | "ONCHAIN_TX_FAILED"
+  | "AMOUNT_NOT_SET"
+  | "WIDGET_NOT_MOUNTED";
+
+/** Codes of the API that have no other name here, such as `RATE_LIMITED`, pass through. */
+export type ErrorCode = RetryableCode | FinalCode | (string & {});
+
+export interface ErrorFields {
+  type: ErrorType;
+  code: ErrorCode;
+  message: string;
+  retryable: boolean;
+  requestId: string | null;
+  checkoutId: string | null;
+}
+
+export interface FraudVerdict {
+  outcome: "DENY" | (string & {});
+  code: string;
+  message: string;
+  risk_level: string;
+  risk_score: number;
+  rule: string;
+}
+
+export declare class CheckoutError extends Error implements ErrorFields {
+  constructor(code: ErrorCode, message?: string, more?: Partial<CheckoutError>);
+  readonly type: ErrorType;
+  readonly code: ErrorCode;
+  /** Whether the same call may succeed later. */
+  readonly retryable: boolean;
+  readonly requestId: string | null;
+  readonly checkoutId: string | null;
+  /** How long to wait before, where the service said so. */
+  readonly retryAfterMs?: number;
+  /** Of the answer, where there was one. */
+  readonly status?: number;
+  /** Of a payment that has failed. */
+  readonly failureReason?: FailureReason;
+  /** Set where fraud screening blocks; treat a code that you do not know as a block. */
+  readonly fds?: FraudVerdict;
+  toJSON(): ErrorFields;
+}
+
+declare global {
+  interface Window {
+    readonly PayIntent: CheckoutSdkFactory;
+  }
+}
+
+// What follows is between v1.js and its wallets' part, and nobody else's.
+
+export interface Request {
+  method?: string;
+  body?: object;
+  signal?: AbortSignal;
+  patience?: number;
+}
+
+type Ask = (path: string, must: string, how?: Request) => Promise<any>;
+
+export type WalletPart = (tools: {
+  fail: (code: string, message?: string, more?: object) => never;
+  need: <T>(value: T, name: string) => NonNullable<T>;
+  sleep: (ms: number) => Promise<void>;
+  once: Ask;
+  read: Ask;
+}) => Onchain;

@@ -1,0 +1,587 @@
+// The browser SDK of the Payment Intent Service, version 1: sets `PayIntent`, and does nothing else
+// until it is called. What each call does: v1.d.ts. A loader with a promise: loader.js.
+// It is served without comments and spaces, and has to stay below 6 kB on the wire.
+// @ts-check
+(() => {
+  "use strict";
+
+  /** @typedef {import("./v1").CheckoutSdk} CheckoutSdk */
+  /** @typedef {import("./v1").CheckoutView} CheckoutView */
+  /** @typedef {import("./v1").Amount} Amount */
+  /** @typedef {CheckoutSdk["onchain"]} Onchain */
+  /** @typedef {import("./v1").Request} How */
+
+  const current = /** @type {HTMLScriptElement | null} */ (document.currentScript);
+  const script = current?.src;
+  const CHECKOUT_ID = /^cs_[0-9A-Za-z]{16}$/;
+  const SAFE = /^(https:|http:..(localhost|127(\.\d+){3}|\[::1\])[:/])/;
+  const ENDED = /^(PAID|FAILED|EXPIRED|CANCELLED|PARTIALLY_REFUNDED|REFUNDED)$/;
+  /** @type {Record<string, number>} */
+  const DECIMALS = { USD: 2, THB: 2, JPY: 0, TWD: 2, IDR: 2, PHP: 2, USDT: 18, NATIVED: 18 };
+  const COUNTRIES =
+    "GLTHJPTWIDPHUSGUKHAUGBCAFRMPARVNUYDEESLKMXPTSAUAPEQAAMCLNOITNLSVKWPYBHDOPLCONZINIEEGPAECCHHUBGBESESGBRMYHK".match(/../g);
+
+  // Where the wallets' part is, beside this; the service puts its hash and integrity here.
+  const PART = "v1.onchain.js";
+  const INTEGRITY = "";
+
+  const SELECT_MS = 35_000; // the service asks the provider meanwhile
+  const GRACE_MS = 120_000; // an outcome may come a little after the time to pay
+
+  // What is not named here is a payment_error, unless its HTTP status says otherwise.
+  const TYPES = {
+    network_error: "NETWORK_TIMEOUT NETWORK_OFFLINE POLLING_TIMEOUT",
+    validation_error:
+      "HTTP_NOT_ALLOWED MISSING_PARAM INVALID_FORMAT INVALID_AMOUNT INVALID_CURRENCY UNSUPPORTED_CURRENCY UNSUPPORTED_COUNTRY INVALID_REDIRECT_URL",
+    authentication_error: "UNAUTHORIZED FORBIDDEN NOT_FOUND CHECKOUT_NOT_FOUND",
+    server_error: "INVALID_RESPONSE",
+    sdk_error: "SDK_NOT_LOADED WIDGET_LOAD_FAILED WALLET_INIT_FAILED POPUP_BLOCKED AMOUNT_NOT_SET WIDGET_NOT_MOUNTED",
+  };
+  const RETRYABLE = /^(NETWORK_|POLLING_|SDK_NOT_|WIDGET_LOAD|WALLET_)/;
+
+  class CheckoutError extends Error {
+    /** @param {string} code @param {string} [message] @param {any} [more] */
+    constructor(code, message, { requestId = null, checkoutId = null, ...more } = {}) {
+      super(message ?? code.toLowerCase().replace(/_/g, " "));
+      const { status, retryAfterMs } = more;
+      const known = Object.entries(TYPES).find(([, codes]) => codes.split(" ").includes(code));
+      const is = status === 429 ? "rate_limit_error" : status >= 500 ? "server_error" : "payment_error";
+      this.name = "CheckoutError";
+      this.type = known ? known[0] : is;
+      this.code = code;
+      this.retryable = known ? RETRYABLE.test(code) : retryAfterMs >= 0 || (status >= 429 && status !== 501);
+      this.requestId = requestId;
+      this.checkoutId = checkoutId;
+      Object.assign(this, more);
+    }
+
+    toJSON() {
+      const { type, code, message, retryable, requestId, checkoutId } = this;
+      return { type, code, message, retryable, requestId, checkoutId };
+    }
+  }
+
+  /** @type {(code: string, message?: string, more?: object) => never} */
+  const fail = (code, message, more) => {
+    throw new CheckoutError(code, message, more);
+  };
+  /** @type {<T>(value: T, name: string) => NonNullable<T>} */
+  const need = (value, name) => value ?? fail("MISSING_PARAM", `${name} is missing`);
+  /** @type {(ms: number) => Promise<void>} */
+  const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
+
+  /** @param {string | URL} text @param {string} code */
+  function parse(text, code) {
+    try {
+      return new URL(text, location.href);
+    } catch {
+      return fail(code);
+    }
+  }
+
+  /** @param {string} currency */
+  function checkCurrency(currency) {
+    if (!/^[A-Z]{3,10}$/.test(currency)) fail("INVALID_CURRENCY");
+    if (!(currency in DECIMALS)) fail("UNSUPPORTED_CURRENCY");
+  }
+
+  /** @param {string} [country] */
+  function checkCountry(country) {
+    if (country != null && !COUNTRIES?.includes(country)) fail("UNSUPPORTED_COUNTRY");
+  }
+
+  /** @param {Amount} wanted */
+  function checkAmount({ amount, currency }) {
+    checkCurrency(need(currency, "currency"));
+    const plain = typeof need(amount, "amount") === "string" && /^(0|[1-9]\d*)(\.\d+)?$/.test(amount);
+    const [, fraction = ""] = plain ? amount.split(".") : [];
+    if (!plain || !/[1-9]/.test(amount) || fraction.length > (DECIMALS[currency] ?? 0)) fail("INVALID_AMOUNT");
+  }
+
+  /** Gives what an answer says went wrong. @param {any} said @param {any} more @param {string | null} [after] */
+  function refusal(said, { status, ...more }, after) {
+    more.status = status;
+    const { fds } = said ?? {};
+    if (fds?.outcome === "DENY") return new CheckoutError("PAYMENT_DECLINED", fds.message, { ...more, fds });
+    if (after) more.retryAfterMs = Math.max(0, +after * 1_000 || Date.parse(after) - Date.now() || 0);
+    let code = status === 429 ? "RATE_LIMITED" : status >= 500 ? "SERVICE_UNAVAILABLE" : "INVALID_RESPONSE";
+    let message;
+    if (!(status < 400) && said?.code) ({ code, message } = said);
+    if (code === "BAD_REQUEST") code = /^return_url/.test(message) ? "INVALID_REDIRECT_URL" : "INVALID_FORMAT";
+    if (code === "SESSION_GONE") code = "CHECKOUT_EXPIRED";
+    return new CheckoutError(code, message, more);
+  }
+
+  /** Gives how a checkout ended, or raises why it did not end well. @param {CheckoutView} view */
+  function outcome({ status, checkout_id: checkoutId, failure_reason: failureReason, ...view }) {
+    /** @type {Record<string, string>} */
+    const bad = {
+      EXPIRED: "CHECKOUT_EXPIRED",
+      CANCELLED: "PAYMENT_CANCELLED",
+      FAILED: "PAYMENT_FAILED",
+      DECLINED: "PAYMENT_DECLINED",
+      TX_REVERTED: "ONCHAIN_TX_FAILED",
+    };
+    const code = (status === "FAILED" && failureReason && bad[failureReason]) || bad[status];
+    if (code) fail(code, undefined, { checkoutId, failureReason });
+    return { status, checkoutId, paymentId: view.payment_id, receiptId: view.receipt_id, returnUrl: view.return_url };
+  }
+
+  /** Those who listen; one who fails concerns nobody else. */
+  function board() {
+    /** @type {Record<string, Set<Function>>} */
+    const heard = {};
+    return {
+      /** @param {string} event @param {Function} listener */
+      on(event, listener) {
+        (heard[event] ??= new Set()).add(listener);
+        return () => void heard[event]?.delete(listener);
+      },
+      /** @param {string} event @param {any} told */
+      emit(event, told) {
+        heard[event]?.forEach((listener) => queueMicrotask(() => listener(told)));
+      },
+    };
+  }
+
+  /**
+   * Reports what calls reject with.
+   * @template {object} T
+   * @param {T} calls
+   * @param {(error: unknown, id: any) => void} report
+   * @returns {T}
+   */
+  function watched(calls, report) {
+    const made = Object.entries(calls).map(([name, call]) => [
+      name,
+      /** @param {any[]} given */
+      async (...given) => {
+        try {
+          return await call(...given);
+        } catch (error) {
+          report(error, given[0]?.checkoutId ?? given[0]);
+          throw error;
+        }
+      },
+    ]);
+    return Object.fromEntries(made);
+  }
+
+  /** @type {Promise<import("./v1").WalletPart> | undefined} */
+  let loading;
+
+  /** Loads the wallets' part, once; where that failed, it can be tried again. */
+  const part = () =>
+    (loading ??= new Promise((done, cut) => {
+      const made = document.createElement("script");
+      made.onload = () => done(/** @type {any} */ (PayIntent).wallets);
+      made.onerror = () => cut(new CheckoutError("SDK_NOT_LOADED", `${made.src} cannot be loaded`, (loading = undefined)));
+      const src = new URL(PART, need(script, "apiBase")).href;
+      const { nonce } = current ?? {};
+      document.head.append(Object.assign(made, { src, integrity: INTEGRITY, crossOrigin: "", nonce }));
+    }));
+
+  /** Opens an empty window, which cannot reach back into this one. @param {string} size */
+  function blank(size) {
+    const popup = window.open("about:blank", "_blank", `popup,${size}`);
+    if (!popup) return fail("POPUP_BLOCKED");
+    popup.opener = null;
+    return popup;
+  }
+
+  /** @param {import("./v1").SdkOptions} [options] @returns {CheckoutSdk} */
+  function PayIntent({ apiBase, checkoutBase, locale, timeoutMs = 10_000, maxRetries = 2 } = {}) {
+    /** @param {string | undefined} given @param {string} path */
+    const base = (given, path) => {
+      const url = parse(given ?? new URL(path, need(script, "apiBase")), "INVALID_FORMAT").href;
+      if (!window.isSecureContext || !SAFE.test(url)) fail("HTTP_NOT_ALLOWED");
+      return url.replace(/\/$/, "");
+    };
+    const api = base(apiBase, "/v1");
+    const pages = base(checkoutBase, "/c");
+    const home = new URL(pages).origin;
+    const { on, emit } = board();
+    /** @type {unknown} */
+    let last;
+    /** Tells of an error, once. @param {unknown} error @param {any} id @param {typeof emit} [more] */
+    const report = (error, id, more) => {
+      if (error === last || !(error instanceof CheckoutError)) return;
+      last = error;
+      if (CHECKOUT_ID.test(id)) error.checkoutId ??= id;
+      emit("error", error);
+      more?.("error", error);
+    };
+
+    // The API
+
+    /** Asks once; an answer that lacks what it `must` have is none. @param {string} path @param {string} must @param {How} [how] */
+    async function once(path, must, { method, body, signal, patience = timeoutMs } = {}) {
+      const checkoutId = /cs_\w+/.exec(path)?.[0];
+      const limit = new AbortController();
+      const stop = () => limit.abort();
+      let late = false;
+      const timer = setTimeout(() => {
+        late = true;
+        stop();
+      }, patience);
+      signal?.addEventListener("abort", stop);
+      let answer, text, said;
+      try {
+        signal?.throwIfAborted();
+        answer = await fetch(api + path, {
+          method,
+          cache: "no-store",
+          headers: body && { "Content-Type": "application/json" },
+          body: body && JSON.stringify(body),
+          signal: limit.signal,
+        });
+        text = await answer.text();
+      } catch {
+        signal?.throwIfAborted();
+        return fail(late ? "NETWORK_TIMEOUT" : "NETWORK_OFFLINE", undefined, { checkoutId });
+      } finally {
+        clearTimeout(timer);
+        signal?.removeEventListener("abort", stop);
+      }
+      try {
+        said = JSON.parse(text);
+      } catch {
+        // It lacks everything.
+      }
+      const { ok, status, headers } = answer;
+      if (ok && said?.[must] !== undefined && !said.fds) return said;
+      throw refusal(said, { checkoutId, status, requestId: headers.get("X-Request-Id") }, headers.get("Retry-After"));
+    }
+
+    /** Asks again what only reads. @param {string} path @param {string} must @param {How} [how] */
+    async function read(path, must, how) {
+      for (let tries = 0; ; tries += 1) {
+        try {
+          return await once(path, must, how);
+        } catch (/** @type {any} */ error) {
+          const wait = error.retryAfterMs || 300 * 2 ** tries;
+          if (!error.retryable || tries >= maxRetries || wait > timeoutMs) throw error;
+          await sleep(wait);
+        }
+      }
+    }
+
+    /** @param {string} checkoutId */
+    const at = (checkoutId) =>
+      CHECKOUT_ID.test(need(checkoutId, "checkoutId")) ? `/checkout/${checkoutId}` : fail("INVALID_FORMAT");
+
+    /** @type {CheckoutSdk["retrieve"]} */
+    const retrieve = async (checkoutId, how) => read(at(checkoutId), "status", how);
+
+    /** @type {CheckoutSdk["listQuotes"]} */
+    async function listQuotes(checkoutId, { currency, country, signal } = {}) {
+      const path = at(checkoutId);
+      if (currency != null) checkCurrency(currency);
+      checkCountry(country);
+      const query = new URLSearchParams(JSON.parse(JSON.stringify({ currency, country })));
+      return read(`${path}/quotes?${query}`, "quotes", { signal });
+    }
+
+    /** @type {CheckoutSdk["selectQuote"]} */
+    async function selectQuote(checkoutId, chosen) {
+      const path = at(checkoutId);
+      need(chosen?.payment_method_id, "payment_method_id");
+      checkCountry(chosen.country);
+      const patience = Math.max(timeoutMs, SELECT_MS);
+      return once(`${path}/quotes`, "next_action", { method: "POST", body: { locale, ...chosen }, patience });
+    }
+
+    /** @type {CheckoutSdk["cancel"]} */
+    async function cancel(checkoutId) {
+      await once(`${at(checkoutId)}/cancel`, "status", { method: "POST" });
+      return { checkoutId, status: "CANCELLED" };
+    }
+
+    /** Waits for the end: by events where they come, and behind them by asking. @type {CheckoutSdk["waitForResult"]} */
+    async function waitForResult(checkoutId, { timeoutMs: patience, signal } = {}) {
+      const path = at(checkoutId);
+      let until = Date.now() + (patience ?? Infinity);
+      let pause = 1_000;
+      let wake = () => {};
+      const look = () => wake();
+      /** @type {CheckoutView | undefined} */
+      let view;
+      const stream = new EventSource(`${api}${path}/events`);
+      stream.addEventListener("status", ({ data }) => JSON.parse(data).version !== view?.version && wake());
+      stream.addEventListener("onchain", ({ data }) => emit("onchain", { checkoutId, ...JSON.parse(data) }));
+      // Phones cut off what a hidden page holds open.
+      addEventListener("visibilitychange", look);
+      addEventListener("online", look);
+      signal?.addEventListener("abort", look);
+      try {
+        for (;;) {
+          const woken = new Promise((done) => (wake = () => done(0)));
+          try {
+            /** @type {CheckoutView} */
+            const now = await once(path, "status", { signal });
+            const { status, version, expires_at = "", server_time } = now;
+            if (patience == null && !view) until = Date.now() + (Date.parse(expires_at) - Date.parse(server_time) || 0) + GRACE_MS;
+            if (view && view.version !== version) emit("status", { checkoutId, status });
+            view = now;
+            if (ENDED.test(status)) return outcome(now);
+          } catch (/** @type {any} */ error) {
+            if (!error.retryable) throw error;
+            pause = Math.max(pause, error.retryAfterMs ?? 0);
+          }
+          const left = until - Date.now();
+          if (left <= 0) fail("POLLING_TIMEOUT", undefined, { checkoutId });
+          await Promise.race([woken, sleep(Math.min(pause, left))]);
+          pause = Math.min(pause * 1.5, stream.readyState === 1 ? 15_000 : 5_000);
+        }
+      } finally {
+        stream.close();
+        removeEventListener("visibilitychange", look);
+        removeEventListener("online", look);
+        signal?.removeEventListener("abort", look);
+      }
+    }
+
+    // Ways to the checkout
+
+    /** Reads an address that must be one of this service's checkouts. @param {string | undefined} checkoutUrl */
+    function checkoutOf(checkoutUrl) {
+      const code = "INVALID_REDIRECT_URL";
+      const url = parse(need(checkoutUrl, "checkoutUrl"), code);
+      const id = url.pathname.slice(-19);
+      if (url.origin + url.pathname !== `${pages}/${id}` || !CHECKOUT_ID.test(id)) fail(code);
+      if (locale && !url.searchParams.has("lang")) url.searchParams.set("lang", locale);
+      return { url, id };
+    }
+
+    /**
+     * Goes to an address, here or at the top, and never comes back; or in a window, and waits.
+     * @param {URL} url @param {string} checkoutId @param {{ target?: string, signal?: AbortSignal }} how
+     * @param {Record<string, string>} [fields] that are posted @returns {Promise<any>}
+     */
+    async function go(url, checkoutId, { target = "_self", signal }, fields) {
+      const popup = target === "popup" && blank("");
+      if (fields) {
+        const form = document.createElement("form");
+        Object.assign(form, { method: "post", action: url, target: popup ? "_self" : target });
+        for (const [name, value] of Object.entries(fields)) {
+          form.append(Object.assign(document.createElement("input"), { type: "hidden", name, value }));
+        }
+        (popup || window).document.body.append(form);
+        HTMLFormElement.prototype.submit.call(form); // a field may be named "submit"
+      } else {
+        (popup || (target === "_top" && window.top) || window).location.assign(url);
+      }
+      return popup ? waitForResult(checkoutId, { signal }) : new Promise(() => {});
+    }
+
+    /** @type {CheckoutSdk["redirectToCheckout"]} */
+    const redirectToCheckout = ({ checkoutUrl, target }) =>
+      /** @type {any} */ (go(checkoutOf(checkoutUrl).url, "", { target }));
+
+    /** @type {CheckoutSdk["openPopup"]} */
+    async function openPopup({ checkoutUrl, createCheckout, width = 480, height = 720, signal }) {
+      need(checkoutUrl ?? createCheckout, "checkoutUrl");
+      let place = checkoutUrl ? checkoutOf(checkoutUrl) : null;
+      // Before anything is waited for: later a browser would take it for unasked.
+      const popup = blank(`width=${width},height=${height}`);
+      try {
+        place ??= checkoutOf((await createCheckout?.())?.checkoutUrl);
+        popup.location.replace(place.url);
+        const result = await waitForResult(place.id, { signal });
+        popup.close();
+        return result;
+      } catch (/** @type {any} */ error) {
+        if (!/network|server/.test(error?.type)) popup.close(); // else the buyer may be paying in there
+        throw error;
+      }
+    }
+
+    /** @type {CheckoutSdk["handleNextAction"]} */
+    async function handleNextAction(checkoutId, action, how = {}) {
+      at(checkoutId);
+      const { type, redirect, onchain_session: chain, fallback_url: page } = need(action, "action");
+      const { provider, signal } = how;
+      if (redirect) {
+        const code = "INVALID_REDIRECT_URL";
+        const url = parse(redirect.url, code);
+        if (!SAFE.test(url.href)) fail(code);
+        return go(url, checkoutId, how, redirect.method === "POST" ? (redirect.fields ?? {}) : undefined);
+      }
+      if (chain && provider) {
+        const session = await onchain.session(chain.session_id);
+        await onchain.pay({ checkoutId, session, provider, signal });
+      } else if (page && !/^(wait|none)$/.test(type)) {
+        return go(checkoutOf(page).url, checkoutId, how);
+      }
+      return waitForResult(checkoutId, { signal });
+    }
+
+    // The widget: the hosted page in a frame
+
+    /** @param {import("./v1").WidgetOptions} options @returns {import("./v1").Widget} */
+    function widget({ checkoutUrl, createCheckout, loadTimeoutMs = 15_000, title = "Checkout", ...own }) {
+      need(checkoutUrl ?? createCheckout, "checkoutUrl");
+      let known = checkoutUrl ? checkoutOf(checkoutUrl) : null;
+      /** @type {Amount | null} */
+      let amount = null;
+      /** @type {Element | null} */
+      let place = null;
+      /** @type {HTMLIFrameElement | null} */
+      let frame = null;
+      /** @type {Promise<void> | null} */
+      let making = null;
+      let turn = new AbortController(); // ends whatever waits on the frame
+      let mounted = false;
+      let nonce = "";
+      let ready = () => {};
+      const told = board();
+      /** @param {unknown} error */
+      const complain = (error) => report(error, known?.id, told.emit);
+
+      /** @param {unknown} error */
+      function stop(error) {
+        const old = turn;
+        turn = new AbortController();
+        old.abort(error);
+      }
+
+      /** @param {MessageEvent} event */
+      function hear({ origin, source, data }) {
+        if (!frame || !known || source !== frame.contentWindow || origin !== home) return;
+        if (data?.source !== "payintent" || data.version !== 1 || data.nonce !== nonce) return;
+        const { type, height, action, requestId, status } = data;
+        if (type === "ready") ready();
+        if (type === "resize") frame.style.height = `${height}px`;
+        if (type === "refused") {
+          const error = refusal(data, { checkoutId: known.id, requestId, status });
+          complain(error);
+          stop(error);
+        }
+        // Wallets do not come into frames, and gateways do not like them: these open at the top.
+        if (type === "next_action" && /^(redirect|onchain_session)$/.test(action?.type)) {
+          handleNextAction(known.id, action, { target: "_top" }).catch(complain);
+        }
+        told.emit(type, data);
+      }
+
+      /** @param {object} message */
+      const say = (message) =>
+        frame?.contentWindow?.postMessage({ source: "payintent", version: 1, nonce, ...message }, home);
+
+      function drop() {
+        removeEventListener("message", hear);
+        frame?.remove();
+        frame = null;
+        stop(new CheckoutError("WIDGET_NOT_MOUNTED"));
+      }
+
+      async function load() {
+        drop();
+        nonce = crypto.randomUUID();
+        const { signal } = turn;
+        const url = new URL(need(known, "checkoutUrl").url);
+        const { country, locale: lang } = own;
+        for (const [name, value] of Object.entries({ embed_origin: location.origin, nonce, lang, country })) {
+          if (value) url.searchParams.set(name, value);
+        }
+        const mine = document.createElement("iframe");
+        mine.style.cssText = "width:100%;border:0;min-height:20rem";
+        frame = Object.assign(mine, { title, allow: "payment; clipboard-write", src: url });
+        addEventListener("message", hear);
+        place?.append(mine);
+        try {
+          await new Promise((done, cut) => {
+            ready = () => done((mounted = true));
+            signal.addEventListener("abort", () => cut(signal.reason));
+            // A frame that is refused tells nobody.
+            setTimeout(() => cut(new CheckoutError("WIDGET_LOAD_FAILED")), loadTimeoutMs);
+          });
+        } catch (error) {
+          if (frame === mine) drop();
+          throw error;
+        }
+      }
+
+      async function make() {
+        while (!known) {
+          const asked = need(amount, "amount");
+          const made = await createCheckout?.({ ...asked, country: own.country });
+          if (asked === amount) known = checkoutOf(made?.checkoutUrl);
+        }
+        there();
+        await load();
+      }
+
+      function there() {
+        if (!mounted || !(frame ?? place)?.isConnected) fail("WIDGET_NOT_MOUNTED");
+      }
+
+      /** @param {Amount} wanted */
+      async function setAmount({ amount: text, currency }) {
+        need(createCheckout, "createCheckout");
+        checkAmount({ amount: text, currency });
+        if (amount?.amount === text && amount.currency === currency) return;
+        amount = { amount: text, currency };
+        if (known) drop();
+        known = null; // it was made for another amount
+      }
+
+      const calls = {
+        setAmount,
+        /** @param {string | Element} element */
+        async mount(element) {
+          mounted = false;
+          drop();
+          place = need(typeof element === "string" ? document.querySelector(element) : element, "element");
+          if (known) return load();
+          mounted = true;
+          told.emit("ready", {});
+        },
+        /** @param {{ locale?: string, country?: string, amount?: Amount }} changes */
+        async update({ amount: wanted, ...changes }) {
+          there();
+          checkCountry(changes.country);
+          if (wanted) await setAmount(wanted);
+          Object.assign(own, changes);
+          say({ type: "update", ...changes });
+        },
+        async submit() {
+          there();
+          if (frame) say({ type: "submit" });
+          else if (!amount) fail("AMOUNT_NOT_SET");
+          else await (making ??= make().finally(() => (making = null)));
+          return waitForResult(need(known, "checkoutUrl").id, { signal: turn.signal });
+        },
+      };
+      return {
+        ...watched(calls, complain),
+        on: told.on,
+        unmount() {
+          mounted = false;
+          drop();
+        },
+      };
+    }
+
+    // Wallets, by the script that comes when they are asked for
+
+    /** @type {ReturnType<import("./v1").WalletPart> | undefined} */
+    let wallets;
+    const onchain = /** @type {Onchain} */ ({});
+    for (const name of /** @type {const} */ (["discover", "connect", "session", "ensureChain", "pay"])) {
+      /** @type {any} */ (onchain)[name] = /** @param {any[]} given */ async (...given) => {
+        const make = await part();
+        wallets ??= make({ fail, need, sleep, once, read });
+        return /** @type {any} */ (wallets[name])(...given);
+      };
+    }
+
+    const calls = { redirectToCheckout, openPopup, retrieve, listQuotes, selectQuote, handleNextAction, waitForResult, cancel };
+    return { ...watched(calls, report), onchain: watched(onchain, report), widget, on };
+  }
+
+  Object.defineProperty(window, "PayIntent", {
+    value: Object.assign(PayIntent, { version: "1.0.0", CheckoutError }),
+    configurable: true,
+  });
+})();

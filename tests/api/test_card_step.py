@@ -1,0 +1,45 @@
+"""The card step's policy: what Stripe documents where Stripe.js is Stripe's, else one origin."""
+
+from typing import Any
+
+import pytest
+
+from payintent.api.card_step import CardStep, card_step
+from payintent.providers.stripe import SCRIPT_URL
+
+
+def step(script_url: str) -> CardStep:
+    card = {
+        "provider": "stripe",
+        "script_url": script_url,
+        "publishable_key": "pk_test_one",
+        "client_secret": "pi_1_secret_2",
+    }
+    found = card_step({"type": "embedded_card", "embedded_card": card})
+    assert found is not None
+    return found
+
+
+def test_stripe_may_load_and_ask_what_its_guide_says() -> None:
+    assert step(SCRIPT_URL).policy == (
+        "; script-src 'self' https://js.stripe.com https://*.js.stripe.com"
+        "; frame-src https://js.stripe.com https://*.js.stripe.com https://hooks.stripe.com"
+        "; connect-src 'self' https://api.stripe.com"
+    )
+
+
+def test_a_script_from_elsewhere_may_load_and_ask_its_own_origin_alone() -> None:
+    assert step("http://127.0.0.1:8420/element/v3.js").policy == (
+        "; script-src 'self' http://127.0.0.1:8420"
+        "; frame-src http://127.0.0.1:8420; connect-src 'self' http://127.0.0.1:8420"
+    )
+
+
+@pytest.mark.parametrize("kind", ["none", "wait", "redirect", "onchain_session"])
+def test_no_other_page_has_the_step(kind: str) -> None:
+    action: dict[str, Any] = {"type": kind, kind: {}}
+    assert card_step(action) is None
+
+
+def test_a_step_does_not_show_its_client_secret() -> None:
+    assert "secret_2" not in repr(step(SCRIPT_URL))

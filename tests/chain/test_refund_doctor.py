@@ -1,0 +1,132 @@
+"""What `doctor` says of refunds on a chain: who signs, with which money, and what is missing."""
+
+import logging
+from uuid import uuid4
+
+import pytest
+
+from payintent.chain import abi
+from payintent.chain.keccak import checksummed
+from payintent.chain.refunder import open_refunders
+from payintent.chain.signer import Signer, open_signers
+from payintent.domain.chain_refund import RefundCall
+from payintent.domain.gateway import NotContacted, Unknown
+from payintent.lifecycle.examine_refunds import examine_refunds
+from payintent.operation.chains import SetChain
+from payintent.storage import chains
+from tests.support.onchain import ChainWorld
+from tests.support.refunding import COIN, Mood, RefundWorld
+from tests.support.world import free_port
+
+KEY = "a-key-that-is-secret"
+
+
+async def found(world: RefundWorld, signer: Signer | None = None) -> list[tuple[bool, str]]:
+    """Give what doctor finds."""
+    ground = world.ground
+    database = ground.world.service.database
+    row = await chains.chain(database, ground.slug)
+    assert row is not None
+    asked = signer or world.refunders[ground.slug].signer
+    tokens = await chains.tokens(database, ground.slug)
+    contracts = await chains.contracts(database, ground.slug)
+    findings = examine_refunds(asked, ground.reader, row, tokens, contracts)
+    return [(one.right, one.text) async for one in findings]
+
+
+async def test_a_refunder_with_a_key_coins_and_an_allowance_is_right(
+    refunding: RefundWorld,
+) -> None:
+    told = await found(refunding)
+    assert [right for right, _ in told] == [True] * 3
+    signer, coins, token = (text for _, text in told)
+    refunder = checksummed(bytes.fromhex(refunding.refunder[2:]))
+    assert signer == f"the signer has a key of {refunder}"
+    assert coins.startswith(f"the refunder {refunder} has ")
+    assert coins.endswith(" NATIVED")
+    assert token.endswith("has 1000000, may give back all of it")
+
+
+async def test_each_thing_that_is_missing_is_named(refunding: RefundWorld) -> None:
+    ground = refunding.ground
+    stranger = "0x" + 40 * "1"
+    await ground.world.perform(SetChain(chain="native", refunder=stranger))
+    wrong = [text for right, text in await found(refunding) if not right]
+    assert [one.rpartition(" has ")[0] != "" for one in wrong] == [True] * 3
+    assert wrong[0] == f"the signer has no key of {checksummed(bytes.fromhex(stranger[2:]))}"
+    assert wrong[1].endswith("has 0 NATIVED")
+    assert wrong[2].endswith("has 0, may give back all of it")
+
+
+async def test_an_allowance_that_is_too_small_is_told(refunding: RefundWorld) -> None:
+    contract = bytes.fromhex(refunding.ground.deployment.contract_address[2:])
+    for amount, told in ((0, "may give back 0"), (25 * COIN // 10, "may give back 2.5")):
+        data = f"0x{abi.approve(contract, amount).hex()}"
+        step = {"to": refunding.ground.token("USDT"), "value": "0x0", "data": data}
+        await refunding.ground.send(step, refunding.refunder)
+        right, text = (await found(refunding))[-1]
+        assert (right, text.endswith(told)) == (amount > 0, True)
+
+
+async def test_a_signer_of_another_chain_or_none_is_told(refunding: RefundWorld) -> None:
+    await refunding.ground.world.rows("UPDATE chain SET network_id = 7 WHERE slug = 'native'")
+    assert (False, "the signer is chain 612055, wanted is 7") in await found(refunding)
+    away = open_signers({"native": f"http://127.0.0.1:{free_port()}/{KEY}"})["native"]
+    wrong = [text for right, text in await found(refunding, away) if not right]
+    assert wrong[0] == "refunds wait: native-signer gives no usable answer: connection"
+    await away.close()
+
+
+async def test_no_signer_and_no_refunder_are_told(ground: ChainWorld) -> None:
+    row = await chains.chain(ground.world.service.database, "native")
+    assert row is not None
+    for signer, missing in ((None, "signer"), (Signer("native", "http://a.test"), "refunder")):
+        told = [one async for one in examine_refunds(signer, ground.reader, row, [], [])]
+        assert [(one.right, one.text) for one in told] == [
+            (False, f"refunds wait: no {missing} is set")
+        ]
+
+
+async def test_the_signers_address_is_told_to_nobody(
+    refunding: RefundWorld, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    payment, _ = await refunding.paid()
+    await refunding.ask(payment)
+    assert KEY in refunding.signer.url
+    refunding.signer.away = True
+    await refunding.turn()
+    refunding.signer.away = False
+    for mood in (Mood.REFUSES, Mood.SILENT):
+        refunding.signer.mood = mood
+        await refunding.ground.world.rows("UPDATE refund SET step = 'queued'")
+        await refunding.turn()
+    assert open_refunders({"native": f"ws://{KEY}/{KEY}"}, {"native": ["http://a.test"]}) == {}
+    told = capfd.readouterr()
+    text = f"{caplog.text}{told.out}{told.err}{refunding.refunders!r}"
+    assert "refund_unanswered" in text
+    assert KEY not in text
+    assert "127.0.0.1" not in text
+
+
+async def test_what_surely_was_not_sent_differs_from_silence(refunding: RefundWorld) -> None:
+    refunder, sender = refunding.refunders["native"], bytes.fromhex(refunding.refunder[2:])
+    call = RefundCall(
+        network_id=612_055,
+        contract=bytes.fromhex(refunding.ground.deployment.contract_address[2:]),
+        uuid=bytes(16),
+        refund_id=uuid4().bytes,
+        token=bytes(20),
+        to=20 * b"\x09",
+        amount=7,
+    )
+    gas = await refunder.estimate(sender, call)
+    assert isinstance(gas, int)
+    refunding.signer.mood = Mood.LOSES
+    silent = await refunder.send(sender, call, gas)
+    assert isinstance(silent, Unknown)
+    assert not isinstance(silent, NotContacted)
+    assert len(refunding.signer.sent) == 1
+    refunding.signer.away = True
+    refunding.ground.clock.skipped_s += 60
+    assert isinstance(await refunder.estimate(sender, call), NotContacted)

@@ -1,0 +1,460 @@
+"""Refunds on a real chain: money goes back to its payer once, whatever the signer does."""
+
+from collections.abc import AsyncIterator
+from decimal import Decimal
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from payintent.chain import abi
+from payintent.chain.refunder import ChainRefunder
+from payintent.domain import ids
+from payintent.lifecycle.refund import refund_case
+from payintent.operation.chains import SetChain
+from payintent.storage import chains
+from payintent.storage.sightings import ChainLedger
+from tests.support.onchain import ChainWorld
+from tests.support.refunding import COIN, Mood, RefundWorld, refunding
+from tests.support.world import free_port
+
+UNSEEN_S = 600
+WAITS = ("PENDING", "queued")
+SENT = ("PENDING", "sent")
+DONE = ("SUCCEEDED", "ended")
+
+
+@pytest.fixture
+async def on_ethereum(
+    ethereum: ChainWorld, refunders: dict[str, ChainRefunder]
+) -> AsyncIterator[RefundWorld]:
+    async with refunding(ethereum, refunders) as world:
+        yield world
+
+
+async def goes_back(world: RefundWorld, token: str) -> None:
+    payment, session = await world.paid(token)
+    before = await world.balance(token, world.ground.payer)
+    refund = await world.ask(payment, reason="requested by customer")
+    assert await world.stands(refund) == WAITS
+    await world.turn()
+    assert await world.stands(refund) == SENT
+    assert (await world.see(refund)).reference == world.signer.sent[0]
+    assert await world.balance(token, world.ground.payer) == before + session.offer.total_minor
+    await world.ground.look()
+    await world.turn()
+    assert await world.stands(refund) == SENT  # its block is not final
+    assert await world.ground.status(payment) == "PAID"
+    await world.ground.final()
+    assert await world.stands(refund) == DONE
+    assert (await world.see(refund)).reference == world.signer.sent[0]
+    assert await world.ground.status(payment) == "REFUNDED"
+    assert await world.logs() == ["settles"]
+    assert len(world.signer.sent) == 1
+    assert await world.ground.world.events(payment) == ["payment.completed"]
+    assert await world.ground.cases() == []
+
+
+@pytest.mark.parametrize("token", ["NATIVED", "USDT"])
+async def test_a_refund_goes_back_to_the_payer_and_is_done_when_it_is_final(
+    refunding: RefundWorld, token: str
+) -> None:
+    await goes_back(refunding, token)
+
+
+async def test_a_token_that_returns_nothing_and_has_six_decimals_goes_back_as_well(
+    on_ethereum: RefundWorld,
+) -> None:
+    await goes_back(on_ethereum, "USDT")
+
+
+async def test_parts_add_up_to_the_whole_in_one_look(refunding: RefundWorld) -> None:
+    payment, session = await refunding.paid()
+    other, _ = await refunding.paid("USDT")
+    before = await refunding.balance("NATIVED", refunding.ground.payer)
+    parts = [await refunding.ask(payment, "10.00"), await refunding.ask(payment, "0.01")]
+    beside = await refunding.ask(other, "5.00")
+    await refunding.turn()
+    await refunding.ground.final()
+    assert await refunding.ground.status(payment) == "PARTIALLY_REFUNDED"
+    assert await refunding.ground.status(other) == "PARTIALLY_REFUNDED"
+    rest = await refunding.ask(payment)
+    await refunding.turn()
+    await refunding.ground.final()
+    assert await refunding.ground.status(payment) == "REFUNDED"
+    assert [await refunding.stands(one) for one in (*parts, rest, beside)] == [DONE] * 4
+    after = await refunding.balance("NATIVED", refunding.ground.payer)
+    assert after == before + session.offer.total_minor
+
+
+async def test_an_answer_that_is_lost_costs_nothing_but_the_time_until_it_is_final(
+    refunding: RefundWorld,
+) -> None:
+    payment, session = await refunding.paid()
+    before = await refunding.balance("NATIVED", refunding.ground.payer)
+    refund = await refunding.ask(payment)
+    refunding.signer.mood = Mood.LOSES
+    await refunding.turn()
+    seen = await refunding.see(refund)
+    assert (await refunding.stands(refund), seen.reference) == (SENT, None)
+    await refunding.ground.move_clock(UNSEEN_S)
+    await refunding.turn()
+    assert await refunding.stands(refund) == SENT  # the contract says that it was done
+    await refunding.ground.final()
+    assert await refunding.stands(refund) == DONE
+    assert (await refunding.see(refund)).reference == refunding.signer.sent[0]
+    after = await refunding.balance("NATIVED", refunding.ground.payer)
+    assert after == before + session.offer.total_minor
+
+
+@pytest.mark.parametrize("mood", [Mood.SILENT, Mood.REFUSES])
+async def test_what_a_signer_may_have_sent_and_nobody_sees_is_sent_again_after_a_while(
+    refunding: RefundWorld, mood: Mood
+) -> None:
+    payment, _ = await refunding.paid()
+    refund = await refunding.ask(payment)
+    refunding.signer.mood = mood
+    await refunding.turn()
+    await refunding.turn()
+    assert await refunding.stands(refund) == SENT
+    refunding.signer.mood = Mood.SENDS
+    await refunding.ground.move_clock(UNSEEN_S)
+    await refunding.turn()
+    assert await refunding.stands(refund) == WAITS
+    await refunding.turn()
+    await refunding.ground.final()
+    assert await refunding.stands(refund) == DONE
+    assert len(refunding.signer.sent) == 1
+
+
+async def test_a_worker_that_died_before_it_asked_the_signer_leaves_nothing_to_wait_for(
+    refunding: RefundWorld,
+) -> None:
+    payment, _ = await refunding.paid()
+    refund = await refunding.ask(payment)
+    await refunding.ground.world.rows("UPDATE refund SET step = 'sent', sent_at = clock()")
+    await refunding.turn()
+    assert await refunding.stands(refund) == WAITS
+    await refunding.turn()
+    await refunding.ground.final()
+    assert await refunding.stands(refund) == DONE
+
+
+async def test_a_refund_that_is_sent_again_is_refused_by_the_contract_and_done_once(
+    refunding: RefundWorld,
+) -> None:
+    payment, session = await refunding.paid()
+    before = await refunding.balance("NATIVED", refunding.ground.payer)
+    refund = await refunding.ask(payment)
+    for _ in range(3):  # as if its transaction had been taken for lost
+        await refunding.turn()
+        assert await refunding.stands(refund) == SENT
+        await refunding.ground.world.rows("UPDATE refund SET step = 'queued'")
+    await refunding.ground.final()
+    assert await refunding.stands(refund) == DONE
+    assert len(refunding.signer.sent) == 1
+    after = await refunding.balance("NATIVED", refunding.ground.payer)
+    assert after == before + session.offer.total_minor
+
+
+async def waits_for(world: RefundWorld, symbol: str = "NATIVED") -> Any:
+    """Ask for a refund that cannot be sent now, and surely was not."""
+    payment, _ = await world.paid(symbol)
+    refund = await world.ask(payment)
+    await world.turn()
+    assert await world.stands(refund) == WAITS
+    assert await world.ground.world.rows("SELECT FROM chain_refund_try") == []
+    return refund
+
+
+async def is_sent_now(world: RefundWorld, refund: Any) -> None:
+    await world.turn()
+    await world.ground.final()
+    assert await world.stands(refund) == DONE
+    assert len(world.signer.sent) == 1
+
+
+async def test_a_signer_that_is_away_is_waited_for(refunding: RefundWorld) -> None:
+    refunding.signer.away = True
+    refund = await waits_for(refunding)
+    refunding.signer.away = False
+    await is_sent_now(refunding, refund)
+
+
+async def test_a_refunder_without_coins_is_waited_for(refunding: RefundWorld) -> None:
+    set_balance = (refunding.ground.chain.ask, "anvil_setBalance", refunding.refunder)
+    await set_balance[0](*set_balance[1:], hex(COIN))
+    refund = await waits_for(refunding)
+    await set_balance[0](*set_balance[1:], hex(100 * COIN))
+    await is_sent_now(refunding, refund)
+
+
+async def test_a_refunder_that_may_not_spend_is_waited_for(refunding: RefundWorld) -> None:
+    contract = bytes.fromhex(refunding.ground.deployment.contract_address[2:])
+
+    async def allow(amount: int) -> None:
+        data = f"0x{abi.approve(contract, amount).hex()}"
+        step = {"to": refunding.ground.token("USDT"), "value": "0x0", "data": data}
+        await refunding.ground.send(step, refunding.refunder)
+
+    await allow(0)
+    refund = await waits_for(refunding, "USDT")
+    await allow(100 * COIN)
+    await is_sent_now(refunding, refund)
+
+
+async def test_a_chain_whose_signer_is_on_another_one_sends_nothing(
+    refunding: RefundWorld,
+) -> None:
+    await refunding.ground.world.rows("UPDATE chain SET network_id = 7 WHERE slug = 'native'")
+    refund = await waits_for(refunding)
+    await refunding.ground.world.rows("UPDATE chain SET network_id = 612055 WHERE slug = 'native'")
+    await is_sent_now(refunding, refund)
+
+
+async def test_a_refunder_whose_key_the_signer_has_not_is_waited_for(
+    refunding: RefundWorld,
+) -> None:
+    stranger = "0x" + 40 * "1"
+    await refunding.ground.chain.ask("anvil_setBalance", stranger, hex(100 * COIN))
+    await refunding.ground.world.perform(SetChain(chain="native", refunder=stranger))
+    refund = await waits_for(refunding)
+    again = SetChain(chain="native", refunder=refunding.refunder)
+    shown = await refunding.ground.world.perform(again)
+    assert [one.lower() for one in shown.refunders] == [stranger, refunding.refunder]
+    await is_sent_now(refunding, refund)
+
+
+async def test_coins_are_not_sent_to_where_no_contract_is(refunding: RefundWorld) -> None:
+    place = refunding.ground.deployment.contract_address
+    payment, _ = await refunding.paid()
+    code = await refunding.ground.chain.ask("eth_getCode", place, "latest")
+    await refunding.ground.chain.ask("anvil_setCode", place, "0x")
+    refund = await refunding.ask(payment)
+    await refunding.turn()
+    assert await refunding.stands(refund) == WAITS
+    await refunding.ground.chain.ask("anvil_setCode", place, code)
+    await is_sent_now(refunding, refund)
+
+
+@pytest.mark.parametrize("missing", ["signer", "refunder"])
+async def test_without_a_signer_or_a_refunder_refunds_wait(
+    refunding: RefundWorld, refunders: dict[str, ChainRefunder], missing: str
+) -> None:
+    kept = dict(refunders)
+    if missing == "signer":
+        refunders.clear()
+    else:
+        await refunding.ground.world.rows("UPDATE chain SET refunders = '{}'")
+    refund = await waits_for(refunding)
+    refunders |= kept
+    await refunding.ground.world.perform(SetChain(chain="native", refunder=refunding.refunder))
+    await is_sent_now(refunding, refund)
+
+
+async def test_who_was_asked_to_send_a_refund_sends_it_always(refunding: RefundWorld) -> None:
+    """Another sender's would be a second refund, if the first one is mined after all."""
+    payment, _ = await refunding.paid()
+    refund = await refunding.ask(payment)
+    refunding.signer.mood = Mood.SILENT
+    await refunding.turn()
+    refunding.signer.mood = Mood.SENDS
+    successor = (await refunding.accounts())[7]
+    await refunding.ground.world.perform(SetChain(chain="native", refunder=successor))
+    await refunding.ground.move_clock(UNSEEN_S)
+    await refunding.turn()
+    await refunding.turn()
+    sent = await refunding.ground.chain.ask("eth_getTransactionByHash", refunding.signer.sent[0])
+    assert sent["from"] == refunding.refunder
+    await refunding.ground.final()
+    assert await refunding.stands(refund) == DONE
+    other, _ = await refunding.paid()
+    await refunding.ask(other)
+    await refunding.turn()
+    sent = await refunding.ground.chain.ask("eth_getTransactionByHash", refunding.signer.sent[1])
+    assert sent["from"] == successor
+    await refunding.ground.final()
+    assert await refunding.ground.status(other) == "REFUNDED"
+
+
+async def test_a_refund_that_a_reorganisation_undoes_is_sent_again(
+    refunding: RefundWorld,
+) -> None:
+    payment, session = await refunding.paid()
+    before = await refunding.balance("NATIVED", refunding.ground.payer)
+    refund = await refunding.ask(payment)
+    await refunding.turn()
+    await refunding.ground.reorg(1)
+    assert await refunding.balance("NATIVED", refunding.ground.payer) == before
+    await refunding.ground.mine(3)
+    await refunding.ground.look()
+    await refunding.turn()
+    assert await refunding.stands(refund) == SENT
+    await refunding.ground.pass_time(UNSEEN_S)
+    await refunding.turn()
+    await refunding.turn()
+    await refunding.ground.final()
+    assert await refunding.stands(refund) == DONE
+    assert len(refunding.signer.sent) == 2
+    after = await refunding.balance("NATIVED", refunding.ground.payer)
+    assert after == before + session.offer.total_minor
+
+
+async def test_a_transaction_that_was_reverted_is_sent_again_when_that_is_final(
+    refunding: RefundWorld,
+) -> None:
+    payment, session = await refunding.paid()
+    refund = await refunding.ask(payment)
+    refunding.signer.mood = Mood.SILENT
+    await refunding.turn()
+    refunding.signer.mood = Mood.SENDS
+    reverted = await refunding.ground.pay_otherwise(session, deadline=1)
+    await refunding.ground.world.rows(
+        "UPDATE chain_refund_try SET tx_hash = $1", bytes.fromhex(reverted[2:])
+    )
+    await refunding.ground.look()
+    await refunding.turn()
+    assert await refunding.stands(refund) == SENT
+    await refunding.ground.final()
+    await refunding.turn()
+    assert await refunding.stands(refund) == WAITS
+    await is_sent_now(refunding, refund)
+
+
+async def test_a_destination_that_burns_gas_is_not_paid(refunding: RefundWorld) -> None:
+    burner = "0x" + 40 * "9"
+    loop = "0x6200ea605b6001900380600457" + "00"  # 60,000 times round, which is finite
+    await refunding.ground.chain.ask("anvil_setCode", burner, loop)
+    payment, _ = await refunding.paid()
+    refund = await refunding.ask(payment, destination=burner)
+    await approve(refunding)
+    await refunding.turn()
+    assert await refunding.stands(refund) == WAITS
+    assert refunding.signer.sent == []
+
+
+async def test_two_senders_are_never_asked_for_one_refund(refunding: RefundWorld) -> None:
+    ledger = ChainLedger(refunding.ground.world.service.database)
+    refund_id = uuid4()
+    asked = [await ledger.hand_over(refund_id, 20 * bytes([one])) for one in (1, 2, 1)]
+    assert asked == [True, False, True]
+
+
+async def test_when_no_endpoint_answers_nothing_is_sent_again(
+    ground: ChainWorld, refunders: dict[str, ChainRefunder]
+) -> None:
+    nobody = f"http://127.0.0.1:{free_port()}"
+    async with refunding(ground, refunders, [nobody]) as world:
+        payment, _ = await world.paid()
+        refund = await world.ask(payment)
+        await world.turn()
+        await ground.move_clock(2 * UNSEEN_S)
+        await world.turn()
+        assert await world.stands(refund) == SENT
+        assert len(world.signer.sent) == 1
+        await ground.final()
+        assert await world.stands(refund) == DONE
+
+
+async def test_another_destination_waits_for_a_second_person(refunding: RefundWorld) -> None:
+    payment, session = await refunding.paid("USDT")
+    elsewhere = "0x" + 40 * "9"
+    refund = await refunding.ask(payment, destination=elsewhere)
+    await refunding.turn()
+    assert await refunding.stands(refund) == ("PENDING", "approval")
+    assert refunding.signer.sent == []
+    await approve(refunding)
+    await refunding.turn()
+    await refunding.ground.final()
+    assert await refunding.stands(refund) == DONE
+    assert await refunding.balance("USDT", elsewhere) == session.offer.total_minor
+
+
+@pytest.mark.parametrize("above", ["25.49", "25.5"])
+async def test_more_than_the_threshold_waits_for_a_second_person(
+    refunding: RefundWorld, above: str
+) -> None:
+    payment, _ = await refunding.paid()
+    shown = await refunding.ground.world.perform(
+        SetChain(chain="native", refund_approval_above=above)
+    )
+    assert shown.refund_approval_above == above
+    refund = await refunding.ask(payment)
+    waits = Decimal(above) < Decimal("25.50")
+    assert await refunding.stands(refund) == ("PENDING", "approval" if waits else "queued")
+
+
+async def test_a_token_that_is_unknown_now_always_waits_for_a_second_person(
+    refunding: RefundWorld,
+) -> None:
+    payment, _ = await refunding.paid("USDT")
+    await refunding.ground.world.rows(
+        "UPDATE chain_token SET address = decode(repeat('33', 20), 'hex') WHERE symbol = 'USDT'"
+    )
+    refund = await refunding.ask(payment, "0.01")
+    assert await refunding.stands(refund) == ("PENDING", "approval")
+    await approve(refunding)
+    await refunding.turn()
+    await refunding.ground.final()
+    assert await refunding.stands(refund) == DONE
+
+
+@pytest.mark.parametrize("who", ["contract", "refunder"])
+async def test_what_the_contract_never_gives_back_to_is_declined(
+    refunding: RefundWorld, who: str
+) -> None:
+    payment, _ = await refunding.paid()
+    places = {
+        "contract": refunding.ground.deployment.contract_address,
+        "refunder": refunding.refunder,
+    }
+    refund = await refunding.ask(payment, destination=places[who])
+    await approve(refunding)
+    await refunding.turn()
+    seen = await refunding.see(refund)
+    assert (seen.status, seen.failure_reason) == ("FAILED", "DECLINED")
+    again = await refunding.ask(payment)
+    await is_sent_now(refunding, again)
+
+
+async def test_money_of_a_uuid_that_nobody_knows_goes_back_to_its_payer(
+    refunding: RefundWorld,
+) -> None:
+    ground = refunding.ground
+    _, session = await ground.bill("USDT")
+    amount = session.offer.total_minor
+    await ground.pay_otherwise(session, uuid=bytes(15) + b"\x07")
+    await ground.final()
+    before = await refunding.balance("USDT", ground.payer)
+    [case] = await ground.world.rows("SELECT id, capture_id FROM money_case")
+    service = ground.world.service
+    async with service.database.transaction() as tx:
+        refund = await refund_case(tx, service.mint, case["id"], case["capture_id"], "ann")
+    assert refund.destination == ground.payer.lower()
+    await refunding.turn()
+    await ground.final()
+    assert await refunding.stands(refund) == DONE
+    assert await refunding.balance("USDT", ground.payer) == before + amount
+    [closed] = await ground.world.rows("SELECT status, note FROM money_case")
+    assert closed["status"] == "REFUNDED"
+    assert ids.text(ids.REFUND, refund.id) in closed["note"]
+
+
+async def test_a_chain_is_busy_until_its_refunds_are_done(refunding: RefundWorld) -> None:
+    database = refunding.ground.world.service.database
+    payment, _ = await refunding.paid()
+    assert not await chains.is_busy(database, "native")
+    await refunding.ask(payment)
+    await refunding.turn()
+    assert await chains.is_busy(database, "native")
+    assert not await chains.is_busy(database, "bsc")
+    await refunding.ground.final()
+    assert not await chains.is_busy(database, "native")
+
+
+async def approve(world: RefundWorld) -> None:
+    """Agree to what waits, as a second person would."""
+    await world.ground.world.rows(
+        "UPDATE refund SET step = 'queued', approved_by = 'bob', next_at = clock() "
+        "WHERE step = 'approval'"
+    )

@@ -1,0 +1,131 @@
+"""`payintent reconcile` as a script uses it: its exit status, its lines, its silence in a pipe."""
+
+import asyncio
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from payintent.config import Settings
+from payintent.operation.provider_file import HEADER
+from payintent.service import open_service
+from tests.support.fakes import FakeGateway, captured
+from tests.support.terminal import Said, Terminal
+from tests.support.world import make_world
+
+_AT = "2026-11-21T08:00:00Z"
+_PERIOD = ("--from", "2026-01-01T00:00:00", "--to", "2100-01-01")
+_LINE = f"payment,cap-{{:040}},,1590.00,THB,{_AT}"
+
+
+@pytest.fixture
+def terminal(settings: Settings) -> Iterator[Terminal]:
+    """A terminal of an installation that has one capture, `cap-1` of 1590.00 THB."""
+    asyncio.run(_pay(settings))
+    with pytest.MonkeyPatch.context() as patch:
+        yield Terminal(settings, patch)
+
+
+async def _pay(settings: Settings) -> None:
+    gateway = FakeGateway()
+    service = await open_service(settings, {"fake": gateway})
+    world = await make_world(service, gateway)
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    await world.report(payment, session.id, captured(159_000))
+    await service.close()
+
+
+def _write(folder: Path, *lines: str) -> Path:
+    path = folder / "file.csv"
+    path.write_text("\n".join([",".join(HEADER), *lines, ""]))
+    return path
+
+
+def _reconcile(terminal: Terminal, path: Path, *more: str) -> Said:
+    return terminal.run("reconcile", "--provider", "fake", "--file", path, *_PERIOD, *more)
+
+
+def _cases(terminal: Terminal) -> int:
+    return len(terminal.run("case", "list", "--json").json)
+
+
+def test_the_status_says_whether_anything_differs(terminal: Terminal, tmp_path: Path) -> None:
+    same = _reconcile(terminal, _write(tmp_path, f"payment,cap-1,,1590.00,THB,{_AT}"))
+    assert (same.status, same.err) == (0, "")
+    assert same.out.splitlines()[1].split() == ["payment", "1", "1", "0", "0", "0"]
+    other = _write(tmp_path, f"payment,cap-1,,90.00,THB,{_AT}")
+    told = _reconcile(terminal, other)
+    assert (told.status, told.err, _cases(terminal)) == (1, "", 0)
+    different = "fake payment cap-1: different, 90.00 THB there, 1590.00 THB here"
+    assert told.out.splitlines()[-1] == different
+    applied = _reconcile(terminal, other, "--apply")
+    assert (applied.status, _cases(terminal)) == (1, 1)
+    assert applied.out.splitlines()[-1] == "1 cases opened, 0 asked about at once"
+    as_json = _reconcile(terminal, other, "--apply", "--json")
+    assert (as_json.status, json.loads(as_json.out)["opened"]) == (1, 0)
+
+
+def test_what_cannot_be_compared_is_status_2_and_nothing_on_standard_output(
+    terminal: Terminal, settings: Settings, tmp_path: Path
+) -> None:
+    bad = _reconcile(terminal, _write(tmp_path, "x", "y"), "--apply")
+    assert (bad.status, bad.out) == (2, "")
+    assert bad.err.splitlines() == [
+        f"payintent: line {number}: there are 1 columns, not 6" for number in (2, 3)
+    ]
+    refused = _reconcile(terminal, _write(tmp_path), "--account", "99")
+    assert (refused.status, refused.out) == (2, "")
+    assert refused.err == "payintent: fake has no account 99\n"
+    with pytest.MonkeyPatch.context() as patch:
+        outside = Terminal(settings.model_copy(update={"sandbox": False}), patch)
+        unexplained = _reconcile(outside, _write(tmp_path), "--apply")
+        assert (unexplained.status, "say why" in unexplained.err) == (2, True)
+    assert _cases(terminal) == 0
+
+
+def test_a_terminal_is_shown_how_far_a_long_file_was_read_and_a_pipe_nothing(
+    terminal: Terminal, settings: Settings, tmp_path: Path
+) -> None:
+    path = _write(tmp_path, *(_LINE.format(number) for number in range(15_000)))
+    piped = _reconcile(terminal, path)
+    assert (piped.status, piped.err) == (1, "")
+    assert piped.out.splitlines()[-1] == "and 14901 more"
+    shown = _at_a_terminal(settings, path)
+    assert "comparing" in shown
+    assert "100%" in shown
+
+
+def _at_a_terminal(settings: Settings, path: Path) -> str:
+    """Run the command with a terminal as its standard error; gives what was seen there."""
+    ours, theirs = pty.openpty()
+    command = [Path(sys.executable).with_name("payintent"), "reconcile", "--provider", "fake"]
+    with subprocess.Popen(
+        [*command, "--file", path, *_PERIOD],
+        env={
+            "PATH": os.environ["PATH"],
+            "TERM": "xterm",
+            "DATABASE_URL": settings.database_url,
+            "PAYINTENT_PEPPER": settings.pepper.get_secret_value(),
+            "PAYINTENT_KEYRING": settings.keyring.get_secret_value(),
+        },
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+    ) as running:
+        os.close(theirs)
+        seen = b"".join(iter(lambda: _seen(ours), b""))
+        os.close(ours)
+        assert running.wait(60) == 1
+    return seen.decode()
+
+
+def _seen(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65_536)
+    except OSError:  # how a terminal says that nobody is at its other end
+        return b""

@@ -1,0 +1,145 @@
+"""What the kit's tests need again and again: sessions, money, refunds and their callbacks."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import uuid4
+
+from payintent.domain.gateway import (
+    Callback,
+    CallbackRequest,
+    Capture,
+    Created,
+    RefundReport,
+    RefundRequest,
+    RefundState,
+    Report,
+    SessionRef,
+    SessionRequest,
+    SessionState,
+)
+from tests.conformance.harness import Harness, RefundOutcome
+
+PART = 3  # the first refund of a capture is a third of it
+
+
+@dataclass(frozen=True)
+class Opened:
+    request: SessionRequest
+    created: Created
+
+    @property
+    def ref(self) -> SessionRef:
+        return ref_to(self.request, self.created.reference)
+
+
+@dataclass(frozen=True)
+class Paid(Opened):
+    capture: Capture
+
+
+def ref_to(request: SessionRequest, reference: str | None) -> SessionRef:
+    return SessionRef(
+        session_id=request.session_id,
+        reference=reference,
+        amount_minor=request.amount_minor,
+        currency=request.currency,
+        opened_at=request.opened_at,
+    )
+
+
+async def create(harness: Harness, request: SessionRequest) -> Opened:
+    """Open a session, and let the buyer see it."""
+    created = await harness.gateway.create_session(harness.account, request)
+    assert isinstance(created, Created), created
+    await harness.visit(created, request)
+    return Opened(request, created)
+
+
+async def opened(harness: Harness, **changes: Any) -> Opened:
+    return await create(harness, harness.request(**changes))
+
+
+async def paid(harness: Harness) -> Paid:
+    session = await opened(harness)
+    await harness.pay(session.created, session.request)
+    report = await inquired(harness, session.ref)
+    assert report.capture is not None, report
+    return Paid(session.request, session.created, report.capture)
+
+
+async def inquired(harness: Harness, session: SessionRef) -> Report:
+    report = await harness.gateway.inquire(harness.account, session)
+    assert isinstance(report, Report), report
+    return report
+
+
+@asynccontextmanager
+async def refunds_are(harness: Harness, outcome: RefundOutcome) -> AsyncGenerator[None]:
+    await harness.set_refunds(outcome)
+    try:
+        yield
+    finally:
+        await harness.set_refunds(RefundOutcome.DONE)
+
+
+def refund_of(harness: Harness, money: Paid, amount_minor: int | None = None) -> RefundRequest:
+    return RefundRequest(
+        refund_id=uuid4(),
+        reference=None,
+        session=money.ref,
+        capture=money.capture,
+        amount_minor=money.capture.amount_minor if amount_minor is None else amount_minor,
+        reason="requested by customer",
+        destination=None,
+        callback_url=harness.receiver.url,
+    )
+
+
+async def refunded(harness: Harness, request: RefundRequest, state: RefundState) -> RefundRequest:
+    """Ask for a refund that comes to a state; gives it as it is known from then on."""
+    report = await harness.gateway.refund(harness.account, request)
+    assert isinstance(report, RefundReport), report
+    known = replace(request, reference=report.reference or request.reference)
+    if state is RefundState.DONE and not harness.refunds_at_once:
+        return await _settled(harness, known)
+    assert report.state is state, report
+    return known
+
+
+async def _settled(harness: Harness, request: RefundRequest) -> RefundRequest:
+    if await refund_stands(harness, request) is RefundState.PENDING:
+        await harness.settle_refund(request, RefundOutcome.DONE)
+    assert await refund_stands(harness, request) is RefundState.DONE
+    return request
+
+
+async def refund_stands(harness: Harness, request: RefundRequest) -> RefundState:
+    report = await harness.gateway.inquire_refund(harness.account, request)
+    assert isinstance(report, RefundReport), report
+    return report.state
+
+
+async def told_of_session(
+    harness: Harness, session: Opened, *states: SessionState
+) -> tuple[CallbackRequest, Callback]:
+    """Wait for the callback that reports one of these states of a session."""
+
+    def is_meant(callback: Callback) -> bool:
+        about = callback.session_id == session.request.session_id
+        return about and callback.report is not None and callback.report.state in states
+
+    return await harness.receiver.wait_for(is_meant)
+
+
+async def told_of_refund(
+    harness: Harness, request: RefundRequest, state: RefundState
+) -> tuple[CallbackRequest, Callback]:
+    """Wait for the callback that reports this state of a refund."""
+
+    def is_meant(callback: Callback) -> bool:
+        about = callback.refund_id == request.refund_id
+        return about and callback.refund is not None and callback.refund.state is state
+
+    return await harness.receiver.wait_for(is_meant)

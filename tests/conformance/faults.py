@@ -1,0 +1,157 @@
+"""A proxy before a gateway's counterpart, which loses, garbles and withholds what passes."""
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from enum import StrEnum
+from urllib.parse import urlsplit
+
+import aiohttp
+from aiohttp import web
+from yarl import URL
+
+_NEITHER = frozenset({"connection", "content-length", "host", "transfer-encoding", "keep-alive"})
+_BODY_BYTES_MAX = 1024 * 1024
+_PATIENCE_S = 30
+
+
+class Fault(StrEnum):
+    """What becomes of a request."""
+
+    PASS = "pass"
+    REFUSE = "refuse"  # nobody listens: nothing was sent
+    HANG = "hang"  # not delivered, never answered
+    STATUS_500 = "status_500"
+    GARBAGE = "garbage"  # status 200 and nonsense
+    HTML_404 = "html_404"  # a proxy's page, not the gateway's word
+    CUT = "cut"  # delivered and done; the answer is lost
+
+
+#: Faults after which nobody can know what happened.
+SILENCES = (Fault.HANG, Fault.STATUS_500, Fault.GARBAGE, Fault.HTML_404, Fault.CUT)
+
+_SAID = {
+    Fault.STATUS_500: (500, b'{"error":"out of order"}', "application/json"),
+    Fault.GARBAGE: (200, b'\xff\x00{"id": "', "application/json"),
+    Fault.HTML_404: (404, b"<html><body><h1>404 Not Found</h1></body></html>", "text/html"),
+}
+
+
+class FaultProxy:
+    """Passes requests on to `target`, but for the fault that is in force."""
+
+    def __init__(self, target: str) -> None:
+        self._target = URL(target)
+        self._fault = Fault.PASS
+        self._held = _bound(0)  # keeps the port ours while nobody listens on it
+        self._http: aiohttp.ClientSession | None = None
+        self._runner: web.ServerRunner | None = None
+        self._site: web.SockSite | None = None
+        self._over = asyncio.Event()
+        self._spared = 0  # requests that still pass
+        self.asked = 0  # requests that have arrived
+        self.disturbed = 0  # those of them that a fault has hit
+
+    @property
+    def url(self) -> str:
+        """Where the adapter finds the gateway: no slash at the end."""
+        return f"http://127.0.0.1:{self._held.getsockname()[1]}{self._target.path.rstrip('/')}"
+
+    @asynccontextmanager
+    async def fault(self, fault: Fault, after: int = 0) -> AsyncGenerator[None]:
+        """Disturb every request inside but the first ones; a refusal spares none."""
+        self._fault, self._spared = fault, after
+        if fault is Fault.REFUSE:
+            await self._deafen()
+        try:
+            yield
+        finally:
+            self._fault = Fault.PASS
+            if fault is Fault.REFUSE:
+                await self._listen()
+
+    async def open(self) -> None:
+        self._http = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=_PATIENCE_S),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+        )
+        self._runner = web.ServerRunner(web.Server(self._serve), shutdown_timeout=0.1)
+        await self._runner.setup()
+        await self._listen()
+
+    async def close(self) -> None:
+        self._over.set()
+        if self._runner:
+            await self._runner.cleanup()
+        if self._http:
+            await self._http.close()
+        self._held.close()
+
+    async def _listen(self) -> None:
+        assert self._runner is not None
+        self._site = web.SockSite(self._runner, _bound(self._held.getsockname()[1]))
+        await self._site.start()
+
+    async def _deafen(self) -> None:
+        assert self._site is not None
+        await self._site.stop()
+
+    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        self.asked += 1
+        fault = self._next_fault()
+        if fault is Fault.HANG:
+            await self._over.wait()
+            return web.Response(status=500)  # to nobody: whoever asked has gone
+        if fault in _SAID:
+            status, body, kind = _SAID[fault]
+            return _answer(status, body, {"Content-Type": kind})
+        answer = await self._pass_on(request)
+        if fault is Fault.CUT and request.transport is not None:
+            request.transport.abort()
+        return answer
+
+    def _next_fault(self) -> Fault:
+        if self._fault is Fault.PASS or self._spared > 0:
+            self._spared -= 1
+            return Fault.PASS
+        self.disturbed += 1
+        return self._fault
+
+    async def _pass_on(self, request: web.BaseRequest) -> web.Response:
+        assert self._http is not None
+        origin = urlsplit(str(self._target))
+        url = URL(f"{origin.scheme}://{origin.netloc}{request.raw_path}", encoded=True)
+        headers = [(k, v) for k, v in request.headers.items() if k.lower() not in _NEITHER]
+        body = await request.read()
+        async with self._http.request(
+            request.method, url, headers=headers, data=body or None, allow_redirects=False
+        ) as answer:
+            kept = {k: v for k, v in answer.headers.items() if k.lower() not in _NEITHER}
+            return _answer(answer.status, await answer.read(), kept)
+
+
+@asynccontextmanager
+async def faulty(target: str) -> AsyncGenerator[FaultProxy]:
+    """Put a proxy before the counterpart at `target`; nothing is disturbed at first."""
+    proxy = FaultProxy(target)
+    await proxy.open()
+    try:
+        yield proxy
+    finally:
+        await proxy.close()
+
+
+def _answer(status: int, body: bytes, headers: dict[str, str]) -> web.Response:
+    response = web.Response(status=status, body=body, headers=headers)
+    response.force_close()  # a kept connection would turn a refusal into silence
+    return response
+
+
+def _bound(port: int) -> socket.socket:
+    """Bind without listening: whoever connects is refused."""
+    bound = socket.socket()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    bound.bind(("127.0.0.1", port))
+    return bound

@@ -1,0 +1,274 @@
+"""The contract's adapter, before a development chain that is read whenever something has happened.
+
+Its operations ask our own ledger and the chain's signer, so that what fails there is tried with
+signers and endpoints of their own (`tests/chain`); `faults` is None.
+"""
+
+import os
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+from uuid import UUID, uuid4
+
+import asyncpg
+import pytest
+
+from payintent.chain.logs import REFUNDED
+from payintent.chain.refunder import Refunders
+from payintent.config import Settings
+from payintent.domain.gateway import (
+    Account,
+    BadCallback,
+    CallbackRequest,
+    Capture,
+    Created,
+    RefundRequest,
+    SessionRequest,
+)
+from payintent.domain.onchain import PROVIDER
+from payintent.domain.payment import FailureReason
+from payintent.domain.quote import FeeMode, Quote
+from payintent.domain.session import Life, Offer, Session
+from payintent.lifecycle.settle import complete_selection
+from payintent.operation.chains import AddContract
+from payintent.providers.gateway_contract import GatewayContract
+from payintent.sandbox.anvil import Anvil
+from payintent.sandbox.chain_deploy import PLANS, deploy
+from payintent.service import Service, open_service
+from payintent.storage import payments, sessions
+from payintent.storage.database import Database
+from payintent.storage.sightings import ChainLedger
+from tests.conformance.harness import Harness, RefundOutcome
+from tests.conformance.receiver import receiving
+from tests.support.chain import fetched_anvil
+from tests.support.fakes import FakeGateway
+from tests.support.onchain import ChainWorld, chain_world
+from tests.support.refunding import RefundWorld, refunding
+from tests.support.world import make_world, patient
+
+COIN = "NATIVED"
+SERVER_ENV, TEMPLATE = "PAYINTENT_TEST_SERVER", "payintent_template"
+KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+
+
+@dataclass(kw_only=True)
+class ContractHarness(Harness):
+    refunds: RefundWorld
+
+    @property
+    def ground(self) -> ChainWorld:
+        return self.refunds.ground
+
+    async def visit(self, created: Created, request: SessionRequest) -> None:
+        """Keep the session as the core does: the ledger is where the contract looks."""
+        if await self._known(request):
+            return
+        service = self.ground.world.service
+        payment = await self.ground.world.create(currency="USD")
+        session = _session(request, created, payment.id, self.account.id, self.ground)
+        async with service.database.transaction() as tx:
+            locked = await payments.lock(tx, [payment.id])
+            await sessions.add(tx, session, 30.0)
+            await complete_selection(tx, service.mint, locked.payments[0], session, locked.now)
+
+    async def pay(self, created: Created, request: SessionRequest) -> None:
+        session = await self._session(request)
+        await self.ground.pay_otherwise(session)
+        await self.ground.final()
+
+    async def decline(self, created: Created, request: SessionRequest) -> None:
+        raise NotImplementedError("a contract declines nobody")
+
+    async def set_refunds(self, outcome: RefundOutcome) -> None:
+        """Change nothing: every refund is pending until its block is final."""
+
+    async def settle_refund(self, request: RefundRequest, outcome: RefundOutcome) -> None:
+        assert outcome is RefundOutcome.DONE
+        await self.ground.final()
+
+    async def given_back(self, capture: Capture) -> int:
+        [row] = await self.ground.world.rows(
+            """
+            SELECT r.uuid FROM chain_receipt r JOIN capture c ON c.receipt_id = r.id
+            WHERE c.reference = $1
+            """,
+            capture.reference,
+        )
+        search = {
+            "fromBlock": "0x0",
+            "address": self.ground.deployment.contract_address,
+            "topics": [f"0x{REFUNDED.hex()}", f"0x{row['uuid'].hex()}{32 * '0'}"],
+        }
+        logs = await self.ground.chain.ask("eth_getLogs", search)
+        return sum(int(one["data"][2:66], 16) for one in logs)
+
+    def payload(self, callback: CallbackRequest) -> bytes:
+        return callback.body
+
+    def signed(self, payload: bytes, account: Account) -> CallbackRequest:
+        return CallbackRequest(method="POST", headers={}, query={}, body=payload)
+
+    def forgeries(self, callback: CallbackRequest) -> Mapping[str, CallbackRequest]:
+        raise BadCallback("a contract calls nobody back")
+
+    async def _known(self, request: SessionRequest) -> bool:
+        database = self.ground.world.service.database
+        return await sessions.by_id(database, request.session_id) is not None
+
+    async def _session(self, request: SessionRequest) -> Session:
+        found = await sessions.by_id(self.ground.world.service.database, request.session_id)
+        assert found is not None
+        return found
+
+
+def _session(
+    request: SessionRequest,
+    created: Created,
+    payment_id: UUID,
+    account_id: int,
+    ground: ChainWorld,
+) -> Session:
+    total = f"{Decimal(request.amount_minor).scaleb(-18):f}"
+    quote = Quote(
+        currency=COIN,
+        amount=total,
+        fee_mode=FeeMode.INCLUSIVE,
+        fee_rate="0",
+        fee_amount="0",
+        estimated_tax="0",
+        total_amount=total,
+    )
+    offer = Offer(
+        payment_method_id=ground.methods[COIN],
+        account_id=account_id,
+        provider=PROVIDER,
+        provider_name=PROVIDER,
+        kind="onchain",
+        label=COIN,
+        country=request.country,
+        chain=ground.slug,
+        token=COIN,
+        quote=quote,
+        total_minor=request.amount_minor,
+    )
+    return Session(
+        id=request.session_id,
+        payment_id=payment_id,
+        life=Life.OPENING,
+        outcome=None,
+        offer=offer,
+        reference=created.reference,
+        next_action=None,
+        return_url=None,
+        inquiries=0,
+        declines=0,
+        opened_at=request.opened_at,
+        closing_at=None,
+    )
+
+
+@asynccontextmanager
+async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harness]:
+    del fixtures
+    async with AsyncExitStack() as stack:
+        settings = await stack.enter_async_context(_database())
+        refunders = Refunders()
+        service = await stack.enter_async_context(_service(settings, refunders))
+        ground = await stack.enter_async_context(_ground(service, stack.enter_context(_chain())))
+        refunds = await stack.enter_async_context(refunding(ground, refunders))
+        receiver = await stack.enter_async_context(receiving())
+        other = await deploy(ground.chain, PLANS[ground.slug])
+        added = await ground.world.perform(
+            AddContract(
+                chain=ground.slug,
+                address=other.contract_address,
+                receiver=other.receiver,
+                deployed_block=other.deployed_block,
+            )
+        )
+        account = await service.accounts.open(ground.account_id)
+        assert account is not None
+        gateway = service.accounts.gateway(PROVIDER)
+        assert gateway is not None
+        harness = ContractHarness(
+            gateway=gateway,
+            hurried=None,
+            account=account,
+            other_account=replace(account, id=added.account_id),
+            faults=None,
+            receiver=receiver,
+            currency=COIN,
+            amount_minor=255 * 10**17,
+            kind="onchain",
+            failures={one.value: one for one in FailureReason},
+            unknown_reference=f"0x{32 * '7'}",
+            public=frozenset({"chain", "network_id"}),
+            creates_once=False,
+            declines=False,
+            can_close=False,
+            makes_callbacks=False,
+            calls_back_refunds=False,
+            refunds_at_once=False,
+            knows_remainder=False,
+            declines_refunds=False,
+            refunds=refunds,
+        )
+        yield harness
+
+
+@asynccontextmanager
+async def _database() -> AsyncIterator[Settings]:
+    """Make a database of one's own on the tests' server; the one of a test ends with it."""
+    server, name = os.environ[SERVER_ENV], f"test_{uuid4().hex}"
+    await _run(server, f'CREATE DATABASE "{name}" TEMPLATE "{TEMPLATE}" STRATEGY file_copy')
+    told = {
+        "database_url": urlunsplit(urlsplit(server)._replace(path=f"/{name}")),
+        "pepper": KEY,
+        "keyring": f"test:{KEY}",
+        "checkout_base": "http://pay.test/c",
+        "api_base": "http://pay.test/v1",
+        "sandbox": True,
+        "database_connections_max": 8,
+    }
+    try:
+        yield patient(Settings.model_validate(told))
+    finally:
+        await _run(server, f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+async def _run(url: str, statement: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute(statement)
+    await connection.close()
+
+
+@contextmanager
+def _chain() -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="payintent-chain-") as folder:
+        chain = Anvil(612_055, log=Path(folder) / "anvil.log", binary=fetched_anvil())
+        try:
+            yield chain.start()
+        finally:
+            chain.stop()
+
+
+@asynccontextmanager
+async def _service(settings: Settings, refunders: Refunders) -> AsyncIterator[Service]:
+    database = Database(settings)
+    contract = GatewayContract(ChainLedger(database), settings.api_base, refunders)
+    service = await open_service(settings, {"fake": FakeGateway(), PROVIDER: contract})
+    yield service
+    await service.close()
+    await database.close()
+
+
+@asynccontextmanager
+async def _ground(service: Service, url: str) -> AsyncIterator[ChainWorld]:
+    world = await make_world(service, FakeGateway())
+    async with chain_world(world, url) as ground:
+        await ground.allow()
+        yield ground

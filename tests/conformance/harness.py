@@ -1,0 +1,175 @@
+"""What an adapter brings to the conformance kit: itself, its counterpart, a buyer and the money.
+
+`<provider>_harness.py` has one class that fills this in, and one async context manager
+
+    @asynccontextmanager
+    async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harness]: ...
+
+and is named in `adapters.py`. `fixtures.getfixturevalue` gives synchronous fixtures of the session
+or module to whoever needs them. One harness serves many tests, on one event loop; no test assumes
+that nothing happened before it, and each that wants other refunds than DONE sets them back.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+from uuid import uuid4
+
+from payintent.domain.gateway import (
+    Account,
+    CallbackRequest,
+    Capture,
+    Created,
+    Gateway,
+    RefundRequest,
+    SessionRequest,
+)
+from payintent.domain.payment import FailureReason
+from payintent.providers.http import Http
+from tests.conformance.faults import FaultProxy
+from tests.conformance.receiver import Receiver
+
+PATIENT_S = 30.0  # a loaded machine must not look like a silent gateway
+HURRIED_S = 0.3
+ANSWER_BYTES_MAX = 1024 * 1024
+
+
+class Call(StrEnum):
+    """An operation that may go out to the gateway."""
+
+    CREATE = "create"
+    CLOSE = "close"
+    INQUIRE = "inquire"
+    REFUND = "refund"
+    INQUIRE_REFUND = "inquire_refund"
+
+
+class RefundOutcome(StrEnum):
+    """What a refund comes to at the counterpart."""
+
+    DONE = "done"
+    PENDING = "pending"
+    DECLINED = "declined"
+
+
+@dataclass(kw_only=True)
+class Harness(ABC):
+    """One adapter before its counterpart. The fields with a default say where gateways differ."""
+
+    gateway: Gateway  # over `patient()`
+    hurried: Gateway | None  # the same over `hurried()`: only ever asked what is never answered
+    account: Account  # its base_url is that of `faults`
+    other_account: Account  # other credentials, known to the counterpart too
+    faults: FaultProxy | None  # None: no operation goes over HTTP
+    receiver: Receiver  # serves gateway and account
+    currency: str
+    amount_minor: int  # of a usual order; a third of it can be given back
+    kind: str = "card"
+    country: str = "TH"
+    failures: Mapping[str, FailureReason]  # every documented code, as it is to be read
+    unknown_reference: str | None  # well formed, and names no session there; None: it has no names
+
+    public: frozenset[str] = frozenset({"page_url"})  # credentials that anybody may see
+
+    #: What goes out over `faults`; the others must work though nobody listens.
+    calls: frozenset[Call] = field(default_factory=lambda: frozenset(Call))
+    creates_once: bool = True  # the same id gives the same reference
+    found_by_our_id: bool = True  # a session is found without a reference; else that is Unknown
+    asking_opens: bool = False  # who asks for one by our id alone opens it: what is asked is OPEN
+    ends_on_decline: bool = True  # else the buyer may try again: ATTEMPTED by callback, then OPEN
+    declines: bool = True  # a buyer can be declined at all
+    can_close: bool = True  # else a close only asks, and an open session stays open
+    makes_callbacks: bool = True
+    calls_back_refunds: bool = True
+    refunds_at_once: bool = True  # else what comes to DONE is PENDING until `settle_refund`
+    knows_remainder: bool = True  # else the core alone sees that no more goes back than came in
+    finds_refunds: bool = True  # a refund that never was is ABSENT; else that is Unknown
+    pending_refunds: bool = True  # a refund can be pending, and `settle_refund` decides it
+    declines_refunds: bool = True  # a refund can be declined that is within the remainder
+
+    def request(self, **changes: Any) -> SessionRequest:
+        """Order something usual under a fresh id."""
+        now = datetime.now(UTC).replace(microsecond=0)
+        usual = SessionRequest(
+            session_id=uuid4(),
+            amount_minor=self.amount_minor,
+            currency=self.currency,
+            kind=self.kind,
+            country=self.country,
+            description="Nimbus Books pay_1",
+            opened_at=now,
+            expires_at=now + timedelta(minutes=30),
+            return_url="https://shop.example/return?x=1",
+            callback_url=self.receiver.url,
+            locale="en",
+            payer_email="buyer@example.com",
+        )
+        return replace(usual, **changes)
+
+    async def visit(self, created: Created, request: SessionRequest) -> None:
+        """Let the buyer see the page, where the gateway first learns of a session by that."""
+        del created, request
+
+    @abstractmethod
+    async def pay(self, created: Created, request: SessionRequest) -> None:
+        """Let the buyer pay where `created.next_action` leads; ends when the money is taken."""
+
+    @abstractmethod
+    async def decline(self, created: Created, request: SessionRequest) -> None:
+        """Let the buyer try to pay, and be declined."""
+
+    @abstractmethod
+    async def set_refunds(self, outcome: RefundOutcome) -> None:
+        """Say what the refunds of captures made from now on come to; DONE until told otherwise."""
+
+    @abstractmethod
+    async def settle_refund(self, request: RefundRequest, outcome: RefundOutcome) -> None:
+        """Decide a pending refund, DONE or DECLINED; ends when an inquiry may know it."""
+
+    @abstractmethod
+    async def given_back(self, capture: Capture) -> int:
+        """Ask the counterpart how much of a capture has gone back, in our minor units.
+
+        Pending refunds count where the counterpart counts them.
+        """
+
+    @abstractmethod
+    def payload(self, callback: CallbackRequest) -> bytes:
+        """Give the facts of a callback without their signature, as `signed` takes them."""
+
+    @abstractmethod
+    def signed(self, payload: bytes, account: Account) -> CallbackRequest:
+        """Send any bytes as the provider would, signed now with this account's secrets.
+
+        Bytes that the format cannot hold are wrapped as nearly as can be. Empty secrets sign too.
+        """
+
+    @abstractmethod
+    def forgeries(self, callback: CallbackRequest) -> Mapping[str, CallbackRequest]:
+        """Name ways to meddle with a genuine callback; the adapter must refuse every one.
+
+        At least: no signature, an empty one, a changed one, and one that is too old where it ages.
+        """
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """Give what no log, text or repr may show; `public` credentials are none."""
+        given = {**self.other_account.credentials, **self.account.credentials}
+        return frozenset(value for name, value in given.items() if name not in self.public)
+
+    def without_secrets(self) -> Account:
+        """Give the account with every credential empty."""
+        return replace(self.account, credentials=dict.fromkeys(self.account.credentials, ""))
+
+
+def patient() -> Http:
+    """Make the client that waits for slow machines; the harness closes it."""
+    return Http(timeout_s=PATIENT_S, answer_bytes_max=ANSWER_BYTES_MAX)
+
+
+def hurried() -> Http:
+    """Make the client that soon gives up; the harness closes it."""
+    return Http(timeout_s=HURRIED_S, answer_bytes_max=ANSWER_BYTES_MAX)

@@ -1,0 +1,92 @@
+"""A merchant's ear: a small server that keeps callbacks raw and answers as the adapter words it."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from payintent.domain.gateway import Account, BadCallback, Callback, CallbackRequest, Gateway
+
+PATIENCE_S = 30.0
+
+
+class Receiver:
+    """Listens at `url`; answers 503 until `serve` says for whom, so that gateways call again."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.received: list[CallbackRequest] = []  # all that came, refused ones too
+        self._served: tuple[Gateway, Account] | None = None
+        self._arrived = asyncio.Condition()
+
+    def serve(self, gateway: Gateway, account: Account) -> None:
+        """Verify with this account from now on, and answer what the adapter acknowledges with."""
+        self._served = gateway, account
+
+    def parsed(self) -> list[tuple[CallbackRequest, Callback]]:
+        """List the callbacks that verify, in the order they came."""
+        return [
+            (request, callback)
+            for request in self.received
+            if isinstance(callback := self._parse(request), Callback)
+        ]
+
+    async def wait_for(
+        self, is_meant: Callable[[Callback], bool]
+    ) -> tuple[CallbackRequest, Callback]:
+        """Wait for the first callback that verifies and is meant; it may have come before."""
+
+        def found() -> list[tuple[CallbackRequest, Callback]]:
+            return [one for one in self.parsed() if is_meant(one[1])]
+
+        async with asyncio.timeout(PATIENCE_S), self._arrived:
+            await self._arrived.wait_for(lambda: bool(found()))
+        return found()[0]
+
+    async def handle(self, request: web.Request) -> web.Response:
+        came = CallbackRequest(
+            method=request.method,
+            headers={name.lower(): value for name, value in request.headers.items()},
+            query=dict(request.query),
+            body=await request.read(),
+        )
+        async with self._arrived:
+            self.received.append(came)
+            self._arrived.notify_all()
+        return self._answer(came)
+
+    def _answer(self, came: CallbackRequest) -> web.Response:
+        if self._served is None:
+            return web.Response(status=503)
+        callback = self._parse(came)
+        if callback is None:
+            return web.Response(status=401)
+        ack = self._served[0].acknowledge(callback)
+        return web.Response(body=ack.body, headers={"Content-Type": ack.content_type})
+
+    def _parse(self, came: CallbackRequest) -> Callback | None:
+        if self._served is None:
+            return None
+        gateway, account = self._served
+        try:
+            return gateway.parse_callback(account, came)
+        except BadCallback:
+            return None
+
+
+@asynccontextmanager
+async def receiving() -> AsyncGenerator[Receiver]:
+    """Run a receiver on a port of its own."""
+    receiver = Receiver()
+    app = web.Application()
+    app.router.add_route("*", "/callback", receiver.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0][:2]
+    receiver.url = f"http://{host}:{port}/callback"
+    try:
+        yield receiver
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,147 @@
+"""Stripe's adapter, before the sandbox's Stripe as a process of its own."""
+
+import hashlib
+import hmac
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import aiohttp
+import pytest
+import stripe
+
+from payintent.domain.gateway import (
+    Account,
+    CallbackRequest,
+    Capture,
+    Created,
+    RefundRequest,
+    SessionRequest,
+)
+from payintent.providers.stripe import StripeGateway
+from payintent.providers.stripe_wire import FAILURES
+from tests.conformance.faults import FaultProxy, faulty
+from tests.conformance.harness import Harness, RefundOutcome, hurried, patient
+from tests.conformance.receiver import receiving
+from tests.support import stripe as sandbox
+from tests.support.stripe import Buyer, running_stripe
+
+CARDS = {
+    RefundOutcome.DONE: sandbox.PAYS,
+    RefundOutcome.PENDING: sandbox.REFUNDS_LATER,
+    RefundOutcome.DECLINED: sandbox.DISPUTED,
+}
+STATUSES = {RefundOutcome.DONE: "succeeded", RefundOutcome.DECLINED: "failed"}
+GIVEN_BACK = {"pending", "succeeded"}
+TOO_OLD_S = 301
+
+
+@dataclass(kw_only=True)
+class StripeHarness(Harness):
+    buyer: Buyer
+    api: stripe.StripeClient  # Stripe's own library, straight to the sandbox
+    card: str = CARDS[RefundOutcome.DONE]
+
+    async def pay(self, created: Created, request: SessionRequest) -> None:
+        await self.buyer.pay(created, self.card)
+
+    async def decline(self, created: Created, request: SessionRequest) -> None:
+        await self.buyer.decline(created)
+
+    async def set_refunds(self, outcome: RefundOutcome) -> None:
+        self.card = CARDS[outcome]
+
+    async def settle_refund(self, request: RefundRequest, outcome: RefundOutcome) -> None:
+        assert request.reference is not None
+        await self.buyer.decide(request.reference, STATUSES[outcome])
+
+    async def given_back(self, capture: Capture) -> int:
+        asked: stripe.params.RefundListParams = {"payment_intent": capture.reference, "limit": 100}
+        page = await self.api.v1.refunds.list_async(asked)
+        return sum(one.amount for one in page.data if one.status in GIVEN_BACK)
+
+    def payload(self, callback: CallbackRequest) -> bytes:
+        return callback.body
+
+    def signed(self, payload: bytes, account: Account) -> CallbackRequest:
+        return _signed(payload, account, int(time.time()))
+
+    def forgeries(self, callback: CallbackRequest) -> Mapping[str, CallbackRequest]:
+        signature = callback.headers["stripe-signature"]
+        stamp, _, digest = signature.partition(",v1=")
+        forged = {
+            "no signature": None,
+            "an empty one": "",
+            "no digest": f"{stamp},v1=",
+            "no time": f"v1={digest}",
+            "another digest": f"{stamp},v1={'0' * 64}",
+            "another scheme": f"{stamp},v0={digest}",
+            "in upper case": f"{stamp},v1={digest.upper()}",
+            "another time": f"t={int(stamp[2:]) + 1},v1={digest}",
+            "a second time first": f"t={int(stamp[2:]) + 1},{signature}",
+            "two that do not fit": f"{stamp},v1={'0' * 64},v1={'f' * 64}",
+        }
+        old = _signed(callback.body, self.account, int(time.time()) - TOO_OLD_S)
+        new = _signed(callback.body, self.account, int(time.time()) + 2 * TOO_OLD_S)
+        changed = {name: _with(callback, header) for name, header in forged.items()}
+        return changed | {"old": old, "of tomorrow": new}
+
+
+@asynccontextmanager
+async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harness]:
+    folder: Path = fixtures.getfixturevalue("tmp_path_factory").mktemp("stripe")
+    async with receiving() as receiver, aiohttp.ClientSession() as http:
+        told = {
+            "STRIPE_WEBHOOK_URL": receiver.url,
+            "STRIPE_WEBHOOK_SECRET": sandbox.WEBHOOK_SECRET,
+        }
+        with running_stripe(folder / "log", **told) as url:
+            async with faulty(url) as faults:
+                waits, hurries = patient(), hurried()
+                harness = StripeHarness(
+                    gateway=StripeGateway(waits),
+                    hurried=StripeGateway(hurries),
+                    account=_account(faults, sandbox.credentials()),
+                    other_account=_account(faults, sandbox.other_credentials()),
+                    faults=faults,
+                    receiver=receiver,
+                    currency="THB",
+                    amount_minor=159_000,
+                    failures=FAILURES,
+                    unknown_reference="pi_00000000000000000000000a",
+                    public=frozenset({"publishable_key", "script_url"}),
+                    ends_on_decline=False,
+                    asking_opens=True,
+                    buyer=Buyer(url, http),
+                    api=official(url, http),
+                )
+                receiver.serve(harness.gateway, harness.account)
+                yield harness
+                await waits.close()
+                await hurries.close()
+
+
+def official(url: str, http: aiohttp.ClientSession) -> stripe.StripeClient:
+    """Make the client of Stripe's own library, for the sandbox."""
+    client = stripe.AIOHTTPClient(session=http)
+    return stripe.StripeClient(sandbox.SECRET_KEY, base_addresses={"api": url}, http_client=client)
+
+
+def _account(faults: FaultProxy, credentials: dict[str, str]) -> Account:
+    return Account(id=1, provider="stripe", base_url=faults.url, credentials=credentials)
+
+
+def _signed(body: bytes, account: Account, timestamp: int) -> CallbackRequest:
+    secret = account.credentials["webhook_secret"].encode()
+    content = f"{timestamp}.".encode() + body
+    signature = f"t={timestamp},v1={hmac.new(secret, content, hashlib.sha256).hexdigest()}"
+    headers = {"content-type": "application/json", "stripe-signature": signature}
+    return CallbackRequest(method="POST", headers=headers, query={}, body=body)
+
+
+def _with(callback: CallbackRequest, signature: str | None) -> CallbackRequest:
+    headers = {**callback.headers, "stripe-signature": signature}
+    kept = {name: value for name, value in headers.items() if value is not None}
+    return replace(callback, headers=kept)

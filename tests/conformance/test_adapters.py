@@ -1,0 +1,90 @@
+"""What an adapter says of itself, and that none is forgotten."""
+
+from dataclasses import fields
+from importlib import import_module
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from payintent.config import Settings
+from payintent.domain.gateway import Gateway, Refunds
+from payintent.domain.market import TENDER
+from payintent.domain.payment import FailureReason
+from payintent.service import open_service
+from tests.conformance.adapters import HARNESSES
+from tests.conformance.harness import Harness
+
+COUNTRY_CHARS = 2
+DECIMALS_MAX = 18
+
+
+async def test_every_provider_that_the_service_wires_is_in_the_kit(settings: Settings) -> None:
+    service = await open_service(settings)
+    try:
+        assert set(HARNESSES) == service.accounts.providers
+    finally:
+        await service.close()
+
+
+@pytest.mark.parametrize("provider", sorted(HARNESSES))
+def test_every_harness_is_there(provider: str) -> None:
+    assert import_module(f"tests.conformance.{HARNESSES[provider]}").open_harness
+
+
+def test_an_adapter_has_every_operation_of_the_port(harness: Harness) -> None:
+    for name in [one for one in vars(Gateway) if not one.startswith("_")]:
+        assert callable(getattr(harness.gateway, name)), name
+
+
+def test_capabilities_name_the_credentials_that_the_account_has(harness: Harness) -> None:
+    names = harness.gateway.capabilities.credentials
+    assert names <= set(harness.account.credentials)
+    assert names <= set(harness.other_account.credentials)
+    assert all(name and name == name.lower() for name in names)
+
+
+def test_capabilities_count_currencies_that_we_know_in_decimals_that_exist(
+    harness: Harness,
+) -> None:
+    decimals = harness.gateway.capabilities.decimals
+    if decimals is None:
+        return
+    assert harness.currency in decimals
+    assert set(decimals) <= set(TENDER)
+    assert all(0 <= count <= DECIMALS_MAX for count in decimals.values())
+
+
+def test_capabilities_name_countries_and_a_way_to_refund(harness: Harness) -> None:
+    capabilities = harness.gateway.capabilities
+    assert isinstance(capabilities.refunds, Refunds)
+    countries = capabilities.countries
+    if countries is None:
+        return
+    assert harness.country in countries
+    assert all(len(one) == COUNTRY_CHARS and one.isupper() for one in countries)
+
+
+def test_every_documented_failure_has_its_reason(harness: Harness) -> None:
+    read = {code: harness.gateway.classify_failure(code) for code in harness.failures}
+    assert read == dict(harness.failures)
+    assert all(isinstance(reason, FailureReason) for reason in read.values())
+
+
+@examples(deadline=None, derandomize=True)
+@given(code=st.text(max_size=60))
+def test_a_failure_that_nobody_documented_is_unknown(harness: Harness, code: str) -> None:
+    reason = harness.gateway.classify_failure(code)
+    assert isinstance(reason, FailureReason)
+    assert reason is FailureReason.UNKNOWN or code in harness.failures
+
+
+def test_an_account_shows_no_secret(harness: Harness) -> None:
+    assert harness.secrets or not harness.gateway.capabilities.credentials - harness.public
+    for account in (harness.account, harness.other_account):
+        shown = f"{account!r} {account}"
+        assert not [one for one in harness.secrets if one in shown]
+    assert not [
+        one.name for one in fields(harness.account) if one.name == "credentials" and one.repr
+    ]

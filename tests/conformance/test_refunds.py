@@ -1,0 +1,193 @@
+"""Refunds: money goes back once, no more than came in, and everybody agrees how it ended."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from payintent.domain.gateway import (
+    RefundReport,
+    RefundRequest,
+    Refunds,
+    RefundState,
+    Report,
+    SessionState,
+    Unknown,
+)
+from tests.conformance.arrange import (
+    PART,
+    inquired,
+    paid,
+    refund_of,
+    refund_stands,
+    refunded,
+    refunds_are,
+    told_of_refund,
+    told_of_session,
+)
+from tests.conformance.harness import Harness, RefundOutcome
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+DONE, PENDING = RefundState.DONE, RefundState.PENDING
+DECLINED, ABSENT = RefundState.DECLINED, RefundState.ABSENT
+
+
+@pytest.fixture(autouse=True)
+def gives_back(harness: Harness) -> None:
+    if harness.gateway.capabilities.refunds is Refunds.NONE:
+        pytest.skip("nothing is given back here")
+
+
+async def test_a_part_goes_back_then_the_rest_and_then_no_more(harness: Harness) -> None:
+    money = await paid(harness)
+    whole = money.capture.amount_minor
+    parts = [whole // PART, whole - whole // PART]
+    if harness.gateway.capabilities.refunds is Refunds.WHOLE:
+        parts = [whole]
+    for place, part in enumerate(parts, start=1):
+        request = await refunded(harness, refund_of(harness, money, part), DONE)
+        assert await refund_stands(harness, request) is DONE
+        assert await harness.given_back(money.capture) == sum(parts[:place])
+    if not harness.knows_remainder:
+        return
+    over = refund_of(harness, money, parts[0])
+    await refunded(harness, over, DECLINED)
+    assert await harness.given_back(money.capture) == whole
+
+
+async def test_more_than_is_left_is_declined_and_what_is_left_can_still_go_back(
+    harness: Harness,
+) -> None:
+    if harness.gateway.capabilities.refunds is Refunds.WHOLE:
+        pytest.skip("all goes back, or nothing")
+    if not harness.knows_remainder:
+        pytest.skip("the core asks for no more than is left")
+    money = await paid(harness)
+    whole, part = money.capture.amount_minor, money.capture.amount_minor // PART
+    await refunded(harness, refund_of(harness, money, part), DONE)
+    await refunded(harness, refund_of(harness, money, whole), DECLINED)
+    assert await harness.given_back(money.capture) == part
+    await refunded(harness, refund_of(harness, money, whole - part), DONE)
+    assert await harness.given_back(money.capture) == whole
+
+
+async def test_asking_again_and_at_once_gives_money_back_once(harness: Harness) -> None:
+    if not harness.gateway.capabilities.refunds_again:
+        pytest.skip("the core asks such a gateway once")
+    money = await paid(harness)
+    part = _part(harness, money.capture.amount_minor)
+    request = refund_of(harness, money, part)
+    ways = await asyncio.gather(
+        *(harness.gateway.refund(harness.account, request) for _ in range(3))
+    )
+    under_way = {DONE} if harness.refunds_at_once else {DONE, PENDING}
+    assert all(isinstance(one, Unknown) or one.state in under_way for one in ways), ways
+    await refunded(harness, request, DONE)
+    assert await harness.given_back(money.capture) == part
+
+
+async def test_a_refund_is_found_without_the_gateways_own_name_for_it(harness: Harness) -> None:
+    money = await paid(harness)
+    request = await refunded(harness, refund_of(harness, money), DONE)
+    assert await refund_stands(harness, request) is DONE
+    assert await refund_stands(harness, replace(request, reference=None)) is DONE
+
+
+async def test_a_refund_leaves_the_session_captured_as_it_was(harness: Harness) -> None:
+    money = await paid(harness)
+    await refunded(harness, refund_of(harness, money), DONE)
+    captured = Report(state=SessionState.CAPTURED, capture=money.capture)
+    assert await inquired(harness, money.ref) == captured
+
+
+async def test_a_refund_that_nobody_asked_for_is_absent_and_asking_gives_nothing_back(
+    harness: Harness,
+) -> None:
+    money = await paid(harness)
+    request = refund_of(harness, money)
+    report = await harness.gateway.inquire_refund(harness.account, request)
+    if harness.finds_refunds:
+        assert isinstance(report, RefundReport)
+        assert report.state is ABSENT
+    else:
+        assert isinstance(report, Unknown)
+    assert await harness.given_back(money.capture) == 0
+
+
+async def test_money_that_came_for_no_session_raises_nothing(harness: Harness) -> None:
+    money = await paid(harness)
+    request = replace(refund_of(harness, money), session=None)
+    report = await harness.gateway.refund(harness.account, request)
+    given = await harness.given_back(money.capture)
+    if isinstance(report, Unknown) or report.state is DECLINED:
+        assert given == 0
+    elif report.state is DONE:
+        assert given == money.capture.amount_minor
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state"), [(RefundOutcome.DONE, DONE), (RefundOutcome.DECLINED, DECLINED)]
+)
+async def test_a_pending_refund_is_pending_until_it_is_decided(
+    harness: Harness, outcome: RefundOutcome, state: RefundState
+) -> None:
+    request = await pending(harness, outcome)
+    assert await refund_stands(harness, request) is PENDING
+    assert await refund_stands(harness, replace(request, reference=None)) is PENDING
+    await harness.settle_refund(request, outcome)
+    assert await refund_stands(harness, request) is state
+    given = await harness.given_back(request.capture)
+    assert given == (request.amount_minor if state is DONE else 0)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state"), [(RefundOutcome.DONE, DONE), (RefundOutcome.DECLINED, DECLINED)]
+)
+async def test_the_end_of_a_refund_is_called_back_under_our_own_id(
+    harness: Harness, outcome: RefundOutcome, state: RefundState
+) -> None:
+    if not harness.calls_back_refunds:
+        pytest.skip("nobody is called back")
+    request = await pending(harness, outcome)
+    await harness.settle_refund(request, outcome)
+    raw, callback = await told_of_refund(harness, request, state)
+    assert callback.refund_id == request.refund_id
+    assert callback.refund is not None
+    assert callback.report is None
+    assert harness.gateway.parse_callback(harness.account, raw) == callback
+
+
+async def test_callbacks_of_a_refund_and_of_its_session_are_two(harness: Harness) -> None:
+    if not harness.calls_back_refunds:
+        pytest.skip("nobody is called back")
+    money = await paid(harness)
+    request = await refunded(harness, refund_of(harness, money), DONE)
+    _, of_session = await told_of_session(harness, money, SessionState.CAPTURED)
+    _, of_refund = await told_of_refund(harness, request, DONE)
+    assert of_session.id != of_refund.id
+
+
+async def test_a_declined_refund_gives_nothing_back_and_stays_declined(harness: Harness) -> None:
+    if not harness.declines_refunds:
+        pytest.skip("nothing is declined that is within the remainder")
+    async with refunds_are(harness, RefundOutcome.DECLINED):
+        money = await paid(harness)
+    request = await refunded(harness, refund_of(harness, money), DECLINED)
+    assert await refund_stands(harness, request) in {DECLINED, ABSENT}
+    assert await harness.given_back(money.capture) == 0
+
+
+async def pending(harness: Harness, outcome: RefundOutcome) -> RefundRequest:
+    """Ask for a refund that waits for the counterpart's decision."""
+    if not harness.pending_refunds:
+        pytest.skip("a refund is decided at once")
+    if outcome is RefundOutcome.DECLINED and not harness.declines_refunds:
+        pytest.skip("nothing is declined here")
+    async with refunds_are(harness, RefundOutcome.PENDING):
+        money = await paid(harness)
+    return await refunded(harness, refund_of(harness, money), PENDING)
+
+
+def _part(harness: Harness, whole: int) -> int:
+    return whole // PART if harness.gateway.capabilities.refunds is Refunds.PARTS else whole

@@ -1,0 +1,56 @@
+"""A whole life, with its mishaps, leaves no secret in a log."""
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from payintent.domain.gateway import BadCallback, CallbackRequest, Refunds
+from tests.conformance.arrange import opened, paid, refund_of
+from tests.conformance.faults import Fault
+from tests.conformance.harness import Call, Harness
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def test_no_log_shows_a_secret_or_a_buyers_address(
+    harness: Harness, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    request = harness.request()
+    await _live(harness)
+    for fault in (Fault.STATUS_500, Fault.GARBAGE, Fault.REFUSE):
+        await _suffer(harness, fault)
+    _hear(harness)
+    told = capfd.readouterr()
+    text = f"{caplog.text}{told.out}{told.err}"
+    assert not [one for one in harness.secrets if one in text]
+    assert request.payer_email is not None
+    assert request.payer_email not in text
+
+
+async def _live(harness: Harness) -> None:
+    money = await paid(harness)
+    if harness.gateway.capabilities.refunds is not Refunds.NONE:
+        await harness.gateway.refund(harness.account, refund_of(harness, money))
+    await harness.gateway.close_session(harness.account, (await opened(harness)).ref)
+
+
+async def _suffer(harness: Harness, fault: Fault) -> None:
+    if harness.faults is None:
+        return
+    session = await opened(harness)
+    async with harness.faults.fault(fault):
+        await harness.gateway.inquire(harness.account, session.ref)
+        if Call.CREATE in harness.calls:
+            await harness.gateway.create_session(harness.account, harness.request())
+
+
+def _hear(harness: Harness) -> None:
+    nonsense = CallbackRequest(method="POST", headers={}, query={}, body=b"nonsense")
+    bad = [nonsense, *(replace(one, body=one.body + b" ") for one in harness.receiver.received)]
+    for request in bad:
+        try:
+            harness.gateway.parse_callback(harness.other_account, request)
+        except BadCallback:
+            continue

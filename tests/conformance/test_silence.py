@@ -1,0 +1,155 @@
+"""Silence and nonsense say nothing: never that it failed, and never that it is not there."""
+
+import pytest
+
+from payintent.domain.gateway import (
+    Created,
+    Gateway,
+    NotContacted,
+    RefundReport,
+    Refunds,
+    RefundState,
+    Rejected,
+    Report,
+    SessionState,
+    Unknown,
+)
+from tests.conformance.arrange import Paid, create, inquired, opened, paid, refund_of, refunded
+from tests.conformance.faults import SILENCES, Fault
+from tests.conformance.harness import Call, Harness
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+Outcome = Created | Rejected | Report | RefundReport | Unknown
+
+every_call = pytest.mark.parametrize("call", list(Call))
+TRIES_MAX = 12  # one for each request of an operation, and some for a slow machine
+REFUNDING = frozenset({Call.REFUND, Call.INQUIRE_REFUND})
+
+
+class Staged:
+    """A call whose every preparation is done, so that only itself can be disturbed."""
+
+    def __init__(self, harness: Harness, call: Call) -> None:
+        self.harness = harness
+        self.call = call
+
+    async def prepare(self) -> None:
+        if self.call is Call.CREATE:
+            self.request = self.harness.request()
+        elif self.call in REFUNDING:
+            self.money = await paid(self.harness)
+            self.refund = refund_of(self.harness, self.money, _part(self.harness, self.money))
+            if self.call is Call.INQUIRE_REFUND:
+                self.refund = await refunded(self.harness, self.refund, RefundState.DONE)
+        else:
+            self.session = await opened(self.harness)
+
+    async def ask(self, gateway: Gateway | None = None) -> Outcome:
+        asked, account = gateway or self.harness.gateway, self.harness.account
+        if self.call is Call.CREATE:
+            return await asked.create_session(account, self.request)
+        if self.call is Call.CLOSE:
+            return await asked.close_session(account, self.session.ref)
+        if self.call is Call.INQUIRE:
+            return await asked.inquire(account, self.session.ref)
+        if self.call is Call.REFUND:
+            return await asked.refund(account, self.refund)
+        return await asked.inquire_refund(account, self.refund)
+
+    async def ask_of_refund(self) -> RefundReport | Unknown:
+        return await self.harness.gateway.inquire_refund(self.harness.account, self.refund)
+
+    async def was_only_asked_about(self) -> None:
+        """See that nothing was given back: a look before the order is no order."""
+        assert self.call is Call.REFUND
+        assert await self.harness.given_back(self.money.capture) == 0
+
+    async def recovers(self) -> None:
+        """See that whatever was lost can be found out, and has happened once at most."""
+        if self.call is Call.CREATE:
+            session = await create(self.harness, self.request)
+            assert await inquired(self.harness, session.ref) == Report(state=SessionState.OPEN)
+        elif self.call is Call.REFUND:
+            await self._refund_recovers()
+        else:
+            assert isinstance(await self.ask(), Report | RefundReport)
+
+    async def _refund_recovers(self) -> None:
+        given = await self.harness.given_back(self.money.capture)
+        assert given in {0, self.refund.amount_minor}
+        told = await self.ask_of_refund()
+        again = self.harness.gateway.capabilities.refunds_again
+        if isinstance(told, RefundReport):
+            assert told.state is (RefundState.DONE if given else RefundState.ABSENT)
+        else:
+            assert not again or not self.harness.finds_refunds
+        if again:
+            await refunded(self.harness, self.refund, RefundState.DONE)
+            assert await self.harness.given_back(self.money.capture) == self.refund.amount_minor
+
+
+async def staged(harness: Harness, call: Call) -> Staged:
+    if call in REFUNDING and harness.gateway.capabilities.refunds is Refunds.NONE:
+        pytest.skip("nothing is given back here")
+    ready = Staged(harness, call)
+    await ready.prepare()
+    return ready
+
+
+def _part(harness: Harness, money: Paid) -> int:
+    whole = money.capture.amount_minor
+    return whole // 3 if harness.gateway.capabilities.refunds is Refunds.PARTS else whole
+
+
+@every_call
+@pytest.mark.parametrize("fault", SILENCES)
+async def test_silence_at_any_request_is_unknown_and_what_happened_is_found_out_later(
+    harness: Harness, call: Call, fault: Fault
+) -> None:
+    if harness.faults is None or call not in harness.calls:
+        pytest.skip("nobody is asked")
+    outcomes: list[Outcome] = []
+    for _ in range(TRIES_MAX):
+        ready = await staged(harness, call)
+        before = harness.faults.disturbed
+        async with harness.faults.fault(fault, after=len(outcomes)):
+            outcome = await ready.ask(harness.hurried if fault is Fault.HANG else None)
+        if harness.faults.disturbed == before and isinstance(outcome, Unknown):
+            continue  # a slow machine: the hurried client gave up before its request came in
+        if harness.faults.disturbed == before:
+            break  # it has no request so late
+        assert isinstance(outcome, Unknown), outcome
+        assert not [one for one in harness.secrets if one in outcome.detail]
+        if isinstance(outcome, NotContacted):
+            await ready.was_only_asked_about()
+        outcomes.append(outcome)
+        await ready.recovers()
+    else:
+        pytest.fail("it never comes through")
+    assert not isinstance(outcomes[-1], NotContacted), "it was sent"
+
+
+@every_call
+async def test_a_gateway_that_cannot_be_reached_is_not_contacted(
+    harness: Harness, call: Call
+) -> None:
+    if harness.faults is None or call not in harness.calls:
+        pytest.skip("nobody is asked")
+    ready = await staged(harness, call)
+    async with harness.faults.fault(Fault.REFUSE):
+        outcome = await ready.ask()
+    assert isinstance(outcome, NotContacted), outcome
+    assert not [one for one in harness.secrets if one in outcome.detail]
+    await ready.recovers()
+
+
+@every_call
+async def test_what_asks_nobody_works_while_nobody_listens(harness: Harness, call: Call) -> None:
+    if harness.faults is None or call in harness.calls:
+        pytest.skip("somebody is asked")
+    ready = await staged(harness, call)
+    before = harness.faults.asked
+    async with harness.faults.fault(Fault.REFUSE):
+        assert not isinstance(await ready.ask(), Unknown)
+    assert harness.faults.asked == before

@@ -1,0 +1,158 @@
+"""2C2P's adapter, before a counterpart that has keys, cards and a maintenance API of its own."""
+
+import hashlib
+import hmac
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+import aiohttp
+import pytest
+
+from payintent.domain.gateway import (
+    Account,
+    CallbackRequest,
+    Capture,
+    Created,
+    RefundRequest,
+    SessionRequest,
+)
+from payintent.providers.twoc2p import TwoC2pGateway
+from payintent.providers.twoc2p_codes import FAILURES
+from payintent.providers.twoc2p_jwt import verify
+from tests.conformance.faults import FaultProxy, faulty
+from tests.conformance.harness import Harness, RefundOutcome, hurried, patient
+from tests.conformance.receiver import receiving
+from tests.sandbox.twoc2p.running import (
+    APPROVED,
+    DECLINED,
+    MERCHANT,
+    OTHER_MERCHANT,
+    OTHER_SECRET,
+    SECRET,
+    Shop,
+    b64,
+    jwt,
+    pair,
+    running_twoc2p,
+)
+
+STATUSES = {RefundOutcome.DONE: "RF", RefundOutcome.PENDING: "RP", RefundOutcome.DECLINED: "RR"}
+
+
+@dataclass(kw_only=True)
+class TwoC2pHarness(Harness):
+    shop: Shop
+
+    async def pay(self, created: Created, request: SessionRequest) -> None:
+        await self._press(created, APPROVED)
+
+    async def decline(self, created: Created, request: SessionRequest) -> None:
+        await self._press(created, DECLINED)
+
+    async def set_refunds(self, outcome: RefundOutcome) -> None:
+        await self.shop.control("refunds", STATUSES[outcome])
+
+    async def settle_refund(self, request: RefundRequest, outcome: RefundOutcome) -> None:
+        path = f"{MERCHANT}/{_invoice(request.capture)}/refunds/{request.reference}"
+        await self.shop.control(path, STATUSES[outcome])
+
+    async def given_back(self, capture: Capture) -> int:
+        kept = await self.shop.kept(_invoice(capture))
+        return int(Decimal(kept["refunded"]) * 100)
+
+    def payload(self, callback: CallbackRequest) -> bytes:
+        return verify(json.loads(callback.body)["payload"], SECRET)
+
+    def signed(self, payload: bytes, account: Account) -> CallbackRequest:
+        return _calling(jwt(payload, account.credentials["secret_key"]))
+
+    def forgeries(self, callback: CallbackRequest) -> Mapping[str, CallbackRequest]:
+        head, content, mac = json.loads(callback.body)["payload"].split(".")
+        facts = self.payload(callback)
+        dearer = b64(facts.replace(b'"0000"', b'"0001"'))
+        none = b64(b'{"alg":"none","typ":"JWT"}')
+        forged = {
+            "no signature": f"{head}.{content}",
+            "an empty one": f"{head}.{content}.",
+            "another one": f"{head}.{content}.{b64(bytes(32))}",
+            "the same bytes spelled otherwise": f"{head}.{content}.{_respelled(mac)}",
+            "other facts": f"{head}.{dearer}.{mac}",
+            "no algorithm, no signature": f"{none}.{content}.",
+            "no algorithm, the old signature": f"{none}.{content}.{mac}",
+            "no algorithm, well signed": jwt(facts, SECRET, alg="none"),
+            "another algorithm, well signed": jwt(facts, SECRET, alg="HS512"),
+            "an asymmetric algorithm, well signed": jwt(facts, SECRET, alg="RS256"),
+            "an extension that must be understood": jwt(facts, SECRET, crit=["b64"]),
+            "a secret read as hexadecimal": _hexadecimal(facts),
+            "another merchant's facts": jwt(facts.replace(b"JT01", b"JT02"), SECRET),
+        }
+        return {name: _calling(token) for name, token in forged.items()} | {
+            "no payload": replace(callback, body=facts)
+        }
+
+    async def _press(self, created: Created, card: str) -> None:
+        status, text = await self.shop.press(created.next_action["redirect"]["url"], card=card)
+        assert status == 200, text
+
+
+@asynccontextmanager
+async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harness]:
+    with running_twoc2p() as url:
+        async with faulty(url) as faults, receiving() as receiver, aiohttp.ClientSession() as http:
+            waits, hurries = patient(), hurried()
+            harness = TwoC2pHarness(
+                gateway=TwoC2pGateway(waits),
+                hurried=TwoC2pGateway(hurries),
+                account=_account(faults, MERCHANT, SECRET),
+                other_account=_account(faults, OTHER_MERCHANT, OTHER_SECRET),
+                faults=faults,
+                receiver=receiver,
+                currency="THB",
+                amount_minor=159_000,
+                failures=FAILURES,
+                unknown_reference=f"{MERCHANT}.{20 * '0'}",
+                public=frozenset({"merchant_id", "gateway_public_key", "page_url"}),
+                found_by_our_id=False,  # an unpaid token sounds like one that was never made
+                can_close=False,
+                calls_back_refunds=False,
+                shop=Shop(http, url, receiver.url),
+            )
+            receiver.serve(harness.gateway, harness.account)
+            yield harness
+            await waits.close()
+            await hurries.close()
+
+
+def _account(faults: FaultProxy, merchant: str, secret: str) -> Account:
+    credentials = {
+        "merchant_id": merchant,
+        "secret_key": secret,
+        "merchant_private_key": pair(merchant)[0],
+        "gateway_public_key": pair("gateway")[1],
+    }
+    return Account(id=1, provider="2c2p", base_url=faults.url, credentials=credentials)
+
+
+def _invoice(capture: Capture) -> str:
+    return capture.reference.partition(".")[0]
+
+
+def _calling(token: str) -> CallbackRequest:
+    body = json.dumps({"payload": token}).encode()
+    headers = {"content-type": "application/json; charset=utf-8"}
+    return CallbackRequest(method="POST", headers=headers, query={}, body=body)
+
+
+def _respelled(mac: str) -> str:
+    """Change the last letter within the two bits that mean nothing."""
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    return mac[:-1] + letters[letters.index(mac[-1]) ^ 1]
+
+
+def _hexadecimal(facts: bytes) -> str:
+    signed = f"{b64(json.dumps({'alg': 'HS256', 'typ': 'JWT'}).encode())}.{b64(facts)}"
+    mac = hmac.new(bytes.fromhex(SECRET), signed.encode(), hashlib.sha256).digest()
+    return f"{signed}.{b64(mac)}"

@@ -1,0 +1,473 @@
+"""Ten thousand callbacks over two thousand payments: shuffled, doubled, reworded and late.
+
+They come over real HTTP to two processes of the API, signed as the simulator signs, and whatever
+comes when, every payment ends where it must. `STORM_SEED` plays one order again.
+"""
+
+import asyncio
+import os
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from payintent.config import Settings
+from payintent.domain import ids
+from payintent.domain.gateway import RefundReport, RefundState
+from payintent.domain.payment import Payment
+from payintent.domain.quote import FeeMode
+from payintent.operation.accounts import AddAccount
+from payintent.sandbox.simulator import callbacks as wire
+from payintent.sandbox.simulator.model import (
+    Account,
+    Capture,
+    Order,
+    Refund,
+    RefundOrder,
+    RefundStatus,
+    Session,
+    Status,
+)
+from payintent.service import Service, open_service
+from payintent.storage import methods
+from tests.lifecycle.refunding import asked, auto_refund, work
+from tests.lifecycle.test_expire import ask_all, sweep
+from tests.support.fakes import FakeGateway, captured
+from tests.support.storm import api_process, many_files, storm
+from tests.support.world import World, make_world
+
+PAYMENTS = 2_000
+CALLBACKS = 10_000
+SEED = int(os.environ.get("STORM_SEED") or random.SystemRandom().randrange(10**9))
+BATCH = 1_000  # an answer is waited for as long as a storm's patience
+SOCKETS = 48
+TRIES_MAX = 20
+AT_ONCE = 8
+LATE_S = 60
+TOTAL_MINOR = 159_000
+_SOON = datetime.now(UTC) + timedelta(hours=1)
+_BODY = "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n"
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+
+class Crash(BaseException):
+    """Our process dies while it asks the gateway."""
+
+
+class Stand(FakeGateway):
+    """What the simulator is to selections: it accepts them, unless our process dies of it."""
+
+    provider = "simulator"
+    crashes = False
+
+    async def create_session(self, account: Any, request: Any) -> Any:
+        answer = await super().create_session(account, request)
+        if self.crashes:
+            raise Crash
+        return answer
+
+
+@dataclass
+class Stage:
+    """A merchant with two ways to pay at one account of the simulator, and a stranger's account."""
+
+    world: World
+    stand: Stand
+    account: Account
+    account_id: int
+    other: Account
+    other_id: int
+    method_ids: list[int]
+
+    async def open(self, *, crash: bool = False, **changes: Any) -> tuple[Payment, UUID]:
+        """Make a payment and select its way; `crash` leaves the selection unfinished."""
+        payment = await self.world.create(**changes)
+        return payment, await self.select(payment, crash=crash)
+
+    async def select(self, payment: Payment, number: int = 0, *, crash: bool = False) -> UUID:
+        if not crash:
+            return (await self.world.select(payment, self.method_ids[number])).session.id
+        self.stand.crashes = True
+        with pytest.raises(Crash):
+            await self.world.select(payment, self.method_ids[number])
+        self.stand.crashes = False
+        [row] = await self.world.rows("SELECT id FROM session WHERE payment_id = $1", payment.id)
+        return row["id"]
+
+
+@dataclass(frozen=True)
+class Told:
+    """A callback that is to be sent: whose it is, and in which words."""
+
+    account: Account
+    account_id: int
+    event: dict[str, Any]
+    wording: int = 0
+    flawed: bool = False
+
+    def request(self) -> bytes:
+        """Sign it now, and write it as it goes over the wire."""
+        body = wire._wordings(self.event)[self.wording]
+        signed = wire._signed(self.account, self.event["id"], body, flawed=self.flawed)
+        headers = "".join(
+            f"{name}: {value}\r\n" for name, value in signed.items() if name != "content-type"
+        )
+        head = f"POST /v1/callbacks/simulator/{self.account_id} HTTP/1.1\r\nHost: pay.test\r\n"
+        return (head + headers + _BODY.format(len(body))).encode() + body
+
+
+@dataclass
+class Ending:
+    """A payment, what is told of it, and the ends that it may come to."""
+
+    payment: Payment
+    tales: list[dict[str, Any]]  # events
+    ends: set[tuple[str, ...]]  # status, then the kinds of its cases
+    ours: bool = True  # told by its own account
+    told: list[Told] = field(default_factory=list)
+
+
+def session_event(session_id: UUID, status: Status, capture: Capture | None = None) -> Any:
+    """Word what the simulator says of a session."""
+    order = Order(
+        reference=ids.text(ids.SESSION, session_id),
+        amount_minor=TOTAL_MINOR,
+        currency="THB",
+        description="",
+        return_url="http://shop.test/",
+        callback_url="http://pay.test/",
+        expires_at=_SOON,
+    )
+    session = Session(
+        id=f"ps_{session_id.hex}",
+        account=Account(api_key="x", signing_secret="x"),
+        order=order,
+        pay_url="http://gateway.test/pay",
+        status=status,
+        capture=capture,
+        decline_code="card_declined" if status is Status.DECLINED else None,
+    )
+    return wire._event(f"session.{status}") | {"session": session.view()}
+
+
+def paid(session_id: UUID, amount_minor: int = TOTAL_MINOR, name: str = "a") -> Any:
+    capture = Capture(
+        id=f"cap_{session_id.hex}{name}", amount_minor=amount_minor, currency="THB", at=_SOON
+    )
+    return session_event(session_id, Status.PAID, capture)
+
+
+def refund_event(refund_id: UUID, capture: str, status: RefundStatus) -> Any:
+    order = RefundOrder(
+        reference=ids.text(ids.REFUND, refund_id),
+        capture=capture,
+        amount_minor=TOTAL_MINOR,
+        currency="THB",
+        callback_url="http://pay.test/",
+    )
+    account = Account(api_key="x", signing_secret="x")
+    refund = Refund(id=f"re_{refund_id.hex}", account=account, order=order, status=status)
+    return wire._event(f"refund.{status}") | {"refund": refund.view()}
+
+
+# Each kind of payment: how it is made, what is told of it, and where it must end.
+
+
+async def _paid(stage: Stage) -> Ending:
+    payment, session_id = await stage.open()
+    return Ending(payment, [paid(session_id), paid(session_id)], {("PAID",)})
+
+
+async def _declined(stage: Stage) -> Ending:
+    payment, session_id = await stage.open()
+    said = [session_event(session_id, Status.DECLINED) for _ in range(2)]
+    return Ending(payment, said, {("FAILED",)})
+
+
+async def _left(stage: Stage) -> Ending:
+    payment, session_id = await stage.open()
+    return Ending(payment, [session_event(session_id, Status.CANCELLED)], {("PROCESSING",)})
+
+
+async def _twice(stage: Stage) -> Ending:
+    payment, session_id = await stage.open()
+    said = [paid(session_id), paid(session_id, name="b")]
+    return Ending(payment, said, {("PAID", "DOUBLE_PAYMENT")})
+
+
+async def _wrong(stage: Stage) -> Ending:
+    payment, session_id = await stage.open()
+    return Ending(payment, [paid(session_id, TOTAL_MINOR - 1)], {("FAILED", "AMOUNT_MISMATCH")})
+
+
+async def _changed(stage: Stage) -> Ending:
+    payment, left = await stage.open()
+    session_id = await stage.select(payment, 1)
+    said = [paid(left), session_event(left, Status.DECLINED), paid(session_id)]
+    return Ending(payment, said, {("PAID", "ORPHAN_CAPTURE")})
+
+
+async def _replaced(stage: Stage) -> Ending:
+    payment, left = await stage.open()
+    session_id = await stage.select(payment, 1)
+    said = [session_event(left, Status.DECLINED), session_event(session_id, Status.DECLINED)]
+    return Ending(payment, said, {("FAILED",)})
+
+
+async def _early(stage: Stage) -> Ending:
+    payment, session_id = await stage.open(crash=True)
+    return Ending(payment, [paid(session_id)], {("PAID",)})
+
+
+async def _late(stage: Stage) -> Ending:
+    payment, session_id = await stage.open(expires_in_s=LATE_S)
+    return Ending(payment, [paid(session_id)], {("EXPIRED", "LATE_PAYMENT")})
+
+
+async def _torn(stage: Stage) -> Ending:
+    """Whichever comes first ends it, and the money has its place either way."""
+    payment, session_id = await stage.open()
+    said = [paid(session_id), session_event(session_id, Status.DECLINED)]
+    return Ending(payment, said, {("PAID",), ("FAILED", "LATE_PAYMENT")})
+
+
+async def _foreign(stage: Stage) -> Ending:
+    payment, session_id = await stage.open()
+    return Ending(payment, [paid(session_id)], {("PROCESSING",)}, ours=False)
+
+
+async def _given_back(stage: Stage) -> Ending:
+    payment, session_id = await stage.open()
+    capture = f"cap_{session_id.hex}a"
+    exact = captured(TOTAL_MINOR, reference=capture)
+    payment = await stage.world.report(payment, session_id, exact)
+    refund = await asked(stage.world, payment)
+    said = [refund_event(refund.id, capture, RefundStatus.SUCCEEDED) for _ in range(2)]
+    return Ending(payment, [*said, paid(session_id)], {("REFUNDED",)})
+
+
+KINDS: dict[Callable[[Stage], Awaitable[Ending]], int] = {
+    _paid: 500,
+    _declined: 200,
+    _left: 100,
+    _twice: 200,
+    _wrong: 150,
+    _changed: 200,
+    _replaced: 100,
+    _early: 100,
+    _late: 100,
+    _torn: 150,
+    _foreign: 50,
+    _given_back: 150,
+}
+EVENTS = {"PAID": "completed", "REFUNDED": "completed", "FAILED": "failed", "EXPIRED": "expired"}
+
+
+@pytest.fixture
+def stand() -> Stand:
+    return Stand()
+
+
+@pytest.fixture
+async def service(settings: Settings, gateway: FakeGateway, stand: Stand) -> AsyncIterator[Service]:
+    service = await open_service(settings, {"fake": gateway, "simulator": stand})
+    yield service
+    await service.close()
+
+
+@pytest.fixture
+async def stage(service: Service, gateway: FakeGateway, stand: Stand) -> Stage:
+    world = await make_world(service, gateway)
+    await auto_refund(world, on=False)
+    accounts = []
+    for name in ("ours", "theirs"):
+        account = Account(api_key=f"key-{name}", signing_secret=f"secret-{name}")
+        added = await world.perform(
+            AddAccount(
+                provider="simulator",
+                base_url=f"http://{name}.test",
+                credentials={"api_key": account.api_key, "signing_secret": account.signing_secret},
+            )
+        )
+        accounts.append((account, added.id))
+    [(account, account_id), (other, other_id)] = accounts
+    method_ids = [await _add_method(world, account_id, position) for position in (10, 11)]
+    return Stage(world, stand, account, account_id, other, other_id, method_ids)
+
+
+async def _add_method(world: World, account_id: int, position: int) -> int:
+    async with world.service.database.transaction() as tx:
+        method = methods.NewMethod(
+            merchant_id=world.merchant_id,
+            account_id=account_id,
+            kind="card",
+            label="Card",
+            currencies=("THB",),
+            countries=None,
+            fee_mode=FeeMode.INCLUSIVE,
+            fee_rate=Decimal(0),
+            position=position,
+        )
+        return await methods.add(tx, method)
+
+
+@pytest.fixture
+def ports(settings: Settings, stage: Stage, tmp_path: Path) -> Iterator[list[int]]:
+    del stage  # it is in the database before the processes are
+    with many_files(), ExitStack() as stack:
+        yield [stack.enter_context(api_process(settings, tmp_path)) for _ in range(2)]
+
+
+async def prepared(stage: Stage) -> list[Ending]:
+    """Make all payments, through the lifecycle; those that are late have expired before others."""
+    stage.stand.answer_refund = RefundReport(state=RefundState.PENDING)
+    found = await made(stage, _late, AT_ONCE)
+    await stage.world.move_clock(LATE_S + 1)
+    while await stage.world.rows("SELECT 1 FROM payment WHERE status <> 'EXPIRED' LIMIT 1"):
+        await sweep(stage.world)
+        await ask_all(stage.world)
+    for kind in (one for one in KINDS if one not in (_late, _early)):
+        found += await made(stage, kind, AT_ONCE)
+    found += await made(stage, _early, 1)  # while processes die, nobody else asks the gateway
+    while await work(stage.world):
+        pass
+    return found
+
+
+async def made(stage: Stage, kind: Any, at_once: int) -> list[Ending]:
+    """Make all payments of a kind."""
+    limit = asyncio.Semaphore(at_once)
+
+    async def make() -> Ending:
+        async with limit:
+            return await kind(stage)
+
+    return await asyncio.gather(*(make() for _ in range(KINDS[kind])))
+
+
+def tell(stage: Stage, ending: Ending, chance: random.Random) -> None:
+    """Tell of a payment as the world does: each event once at least, in some of its wordings."""
+    account = (stage.account, stage.account_id) if ending.ours else (stage.other, stage.other_id)
+    for event in ending.tales:
+        ending.told.append(Told(*account, event))
+    if chance.random() < 0.05:
+        ending.told.append(Told(*account, ending.tales[0], flawed=True))
+
+
+def everything(stage: Stage, endings: list[Ending], chance: random.Random) -> list[Told]:
+    """Give all callbacks: what is told of each, doubled until there are enough, and shuffled."""
+    for ending in endings:
+        tell(stage, ending, chance)
+    nobodys = [Told(stage.account, stage.account_id, paid(uuid4())) for _ in range(50)]
+    told = [one for ending in endings for one in ending.told] + nobodys
+    genuine = [one for one in told if not one.flawed]
+    again = chance.choices(genuine, k=CALLBACKS - len(told))
+    told += [
+        Told(one.account, one.account_id, one.event, wording=chance.randrange(3)) for one in again
+    ]
+    chance.shuffle(told)
+    return told
+
+
+async def send(ports: list[int], told: list[Told]) -> Counter[int]:
+    """Send callbacks as gateways do: again where the answer says that it was not the moment."""
+    answers: Counter[int] = Counter()
+    for start in range(0, len(told), BATCH):
+        left = told[start : start + BATCH]
+        for _ in range(TRIES_MAX):
+            sent = [(one, one.request()) for one in left]
+            got = await _answers(ports, sent)
+            answers += Counter(got)
+            again = [one for one, status in zip(left, got, strict=True) if status == 409]
+            left = again
+            if not left:
+                break
+        assert not left
+    return answers
+
+
+async def _answers(ports: list[int], sent: list[tuple[Told, bytes]]) -> list[int]:
+    """Send all at once over so many sockets; gives the statuses in the order of the requests."""
+    requests = [request for _, request in sent]
+    count = min(len(requests), SOCKETS)
+    came = iter(await storm(ports, requests, SOCKETS))
+    found = [0] * len(requests)
+    for first in range(count):
+        for index in range(first, len(requests), count):
+            found[index] = next(came).status
+    return found
+
+
+async def test_ten_thousand_callbacks_end_in_the_states_that_follow_from_them(
+    stage: Stage, ports: list[int]
+) -> None:
+    print(f"STORM_SEED={SEED}")
+    chance = random.Random(SEED)
+    assert sum(KINDS.values()) == PAYMENTS
+    endings = await prepared(stage)
+    told = everything(stage, endings, chance)
+    assert len(told) == CALLBACKS
+
+    answers = await send(ports, told)
+
+    flawed = sum(one.flawed for one in told)
+    assert answers.keys() <= {200, 401, 409}, answers
+    assert (answers[200], answers[401]) == (CALLBACKS - flawed, flawed)
+    await every_payment_is_where_it_must_be(stage.world, endings)
+    await every_capture_has_its_place(stage.world)
+
+
+async def every_payment_is_where_it_must_be(world: World, endings: list[Ending]) -> None:
+    rows = await world.rows(
+        """
+        SELECT p.id, p.status, p.failure_reason,
+            ARRAY(SELECT m.kind FROM money_case m WHERE m.payment_id = p.id ORDER BY 1) AS cases,
+            ARRAY(SELECT e.type FROM event e WHERE e.payment_id = p.id) AS events
+        FROM payment p
+        """
+    )
+    assert len(rows) == PAYMENTS
+    found = {row["id"]: row for row in rows}
+    wrong = []
+    for one in endings:
+        row = found[one.payment.id]
+        told = [f"payment.{EVENTS[row['status']]}"] if row["status"] in EVENTS else []
+        if (row["status"], *row["cases"]) not in one.ends or row["events"] != told:
+            wrong.append((one.ends, dict(row)))
+    assert wrong == []
+
+
+async def every_capture_has_its_place(world: World) -> None:
+    """Each is credited, or is a case of its own; and nothing was counted twice."""
+    [row] = await world.rows(
+        """
+        SELECT count(*) FILTER (WHERE (m.id IS NULL) <> c.credited) AS homeless,
+            count(*) - count(DISTINCT c.id) AS doubled,
+            count(*) FILTER (WHERE c.credited) AS credited
+        FROM capture c
+        LEFT JOIN money_case m ON m.capture_id = c.id
+        """
+    )
+    assert (row["homeless"], row["doubled"]) == (0, 0)
+    [paid_for] = await world.rows("SELECT count(*) AS n FROM payment WHERE paid_at IS NOT NULL")
+    assert row["credited"] == paid_for["n"]
+    [refunds] = await world.rows(
+        """
+        SELECT sum(refunded_amount) AS refunded, sum(reserved_amount) AS reserved,
+            (SELECT sum(amount) FROM refund WHERE status = 'SUCCEEDED') AS given
+        FROM payment
+        """
+    )
+    assert refunds["refunded"] == refunds["given"] == KINDS[_given_back] * Decimal("1590.00")
+    assert refunds["reserved"] == 0
+    [waiting] = await world.rows("SELECT count(*) AS n FROM callback WHERE applied_at IS NULL")
+    assert waiting["n"] == 50 + KINDS[_foreign], "whoever nobody knows is kept for a day"

@@ -1,0 +1,88 @@
+"""The sandbox's own gateways: they run, are looked after, and give back what was paid there."""
+
+import os
+import signal
+import sys
+
+import aiohttp
+import pytest
+from rich.console import Console
+
+from payintent.sandbox.demo_refunds import (
+    STRIPE,
+    decline_three_times,
+    refund_otherwise,
+    refund_with_each,
+)
+from payintent.sandbox.demo_stage import Stage, read_sandbox
+from tests.e2e.merchant import until
+from tests.e2e.sandbox import Sandbox, children_of, command_line
+
+pytestmark = pytest.mark.e2e
+
+BESIDE = ["stripe", "ecpay", "2c2p"]
+
+
+@pytest.fixture
+async def stage(sandbox: Sandbox, http: aiohttp.ClientSession) -> Stage:
+    told = read_sandbox(sandbox.var_dir / "dev.json")
+    return Stage(sandbox=told, http=http, console=Console(file=sys.stdout))
+
+
+async def test_dev_json_names_gateways_that_answer(
+    sandbox: Sandbox, http: aiohttp.ClientSession
+) -> None:
+    assert sandbox.told["gateways"] == {
+        name: {"url": f"http://127.0.0.1:{sandbox.port_base + 8 + place}"}
+        for place, name in enumerate(BESIDE)
+    }
+    for one in sandbox.told["gateways"].values():
+        async with http.get(f"{one['url']}/healthz") as answer:
+            assert answer.status == 200
+    listed = sandbox.output.read_text()
+    assert all(one["url"] in listed for one in sandbox.told["gateways"].values())
+
+
+async def test_a_buyer_in_taiwan_may_choose_among_all_gateways_the_simulator_first(
+    stage: Stage,
+) -> None:
+    payment = await stage.create("1200.00", "TWD", "A map of Taipei")
+    answer = await stage.call("GET", f"/checkout/{payment['checkout_id']}/quotes")
+    offered = [one["provider"] for one in answer["quotes"] if one["kind"] != "onchain"]
+    assert offered == ["simulator", "simulator", *BESIDE]
+
+
+async def test_every_gateway_gives_back_in_two_parts(stage: Stage) -> None:
+    await refund_with_each(stage)  # it looks at webhooks, refunds and statuses itself
+    assert len(stage.payment_ids) == 1 + len(BESIDE) + bool(stage.sandbox.chains)
+
+
+async def test_declines_and_refunds_that_go_otherwise_end_as_they_must(stage: Stage) -> None:
+    await decline_three_times(stage)
+    await refund_otherwise(stage)
+
+
+async def test_a_gateway_that_dies_is_there_again_with_the_keys_that_it_had(
+    sandbox: Sandbox, stage: Stage
+) -> None:
+    killed = process_of(sandbox, STRIPE.provider)
+    os.kill(killed, signal.SIGKILL)
+    await until(lambda: process_of(sandbox, STRIPE.provider) not in {0, killed}, "another one runs")
+
+    async def answers() -> bool:
+        try:
+            async with stage.http.get(f"{stage.sandbox.gateways['stripe'].url}/healthz") as answer:
+                return answer.status == 200
+        except aiohttp.ClientError:
+            return False
+
+    await until(answers, "it answers")
+    await decline_three_times(stage)  # selected with our key there, told with its secret here
+
+
+def process_of(sandbox: Sandbox, name: str) -> int:
+    """Find a gateway's process; 0 while it is away."""
+    for pid in children_of(sandbox.pid):
+        if f"payintent.sandbox.{name} " in command_line(pid):
+            return pid
+    return 0

@@ -1,0 +1,387 @@
+"""A gateway that is away for a minute while a hundred buyers select: nothing is lost or doubled.
+
+The simulator, an API and a worker are real processes, and between them and the simulator stands a
+proxy that refuses, swallows requests, and delivers some whose answers it loses. `OUTAGE_S` is how
+long the outage takes; the service's clock goes so much faster that it is always a minute of its.
+"""
+
+import asyncio
+import json
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import aiohttp
+import pytest
+
+from payintent.config import Settings
+from payintent.domain import ids
+from payintent.domain.quote import FeeMode
+from payintent.operation.accounts import AddAccount
+from payintent.service import Service, open_service
+from payintent.storage import methods
+from tests.conformance.faults import Fault, FaultProxy, faulty
+from tests.e2e.drill import variables_of
+from tests.e2e.merchant import until
+from tests.lifecycle.refunding import auto_refund
+from tests.support.fakes import FakeGateway
+from tests.support.world import World, free_port, make_world
+
+OUTAGE_S = float(os.environ.get("OUTAGE_S") or 6)
+SEED = int(os.environ.get("OUTAGE_SEED") or random.SystemRandom().randrange(10**9))
+BUYERS = 100
+SCALE = 60 / OUTAGE_S  # the service's clock and the simulator's delays
+PHASE_S = 1.5 / SCALE * 4  # a fault, then the next one
+GATEWAY_TIMEOUT_S = 1.0
+TTL_S = 20_000  # of the service's time: nobody is to run out of it
+ABSENT_S = 1_500
+RETRY_S = 0.2
+PATIENCE_S = 60 + 2 * OUTAGE_S
+START_S = 60.0
+AMOUNT_MINOR = 4_990
+APPROVED, DECLINED, AFTER_CHANGE = "4242424242424242", "4000000000000002", "4000009900000053"
+FAULTS = (Fault.CUT, Fault.REFUSE, Fault.HANG)
+BUGS = ("bug", "failed", "step_failed")
+KEY, SECRET = "sim-key", "sim-secret"
+
+#: What buyers do, how many of them, and how their payments end.
+KINDS = {
+    "during": (60, "PAID"),  # come during the outage
+    "declined": (10, "FAILED"),  # as well, with a card that is no good
+    "before": (10, "PAID"),  # have selected before, and pay while it lasts
+    "change": (10, "PAID"),  # have selected before, and change their mind while it lasts
+    "both": (10, "PAID"),  # and their first card is taken after all, when they have changed
+}
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240 + 6 * OUTAGE_S)]
+
+
+@dataclass
+class Scene:
+    """Where everybody finds everybody."""
+
+    world: World
+    http: aiohttp.ClientSession
+    api: str
+    simulator: str
+    proxy: FaultProxy
+    folder: Path
+    answers: Counter[tuple[int, str]] = field(default_factory=Counter)
+    kinds: dict[UUID, str] = field(default_factory=dict)  # by payment
+
+    async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Call the API as the merchant or a browser would, and count the answer."""
+        headers = {"Authorization": f"Bearer {self.world.api_key}", "Idempotency-Key": str(uuid4())}
+        async with self.http.request(method, self.api + path, json=body, headers=headers) as answer:
+            found = await answer.json()
+            self.answers[answer.status, found.get("code", "")] += 1
+            return answer.status, found
+
+    async def session_there(self, session_id: UUID) -> dict[str, Any]:
+        """Ask the simulator itself what became of a session; empty where it never heard of it."""
+        name = ids.text(ids.SESSION, session_id)
+        headers = {"Authorization": f"Bearer {KEY}"}
+        async with self.http.get(f"{self.simulator}/v1/sessions/{name}", headers=headers) as answer:
+            assert answer.status in {200, 404}
+            return await answer.json() if answer.status == 200 else {}
+
+    def bugs(self) -> str:
+        """Give the lines of what nobody foresaw."""
+        lines = self.logged().splitlines()
+        return "\n".join(one for one in lines if any(f'"event": "{bug}"' in one for bug in BUGS))
+
+    def logged(self) -> str:
+        return "".join(log.read_text() for log in self.folder.glob("service-*.log"))
+
+
+@contextmanager
+def process(folder: Path, name: str, words: list[str], more: dict[str, str]) -> Iterator[None]:
+    """Run a process until the block is over."""
+    log = folder / f"{name}.log"
+    with log.open("wb") as output:
+        running = subprocess.Popen(
+            [sys.executable, "-m", *words],
+            env=os.environ | more,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        yield
+        assert running.poll() is None, log.read_text()
+    finally:
+        running.terminate()
+        running.wait(PATIENCE_S)
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    """The API's own address, so that the simulator finds it."""
+    return settings.model_copy(update={"api_base": f"http://127.0.0.1:{free_port()}/v1"})
+
+
+@pytest.fixture
+async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
+    """What the test arranges with; the simulator's accounts are for other processes."""
+    service = await open_service(settings, {"fake": gateway, "simulator": gateway})
+    yield service
+    await service.close()
+
+
+@pytest.fixture
+async def scene(
+    settings: Settings, service: Service, gateway: FakeGateway, tmp_path: Path
+) -> AsyncIterator[Scene]:
+    port = free_port()
+    simulator, api = f"http://127.0.0.1:{port}", settings.api_base
+    there = {
+        "SIM_ACCOUNTS": json.dumps([{"api_key": KEY, "signing_secret": SECRET}]),
+        "SIM_TIME_SCALE": str(SCALE),
+    }
+    here = variables_of(settings) | {"PAYINTENT_GATEWAY_TIMEOUT_S": str(GATEWAY_TIMEOUT_S)}
+    words = ["payintent.sandbox.simulator", "--port", str(port), "--public-url", simulator]
+    timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
+    async with (
+        aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as http,
+        faulty(simulator) as proxy,
+    ):
+        world = await arranged(service, gateway, proxy.url)
+        with (
+            process(tmp_path, "simulator", words, there),
+            process(tmp_path, "service-api", ["payintent", "api", "--port", _port(api)], here),
+            process(tmp_path, "service-worker", ["payintent", "worker"], here),
+        ):
+            for url in (f"{simulator}/healthz", api.replace("/v1", "/readyz")):
+                await until(lambda url=url: is_well(http, url), f"{url} answers", START_S)
+            made = Scene(world, http, api, simulator, proxy, tmp_path)
+            yield made
+            print(made.bugs())
+
+
+def _port(api: str) -> str:
+    return api.rpartition(":")[2].removesuffix("/v1")
+
+
+async def is_well(http: aiohttp.ClientSession, url: str) -> bool:
+    try:
+        async with http.get(url) as answer:
+            return answer.status == 200
+    except aiohttp.ClientError:
+        return False
+
+
+async def arranged(service: Service, gateway: FakeGateway, base_url: str) -> World:
+    """A merchant with two ways to pay at the simulator, and a clock that goes faster."""
+    world = await make_world(service, gateway)
+    await auto_refund(world, on=True)
+    account = await world.perform(
+        AddAccount(
+            provider="simulator",
+            base_url=base_url,
+            credentials={"api_key": KEY, "signing_secret": SECRET},
+        )
+    )
+    await world.rows("UPDATE payment_method SET enabled = false")
+    async with service.database.transaction() as tx:
+        for position, label in enumerate(("Card", "Other card")):
+            method = methods.NewMethod(
+                merchant_id=world.merchant_id,
+                account_id=account.id,
+                kind="card",
+                label=label,
+                currencies=("USD",),
+                countries=None,
+                fee_mode=FeeMode.INCLUSIVE,
+                fee_rate=Decimal(0),
+                position=position,
+            )
+            await methods.add(tx, method)
+    await set_clock(world, 0)
+    return world
+
+
+async def set_clock(world: World, later_s: float) -> None:
+    """Let the service's clock go faster than others, from so much later on."""
+    [row] = await world.rows("SELECT clock() AS now, statement_timestamp() AS here")
+    now, here = (f"timestamptz '{row[name].isoformat()}'" for name in ("now", "here"))
+    await world.rows(
+        "CREATE OR REPLACE FUNCTION clock() RETURNS timestamptz LANGUAGE sql STABLE RETURN "
+        f"date_trunc('milliseconds', {now} + interval '{later_s} seconds' "
+        f"+ (statement_timestamp() - {here}) * {SCALE})"
+    )
+
+
+# Buyers
+
+
+async def create(scene: Scene, kind: str) -> dict[str, Any]:
+    body = {"currency": "USD", "amount": "49.90", "payer_uid": kind, "expires_in": TTL_S}
+    status, payment = await scene.ask("POST", "/payments", body)
+    assert status == 201, payment
+    payment_id = ids.parse(ids.PAYMENT, payment["id"])
+    assert payment_id is not None
+    scene.kinds[payment_id] = kind
+    return payment
+
+
+async def select(scene: Scene, payment: dict[str, Any], number: int = 0) -> str:
+    """Select until it works, as people do; gives the gateway's page."""
+    path = f"/checkout/{payment['checkout_id']}/quotes"
+    while True:
+        status, known = await scene.ask("GET", path)
+        assert status == 200, known
+        if known["quotes"]:
+            chosen = {"payment_method_id": known["quotes"][number]["payment_method_id"]}
+            status, answer = await scene.ask("POST", path, chosen)
+            if status == 200:
+                return answer["next_action"]["redirect"]["url"]
+            assert answer["code"] in {"PG_UPSTREAM_ERROR", "PG_NOT_AVAILABLE", "CONFLICT"}, answer
+        await asyncio.sleep(RETRY_S)
+
+
+async def pay(scene: Scene, page: str, card: str) -> None:
+    async with scene.http.post(page, data={"card": card}, allow_redirects=False) as answer:
+        assert answer.status == 303, await answer.text()
+
+
+async def live(scene: Scene, kind: str, begun: asyncio.Event, wait_s: float) -> None:
+    """One payment, from its creation to the last thing that its buyer does."""
+    early = kind in {"before", "change", "both"}
+    payment = await create(scene, kind) if early else None
+    page = await select(scene, payment) if payment else None
+    if kind == "both" and page:
+        await pay(scene, page, AFTER_CHANGE)
+    await begun.wait()
+    await asyncio.sleep(wait_s)
+    payment = payment or await create(scene, kind)
+    if kind in {"change", "both"}:
+        page = await select(scene, payment, 1)
+    page = page or await select(scene, payment)
+    await pay(scene, page, DECLINED if kind == "declined" else APPROVED)
+
+
+async def outage(scene: Scene, begun: asyncio.Event) -> None:
+    """Let the gateway be away, now in one way and now in another."""
+    await until(lambda: _have_selected(scene), "the early ones have selected", PATIENCE_S)
+    loop = asyncio.get_running_loop()
+    end, number = loop.time() + OUTAGE_S, 0
+    while loop.time() < end:
+        async with scene.proxy.fault(FAULTS[number % len(FAULTS)]):
+            begun.set()
+            await asyncio.sleep(min(PHASE_S, max(0.0, end - loop.time())))
+        number += 1
+
+
+async def _have_selected(scene: Scene) -> bool:
+    early = sum(count for kind, (count, _) in KINDS.items() if kind in {"before", "change", "both"})
+    rows = await scene.world.rows("SELECT 1 FROM payment WHERE status = 'PROCESSING'")
+    return len(rows) == early
+
+
+async def test_an_outage_of_the_gateway_loses_nothing_and_charges_nobody_twice(
+    scene: Scene,
+) -> None:
+    print(f"OUTAGE_SEED={SEED} OUTAGE_S={OUTAGE_S}")
+    chance, begun = random.Random(SEED), asyncio.Event()
+    async with asyncio.timeout(2 * PATIENCE_S), asyncio.TaskGroup() as tasks:
+        tasks.create_task(outage(scene, begun))
+        for kind, (count, _) in KINDS.items():
+            for _ in range(count):
+                wait_s = chance.uniform(0, OUTAGE_S * 0.9)
+                tasks.create_task(live(scene, kind, begun, wait_s))
+    # What a gateway never heard of is believed to be nothing after ten minutes, for good reasons.
+    await set_clock(scene.world, ABSENT_S)
+    await until(lambda: is_over(scene), "everything has come to its end", 2 * PATIENCE_S)
+    await until(lambda: no_outage(scene), "the gateway is known to be back", PATIENCE_S)
+
+    print(f"answers {dict(scene.answers)}, disturbed {scene.proxy.disturbed}")
+    assert len(scene.kinds) == BUYERS
+    assert {pair for pair in scene.answers if pair[0] >= 500} == {(502, "PG_UPSTREAM_ERROR")}
+    assert scene.bugs() == ""
+    assert "gateway_down" in scene.logged()
+    assert "gateway_back" in scene.logged()
+    await every_payment_is_where_it_must_be(scene)
+    await the_books_agree(scene)
+
+
+async def is_over(scene: Scene) -> bool:
+    """Tell whether nobody has anything left to do: no session, no refund, no payment."""
+    [row] = await scene.world.rows(
+        """
+        SELECT (SELECT count(*) FROM session WHERE life <> 'ended')
+            + (SELECT count(*) FROM refund WHERE step <> 'ended')
+            + (SELECT count(*) FROM payment WHERE status IN ('PENDING', 'PROCESSING')) AS left,
+            (SELECT count(*) FROM capture WHERE NOT credited) AS surplus
+        """
+    )
+    return row["left"] == 0 and row["surplus"] == KINDS["both"][0]
+
+
+async def no_outage(scene: Scene) -> bool:
+    """Tell whether the breaker is closed; a buyer who comes by closes it."""
+    if await scene.world.rows("SELECT 1 FROM gateway_outage"):
+        payment = await create(scene, "afterwards")
+        del scene.kinds[max(scene.kinds)]
+        await select(scene, payment)
+        return False
+    return True
+
+
+async def every_payment_is_where_it_must_be(scene: Scene) -> None:
+    for payment_id, kind in scene.kinds.items():
+        [row] = await scene.world.rows(
+            """
+            SELECT p.status, p.refunded_amount,
+                ARRAY(SELECT e.type FROM event e WHERE e.payment_id = p.id) AS events,
+                ARRAY(SELECT m.kind || ' ' || m.status FROM money_case m WHERE m.payment_id = p.id)
+                    AS cases
+            FROM payment p
+            WHERE p.id = $1
+            """,
+            payment_id,
+        )
+        assert row["status"] == KINDS[kind][1], (kind, dict(row))
+        event = "payment.completed" if row["status"] == "PAID" else "payment.failed"
+        assert row["events"] == [event], (kind, dict(row))
+        cases = ["ORPHAN_CAPTURE REFUNDED"] if kind == "both" else []
+        assert row["cases"] == cases, (kind, dict(row))
+        assert row["refunded_amount"] == 0
+
+
+async def the_books_agree(scene: Scene) -> None:
+    """Hold the simulator's own books against ours, session by session."""
+    rows = await scene.world.rows(
+        """
+        SELECT s.id, s.payment_id, c.reference, c.amount_minor, c.credited, c.refunded_minor
+        FROM session s
+        LEFT JOIN capture c ON c.session_id = s.id
+        WHERE s.payment_id = ANY($1::uuid[])
+        """,
+        list(scene.kinds),
+    )
+    assert len({row["id"] for row in rows}) == len(rows), "a session with two captures"
+    kept: Counter[UUID] = Counter()
+    for row in rows:
+        there = await scene.session_there(row["id"])
+        capture = there.get("capture")
+        assert there.get("status") not in {"open", "authorising"}, "somebody could still pay it"
+        if capture is None:
+            assert row["reference"] is None, "a capture that nobody took"
+            continue
+        assert row["reference"] == capture["id"], "a capture that nobody knows"
+        assert int(row["amount_minor"]) == capture["amount_minor"] == AMOUNT_MINOR
+        assert int(row["refunded_minor"]) == capture["refunded_minor"]
+        assert capture["refunded_minor"] == (0 if row["credited"] else AMOUNT_MINOR)
+        kept[row["payment_id"]] += AMOUNT_MINOR - capture["refunded_minor"]
+    charged = {one for one, kind in scene.kinds.items() if KINDS[kind][1] == "PAID"}
+    assert kept.keys() == charged
+    assert set(kept.values()) == {AMOUNT_MINOR}, "somebody paid twice"

@@ -1,0 +1,217 @@
+"""ECPay's adapter before its counterpart, or before a server that says what it is told to."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+from uuid import UUID, uuid4
+
+import aiohttp
+from aiohttp import web
+
+from payintent.domain.gateway import (
+    Account,
+    CallbackRequest,
+    Capture,
+    Created,
+    RefundRequest,
+    Report,
+    SessionRef,
+    SessionRequest,
+)
+from payintent.providers.ecpay import EcpayGateway
+from payintent.providers.http import Http
+from tests.sandbox.ecpay.running import ACCOUNT, APPROVED, Buyer, Ear, listening, signed
+
+WHOLE = 159_000  # 1590.00 TWD
+BACK = "https://pay.example/c/cs_1/return"
+
+
+def account_at(url: str, **changes: str) -> Account:
+    credentials = {
+        "merchant_id": ACCOUNT.merchant_id,
+        "hash_key": ACCOUNT.hash_key,
+        "hash_iv": ACCOUNT.hash_iv,
+        "credit_check_code": ACCOUNT.credit_check_code,
+        "auto_close": "off",
+    } | changes
+    return Account(id=1, provider="ecpay", base_url=url, credentials=credentials)
+
+
+@dataclass
+class Stage:
+    gateway: EcpayGateway
+    account: Account
+    buyer: Buyer
+    ear: Ear
+
+    def request(self, **changes: Any) -> SessionRequest:
+        now = datetime.now(UTC).replace(microsecond=0)
+        usual: dict[str, Any] = {
+            "session_id": uuid4(),
+            "amount_minor": WHOLE,
+            "currency": "TWD",
+            "kind": "card",
+            "country": "TW",
+            "description": "Nimbus Books pay_1",
+            "opened_at": now,
+            "expires_at": now + timedelta(minutes=30),
+            "return_url": BACK,
+            "callback_url": self.ear.url,
+        }
+        return SessionRequest(**(usual | changes))
+
+    async def created(self, request: SessionRequest) -> Created:
+        created = await self.gateway.create_session(self.account, request)
+        assert isinstance(created, Created), created
+        return created
+
+    async def brought(self, **changes: Any) -> SessionRef:
+        """Open a session, and let the buyer bring its order."""
+        request = self.request(**changes)
+        created = await self.created(request)
+        page = await self.buyer.bring(created.next_action["redirect"]["fields"])
+        assert "Card number" in page, page
+        return ref_of(request)
+
+    async def paid(self, card: str = APPROVED) -> SessionRef:
+        session = await self.brought()
+        await self.buyer.pay(number_of(session), card)
+        return session
+
+    async def captured(self, card: str = APPROVED) -> tuple[SessionRef, Capture]:
+        session = await self.paid(card)
+        report = await self.gateway.inquire(self.account, session)
+        assert isinstance(report, Report)
+        assert report.capture
+        return session, report.capture
+
+    async def told(self, count: int = 1) -> list[CallbackRequest]:
+        return [posted(fields) for fields in (await self.ear.wait_for(count))[:count]]
+
+
+@asynccontextmanager
+async def staged(url: str) -> AsyncGenerator[Stage]:
+    http = Http(timeout_s=10, answer_bytes_max=64 * 1024)
+    async with listening() as ear, aiohttp.ClientSession() as client:
+        yield Stage(EcpayGateway(http), account_at(url), Buyer(client, url), ear)
+    await http.close()
+
+
+def number_of(session: SessionRef) -> str:
+    assert session.reference is not None
+    return session.reference
+
+
+def ref_of(request: SessionRequest, **changes: Any) -> SessionRef:
+    created = {
+        "session_id": request.session_id,
+        "reference": number_from(request.session_id),
+        "amount_minor": request.amount_minor,
+        "currency": request.currency,
+        "opened_at": request.opened_at,
+    }
+    return SessionRef(**(created | changes))
+
+
+def number_from(session_id: UUID) -> str:
+    """Count a UUID in base 62, and keep the last twenty digits."""
+    digits, number = "", session_id.int
+    for _ in range(20):
+        number, place = divmod(number, 62)
+        digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"[place] + digits
+    return digits
+
+
+def posted(fields: Mapping[str, str]) -> CallbackRequest:
+    return CallbackRequest(method="POST", headers={}, query={}, body=urlencode(fields).encode())
+
+
+def notice(session_id: UUID, **changes: str | None) -> CallbackRequest:
+    """Word a result as ECPay does, signed."""
+    usual = {
+        "CustomField1": session_id.hex,
+        "MerchantID": ACCOUNT.merchant_id,
+        "MerchantTradeNo": number_from(session_id),
+        "PaymentDate": "2026/11/22 11:00:00",
+        "PaymentType": "Credit_CreditCard",
+        "RtnCode": "1",
+        "RtnMsg": "交易成功",
+        "SimulatePaid": "0",
+        "TradeAmt": "1590",
+        "TradeNo": "2611221100000001",
+    } | changes
+    return posted(signed({name: one for name, one in usual.items() if one is not None}))
+
+
+def refund_of(
+    session: SessionRef | None, capture: Capture, amount_minor: int = WHOLE, **changes: Any
+) -> RefundRequest:
+    usual: dict[str, Any] = {
+        "refund_id": uuid4(),
+        "reference": None,
+        "session": session,
+        "capture": capture,
+        "amount_minor": amount_minor,
+        "reason": "",
+        "destination": None,
+        "callback_url": "",
+    }
+    return RefundRequest(**(usual | changes))
+
+
+@dataclass
+class Script:
+    """What a hand-made ECPay answers: a trade, its card's details, and to actions."""
+
+    trade: dict[str, str]
+    detail: Any = None
+    acted: bytes = b""
+    status: int = 200
+    acts: list[dict[str, str]] | None = None
+    hold: asyncio.Event | None = None  # questions wait for it
+
+    async def answer(self, request: web.Request) -> web.Response:
+        asked = dict(parse_qsl((await request.read()).decode(), keep_blank_values=True))
+        if self.hold is not None:
+            await self.hold.wait()
+        if request.path.endswith("/QueryTradeInfo/V5"):
+            return web.Response(body=urlencode(self.trade).encode())
+        if request.path.endswith("/QueryTrade/V2"):
+            return web.Response(body=json.dumps(self.detail).encode())
+        if self.acts is not None:
+            self.acts.append(asked)
+        return web.Response(body=self.acted, status=self.status)
+
+
+@asynccontextmanager
+async def scripted(script: Script) -> AsyncGenerator[Account]:
+    app = web.Application()
+    app.router.add_post("/{path:.*}", script.answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0][:2]
+    try:
+        yield account_at(f"http://{host}:{port}")
+    finally:
+        await runner.cleanup()
+
+
+def trade_of(session: SessionRef, **changes: str) -> dict[str, str]:
+    """Word what an inquiry finds, signed."""
+    usual = {
+        "CustomField1": session.session_id.hex,
+        "MerchantID": ACCOUNT.merchant_id,
+        "MerchantTradeNo": number_of(session),
+        "TradeAmt": "1590",
+        "TradeNo": "2611221100000001",
+        "TradeStatus": "1",
+        "gwsr": "10000001",
+        "process_date": "2026/11/22 11:00:00",
+    }
+    return signed(usual | changes)

@@ -1,0 +1,158 @@
+"""A Stripe that answers what it is told to, in order, and keeps what it was asked."""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import parse_qsl
+from uuid import UUID, uuid4
+
+from aiohttp import web
+
+from payintent.domain import ids
+from payintent.domain.gateway import (
+    Account,
+    Capture,
+    RefundRequest,
+    SessionRef,
+    SessionRequest,
+)
+from tests.support.stripe import credentials
+
+NOW = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Asked:
+    method: str
+    path: str
+    headers: dict[str, str]
+    form: dict[str, str]  # of the body or, in a question, of the query
+
+
+@dataclass
+class Saying:
+    url: str = ""
+    answers: list[tuple[int, bytes]] = field(default_factory=list)
+    asked: list[Asked] = field(default_factory=list)
+
+    def say(self, body: Any, status: int = 200) -> None:
+        self.answers.append(
+            (status, body if isinstance(body, bytes) else json.dumps(body).encode())
+        )
+
+    def refuse(self, status: int, **error: str) -> None:
+        words = {"type": "invalid_request_error", "message": "about sk_test_one"} | error
+        self.say({"error": words}, status)
+
+    @property
+    def account(self) -> Account:
+        return Account(id=1, provider="stripe", base_url=self.url, credentials=credentials())
+
+    async def handle(self, request: web.Request) -> web.Response:
+        body = (await request.read()).decode()
+        said = body or request.query_string
+        form = dict(parse_qsl(said, keep_blank_values=True))
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        self.asked.append(Asked(request.method, request.path, headers, form))
+        status, answer = self.answers.pop(0)
+        return web.Response(status=status, body=answer, content_type="application/json")
+
+
+@asynccontextmanager
+async def saying() -> AsyncGenerator[Saying]:
+    stripe = Saying()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", stripe.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0][:2]
+    stripe.url = f"http://{host}:{port}"
+    try:
+        yield stripe
+    finally:
+        await runner.cleanup()
+
+
+def order(**changes: Any) -> SessionRequest:
+    fields: dict[str, Any] = {
+        "session_id": uuid4(),
+        "amount_minor": 159_000,
+        "currency": "THB",
+        "kind": "card",
+        "country": "TH",
+        "description": "Nimbus Books pay_1",
+        "opened_at": NOW,
+        "expires_at": NOW,
+        "return_url": "https://shop.example/return",
+        "callback_url": "https://pay.example/v1/callbacks/stripe/1",
+        "payer_email": "buyer@example.com",
+    }
+    return SessionRequest(**(fields | changes))
+
+
+def ref(request: SessionRequest, reference: str | None = "pi_1") -> SessionRef:
+    return SessionRef(
+        session_id=request.session_id,
+        reference=reference,
+        amount_minor=request.amount_minor,
+        currency=request.currency,
+        opened_at=request.opened_at,
+    )
+
+
+def wanted(**changes: Any) -> RefundRequest:
+    fields: dict[str, Any] = {
+        "refund_id": uuid4(),
+        "reference": None,
+        "session": None,
+        "capture": Capture(reference="pi_1", amount_minor=159_000, currency="THB"),
+        "amount_minor": 50_000,
+        "reason": "it was late",
+        "destination": None,
+        "callback_url": "https://pay.example/v1/callbacks/stripe/1",
+    }
+    return RefundRequest(**(fields | changes))
+
+
+def intent(request: SessionRequest, **changes: Any) -> dict[str, Any]:
+    """Word a payment intent as the pinned version does."""
+    said: dict[str, Any] = {
+        "id": "pi_1",
+        "object": "payment_intent",
+        "amount": request.amount_minor,
+        "amount_received": 0,
+        "client_secret": "pi_1_secret_2",
+        "currency": request.currency.lower(),
+        "last_payment_error": None,
+        "latest_charge": None,
+        "metadata": {"session_id": session_text(request.session_id)},
+        "status": "requires_payment_method",
+    }
+    if changes.get("status") == "succeeded":
+        said |= {"amount_received": said["amount"], "latest_charge": "ch_1"}
+    return said | changes
+
+
+def refund(refund_id: UUID | None, **changes: Any) -> dict[str, Any]:
+    metadata = {"refund_id": ids.text(ids.REFUND, refund_id)} if refund_id else {}
+    return {
+        "id": "re_1",
+        "object": "refund",
+        "amount": 50_000,
+        "currency": "thb",
+        "metadata": metadata,
+        "payment_intent": "pi_1",
+        "status": "succeeded",
+    } | changes
+
+
+def page(*refunds: dict[str, Any], more: bool = False) -> dict[str, Any]:
+    return {"object": "list", "url": "/v1/refunds", "data": list(refunds), "has_more": more}
+
+
+def session_text(session_id: UUID) -> str:
+    return ids.text(ids.SESSION, session_id)

@@ -1,0 +1,78 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from payintent.providers.twoc2p_amounts import DECIMALS, order_amount, read_amount, refund_amount
+
+
+@pytest.mark.parametrize(
+    ("minor", "currency", "ordered", "refunded"),
+    [
+        (159_000, "THB", "1590.00", "1590.00"),
+        (1, "USD", "0.01", "0.01"),
+        (100_005, "PHP", "1000.05", "1000.05"),
+        (2_500, "JPY", "2500", "2500.00"),
+        (1_500_000, "IDR", "15000", "15000.00"),
+    ],
+)
+def test_amounts_are_written_as_documented(
+    minor: int, currency: str, ordered: str, refunded: str
+) -> None:
+    assert order_amount(minor, currency) == ordered
+    assert refund_amount(minor, currency) == refunded
+    assert read_amount(ordered, currency) == read_amount(refunded, currency) == minor
+
+
+def test_part_of_a_rupiah_cannot_be_held() -> None:
+    for write in (order_amount, refund_amount):
+        with pytest.raises(ValueError, match="decimals"):
+            write(1_500_050, "IDR")
+
+
+@pytest.mark.parametrize(
+    ("text", "currency", "minor"),
+    [
+        ("000000002500.90000", "THB", 250_090),  # as the documents pad it
+        ("230.87", "THB", 23_087),
+        ("1000", "USD", 100_000),
+        ("1000.0", "USD", 100_000),
+        ("2500.00000", "JPY", 2_500),
+        ("999999999999.99", "TWD", 99_999_999_999_999),
+    ],
+)
+def test_amounts_are_read_exactly(text: str, currency: str, minor: int) -> None:
+    assert read_amount(text, currency) == minor
+
+
+@pytest.mark.parametrize(
+    ("text", "currency"),
+    [
+        ("0.001", "THB"),
+        ("2500.5", "JPY"),
+        ("1.000001", "USD"),
+        ("1e3", "USD"),
+        ("-1.00", "USD"),
+        ("+1", "USD"),
+        ("1,000.00", "USD"),
+        (" 1", "USD"),
+        ("", "USD"),
+        ("null", "USD"),
+        ("NaN", "USD"),
+        ("١", "USD"),
+        ("1" * 13, "USD"),
+        ("1.00", "SGD"),
+        ("1.00", "USDT"),
+        ("1.00", ""),
+    ],
+)
+def test_what_is_no_exact_amount_of_a_shared_currency_is_refused(text: str, currency: str) -> None:
+    with pytest.raises(ValueError, match=r"amount|fine"):
+        read_amount(text, currency)
+
+
+@given(minor=st.integers(1, 10**12 - 1), currency=st.sampled_from(sorted(DECIMALS)))
+def test_what_we_write_we_read(minor: int, currency: str) -> None:
+    if currency == "IDR":
+        minor -= minor % 100
+    assert read_amount(order_amount(minor, currency), currency) == minor
+    assert read_amount(refund_amount(minor, currency), currency) == minor

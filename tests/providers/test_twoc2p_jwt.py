@@ -1,0 +1,206 @@
+import hashlib
+import hmac
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+from joserfc import jwe, jws
+from joserfc.jwk import RSAKey
+
+from payintent.providers.twoc2p_jwt import BadToken, Keys, seal, sign, unseal, verify
+from payintent.sandbox.twoc2p import envelope
+from payintent.sandbox.twoc2p.keys import read_private, read_public
+from tests.sandbox.twoc2p.running import MERCHANT, SECRET, b64, jwt, pair
+
+#: What developer.2c2p.com shows for the secret of `running.py`, and what it holds.
+PUBLISHED = (
+    "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9."
+    "eyJtZXJjaGFudElEIjoiSlQwMSIsImludm9pY2VObyI6IjE1MjM5NTM2NjEiLCJkZXNjcmlwdGlvbiI6Iml0ZW0gMSIs"
+    "ImFtb3VudCI6MTAwMCwiY3VycmVuY3lDb2RlIjoiU0dEIn0."
+    "ElmhOULUdK63FnriSs2XyhH1LxULoTVIopTUuQ77DvA"
+)
+CLAIMS = {
+    "merchantID": "JT01",
+    "invoiceNo": "1523953661",
+    "description": "item 1",
+    "amount": 1000,
+    "currencyCode": "SGD",
+}
+#: An inquiry as the documents show it, under the secret of their older examples.
+PUBLISHED_INQUIRY = (
+    "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9."
+    "eyJwYXltZW50VG9rZW4iOiIyNTRiNzdhNS01NTY4LTQ5Y2EtOWUwZS0yZjhkMjhiZTk1ZTciLCJpbnZvaWNlTm8iOiIy"
+    "NTRiNzdhYWJjIiwibG9jYWxlIjoiZW4ifQ."
+    "r8EEFRXlNcLi566BrzroOh6qbjGSyWqJ9ZARSR5XwQ4"
+)
+PUBLISHED_SECRET = "7jYcp4FxFdf0"
+#: How every sealed request begins that the documents show: both headers, to the letter.
+PUBLISHED_SEAL = (
+    "eyJhbGciOiJQUzI1NiIsInR5cCI6IkpXVCJ9."
+    "ZXlKaGJHY2lPaUpTVTBFdFQwRkZVQ0lzSW1WdVl5STZJa0V5TlRaSFEwMGlmUS"
+)
+CONTENT = "<PaymentProcessRequest><invoiceNo>ก1</invoiceNo></PaymentProcessRequest>".encode()
+OURS = Keys(pair(MERCHANT)[0], pair("gateway")[1])
+THEIRS = read_private(pair("gateway")[0])
+MERCHANT_KEY = read_public(pair(MERCHANT)[1])
+SEALING = ["RSA-OAEP", "A256GCM"]
+
+
+def test_the_published_vector_verifies_with_the_secret_as_text_and_is_what_we_write() -> None:
+    content = verify(PUBLISHED, SECRET)
+    assert json.loads(content) == CLAIMS
+    assert sign(content, SECRET) == PUBLISHED
+    assert envelope.verify(PUBLISHED, SECRET) == content
+    assert envelope.sign(content, SECRET) == PUBLISHED
+
+
+def test_the_published_inquiry_verifies_and_is_what_we_write() -> None:
+    content = verify(PUBLISHED_INQUIRY, PUBLISHED_SECRET)
+    assert json.loads(content)["invoiceNo"] == "254b77aabc"
+    assert sign(content, PUBLISHED_SECRET) == PUBLISHED_INQUIRY
+
+
+def test_what_one_side_signs_the_other_verifies() -> None:
+    assert envelope.verify(sign(CONTENT, SECRET), SECRET) == CONTENT
+    assert verify(envelope.sign(CONTENT, SECRET), SECRET) == CONTENT
+
+
+def test_a_signature_has_one_spelling() -> None:
+    last = PUBLISHED[-1]  # its two lowest bits mean nothing
+    for other in set("ABCD") - {last}:
+        with pytest.raises(BadToken):
+            verify(PUBLISHED[:-1] + other, SECRET)
+
+
+@pytest.mark.parametrize("secret", ["", "x", SECRET.lower(), SECRET[:-1], "é"])
+def test_another_secret_or_an_empty_one_verifies_nothing(secret: str) -> None:
+    with pytest.raises(BadToken):
+        verify(PUBLISHED, secret)
+    with pytest.raises(BadToken):
+        verify(jwt(b"{}", ""), "")
+
+
+@pytest.mark.parametrize("alg", ["none", "None", "HS512", "RS256", "hs256", "", None, 1])
+def test_the_algorithm_is_ours_to_choose_even_where_the_signature_is_good(alg: object) -> None:
+    with pytest.raises(BadToken):
+        verify(jwt(b"{}", SECRET, alg=alg), SECRET)
+    with pytest.raises(BadToken):
+        verify(jwt(b"{}", SECRET, alg=alg).rpartition(".")[0] + ".", SECRET)
+
+
+def test_what_must_be_understood_and_is_not_is_refused() -> None:
+    with pytest.raises(BadToken, match="algorithm"):
+        verify(jwt(b"{}", SECRET, crit=["b64"], b64=False), SECRET)
+
+
+@pytest.mark.parametrize("token", ["", ".", "..", "a.b", "é.é.é", "\ud800.a.b", "a" * 100_000])
+def test_what_is_no_token_is_refused(token: str) -> None:
+    with pytest.raises(BadToken):
+        verify(token, SECRET)
+
+
+def test_a_signed_token_that_is_no_base64url_is_refused() -> None:
+    signed = f"{b64(json.dumps({'alg': 'HS256'}).encode())}.a+/="
+    mac = hmac.new(SECRET.encode(), signed.encode(), hashlib.sha256).digest()
+    with pytest.raises(BadToken, match="base64url"):
+        verify(f"{signed}.{b64(mac)}", SECRET)
+
+
+def test_a_sealed_request_begins_as_the_published_ones_do_and_the_gateway_opens_it() -> None:
+    token = seal(CONTENT, OURS)
+    assert token.startswith(PUBLISHED_SEAL)
+    assert envelope.unseal(token, MERCHANT_KEY, THEIRS) == CONTENT
+    assert CONTENT.decode() not in token
+    assert seal(CONTENT, OURS) != token
+
+
+def test_what_the_gateway_seals_we_open() -> None:
+    token = envelope.seal(CONTENT, MERCHANT_KEY, THEIRS)
+    assert token.startswith(PUBLISHED_SEAL)
+    assert unseal(token, OURS) == CONTENT
+
+
+def test_the_gateways_key_may_come_in_a_certificate() -> None:
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "2C2P")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(THEIRS.public_key())
+        .serial_number(1)
+        .not_valid_before(now)
+        .not_valid_after(now + timedelta(days=1))
+        .sign(THEIRS, hashes.SHA256())
+    )
+    keys = Keys(OURS.private_key, certificate.public_bytes(Encoding.PEM).decode())
+    assert unseal(envelope.seal(CONTENT, MERCHANT_KEY, THEIRS), keys) == CONTENT
+    assert envelope.unseal(seal(CONTENT, keys), MERCHANT_KEY, THEIRS) == CONTENT
+
+
+def test_what_a_stranger_signed_or_what_is_for_a_stranger_is_refused() -> None:
+    stranger = read_private(pair("stranger")[0])
+    with pytest.raises(BadToken):
+        unseal(envelope.seal(CONTENT, MERCHANT_KEY, stranger), OURS)
+    with pytest.raises(BadToken):
+        unseal(envelope.seal(CONTENT, stranger.public_key(), THEIRS), OURS)
+
+
+def test_any_other_algorithm_is_refused_though_both_keys_are_right() -> None:
+    gateway, merchant = RSAKey.import_key(pair("gateway")[0]), RSAKey.import_key(pair(MERCHANT)[1])
+
+    def sealed(signing: str, wrapping: str, sealing: str, **more: str) -> str:
+        header = {"alg": wrapping, "enc": sealing, **more}
+        inner = jwe.encrypt_compact(header, CONTENT, merchant, [wrapping, sealing, *more.values()])
+        return jws.serialize_compact({"alg": signing}, inner, gateway, [signing])
+
+    assert unseal(sealed("PS256", *SEALING), OURS) == CONTENT
+    for one in (
+        sealed("RS256", *SEALING),
+        sealed("PS512", *SEALING),
+        sealed("PS256", "RSA-OAEP-256", "A256GCM"),
+        sealed("PS256", "RSA-OAEP", "A128GCM"),
+        sealed("PS256", *SEALING, zip="DEF"),  # what is small outside might be huge inside
+    ):
+        with pytest.raises(BadToken):
+            unseal(one, OURS)
+
+
+def test_the_gateways_public_key_is_no_shared_secret() -> None:
+    with pytest.raises(BadToken):
+        unseal(jwt(CONTENT, pair("gateway")[1]), OURS)
+
+
+@pytest.mark.parametrize("place", range(0, 400, 29))
+def test_any_changed_letter_makes_a_sealed_answer_bad(place: int) -> None:
+    token = envelope.seal(CONTENT, MERCHANT_KEY, THEIRS)
+    changed = "A" if token[place] != "A" else "B"
+    with pytest.raises(BadToken):
+        unseal(f"{token[:place]}{changed}{token[place + 1 :]}", OURS)
+
+
+@pytest.mark.parametrize("token", ["", "x", "a.b.c", "é.é.é", "a.b.c.d.e", "x" * 200_000])
+def test_what_is_no_sealed_answer_is_refused(token: str) -> None:
+    with pytest.raises(BadToken):
+        unseal(token, OURS)
+
+
+@pytest.mark.parametrize("bad", ["", "nonsense", "-----BEGIN PRIVATE KEY-----\nAAAA"])
+def test_keys_that_cannot_be_read_are_a_value_error(bad: str) -> None:
+    with pytest.raises(ValueError, match=r"key|PEM"):
+        seal(CONTENT, Keys(bad, OURS.gateway_key))
+    with pytest.raises(ValueError, match=r"key|PEM"):
+        seal(CONTENT, Keys(OURS.private_key, bad))
+
+
+def test_a_public_key_signs_nothing() -> None:
+    with pytest.raises(ValueError, match="not a private one"):
+        seal(CONTENT, Keys(pair(MERCHANT)[1], OURS.gateway_key))
+
+
+def test_a_pair_of_keys_shows_no_private_one() -> None:
+    assert "PRIVATE" not in repr(OURS)

@@ -1,0 +1,71 @@
+"""The counterpart as a process of its own, which knows nothing of the service."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.sandbox.simulator.running import until_true
+from tests.sandbox.simulator.test_process import answers, free_port
+
+COMMAND = [sys.executable, "-m", "payintent.sandbox.ecpay"]
+ONE = {"merchant_id": "1", "hash_key": "verysecret", "hash_iv": "iv", "credit_check_code": "2"}
+ACCOUNTS = json.dumps([ONE])
+
+
+def environment(**changes: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SIM_")}
+    return {name: kept[name] for name in kept if name != "ECPAY_ACCOUNTS"} | changes
+
+
+def test_the_command_serves_until_it_is_told_to_stop() -> None:
+    port = free_port()
+    process = subprocess.Popen(
+        [*COMMAND, "--port", str(port), "--host", "127.0.0.1"],
+        env=environment(ECPAY_ACCOUNTS=ACCOUNTS, SIM_TIME_SCALE="100"),
+    )
+    try:
+        until_true(lambda: answers(f"http://127.0.0.1:{port}/healthz"))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) in {0, -signal.SIGTERM}
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        {"ECPAY_ACCOUNTS": "[]"},
+        {"ECPAY_ACCOUNTS": json.dumps([ONE, ONE])},
+        {"ECPAY_ACCOUNTS": json.dumps([ONE | {"hash_iv": ""}])},
+        {"ECPAY_ACCOUNTS": ACCOUNTS, "SIM_TIME_SCALE": "0"},
+    ],
+)
+def test_bad_settings_end_the_command_with_a_reason_and_no_secret(
+    variables: dict[str, str],
+) -> None:
+    process = subprocess.run(
+        COMMAND, env=environment(**variables), capture_output=True, text=True, check=False
+    )
+    assert process.returncode == 1
+    assert len(process.stderr.strip().splitlines()) == 1
+    assert "verysecret" not in process.stderr
+
+
+def test_the_counterpart_imports_nothing_of_the_service() -> None:
+    script = (
+        "import sys, payintent.sandbox.ecpay.__main__\n"
+        "print(*(name for name in sys.modules if name.partition('.')[0] == 'payintent'))"
+    )
+    names = subprocess.check_output([sys.executable, "-c", script], text=True).split()
+    own = "payintent.sandbox.ecpay"
+    assert {name for name in names if not name.startswith(own)} == {
+        "payintent",
+        "payintent.sandbox",
+    }
+    assert f"{own}.machine" in names

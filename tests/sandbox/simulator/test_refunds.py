@@ -1,0 +1,265 @@
+import asyncio
+import secrets
+import time
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.sandbox.simulator.running import (
+    OTHER_KEY,
+    SCALE,
+    Merchant,
+    Reply,
+    Shop,
+    running_simulator,
+)
+from tests.sandbox.simulator.test_cards import (
+    APPROVED,
+    OTHER_CURRENCY,
+    REFUND_OUT_OF_ORDER,
+    REFUND_PENDING,
+    REFUND_REFUSED,
+    is_signed,
+)
+
+TOTAL = 159_000
+
+
+async def paid(shop: Shop, card: str = APPROVED, **changes: Any) -> dict[str, Any]:
+    session = await shop.create(**changes)
+    await shop.pay(session, card)
+    return await shop.inquire(session["id"])
+
+
+def order(shop: Shop, session: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {
+        "reference": f"ref_{secrets.token_hex(11)}",
+        "capture": session["capture"]["id"],
+        "amount_minor": TOTAL,
+        "currency": session["capture"]["currency"],
+        "callback_url": shop.callback_url,
+    } | changes
+
+
+async def refund(shop: Shop, body: dict[str, Any], **sent: Any) -> Reply:
+    return await shop.call("POST", "/v1/refunds", json=body, **sent)
+
+
+async def inquire(shop: Shop, name: str) -> Reply:
+    return await shop.call("GET", f"/v1/refunds/{name}")
+
+
+async def told(merchant: Merchant, reference: str) -> Any:
+    """The callback about a refund; the other ones are about its session."""
+    for count in range(1, 10):
+        received = (await merchant.wait_for(count))[count - 1]
+        if received.event.get("refund", {}).get("reference") == reference:
+            return received
+    raise AssertionError
+
+
+async def test_a_refund_is_done_at_once_found_by_both_names_and_called_back_signed(
+    shop: Shop, merchant: Merchant
+) -> None:
+    session = await paid(shop)
+    asked = order(shop, session, amount_minor=1)
+    reply = await refund(shop, asked)
+    assert reply.status == 201
+    del asked["callback_url"]
+    assert reply.json == {"id": reply.json["id"], "status": "succeeded"} | asked
+    assert reply.json["id"].startswith("re_")
+    for name in (reply.json["id"], asked["reference"]):
+        assert (await inquire(shop, name)).json == reply.json
+    received = await told(merchant, asked["reference"])
+    assert received.event["type"] == "refund.succeeded"
+    assert received.event["id"] == received.headers["sim-id"]
+    assert received.event["refund"] == reply.json
+    assert is_signed(received)
+    assert (await shop.inquire(session["id"]))["capture"]["refunded_minor"] == 1
+
+
+async def test_a_refund_is_called_back_until_2xx(shop: Shop, merchant: Merchant) -> None:
+    session = await paid(shop)
+    await merchant.wait_for(1)
+    merchant.answers.extend([500, 404])
+    asked = order(shop, session)
+    await refund(shop, asked)
+    received = await merchant.wait_for(4)
+    assert len({one.headers["sim-id"] for one in received[1:]}) == 1
+    entries = await shop.log(kind="callback", reference=asked["reference"])
+    assert [entry["attempt"] for entry in entries] == [1, 2, 3]
+
+
+async def test_the_same_reference_gives_money_back_once_and_another_refund_under_it_is_409(
+    shop: Shop,
+) -> None:
+    session = await paid(shop)
+    asked = order(shop, session, amount_minor=60_000)
+    first, again = await refund(shop, asked), await refund(shop, asked)
+    assert (first.status, again.status, again.json) == (201, 200, first.json)
+    assert (await refund(shop, asked | {"amount_minor": 1})).status == 409
+    assert (await shop.inquire(session["id"]))["capture"]["refunded_minor"] == 60_000
+
+
+async def test_many_at_once_under_one_reference_are_one_refund(shop: Shop) -> None:
+    session = await paid(shop)
+    asked = order(shop, session, amount_minor=60_000)
+    replies = await asyncio.gather(*(refund(shop, asked) for _ in range(8)))
+    assert sorted(one.status for one in replies) == [200] * 7 + [201]
+    assert len({one.json["id"] for one in replies}) == 1
+
+
+async def test_no_more_goes_back_than_was_taken(shop: Shop) -> None:
+    session = await paid(shop)
+    part = order(shop, session, amount_minor=100_000)
+    over = order(shop, session, amount_minor=59_001)
+    rest = order(shop, session, amount_minor=59_000)
+    statuses = [(await refund(shop, one)).status for one in (part, over, rest, over)]
+    assert statuses == [201, 422, 201, 422]
+    assert (await inquire(shop, over["reference"])).status == 404
+
+
+async def test_unknown_captures_and_refunds_other_currencies_and_strangers_are_refused(
+    shop: Shop,
+) -> None:
+    session = await paid(shop)
+    asked = order(shop, session)
+    assert (await refund(shop, asked | {"capture": "cap_nobody"})).status == 404
+    assert (await refund(shop, asked | {"currency": "USD"})).status == 422
+    assert (await refund(shop, asked, key=OTHER_KEY)).status == 404
+    assert (await refund(shop, asked, key="nobody")).status == 401
+    unknown = await inquire(shop, asked["reference"])
+    assert (unknown.status, unknown.json) == (404, {"error": "no such refund"})
+    mine = (await refund(shop, asked)).json["id"]
+    assert (await shop.call("GET", f"/v1/refunds/{mine}", key=OTHER_KEY)).status == 404
+
+
+async def test_money_in_another_currency_goes_back_in_that_one(shop: Shop) -> None:
+    session = await paid(shop, OTHER_CURRENCY)
+    assert session["capture"]["currency"] == "USD"
+    assert (await refund(shop, order(shop, session))).status == 201
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"amount_minor": 0},
+        {"amount_minor": "1"},
+        {"amount_minor": 1.5},
+        {"reference": "re_looks_like_ours"},
+        {"callback_url": "javascript:alert(1)"},
+        {"capture": None},
+    ],
+)
+async def test_a_bad_refund_is_refused_with_a_reason(shop: Shop, change: dict[str, Any]) -> None:
+    reply = await refund(shop, order(shop, await paid(shop)) | change)
+    assert reply.status == 400
+    assert reply.json["error"]
+
+
+async def test_a_pending_refund_counts_at_once_and_is_done_a_scaled_minute_later(
+    shop: Shop, merchant: Merchant
+) -> None:
+    session = await paid(shop, REFUND_PENDING)
+    asked = order(shop, session)
+    begun = time.monotonic()
+    reply = await refund(shop, asked)
+    assert (reply.status, reply.json["status"]) == (201, "pending")
+    assert (await refund(shop, order(shop, session, amount_minor=1))).status == 422
+    received = await told(merchant, asked["reference"])
+    assert time.monotonic() - begun >= 60 / SCALE
+    assert received.event["type"] == "refund.succeeded"
+    assert (await inquire(shop, asked["reference"])).json["status"] == "succeeded"
+
+
+async def test_a_tester_decides_a_pending_refund_before_its_time(
+    slow_shop: Shop, merchant: Merchant
+) -> None:
+    session = await paid(slow_shop, REFUND_PENDING)
+    path = "/_sim/refunds/{id}".format
+    for status in ("refused", "succeeded"):
+        asked = order(slow_shop, session)
+        pending = (await refund(slow_shop, asked)).json
+        assert pending["status"] == "pending"
+        settled = await slow_shop.call("POST", path(**pending), json={"status": status})
+        assert (settled.status, settled.json["status"]) == (200, status)
+        assert (await told(merchant, asked["reference"])).event["type"] == f"refund.{status}"
+    again = await slow_shop.call("POST", path(**pending), json={"status": "refused"})
+    assert again.status == 409
+    bad = await slow_shop.call("POST", path(**pending), json={"status": "pending"})
+    assert bad.status == 400
+    assert (
+        await slow_shop.call("POST", path(id="re_no"), json={"status": "refused"})
+    ).status == 404
+
+
+async def test_a_refused_refund_says_so_calls_back_and_leaves_the_money(
+    shop: Shop, merchant: Merchant
+) -> None:
+    session = await paid(shop, REFUND_REFUSED)
+    asked = order(shop, session)
+    reply = await refund(shop, asked)
+    assert (reply.status, reply.json["status"]) == (201, "refused")
+    assert reply.json["reason"]
+    assert (await told(merchant, asked["reference"])).event["type"] == "refund.refused"
+    assert (await refund(shop, asked)).json == reply.json
+    assert (await shop.inquire(session["id"]))["capture"]["refunded_minor"] == 0
+
+
+async def test_refunds_of_the_last_card_are_out_of_order_until_a_rule_mends_them(
+    shop: Shop,
+) -> None:
+    session = await paid(shop, REFUND_OUT_OF_ORDER)
+    asked = order(shop, session)
+    for _ in range(5):
+        assert (await refund(shop, asked)).status == 503
+    assert (await inquire(shop, asked["reference"])).status == 404
+    await shop.set_rules({"match": {}, "action": "refunds_work"})
+    assert (await refund(shop, asked)).status == 201
+    await shop.set_rules()
+    assert (await refund(shop, asked)).status == 200
+    assert (await refund(shop, order(shop, session))).status == 503
+
+
+async def test_refunds_and_their_inquiry_are_out_of_order_each_by_its_own_rule(shop: Shop) -> None:
+    session = await paid(shop)
+    asked = order(shop, session)
+    await shop.set_rules({"match": {"reference": asked["reference"]}, "action": "503_refund"})
+    assert (await refund(shop, asked)).status == 503
+    assert (await inquire(shop, asked["reference"])).status == 404
+    await shop.set_rules({"match": {"amount": "1590"}, "action": "503_refund_inquiry"})
+    assert (await refund(shop, asked)).status == 201
+    assert (await inquire(shop, asked["reference"])).status == 503
+    await shop.set_rules()
+    assert (await inquire(shop, asked["reference"])).json["status"] == "succeeded"
+
+
+async def test_a_hanging_refund_has_been_done_meanwhile(shop: Shop, merchant: Merchant) -> None:
+    session = await paid(shop)
+    rule = {"match": {"reference": session["reference"]}, "action": "hang_refund"}
+    await shop.set_rules(rule)
+    asked = order(shop, session)
+    begun = time.monotonic()
+    reply = await refund(shop, asked)
+    assert time.monotonic() - begun >= 35 / SCALE
+    assert (reply.status, reply.json["status"]) == (201, "succeeded")
+    assert (await told(merchant, asked["reference"])).event["refund"] == reply.json
+
+
+async def test_a_refund_that_a_tester_decided_stays_so_when_its_minute_is_over(
+    merchant: Merchant,
+) -> None:
+    with running_simulator(scale=100) as url:  # its minute is 0.6 s
+        async with aiohttp.ClientSession() as http:
+            shop = Shop(http, url, merchant.url)
+            session = await paid(shop, REFUND_PENDING)
+            decided, status = {}, 0
+            while status != 200:  # a slow machine may need another try
+                decided = (await refund(shop, order(shop, session, amount_minor=1))).json
+                path = f"/_sim/refunds/{decided['id']}"
+                status = (await shop.call("POST", path, json={"status": "refused"})).status
+            later = order(shop, session, amount_minor=1)
+            await refund(shop, later)
+            await told(merchant, later["reference"])
+            assert (await inquire(shop, decided["id"])).json["status"] == "refused"

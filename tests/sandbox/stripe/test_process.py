@@ -1,0 +1,164 @@
+"""The sandbox's Stripe as a process: for this machine, in memory, and true to Stripe's client."""
+
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import aiohttp
+import pytest
+import stripe
+
+from tests.support import stripe as sandbox
+from tests.support.stripe import running_stripe
+
+LOOPBACK = "0100007F"  # 127.0.0.1, as the kernel writes it
+SHARED_FILE = Path("/tmp/localstripe.pickle")  # noqa: S108 - where localstripe would write
+ORDER: stripe.params.PaymentIntentCreateParams = {
+    "amount": 2_000,
+    "currency": "usd",
+    "metadata": {"session_id": "sess_1"},
+}
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_stripe(tmp_path_factory.mktemp("stripe") / "log") as url:
+        yield url
+
+
+@pytest.fixture
+async def http() -> AsyncGenerator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as http:
+        yield http
+
+
+def client(url: str, http: aiohttp.ClientSession, key: str) -> stripe.StripeClient:
+    return stripe.StripeClient(
+        key,
+        base_addresses={"api": url},
+        http_client=stripe.AIOHTTPClient(session=http),
+        max_network_retries=0,
+    )
+
+
+@pytest.fixture
+def api(url: str, http: aiohttp.ClientSession) -> stripe.StripeClient:
+    return client(url, http, sandbox.SECRET_KEY)
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "payintent.sandbox.stripe", *arguments]
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "localhost"])  # noqa: S104
+def test_it_serves_no_other_machine(host: str) -> None:
+    ended = run("--host", host)
+    assert ended.returncode == 1
+    assert ended.stderr.strip()
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"STRIPE_KEYS": "sk_test_one"},
+        {"STRIPE_KEYS": "pk_test_one:sk_test_one"},
+        {"STRIPE_WEBHOOK_URL": "http://127.0.0.1:9/"},
+    ],
+)
+def test_half_a_configuration_is_refused_and_not_shown(environment: dict[str, str]) -> None:
+    ended = run(**environment)
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stderr
+    assert not [value for value in environment.values() if value in ended.stderr]
+
+
+async def test_it_listens_on_the_loopback_interface_alone(url: str) -> None:
+    port = f"{urlsplit(url).port:04X}"
+    listening = [
+        line.split()[1]
+        for table in ("/proc/net/tcp", "/proc/net/tcp6")
+        for line in Path(table).read_text().splitlines()[1:]
+        if line.split()[3] == "0A" and line.split()[1].endswith(f":{port}")
+    ]
+    assert listening == [f"{LOOPBACK}:{port}"]
+
+
+async def test_it_writes_no_file_that_the_whole_machine_shares(api: stripe.StripeClient) -> None:
+    before = SHARED_FILE.stat().st_mtime_ns if SHARED_FILE.exists() else None
+    await api.v1.payment_intents.create_async(ORDER)
+    after = SHARED_FILE.stat().st_mtime_ns if SHARED_FILE.exists() else None
+    assert after == before
+
+
+async def test_one_key_makes_one_intent_and_another_order_under_it_is_refused(
+    api: stripe.StripeClient,
+) -> None:
+    options: stripe.RequestOptions = {"idempotency_key": "one"}
+    first = await api.v1.payment_intents.create_async(ORDER, options)
+    again = await api.v1.payment_intents.create_async(ORDER, options)
+    assert (again.id, again.client_secret) == (first.id, first.client_secret)
+    with pytest.raises(stripe.IdempotencyError):
+        await api.v1.payment_intents.create_async({**ORDER, "amount": 1}, options)
+    other = await api.v1.payment_intents.create_async(ORDER, {"idempotency_key": "two"})
+    assert other.id != first.id
+
+
+async def test_an_account_sees_its_own_alone(
+    url: str, http: aiohttp.ClientSession, api: stripe.StripeClient
+) -> None:
+    ours = await api.v1.payment_intents.create_async(ORDER)
+    theirs = client(url, http, sandbox.OTHER_SECRET_KEY)
+    with pytest.raises(stripe.InvalidRequestError) as missing:
+        await theirs.v1.payment_intents.retrieve_async(ours.id)
+    assert missing.value.code == "resource_missing"
+    with pytest.raises(stripe.InvalidRequestError):
+        await theirs.v1.refunds.create_async({"payment_intent": ours.id})
+    with pytest.raises(stripe.AuthenticationError):
+        await client(url, http, "sk_test_nobody").v1.payment_intents.retrieve_async(ours.id)
+
+
+async def test_no_more_goes_back_than_came_in(
+    url: str, http: aiohttp.ClientSession, api: stripe.StripeClient
+) -> None:
+    intent = await api.v1.payment_intents.create_async(ORDER)
+    asked = {
+        "key": sandbox.PUBLISHABLE_KEY,
+        "client_secret": intent.client_secret,
+        "number": sandbox.PAYS,
+    }
+    async with http.post(f"{url}/element/confirm", json=asked) as answer:
+        assert (await answer.json())["status"] == "succeeded"
+    refund = await api.v1.refunds.create_async({"payment_intent": intent.id, "amount": 1_500})
+    assert refund.status == "succeeded"
+    with pytest.raises(stripe.InvalidRequestError):
+        await api.v1.refunds.create_async({"payment_intent": intent.id, "amount": 501})
+    await api.v1.refunds.create_async({"payment_intent": intent.id})
+    with pytest.raises(stripe.InvalidRequestError) as over:
+        await api.v1.refunds.create_async({"payment_intent": intent.id, "amount": 1})
+    assert over.value.code == "charge_already_refunded"
+
+
+@pytest.mark.parametrize("wrong", ["key", "client_secret"])
+async def test_a_buyer_needs_the_accounts_key_and_the_intents_secret(
+    url: str, http: aiohttp.ClientSession, api: stripe.StripeClient, wrong: str
+) -> None:
+    intent = await api.v1.payment_intents.create_async(ORDER)
+    asked = {
+        "key": sandbox.PUBLISHABLE_KEY,
+        "client_secret": intent.client_secret,
+        "number": sandbox.PAYS,
+    }
+    asked[wrong] = {
+        "key": sandbox.OTHER_PUBLISHABLE_KEY,
+        "client_secret": f"{intent.id}_secret_guessed",
+    }[wrong]
+    async with http.post(f"{url}/element/confirm", json=asked) as answer:
+        assert answer.status in {401, 404}
+    found = await api.v1.payment_intents.retrieve_async(intent.id)
+    assert found.status == "requires_payment_method"

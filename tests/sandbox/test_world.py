@@ -1,0 +1,137 @@
+"""What a sandbox is provisioned with, at its first start and at later ones."""
+
+import json
+import stat
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from payintent.operation.accounts import ListAccounts
+from payintent.operation.merchants import SetProfile, ShowMerchant
+from payintent.operation.methods import ListMethods
+from payintent.sandbox.chains import DevChains
+from payintent.sandbox.ports import Ports
+from payintent.sandbox.world import ACTOR, World, open_world, prepare_world
+
+FIAT = [
+    ("Card", "card"),
+    ("Bank transfer", "redirect"),
+    ("Card (Stripe)", "card"),
+    ("Card (ECPay)", "card"),
+    ("2C2P", "redirect"),
+]
+PROVIDERS = ["simulator", "stripe", "ecpay", "2c2p"]
+
+Prepare = Callable[[int], Awaitable[World]]
+
+
+@pytest.fixture
+def prepare(tmp_path: Path, database_url: str) -> Prepare:
+    """Prepare the sandbox of a folder, at ports from a base on; nothing is started."""
+
+    async def prepared(base: int) -> World:
+        ports = Ports.from_base(base)
+        return await prepare_world(tmp_path, ports, database_url, DevChains(tmp_path, ports.chains))
+
+    return prepared
+
+
+async def operate(world: World, operation: Any) -> Any:
+    service = await open_world(world)
+    try:
+        return await service.perform(operation, ACTOR)
+    finally:
+        await service.close()
+
+
+async def methods(world: World) -> list[list[tuple[str, str]]]:
+    """Give labels and kinds of what each merchant offers, in their order."""
+    ids = [one["id"] for one in world.kept["merchants"]]
+    listed = [await operate(world, ListMethods(merchant_id=one)) for one in ids]
+    return [[(one.label, one.kind) for one in methods] for methods in listed]
+
+
+async def accounts(world: World) -> list[tuple[int, str, str]]:
+    found = [
+        one for one in await operate(world, ListAccounts()) if one.provider != "gateway_contract"
+    ]
+    return [(one.id, one.provider, one.base_url) for one in found]
+
+
+def test_the_ports_are_those_that_the_pages_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PORT_BASE", raising=False)
+    ports = Ports.from_environment()
+    assert ports.all == (8080, 8081, 8082, 8083, 8545, 8546, 8547, 8088, 8089, 8090)
+    monkeypatch.setenv("PORT_BASE", "9000")
+    ports = Ports.from_environment()
+    assert ports.gateways == (9008, 9009, 9010)
+    assert ports.all == (*range(9000, 9004), *range(9005, 9011))
+
+
+async def test_both_merchants_take_payments_at_every_gateway_the_simulator_first(
+    prepare: Prepare,
+) -> None:
+    world = await prepare(9000)
+    assert await methods(world) == [FIAT, FIAT]
+    found = await accounts(world)
+    assert [provider for _, provider, _ in found] == PROVIDERS
+    assert [url for _, _, url in found] == [
+        f"http://127.0.0.1:{port}" for port in (9001, 9008, 9009, 9010)
+    ]
+    told = world.description()["gateways"]
+    assert told == {provider: {"url": url} for _, provider, url in found[1:]}
+
+
+async def test_a_later_start_finds_accounts_and_keys_and_moves_them_to_its_ports(
+    prepare: Prepare, tmp_path: Path
+) -> None:
+    first = await prepare(9000)
+    before, kept = await accounts(first), json.loads((tmp_path / "sandbox.json").read_text())
+    second = await prepare(9100)
+    after = await accounts(second)
+    assert [one[:2] for one in after] == [one[:2] for one in before]
+    assert [url for _, _, url in after] == [
+        f"http://127.0.0.1:{port}" for port in (9101, 9108, 9109, 9110)
+    ]
+    now = json.loads((tmp_path / "sandbox.json").read_text())
+    assert now["gateways"] == kept["gateways"]
+    assert await methods(second) == [FIAT, FIAT]
+
+
+async def test_a_sandbox_of_an_older_version_gets_the_gateways_and_gives_back(
+    prepare: Prepare, tmp_path: Path, database_url: str
+) -> None:
+    world = await prepare(9000)
+    merchant_id = world.kept["merchants"][0]["id"]
+    await operate(world, SetProfile(merchant_id=merchant_id, auto_refund=False))
+    path = tmp_path / "sandbox.json"
+    kept = json.loads(path.read_text())
+    path.write_text(json.dumps({name: kept[name] for name in kept if name != "gateways"}))
+    again = await prepare(9000)
+    assert await methods(again) == [[*FIAT, *FIAT[2:]]] * 2
+    assert (await operate(again, ShowMerchant(merchant_id=merchant_id))).auto_refund
+    await operate(again, SetProfile(merchant_id=merchant_id, auto_refund=False))
+    third = await prepare(9000)  # what an owner decides since then stays
+    assert not (await operate(third, ShowMerchant(merchant_id=merchant_id))).auto_refund
+
+
+async def test_secrets_are_made_anew_for_every_sandbox_and_are_their_owners_alone(
+    prepare: Prepare, tmp_path: Path
+) -> None:
+    world = await prepare(9000)
+    assert stat.S_IMODE((tmp_path / "sandbox.json").stat().st_mode) == 0o600
+    secrets = [
+        value
+        for one in world.kept["gateways"].values()
+        for name, value in one["secrets"].items()
+        if name != "merchant_id" and "public" not in name
+    ]
+    assert len(secrets) == len(set(secrets)) == 9
+    told = json.dumps(world.description()) + repr(world) + repr(world.gateway_children())
+    assert not [one for one in secrets if one in told]
+    assert [child.name for child in world.gateway_children()] == PROVIDERS[1:]
+    assert not [
+        one for child in world.gateway_children() for one in secrets if one in child.command
+    ]

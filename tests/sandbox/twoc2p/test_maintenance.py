@@ -1,0 +1,82 @@
+from xml.etree import ElementTree as ET
+
+from payintent.sandbox.twoc2p import envelope
+from payintent.sandbox.twoc2p.keys import read_private, read_public
+from tests.sandbox.twoc2p.running import APPROVED, MERCHANT, UNSETTLED, Shop, pair
+
+GATEWAY = read_private(pair("gateway")[0])
+OURS = read_private(pair(MERCHANT)[0])
+
+
+async def act(
+    shop: Shop, process: str, invoice: str, amount: str = "", name: str = ""
+) -> ET.Element:
+    """Ask the maintenance API; both envelopes are the counterpart's own."""
+    root = ET.Element("PaymentProcessRequest")
+    for tag, text in {
+        "merchantID": MERCHANT,
+        "processType": process,
+        "invoiceNo": invoice,
+        "actionAmount": amount,
+        "userDefined1": name,
+    }.items():
+        ET.SubElement(root, tag).text = text
+    sealed = envelope.seal(ET.tostring(root), GATEWAY.public_key(), OURS)
+    status, body = await shop.post("/PaymentAction/2.0/action", sealed.encode())
+    assert status == 200, body
+    gateway_key = read_public(pair("gateway")[1])
+    return ET.fromstring(envelope.unseal(body.decode(), gateway_key, OURS))  # noqa: S314
+
+
+async def paid(shop: Shop, card: str = APPROVED) -> str:
+    order, said = await shop.token()
+    await shop.press(said["webPaymentUrl"], card=card)
+    return order["invoiceNo"]
+
+
+async def test_refunds_take_from_what_is_left_and_are_listed_under_their_names(shop: Shop) -> None:
+    invoice = await paid(shop)
+    first = await act(shop, "R", invoice, "590.00", "ref_1")
+    over = await act(shop, "R", invoice, "1000.01", "ref_2")
+    rest = await act(shop, "R", invoice, "1000.00", "ref_3")
+    none = await act(shop, "R", invoice, "0.01", "ref_4")
+    codes = [one.findtext("respCode") for one in (first, over, rest, none)]
+    assert codes == ["00", "40", "00", "49"]
+    listed = (await act(shop, "RS", invoice)).findall("refundList/refund")
+    assert [one.get("userDefined1") for one in listed] == ["ref_1", "ref_3"]
+    assert listed[0].get("referenceNo") == first.findtext("refundReferenceNo")
+    assert (await shop.kept(invoice))["refunded"] == "1590.00"
+
+
+async def test_the_same_refund_twice_is_two_refunds(shop: Shop) -> None:
+    invoice = await paid(shop)
+    for _ in range(2):
+        await act(shop, "R", invoice, "1.00", "ref_1")
+    assert (await shop.kept(invoice))["refunded"] == "2.00"
+
+
+async def test_what_is_settled_is_not_voided_and_what_is_not_is_not_refunded(shop: Shop) -> None:
+    settled, unsettled = await paid(shop), await paid(shop, UNSETTLED)
+    assert (await act(shop, "V", settled)).findtext("respCode") == "21"
+    assert (await act(shop, "R", unsettled, "1.00")).findtext("respCode") == "12"
+    voided = await act(shop, "V", unsettled, "1590.00")
+    assert (voided.findtext("respCode"), voided.findtext("status")) == ("00", "V")
+    assert (await act(shop, "V", unsettled)).findtext("respCode") == "29"
+
+
+async def test_bad_requests_have_codes_of_their_own(shop: Shop) -> None:
+    invoice = await paid(shop)
+    assert (await act(shop, "R", "nobody", "1.00")).findtext("respCode") == "16"
+    assert (await act(shop, "R", invoice, "1")).findtext("respCode") == "18"
+    assert (await act(shop, "R", invoice, "0.00")).findtext("respCode") == "40"
+    assert (await act(shop, "X", invoice)).findtext("respCode") == "17"
+
+
+async def test_what_a_stranger_sealed_is_not_read(shop: Shop) -> None:
+    stranger = read_private(pair("stranger")[0])
+    for body in (envelope.seal(b"<a/>", GATEWAY.public_key(), stranger), "", "a.b.c"):
+        assert (await shop.post("/PaymentAction/2.0/action", body.encode()))[0] == 400
+
+
+async def test_the_gateway_shows_its_public_key(shop: Shop) -> None:
+    assert (await shop.show(f"{shop.url}/_twoc2p/public-key"))[1] == pair("gateway")[1]

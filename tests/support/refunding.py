@@ -1,0 +1,185 @@
+"""What tests of refunds on a chain arrange with: a signer that can fail, and a refunder's turn."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+from uuid import UUID, uuid4
+
+import aiohttp
+from aiohttp import web
+
+from payintent.chain import abi
+from payintent.chain.refunder import ChainRefunder, Refunders, open_refunders
+from payintent.domain.payment import Payment
+from payintent.domain.refund import Refund
+from payintent.domain.session import Session
+from payintent.lifecycle.refund import RefundAsk
+from payintent.operation.chains import SetChain
+from payintent.storage import refunds
+from tests.support.onchain import ChainWorld
+
+COIN = 10**18
+PLENTY = 10**6 * COIN
+
+
+class Mood(StrEnum):
+    """What a signer does when it is asked to send."""
+
+    SENDS = "sends"
+    LOSES = "loses"  # it sends, and its answer is lost
+    SILENT = "silent"  # it reads the question and does nothing
+    REFUSES = "refuses"  # it says no, and sends nothing
+
+
+@dataclass
+class Signer:
+    """A signer in front of a development chain, which has the keys of its own accounts."""
+
+    upstream: str
+    mood: Mood = Mood.SENDS
+    away: bool = False  # no question is answered at all
+    sent: list[str] = field(default_factory=list[str])  # hashes
+    url: str = ""
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        asked = await request.json()
+        if self.away or (asked["method"] == "eth_sendTransaction" and self.mood is Mood.SILENT):
+            return _cut(request)
+        if asked["method"] == "eth_sendTransaction" and self.mood is Mood.REFUSES:
+            error = {"code": -32_000, "message": "authentication needed: password or unlock"}
+            return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "error": error})
+        async with aiohttp.ClientSession() as client:
+            told = await (await client.post(self.upstream, json=asked)).json()
+        if asked["method"] == "eth_sendTransaction":
+            self.sent.append(told["result"])
+            if self.mood is Mood.LOSES:
+                return _cut(request)
+        return web.json_response(told)
+
+
+def _cut(request: web.Request) -> web.Response:
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+@dataclass
+class RefundWorld:
+    """A chain with our contract, a signer for it, and what sends refunds there."""
+
+    ground: ChainWorld
+    signer: Signer
+    refunders: Refunders
+
+    @property
+    def refunder(self) -> str:
+        """Whose account sends refunds; it has money, and the contract may spend it."""
+        return self.ground.deployment.refunder
+
+    async def paid(self, symbol: str = "NATIVED") -> tuple[Payment, Session]:
+        """Have a payment of 25.50 USD made, by a payer who has all the money there is."""
+        payment, session = await self.ground.bill(symbol)
+        await self.ground.pay(session)
+        await self.ground.final()
+        assert await self.ground.status(payment) == "PAID"
+        return payment, session
+
+    async def ask(self, payment: Payment, amount: str | None = None, **more: Any) -> Refund:
+        """Ask for a refund as the merchant would."""
+        asked = RefundAsk(
+            merchant_id=payment.merchant_id,
+            payment_id=payment.id,
+            key=uuid4(),
+            amount=amount,
+            **more,
+        )
+        return (await self.ground.world.service.refund_desk.ask(asked)).refund
+
+    async def turn(self) -> None:
+        """Look after every refund that has not ended, once."""
+        service = self.ground.world.service
+        self.ground.clock.skipped_s += 60  # nobody waits for a signer's rest
+        await self.ground.world.rows(
+            "UPDATE refund SET next_at = clock() WHERE next_at IS NOT NULL"
+        )
+        for due in await refunds.take_due(service.database, 100, 60.0, []):
+            await service.submitter.look_after(due)
+
+    async def see(self, refund: Refund) -> Refund:
+        found = await refunds.by_id(self.ground.world.service.database, refund.id)
+        assert found is not None
+        return found
+
+    async def stands(self, refund: Refund) -> tuple[str, str]:
+        """Give a refund's status, and how far it is."""
+        seen = await self.see(refund)
+        return seen.status.value, seen.step.value
+
+    async def balance(self, token: str, owner: str) -> int:
+        """Ask the chain how much somebody has."""
+        place = self.ground.deployment.token(token)
+        if place.native:
+            return await self.ground.chain.number("eth_getBalance", owner, "latest")
+        data = f"0x{abi.balance_of(bytes.fromhex(owner[2:])).hex()}"
+        asked = {"to": place.address, "data": data}
+        return await self.ground.chain.number("eth_call", asked, "latest")
+
+    async def logs(self) -> list[str]:
+        """List what the finalized refund logs were, in the order of the chain."""
+        rows = await self.ground.world.rows(
+            "SELECT disposition FROM chain_refund ORDER BY block, log_index"
+        )
+        return [row["disposition"] for row in rows]
+
+    async def by_hand(self, refund_id: UUID, amount: int, **changes: Any) -> str:
+        """Call the contract's `refund` without us; gives the hash."""
+        place = self.ground.deployment.token(changes.get("token", "NATIVED"))
+        data = abi.refund(
+            changes.get("uuid", bytes(16)),
+            refund_id.bytes,
+            bytes.fromhex(place.address[2:]),
+            bytes.fromhex(changes.get("to", self.ground.payer)[2:]),
+            amount,
+        )
+        step = {
+            "to": changes.get("contract", self.ground.deployment.contract_address),
+            "value": hex(amount if place.native else 0),
+            "data": f"0x{data.hex()}",
+        }
+        return await self.ground.send(step, changes.get("sender", self.refunder))
+
+    async def accounts(self) -> Sequence[str]:
+        return await self.ground.chain.ask("eth_accounts")
+
+
+@asynccontextmanager
+async def signing(upstream: str) -> AsyncIterator[Signer]:
+    """Put a signer before a development chain."""
+    signer = Signer(upstream)
+    app = web.Application()
+    app.router.add_post("/{path:.*}", signer.answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.0)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    [(host, port)] = [one[:2] for one in runner.addresses]
+    signer.url = f"http://{host}:{port}/a-key-that-is-secret"
+    try:
+        yield signer
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def refunding(
+    ground: ChainWorld, refunders: dict[str, ChainRefunder], urls: Sequence[str] = ()
+) -> AsyncIterator[RefundWorld]:
+    """Let refunds be sent on a chain; `refunders` are those that the service works with."""
+    async with signing(ground.chain.url) as signer:
+        endpoints = {ground.slug: list(urls) or [ground.chain.url]}
+        opened = open_refunders({ground.slug: signer.url}, endpoints, ground.clock)
+        refunders |= opened
+        await ground.world.perform(SetChain(chain=ground.slug, refunder=ground.deployment.refunder))
+        yield RefundWorld(ground, signer, opened)
+        await opened.close()

@@ -1,0 +1,124 @@
+"""The sandbox's Stripe as a process of its own, and what a buyer's element says to it."""
+
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from payintent.domain.gateway import Created
+from tests.support.world import free_port
+
+SECRET_KEY, PUBLISHABLE_KEY = "sk_test_one", "pk_test_one"
+OTHER_SECRET_KEY, OTHER_PUBLISHABLE_KEY = "sk_test_two", "pk_test_two"
+WEBHOOK_SECRET, OTHER_WEBHOOK_SECRET = "whsec_one", "whsec_two"
+
+PAYS = "4242424242424242"
+DECLINED = "4000000000000002"
+CHALLENGES = "4000002500003155"
+REFUNDS_LATER = "4000000000007726"
+DISPUTED = "4000000000000259"
+PATIENCE_S = 30.0
+PORTS_TRIED_MAX = 3
+
+
+@contextmanager
+def running_stripe(log: Path, **environment: str) -> Iterator[str]:
+    """Start it on a free port, with two accounts; gives its URL."""
+    keys = f"{SECRET_KEY}:{PUBLISHABLE_KEY},{OTHER_SECRET_KEY}:{OTHER_PUBLISHABLE_KEY}"
+    process, url = _started(log, os.environ | {"STRIPE_KEYS": keys} | environment)
+    try:
+        yield url
+    finally:
+        process.terminate()
+        process.wait(PATIENCE_S)
+
+
+def _started(log: Path, environment: dict[str, str]) -> tuple[subprocess.Popen[bytes], str]:
+    for _ in range(PORTS_TRIED_MAX):  # a port that was free may be taken by now
+        port = free_port()
+        command = [sys.executable, "-m", "payintent.sandbox.stripe", "--port", str(port)]
+        with log.open("ab") as told:
+            process = subprocess.Popen(command, stdout=told, stderr=told, env=environment)
+        url = f"http://127.0.0.1:{port}"
+        if _becomes_healthy(url, process):
+            return process, url
+    raise AssertionError(f"the sandbox's Stripe does not start: {log.read_text()}")
+
+
+def _becomes_healthy(url: str, process: subprocess.Popen[bytes]) -> bool:
+    deadline = time.monotonic() + PATIENCE_S
+    while process.poll() is None:
+        assert time.monotonic() < deadline, "the sandbox's Stripe never became healthy"
+        try:
+            with urllib.request.urlopen(f"{url}/healthz", timeout=1):  # noqa: S310 - our own
+                return process.poll() is None
+        except OSError:
+            time.sleep(0.05)
+    return False
+
+
+def credentials(url: str = "") -> dict[str, str]:
+    """Give an account's credentials; with the sandbox's own element where `url` is given."""
+    script = {"script_url": f"{url}/element/v3.js"} if url else {}
+    return {
+        "secret_key": SECRET_KEY,
+        "publishable_key": PUBLISHABLE_KEY,
+        "webhook_secret": WEBHOOK_SECRET,
+    } | script
+
+
+def other_credentials() -> dict[str, str]:
+    return {
+        "secret_key": OTHER_SECRET_KEY,
+        "publishable_key": OTHER_PUBLISHABLE_KEY,
+        "webhook_secret": OTHER_WEBHOOK_SECRET,
+    }
+
+
+class Buyer:
+    """What the element's frame does for somebody with a card."""
+
+    def __init__(self, url: str, http: aiohttp.ClientSession) -> None:
+        self.url = url
+        self.http = http
+
+    async def confirm(self, created: Created, number: str) -> dict[str, Any]:
+        return await self._ask("confirm", {**_whose(created), "number": number})
+
+    async def authenticate(self, created: Created, *, success: bool) -> dict[str, Any]:
+        return await self._ask("authenticate", {**_whose(created), "success": str(success).lower()})
+
+    async def pay(self, created: Created, number: str = PAYS) -> None:
+        said = await self.confirm(created, number)
+        assert said.get("status") == "succeeded", said
+
+    async def decline(self, created: Created) -> None:
+        said = await self.confirm(created, DECLINED)
+        assert said["error"]["code"] == "card_declined", said
+
+    async def decide(self, refund_reference: str, status: str) -> None:
+        url = f"{self.url}/_sandbox/refunds/{refund_reference}"
+        async with self.http.post(url, json={"status": status}) as answer:
+            assert answer.status == 200, await answer.text()
+
+    async def listen(self, url: str, secret: str) -> None:
+        """Have events sent to an address from now on."""
+        asked = {"url": url, "secret": secret}
+        async with self.http.put(f"{self.url}/_sandbox/webhook", json=asked) as answer:
+            assert answer.status == 200, await answer.text()
+
+    async def _ask(self, path: str, body: dict[str, str]) -> dict[str, Any]:
+        async with self.http.post(f"{self.url}/element/{path}", json=body) as answer:
+            return await answer.json()
+
+
+def _whose(created: Created) -> dict[str, str]:
+    card = created.next_action["embedded_card"]
+    return {"key": card["publishable_key"], "client_secret": card["client_secret"]}

@@ -1,0 +1,168 @@
+"""A buyer is sent to ECPay by a form that the page shows, with JavaScript and without."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+import pytest
+from playwright.async_api import Browser, ConsoleMessage, Page, expect
+from pytest_asyncio import fixture
+
+from payintent.config import Settings
+from payintent.domain.payment import Payment
+from payintent.operation.accounts import AddAccount
+from payintent.operation.methods import AddMethod
+from payintent.providers.ecpay import EcpayGateway
+from payintent.providers.http import Http
+from payintent.service import Service, open_service
+from tests.sandbox.ecpay.running import ACCOUNT, APPROVED, DECLINED, running_ecpay
+from tests.support.fakes import FakeGateway
+from tests.support.world import World
+
+LOOP = "session"
+pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
+
+PATIENCE_S = 30.0
+PATIENCE_MS = PATIENCE_S * 1_000
+LOOK_S = 0.05
+SMALL_PX = 320
+NOWHERE = "http://127.0.0.1:9"
+
+
+@pytest.fixture(scope="module")
+def ecpay_url() -> Iterator[str]:
+    with running_ecpay() as url:
+        yield url
+
+
+@fixture(loop_scope=LOOP)
+async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
+    http = Http(timeout_s=PATIENCE_S, answer_bytes_max=64 * 1024)
+    service = await open_service(settings, {"fake": gateway, "ecpay": EcpayGateway(http)})
+    yield service
+    await service.close()
+    await http.close()
+
+
+@dataclass
+class Desk:
+    """One page of one buyer, who pays in Taiwan dollars."""
+
+    world: World
+    page: Page
+    troubles: list[str] = field(default_factory=list)
+
+    async def chosen(self) -> Payment:
+        """Create a payment, and choose ECPay on its page."""
+        payment = await self.world.create(
+            currency="TWD", amount=Decimal(1590), amount_text="1590.00"
+        )
+        await self.page.goto(f"{self.base}/{payment.checkout_id}")
+        await self.page.get_by_role("button", name="Pay by ECPay").click()
+        return payment
+
+    async def go_on(self) -> None:
+        await self.page.get_by_role("button", name="Continue to payment").click()
+        await expect(self.page.get_by_role("heading", name="1590 TWD")).to_be_visible()
+
+    async def pay(self, card: str) -> None:
+        await self.page.get_by_label("Card number").fill(card)
+        await self.page.get_by_role("button", name="Pay", exact=True).click()
+
+    async def ends(self, payment: Payment, status: str) -> None:
+        """Wait until the service knows the end, and see that the page tells it."""
+        await expect(self.page).to_have_url(f"{self.base}/{payment.checkout_id}")
+        async with asyncio.timeout(PATIENCE_S):
+            while await self.world.status(payment) != status:
+                await asyncio.sleep(LOOK_S)
+        await self.page.reload()
+        told = {"PAID": "Paid", "FAILED": "The payment did not go through"}[status]
+        await expect(self.page.get_by_role("heading", name=told)).to_be_visible()
+        assert await self.world.cases(payment) == []
+
+    @property
+    def base(self) -> str:
+        return self.world.service.settings.checkout_base
+
+    def hear(self, message: ConsoleMessage) -> None:
+        if "Security Policy" in message.text:
+            self.troubles.append(message.text)
+
+
+@fixture(loop_scope=LOOP)
+async def method(world: World, ecpay_url: str) -> int:
+    """Provision a card at ECPay, which has pages here and operations nowhere."""
+    credentials = {
+        "merchant_id": ACCOUNT.merchant_id,
+        "hash_key": ACCOUNT.hash_key,
+        "hash_iv": ACCOUNT.hash_iv,
+        "page_url": ecpay_url,
+    }
+    account = await world.perform(
+        AddAccount(provider="ecpay", base_url=NOWHERE, credentials=credentials)
+    )
+    card = AddMethod(
+        merchant_id=world.merchant_id,
+        account_id=account.id,
+        kind="card",
+        label="ECPay",
+        currencies=["TWD"],
+    )
+    return (await world.perform(card)).id
+
+
+@fixture(loop_scope=LOOP, params=[True, False], ids=["javascript", "no javascript"])
+async def desk(
+    request: pytest.FixtureRequest, site: None, world: World, method: int, browser: Browser
+) -> AsyncIterator[Desk]:
+    async with await browser.new_context(java_script_enabled=request.param) as buyer:
+        page = await buyer.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        expect.set_options(timeout=PATIENCE_MS)
+        desk = Desk(world, page)
+        page.on("console", desk.hear)
+        yield desk
+        assert desk.troubles == []
+
+
+async def come_back(desk: Desk, request: pytest.FixtureRequest) -> None:
+    """Leave ECPay: by a press where no script does it."""
+    if "no javascript" in request.node.name:
+        await desk.page.get_by_role("button", name="Back to the shop").click()
+
+
+async def test_a_buyer_chooses_goes_on_pays_and_comes_back(
+    desk: Desk, request: pytest.FixtureRequest
+) -> None:
+    payment = await desk.chosen()
+    await desk.page.set_viewport_size({"width": SMALL_PX, "height": 2 * SMALL_PX})
+    box = await desk.page.get_by_role("button", name="Continue to payment").bounding_box()
+    assert box is not None
+    assert box["x"] + box["width"] <= SMALL_PX
+    await desk.go_on()
+    await desk.pay(APPROVED)
+    await come_back(desk, request)
+    await desk.ends(payment, "PAID")
+
+
+async def test_a_declined_buyer_comes_back_to_the_end(
+    desk: Desk, request: pytest.FixtureRequest
+) -> None:
+    payment = await desk.chosen()
+    await desk.go_on()
+    await desk.pay(DECLINED)
+    await come_back(desk, request)
+    await desk.ends(payment, "FAILED")
+
+
+async def test_the_form_leads_on_though_the_method_is_no_longer_offered(
+    desk: Desk, method: int
+) -> None:
+    payment = await desk.chosen()
+    await desk.world.rows("UPDATE payment_method SET enabled = false WHERE id = $1", method)
+    answer = await desk.page.goto(f"{desk.base}/{payment.checkout_id}")
+    assert answer is not None
+    assert "unsafe" not in answer.headers["content-security-policy"]
+    await expect(desk.page.get_by_role("button", name="Pay by ECPay")).to_be_hidden()
+    await desk.go_on()
