@@ -55,10 +55,11 @@ FROM generate_series(0, $2::int - 1) AS n
 _SESSIONS = """
 INSERT INTO session (id, payment_id, account_id, payment_method_id, provider, provider_name, kind,
     label, country, chain, token, currency, amount, fee_mode, fee_rate, fee_amount, estimated_tax,
-    total_amount, total_minor, life, reference, inquire_at)
+    total_amount, total_minor, life, reference, inquire_at, token_address)
 SELECT gen_random_uuid(), id, $1::bigint, $2::bigint, 'gateway_contract', 'gateway_contract',
     'onchain', 'USDT', 'US', 'native', 'USDT', 'USDT', '25.5', 'INCLUSIVE', '0', '0', '0', '25.5',
-    $3::text::numeric, 'open', '0x' || md5(substring(checkout_id FROM 4)), clock() + interval '1 h'
+    $3::text::numeric, 'open', '0x' || md5(substring(checkout_id FROM 4)), clock() + interval '1 h',
+    (SELECT address FROM chain_token WHERE chain = 'native' AND symbol = 'USDT')
 FROM payment
 """
 _SELECTED = """
