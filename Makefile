@@ -4,21 +4,21 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 export VAR_DIR ?= var
 
-.PHONY: help dev demo browser test test-pg15 fuzz chaos chaos-chain chaos-gateway check format bench schema contract lock clean
+.PHONY: help dev demo browser test test-pg15 fuzz chaos chaos-chain chaos-gateway check web-check sdk-pack format bench bench-web shots schema contract lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-dev: $(VENV)/sandbox ## Run the whole sandbox: database, API, workers, gateway, shop, chains (PORT_BASE=N, VAR_DIR=D)
+dev: $(VENV)/sandbox ## Run the whole sandbox: database, API, workers, gateways, shop, chains (PORT_BASE=N, VAR_DIR=D)
 	@exec $(BIN)/payintent dev
 
-demo: $(VENV)/sandbox ## Show create, pay, webhook and every other ending against a running `make dev`
+demo: $(VENV)/sandbox ## Show create, pay, webhook, refund and every other ending against a running `make dev`
 	@$(BIN)/python -m payintent.sandbox.demo
 
-test: $(VENV)/dev browser ## Run every test (needs nothing installed: the database comes along)
+test: $(VENV)/dev $(VENV)/web/installed browser ## Run every test (needs nothing installed: the database comes along)
 	$(BIN)/pytest -n 2 $(PYTEST_ARGS)
 
-test-pg15: $(VENV)/dev browser ## The same suite on Debian's PostgreSQL 15, the oldest we promise
+test-pg15: $(VENV)/dev $(VENV)/web/installed browser ## The same suite on Debian's PostgreSQL 15, the oldest we promise
 	@test -x /usr/lib/postgresql/15/bin/initdb || { echo "installing postgresql-15 from Debian"; apt-get install -y -qq postgresql-15; }
 	POSTGRES_BIN=/usr/lib/postgresql/15/bin $(BIN)/pytest -n 2 $(PYTEST_ARGS)
 
@@ -34,12 +34,18 @@ chaos-chain: $(VENV)/dev ## The long form of random chain histories (SEEDS=50): 
 chaos-gateway: $(VENV)/dev ## The long form of the outage test: a gateway that is away for a real minute (OUTAGE_S=60)
 	OUTAGE_S=$(or $(OUTAGE_S),60) $(BIN)/pytest --timeout 1800 tests/e2e/test_outage.py $(PYTEST_ARGS)
 
-check: $(VENV)/dev ## Format, lint, types, layers, dependencies
+check: $(VENV)/dev web-check ## Format, lint, types, layers, dependencies
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright --level error
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/deptry payintent
+
+web-check: $(VENV)/web/installed ## The types of the browser's scripts
+	$(BIN)/python -m tools.web.check
+
+sdk-pack: $(VENV)/dev ## Write the npm package of the browser SDK's loader to var/
+	@$(BIN)/python -m tools.web.pack $(VAR_DIR)
 
 format: $(VENV)/dev ## Format and mend what can be mended
 	$(BIN)/ruff format .
@@ -47,6 +53,12 @@ format: $(VENV)/dev ## Format and mend what can be mended
 
 bench: $(VENV)/dev ## Print every figure of the README, in one run on this machine
 	$(BIN)/python -m bench
+
+bench-web: $(VENV)/dev $(VENV)/web/installed browser ## Weigh and time the checkout's pages on a slow phone; ends with 1 beyond a budget
+	$(BIN)/python -m bench.web
+
+shots: $(VENV)/dev browser ## Take pictures of every page and state of the checkout (STATES="choose paid")
+	$(BIN)/python -m tests.web.shots $(STATES)
 
 schema: $(VENV)/dev ## Write payintent/storage/schema.sql anew after a migration
 	$(BIN)/python -m tools.schema
@@ -84,3 +96,8 @@ $(VENV)/dev: requirements/dev.txt pyproject.toml | $(VENV)/bin/python
 	@$(BIN)/python tools/link.py
 	@$(BIN)/python -m payintent.sandbox.anvil_binary
 	@touch $@ $(VENV)/sandbox
+
+$(VENV)/web/installed: tools/web/package.json tools/web/package-lock.json | $(VENV)/dev
+	@echo "installing the checks of the browser's part into $(VENV)/web"
+	@$(BIN)/python -m tools.web.install
+	@touch $@

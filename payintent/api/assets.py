@@ -1,4 +1,4 @@
-"""The checkout's own files: named by their content, so that browsers may keep them for ever."""
+"""The page's own files, named by their content, so that browsers may keep them for ever."""
 
 import gzip
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from importlib import resources
 from starlette.requests import Request
 from starlette.responses import Response
 
+from payintent.api.sdk import lighter
 from payintent.domain.errors import Code, Refused
 from payintent.domain.market import COUNTRIES
 
@@ -21,6 +22,8 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 _FOR_EVER = {"Cache-Control": "public, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
+#: While a new release is rolled out, a process may be asked for the files of another one.
+_FOR_NOW = {"Cache-Control": "no-store"}
 _FOR_A_WHILE = {"Cache-Control": "public, max-age=3600"}
 
 
@@ -36,14 +39,23 @@ def asset(name: str) -> str:
     return f"/c/static/{_mark()}/{name}"
 
 
+def takes_gzip(request: Request) -> bool:
+    """Tell whether a caller wants its answer packed; `gzip;q=0` says that it does not."""
+    for part in request.headers.get("accept-encoding", "").lower().split(","):
+        coding, _, weight = part.partition(";")
+        if coding.strip() == "gzip":
+            return weight.strip().removeprefix("q=").strip("0.") != "" or not weight
+    return False
+
+
 async def static(request: Request) -> Response:
-    """`GET /c/static/{mark}/{name}`: scripts and styles; an old mark gives the present file."""
+    """`GET /c/static/{mark}/{name}`: scripts and styles; another mark gives the present file."""
     found = _assets().get(request.path_params["name"])
     if found is None:
         raise Refused(Code.NOT_FOUND, "no such file")
-    keep = _FOR_EVER if request.path_params["mark"] == _mark() else _FOR_A_WHILE
+    keep = _FOR_EVER if request.path_params["mark"] == _mark() else _FOR_NOW
     headers = {**_HEADERS, **keep}
-    if "gzip" not in request.headers.get("accept-encoding", ""):
+    if not takes_gzip(request):
         return Response(found.plain, 200, headers, found.type)
     return Response(found.packed, 200, headers | {"Content-Encoding": "gzip"}, found.type)
 
@@ -62,7 +74,8 @@ def _assets() -> dict[str, _Asset]:
     folder = resources.files("payintent") / "web" / "checkout"
     found: dict[str, _Asset] = {}
     for name in _FILES:
-        plain = (folder / name).read_bytes()
+        text = (folder / name).read_text()
+        plain = (lighter(text) if name.endswith(".js") else text).encode()
         found[name] = _Asset(_TYPES[name.rpartition(".")[2]], plain, gzip.compress(plain, mtime=0))
     return found
 

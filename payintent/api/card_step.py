@@ -3,14 +3,15 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from payintent.api.page_policy import Sources
 from payintent.lifecycle.select_quote import origin
 
 #: What Stripe documents for Stripe.js: https://docs.stripe.com/security/guide
-_STRIPE = {
-    "script-src": "https://js.stripe.com https://*.js.stripe.com",
-    "frame-src": "https://js.stripe.com https://*.js.stripe.com https://hooks.stripe.com",
-    "connect-src": "https://api.stripe.com",
-}
+_STRIPE = Sources(
+    scripts=("https://js.stripe.com", "https://*.js.stripe.com"),
+    frames=("https://js.stripe.com", "https://*.js.stripe.com", "https://hooks.stripe.com"),
+    asks=("https://api.stripe.com",),
+)
 _DOCUMENTED = {"https://js.stripe.com": _STRIPE}
 
 
@@ -23,14 +24,10 @@ class CardStep:
     client_secret: str = field(repr=False)  # whoever has it may pay, and see how that went
 
     @property
-    def policy(self) -> str:
-        """Allow our script and the provider's, its frames, and that both ask their own origins."""
+    def sources(self) -> Sources:
+        """Name the provider's script, its frames, and whom both ask: elsewhere, one origin."""
         place = origin(self.script_url)
-        sources = _DOCUMENTED.get(place) or dict.fromkeys(_STRIPE, place)
-        return (
-            f"; script-src 'self' {sources['script-src']}; frame-src {sources['frame-src']}"
-            f"; connect-src 'self' {sources['connect-src']}"
-        )
+        return _DOCUMENTED.get(place) or Sources((place,), (place,), (place,))
 
 
 def card_step(action: dict[str, Any]) -> CardStep | None:

@@ -11,6 +11,7 @@ from payintent.api.body import read_json
 from payintent.api.context import Context, context, json_answer
 from payintent.domain import ids
 from payintent.domain.market import COUNTRIES
+from payintent.domain.payment import TERMINAL
 from payintent.domain.session import Session
 from payintent.lifecycle.cancel import cancel_by_buyer
 from payintent.lifecycle.expire import refuse_ended
@@ -26,7 +27,7 @@ from payintent.lifecycle.views import (
     quotes_for,
 )
 from payintent.lifecycle.wire import timestamp
-from payintent.storage import payments
+from payintent.storage import outbox, payments
 from payintent.storage.payments import Seen
 
 
@@ -107,7 +108,11 @@ async def view(here: Context, seen: Seen) -> dict[str, Any]:
     """Give the checkout as the buyer may see it."""
     merchant = await merchant_of(here.service.database, seen.payment)
     base = here.service.settings.checkout_base
-    return checkout_fields(seen.payment, seen.session, merchant, seen.now, base)
+    fields = checkout_fields(seen.payment, seen.session, merchant, seen.now, base)
+    fields["events_url"] = f"/v1/checkout/{seen.payment.checkout_id}/events"
+    if seen.payment.status in TERMINAL:
+        fields["merchant_told"] = await outbox.told(here.service.database, seen.payment.id)
+    return fields
 
 
 async def quotes(

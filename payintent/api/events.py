@@ -7,23 +7,26 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from payintent.api import checkout
 from payintent.api.context import Context, context
 from payintent.domain import ids
-from payintent.domain.errors import Refused
-from payintent.domain.fraud import Denied
+from payintent.domain.errors import LockTimeout, Refused, StorageDown
 from payintent.domain.onchain import PROVIDER
 from payintent.domain.payment import TERMINAL
 from payintent.lifecycle.lookout import Watch
 from payintent.lifecycle.onchain_views import session_view
 from payintent.lifecycle.wire import encode, timestamp
+from payintent.log import get
 from payintent.storage import payments
 from payintent.storage.payments import Seen
 
+_log = get("events")
 _HEARTBEAT_S = 15.0
 _LIFE_S = 300.0  # then the browser comes again, maybe to another process
 _RETRY_MS = 2_000
+_VERSION_DIGITS_MAX = 9
 _HEADERS = {
     "Content-Type": "text/event-stream",
     "X-Accel-Buffering": "no",  # a proxy that collects bytes would tell nobody anything
@@ -33,26 +36,42 @@ _HEADERS = {
 async def get_events(request: Request) -> Response:
     """`GET /checkout/{checkout_id}/events`: ends with the payment, or after five minutes.
 
-    `Last-Event-ID` is the version that is known already: it is not told again.
+    `Last-Event-ID` is the version that is known already: it is not told again, and where it is the
+    end, 204 tells the browser not to come again.
     """
     here = context(request)
     seen = await checkout.read(request)
+    known = _last_id(request)
+    if seen.payment.status in TERMINAL and seen.payment.version == known:
+        return Response(status_code=204)
+    if request.method == "HEAD":
+        return Response(headers=_HEADERS)
     here.lookout.refuse_more(seen.payment.id)
-
-    async def body() -> AsyncGenerator[bytes]:
-        with here.lookout.watch(seen.payment.id) as watch:
-            async for chunk in _stream(here, seen, watch, _last_id(request)):
-                yield chunk
-
-    return StreamingResponse(body(), 200, _HEADERS)
+    return _Stream(here, seen, known)
 
 
 def _last_id(request: Request) -> int | None:
     given = request.headers.get("last-event-id", "")
-    return int(given) if given.isascii() and given.isdecimal() and len(given) < 10 else None  # noqa: PLR2004
+    fits = given.isascii() and given.isdecimal() and len(given) <= _VERSION_DIGITS_MAX
+    return int(given) if fits else None
 
 
-async def _stream(
+class _Stream(StreamingResponse):
+    """The answer; it is watched for as long as it is sent, whether or not anybody takes it."""
+
+    def __init__(self, here: Context, seen: Seen, known: int | None) -> None:
+        self._here = here
+        self._seen = seen
+        self._watch = Watch()
+        super().__init__(_told(here, seen, self._watch, known), 200, _HEADERS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Not in the generator: one that nobody has started never ends either.
+        with self._here.lookout.watching(self._seen.payment.id, self._watch):
+            await super().__call__(scope, receive, send)
+
+
+async def _told(
     here: Context, seen: Seen, watch: Watch, version: int | None
 ) -> AsyncGenerator[bytes]:
     """Write events until the payment has ended, this process does, or the stream is old."""
@@ -62,24 +81,32 @@ async def _stream(
     told: dict[str, Any] | None = None
     while True:
         watch.changed.clear()
-        now = await payments.by_id(here.service.database, seen.payment.id) or seen
+        try:
+            now = await payments.by_id(here.service.database, seen.payment.id) or seen
+            onchain = await _onchain(here, now)
+        except (StorageDown, LockTimeout) as error:
+            _log.warning("stream_ended", why=type(error).__name__)
+            return  # the browser comes again
         if now.payment.version != version:
             version = now.payment.version
             yield _event("status", _status(now), version)
-        onchain = await _onchain(here, now)
         if onchain is not None and onchain != told:
             told = onchain
             yield _event("onchain", onchain, now.payment.version)
-        if now.payment.status in TERMINAL or here.lookout.closing.is_set():
+        if now.payment.status in TERMINAL or here.lookout.closing:
             return
-        while not watch.changed.is_set():
+        while not await _changes(watch):
             if loop.time() >= over_at:
                 return
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_HEARTBEAT_S):
-                    await watch.changed.wait()
-                    break
             yield b": here\n\n"
+
+
+async def _changes(watch: Watch) -> bool:
+    """Wait until something changes; False where it is time for a sign that we are here."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_HEARTBEAT_S):
+            await watch.changed.wait()
+    return watch.changed.is_set()
 
 
 def _status(seen: Seen) -> dict[str, Any]:
@@ -101,7 +128,7 @@ async def _onchain(here: Context, seen: Seen) -> dict[str, Any] | None:
         view = await session_view(
             here.service.database, session.id, here.service.settings.checkout_base
         )
-    except (Refused, Denied):
+    except Refused:  # the session has ended
         return None
     transactions = view["transactions"]
     if not transactions:

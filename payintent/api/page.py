@@ -1,26 +1,48 @@
 """The hosted checkout page: complete without JavaScript, forms and links only."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import wraps
-from importlib import resources
+from io import BytesIO
 from typing import Any
 from urllib.parse import parse_qsl
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+import segno
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from payintent.api import checkout, shapes
-from payintent.api.body import read_raw
+from payintent.api.body import TooLarge, read_raw
 from payintent.api.card_step import card_step
 from payintent.api.context import Context, context
 from payintent.api.errors import RETRY_AFTER_S, status_of
-from payintent.api.wallet_step import wallet_step
+from payintent.api.page_policy import Sources, write_policy
+from payintent.api.page_template import HEADERS, answer, common, language, sorry
+from payintent.api.page_view import (
+    Address,
+    address_of,
+    back_to,
+    chosen_of,
+    embed_of,
+    is_about_email,
+    is_taken_back,
+    picture_of,
+    problem_of,
+    refunded,
+    result_of,
+    step_of,
+    words_for,
+)
+from payintent.api.texts import Texts
+from payintent.api.wallet_step import api_of, wallet_step
 from payintent.domain.errors import Code, LockTimeout, Refused, StorageDown
 from payintent.domain.fraud import Denied
-from payintent.domain.market import COUNTRIES, COUNTRY_NAMES
+from payintent.domain.market import COUNTRIES
+from payintent.domain.merchant import Merchant
+from payintent.domain.payment import OPEN, Status
 from payintent.lifecycle.select_quote import Selected, Selection, origin
-from payintent.lifecycle.views import next_action_fields, offer_fields
+from payintent.lifecycle.views import checkout_for, merchant_of, next_action_fields, offer_fields
+from payintent.lifecycle.wire import timestamp
 from payintent.log import get
 from payintent.storage import sessions
 from payintent.storage.payments import Seen
@@ -28,31 +50,16 @@ from payintent.storage.payments import Seen
 Handler = Callable[[Request], Awaitable[Response]]
 
 _log = get("page")
-_templates = Environment(
-    loader=PackageLoader("payintent", "web"), autoescape=True, undefined=StrictUndefined
-)
 _FORM_BYTES_MAX = 16 * 1024
 _FORM_FIELDS_MAX = 20
-_STATIC = {
-    "checkout.css": "text/css",
-    "card.js": "text/javascript",
-    "onchain.js": "text/javascript",
-    "wallet.js": "text/javascript",
-} | {f"flags/{country.lower()}.svg": "image/svg+xml" for country in COUNTRIES}
-_STATIC_HEADERS = {
-    "Cache-Control": "public, max-age=3600",
-    "Content-Security-Policy": "default-src 'none'",  # an image that is opened is a document
-    "X-Content-Type-Options": "nosniff",
+_ID_DIGITS_MAX = 18
+_OURS = Sources()
+_STEP_SCRIPTS = {"wallet": ("onchain.js",), "card": ("card.js",)}
+_PAID = (Status.PAID, Status.PARTIALLY_REFUNDED, Status.REFUNDED)
+_SORRY = {
+    Code.CHECKOUT_NOT_FOUND: "sorry_not_found",
+    Code.RATE_LIMITED: "sorry_many",
 }
-_HEADERS = {
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "X-Robots-Tag": "noindex, nofollow",
-}
-_CSP = (
-    "default-src 'none'; style-src 'self'; img-src 'self' data:; base-uri 'none'; "
-    "frame-ancestors 'none'; form-action 'self'{gateway}{script}"
-)
 
 
 def _for_people(handler: Handler) -> Handler:
@@ -61,21 +68,36 @@ def _for_people(handler: Handler) -> Handler:
     @wraps(handler)
     async def answered(request: Request) -> Response:
         try:
-            return await handler(request)
-        except Refused as refused:
-            answer = _sorry(refused.message, status_of(refused))
-            if refused.retry_after_s is not None:
-                answer.headers["Retry-After"] = str(refused.retry_after_s)
-            return answer
-        except Denied:
-            return _sorry("it was stopped by fraud screening", 200)
+            return await _answered(handler, request)
         except StorageDown as down:
             _log.warning("storage_down", why=str(down))
-            return _later("we cannot be reached just now", 503)
+            return _later(request, "sorry_later", 503, RETRY_AFTER_S)
         except LockTimeout:
-            return _later("something else is happening to it just now", 409)
+            return _later(request, "sorry_busy", 409, RETRY_AFTER_S)
 
     return answered
+
+
+async def _answered(handler: Handler, request: Request) -> Response:
+    try:
+        return await handler(request)
+    except TooLarge:
+        return sorry(request, "sorry_other", 413)
+    except Denied:
+        return await _blocked(request)
+    except Refused as refused:
+        key = _SORRY.get(refused.code, "sorry_other")
+        if refused.code is Code.CHECKOUT_NOT_FOUND:
+            return sorry(request, key, status_of(refused))
+        return _later(request, key, status_of(refused), refused.retry_after_s)
+
+
+def _later(request: Request, key: str, status: int, wait_s: int | None) -> Response:
+    address = address_of(request, request.path_params["checkout_id"])
+    told = sorry(request, key, status, again=address.here)
+    if wait_s is not None:
+        told.headers["Retry-After"] = str(wait_s)
+    return told
 
 
 @_for_people
@@ -92,12 +114,11 @@ async def select(request: Request) -> Response:
     seen = await checkout.read(request)
     form = await _form(request)
     try:
-        selected = await checkout.select(here, seen, request, await _chosen(here, form, request))
+        chosen = await _chosen(here, form, request)
+        selected = await checkout.select(here, seen, request, chosen)
     except Refused as refused:
-        return await _page(
-            request, here, await checkout.again(request), refused, form.get("country")
-        )
-    return _onward(here, seen, selected)
+        return await _page(request, here, await checkout.again(request), refused, form)
+    return _onward(request, here, selected)
 
 
 @_for_people
@@ -109,7 +130,7 @@ async def cancel(request: Request) -> Response:
         await checkout.cancel_checkout(here, seen)
     except Refused as refused:
         return await _page(request, here, await checkout.again(request), refused)
-    return _back_to(here, seen)
+    return _to_page(request, seen)
 
 
 @_for_people
@@ -122,28 +143,185 @@ async def returned(request: Request) -> Response:
     seen = await checkout.read(request)
     if seen.session is not None:
         await sessions.ask_now(here.service.database, seen.session.id)
-    return _back_to(here, seen)
+    return _to_page(request, seen)
 
 
-async def static(request: Request) -> Response:
-    """`GET /c/static/{name}`: the page's own files, and the countries' flags."""
-    name: str = request.path_params["name"]
-    if name not in _STATIC:
-        raise Refused(Code.NOT_FOUND, "no such file")
-    content = (resources.files("payintent") / "web" / name).read_bytes()
-    return Response(content, 200, _STATIC_HEADERS, _STATIC[name])
+@_for_people
+async def receipt(request: Request) -> Response:
+    """`GET /c/{checkout_id}/receipt`: what was paid, to print; nothing of it before it was."""
+    here = context(request)
+    seen = await checkout.read(request)
+    payment = seen.payment
+    if payment.status not in _PAID or payment.paid_at is None:
+        return _to_page(request, seen)
+    page = await _open(request, here, seen)
+    shown = refunded(payment, page.texts) if payment.refunded_amount else None
+    fields = page.fields | {
+        "title": f"{page.texts.t('receipt')} · {page.merchant.name}",
+        "paid_at": timestamp(payment.paid_at),
+        "refunded": shown,
+        "scripts": ["checkout.js"],
+    }
+    policy = write_policy(framed_by=page.merchant.allowed_origins, runs=_asking(here))
+    return answer(request, "receipt.html", fields, policy)
 
 
-def _later(message: str, status: int) -> Response:
-    answer = _sorry(f"{message}; please try again in a moment", status)
-    answer.headers["Retry-After"] = str(RETRY_AFTER_S)
-    return answer
+@_for_people
+async def qr(request: Request) -> Response:
+    """`GET /c/{checkout_id}/qr.svg`: a code that opens the page, for the phone at hand."""
+    here = context(request)
+    seen = await checkout.read(request)
+    drawn = BytesIO()
+    code = segno.make(_address(here, seen, request), error="m")
+    code.save(drawn, kind="svg", border=2, dark="#000", light="#fff", xmldecl=False)
+    headers = {**HEADERS, "Content-Security-Policy": "default-src 'none'"}
+    return Response(drawn.getvalue(), 200, headers, "image/svg+xml")
 
 
-def _sorry(message: str, status: int) -> Response:
-    html = _templates.get_template("sorry.html").render(message=message)
-    headers = _HEADERS | {"Content-Security-Policy": _CSP.format(gateway="", script="")}
-    return Response(html, status, headers, "text/html")
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """One page on its way: whose it is, in which language, and what all its templates read."""
+
+    merchant: Merchant
+    texts: Texts
+    address: Address
+    view: dict[str, Any]
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Offered:
+    """The ways to pay on a page, for where, and the origins of their gateways."""
+
+    quotes: list[dict[str, Any]]
+    country: str
+    gateways: set[str]
+
+
+async def _open(request: Request, here: Context, seen: Seen) -> _Opened:
+    merchant = await merchant_of(here.service.database, seen.payment)
+    address = address_of(request, seen.payment.checkout_id)
+    spoken = language(request, merchant.locale)
+    view = await checkout.view(here, seen)
+    settings = here.service.settings
+    fields = common(spoken) | {
+        "title": spoken.t("title", merchant=merchant.name),
+        "view": view,
+        "address": address,
+        "here": address.here,
+        "link": address.link,
+        "embed": embed_of(address, merchant),
+        "api": api_of(settings)[0],
+        "picture": picture_of(view, merchant, sandbox=settings.sandbox),
+        "logo": merchant.logo_url,
+    }
+    return _Opened(merchant, spoken, address, view, fields)
+
+
+async def _page(
+    request: Request,
+    here: Context,
+    seen: Seen,
+    refused: Refused | None = None,
+    typed: dict[str, str] | None = None,
+) -> Response:
+    """Write the page; `refused` and what was `typed` are of a form that was sent just now."""
+    page = await _open(request, here, seen)
+    view, spoken, embed = page.view, page.texts, page.fields["embed"]
+    asked = (typed or {}).get("country") or request.query_params.get("country")
+    country = asked if asked in COUNTRIES else None
+    try:
+        offered = await _offered(request, here, seen, country, can=view["can"]["select"])
+    except Refused as error:  # it has ended this moment
+        refused, offered = refused or error, _Offered([], "", set())
+    wallet = await wallet_step(here, view["next_action"])
+    card = card_step(view["next_action"])
+    step = step_of(view["next_action"], wallet, card, embed)
+    if step["kind"] == "redirect":
+        offered.gateways.add(origin(step["url"]))
+    fields = page.fields | {
+        "wallet": wallet,
+        "card": card,
+        "step": step,
+        "present": seen.payment.status is Status.PROCESSING and "selected" in view,
+        "live": seen.payment.status in OPEN,
+        "back": back_to(view),
+        "chosen_country": country,
+        "problem": problem_of(refused, spoken) if refused else None,
+        "bad_email": is_about_email(refused),
+        "anywhere": _address(here, seen, request),
+        "words": words_for(spoken, step["kind"], embed),
+        "scripts": ["checkout.js", *_STEP_SCRIPTS.get(step["kind"], ())],
+        "taken_back": is_taken_back(seen),
+        **_form_fields(offered, typed, spoken),
+        **_end_fields(seen, page),
+    }
+    policy = write_policy(
+        shows=(page.fields["picture"], page.fields["logo"]),
+        framed_by=page.merchant.allowed_origins,
+        leads_to=offered.gateways,
+        runs=_asking(here, card.sources if card else _OURS),
+    )
+    return answer(request, "checkout.html", fields, policy, status_of(refused) if refused else 200)
+
+
+def _form_fields(offered: _Offered, typed: dict[str, str] | None, spoken: Texts) -> dict[str, Any]:
+    """Give what the form of the ways to pay reads, which also keeps what was typed."""
+    return {
+        "quotes": offered.quotes,
+        "checked": chosen_of(offered.quotes, typed),
+        "typed": typed or {},
+        "country": offered.country,
+        "countries": sorted(spoken.countries.items(), key=lambda one: one[1]),
+    }
+
+
+def _end_fields(seen: Seen, page: _Opened) -> dict[str, Any]:
+    if seen.payment.status in OPEN:
+        return {}
+    result = result_of(seen.payment, page.merchant, page.texts)
+    return {"result": result, "title": f"{page.texts.t(result.title)} · {page.merchant.name}"}
+
+
+async def _offered(
+    request: Request, here: Context, seen: Seen, country: str | None, *, can: bool
+) -> _Offered:
+    if not can:
+        return _Offered([], "", set())
+    quotes = await checkout.quotes(here, seen, request, country, None)
+    accounts = {offer.account_id for offer in quotes.offers}
+    opened = [await here.service.accounts.open(one) for one in accounts]
+    gateways = {origin(account.page_url) for account in opened if account is not None}
+    return _Offered([offer_fields(one) for one in quotes.offers], quotes.place.country, gateways)
+
+
+def _asking(here: Context, step: Sources = _OURS) -> Sources:
+    """Add that the page asks the API, which may have an origin of its own."""
+    api = api_of(here.service.settings)[1]
+    return Sources(step.scripts, step.frames, (*step.asks, *([api] if api else ())))
+
+
+async def _blocked(request: Request) -> Response:
+    """Tell a buyer whom fraud screening denies no more than that, and the way back."""
+    here = context(request)
+    seen = await checkout_for(
+        here.service.database, here.service.mint, request.path_params["checkout_id"]
+    )
+    merchant = await merchant_of(here.service.database, seen.payment)
+    spoken = language(request, merchant.locale)
+    fields = common(spoken) | {
+        "title": spoken.t("blocked"),
+        "heading": spoken.t("blocked"),
+        "message": spoken.t("blocked_text"),
+        "mood": "plain",
+        "status": "BLOCKED",
+        "again": None,
+        "merchant": merchant,
+        "embed": embed_of(address_of(request, seen.payment.checkout_id), merchant),
+        "scripts": ["checkout.js"],
+    }
+    policy = write_policy(framed_by=merchant.allowed_origins, runs=_asking(here))
+    return answer(request, "sorry.html", fields, policy)
 
 
 async def _form(request: Request) -> dict[str, str]:
@@ -156,79 +334,40 @@ async def _form(request: Request) -> dict[str, str]:
 
 
 async def _chosen(here: Context, form: dict[str, str], request: Request) -> Selection:
-    method = form.get("payment_method_id", "")
-    if not (method.isascii() and method.isdecimal()) or len(method) > 18:  # noqa: PLR2004
+    """Read the form: the method with the currency and the total that the buyer saw beside it."""
+    method, _, rest = form.get("method", "").partition("|")
+    currency, _, total = rest.partition("|")
+    if not (method.isascii() and method.isdecimal()) or len(method) > _ID_DIGITS_MAX:
         raise Refused(Code.PAYMENT_METHOD_NOT_FOUND, "please choose a way to pay")
     shapes.check_email(form.get("payer_email"))
+    asked = request.query_params.get("lang")
     return Selection(
         payment_method_id=int(method),
         country=form.get("country"),
         viewer_country=here.edge.viewer_country(request),
         restrictions=await here.service.policies.restrictions(),
-        currency=form.get("currency"),
+        currency=currency or None,
         payer_email=form.get("payer_email"),
-        expected_total_amount=form.get("expected_total_amount"),
+        locale=language(request, "en").locale if asked else None,
+        expected_total_amount=total or None,
     )
 
 
-def _back_to(here: Context, seen: Seen) -> Response:
-    base = here.service.settings.checkout_base or "/c"
-    return RedirectResponse(f"{base}/{seen.payment.checkout_id}", 303, _HEADERS)
+def _to_page(request: Request, seen: Seen) -> Response:
+    """Go to the page itself; on the address that the buyer is on, whatever its host is."""
+    return RedirectResponse(address_of(request, seen.payment.checkout_id).here, 303, HEADERS)
 
 
-def _onward(here: Context, seen: Seen, selected: Selected) -> Response:
+def _address(here: Context, seen: Seen, request: Request) -> str:
+    """Give the page's address for another device."""
     base = here.service.settings.checkout_base
-    action = next_action_fields(selected.payment, selected.session, base)
-    if action["type"] == "redirect" and action["redirect"]["method"] == "GET":
-        return RedirectResponse(action["redirect"]["url"], 303, _HEADERS)
-    return _back_to(here, seen)
+    base = base or f"{request.url.scheme}://{request.url.netloc}/c"
+    return f"{base}/{seen.payment.checkout_id}"
 
 
-async def _page(
-    request: Request,
-    here: Context,
-    seen: Seen,
-    refused: Refused | None = None,
-    country: str | None = None,
-) -> Response:
-    view = await checkout.view(here, seen)
-    country = country or request.query_params.get("country")
-    chosen = country if country in COUNTRIES else None
-    offered: list[dict[str, Any]] = []
-    place = ""
-    gateways: set[str] = set()
-    if view["can"]["select"]:
-        quotes = await checkout.quotes(here, seen, request, chosen, None)
-        place = quotes.place.country
-        offered = [offer_fields(offer) for offer in quotes.offers]
-        gateways = await _origins(here, {offer.account_id for offer in quotes.offers})
-    wallet = await wallet_step(here, view["next_action"])
-    card = card_step(view["next_action"])
-    html = _templates.get_template("checkout.html").render(
-        view=view,
-        wallet=wallet,
-        card=card,
-        quotes=offered,
-        country=place,
-        chosen=chosen,
-        countries=sorted(COUNTRY_NAMES.items(), key=lambda item: item[1]),
-        problem=refused.message if refused else None,
-    )
-    gateways |= _posts_to(view["next_action"])
-    gateway = "".join(f" {one}" for one in sorted(gateways))
-    step = wallet or card
-    policy = _CSP.format(gateway=gateway, script=step.policy if step else "")
-    headers = _HEADERS | {"Content-Security-Policy": policy}
-    return Response(html, status_of(refused) if refused else 200, headers, "text/html")
-
-
-def _posts_to(action: dict[str, Any]) -> set[str]:
-    """Name where the buyer's next step posts a form, if it does."""
-    redirect: dict[str, Any] = action.get("redirect", {})
-    return {origin(redirect["url"])} if redirect.get("method") == "POST" else set()
-
-
-async def _origins(here: Context, account_ids: set[int]) -> set[str]:
-    """Name where a form may lead: a browser blocks a redirect to any other origin, silently."""
-    opened = [await here.service.accounts.open(account_id) for account_id in account_ids]
-    return {origin(account.page_url) for account in opened if account is not None} - {""}
+def _onward(request: Request, here: Context, selected: Selected) -> Response:
+    payment, session = selected.payment, selected.session
+    action = next_action_fields(payment, session, here.service.settings.checkout_base)
+    if action["type"] == "redirect" and action["redirect"].get("method", "GET") == "GET":
+        return RedirectResponse(action["redirect"]["url"], 303, HEADERS)
+    return RedirectResponse(address_of(request, payment.checkout_id).here, 303, HEADERS)

@@ -1,9 +1,10 @@
 """What a page of the hosted checkout shows, from what is known of the payment."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from starlette.requests import Request
 
@@ -16,11 +17,22 @@ from payintent.domain.merchant import Merchant
 from payintent.domain.money import format_amount
 from payintent.domain.payment import FailureReason, Payment, Status
 from payintent.lifecycle.select_quote import origin
+from payintent.storage.payments import Seen
 
 #: What stays in the address from one page to the next.
-_KEPT = ("lang", "country", "embed_origin", "nonce")
+_SAID = ("lang", "country")
+_KEPT = (*_SAID, "embed_origin", "nonce")
 _KEPT_CHARS_MAX = 300
 _WORDS = ("minutes_left", "minute_left", "time_left", "time_over", "offline", "copied")
+_PROBLEM_WORDS = (
+    "problem_total",
+    "problem_busy",
+    "problem_upstream",
+    "problem_unavailable",
+    "problem_other",
+)
+#: Whoever opens the page of a payment of yesterday wants to look at it.
+_TAKEN_BACK_WITHIN = timedelta(minutes=5)
 
 _FAILED = {
     FailureReason.DECLINED: "failed_declined",
@@ -37,7 +49,6 @@ _PROBLEMS = {
     Code.UNSUPPORTED_CURRENCY: "problem_unavailable",
     Code.PG_UPSTREAM_ERROR: "problem_upstream",
     Code.INVALID_CHECKOUT_STATE: "problem_detected",
-    Code.BAD_REQUEST: "problem_email",
 }
 
 
@@ -57,16 +68,23 @@ class Address:
     kept: Mapping[str, str]
 
     @property
+    def path(self) -> str:
+        """Give the page itself, without what it keeps."""
+        return f"/c/{quote(self.checkout_id)}"
+
+    @property
     def here(self) -> str:
         """Give the page itself."""
-        return self._with(f"/c/{self.checkout_id}")
+        return _with(self.path, self.kept)
+
+    @property
+    def top(self) -> str:
+        """Give the page itself outside of any frame."""
+        return _with(self.path, {name: self.kept[name] for name in _SAID if name in self.kept})
 
     def link(self, name: str) -> str:
         """Give one of the page's own addresses, such as `select` or `receipt`."""
-        return self._with(f"/c/{self.checkout_id}/{name}")
-
-    def _with(self, path: str) -> str:
-        return f"{path}?{urlencode(self.kept)}" if self.kept else path
+        return _with(f"{self.path}/{name}", self.kept)
 
 
 def address_of(request: Request, checkout_id: str) -> Address:
@@ -82,6 +100,10 @@ def embed_of(address: Address, merchant: Merchant) -> Embed | None:
     if not asked or asked not in merchant.allowed_origins:
         return None
     return Embed(asked, address.kept.get("nonce", ""))
+
+
+def _with(path: str, query: Mapping[str, str]) -> str:
+    return f"{path}?{urlencode(query)}" if query else path
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +146,37 @@ def problem_of(refused: Refused, texts: Texts) -> str:
     """Word a refusal for a buyer."""
     if refused.code is Code.CONFLICT:
         return texts.t("problem_busy" if refused.retry_after_s else "problem_total")
+    if is_about_email(refused):
+        return texts.t("problem_email")
     return texts.t(_PROBLEMS.get(refused.code, "problem_other"))
 
 
+def is_about_email(refused: Refused | None) -> bool:
+    """Tell whether the buyer's e-mail is what was refused."""
+    return refused is not None and refused.message.startswith("payer_email")
+
+
+def chosen_of(offered: Sequence[Mapping[str, Any]], typed: Mapping[str, str] | None) -> str:
+    """Say which way to pay is chosen already: the buyer's last choice, at first the first one."""
+    known = [f"{one['payment_method_id']}|{one['currency']}" for one in offered]
+    if typed is None:
+        return known[0] if known else ""
+    method = typed.get("method", "")
+    return next((one for one in known if method.startswith(f"{one}|")), "")
+
+
 def step_of(
-    action: Mapping[str, Any], wallet: WalletStep | None, card: CardStep | None
+    action: Mapping[str, Any],
+    wallet: WalletStep | None,
+    card: CardStep | None,
+    embed: Embed | None,
 ) -> dict[str, Any]:
-    """Say what the buyer does now, as the templates tell the ways apart."""
+    """Say what the buyer does now, as the templates tell the ways apart.
+
+    Wallets do not come into frames: from there the step leads out.
+    """
+    if wallet and embed:
+        return {"kind": "out"}
     if wallet:
         return {"kind": "wallet"}
     if card:
@@ -163,11 +209,16 @@ def picture_of(view: Mapping[str, Any], merchant: Merchant, *, sandbox: bool) ->
     return image if sandbox or image.startswith("https://") else None
 
 
-def logo_of(merchant: Merchant) -> str | None:
-    """Give the merchant's logo: the operator has set it."""
-    return merchant.logo_url
-
-
-def words_for(texts: Texts, prefix: str) -> dict[str, str]:
+def words_for(texts: Texts, kind: str, embed: Embed | None) -> dict[str, str]:
     """Pick what the page's scripts say."""
-    return texts.pick((*_WORDS, *(key for key in texts.words if prefix and key.startswith(prefix))))
+    prefix = {"wallet": "wallet_", "card": "card_"}.get(kind)
+    special = [key for key in texts.words if prefix and key.startswith(prefix)]
+    return texts.pick((*_WORDS, *special, *(_PROBLEM_WORDS if embed else ())))
+
+
+def is_taken_back(seen: Seen) -> bool:
+    """Tell whether the buyer has paid just now, and so may be taken back to the shop."""
+    payment = seen.payment
+    if payment.status is not Status.PAID or payment.paid_at is None:
+        return False
+    return seen.now - payment.paid_at < _TAKEN_BACK_WITHIN

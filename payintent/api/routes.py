@@ -3,9 +3,11 @@
 from starlette.routing import BaseRoute, Route
 
 from payintent.api import (
+    assets,
     callbacks,
     checkout,
     docs,
+    events,
     listing,
     merchant,
     onchain,
@@ -31,11 +33,15 @@ ROUTES: list[BaseRoute] = [
     Route("/v1/checkout/{checkout_id}/quotes", checkout.get_quotes, methods=["GET"]),
     Route("/v1/checkout/{checkout_id}/quotes", checkout.post_quotes, methods=["POST"]),
     Route("/v1/checkout/{checkout_id}/cancel", checkout.post_cancel, methods=["POST"]),
+    Route("/v1/checkout/{checkout_id}/events", events.get_events, methods=["GET"]),
     Route("/c/{checkout_id}", page.show, methods=["GET"]),
     Route("/c/{checkout_id}/select", page.select, methods=["POST"]),
     Route("/c/{checkout_id}/cancel", page.cancel, methods=["POST"]),
     Route("/c/{checkout_id}/return", page.returned, methods=["GET", "POST"]),
-    Route("/c/static/{name:path}", page.static, methods=["GET"]),
+    Route("/c/{checkout_id}/receipt", page.receipt, methods=["GET"]),
+    Route("/c/{checkout_id}/qr.svg", page.qr, methods=["GET"]),
+    Route("/c/static/flags/{name}", assets.flag, methods=["GET"]),
+    Route("/c/static/{mark}/{name}", assets.static, methods=["GET"]),
     Route("/sdk/{name}", sdk.sdk, methods=["GET"]),
     Route("/v1/catalog", merchant.get_catalog, methods=["GET"]),
     Route("/v1/countries", public.countries, methods=["GET"]),

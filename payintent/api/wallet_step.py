@@ -20,12 +20,6 @@ class WalletStep:
 
     bill: dict[str, Any]  # as `GET /onchain/sessions/{session_id}` gives it
     url: str  # of the session; relative where page and API share an origin
-    api: str  # the API's origin where that is another one, else empty
-
-    @property
-    def policy(self) -> str:
-        """Allow the page's own script, and that it asks the API."""
-        return "; ".join(("", "script-src 'self'", f"connect-src 'self' {self.api}".rstrip()))
 
 
 async def wallet_step(here: Context, action: dict[str, Any]) -> WalletStep | None:
@@ -43,11 +37,10 @@ async def wallet_step(here: Context, action: dict[str, Any]) -> WalletStep | Non
         )
     except Refused:
         return None
-    base, api = _api(settings)
-    return WalletStep(bill, f"{base}/onchain/sessions/{session_id}", api)
+    return WalletStep(bill, f"{api_of(settings)[0]}/onchain/sessions/{session_id}")
 
 
-def _api(settings: Settings) -> tuple[str, str]:
+def api_of(settings: Settings) -> tuple[str, str]:
     """Give the API's address as the page calls it, and its origin where that is another one."""
     if not settings.checkout_base:  # the page is wherever the API is
         return _OWN_API, ""

@@ -39,24 +39,28 @@ class Lookout:
         self._known: dict[UUID, str] = {}
         self._woken = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self.closing = asyncio.Event()
+        self.closing = False
+
+    @property
+    def count(self) -> int:
+        """Count who looks."""
+        return sum(len(watches) for watches in self._watches.values())
 
     def refuse_more(self, payment_id: UUID) -> None:
         """Refuse (`RATE_LIMITED`) one more who looks where enough others do."""
         watches = self._watches.get(payment_id, ())
-        if len(watches) >= OF_ONE_MAX or self._count() >= _ALL_MAX:
+        if len(watches) >= OF_ONE_MAX or self.count >= _ALL_MAX:
             raise Refused(Code.RATE_LIMITED, "too many streams are open", retry_after_s=5)
 
     @contextmanager
-    def watch(self, payment_id: UUID) -> Generator[Watch]:
+    def watching(self, payment_id: UUID, one: Watch) -> Generator[None]:
         """Look at a payment."""
         watches = self._watches.setdefault(payment_id, set())
-        one = Watch()
         watches.add(one)
         self._known.pop(payment_id, None)  # whoever is new must hear of what is changing now
         self._start()
         try:
-            yield one
+            yield
         finally:
             watches.discard(one)
             if not watches:
@@ -67,13 +71,10 @@ class Lookout:
 
     def close(self) -> None:
         """Let all streams end, for this process does."""
-        self.closing.set()
+        self.closing = True
         for watches in self._watches.values():
             for one in watches:
                 one.changed.set()
-
-    def _count(self) -> int:
-        return sum(len(watches) for watches in self._watches.values())
 
     def _start(self) -> None:
         if not self._tasks:

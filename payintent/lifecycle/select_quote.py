@@ -6,6 +6,7 @@ the gateway, then take its answer in. Whatever dies in between, the session's ro
 
 from dataclasses import dataclass, replace
 from datetime import datetime
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -235,7 +236,8 @@ async def _begin(desk: _Desk, seen: Seen, offer: Offer, chosen: Selection) -> Se
 def _request(
     desk: _Desk, merchant: Merchant, payment: Payment, session: Session, chosen: Selection
 ) -> SessionRequest:
-    page = f"{desk.places.checkout_base}/{payment.checkout_id}/return"
+    said = f"?{urlencode({'lang': chosen.locale})}" if chosen.locale else ""
+    page = f"{desk.places.checkout_base}/{payment.checkout_id}/return{said}"
     back = page if desk.places.checkout_base else chosen.return_url or merchant.return_url or ""
     offer = session.offer
     return SessionRequest(

@@ -162,14 +162,14 @@ def _fill(folder: Path) -> Binary:
 
 def _download(package: str, folder: Path) -> Path:
     """Have npm put a package's archive into a folder; no script of it is run."""
-    command = [*_npm(), "pack", package, "--ignore-scripts", "--pack-destination", str(folder)]
+    command = [*npm(), "pack", package, "--ignore-scripts", "--pack-destination", str(folder)]
     said = ""
     for _ in range(FETCH_ATTEMPTS_MAX):
         try:
             done = subprocess.run(
                 command,
                 cwd=folder,
-                env=_environment(),
+                env=npm_environment(),
                 capture_output=True,
                 text=True,
                 timeout=FETCH_TIMEOUT_S,
@@ -186,7 +186,8 @@ def _download(package: str, folder: Path) -> Path:
     )
 
 
-def _npm() -> list[str]:
+def npm() -> list[str]:
+    """Give the command of the npm that the sandbox brings along (AnvilError)."""
     spec = importlib.util.find_spec(_NODE)  # finds without importing it
     if spec is None or spec.origin is None:
         raise AnvilError(
@@ -197,7 +198,8 @@ def _npm() -> list[str]:
     return [str(home / "bin" / "node"), str(home / "lib/node_modules/npm/bin/npm-cli.js")]
 
 
-def _environment() -> dict[str, str]:
+def npm_environment() -> dict[str, str]:
+    """Give npm what it needs of ours, and more patience than it has."""
     kept = {name: value for name, value in os.environ.items() if _KEPT.fullmatch(name)}
     given = {name.lower() for name in kept}
     defaults = {name: value for name, value in _NPM_DEFAULTS.items() if name not in given}

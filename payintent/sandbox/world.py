@@ -255,7 +255,9 @@ async def _provision(service: Service, world: World, keeper: _Keeper) -> None:
         if keeper.is_older:
             await service.perform(SetProfile(merchant_id=merchant_id, auto_refund=True), ACTOR)
     shop = SetProfile(
-        merchant_id=world.kept["merchants"][0]["id"], return_url=f"{world.shop_url}/orders"
+        merchant_id=world.kept["merchants"][0]["id"],
+        return_url=f"{world.shop_url}/orders",
+        allowed_origins=[world.shop_url],  # its pages show the checkout in a frame
     )
     await service.perform(shop, ACTOR)
 

@@ -37,12 +37,15 @@ class Wake:
     async def listen(self, callback: Callable[[], None]) -> None:
         """Call back for each wake-up, from this process or another; runs until cancelled."""
         self._listeners.append(callback)
-        while True:
-            try:
-                await self._listen_once(callback)
-            except GONE as error:
-                _log.warning("listener_lost", why=type(error).__name__)
-            await asyncio.sleep(_RETRY_S)
+        try:
+            while True:
+                try:
+                    await self._listen_once(callback)
+                except GONE as error:
+                    _log.warning("listener_lost", why=type(error).__name__)
+                await asyncio.sleep(_RETRY_S)
+        finally:
+            self._listeners.remove(callback)
 
     async def close(self) -> None:
         """Stop notifying."""

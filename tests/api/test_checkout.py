@@ -10,7 +10,7 @@ from tests.support.world import Answer, Api
 
 _ALWAYS = {
     *("checkout_id", "payment_id", "status", "version", "amount", "currency", "decimals"),
-    *("merchant", "include_pegged_assets", "server_time", "can", "next_action"),
+    *("merchant", "include_pegged_assets", "server_time", "can", "next_action", "events_url"),
 }
 _ENDED = {"select": False, "change_method": False, "cancel": False}
 _SHOWN = {
@@ -19,10 +19,10 @@ _SHOWN = {
         {"expires_at", "selected"},
         {"select": True, "change_method": True, "cancel": False},
     ),
-    "PAID": ({"selected", "receipt_id"}, _ENDED),
-    "FAILED": ({"selected", "failure_reason"}, _ENDED),
-    "EXPIRED": (set(), _ENDED),
-    "CANCELLED": (set(), _ENDED),
+    "PAID": ({"selected", "receipt_id", "merchant_told"}, _ENDED),
+    "FAILED": ({"selected", "failure_reason", "merchant_told"}, _ENDED),
+    "EXPIRED": ({"merchant_told"}, _ENDED),
+    "CANCELLED": ({"merchant_told"}, _ENDED),
 }
 
 

@@ -150,7 +150,7 @@ async def test_a_selection_answers_with_checkout_quote_session_and_next_action(a
     }
     [asked] = api.world.gateway.created
     assert (asked.amount_minor, asked.currency, asked.locale) == (159000, "THB", "th-TH")
-    assert asked.return_url == f"{created.json['checkout_url']}/return"
+    assert asked.return_url == f"{created.json['checkout_url']}/return?lang=th-TH"
     assert asked.callback_url == f"http://pay.test/v1/callbacks/fake/{api.world.account_id}"
 
 

@@ -98,7 +98,7 @@ async def test_the_page_offers_no_tokens_to_a_restricted_viewer(api: Api) -> Non
     assert "USDT" in free
     assert "USDT" not in narrowed
     assert '/select"' in narrowed
-    token = {"payment_method_id": str(api.world.transfer), "currency": "USDT"}
+    token = {"method": f"{api.world.transfer}|USDT|"}
     answer = await api.send("POST", f"{path}/select", data=token, **_seen_from("DE"))
     assert answer.status == 422
     assert api.world.gateway.created == []

@@ -47,6 +47,7 @@ _OPEN = {
     ("GET", "/v1/checkout/{checkout_id}/quotes"),
     ("POST", "/v1/checkout/{checkout_id}/quotes"),
     ("POST", "/v1/checkout/{checkout_id}/cancel"),
+    ("GET", "/v1/checkout/{checkout_id}/events"),
     ("GET", "/v1/countries"),
     ("GET", "/v1/chains/{slug}"),
     ("GET", "/v1/onchain/sessions/{session_id}"),

@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import pytest
 
+from payintent.api.assets import asset
 from payintent.config import Settings
 from payintent.domain.gateway import RefundReport, RefundState
 from tests.api.arrange import bring_to, callback, captured, payment_of, select
@@ -75,7 +76,14 @@ async def _get_refund(api: Api, created: Answer) -> Answer:
 
 async def _submit(api: Api, created: Answer) -> Answer:
     path = f"/c/{created.json['checkout_id']}/select"
-    return await api.send("POST", path, data={"payment_method_id": str(api.world.card)})
+    return await api.send("POST", path, data={"method": f"{api.world.card}|THB|1590.00"})
+
+
+async def _follow(api: Api, created: Answer) -> Answer:
+    """Listen to a checkout that ends, so that its stream does."""
+    path = f"/v1/checkout/{created.json['checkout_id']}"
+    await api.send("POST", f"{path}/cancel")
+    return await api.send("GET", f"{path}/events")
 
 
 async def _session(api: Api, created: Answer) -> str:
@@ -114,6 +122,7 @@ GOES_WELL: dict[str, tuple[int, Sending]] = {
     "GET /v1/checkout/{checkout_id}/quotes": (200, _get("/v1/checkout/{checkout_id}/quotes")),
     "POST /v1/checkout/{checkout_id}/quotes": (200, _select),
     "POST /v1/checkout/{checkout_id}/cancel": (200, _post("/v1/checkout/{checkout_id}/cancel")),
+    "GET /v1/checkout/{checkout_id}/events": (200, _follow),
     "GET /v1/onchain/sessions/{session_id}": (200, _get_session),
     "POST /v1/onchain/sessions/{session_id}/transactions": (202, _post_transaction),
     "POST /v1/callbacks/{provider}/{account_id}": (200, _callback),
@@ -122,7 +131,10 @@ GOES_WELL: dict[str, tuple[int, Sending]] = {
     "POST /c/{checkout_id}/cancel": (303, _post("/c/{checkout_id}/cancel")),
     "GET /c/{checkout_id}/return": (303, _get("/c/{checkout_id}/return")),
     "POST /c/{checkout_id}/return": (303, _post("/c/{checkout_id}/return")),
-    "GET /c/static/{name}": (200, _get("/c/static/checkout.css")),
+    "GET /c/{checkout_id}/receipt": (303, _get("/c/{checkout_id}/receipt")),
+    "GET /c/{checkout_id}/qr.svg": (200, _get("/c/{checkout_id}/qr.svg")),
+    "GET /c/static/{mark}/{name}": (200, _get(asset("checkout.css"))),
+    "GET /c/static/flags/{name}": (200, _get("/c/static/flags/th.svg")),
     "GET /healthz": (200, _get("/healthz")),
     "GET /readyz": (200, _get("/readyz")),
     "GET /openapi.yaml": (200, _get("/openapi.yaml")),

@@ -22,6 +22,7 @@ from schemathesis.checks import (
 )
 from schemathesis.core.failures import FailureGroup
 
+from payintent.api import events
 from payintent.domain.gateway import Report, SessionState
 from payintent.domain.ids import SESSION, text
 from tests.api.arrange import DECLINED, bring_to, callback, captured, payment_of, select
@@ -52,6 +53,7 @@ REQUESTS = {
     "GET /v1/checkout/{checkout_id}/quotes": 160,
     "POST /v1/checkout/{checkout_id}/quotes": 260,
     "POST /v1/checkout/{checkout_id}/cancel": 80,
+    "GET /v1/checkout/{checkout_id}/events": 60,
     "GET /v1/onchain/sessions/{session_id}": 40,
     "POST /v1/onchain/sessions/{session_id}/transactions": 120,
     "POST /v1/callbacks/{provider}/{account_id}": 120,
@@ -60,8 +62,11 @@ REQUESTS = {
     "POST /c/{checkout_id}/cancel": 40,
     "GET /c/{checkout_id}/return": 20,
     "POST /c/{checkout_id}/return": 20,
-    "GET /c/static/{name}": 20,
     "GET /sdk/{name}": 20,
+    "GET /c/{checkout_id}/receipt": 20,
+    "GET /c/{checkout_id}/qr.svg": 20,
+    "GET /c/static/{mark}/{name}": 20,
+    "GET /c/static/flags/{name}": 10,
     "GET /healthz": 2,
     "GET /readyz": 2,
     "GET /openapi.yaml": 4,
@@ -114,6 +119,13 @@ class Ids:
     def _pending(self) -> Answer:
         # Hypothesis runs in a thread, and the service in the loop.
         return asyncio.run_coroutine_threadsafe(self._api.create(), self._loop).result(20)
+
+
+@pytest.fixture(autouse=True)
+def streams_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody here waits for five minutes."""
+    monkeypatch.setattr(events, "_HEARTBEAT_S", 0.01)
+    monkeypatch.setattr(events, "_LIFE_S", 0.0)
 
 
 @pytest.fixture
@@ -228,6 +240,8 @@ def _likely(case: Case, api: Api) -> None:
     method = body.get("payment_method_id")
     if isinstance(method, int | str):
         body["payment_method_id"] = type(method)(api.world.card)
+    if isinstance(body.get("method"), str):
+        body["method"] = f"{api.world.card}|THB|1590.00"
     if body.get("return_url"):
         body["return_url"] = f"{SHOP}/thanks"
     if body.get("expected_total_amount"):

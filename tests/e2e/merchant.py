@@ -284,18 +284,25 @@ class _Forms(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.forms: list[Form] = []
+        self._in_form = False
         self._in_button = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         known = {name: value or "" for name, value in attrs}
-        if tag == "form" and known.get("method") == "post":
-            self.forms.append(Form(known["action"], {}))
-        elif tag == "input" and self.forms and known.get("type") == "hidden":
+        if tag == "form":
+            self._in_form = known.get("method") == "post"
+            if self._in_form:
+                self.forms.append(Form(known["action"], {}))
+        elif self._in_form and (known.get("type") == "hidden" or "checked" in known):
             self.forms[-1].fields[known["name"]] = known.get("value", "")
         self._in_button = tag == "button"
 
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "form":
+            self._in_form = False
+
     def handle_data(self, data: str) -> None:
-        if self._in_button and self.forms:
+        if self._in_button and self._in_form:
             self.forms[-1].label += data
 
 

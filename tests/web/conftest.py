@@ -5,6 +5,7 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, async_playwright
 from pytest_asyncio import fixture
 
+from payintent.api.envelope import Envelope
 from payintent.config import Settings
 from payintent.domain.gateway import Gateway
 from payintent.domain.onchain import PROVIDER
@@ -18,7 +19,11 @@ from tests.support import browser as programs
 from tests.support.chain import fetched_anvil
 from tests.support.fakes import FakeGateway
 from tests.support.onchain import SLUG, ChainWorld, chain_world
-from tests.support.world import World, free_port, make_world
+from tests.support.world import Api, World, free_port, make_world
+from tests.web import sdk_desk
+from tests.web.gallery import Gallery, open_gallery, server_url
+from tests.web.sdk_desk import Desk
+from tests.web.sdk_shop import running_shop
 from tests.web.serving import serving
 from tests.web.till import Till, make_till
 from tests.web.wallet import Wallet
@@ -78,9 +83,9 @@ async def ground(world: World, chain_url: str, slug: str) -> AsyncIterator[Chain
 
 
 @fixture(loop_scope=LOOP)
-async def site(settings: Settings, service: Service, port: int) -> AsyncIterator[None]:
-    async with serving(settings, service, port):
-        yield
+async def site(settings: Settings, service: Service, port: int) -> AsyncIterator[Envelope]:
+    async with serving(settings, service, port) as app:
+        yield app
 
 
 @fixture(loop_scope=LOOP, scope="session")
@@ -92,6 +97,13 @@ async def browser() -> AsyncIterator[Browser]:
         browser = await playwright.chromium.launch(executable_path=program)
         yield browser
         await browser.close()
+
+
+@fixture(loop_scope=LOOP, scope="session")
+async def gallery() -> AsyncIterator[Gallery]:
+    """Every state of the checkout, arranged once for all tests that only look."""
+    async with open_gallery(server_url()) as gallery:
+        yield gallery
 
 
 @fixture(loop_scope=LOOP)
@@ -110,7 +122,19 @@ def wallet(ground: ChainWorld) -> Wallet:
 
 
 @fixture(loop_scope=LOOP)
-async def till(site: None, ground: ChainWorld, buyer: BrowserContext) -> AsyncIterator[Till]:
+async def till(site: Envelope, ground: ChainWorld, buyer: BrowserContext) -> AsyncIterator[Till]:
     till = await make_till(ground, buyer)
     yield till
     assert till.troubles == []
+
+
+@fixture(loop_scope=LOOP)
+async def desk(
+    site: None, settings: Settings, world: World, buyer: BrowserContext
+) -> AsyncIterator[Desk]:
+    """A page of a shop, which is not at the service's origin."""
+    service = settings.checkout_base.removesuffix("/c")
+    page = await buyer.new_page()
+    page.set_default_timeout(sdk_desk.PATIENCE_MS)
+    async with running_shop(service) as shop, Api(service, world) as api:
+        yield Desk(api, shop, page)

@@ -5,22 +5,25 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from payintent.api.app import build_app
+from payintent.api.envelope import Envelope
 from payintent.api.server import server
 from payintent.config import Settings
 from payintent.service import Service
 
 
 @asynccontextmanager
-async def serving(settings: Settings, service: Service, port: int) -> AsyncIterator[None]:
-    """Serve page and API on a port of this machine."""
+async def serving(settings: Settings, service: Service, port: int) -> AsyncIterator[Envelope]:
+    """Serve page and API on a port of this machine; gives the application."""
 
     async def opened(_: Settings) -> Service:
         return service
 
-    running = server(build_app(settings, opened), settings, "127.0.0.1", port)
+    app = build_app(settings, opened)
+    running = server(app, settings, "127.0.0.1", port)
     task = asyncio.create_task(running.serve())
     while not running.started:
         await asyncio.sleep(0.01)
-    yield
+    yield app
+    app.stopping()  # or streams would be waited for
     running.should_exit = True
     await task

@@ -9,6 +9,7 @@ import pytest
 from playwright.async_api import Browser, ConsoleMessage, Page, expect
 from pytest_asyncio import fixture
 
+from payintent.api.envelope import Envelope
 from payintent.config import Settings
 from payintent.domain.payment import Payment
 from payintent.operation.accounts import AddAccount
@@ -19,6 +20,7 @@ from payintent.service import Service, open_service
 from tests.sandbox.ecpay.running import ACCOUNT, APPROVED, DECLINED, running_ecpay
 from tests.support.fakes import FakeGateway
 from tests.support.world import World
+from tests.web.till import choose
 
 LOOP = "session"
 pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
@@ -59,7 +61,7 @@ class Desk:
             currency="TWD", amount=Decimal(1590), amount_text="1590.00"
         )
         await self.page.goto(f"{self.base}/{payment.checkout_id}")
-        await self.page.get_by_role("button", name="Pay by ECPay").click()
+        await choose(self.page, "ECPay")
         return payment
 
     async def go_on(self) -> None:
@@ -114,7 +116,7 @@ async def method(world: World, ecpay_url: str) -> int:
 
 @fixture(loop_scope=LOOP, params=[True, False], ids=["javascript", "no javascript"])
 async def desk(
-    request: pytest.FixtureRequest, site: None, world: World, method: int, browser: Browser
+    request: pytest.FixtureRequest, site: Envelope, world: World, method: int, browser: Browser
 ) -> AsyncIterator[Desk]:
     async with await browser.new_context(java_script_enabled=request.param) as buyer:
         page = await buyer.new_page()
@@ -164,5 +166,5 @@ async def test_the_form_leads_on_though_the_method_is_no_longer_offered(
     answer = await desk.page.goto(f"{desk.base}/{payment.checkout_id}")
     assert answer is not None
     assert "unsafe" not in answer.headers["content-security-policy"]
-    await expect(desk.page.get_by_role("button", name="Pay by ECPay")).to_be_hidden()
+    await expect(desk.page.get_by_role("radio", name="ECPay")).to_be_hidden()
     await desk.go_on()

@@ -3,6 +3,7 @@
 import pytest
 from playwright.async_api import Browser, BrowserContext, expect
 
+from payintent.api.envelope import Envelope
 from tests.support.onchain import ChainWorld
 from tests.web.till import Till, make_till
 
@@ -23,12 +24,12 @@ async def test_a_browser_without_a_wallet_says_how_to_go_on_and_fits_a_small_scr
     assert await link.get_attribute("href") == (
         f"https://link.metamask.io/dapp/{base}/{payment.checkout_id}"
     )
-    await expect(till.page.get_by_role("button", name="Pay by Card")).to_be_visible()
+    await expect(till.page.get_by_role("radio", name="Card")).to_be_visible()
     await till.fits(_SMALL_PX)
 
 
 async def test_without_javascript_the_page_says_so_and_offers_everything_else(
-    site: None, ground: ChainWorld, browser: Browser
+    site: Envelope, ground: ChainWorld, browser: Browser
 ) -> None:
     async with await browser.new_context(java_script_enabled=False) as buyer:
         till = await make_till(ground, buyer)
@@ -62,10 +63,13 @@ async def test_the_step_allows_its_own_script_and_nothing_else(
     assert policy["script-src"] == "'self'"
     assert policy["connect-src"] == "'self'"
     assert "unsafe" not in answer.headers["content-security-policy"]
-    for name in ("onchain.js", "wallet.js"):
-        script = await buyer.request.get(f"{till.page.url.rpartition('/')[0]}/static/{name}")
+    scripts = await till.page.locator("script[src]").all()
+    assert len(scripts) == 2
+    for one in scripts:
+        path = await one.get_attribute("src")
+        script = await buyer.request.get(f"{till.page.url.partition('/c/')[0]}{path}")
         assert script.headers["content-type"] == "text/javascript; charset=utf-8"
         assert script.headers["x-content-type-options"] == "nosniff"
-        assert script.headers["cache-control"] == "public, max-age=3600"
+        assert script.headers["cache-control"] == "public, max-age=31536000, immutable"
     path = await till.page.locator("[data-onchain-session]").get_attribute("data-onchain-session")
     assert path == (await till.ground.view(session))["id"].join(("/v1/onchain/sessions/", ""))

@@ -1,7 +1,11 @@
 """A buyer pays from a wallet in a real browser, and the page shows it when it is final."""
 
+import asyncio
+import json
 from decimal import Decimal
+from typing import Any
 
+import aiohttp
 import pytest
 from playwright.async_api import BrowserContext, expect
 
@@ -12,8 +16,8 @@ from payintent.service import Service
 from tests.support.onchain import ChainWorld
 from tests.support.world import free_port
 from tests.web.serving import serving
-from tests.web.till import Till
-from tests.web.wallet import ELSEWHERE, LEGACY, UNKNOWN_CHAIN, Wallet, WalletError
+from tests.web.till import Till, choose
+from tests.web.wallet import ELSEWHERE, LEGACY, PATIENCE_S, UNKNOWN_CHAIN, Wallet, WalletError
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -33,7 +37,7 @@ async def test_a_buyer_chooses_usdt_allows_exactly_the_amount_and_pays(
     await world.rows("UPDATE merchant SET return_url = 'https://nimbus.test/thanks'")
     payment = await world.create(currency="USD", amount_text="25.50", amount=Decimal("25.50"))
     await till.show(payment)
-    await till.page.get_by_role("button", name="Pay by USDT").click()
+    await choose(till.page, "USDT")
     bill = till.page.locator("dl.bill")
     await expect(bill).to_contain_text("25.5 USDT")
     await expect(bill).to_contain_text("Native")
@@ -48,7 +52,10 @@ async def test_a_buyer_chooses_usdt_allows_exactly_the_amount_and_pays(
     await expect(till.page.get_by_role("heading", name="Paid")).to_be_visible()  # by itself
     await till.shows_paid(payment)
     back = till.page.get_by_role("link", name="Back to Nimbus Books")
-    assert await back.get_attribute("href") == "https://nimbus.test/thanks"
+    address = await back.get_attribute("href")
+    assert address is not None
+    assert address.startswith("https://nimbus.test/thanks?checkout_id=cs_")
+    assert address.endswith("&status=PAID")
 
 
 @pytest.mark.parametrize("slug", ["ethereum"])
@@ -145,6 +152,7 @@ class TestWithTheApiElsewhere:
             await till.press()
             await till.says("is on the chain")
             assert len(await till.posted(session)) == 1
+            await till.page.close()  # before it misses the API
 
 
 async def test_a_page_whose_session_was_replaced_elsewhere_shows_the_new_one(
@@ -156,3 +164,35 @@ async def test_a_page_whose_session_was_replaced_elsewhere_shows_the_new_one(
     await ground.world.select(payment, ground.methods["USDT"])
     await till.hurry()
     await expect(till.page.locator("dl.bill")).to_contain_text("USDT")
+
+
+async def test_whoever_listens_hears_what_was_seen_on_the_chain(till: Till) -> None:
+    payment, session = await till.bill("NATIVED")
+    url = f"{till.ground.world.service.settings.api_base}/checkout/{payment.checkout_id}/events"
+    async with aiohttp.ClientSession() as http, http.get(url) as answer:
+        assert (await _told(answer))[0] == "status"
+        tx_hash = await till.ground.pay(session)
+        await till.ground.post(session, tx_hash)
+        name, progress = await _told(answer)
+        assert (name, progress["tx_hash"], progress["step"]) == ("onchain", tx_hash, "pay")
+        assert progress["session_id"] == (await till.ground.view(session))["id"]
+        await till.ground.look()
+        while (await _told(answer))[1]["status"] not in {"detected", "confirming"}:
+            pass
+        await till.settle()
+        while (told := await _told(answer))[0] != "status":
+            assert 0 <= told[1]["seen"] <= told[1]["needed"]
+        assert told[1]["status"] == "PAID"
+
+
+async def _told(answer: aiohttp.ClientResponse) -> tuple[str, dict[str, Any]]:
+    """Wait for the next event; gives its name and data."""
+    name = ""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            line = (await answer.content.readline()).decode()
+            assert line, "the stream has ended"
+            if line.startswith("event: "):
+                name = line.removeprefix("event: ").strip()
+            if line.startswith("data: "):
+                return name, json.loads(line.removeprefix("data: "))

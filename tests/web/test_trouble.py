@@ -134,6 +134,11 @@ async def test_a_payment_that_the_chain_refuses_is_told_and_can_be_tried_again(
     await till.press()
     await till.says("The chain refused this")
     await expect(till.wallets).to_be_enabled()
+    await till.posted(session)
+    async with till.page.expect_response(lambda one: "/onchain/sessions/" in one.url):
+        await till.hurry()
+    await till.says("The chain refused this")  # though the service does not know of it yet
+    await expect(till.wallets).to_be_enabled()
     await till.ground.look()
     view = await till.ground.view(session)
     assert [one["state"] for one in view["transactions"]] == ["reverted"]

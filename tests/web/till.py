@@ -19,6 +19,12 @@ _DAILY = re.compile(r"Failed to load resource: .*(410|net::ERR_FAILED)")
 expect.set_options(timeout=PATIENCE_MS)
 
 
+async def choose(page: Page, label: str) -> None:
+    """Choose a way to pay."""
+    await page.get_by_role("radio", name=label).check()
+    await page.get_by_role("button", name="Continue", exact=True).click()
+
+
 @dataclass
 class Till:
     """One page of one buyer."""
@@ -85,7 +91,7 @@ class Till:
 
     @property
     def status(self) -> Locator:
-        return self.page.get_by_role("status")
+        return self.page.locator("[data-onchain-session] [data-status]")
 
     def _hear(self, message: ConsoleMessage) -> None:
         if message.type in {"error", "warning"} and not _DAILY.search(message.text):

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -26,6 +27,13 @@ from .webhook import verify
 BODY_BYTES_MAX = 64 * 1024
 _FIELDS_MAX = 10
 _UNAVAILABLE = 502
+#: The browser SDK's ways to the checkout, each on a page of its own.
+_WAYS = {
+    "redirect": "The checkout takes the place of this page.",
+    "popup": "The checkout opens in a window, and this page waits.",
+    "widget": "The checkout is on this page, for a payment that was created before.",
+    "deferred": "The checkout is on this page; the payment is created when you press the button.",
+}
 
 _pages = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "pages"),
@@ -35,7 +43,7 @@ _pages = Environment(
 _PAGE_HEADERS = {
     "cache-control": "no-store",
     "content-security-policy": (
-        "default-src 'none'; style-src 'unsafe-inline'; img-src 'self'; base-uri 'none'; "
+        "default-src 'none'; style-src 'unsafe-inline'; img-src 'self' data:; base-uri 'none'; "
         "frame-ancestors 'none'"
     ),
     "referrer-policy": "no-referrer",
@@ -75,6 +83,9 @@ def make_app(config: Config) -> Starlette:
             Route("/", show_products),
             Route("/covers/{sku}.svg", show_cover),
             Route("/buy", buy, methods=["POST"]),
+            Route("/buy.json", buy_json, methods=["POST"]),
+            Route("/pay/{way}", show_way),
+            Route("/pay.js", show_script),
             Route("/orders", show_orders),
             Route("/orders/{order_id}.json", show_order_json),
             Route("/orders/{order_id}", show_order),
@@ -90,7 +101,8 @@ def make_app(config: Config) -> Starlette:
 
 async def show_products(_: Request) -> Response:
     """`GET /`."""
-    return _page("products.html", products=PRODUCTS.values(), quantity_max=QUANTITY_MAX)
+    goods = PRODUCTS.values()
+    return _page("products.html", products=goods, quantity_max=QUANTITY_MAX, ways=_WAYS)
 
 
 async def show_cover(request: Request) -> Response:
@@ -102,41 +114,34 @@ async def show_cover(request: Request) -> Response:
 
 async def buy(request: Request) -> Response:
     """`POST /buy`: creates the payment here, on our server, and sends the buyer to pay it."""
-    shop = _shop(request)
-    form = await request.form(max_files=0, max_fields=_FIELDS_MAX)
-    product, quantity = _product(form.get("product")), _quantity(form.get("quantity", "1"))
-    order_id, amount = shop.orders.new_id(), product.amount(quantity)
-    payment = await shop.payments.create(
-        uuid4(),
-        {
-            "currency": product.currency,
-            "amount": amount,
-            "payer_uid": f"guest-{order_id}",
-            "metadata": {
-                "order_id": order_id,
-                "product": {
-                    "name": product.name,
-                    "detail": product.detail,
-                    "image": f"{shop.config.public_url}/covers/{product.sku}.svg",
-                    "category": "Books",
-                    "quantity": quantity,
-                    "vendor": "Nimbus Books",
-                },
-            },
-        },
-    )
-    if "checkout_url" not in payment:
-        raise PaymentApiError("NO_CHECKOUT_URL", "the payment service has no checkout page")
-    order = Order(
-        id=order_id,
-        product=product,
-        quantity=quantity,
-        amount=amount,
-        payment_id=payment["id"],
-        checkout_url=payment["checkout_url"],
-    )
-    shop.orders.add(order)
+    order = await _ordered(request)
     return RedirectResponse(order.checkout_url, 303, {"cache-control": "no-store"})
+
+
+async def buy_json(request: Request) -> Response:
+    """`POST /buy.json`: the same for a script on our pages; the price is ours all the same."""
+    order = await _ordered(request)
+    fields = {"order_id": order.id, "checkoutUrl": order.checkout_url}
+    return JSONResponse(fields, 201, {"cache-control": "no-store"})
+
+
+async def show_way(request: Request) -> Response:
+    """`GET /pay/{way}?product=`: one page for each way that the browser SDK has."""
+    way, product = request.path_params["way"], _product(request.query_params.get("product"))
+    if way not in _WAYS:
+        raise HTTPException(404, "We know no such way to pay.")
+    service = _origin(_shop(request).config.api_url)
+    answer = _page("pay.html", way=way, says=_WAYS[way], product=product, service=service)
+    answer.headers["content-security-policy"] += (
+        f"; script-src 'self' {service}; connect-src 'self' {service}; frame-src {service}"
+    )
+    return answer
+
+
+async def show_script(_: Request) -> Response:
+    """`GET /pay.js`."""
+    script = Path(__file__).parent / "pages" / "pay.js"
+    return Response(script.read_bytes(), media_type="text/javascript")
 
 
 async def show_orders(request: Request) -> Response:
@@ -186,6 +191,50 @@ async def healthz(_: Request) -> Response:
     return JSONResponse({"status": "ok"})
 
 
+async def _ordered(request: Request) -> Order:
+    """Create a payment for what a form asks for, and keep the order."""
+    shop = _shop(request)
+    form = await request.form(max_files=0, max_fields=_FIELDS_MAX)
+    product, quantity = _product(form.get("product")), _quantity(form.get("quantity", "1"))
+    order_id, amount = shop.orders.new_id(), product.amount(quantity)
+    payment = await shop.payments.create(
+        uuid4(),
+        {
+            "currency": product.currency,
+            "amount": amount,
+            "payer_uid": f"guest-{order_id}",
+            "metadata": {
+                "order_id": order_id,
+                "product": {
+                    "name": product.name,
+                    "detail": product.detail,
+                    "image": f"{shop.config.public_url}/covers/{product.sku}.svg",
+                    "category": "Books",
+                    "quantity": quantity,
+                    "vendor": "Nimbus Books",
+                },
+            },
+        },
+    )
+    if "checkout_url" not in payment:
+        raise PaymentApiError("NO_CHECKOUT_URL", "the payment service has no checkout page")
+    order = Order(
+        id=order_id,
+        product=product,
+        quantity=quantity,
+        amount=amount,
+        payment_id=payment["id"],
+        checkout_url=payment["checkout_url"],
+    )
+    shop.orders.add(order)
+    return order
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
 async def _declined(request: Request, error: Exception) -> Response:
     refused = cast("HTTPException", error)
     if request.url.path.endswith(".json"):
@@ -193,8 +242,10 @@ async def _declined(request: Request, error: Exception) -> Response:
     return _trouble(refused.status_code, str(refused.status_code), refused.detail)
 
 
-async def _unpaid(_: Request, error: Exception) -> Response:
+async def _unpaid(request: Request, error: Exception) -> Response:
     refused = cast("PaymentApiError", error)
+    if request.url.path.endswith(".json"):
+        return JSONResponse({"code": refused.code, "message": refused.message}, _UNAVAILABLE)
     return _trouble(_UNAVAILABLE, refused.code, refused.message, refused.request_id)
 
 

@@ -4,8 +4,13 @@
 
 const POLL_FIRST_MS = 2_000;
 const POLL_MAX_MS = 15_000;
+const POLL_BEHIND_MS = 30_000; // behind a stream that is open, since some proxies swallow events
 const FETCH_TIMEOUT_MS = 15_000;
+const RETURN_FIRST_MS = 3_000; // to read the result, and to stay
 const RETURN_AFTER_MS = 15_000; // the shop may not have heard of the payment before
+const RETURN_ASK_MS = 1_000;
+const COPIED_MS = 2_000;
+const LEAVING_MS = 30_000; // the service asks two providers meanwhile
 const MINUTE_MS = 60_000;
 const ANNOUNCED_MINUTES = [5, 1];
 
@@ -35,9 +40,90 @@ async function ask(url) {
   }
 }
 
+/** @returns {HTMLElement | null} */
+const payment = () => document.querySelector("pay-status");
+/** This page's own address: it may stand at that of a form that was sent. */
+const page = () => new URL(payment()?.dataset.page ?? location.href, location.href).href;
+
+// A form is on its way: what it brings about must not call the buyer back, and once is enough
+
+let leftAt = -LEAVING_MS;
+const isLeaving = () => performance.now() - leftAt < LEAVING_MS;
+
+addEventListener("submit", (event) => {
+  if (event.defaultPrevented) return; // it is sent by a script
+  leftAt = performance.now();
+});
+addEventListener("pageshow", (event) => {
+  if (event.persisted) leftAt = -LEAVING_MS; // back by the button
+});
+
+// The page as it is now
+
+/** @type {Promise<boolean> | null} */
+let swapping = null;
+
+/**
+ * Shows the page as the service has it now; false where that could not be had.
+ * @param {boolean} [anyway] also where nothing seems to have changed
+ */
+export function swap(anyway = false) {
+  if (isLeaving()) return Promise.resolve(false);
+  swapping ??= renew(anyway).finally(() => {
+    swapping = null;
+  });
+  return swapping;
+}
+
+async function fetched() {
+  try {
+    const signal = AbortSignal.timeout(FETCH_TIMEOUT_MS);
+    const answer = await fetch(page(), { cache: "no-store", signal });
+    return answer.ok ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
+  } catch {
+    return null;
+  }
+}
+
+/** @param {boolean} anyway */
+async function renew(anyway) {
+  const next = await fetched();
+  if (!next) return false;
+  if (next.querySelector("[data-result]")) end(next);
+  else if (anyway || isOther(next)) location.replace(page()); // what is next brings its own policy
+  return true;
+}
+
+/** @param {Document} next */
+function isOther(next) {
+  /** @param {ParentNode} one */
+  const mark = (one) => [
+    /** @type {HTMLElement | null} */ (one.querySelector("pay-status"))?.dataset.version,
+    one.querySelector("form.methods") !== null,
+  ];
+  return String(mark(document)) !== String(mark(next));
+}
+
+/**
+ * Shows the end without leaving the page; focus goes there, so that it is read aloud.
+ * @param {Document} next
+ */
+function end(next) {
+  const theirs = next.querySelector("main");
+  if (theirs) document.querySelector("main")?.replaceWith(document.adoptNode(theirs));
+  document.title = next.title;
+  history.replaceState(null, "", page()); // a reload must not send a form again
+  /** @type {HTMLElement | null} */ (document.querySelector("[data-result]"))?.focus();
+}
+
 // The shop's page around this one, where there is one
 
-const shop = document.body.dataset.embed;
+const shop = window.parent === window ? undefined : document.body.dataset.embed;
+const OF_REFUSALS = {
+  PG_UPSTREAM_ERROR: "problem_upstream",
+  PG_NOT_AVAILABLE: "problem_unavailable",
+};
+let choosing = false;
 
 /**
  * Tells the shop's page something; nobody where this page is not in its frame.
@@ -45,7 +131,7 @@ const shop = document.body.dataset.embed;
  * @param {object} [fields]
  */
 export function tell(type, fields = {}) {
-  if (!shop || window.parent === window) return;
+  if (!shop) return;
   const nonce = document.body.dataset.nonce;
   window.parent.postMessage({ source: "payintent", version: 1, nonce, type, ...fields }, shop);
 }
@@ -67,47 +153,95 @@ function submit() {
 
 /** @param {{ locale?: string, country?: string }} wanted */
 function update(wanted) {
-  const url = new URL(location.href);
+  const url = new URL(page());
   if (wanted.locale) url.searchParams.set("lang", wanted.locale);
   if (wanted.country) url.searchParams.set("country", wanted.country);
-  if (url.href !== location.href) location.replace(url);
+  if (url.href !== page()) location.replace(url);
 }
 
-/** Selects through the API, so that the shop's page can do what has to be done at top level. */
-async function choose(/** @type {SubmitEvent} */ event) {
-  event.preventDefault();
-  const form = /** @type {HTMLFormElement} */ (event.target);
+/**
+ * Selects through the API, so that the shop's page can do what has to be done at top level.
+ * @param {HTMLFormElement} form
+ */
+async function choose(form) {
+  if (choosing) return;
+  choosing = true;
+  warn("");
+  let said;
+  try {
+    const answer = await fetch(`${payment()?.dataset.url}/quotes`, {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify(selection(form)),
+      signal: AbortSignal.timeout(3 * FETCH_TIMEOUT_MS), // the service asks the provider meanwhile
+    });
+    const [status, requestId] = [answer.status, answer.headers.get("X-Request-Id")];
+    const retryAfter = answer.headers.get("Retry-After");
+    said = { ...(await answer.json()), status, requestId, retryAfter, busy: retryAfter !== null };
+  } catch {
+    said = { code: "NETWORK_OFFLINE", message: "the service cannot be reached" };
+  }
+  choosing = false;
+  if (said.next_action) {
+    tell("next_action", { action: said.next_action });
+    swap();
+  } else {
+    tell("refused", said);
+    if (said.fds || (await swap()) === false || form.isConnected) refuse(said);
+  }
+}
+
+/** @param {HTMLFormElement} form */
+function selection(form) {
   const fields = new FormData(form);
   const [method, currency, total] = String(fields.get("method")).split("|");
+  const locale = document.documentElement.lang;
   /** @type {Record<string, unknown>} */
-  const body = { payment_method_id: Number(method), currency, expected_total_amount: total };
+  const body = { payment_method_id: Number(method), currency, expected_total_amount: total, locale };
   for (const name of ["country", "payer_email"]) {
     if (fields.get(name)) body[name] = fields.get(name);
   }
-  body.locale = document.documentElement.lang;
-  const url = /** @type {HTMLElement} */ (document.querySelector("pay-status")).dataset.url;
-  try {
-    const answer = await fetch(`${url}/quotes`, {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify(body),
-      signal: AbortSignal.timeout(2 * FETCH_TIMEOUT_MS),
-    });
-    const said = await answer.json();
-    const requestId = answer.headers.get("X-Request-Id");
-    if (!answer.ok || said.fds) tell("refused", { status: answer.status, requestId, ...said });
-    else tell("next_action", { action: said.next_action });
-  } catch {
-    tell("refused", { code: "NETWORK_OFFLINE", message: "the service cannot be reached" });
+  return body;
+}
+
+/** @param {{ code?: string, fds?: object, busy?: boolean }} said */
+async function refuse({ code, fds, busy }) {
+  if (fds) return void swap(true);
+  if (code === "CONFLICT" && !busy) return void (await offerAnew());
+  const known = /** @type {keyof typeof OF_REFUSALS} */ (code);
+  warn(word(busy ? "problem_busy" : (OF_REFUSALS[known] ?? "problem_other")));
+}
+
+/** Shows the totals as they are now, and keeps what was typed. */
+async function offerAnew() {
+  const theirs = (await fetched())?.querySelector("form.methods");
+  const mine = document.querySelector("form.methods");
+  if (theirs && mine) {
+    const name = "input[type=email]";
+    const [typed, empty] = [mine.querySelector(name), theirs.querySelector(name)];
+    if (typed && empty) empty.setAttribute("value", /** @type {HTMLInputElement} */ (typed).value);
+    mine.replaceWith(document.adoptNode(theirs));
   }
-  await swap();
+  warn(word("problem_total"));
+}
+
+/** @param {string} text */
+function warn(text) {
+  document.getElementById("problem")?.remove();
+  if (!text) return;
+  const place = Object.assign(document.createElement("p"), { id: "problem", className: "problem" });
+  place.setAttribute("role", "alert");
+  payment()?.before(place);
+  place.textContent = text; // once it stands there: what changes is read aloud
 }
 
 if (shop) {
   addEventListener("message", hear);
   document.addEventListener("submit", (event) => {
-    const form = /** @type {HTMLElement} */ (event.target);
-    if (form.matches("form.methods")) choose(event);
+    const form = /** @type {HTMLFormElement} */ (event.target);
+    if (!form.matches("form.methods")) return;
+    event.preventDefault();
+    choose(form);
   });
   document.addEventListener("change", (event) => {
     const chosen = /** @type {HTMLInputElement} */ (event.target);
@@ -118,45 +252,28 @@ if (shop) {
   }).observe(document.body);
 }
 
-/** Shows the page as the service has it now, without leaving it; focus goes to how it ended. */
-async function swap() {
-  try {
-    const signal = AbortSignal.timeout(FETCH_TIMEOUT_MS);
-    const answer = await fetch(location.href, { cache: "no-store", signal });
-    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const [mine, theirs] = [document.querySelector("main"), page.querySelector("main")];
-    const script = page.querySelector("script[src]:nth-of-type(2)")?.getAttribute("src");
-    if (script && !document.querySelector(`script[src="${script}"]`)) return location.reload();
-    if (mine && theirs) mine.replaceWith(theirs);
-    document.title = page.title;
-    /** @type {HTMLElement | null} */ (document.querySelector("[data-result]"))?.focus();
-  } catch {
-    // The next look shows it.
-  }
-}
-
 /** Follows the payment: a stream of events, and behind it questions. */
 class PayStatus extends HTMLElement {
-  #version = 0;
   #wait = POLL_FIRST_MS;
   #timer = 0;
+  #told = 0;
   /** @type {EventSource | null} */
   #stream = null;
   #looks = new AbortController();
 
   connectedCallback() {
-    this.#version = Number(this.dataset.version);
-    const result = this.querySelector("[data-result]");
-    const status = result?.getAttribute("data-result");
+    const status = this.querySelector("[data-result]")?.getAttribute("data-result");
     if (status) tell("result", { status });
     if (this.dataset.live === undefined) return;
+    this.#told = Number(this.dataset.version);
     const { signal } = this.#looks;
     const look = () => this.#look();
     document.addEventListener("visibilitychange", look, { signal });
-    addEventListener("pageshow", look, { signal });
+    addEventListener("pageshow", (event) => event.persisted && look(), { signal });
     addEventListener("online", look, { signal });
-    addEventListener("offline", () => this.#say(word("offline")), { signal });
+    addEventListener("offline", () => this.#heard(), { signal });
     addEventListener("pay:look", look, { signal });
+    this.#heard();
     this.#listen();
   }
 
@@ -175,54 +292,62 @@ class PayStatus extends HTMLElement {
   #look() {
     this.#close();
     if (document.hidden) return;
+    this.#wait = POLL_FIRST_MS;
+    this.#heard();
     this.#ask();
     this.#listen();
   }
 
   #listen() {
-    if (document.hidden || !("EventSource" in window)) return void this.#later();
+    if (document.hidden) return;
+    this.#later();
+    if (!("EventSource" in window)) return;
     const stream = new EventSource(`${this.dataset.url}/events`);
     this.#stream = stream;
-    stream.addEventListener("status", (event) => this.#told(JSON.parse(event.data)));
+    stream.addEventListener("open", () => this.#later());
+    stream.addEventListener("error", () => this.#later());
+    stream.addEventListener("status", (event) => this.#hear(JSON.parse(event.data)));
     stream.addEventListener("onchain", (event) => {
       dispatchEvent(new CustomEvent("pay:onchain", { detail: JSON.parse(event.data) }));
       tell("onchain", { progress: JSON.parse(event.data) });
     });
-    stream.addEventListener("error", () => {
-      if (stream.readyState === EventSource.CLOSED) this.#later();
-    });
   }
 
-  /** @param {{ status: string, version: number }} told */
-  #told(told) {
-    this.#wait = POLL_FIRST_MS;
-    this.#say("");
-    if (told.version === this.#version) return;
-    this.#version = told.version;
-    tell("status", { status: told.status });
-    swap();
+  /** Looks once more; after a change that could not be shown this does. */
+  #later() {
+    clearTimeout(this.#timer);
+    const streams = this.#stream?.readyState === 1;
+    this.#timer = setTimeout(
+      async () => {
+        this.#wait = Math.min(this.#wait * 1.5, POLL_MAX_MS);
+        await this.#ask();
+        if (this.isConnected && !document.hidden) this.#later();
+      },
+      streams ? POLL_BEHIND_MS : this.#wait,
+    );
   }
 
   async #ask() {
     const view = await ask(this.dataset.url ?? "");
-    if (view?.status) this.#told(view);
+    if (view?.fds) swap();
+    else if (view) this.#hear(view);
   }
 
-  #later() {
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(async () => {
-      await this.#ask();
-      this.#wait = Math.min(this.#wait * 1.5, POLL_MAX_MS);
-      if (this.isConnected && !document.hidden) this.#later();
-    }, this.#wait);
+  /** @param {{ status: string, version: number, can?: { select: boolean } }} view */
+  #hear({ status, version, can }) {
+    this.#heard();
+    const over = can?.select === false && this.querySelector("form.methods") !== null;
+    if (version === Number(this.dataset.version) && !over) return;
+    if (version !== this.#told) tell("status", { status });
+    this.#told = version;
+    swap();
   }
 
-  /** @param {string} text */
-  #say(text) {
-    const place = /** @type {HTMLElement | null} */ (this.querySelector("[data-live-text]"));
-    if (!place) return;
-    place.dataset.usual ??= place.textContent ?? "";
-    place.textContent = text || place.dataset.usual;
+  /** Says whether anything can be heard at all. */
+  #heard() {
+    const place = this.querySelector("[data-notice]");
+    const text = navigator.onLine ? "" : word("offline");
+    if (place && place.textContent !== text) place.textContent = text;
   }
 }
 
@@ -233,26 +358,21 @@ class PayCountdown extends HTMLElement {
   connectedCallback() {
     const ahead = Date.parse(this.dataset.now ?? "") - Date.now(); // of the buyer's clock
     const until = Date.parse(this.dataset.until ?? "");
-    const shown = document.createElement("span");
-    shown.setAttribute("aria-hidden", "true");
-    const spoken = document.createElement("span");
-    spoken.className = "hidden";
+    const part = (/** @type {string} */ name) => document.createElement(name);
+    const [shown, read, spoken] = [part("span"), part("span"), part("span")];
+    shown.setAttribute("aria-hidden", "true"); // who listens does not want every second
+    read.className = spoken.className = "hidden";
+    read.textContent = this.textContent;
     spoken.setAttribute("role", "status");
-    this.replaceChildren(shown, spoken);
+    this.replaceChildren(shown, read, spoken);
     const tick = () => {
       const left = until - Date.now() - ahead;
-      if (left <= 0) {
-        clearInterval(this.#timer);
-        shown.textContent = spoken.textContent = word("time_over");
-        dispatchEvent(new Event("pay:look"));
-        return;
-      }
-      shown.textContent = word("time_left", { time: clock(left) });
-      const minutes = Math.ceil(left / MINUTE_MS);
-      if (ANNOUNCED_MINUTES.includes(minutes)) {
-        const text = minutes > 1 ? word("minutes_left", { minutes }) : word("minute_left");
-        if (spoken.textContent !== text) spoken.textContent = text;
-      }
+      shown.textContent = left > 0 ? word("time_left", { time: clock(left) }) : word("time_over");
+      const text = announcement(left);
+      if (text !== null && spoken.textContent !== text) spoken.textContent = text;
+      if (left > 0) return;
+      clearInterval(this.#timer);
+      dispatchEvent(new Event("pay:look"));
     };
     this.#timer = setInterval(tick, 1_000);
     tick();
@@ -261,6 +381,17 @@ class PayCountdown extends HTMLElement {
   disconnectedCallback() {
     clearInterval(this.#timer);
   }
+}
+
+/**
+ * Says what is read aloud of the time that is left: little, and null for nothing new.
+ * @param {number} left in ms
+ */
+function announcement(left) {
+  if (left <= 0) return word("time_over");
+  const minutes = Math.ceil(left / MINUTE_MS);
+  if (!ANNOUNCED_MINUTES.includes(minutes)) return null;
+  return minutes > 1 ? word("minutes_left", { minutes }) : word("minute_left");
 }
 
 /** @param {number} ms */
@@ -275,45 +406,67 @@ function clock(ms) {
 class PayCopy extends HTMLElement {
   connectedCallback() {
     const button = this.querySelector("button");
-    button?.addEventListener("click", async () => {
-      await navigator.clipboard.writeText(this.dataset.text ?? "");
-      const before = button.textContent;
+    if (!button) return;
+    button.hidden = !navigator.clipboard; // a page that is not secure has none
+    const usual = button.textContent;
+    button.setAttribute("aria-live", "polite");
+    button.addEventListener("click", async () => {
+      try {
+        await navigator.clipboard.writeText(this.dataset.text ?? "");
+      } catch {
+        return; // the browser does not allow it; the text can be marked and copied by hand
+      }
       button.textContent = word("copied");
       setTimeout(() => {
-        button.textContent = before;
-      }, 2_000);
+        button.textContent = usual;
+      }, COPIED_MS);
     });
   }
 }
 
-/** Goes back to the shop once it was told of the payment, or had the time to be. */
+/** Goes back to the shop once it was told of the payment, or had the time to be; once in a tab. */
 class PayReturn extends HTMLElement {
   #stopped = false;
 
   connectedCallback() {
+    if (window.top !== window || sessionStorage.getItem(this.#memory)) return;
     this.hidden = false;
     this.querySelector("button")?.addEventListener("click", () => this.#stop());
-    this.#wait(Date.now() + RETURN_AFTER_MS);
+    this.#go(Date.now() + RETURN_AFTER_MS);
   }
 
   disconnectedCallback() {
     this.#stopped = true;
   }
 
+  get #memory() {
+    return `payintent:returned:${this.dataset.url}`;
+  }
+
   #stop() {
     this.#stopped = true;
     this.hidden = true;
+    sessionStorage.setItem(this.#memory, "stays");
+    /** @type {HTMLElement | null} */ (this.closest("[data-result]"))?.focus();
   }
 
   /** @param {number} until */
-  async #wait(until) {
+  async #go(until) {
+    await pause(RETURN_FIRST_MS);
     while (!this.#stopped && Date.now() < until) {
       const view = await ask(this.dataset.url ?? "");
       if (view?.merchant_told) break;
-      await new Promise((done) => setTimeout(done, 1_000));
+      await pause(RETURN_ASK_MS);
     }
-    if (!this.#stopped) location.assign(this.dataset.to ?? "");
+    if (this.#stopped) return;
+    sessionStorage.setItem(this.#memory, "gone"); // who comes back by the button wants to stay
+    location.assign(this.dataset.to ?? "");
   }
+}
+
+/** @param {number} ms */
+function pause(ms) {
+  return new Promise((done) => setTimeout(done, ms));
 }
 
 class PayPrint extends HTMLElement {
@@ -323,9 +476,10 @@ class PayPrint extends HTMLElement {
 }
 
 document.documentElement.classList.add("scripted");
+const result = document.querySelector("[data-result]")?.getAttribute("data-result");
+tell("ready", { status: result ?? payment()?.dataset.status });
 customElements.define("pay-status", PayStatus);
 customElements.define("pay-countdown", PayCountdown);
 customElements.define("pay-copy", PayCopy);
 customElements.define("pay-return", PayReturn);
 customElements.define("pay-print", PayPrint);
-tell("ready", { status: document.querySelector("[data-result]")?.getAttribute("data-result") });

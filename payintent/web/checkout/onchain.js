@@ -1,10 +1,17 @@
 // The checkout's wallet step: offers the browser's wallets, pays from one, shows what comes of it.
 // The service gives every call ready to send, and it alone says when a payment is paid.
+// @ts-check
 
-import { word } from "./checkout.js";
+import { swap, word } from "./checkout.js";
 import { PATIENCE_MS, Problem, Reverted, price, words } from "./wallet.js";
 import { account, discover, isDone, isDue, isMined, isOn, onto, questions } from "./wallet.js";
 import { send } from "./wallet.js";
+
+/** @typedef {import("./wallet.js").Provider} Provider */
+/** @typedef {import("./wallet.js").Bill} Bill */
+/** @typedef {import("./wallet.js").Step} Step */
+/** @typedef {import("./wallet.js").Asked} Asked */
+/** @typedef {{ hash: string, at: number, mined: boolean }} Sent */
 
 const BUSY_POLL_MS = 2_000; // while a payment is on its way
 const IDLE_POLL_MS = 5_000;
@@ -15,23 +22,27 @@ const LOST = new Set(["reverted", "foreign"]); // states of a posted transaction
 const UNREACHABLE = word("wallet_unreachable");
 const ENDED = word("wallet_ended");
 
-const root = document.querySelector("[data-onchain-session]");
-const url = root.dataset.onchainSession;
+const root = /** @type {HTMLElement} */ (document.querySelector("[data-onchain-session]"));
+const url = root.dataset.onchainSession ?? "";
 const memory = `payintent:${url}`;
 const opened = Date.now();
 
-let bill = null; // the session as the service saw it last
+/** @type {Bill} */
+let bill; // the session as the service saw it last
 let sent = recall(); // what this tab has sent and nobody has decided: its hash, when, whether mined
+let lost = ""; // the hash that the wallet's node says is refused, which the service may not know yet
 let anew = false; // the buyer says that it is lost
 let running = false;
 let asking = false;
 let tells = 0;
 let timer = 0;
 
-const part = (name) => root.querySelector(`[data-${name}]`);
+/** @param {string} name @returns {HTMLElement} */
+const part = (name) => /** @type {HTMLElement} */ (root.querySelector(`[data-${name}]`));
 
 // What the page shows
 
+/** @param {string} text @param {boolean} [bad] */
 function say(text, bad = false) {
   const status = part("status");
   status.classList.toggle("problem", bad);
@@ -47,7 +58,9 @@ function show() {
 
 /** Tells whether a payment was sent, from here or another tab, and is not decided. */
 function isUnderWay() {
-  return sent !== null || (bill?.status === "submitted" && !anew);
+  if (sent !== null) return true;
+  const open = (/** @type {{ tx_hash: string, state: string }} */ one) => one.tx_hash !== lost && !LOST.has(one.state);
+  return bill?.status === "submitted" && !anew && bill.transactions.some(open);
 }
 
 function isSlow() {
@@ -71,12 +84,18 @@ function progress() {
   return payable ? "" : word("wallet_choose_other");
 }
 
+/** @param {number} seconds */
 function soon(seconds) {
   if (seconds < 60) return word("wallet_soon");
   const minutes = Math.round(seconds / 60);
   return minutes === 1 ? word("wallet_soon_minute") : word("wallet_soon_minutes", { minutes });
 }
 
+/**
+ * @param {string} name
+ * @param {string} icon
+ * @param {Provider} provider
+ */
 function offer(name, icon, provider) {
   const button = document.createElement("button");
   button.type = "button";
@@ -94,6 +113,7 @@ function offer(name, icon, provider) {
 
 // The payment
 
+/** @param {Provider} provider */
 async function start(provider) {
   if (running) return;
   running = true;
@@ -108,6 +128,7 @@ async function start(provider) {
   }
 }
 
+/** @param {Provider} provider */
 async function pay(provider) {
   await refresh();
   say(word("wallet_answer"));
@@ -124,6 +145,7 @@ async function pay(provider) {
   }
 }
 
+/** @param {Asked} ask */
 async function check(ask) {
   if (await ask.paid()) {
     throw new Problem(word("wallet_paid_already"));
@@ -133,6 +155,12 @@ async function check(ask) {
   }
 }
 
+/**
+ * @param {Provider} provider
+ * @param {string} payer
+ * @param {Step} step
+ * @param {Asked} ask
+ */
 async function sendApproval(provider, payer, step, ask) {
   const key = step.kind === "approve_reset" ? "wallet_reset" : "wallet_allow";
   say(word(key, { amount: price(bill) }));
@@ -144,19 +172,28 @@ async function sendApproval(provider, payer, step, ask) {
   await isDone(step, bill, ask);
 }
 
+/**
+ * @param {Provider} provider
+ * @param {string} payer
+ * @param {Step} step
+ */
 async function sendPayment(provider, payer, step) {
   await refresh(); // a permission may have taken its time
   say(word("wallet_confirm", { amount: price(bill) }));
   const hash = await send(provider, payer, step, bill.chain);
-  remember({ hash, at: Date.now(), mined: false });
+  const one = { hash, at: Date.now(), mined: false };
+  remember(one);
   [anew, tells] = [false, 0];
   show();
   say(progress());
   await tell();
   try {
-    if (await isMined(provider, hash)) remember({ ...sent, hash, mined: true });
+    if (await isMined(provider, hash)) remember({ ...one, mined: true });
   } catch (error) {
-    if (error instanceof Reverted) forget();
+    if (error instanceof Reverted) {
+      lost = hash;
+      forget();
+    }
     throw error;
   }
   await follow();
@@ -164,14 +201,16 @@ async function sendPayment(provider, payer, step) {
 
 // What was sent outlives a reload of this tab
 
+/** @returns {Sent | null} */
 function recall() {
   try {
-    return JSON.parse(sessionStorage.getItem(memory));
+    return JSON.parse(sessionStorage.getItem(memory) ?? "null");
   } catch {
     return null; // storage is denied; the service still lists what was posted
   }
 }
 
+/** @param {Sent} what */
 function remember(what) {
   sent = what;
   try {
@@ -197,7 +236,7 @@ async function read() {
     throw new Problem(UNREACHABLE);
   }
   if (answer.status === GONE) {
-    location.replace(root.dataset.page);
+    await swap(true);
     throw new Problem(ENDED);
   }
   if (!answer.ok) throw new Problem(UNREACHABLE);
@@ -216,7 +255,7 @@ async function tell() {
     await fetch(`${url}/transactions`, {
       method: "POST",
       headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ tx_hash: sent.hash, step: "pay" }),
+      body: JSON.stringify({ tx_hash: sent?.hash, step: "pay" }),
       signal: AbortSignal.timeout(FETCH_TIMEOUT_MS),
     });
   } catch {
@@ -226,14 +265,14 @@ async function tell() {
 
 /** Shows what the service sees, again and again while somebody looks. */
 async function follow() {
-  if (asking || document.hidden) return;
+  if (asking || document.hidden || !root.isConnected) return;
   asking = true;
   clearTimeout(timer);
   try {
     await read();
     await digest();
   } catch (error) {
-    if (bill === null) say(words(error), true);
+    if (!bill) say(words(error), true);
   }
   asking = false;
   show();
@@ -241,7 +280,7 @@ async function follow() {
 }
 
 async function digest() {
-  if (LOST.has(posted()?.state)) {
+  if (LOST.has(posted()?.state ?? "")) {
     forget();
     say(word("wallet_refused"), true);
   }

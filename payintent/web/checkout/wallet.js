@@ -1,6 +1,14 @@
 // Talks to a browser's wallets: EIP-6963 discovery, EIP-1193 calls, and their errors in words.
+// @ts-check
 
 import { word } from "./checkout.js";
+
+/** @typedef {import("../sdk/v1").Eip1193Provider} Provider */
+/** @typedef {import("../sdk/v1").OnchainSession & { price: string }} Bill */
+/** @typedef {import("../sdk/v1").OnchainStep} Step */
+/** @typedef {import("../sdk/v1").OnchainCheck} Check */
+/** @typedef {Bill["chain"]} Chain */
+/** @typedef {ReturnType<typeof questions>} Asked */
 
 const FIND_MS = 300; // how long wallets have to announce themselves
 const PAUSE_MAX_MS = 1_000;
@@ -25,13 +33,19 @@ export class Problem extends Error {}
 /** A transaction that is in a block and did nothing. */
 export class Reverted extends Problem {}
 
-/** Waits before one looks again, each time twice as long up to a second. */
+/**
+ * Waits before one looks again, each time twice as long up to a second.
+ * @param {number} looks
+ */
 function pause(looks) {
   const ms = Math.min(PAUSE_FIRST_MS * 2 ** (looks - 1), PAUSE_MAX_MS);
   return new Promise((done) => setTimeout(done, ms));
 }
 
-/** Gives any error in words. */
+/**
+ * Gives any error in words.
+ * @param {any} error
+ */
 export function words(error) {
   if (error instanceof Problem) return error.message;
   const known = KEYS[codeOf(error)];
@@ -40,34 +54,45 @@ export function words(error) {
   if (/insufficient funds/i.test(message)) {
     return word("wallet_too_little_fee");
   }
-  if (/user (rejected|denied|cancell?ed)/i.test(message)) return word(KEYS[REJECTED]);
+  if (/user (rejected|denied|cancell?ed)/i.test(message)) return word("wallet_declined");
   return word("wallet_could_not");
 }
 
-/** Gives what is asked for, as the page writes it in its language. */
+/**
+ * Gives what is asked for, as the page writes it in its language.
+ * @param {Bill} bill
+ */
 export function price(bill) {
   return bill.price;
 }
 
-/** Gives an error's code, also where a wallet has wrapped it. */
+/**
+ * Gives an error's code, also where a wallet has wrapped it.
+ * @param {any} error
+ */
 function codeOf(error) {
   return error?.data?.originalError?.code ?? error?.code;
 }
 
-/** Reports each wallet once, also the old kind that only stands in the window. */
+/**
+ * Reports each wallet once, also the old kind that only stands in the window.
+ * @param {(name: string, icon: string, provider: Provider) => void} report
+ * @param {(any: boolean) => void} searched
+ */
 export function discover(report, searched) {
   const known = new Set();
+  /** @param {string} id @param {string} name @param {string} icon @param {any} provider */
   const found = (id, name, icon, provider) => {
     if (known.has(id) || typeof provider?.request !== "function") return;
     known.add(id);
     report(name, icon, provider);
   };
-  addEventListener("eip6963:announceProvider", ({ detail }) => {
+  addEventListener("eip6963:announceProvider", (/** @type {any} */ { detail }) => {
     const { uuid, name, icon } = detail?.info ?? {};
     if (uuid && name) found(uuid, name, icon, detail.provider);
   });
   const old = () => {
-    if (known.size === 0) found("window", word("wallet_browser"), "", globalThis.ethereum);
+    if (known.size === 0) found("window", word("wallet_browser"), "", /** @type {any} */ (globalThis).ethereum);
   };
   addEventListener("ethereum#initialized", old, { once: true }); // some come late, on phones
   dispatchEvent(new Event("eip6963:requestProvider"));
@@ -77,14 +102,21 @@ export function discover(report, searched) {
   }, FIND_MS);
 }
 
-/** Gives the account that the buyer lets this page use. */
+/**
+ * Gives the account that the buyer lets this page use.
+ * @param {Provider} provider
+ */
 export async function account(provider) {
   const accounts = await provider.request({ method: "eth_requestAccounts" });
   if (accounts?.[0]) return accounts[0];
   throw new Problem(word("wallet_no_account"));
 }
 
-/** Brings the wallet onto the chain, adding it where it is not known. */
+/**
+ * Brings the wallet onto the chain, adding it where it is not known.
+ * @param {Provider} provider
+ * @param {Chain} chain
+ */
 export async function onto(provider, chain) {
   if (await isOn(provider, chain)) return;
   try {
@@ -97,11 +129,19 @@ export async function onto(provider, chain) {
   if (!(await isOn(provider, chain))) throw wrongChain(chain);
 }
 
+/**
+ * @param {Provider} provider
+ * @param {Chain} chain
+ */
 export async function isOn(provider, chain) {
   const here = await provider.request({ method: "eth_chainId" });
   return BigInt(here) === BigInt(chain.network_id);
 }
 
+/**
+ * @param {Provider} provider
+ * @param {Chain} chain
+ */
 async function switchTo(provider, chain) {
   const { chainId } = chain.wallet_chain;
   try {
@@ -111,22 +151,34 @@ async function switchTo(provider, chain) {
   }
 }
 
+/**
+ * @param {Provider} provider
+ * @param {Chain} chain
+ */
 async function add(provider, chain) {
-  if (!chain.wallet_chain.rpcUrls?.length) {
+  const urls = /** @type {string[] | undefined} */ (chain.wallet_chain.rpcUrls);
+  if (!urls?.length) {
     throw new Problem(word("wallet_unknown_chain", { chain: chain.name }));
   }
   await provider.request({ method: "wallet_addEthereumChain", params: [chain.wallet_chain] });
   if (!(await isOn(provider, chain))) await switchTo(provider, chain); // adding need not switch
 }
 
+/** @param {Chain} chain */
 function wrongChain({ name }) {
   return new Problem(word("wallet_wrong_chain", { chain: name }));
 }
 
-/** Gives the questions that a bill brings along; `{payer}` is the only thing that is put in. */
+/**
+ * Gives the questions that a bill brings along; `{payer}` is the only thing that is put in.
+ * @param {Provider} provider
+ * @param {string} payer
+ * @param {Bill} bill
+ */
 export function questions(provider, payer, bill) {
   const digits = payer.slice(2).toLowerCase();
-  const call = async ({ to, data }) => {
+  /** @param {Check} [check] */
+  const call = async ({ to, data = "" } = {}) => {
     const params = [{ to, data: data.replace("{payer}", digits) }, "latest"];
     const answer = await provider.request({ method: "eth_call", params });
     if (/^0x[0-9a-f]+$/i.test(answer)) return BigInt(answer);
@@ -141,7 +193,12 @@ export function questions(provider, payer, bill) {
   };
 }
 
-/** Tells whether a step is due: what is allowed is asked each time, and never allowed in stock. */
+/**
+ * Tells whether a step is due: what is allowed is asked each time, and never allowed in stock.
+ * @param {Step} step
+ * @param {Bill} bill
+ * @param {Asked} ask
+ */
 export async function isDue(step, bill, ask) {
   if (step.when === "always") return true;
   const allowed = await ask.allowance();
@@ -149,7 +206,12 @@ export async function isDue(step, bill, ask) {
   return step.when === "allowance_nonzero_lt_amount" ? short && allowed !== 0n : short;
 }
 
-/** Waits until the chain knows what was allowed; a buyer may have allowed less than was asked. */
+/**
+ * Waits until the chain knows what was allowed; a buyer may have allowed less than was asked.
+ * @param {Step} step
+ * @param {Bill} bill
+ * @param {Asked} ask
+ */
 export async function isDone(step, bill, ask) {
   for (let look = 1; await isDue(step, bill, ask); look += 1) {
     if (look === ALLOWANCE_LOOKS_MAX) {
@@ -159,7 +221,13 @@ export async function isDone(step, bill, ask) {
   }
 }
 
-/** Sends a step and gives its hash, which says nothing of what becomes of it. */
+/**
+ * Sends a step and gives its hash, which says nothing of what becomes of it.
+ * @param {Provider} provider
+ * @param {string} payer
+ * @param {Step} step
+ * @param {Chain} chain
+ */
 export async function send(provider, payer, { to, value, data }, chain) {
   await onto(provider, chain); // it may have been switched since
   const { chainId } = chain.wallet_chain;
@@ -168,7 +236,11 @@ export async function send(provider, payer, { to, value, data }, chain) {
   return String(hash).toLowerCase();
 }
 
-/** Waits until a transaction is in a block: false where that takes too long, `Reverted`. */
+/**
+ * Waits until a transaction is in a block: false where that takes too long, `Reverted`.
+ * @param {Provider} provider
+ * @param {string} hash
+ */
 export async function isMined(provider, hash) {
   const until = Date.now() + PATIENCE_MS;
   for (let look = 1; Date.now() < until; look += 1) {
@@ -180,7 +252,11 @@ export async function isMined(provider, hash) {
   return false;
 }
 
-/** A node that stumbles must not make a transaction look lost. */
+/**
+ * A node that stumbles must not make a transaction look lost.
+ * @param {Provider} provider
+ * @param {string} hash
+ */
 async function receiptOf(provider, hash) {
   try {
     return await provider.request({ method: "eth_getTransactionReceipt", params: [hash] });

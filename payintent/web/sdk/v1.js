@@ -26,6 +26,7 @@
   const INTEGRITY = "";
 
   const SELECT_MS = 35_000; // the service asks the provider meanwhile
+  const DAY_MS = 86_400_000; // no checkout lives longer
   const GRACE_MS = 120_000; // an outcome may come a little after the time to pay
 
   // What is not named here is a payment_error, unless its HTTP status says otherwise.
@@ -181,13 +182,8 @@
       document.head.append(Object.assign(made, { src, integrity: INTEGRITY, crossOrigin: "", nonce }));
     }));
 
-  /** Opens an empty window, which cannot reach back into this one. @param {string} size */
-  function blank(size) {
-    const popup = window.open("about:blank", "_blank", `popup,${size}`);
-    if (!popup) return fail("POPUP_BLOCKED");
-    popup.opener = null;
-    return popup;
-  }
+  /** Opens an empty window; who is cut off from its opener could not be closed again. @param {string} size */
+  const blank = (size) => window.open("about:blank", "_blank", `popup,${size}`) ?? fail("POPUP_BLOCKED");
 
   /** @param {import("./v1").SdkOptions} [options] @returns {CheckoutSdk} */
   function PayIntent({ apiBase, checkoutBase, locale, timeoutMs = 10_000, maxRetries = 2 } = {}) {
@@ -249,7 +245,7 @@
         // It lacks everything.
       }
       const { ok, status, headers } = answer;
-      if (ok && said?.[must] !== undefined && !said.fds) return said;
+      if (ok && said?.[must] !== undefined && said.fds?.outcome !== "DENY") return said;
       throw refusal(said, { checkoutId, status, requestId: headers.get("X-Request-Id") }, headers.get("Retry-After"));
     }
 
@@ -278,7 +274,7 @@
       const path = at(checkoutId);
       if (currency != null) checkCurrency(currency);
       checkCountry(country);
-      const query = new URLSearchParams(JSON.parse(JSON.stringify({ currency, country })));
+      const query = new URLSearchParams(JSON.parse(JSON.stringify({ currency: currency ?? undefined, country: country ?? undefined })));
       return read(`${path}/quotes?${query}`, "quotes", { signal });
     }
 
@@ -300,7 +296,7 @@
     /** Waits for the end: by events where they come, and behind them by asking. @type {CheckoutSdk["waitForResult"]} */
     async function waitForResult(checkoutId, { timeoutMs: patience, signal } = {}) {
       const path = at(checkoutId);
-      let until = Date.now() + (patience ?? Infinity);
+      let until = Date.now() + (patience ?? DAY_MS);
       let pause = 1_000;
       let wake = () => {};
       const look = () => wake();
@@ -449,11 +445,11 @@
       function hear({ origin, source, data }) {
         if (!frame || !known || source !== frame.contentWindow || origin !== home) return;
         if (data?.source !== "payintent" || data.version !== 1 || data.nonce !== nonce) return;
-        const { type, height, action, requestId, status } = data;
+        const { type, height, action, requestId, status, retryAfter } = data;
         if (type === "ready") ready();
         if (type === "resize") frame.style.height = `${height}px`;
         if (type === "refused") {
-          const error = refusal(data, { checkoutId: known.id, requestId, status });
+          const error = refusal(data, { checkoutId: known.id, requestId, status }, retryAfter);
           complain(error);
           stop(error);
         }

@@ -221,7 +221,7 @@ def test_npm_learns_certificates_and_proxies_but_no_secret(
     monkeypatch.setenv("https_proxy", "http://proxy.test:3128")
     monkeypatch.setenv("PAYINTENT_PEPPER", "secret")
 
-    given = anvil_binary._environment()
+    given = anvil_binary.npm_environment()
 
     assert given["NODE_EXTRA_CA_CERTS"] == "/etc/our-authority.pem"
     assert given["https_proxy"] == "http://proxy.test:3128"

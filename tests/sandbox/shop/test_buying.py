@@ -40,8 +40,8 @@ async def test_every_order_has_a_key_of_its_own_and_yen_have_no_decimals(
 
 async def test_the_product_page_offers_forms_that_work_without_script(visitor: Visitor) -> None:
     page = await (await visitor.call("GET", "/")).text()
-    assert page.count('<form method="post" action="/buy">') == 3
-    assert all(currency in page for currency in ("THB", "USD", "JPY"))
+    assert page.count('<form method="post" action="/buy">') == 4
+    assert all(currency in page for currency in ("THB", "USD", "JPY", "TWD"))
     assert "<script" not in page
     for cover in re.findall(r'src="([^"]+)"', page):
         assert (await visitor.call("GET", cover)).content_type == "image/svg+xml"

@@ -1,29 +1,37 @@
 // The checkout's card step: shows the provider's own fields and lets the buyer try until it is paid.
 // What is typed there never comes here, and the service alone says when a payment is paid.
+// @ts-check
+
+import { swap, word } from "./checkout.js";
 
 const POLL_MS = 2_000; // while something is decided
 const FETCH_TIMEOUT_MS = 15_000;
-const AWAY = "The card fields cannot be loaded just now. Please load this page again, or choose another way to pay.";
-const TROUBLE = "This did not work. Please try again, or choose another way to pay.";
-const DECIDING = "Your payment is being confirmed. The result appears here.";
-const CLOSED = "This card payment was closed. Please choose another way to pay.";
+const AWAY = word("card_away");
+const TROUBLE = word("card_trouble");
+const DECIDING = word("card_deciding");
+const CLOSED = word("card_closed");
 const UNPAID = new Set(["requires_payment_method", "requires_confirmation", "requires_action"]);
 const CLEAR = new Set(["card_error", "validation_error"]); // errors in words for buyers
 
-const root = document.querySelector("[data-card-step]");
-const { script, key, clientSecret, page } = root.dataset;
-const form = root.querySelector("[data-form]");
-const button = form.querySelector("button");
-const status = root.querySelector("[data-status]");
+const root = /** @type {HTMLElement} */ (document.querySelector("[data-card-step]"));
+const { script = "", key = "", clientSecret = "", page = "" } = root.dataset;
+const back = root.dataset.return ?? page;
+const form = /** @type {HTMLFormElement} */ (root.querySelector("[data-form]"));
+const button = /** @type {HTMLButtonElement} */ (form.querySelector("button"));
+const status = /** @type {HTMLElement} */ (root.querySelector("[data-status]"));
 
 let timer = 0;
 
+/** @param {string} text @param {boolean} [bad] */
 function say(text, bad = false) {
   status.classList.toggle("problem", bad);
   if (status.textContent !== text) status.textContent = text; // each change is read aloud
 }
 
-/** Loads the provider's script, which must come from the provider itself. */
+/**
+ * Loads the provider's script, which must come from the provider itself.
+ * @param {string} url
+ */
 function load(url) {
   return new Promise((done, failed) => {
     const element = document.createElement("script");
@@ -36,13 +44,14 @@ function load(url) {
 
 async function begin() {
   await load(script);
-  const stripe = window.Stripe(key);
+  const stripe = /** @type {any} */ (window).Stripe(key);
   const { paymentIntent, error } = await stripe.retrievePaymentIntent(clientSecret);
   if (error) throw new Error(error.type);
   if (UNPAID.has(paymentIntent.status)) offer(stripe);
   else wait(paymentIntent.status === "canceled" ? CLOSED : DECIDING);
 }
 
+/** @param {any} stripe */
 function offer(stripe) {
   const elements = stripe.elements({ clientSecret });
   const element = elements.create("payment");
@@ -58,11 +67,12 @@ function offer(stripe) {
   element.mount(root.querySelector("[data-element]"));
 }
 
+/** @param {any} stripe @param {any} elements */
 async function pay(stripe, elements) {
   if (button.disabled) return;
   button.disabled = true;
-  say("Please wait.");
-  const confirmParams = { return_url: new URL(`${page}/return`, location.href).href };
+  say(word("card_wait"));
+  const confirmParams = { return_url: new URL(back, location.href).href };
   let result;
   try {
     result = await stripe.confirmPayment({ elements, redirect: "if_required", confirmParams });
@@ -77,15 +87,17 @@ async function pay(stripe, elements) {
   refused(result.error);
 }
 
+/** @param {{ code?: string, type?: string, message?: string }} error */
 function refused(error) {
   if (error.code === "payment_intent_unexpected_state") {
-    location.assign(`${page}/return`); // it was paid or closed meanwhile
+    location.assign(back); // it was paid or closed meanwhile
     return;
   }
-  say((CLEAR.has(error.type) && error.message) || TROUBLE, true);
+  say((CLEAR.has(error.type ?? "") && error.message) || TROUBLE, true);
   follow(); // after too many of these the payment ends
 }
 
+/** @param {string} text */
 function wait(text) {
   form.hidden = true;
   say(text);
@@ -99,14 +111,11 @@ function follow() {
 }
 
 async function look() {
-  if (document.hidden) return;
+  if (document.hidden || !root.isConnected) return;
   try {
     const signal = AbortSignal.timeout(FETCH_TIMEOUT_MS);
     const answer = await fetch(page, { cache: "no-store", signal });
-    if (answer.ok && !(await answer.text()).includes(clientSecret)) {
-      location.replace(page);
-      return;
-    }
+    if (answer.ok && !(await answer.text()).includes(clientSecret)) await swap(true);
   } catch {
     // It is looked again.
   }

@@ -1,0 +1,100 @@
+"""How fast a page is for a phone far away: by the browser's own clock, and by Lighthouse."""
+
+import asyncio
+import json
+import os
+from dataclasses import dataclass
+
+from playwright.async_api import Browser
+
+from tests.support import browser as programs
+from tests.support.node import node, tool
+from tests.web.states import Visit
+from tests.web.visiting import PATIENCE_S
+from tests.web.wallet import ANNOUNCED
+
+_LATENCY_MS = 150
+_BYTES_PER_S = 1.6e6 / 8
+_UP_BYTES_PER_S = 750e3 / 8
+_CPU_SLOWED = 4
+_SETTLED_MS = 700  # nothing of a page comes later
+_LIGHTHOUSE_TIMEOUT_S = 120.0
+
+_WATCH = """(usable) => {
+  const seen = { lcp: 0, shift: 0 };
+  const watch = (type, each) => new PerformanceObserver((list) =>
+    list.getEntries().forEach(each)).observe({ type, buffered: true });
+  watch("largest-contentful-paint", (one) => { seen.lcp = one.startTime; });
+  watch("layout-shift", (one) => { if (!one.hadRecentInput) seen.shift += one.value; });
+  window.seen = seen;
+  window.there = new Promise((done) => {
+    let put = 0;  // when it was first seen, at the start of the frame that paints it
+    const look = () => {
+      if (document.querySelector(usable)?.checkVisibility()) put ||= performance.now();
+      const [painted] = performance.getEntriesByName("first-contentful-paint");
+      if (put && painted) done(Math.max(put, painted.startTime));
+      else requestAnimationFrame(look);
+    };
+    requestAnimationFrame(look);
+  });
+}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """One visit with nothing kept from another."""
+
+    usable_s: float
+    lcp_s: float
+    shift: float
+
+
+async def visit(browser: Browser, url: str, visit: Visit, usable: str) -> Speed:
+    """Open a page on a slow phone, and wait until something is there and painted."""
+    context = await browser.new_context(viewport={"width": 412, "height": 823})
+    page = await context.new_page()
+    tools = await context.new_cdp_session(page)
+    await tools.send("Network.enable")
+    await tools.send(
+        "Network.emulateNetworkConditions",
+        {
+            "offline": False,
+            "latency": _LATENCY_MS,
+            "downloadThroughput": _BYTES_PER_S,
+            "uploadThroughput": _UP_BYTES_PER_S,
+        },
+    )
+    await tools.send("Emulation.setCPUThrottlingRate", {"rate": _CPU_SLOWED})
+    if visit.wallet:
+        await page.add_init_script(ANNOUNCED)
+    await page.add_init_script(f"({_WATCH})({json.dumps(usable)})")
+    await page.goto(url)
+    async with asyncio.timeout(PATIENCE_S):
+        usable_ms: float = await page.evaluate("window.there")
+    await page.wait_for_timeout(_SETTLED_MS)
+    seen = await page.evaluate("window.seen")
+    await context.close()
+    return Speed(usable_ms / 1000, seen["lcp"] / 1000, seen["shift"])
+
+
+async def lighthouse(url: str) -> tuple[float, float]:
+    """Let Lighthouse judge a page as on a slow phone; gives performance and accessibility."""
+    command = (node(), tool("lighthouse/cli/index.js"), url)
+    options = (
+        "--output=json",
+        "--quiet",
+        "--only-categories=performance,accessibility",
+        "--chrome-flags=--headless=new --no-sandbox --disable-gpu",
+    )
+    running = await asyncio.create_subprocess_exec(
+        *map(str, (*command, *options)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=os.environ | {"CHROME_PATH": str(programs.find())},
+    )
+    async with asyncio.timeout(_LIGHTHOUSE_TIMEOUT_S):
+        told, wrong = await running.communicate()
+    if running.returncode:
+        raise RuntimeError(f"lighthouse failed: {wrong.decode()[-500:]}")
+    categories = json.loads(told)["categories"]
+    return categories["performance"]["score"], categories["accessibility"]["score"]

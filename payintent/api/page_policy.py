@@ -1,0 +1,53 @@
+"""What a page of the hosted checkout may load, ask, be framed by, and lead to: its CSP."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from payintent.lifecycle.select_quote import origin
+
+_SELF = "'self'"
+_NONE = "'none'"
+#: Scheme, host and port, and nothing that would end the directive or the header.
+_SOURCE = re.compile(r"https?://(?:(?:\*\.)?[0-9A-Za-z.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Whose scripts run on a page, whose frames stand in it, and whom its scripts ask."""
+
+    scripts: tuple[str, ...] = ()
+    frames: tuple[str, ...] = ()
+    asks: tuple[str, ...] = ()
+
+
+def write_policy(
+    *,
+    shows: Iterable[str | None] = (),
+    framed_by: Iterable[str] = (),
+    leads_to: Iterable[str] = (),
+    runs: Sources | None = None,
+) -> str:
+    """Write a policy that allows what is named here and, but for frames, what is our own.
+
+    `shows` are addresses of pictures; `runs` is None for a page without scripts.
+    """
+    directives = {
+        "default-src": _NONE,
+        "style-src": _SELF,
+        "img-src": _listed(_SELF, "data:", others=map(origin, filter(None, shows))),
+        "base-uri": _NONE,
+        "frame-ancestors": _listed(others=framed_by) or _NONE,
+        # A browser stops a form that is sent elsewhere, and also the redirect that answers it.
+        "form-action": _listed(_SELF, others=leads_to),
+    }
+    if runs is not None:
+        directives["script-src"] = _listed(_SELF, others=runs.scripts)
+        directives["connect-src"] = _listed(_SELF, others=runs.asks)
+        if runs.frames:
+            directives["frame-src"] = _listed(others=runs.frames)
+    return "; ".join(f"{name} {sources}" for name, sources in directives.items())
+
+
+def _listed(*ours: str, others: Iterable[str]) -> str:
+    return " ".join([*ours, *sorted({one for one in others if _SOURCE.fullmatch(one)})])

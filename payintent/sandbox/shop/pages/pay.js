@@ -1,0 +1,68 @@
+// How a shop's page pays with the browser SDK: one function for each way to the checkout.
+// What happens here is for the eyes; the goods leave by the webhook alone.
+
+const sdk = PayIntent();
+const form = document.querySelector("[data-way]");
+const status = document.querySelector("[role=status]");
+let order = null;
+
+/** Asks our server for a payment; it knows the price, and the key never comes here. */
+async function create() {
+  const answer = await fetch("/buy.json", { method: "POST", body: new FormData(form) });
+  if (!answer.ok) throw new Error((await answer.json()).message);
+  order = await answer.json();
+  return order;
+}
+
+const thanks = () => location.assign(`/orders/${order.order_id}`);
+
+const ways = {
+  async redirect() {
+    await sdk.redirectToCheckout(await create());
+  },
+
+  async popup() {
+    await sdk.openPopup({ createCheckout: create }); // the window opens in the click, before all else
+    thanks();
+  },
+
+  async widget() {
+    const { checkoutUrl } = await create();
+    const widget = sdk.widget({ checkoutUrl });
+    widget.on("result", thanks);
+    widget.on("error", tell);
+    await widget.mount("#pay");
+  },
+
+  async deferred() {
+    await deferred.submit();
+    thanks();
+  },
+};
+
+/** Says what went wrong, and offers to try again only where that may help. */
+function tell(error) {
+  const { message, code, retryable } = error;
+  status.textContent = `${message}${code ? ` (${code})` : ""}${retryable ? " Please try again." : ""}`;
+}
+
+async function start() {
+  status.textContent = "";
+  try {
+    await ways[form.dataset.way]();
+  } catch (error) {
+    tell(error);
+  }
+}
+
+const { way, amount, currency } = form.dataset;
+const deferred = way === "deferred" ? sdk.widget({ createCheckout: create }) : null;
+if (deferred) {
+  await deferred.setAmount({ amount, currency });
+  await deferred.mount("#pay");
+}
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  start();
+});
+if (way === "widget") start();

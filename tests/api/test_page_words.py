@@ -1,0 +1,244 @@
+"""What the hosted page says: in each language, on the receipt, in the code, and on the way back."""
+
+import json
+import re
+from importlib import resources
+from io import BytesIO
+
+import pytest
+import segno
+
+from payintent.api.texts import LOCALES, OWN_NAMES
+from payintent.config import Settings
+from payintent.operation.merchants import SetProfile
+from tests.api.arrange import bring_to, callback, captured, payment_of, select, view
+from tests.api.refunding import in_status
+from tests.support.world import Answer, Api
+
+THANKS = "https://shop.test/thanks?o=1"
+SLIPS = re.compile(r"built-in method|\bNone\b|Undefined|\{\w*\}|&lt;(?!b)")
+
+
+def path_of(created: Answer, rest: str = "") -> str:
+    return f"/c/{created.json['checkout_id']}{rest}"
+
+
+async def show(api: Api, created: Answer, rest: str = "", **headers: str) -> str:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    page = await api.send("GET", path_of(created, rest), headers=named)
+    assert page.status == 200
+    return page.body.decode()
+
+
+def spoken(page: str) -> str:
+    found = re.search(r'<html lang="([^"]*)" dir="(\w+)">', page)
+    assert found is not None
+    assert found[2] == ("rtl" if found[1] == "ar" else "ltr")
+    return found[1]
+
+
+@pytest.mark.parametrize(
+    ("query", "accepted", "expected"),
+    [
+        ("", "", "en"),
+        ("", "ja", "ja"),
+        ("", "fr, de;q=0.9", "en"),
+        ("", "fr, th;q=0.3, ja;q=0.8", "ja"),
+        ("", "zh-HK", "zh-Hant"),
+        ("?lang=ar", "ja", "ar"),
+        ("?lang=AR-eg", "", "ar"),
+        ("?lang=tlh", "id-ID", "id"),
+        ("?lang=%00%ff", "", "en"),
+        ("?lang=" + "x" * 2_000, "th", "th"),
+    ],
+)
+async def test_a_buyer_is_spoken_to_as_asked(
+    api: Api, query: str, accepted: str, expected: str
+) -> None:
+    created = await api.create()
+    page = await show(api, created, query, Accept_Language=accepted)
+    assert spoken(page) == expected
+    assert f'<option value="{expected}" lang="{expected}" selected>' in page
+    for tag, name in OWN_NAMES.items():
+        assert f'lang="{tag}"' in page
+        assert name in page
+
+
+async def test_without_a_wish_the_merchants_language_is_spoken(api: Api) -> None:
+    await api.world.perform(SetProfile(merchant_id=api.world.merchant_id, locale="th"))
+    created = await api.create()
+    assert spoken(await show(api, created)) == "th"
+    assert spoken(await show(api, created, Accept_Language="ja")) == "ja"
+
+
+async def test_the_language_that_was_asked_for_stays_all_the_way(api: Api) -> None:
+    created = await api.create()
+    page = await show(api, created, "?lang=ja&country=TH")
+    action = re.search(r'<form class="methods" method="post" action="([^"]*)"', page)
+    method = re.search(r'name="method" value="([^"]*)"', page)
+    assert action is not None
+    assert method is not None
+    assert action[1] == path_of(created, "/select?lang=ja&amp;country=TH")
+    path = path_of(created, "/select?lang=ja&country=TH")
+    assert (await api.send("POST", path, data={"method": method[1]})).status == 303
+    [asked] = api.world.gateway.created
+    assert asked.locale == "ja"
+    assert asked.return_url == f"http://pay.test{path_of(created, '/return?lang=ja')}"
+    back = await api.send("GET", path_of(created, "/return?lang=ja"))
+    assert back.headers["Location"] == path_of(created, "?lang=ja")
+    await bring_to_end(api, created)
+    page = await show(api, created, "?lang=ja")
+    assert f'href="{path_of(created, "/receipt?lang=ja")}"' in page
+    assert spoken(await show(api, created, "/receipt?lang=ja")) == "ja"
+
+
+async def bring_to_end(api: Api, created: Answer) -> None:
+    payment = await payment_of(api, created)
+    assert (await callback(api, payment.session_id, captured())).status == 200
+
+
+async def test_a_gateway_is_told_a_language_of_ours_or_none(api: Api) -> None:
+    for lang, told in (("", None), ("?lang=%00%3Cx%3E", "en"), ("?lang=zh-TW", "zh-Hant")):
+        created = await api.create()
+        data = {"method": f"{api.world.card}||"}
+        answer = await api.send("POST", path_of(created, f"/select{lang}"), data=data)
+        assert answer.status == 303
+        assert api.world.gateway.created[-1].locale == told
+
+
+STATUSES = ["PENDING", "PROCESSING", "PAID", "FAILED", "EXPIRED", "CANCELLED", "REFUNDED"]
+
+
+@pytest.mark.parametrize("status", [*STATUSES, "PARTIALLY_REFUNDED"])
+async def test_no_page_shows_a_slip_of_ours_in_any_language(api: Api, status: str) -> None:
+    created = await in_status(api, status)
+    rests = ("", "/receipt") if "PAID" in status or "REFUND" in status else ("",)
+    for locale in LOCALES:
+        for rest in rests:
+            page = await show(api, created, f"{rest}?lang={locale}")
+            assert spoken(page) == locale
+            text = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+            assert not SLIPS.search(text), (locale, SLIPS.search(text))
+
+
+def test_every_language_has_the_same_texts_with_the_same_values() -> None:
+    folder = resources.files("payintent") / "web" / "checkout" / "texts"
+    known = {one: json.loads((folder / f"{one}.json").read_text()) for one in LOCALES}
+    for locale, words in known.items():
+        assert list(words) == list(known["en"]), locale
+        for key, text in words.items():
+            values = set(re.findall(r"\{(\w+)\}", text))
+            assert values == set(re.findall(r"\{(\w+)\}", known["en"][key])), (locale, key)
+            assert text.strip() == text != "", (locale, key)
+
+
+async def test_a_receipt_says_what_was_paid_and_no_more_of_the_buyer(api: Api) -> None:
+    product = {"name": "The Sea <b>", "quantity": 2}
+    metadata = {"product": product, "order_id": "A-9", "internal": "margin-38"}
+    created = await api.create(payer_email="ann.smith@example.com", metadata=metadata)
+    bare = await api.send("GET", path_of(created, "/receipt"))
+    assert (bare.status, bare.headers["Location"]) == (303, path_of(created))
+    await bring_to(api, created, "PAID")
+    page = await show(api, created, "/receipt")
+    paid = (await api.get(created.json["id"])).json
+    for shown in (
+        paid["receipt_id"],
+        created.json["id"],
+        "1,590.00\u00a0THB",
+        "The Sea &lt;b&gt; × 2",
+        "A-9",
+        "a***@example.com",
+        f'datetime="{paid["paid_at"]}"',
+        "Nimbus Books",
+        "Card",
+    ):
+        assert shown in page, shown
+    for hidden in ("ann.smith", "margin-38", "buyer-1", "Refunded"):
+        assert hidden not in page
+    assert "<form" not in page
+
+
+async def test_a_receipt_says_what_was_given_back(api: Api) -> None:
+    created = await in_status(api, "PARTIALLY_REFUNDED")
+    page = await show(api, created, "/receipt")
+    assert "<dt>Refunded</dt><dd><bdi>90.00\u00a0THB</bdi></dd>" in page
+
+
+@pytest.mark.parametrize("status", ["PROCESSING", "FAILED", "CANCELLED", "EXPIRED"])
+async def test_there_is_no_receipt_of_what_was_not_paid(api: Api, status: str) -> None:
+    created = await in_status(api, status)
+    answer = await api.send("GET", path_of(created, "/receipt?lang=ja"))
+    assert (answer.status, answer.headers["Location"]) == (303, path_of(created, "?lang=ja"))
+
+
+async def test_a_code_opens_the_page_on_another_device(api: Api) -> None:
+    created = await api.create()
+    answer = await api.send("GET", path_of(created, "/qr.svg?lang=ja"))
+    assert (answer.status, answer.headers["Content-Type"]) == (200, "image/svg+xml")
+    assert answer.headers["Content-Security-Policy"] == "default-src 'none'"
+    drawn = BytesIO()
+    segno.make(f"http://pay.test{path_of(created)}", error="m").save(
+        drawn, kind="svg", border=2, dark="#000", light="#fff", xmldecl=False
+    )
+    assert answer.body == drawn.getvalue()
+
+
+class TestWithoutAnAddressOfItsOwn:
+    @pytest.fixture
+    def settings(self, settings: Settings) -> Settings:
+        return settings.model_copy(update={"checkout_base": ""})
+
+    async def test_the_page_names_the_address_that_it_was_asked_at(self, api: Api) -> None:
+        created = await api.create()
+        page = await show(api, created, Host="pay.other.test")
+        assert f'data-text="http://pay.other.test{path_of(created)}"' in page
+        assert 'data-url="/v1/checkout/' in page
+
+
+async def test_the_way_back_names_the_payment_and_its_end(api: Api) -> None:
+    await api.world.perform(SetProfile(merchant_id=api.world.merchant_id, return_url=THANKS))
+    created = await api.create()
+    assert f'href="{THANKS}"' in await show(api, created)  # nothing has happened yet
+    await bring_to(api, created, "FAILED")
+    page = await show(api, created)
+    hints = f"checkout_id={created.json['checkout_id']}&amp;payment_id={created.json['id']}"
+    assert f'href="{THANKS}&amp;{hints}&amp;status=FAILED"' in page
+    assert "pay-return" not in page
+
+
+async def test_a_buyer_is_taken_back_of_oneself_only_right_after_paying(api: Api) -> None:
+    created = await api.create()
+    await bring_to(api, created, "PAID")
+    assert "<pay-return" not in await show(api, created)  # there is nowhere to go
+    await api.world.perform(SetProfile(merchant_id=api.world.merchant_id, return_url=THANKS))
+    assert "<pay-return" in await show(api, created)
+    await api.world.move_clock(301)
+    assert "<pay-return" not in await show(api, created)
+    assert "<pay-return" not in await show(api, await in_status(api, "PARTIALLY_REFUNDED"))
+
+
+async def test_the_checkout_tells_whether_the_merchant_knows(api: Api) -> None:
+    url = "https://shop.test/hook"
+    await api.world.rows("UPDATE merchant SET callback_url = $1", url)
+    created = await api.create()
+    seen = (await view(api, created)).json
+    assert seen["events_url"] == f"/v1/checkout/{created.json['checkout_id']}/events"
+    assert "merchant_told" not in seen
+    await bring_to(api, created, "PAID")
+    assert (await view(api, created)).json["merchant_told"] is False
+    for state in ("delivered", "dead", "skipped"):
+        await api.world.rows("UPDATE delivery SET state = $1", state)
+        assert (await view(api, created)).json["merchant_told"] is True
+    cancelled = await api.create()
+    await api.send("POST", f"/v1/checkout/{cancelled.json['checkout_id']}/cancel")
+    assert (await view(api, cancelled)).json["merchant_told"] is True  # nobody is told of it
+
+
+async def test_a_page_says_whether_a_choice_is_still_possible(api: Api) -> None:
+    created = await api.create()
+    await select(api, created)
+    await api.world.move_clock(1_801)
+    page = await show(api, created)
+    assert "data-live" in page
+    assert "<form" not in page
+    assert "The time to pay is over" in page

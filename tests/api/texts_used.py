@@ -1,0 +1,83 @@
+"""Finds where the checkout's templates, scripts and Python say something, and what."""
+
+import ast
+import re
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+
+from jinja2 import Environment, nodes
+
+import payintent
+
+PACKAGE = Path(payintent.__file__).parent
+CHECKOUT = PACKAGE / "web" / "checkout"
+TEMPLATES = sorted(CHECKOUT.glob("*.html"))
+SCRIPTS = sorted(CHECKOUT.glob("*.js"))
+MODULES = [path for path in sorted((PACKAGE / "api").glob("*.py")) if path.name != "texts.py"]
+
+#: Where it is said, the key, and the names of its values; None where that is not written there.
+Call = tuple[str, str, list[str] | None]
+
+_WORD = re.compile(r'\bword\(\s*"(\w+)"\s*(?:,\s*\{([^}]*)\}\s*,?\s*)?\)')
+_JINJA = re.compile(r"\{#.*?#\}|\{%.*?%\}|\{\{.*?\}\}", re.DOTALL)
+_TAG = re.compile(r"<[^>]*>")
+_SAID = re.compile(r'\b(?:alt|title|placeholder|aria-label|content|value)="([^"]*)"')
+_SET = re.compile(
+    r"(?:\.(?:textContent|innerText|title|alt|placeholder)\s*=|append\()\s*([\"'`].*)"
+)
+_UNSAID = re.compile(r"width=device-width, initial-scale=1|light dark")  # told to browsers
+
+
+def calls() -> list[Call]:
+    """List every text that is asked for by its key."""
+    return [*_in_templates(), *_in_scripts(), *_in_python()]
+
+
+def mentioned() -> set[str]:
+    """Name every string that might be a key."""
+    sources = [path.read_text() for path in (*TEMPLATES, *SCRIPTS, *MODULES)]
+    return {found for source in sources for found in re.findall(r"[\"'](\w+)[\"']", source)}
+
+
+def words_in_templates() -> set[str]:
+    """Name the words that stand in templates as they are."""
+    words: set[str] = set()
+    for path in TEMPLATES:
+        # One letter in place of code: it may stand within a tag.
+        plain = _JINJA.sub("0", path.read_text())
+        said = [*_SAID.findall(plain), _TAG.sub(" ", plain)]
+        words |= set(re.findall(r"[A-Za-z]{2,}", _UNSAID.sub("", unescape(" ".join(said)))))
+    return words
+
+
+def words_in_scripts() -> set[str]:
+    """Name the literals that scripts write into the page."""
+    found = {text for path in SCRIPTS for text in _SET.findall(path.read_text())}
+    return {text for text in found if re.search(r"[A-Za-z]{2,}", text)}
+
+
+def _in_templates() -> Iterator[Call]:
+    for path in TEMPLATES:
+        for call in Environment(autoescape=True).parse(path.read_text()).find_all(nodes.Call):
+            if not (isinstance(call.node, nodes.Name) and call.node.name == "t"):
+                continue
+            if isinstance(key := call.args[0], nodes.Const):
+                yield path.name, key.value, [value.key for value in call.kwargs]
+
+
+def _in_scripts() -> Iterator[Call]:
+    for path in SCRIPTS:
+        for key, values in _WORD.findall(path.read_text()):
+            names = [part.partition(":")[0].strip() for part in values.split(",")]
+            yield path.name, key, [name for name in names if name]
+
+
+def _in_python() -> Iterator[Call]:
+    for path in MODULES:
+        for call in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(call, ast.Call) or not call.args:
+                continue
+            key, called = call.args[0], ast.unparse(call.func)
+            if re.fullmatch(r"(\w+\.)*t", called) and isinstance(key, ast.Constant):
+                yield path.name, str(key.value), [str(value.arg) for value in call.keywords]

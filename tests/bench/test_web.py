@@ -1,0 +1,55 @@
+"""The checkout's figures are printed, each beside what it may be; one beyond that is an error."""
+
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench import web
+
+ROWS = [
+    "HTML",
+    "CSS",
+    "JavaScript",
+    "requests until it is there",
+    "usable",
+    "usable: the wallet is offered",
+    "largest paint (LCP)",
+    "layout shift (CLS)",
+    "SDK, /sdk/v1.js",
+]
+
+
+@pytest.mark.e2e
+def test_a_quick_run_prints_and_keeps_every_figure(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.web", "--quick"],
+        cwd=Path(__file__).parents[2],
+        env=os.environ | {"VAR_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert (tmp_path / "bench-web.json").exists(), done.stdout + done.stderr
+    assert [row for row in ROWS if row not in done.stdout] == []
+    # How fast this machine is now decides nothing here; what is said and how it ends must agree.
+    assert done.returncode == int("(!) " in done.stdout.replace("(!) is beyond", ""))
+
+
+@pytest.mark.parametrize(
+    ("budget", "value", "met"),
+    [
+        (web.USABLE, 0.5, True),
+        (web.USABLE, 0.51, False),
+        (web.PERFORMANCE, 1.0, True),
+        (web.PERFORMANCE, 0.99, False),
+        (web.SDK, math.inf, False),
+    ],
+)
+def test_a_budget_is_met_or_not(budget: web.Budget, value: float, met: bool) -> None:
+    assert web.Figure(budget, {web.CHOOSE: value}).met is met
+    assert ("(!)" in budget.text(value)) is not met

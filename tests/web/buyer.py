@@ -1,0 +1,128 @@
+"""One buyer at the hosted page: what is on the screen, and what the world does meanwhile."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from playwright.async_api import BrowserContext, ConsoleMessage, Locator, Page, Route, expect
+
+from payintent.api.context import Context
+from payintent.api.envelope import Envelope
+from payintent.domain.payment import Payment
+from payintent.lifecycle.lookout import Lookout
+from tests.support.fakes import captured
+from tests.support.world import World
+from tests.web.till import PATIENCE_MS, choose
+from tests.web.wallet import LOOK_S, PATIENCE_S
+
+GATEWAY = "http://gateway.test"
+SHOP = "http://shop.test"
+
+
+@dataclass
+class Desk:
+    """A page that follows a payment, and the service behind it."""
+
+    world: World
+    app: Envelope
+    page: Page
+    troubles: list[str] = field(default_factory=list)
+
+    async def opened(self, query: str = "", **changes: Any) -> Payment:
+        """Create a payment, and open its page."""
+        payment = await self.world.create(**changes)
+        await self.show(payment, query)
+        return payment
+
+    async def show(self, payment: Payment, rest: str = "") -> None:
+        await self.page.goto(self.address(payment) + rest)
+
+    def address(self, payment: Payment) -> str:
+        return f"{self.world.service.settings.checkout_base}/{payment.checkout_id}"
+
+    async def chosen(self, label: str = "Card") -> Payment:
+        """Choose a way to pay on the page of a new payment, and come back from the gateway."""
+        payment = await self.opened()
+        await choose(self.page, label)
+        await expect(self.page).to_have_url(f"{GATEWAY}/pay")
+        await self.show(payment)
+        return payment
+
+    async def is_paid(self, payment: Payment) -> None:
+        """Let the gateway say that the payment was made."""
+        seen = await self.world.see(payment)
+        assert seen.session is not None
+        minor = int(payment.amount * 100)
+        await self.world.report(payment, seen.session.id, captured(minor))
+
+    async def sees(self, title: str) -> None:
+        """Wait until the page shows an end, and see that focus is there: it is read aloud."""
+        await expect(self.page.get_by_role("heading", name=title)).to_be_visible()
+        await expect(self.result).to_be_focused()
+        assert self.page.is_closed() is False
+
+    async def is_heard(self, count: int = 1) -> None:
+        """Wait until the service holds so many streams."""
+        async with asyncio.timeout(PATIENCE_S):
+            while self.lookout.count != count:
+                await asyncio.sleep(LOOK_S)
+
+    async def asked(self, event: str = "online") -> Any:
+        """Let the page ask how the payment stands; gives what it was told."""
+        async with self.page.expect_response(lambda one: self._is_view(one.url)) as answer:
+            await self.page.evaluate(f"dispatchEvent(new Event('{event}'))")
+        return await (await answer.value).json()
+
+    async def turns(self, *, hidden: bool) -> None:
+        """Go behind another window, or come back."""
+        await self.page.evaluate(
+            """hidden => {
+              Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
+              document.dispatchEvent(new Event("visibilitychange"));
+            }""",
+            hidden,
+        )
+
+    @property
+    def lookout(self) -> Lookout:
+        here: Context = self.app._app.state.context  # type: ignore[attr-defined]
+        return here.lookout
+
+    @property
+    def result(self) -> Locator:
+        return self.page.locator("[data-result]")
+
+    def _is_view(self, url: str) -> bool:
+        return "/v1/checkout/" in url and url.count("/") == 5  # scheme, host, v1, checkout, id
+
+    def _hear(self, message: ConsoleMessage) -> None:
+        if "Security Policy" in message.text:
+            self.troubles.append(message.text)
+
+
+async def _stands(route: Route) -> None:
+    """Be any other site: what it shows does not matter here."""
+    await route.fulfill(content_type="text/html", body="<title>elsewhere</title><h1>Elsewhere</h1>")
+
+
+async def make_desk(world: World, app: Envelope, buyer: BrowserContext) -> Desk:
+    """Open a page; the shop and the gateway are somewhere else on the web."""
+    page = await buyer.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    for place in (GATEWAY, SHOP):
+        await buyer.route(f"{place}/**", _stands)
+    desk = Desk(world, app, page)
+    page.on("console", desk._hear)
+    page.on("pageerror", lambda error: desk.troubles.append(str(error)))
+    return desk
+
+
+@asynccontextmanager
+async def another_tab(desk: Desk) -> AsyncIterator[Desk]:
+    """Give a second page of the same buyer."""
+    other = await make_desk(desk.world, desk.app, desk.page.context)
+    yield other
+    assert other.troubles == []
+    await other.page.close()

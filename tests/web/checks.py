@@ -1,0 +1,152 @@
+"""What axe says of a page, and what it does not see: what is cut off, missed, or no text."""
+
+from typing import Any
+
+from playwright.async_api import Page
+
+from tests.support.node import tool
+
+_TAGS = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22a", "wcag22aa", "best-practice")
+COLOURS = ("color-contrast", "link-in-text-block")
+TARGET_PX = 24  # WCAG 2.2, 2.5.8
+OUTLINE_PX = 2
+
+_AXE = """async ([tags, rules]) => {
+  const runOnly = rules.length ? { type: "rule", values: rules } : { type: "tag", values: tags };
+  // A frame is its provider's own; what cannot be told is no finding.
+  const found = await axe.run(document, { runOnly, iframes: false, resultTypes: ["violations"] });
+  return found.violations.flatMap(({ id, nodes }) =>
+    nodes.map(({ target, failureSummary }) => `${id}: ${target.join(" ")}: ${failureSummary}`));
+}"""
+
+_OVERFLOW = """() => {
+  const found = [];
+  const { scrollWidth, clientWidth } = document.documentElement;
+  if (scrollWidth > clientWidth) found.push(`the page is ${scrollWidth} wide on ${clientWidth}`);
+  for (const one of document.body.querySelectorAll("*")) {
+    const { right, left, width } = one.getBoundingClientRect();
+    if (!width || one.closest(".hidden")) continue;
+    const name = `${one.localName}.${one.className}`;
+    if (right > clientWidth + 1 || left < -1) found.push(`${name} stands out of the screen`);
+    const cut = one.scrollWidth > one.clientWidth + 1 && one.clientWidth > 0;
+    if (cut && getComputedStyle(one).overflowX === "hidden") found.push(`${name} is cut off`);
+  }
+  return found;
+}"""
+
+_SMALL = """(least) => {
+  const found = [];
+  for (const one of document.querySelectorAll("a, button, input, select, summary")) {
+    if (one.type === "hidden" || !one.checkVisibility()) continue;
+    const { width, height } = (one.closest("label") ?? one).getBoundingClientRect();
+    if (Math.min(width, height) < least) {
+      found.push(`${one.localName} ${one.textContent.trim()} is ${width} x ${height}`);
+    }
+  }
+  return found;
+}"""
+
+# What the tab key has to reach, in the order of the document; of a group of radio buttons one.
+_REACHABLE = """() => {
+  window.reachable = [...document.querySelectorAll("a, button, input, select, summary, iframe")]
+    .filter((one) => one.type !== "hidden" && !one.disabled && one.checkVisibility())
+    .filter((one) => one.type !== "radio" || one.checked ||
+      (!document.querySelector(`[name="${one.name}"]:checked`) &&
+        one === document.querySelector(`[name="${one.name}"]`)));
+  document.activeElement?.blur();
+  return window.reachable.map((one) => `${one.localName} ${one.textContent.trim().slice(0, 30)}`);
+}"""
+_FOCUSED = """() => {
+  const one = document.activeElement;
+  if (!one || one === document.body) return null;
+  const { outlineStyle, outlineWidth } = getComputedStyle(one);
+  const { top, bottom } = one.getBoundingClientRect();
+  return { at: window.reachable.indexOf(one), name: one.localName, top: top + scrollY,
+    bottom: bottom + scrollY, outline: outlineStyle === "none" ? 0 : parseFloat(outlineWidth) };
+}"""
+
+_SAID = """() => {
+  const said = [document.title, document.body.innerText];
+  for (const one of document.querySelectorAll("[alt], [title], [placeholder], [aria-label]")) {
+    for (const name of ["alt", "title", "placeholder", "aria-label"]) {
+      said.push(one.getAttribute(name) ?? "");
+    }
+  }
+  return said.join("\\n");
+}"""
+#: What a template leaves where it is given the wrong thing, or nothing.
+UNSAID = (
+    "built-in method",
+    "bound method",
+    "undefined",
+    "[object",
+    "None",
+    "NaN",
+    "{",
+    "}",
+    "&amp;",
+)
+
+
+async def axe(page: Page, *rules: str) -> list[str]:
+    """Let axe look at a page as it is now; with rules for those alone."""
+    if not await page.evaluate("'axe' in window"):
+        await page.evaluate(tool("axe-core/axe.min.js").read_text())
+    return await page.evaluate(_AXE, [list(_TAGS), list(rules)])
+
+
+async def unfold(page: Page) -> None:
+    """Open everything that can be opened."""
+    await page.evaluate(
+        "document.querySelectorAll('details').forEach((one) => { one.open = true })"
+    )
+
+
+async def overflow(page: Page) -> list[str]:
+    """Find what is wider than its screen, or cut off."""
+    return await page.evaluate(_OVERFLOW)
+
+
+async def too_small(page: Page) -> list[str]:
+    """Find what is hard to hit."""
+    return await page.evaluate(_SMALL, TARGET_PX)
+
+
+async def unsaid(page: Page) -> list[str]:
+    """Find what is no text for people."""
+    said: str = await page.evaluate(_SAID)
+    return [f"the page says {one!r}" for one in UNSAID if one in said]
+
+
+async def tabbed(page: Page) -> list[str]:
+    """Go through a page with the tab key: find what it misses, or reaches unseen or too late."""
+    names: list[str] = await page.evaluate(_REACHABLE)
+    found: list[str] = []
+    reached: list[int] = []
+    before: dict[str, Any] | None = None
+    for _ in range(2 * len(names) + 2):
+        await page.keyboard.press("Tab")
+        now: dict[str, Any] | None = await page.evaluate(_FOCUSED)
+        if now is None:
+            break
+        if reached and now["at"] == reached[-1]:
+            continue  # within a frame
+        found += _judged(now, before)
+        reached.append(now["at"])
+        before = now
+    missed = [names[at] for at in range(len(names)) if at not in reached]
+    in_order = reached == sorted(reached) or [f"it goes {reached}"]
+    return [
+        *found,
+        *(f"{one} is not reached" for one in missed),
+        *([] if in_order is True else in_order),
+    ]
+
+
+def _judged(now: dict[str, Any], before: dict[str, Any] | None) -> list[str]:
+    found: list[str] = []
+    if now["name"] != "iframe" and now["outline"] < OUTLINE_PX:
+        found.append(f"{now['name']} does not show that it has the focus")
+    if before and now["bottom"] <= before["top"]:
+        found.append(f"{now['name']} is reached after what stands below it")
+    return found

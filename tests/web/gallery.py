@@ -1,0 +1,301 @@
+"""One service with every page and state of the checkout, each arranged when it is asked for."""
+
+import os
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
+
+import asyncpg
+import segno
+
+from payintent.config import Settings
+from payintent.domain.gateway import Account, Created, Gateway, Rejected, SessionRequest
+from payintent.domain.onchain import PROVIDER
+from payintent.domain.payment import Payment
+from payintent.domain.quote import FeeMode, TaxManager
+from payintent.operation.accounts import AddAccount
+from payintent.operation.fraud import AddFraudRule
+from payintent.operation.merchants import SetProfile
+from payintent.operation.methods import AddMethod
+from payintent.operation.taxes import SetTax
+from payintent.providers.gateway_contract import GatewayContract
+from payintent.sandbox.anvil import Anvil
+from payintent.sandbox.chain_deploy import PLANS
+from payintent.service import open_service
+from payintent.storage import migrate
+from payintent.storage.database import Database
+from payintent.storage.sightings import ChainLedger
+from tests.support.chain import fetched_anvil
+from tests.support.fakes import FakeGateway
+from tests.support.onchain import SLUG, ChainWorld, chain_world
+from tests.support.world import ALL_FIAT, World, free_port, make_world
+from tests.web.beside import beside
+from tests.web.serving import serving
+
+_KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+_PAY = "https://bank.example/pay"
+BANNED = "banned-buyer"
+_HALF_AN_HOUR_S = 1800
+PRODUCT = (
+    '{"order_id":"A-1009","product":{"name":"The Sea, the Sea","detail":"Paperback, first edition",'
+    '"vendor":"Penguin","quantity":2,"image":"%s/picture.svg"}}'
+)
+
+
+class StagedGateway(FakeGateway):
+    """A gateway whose accounts say by their address what the buyer has to do next."""
+
+    def __init__(self, origin: str) -> None:
+        super().__init__()
+        self._actions: Mapping[str, dict[str, Any]] = _actions(origin)
+
+    async def create_session(self, account: Account, request: SessionRequest) -> Created | Rejected:
+        action = self._actions.get(urlsplit(account.base_url).path.strip("/"))
+        if action is None:
+            return Rejected(detail="not here")
+        return Created(reference=f"ref-{request.session_id}", next_action=action)
+
+
+def _actions(origin: str) -> dict[str, dict[str, Any]]:
+    """List the ways on that a gateway can ask for, by name."""
+    code = segno.make("00020101021230570016A000000677010111", error="m")
+    fields = {"MerchantTradeNo": "P4yFJ8s2LqPz0aVb", "TotalAmount": "1590", "Sign": "6C51C9E6"}
+    onward = {"type": "redirect", "redirect": {"url": _PAY, "method": "GET", "fields": {}}}
+    return {
+        "": onward,
+        "redirect": onward,
+        "form": {"type": "redirect", "redirect": {"url": _PAY, "method": "POST", "fields": fields}},
+        "card": {
+            "type": "embedded_card",
+            "embedded_card": {
+                "provider": "stripe",
+                "script_url": f"{origin}/v3.js",
+                "publishable_key": "pk_test_one",
+                "client_secret": "pi_one_secret_two",
+            },
+        },
+        "card-away": {
+            "type": "embedded_card",
+            "embedded_card": {
+                "provider": "stripe",
+                "script_url": f"{origin}/nothing.js",
+                "publishable_key": "pk_test_one",
+                "client_secret": "pi_one_secret_two",
+            },
+        },
+        "qr": {
+            "type": "display_qr",
+            "display_qr": {
+                "data": "00020101021230570016A000000677010111",
+                "image_svg_url": code.svg_data_uri(border=2, dark="#000", light="#fff"),
+            },
+        },
+        "wait": {"type": "wait", "wait": {"poll_after_ms": 2_000}},
+    }
+
+
+@dataclass
+class Gallery:
+    """The service, its merchants, and who stands beside it."""
+
+    plain: World  # a card and a transfer, nothing else
+    shop: World  # with a logo, a way back, help, and every way on
+    taxed: World  # with fee and tax on top
+    bare: World  # with no way to pay
+    broken: World  # whose gateway takes nothing
+    methods: Mapping[str, int]  # of the shop, by what comes next
+    origin: str  # of what stands beside
+    base: str  # of pages
+    overdue: Mapping[str, Payment]  # whose time was over before the gallery opened
+    _stack: AsyncExitStack
+    _ground: list[ChainWorld] = field(default_factory=list)
+
+    async def ground(self) -> ChainWorld:
+        """Give a merchant who takes tokens on a chain; it starts when it is first asked for."""
+        if not self._ground:
+            chain = Anvil(PLANS[SLUG].network_id, log=_log(self._stack), binary=fetched_anvil())
+            url = chain.start()
+            self._stack.callback(chain.stop)
+            world = await _other(self.plain, "Nimbus Tokens")
+            await _offer(world, world.account_id, "card", "Card")
+            await world.perform(
+                SetProfile(merchant_id=world.merchant_id, allowed_origins=[self.origin])
+            )
+            entered = await self._stack.enter_async_context(chain_world(world, url))
+            self._ground.append(entered)
+        return self._ground[0]
+
+
+@asynccontextmanager
+async def open_gallery(server_url: str) -> AsyncIterator[Gallery]:
+    """Open a service on a database of its own, at a PostgreSQL that lets us make one."""
+    async with AsyncExitStack() as stack:
+        database_url = await stack.enter_async_context(_database(server_url))
+        origin = await stack.enter_async_context(beside())
+        port = free_port()
+        settings = _settings(database_url, f"http://127.0.0.1:{port}")
+        gateway = StagedGateway(origin)
+        database = Database(settings)
+        stack.push_async_callback(database.close)
+        adapters: dict[str, Gateway] = {
+            "fake": gateway,
+            PROVIDER: GatewayContract(ChainLedger(database), settings.api_base),
+        }
+        service = await open_service(settings, adapters)
+        stack.push_async_callback(service.close)
+        await stack.enter_async_context(serving(settings, service, port))
+        yield await _fill(await make_world(service, gateway), origin, stack)
+
+
+async def _fill(plain: World, origin: str, stack: AsyncExitStack) -> Gallery:
+    shop = await _shop(plain, origin)
+    overdue = await _overdue(plain)
+    await plain.perform(AddFraudRule(kind="PAYER", value=BANNED))
+    return Gallery(
+        plain=plain,
+        shop=shop,
+        taxed=await _taxed(plain),
+        bare=await _other(plain, "Nimbus Nowhere"),
+        broken=await _broken(plain),
+        methods=await _ways_on(shop),
+        origin=origin,
+        base=plain.service.settings.checkout_base,
+        overdue=overdue,
+        _stack=stack,
+    )
+
+
+async def _overdue(world: World) -> dict[str, Payment]:
+    """Let the time of two payments be over; what comes later starts after that."""
+    waiting = await world.create()
+    started = await world.create()
+    await world.select(started)
+    await world.move_clock(_HALF_AN_HOUR_S + 1)
+    return {"waiting": waiting, "started": started}
+
+
+async def _shop(world: World, origin: str) -> World:
+    shop = await _other(world, "Nimbus Books")
+    await world.perform(
+        SetProfile(
+            merchant_id=shop.merchant_id,
+            logo_url=f"{origin}/logo.svg",
+            support_url=f"{origin}/shop?help",
+            return_url=f"{origin}/shop",
+            allowed_origins=[origin],
+            default_country="TH",
+        )
+    )
+    return shop
+
+
+async def _taxed(world: World) -> World:
+    taxed = await _other(world, "Nimbus Taxed")
+    await world.perform(SetTax(country="TH", rate=Decimal("0.07")))
+    await world.perform(
+        SetProfile(
+            merchant_id=taxed.merchant_id, default_country="TH", tax_manager=TaxManager.SERVICE
+        )
+    )
+    fee = {"fee_mode": FeeMode.EXCLUSIVE, "fee_rate": Decimal("0.029")}
+    taxed.card = await _offer(taxed, world.account_id, "card", "Card", **fee)
+    taxed.transfer = await _offer(taxed, world.account_id, "redirect", "Bank transfer")
+    return taxed
+
+
+async def _broken(world: World) -> World:
+    broken = await _other(world, "Nimbus Unlucky")
+    broken.card = await _offer(broken, await _account(world, "nothing"), "card", "Card")
+    return broken
+
+
+async def _ways_on(shop: World) -> dict[str, int]:
+    """Offer a method for every way on."""
+    offered = {
+        "card": ("card", "Card"),
+        "redirect": ("redirect", "Bank transfer"),
+        "form": ("redirect", "Convenience store"),
+        "qr": ("qr", "PromptPay"),
+        "wait": ("redirect", "Mobile banking"),
+        "card-away": ("card", "Another card"),
+    }
+    return {
+        name: await _offer(shop, await _account(shop, name), kind, label, position=position)
+        for position, (name, (kind, label)) in enumerate(offered.items())
+    }
+
+
+async def _other(world: World, name: str) -> World:
+    """Register another merchant of the same service."""
+    new = await world.other_merchant(name, methods="none")
+    return replace(world, merchant_id=new.merchant.id, api_key=new.api_key, held=[])
+
+
+async def _account(world: World, path: str) -> int:
+    account = AddAccount(
+        provider="fake",
+        base_url=f"http://gateway.test/{path}",
+        credentials={"signing_secret": world.signing_secret},
+    )
+    return (await world.perform(account)).id
+
+
+async def _offer(world: World, account_id: int, kind: Any, label: str, **more: Any) -> int:
+    method = AddMethod(
+        merchant_id=world.merchant_id,
+        account_id=account_id,
+        kind=kind,
+        label=label,
+        currencies=list(ALL_FIAT),
+        **more,
+    )
+    return (await world.perform(method)).id
+
+
+@asynccontextmanager
+async def _database(server_url: str) -> AsyncIterator[str]:
+    name = f"gallery_{uuid4().hex}"
+    server = await asyncpg.connect(server_url)
+    await server.execute(f'CREATE DATABASE "{name}"')
+    url = urlunsplit(urlsplit(server_url)._replace(path=f"/{name}"))
+    try:
+        await migrate.migrate(url)
+        yield url
+    finally:
+        await server.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+        await server.close()
+
+
+def _settings(database_url: str, base: str) -> Settings:
+    return Settings.model_validate(
+        {
+            "database_url": database_url,
+            "pepper": _KEY,
+            "keyring": f"test:{_KEY}",
+            "checkout_base": f"{base}/c",
+            "api_base": f"{base}/v1",
+            "sandbox": True,
+            "database_connections_max": 8,
+            "policy_cache_s": 0.0,
+            # Whoever sends X-Forwarded-For is counted, and nobody else.
+            "edge_trusted_proxies": "127.0.0.1",
+            "checkout_per_address_per_s": 1,
+            "checkout_per_address_burst": 1,
+        }
+    )
+
+
+def _log(stack: AsyncExitStack) -> Path:
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="payintent-gallery-"))
+    return Path(folder) / "anvil.log"
+
+
+def server_url() -> str:
+    """Give the PostgreSQL that the tests share."""
+    return os.environ["PAYINTENT_TEST_SERVER"]

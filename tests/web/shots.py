@@ -1,0 +1,85 @@
+"""`make shots`: pictures of every page and state of the checkout, to be looked at by people."""
+
+import asyncio
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+
+from payintent.sandbox.postgres import Postgres
+from tests.support import browser as programs
+from tests.web.gallery import Gallery, open_gallery
+from tests.web.states import STATES
+from tests.web.visiting import SMALL_PX, look_at, screen
+
+FOLDER = Path(os.environ.get("VAR_DIR", "var")) / "screenshots"
+LOOKS = ("light", "dark", "320", "ar")
+_WIDE_PX = 640
+
+
+async def shoot(gallery: Gallery, browser: Browser, folder: Path, wanted: list[str]) -> int:
+    """Take the pictures of the states that are wanted; gives how many."""
+    context, arabic = await screen(browser), await screen(browser, locale="ar")
+    for name in wanted:
+        await _looks(context, gallery, folder, name)
+        await _arabic(arabic, gallery, folder, name)
+    return len(wanted) * len(LOOKS)
+
+
+async def _looks(context: BrowserContext, gallery: Gallery, folder: Path, name: str) -> None:
+    page = (await look_at(context, gallery, name)).page
+    await _take(page, folder / f"{name}-light.png", _WIDE_PX)
+    await page.emulate_media(color_scheme="dark")
+    await _take(page, folder / f"{name}-dark.png", _WIDE_PX)
+    await page.emulate_media(color_scheme="light")
+    await _take(page, folder / f"{name}-320.png", SMALL_PX)
+    await page.close()
+
+
+async def _arabic(context: BrowserContext, gallery: Gallery, folder: Path, name: str) -> None:
+    page = (await look_at(context, gallery, name, "ar")).page
+    await _take(page, folder / f"{name}-ar.png", _WIDE_PX)
+    await page.close()
+
+
+async def _take(page: Page, path: Path, width: int) -> None:
+    """Take all of a page, on a screen as high as it is: browsers stitch badly."""
+    await page.set_viewport_size({"width": width, "height": width})
+    height = await page.evaluate("document.documentElement.scrollHeight")
+    await page.set_viewport_size({"width": width, "height": max(height, width)})
+    await page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+    await page.screenshot(path=path)
+
+
+async def _run(server_url: str, folder: Path, wanted: list[str]) -> int:
+    program = programs.find()
+    if program is None:
+        sys.exit(programs.MISSING)
+    async with open_gallery(server_url) as gallery, async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=program)
+        try:
+            return await shoot(gallery, browser, folder, wanted)
+        finally:
+            await browser.close()
+
+
+def main() -> None:
+    """Take pictures of all states, or of those that are named."""
+    wanted = sys.argv[1:] or list(STATES)
+    if unknown := set(wanted) - STATES.keys():
+        sys.exit(f"there is no state {', '.join(sorted(unknown))}; there are {', '.join(STATES)}")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="payintent-shots-") as place:
+        Path(place).chmod(0o711)  # so that the server's own user can reach its data
+        postgres = Postgres(Path(place) / "postgres", durable=False)
+        try:
+            count = asyncio.run(_run(postgres.start(), FOLDER, wanted))
+        finally:
+            postgres.stop()
+    print(f"{count} pictures in {FOLDER}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,370 @@
+"""Every page and state of the checkout, each by a name, and how a browser comes to see it."""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+from uuid import uuid4
+
+from payintent.domain.gateway import Report
+from payintent.domain.payment import FailureReason, Payment
+from payintent.domain.quote import TaxManager
+from payintent.domain.refund import RefundStatus
+from payintent.lifecycle.cancel import cancel_by_buyer
+from payintent.lifecycle.refund import RefundAsk
+from payintent.storage import refunds
+from tests.support.fakes import captured, declined
+from tests.support.world import World
+from tests.web.gallery import BANNED, PRODUCT, Gallery
+
+_LEASE_S = 60.0
+_EMAIL = "mai@example.com"
+_LONG = json.dumps(
+    {
+        "order_id": "0123456789" * 8,
+        "product": {
+            "name": "Donaudampfschifffahrt" * 5,
+            "detail": "long " * 99,
+            "vendor": "Rindfleischetikettierung" * 4,
+            "quantity": 1000,
+        },
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """What a browser does to see a state."""
+
+    path: str  # and query
+    status: int = 200
+    ready: str = "main"  # what is to be seen there, a CSS selector, once the page is complete
+    posts: bool = False  # it is what answers the page's form
+    wallet: bool = False  # the browser has one
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    texts: tuple[str, ...] = ()  # keys of what the page says
+
+
+Arrange = Callable[[Gallery], Awaitable[Visit]]
+STATES: dict[str, Arrange] = {}
+#: Those that are looked at in every language and direction as well.
+MAIN = ("choose-shop", "choose-taxed", "redirect", "wallet-none", "paid-shop", "receipt")
+
+
+def state(arrange: Arrange) -> Arrange:
+    """Keep a state under its function's name."""
+    STATES[arrange.__name__.replace("_", "-")] = arrange
+    return arrange
+
+
+# What to pay, and how
+
+
+@state
+async def choose(gallery: Gallery) -> Visit:
+    return _of(await gallery.plain.create(), texts=("choose",))
+
+
+@state
+async def choose_shop(gallery: Gallery) -> Visit:
+    """Product, picture, logo, a known address, a way back, help."""
+    payment = await gallery.shop.create(metadata=PRODUCT % gallery.origin, payer_email=_EMAIL)
+    return _of(payment, texts=("choose",))
+
+
+@state
+async def choose_taxed(gallery: Gallery) -> Visit:
+    """Fee and tax on top."""
+    payment = await gallery.taxed.create(tax_manager=TaxManager.SERVICE)
+    return _of(payment, texts=("fee", "tax"))
+
+
+@state
+async def choose_tokens(gallery: Gallery) -> Visit:
+    ground = await gallery.ground()
+    return _of(await ground.world.create(**_USD), texts=("kind_onchain",))
+
+
+@state
+async def choose_nothing(gallery: Gallery) -> Visit:
+    return _of(await gallery.bare.create(), texts=("nothing_here",))
+
+
+@state
+async def choose_long(gallery: Gallery) -> Visit:
+    """The longest texts and the largest amount that there can be."""
+    amount = {"amount": Decimal(10**9), "amount_text": "1000000000.00", "currency": "IDR"}
+    return _of(await gallery.shop.create(metadata=_LONG, **amount), texts=("choose",))
+
+
+@state
+async def choose_embedded(gallery: Gallery) -> Visit:
+    """In a frame of the shop's page."""
+    payment = await gallery.shop.create(metadata=PRODUCT % gallery.origin)
+    return _of(payment, _embedded(gallery), texts=("choose",))
+
+
+@state
+async def problem(gallery: Gallery) -> Visit:
+    """A choice that led to nothing."""
+    payment = await gallery.broken.create()
+    return _of(payment, status=502, posts=True, texts=("problem_upstream",))
+
+
+# On the way
+
+
+@state
+async def redirect(gallery: Gallery) -> Visit:
+    return await _under_way(gallery, "redirect", texts=("continue", "choose_other"))
+
+
+@state
+async def redirect_embedded(gallery: Gallery) -> Visit:
+    return await _under_way(gallery, "redirect", _embedded(gallery), texts=("continue",))
+
+
+@state
+async def form(gallery: Gallery) -> Visit:
+    return await _under_way(gallery, "form", texts=("continue",))
+
+
+@state
+async def card(gallery: Gallery) -> Visit:
+    return await _under_way(gallery, "card", ready="iframe, noscript p")
+
+
+@state
+async def card_away(gallery: Gallery) -> Visit:
+    return await _under_way(gallery, "card-away", ready="[data-status].problem, noscript p")
+
+
+@state
+async def card_embedded(gallery: Gallery) -> Visit:
+    return await _under_way(gallery, "card", _embedded(gallery))
+
+
+@state
+async def qr(gallery: Gallery) -> Visit:
+    return await _under_way(gallery, "qr")
+
+
+@state
+async def wait(gallery: Gallery) -> Visit:
+    return await _under_way(gallery, "wait", texts=("waiting",))
+
+
+@state
+async def time_over(gallery: Gallery) -> Visit:
+    """Somebody pays while the time ends: the gateway is being asked."""
+    return _of(gallery.overdue["started"])
+
+
+@state
+async def wallet_none(gallery: Gallery) -> Visit:
+    ground = await gallery.ground()
+    bill, _ = await ground.bill("USDT")
+    return _of(bill, ready="[data-no-wallet]:not([hidden]), noscript p")
+
+
+@state
+async def wallet_found(gallery: Gallery) -> Visit:
+    ground = await gallery.ground()
+    bill, _ = await ground.bill("USDT")
+    return _of(bill, ready="[data-wallets] button, noscript p", wallet=True)
+
+
+@state
+async def wallet_embedded(gallery: Gallery) -> Visit:
+    ground = await gallery.ground()
+    bill, _ = await ground.bill("USDT")
+    return _of(bill, _embedded(gallery), wallet=True)
+
+
+@state
+async def wallet_native(gallery: Gallery) -> Visit:
+    """A chain's own coin, which needs no permission."""
+    ground = await gallery.ground()
+    bill, _ = await ground.bill("NATIVED")
+    return _of(bill, ready="[data-wallets] button, noscript p", wallet=True)
+
+
+@state
+async def wallet_seen(gallery: Gallery) -> Visit:
+    """The payment is in a block that is not final."""
+    ground = await gallery.ground()
+    bill, session = await ground.bill("NATIVED")
+    await ground.pay(session)
+    await ground.look()
+    return _of(bill, ready="[data-status]:not(:empty)")
+
+
+# How it ended
+
+
+@state
+async def paid(gallery: Gallery) -> Visit:
+    return _of(await _paid(gallery.plain), texts=("paid", "receipt_open"))
+
+
+@state
+async def paid_shop(gallery: Gallery) -> Visit:
+    """With a way back to the shop."""
+    return _of(await _paid_at_shop(gallery), texts=("paid", "receipt_open"))
+
+
+@state
+async def paid_embedded(gallery: Gallery) -> Visit:
+    return _of(await _paid_at_shop(gallery), _embedded(gallery), texts=("paid",))
+
+
+@state
+async def failed_declined(gallery: Gallery) -> Visit:
+    return await _failed(gallery, FailureReason.DECLINED)
+
+
+@state
+async def failed_reverted(gallery: Gallery) -> Visit:
+    return await _failed(gallery, FailureReason.TX_REVERTED)
+
+
+@state
+async def failed_amount(gallery: Gallery) -> Visit:
+    return await _failed(gallery, FailureReason.AMOUNT_MISMATCH)
+
+
+@state
+async def failed_token(gallery: Gallery) -> Visit:
+    return await _failed(gallery, FailureReason.TOKEN_MISMATCH)
+
+
+@state
+async def failed_timeout(gallery: Gallery) -> Visit:
+    return await _failed(gallery, FailureReason.ONCHAIN_TIMEOUT)
+
+
+@state
+async def failed_unknown(gallery: Gallery) -> Visit:
+    return await _failed(gallery, FailureReason.UNKNOWN)
+
+
+@state
+async def expired(gallery: Gallery) -> Visit:
+    return _of(gallery.overdue["waiting"], texts=("expired",))
+
+
+@state
+async def cancelled(gallery: Gallery) -> Visit:
+    world = gallery.shop
+    payment = await world.create()
+    async with world.service.database.transaction() as tx:
+        await cancel_by_buyer(tx, world.service.mint, payment.id)
+    return _of(payment, texts=("cancelled",))
+
+
+@state
+async def partly_refunded(gallery: Gallery) -> Visit:
+    payment = await _refunded(gallery.plain, "90.00")
+    return _of(payment, texts=("partly_refunded",))
+
+
+@state
+async def refunded(gallery: Gallery) -> Visit:
+    return _of(await _refunded(gallery.plain, None), texts=("refunded",))
+
+
+@state
+async def receipt(gallery: Gallery) -> Visit:
+    return _of(await _paid_at_shop(gallery), "/receipt", texts=("receipt", "total"))
+
+
+@state
+async def receipt_taxed(gallery: Gallery) -> Visit:
+    payment = await _paid(gallery.taxed, tax_manager=TaxManager.SERVICE)
+    return _of(payment, "/receipt", texts=("receipt", "fee", "tax"))
+
+
+@state
+async def receipt_refunded(gallery: Gallery) -> Visit:
+    payment = await _refunded(gallery.plain, "90.00")
+    return _of(payment, "/receipt", texts=("receipt", "refunded"))
+
+
+# What is none of these
+
+
+@state
+async def blocked(gallery: Gallery) -> Visit:
+    """Fraud screening says no, and nothing else."""
+    return _of(await gallery.plain.create(payer_uid=BANNED), texts=("blocked",))
+
+
+@state
+async def not_found(gallery: Gallery) -> Visit:
+    del gallery
+    return Visit(path="/c/cs_0000000000000000", status=404, texts=("sorry_not_found",))
+
+
+@state
+async def too_many(gallery: Gallery) -> Visit:
+    """One address asked for more than it may."""
+    payment = await gallery.plain.create()
+    headers = {"X-Forwarded-For": "203.0.113.7"}
+    return _of(payment, status=429, headers=headers, texts=("sorry_many",))
+
+
+_USD: dict[str, Any] = {"currency": "USD", "amount": Decimal("25.50"), "amount_text": "25.50"}
+
+
+def _of(payment: Payment, more: str = "", **fields: Any) -> Visit:
+    return Visit(path=f"/c/{payment.checkout_id}{more}", **fields)
+
+
+def _embedded(gallery: Gallery) -> str:
+    return f"?embed_origin={gallery.origin}&nonce=n1"
+
+
+async def _under_way(gallery: Gallery, way: str, more: str = "", **fields: Any) -> Visit:
+    payment = await gallery.shop.create()
+    await gallery.shop.select(payment, gallery.methods[way])
+    return _of(payment, more, **fields)
+
+
+async def _paid_at_shop(gallery: Gallery) -> Payment:
+    return await _paid(
+        gallery.shop,
+        gallery.methods["card"],
+        metadata=PRODUCT % gallery.origin,
+        payer_email=_EMAIL,
+    )
+
+
+async def _paid(world: World, method: int | None = None, **changes: Any) -> Payment:
+    payment = await world.create(**changes)
+    session = (await world.select(payment, method)).session
+    offer = session.offer
+    took = captured(offer.total_minor, offer.quote.currency, reference=f"cap-{payment.id}")
+    return await world.report(payment, session.id, took)
+
+
+async def _failed(gallery: Gallery, reason: FailureReason) -> Visit:
+    payment = await gallery.shop.create()
+    session = (await gallery.shop.select(payment, gallery.methods["card"])).session
+    said: Report = declined(reason)
+    return _of(await gallery.shop.report(payment, session.id, said), texts=("failed",))
+
+
+async def _refunded(world: World, amount: str | None) -> Payment:
+    """Give a payment back, or a part of it; the gateway does it at once."""
+    payment = await _paid(world)
+    ask = RefundAsk(
+        merchant_id=payment.merchant_id, payment_id=payment.id, key=uuid4(), amount=amount
+    )
+    asked = (await world.service.refund_desk.ask(ask)).refund
+    for due in await refunds.take_due(world.service.database, 1, _LEASE_S, []):
+        await world.service.submitter.look_after(due)
+    kept = await refunds.by_id(world.service.database, asked.id)
+    assert kept is not None
+    assert kept.status is RefundStatus.SUCCEEDED, kept.status
+    return payment

@@ -1,0 +1,110 @@
+"""Every page and state can be used by everybody: axe finds nothing, and neither do our own eyes."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from playwright.async_api import Browser, BrowserContext, Page
+from pytest_asyncio import fixture
+
+from payintent.api.texts import LOCALES
+from tests.web import checks
+from tests.web.gallery import Gallery
+from tests.web.states import MAIN, STATES
+from tests.web.visiting import HIGH_PX, SMALL_PX, WIDE_PX, look_at, screen
+
+LOOP = "session"
+pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
+
+_SMALL = {"width": SMALL_PX, "height": 2 * SMALL_PX}
+_HALF = {"width": WIDE_PX // 2, "height": HIGH_PX}
+
+
+@fixture(loop_scope=LOOP, scope="module")
+async def desk(browser: Browser) -> AsyncIterator[BrowserContext]:
+    """A browser as people have one."""
+    desk = await screen(browser)
+    yield desk
+    await desk.close()
+
+
+@pytest.mark.parametrize("name", STATES)
+async def test_everybody_can_use_it(gallery: Gallery, desk: BrowserContext, name: str) -> None:
+    look = await look_at(desk, gallery, name)
+    async with look.page as page:
+        await checks.unfold(page)
+        found = await checks.unsaid(page)
+        found += await checks.tabbed(page)
+        found += await _bright_dark_and_small(page)
+        await page.set_viewport_size(_HALF)
+        await page.evaluate("document.documentElement.style.fontSize = '200%'")
+        found += await checks.overflow(page)
+    assert found == []
+    assert look.troubles == []
+
+
+async def _bright_dark_and_small(page: Page) -> list[str]:
+    found = await checks.axe(page)
+    found += await checks.overflow(page) + await checks.too_small(page)
+    await page.emulate_media(color_scheme="dark")
+    found += await checks.axe(page, *checks.COLOURS)
+    await page.set_viewport_size(_SMALL)
+    found += await checks.axe(page)
+    return found + await checks.overflow(page) + await checks.too_small(page)
+
+
+@pytest.mark.parametrize("name", MAIN)
+async def test_everybody_can_use_it_where_lines_begin_at_the_right(
+    gallery: Gallery, desk: BrowserContext, name: str
+) -> None:
+    look = await look_at(desk, gallery, name, "ar")
+    async with look.page as page:
+        assert await page.evaluate("getComputedStyle(document.body).direction") == "rtl"
+        await checks.unfold(page)
+        found = await checks.tabbed(page) + await _bright_dark_and_small(page)
+    assert found == []
+    assert look.troubles == []
+
+
+@pytest.mark.parametrize("lang", LOCALES)
+async def test_every_language_fits_a_small_screen(
+    gallery: Gallery, desk: BrowserContext, lang: str
+) -> None:
+    found: dict[str, list[str]] = {}
+    for name in ("choose-taxed", "wallet-none", "receipt-taxed"):
+        look = await look_at(desk, gallery, name, lang)
+        async with look.page as page:
+            await page.set_viewport_size(_SMALL)
+            await checks.unfold(page)
+            found[name] = [*await checks.overflow(page), *await checks.unsaid(page), *look.troubles]
+    assert not any(found.values()), found
+
+
+_BUTTON = "document.querySelector('form.methods > button')"
+#: A fault that is planted, and what is said of it.
+_FAULTS = {
+    "document.querySelector('[type=email]').before('E-mail'); "
+    "document.querySelector('label.field').replaceWith(document.querySelector('[type=email]'))": (
+        "label: "
+    ),
+    "document.querySelector('.method .soft').style.color = '#bbb'": "color-contrast: ",
+    f"{_BUTTON}.style.width = '400px'": "stands out of the screen",
+    "document.querySelector('main').style.minWidth = '30rem'": "the page is ",
+    f"{_BUTTON}.style.cssText = 'overflow: hidden; width: 3rem; white-space: nowrap'": "is cut off",
+    f"{_BUTTON}.style.cssText = 'min-height: 0; padding: 0; height: 20px'": " x 20",
+    f"{_BUTTON}.tabIndex = -1": "is not reached",
+    f"{_BUTTON}.tabIndex = 1": "is reached after what stands below it",
+    "document.querySelector('[type=email]').style.outline = 'none'": "does not show that it has",
+    f"{_BUTTON}.textContent = 'built-in method copy of dict'": "'built-in method'",
+    "document.title = 'Pay {merchant}'": "'{'",
+}
+
+
+@pytest.mark.parametrize("fault", _FAULTS)
+async def test_a_planted_fault_is_found(gallery: Gallery, desk: BrowserContext, fault: str) -> None:
+    async with (await look_at(desk, gallery, "choose")).page as page:
+        await checks.unfold(page)
+        await page.evaluate(fault)
+        found = await checks.unsaid(page) + await checks.tabbed(page) + await checks.axe(page)
+        await page.set_viewport_size(_SMALL)
+        found += await checks.overflow(page) + await checks.too_small(page)
+    assert any(_FAULTS[fault] in one for one in found), found

@@ -1,0 +1,407 @@
+"""A buyer at the hosted page, from the choice to the end, with whatever happens on the way."""
+
+from collections.abc import AsyncIterator, Iterator
+from decimal import Decimal
+
+import pytest
+from playwright.async_api import Browser, BrowserContext, Page, Route, expect
+from pytest_asyncio import fixture
+
+from payintent.api.envelope import Envelope
+from payintent.config import Settings
+from payintent.domain.payment import Payment
+from payintent.lifecycle.cancel import cancel_by_buyer
+from payintent.operation.accounts import AddAccount
+from payintent.operation.fraud import AddFraudRule
+from payintent.operation.merchants import SetProfile
+from payintent.operation.methods import AddMethod
+from payintent.providers.http import Http
+from payintent.providers.simulator import SimulatorGateway
+from payintent.service import Service, open_service
+from tests.sandbox.simulator.running import KEY, SECRET, running_simulator
+from tests.support.fakes import FakeGateway
+from tests.support.world import World
+from tests.web.buyer import GATEWAY, SHOP, Desk, another_tab, make_desk
+from tests.web.till import choose
+from tests.web.wallet import PATIENCE_S
+
+LOOP = "session"
+pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
+
+APPROVED = "4242424242424242"
+DECLINED = "4000000000000002"
+CHALLENGED = "4000002500003155"
+HALF_AN_HOUR_S = 1_800
+
+
+@pytest.fixture(scope="module")
+def simulator_url() -> Iterator[str]:
+    with running_simulator() as url:
+        yield url
+
+
+@fixture(loop_scope=LOOP)
+async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
+    http = Http(timeout_s=PATIENCE_S, answer_bytes_max=64 * 1024)
+    service = await open_service(settings, {"fake": gateway, "simulator": SimulatorGateway(http)})
+    yield service
+    await service.close()
+    await http.close()
+
+
+@fixture(loop_scope=LOOP)
+async def desk(world: World, site: Envelope, buyer: BrowserContext) -> AsyncIterator[Desk]:
+    desk = await make_desk(world, site, buyer)
+    yield desk
+    assert desk.troubles == []
+
+
+@fixture(loop_scope=LOOP)
+async def simulated(world: World, simulator_url: str) -> None:
+    """Offer a card at the simulator, which has pages of its own and calls back."""
+    credentials = {"api_key": KEY, "signing_secret": SECRET}
+    account = await world.perform(
+        AddAccount(provider="simulator", base_url=simulator_url, credentials=credentials)
+    )
+    method = AddMethod(
+        merchant_id=world.merchant_id,
+        account_id=account.id,
+        kind="redirect",
+        label="Simulator",
+        currencies=["THB"],
+    )
+    await world.perform(method)
+
+
+async def at_the_gateway(desk: Desk, card: str) -> Payment:
+    """Choose the simulator, and type a card there."""
+    payment = await desk.opened()
+    await choose(desk.page, "Simulator")
+    await desk.page.get_by_label("Card number").fill(card)
+    await desk.page.get_by_role("button", name="Pay", exact=True).click()
+    return payment
+
+
+async def test_a_buyer_pays_by_card_and_the_page_shows_it_by_itself(
+    desk: Desk, simulated: None
+) -> None:
+    payment = await at_the_gateway(desk, APPROVED)
+    await expect(desk.page).to_have_url(desk.address(payment))
+    await expect(desk.page.get_by_role("heading", name="Paid")).to_be_visible()
+    await desk.page.get_by_role("link", name="Open the receipt").click()
+    await expect(desk.page.get_by_role("heading", name="Receipt")).to_be_visible()
+    await expect(desk.page.locator("dl")).to_contain_text("1,590.00")
+    await expect(desk.page.get_by_role("button", name="Print")).to_be_visible()
+    assert await desk.world.status(payment) == "PAID"
+
+
+async def test_a_declined_buyer_is_told_so(desk: Desk, simulated: None) -> None:
+    payment = await at_the_gateway(desk, DECLINED)
+    heading = desk.page.get_by_role("heading", name="The payment did not go through")
+    await expect(heading).to_be_visible()
+    await expect(desk.result).to_contain_text("It was declined by your bank")
+    assert await desk.world.status(payment) == "FAILED"
+
+
+async def test_a_buyer_whom_the_bank_asks_answers_and_has_paid(desk: Desk, simulated: None) -> None:
+    payment = await at_the_gateway(desk, CHALLENGED)
+    await desk.page.get_by_role("button", name="Approve").click()
+    await expect(desk.page.get_by_role("heading", name="Paid")).to_be_visible()
+    assert await desk.world.status(payment) == "PAID"
+
+
+async def test_without_javascript_a_buyer_chooses_pays_looks_and_has_a_receipt(
+    world: World, site: Envelope, simulated: None, browser: Browser
+) -> None:
+    await world.perform(SetProfile(merchant_id=world.merchant_id, return_url=f"{SHOP}/thanks"))
+    async with await browser.new_context(java_script_enabled=False) as buyer:
+        desk = await make_desk(world, site, buyer)
+        payment = await desk.opened("?lang=ja")
+        await desk.page.locator("details.places summary").click()
+        await desk.page.locator("select[name=lang]").select_option("en")
+        await desk.page.locator("select[name=country]").select_option("TH")
+        await desk.page.locator("details.places button").click()
+        await expect(desk.page.locator("html")).to_have_attribute("lang", "en")
+        await desk.page.get_by_label("E-mail").fill("ann@example.com")
+        await choose(desk.page, "Simulator")
+        await expect(desk.page.get_by_label("Card number")).to_be_visible()
+        await desk.show(payment, "?lang=en")  # back, before anything was paid
+        await expect(desk.page.get_by_text("check the status here")).to_be_visible()
+        for hidden in ("The result appears here", "Copy the link", "left to pay"):
+            await expect(desk.page.get_by_text(hidden)).to_be_hidden()
+        await expect(desk.page.get_by_text("Open until")).to_be_visible()
+        await desk.page.get_by_text("Continue on a phone").click()
+        await expect(desk.page.get_by_role("img", name="Code that opens this page")).to_be_visible()
+        await desk.page.get_by_role("link", name="Continue to payment").click()
+        await desk.page.get_by_label("Card number").fill(APPROVED)
+        await desk.page.get_by_role("button", name="Pay", exact=True).click()
+        await _look_until(desk.page, "Paid")
+        href = await desk.page.get_by_role("link", name="Back to").get_attribute("href")
+        assert href is not None
+        assert href.startswith(f"{SHOP}/thanks?checkout_id={payment.checkout_id}&payment_id=pay_")
+        await desk.page.get_by_role("link", name="Open the receipt").click()
+        await expect(desk.page.get_by_text("a***@example.com")).to_be_visible()
+        await expect(desk.page.get_by_role("button", name="Print")).to_be_hidden()
+
+
+async def _look_until(page: Page, title: str) -> None:
+    """Press for news, as the page asks one to, until they are there."""
+    check = page.get_by_role("link", name="Check status")
+    heading = page.get_by_role("heading", name=title)
+    await expect(check.or_(heading).first).to_be_visible()
+    for _ in range(50):
+        if await heading.is_visible():
+            return
+        await check.click()
+    await expect(heading).to_be_visible()
+
+
+async def test_a_buyer_changes_the_method_and_the_old_one_is_closed(desk: Desk) -> None:
+    payment = await desk.chosen("Card")
+    await expect(desk.page.get_by_role("heading", name="Card: 1,590.00")).to_be_visible()
+    await choose(desk.page, "Transfer")
+    await expect(desk.page).to_have_url(f"{GATEWAY}/pay")
+    await desk.show(payment)
+    await expect(desk.page.get_by_role("heading", name="Transfer: 1,590.00")).to_be_visible()
+    lives = await desk.world.rows("SELECT life FROM session ORDER BY opened_at")
+    assert [row["life"] for row in lives] == ["closing", "open"]
+
+
+async def test_the_way_to_the_gateway_is_not_cut_off_by_what_is_heard_meanwhile(
+    desk: Desk,
+) -> None:
+    async def slow(route: Route) -> None:
+        answer = await route.fetch(max_redirects=0)
+        assert (await desk.asked())["status"] == "PROCESSING"
+        await desk.page.evaluate("fetch(document.querySelector('pay-status').dataset.page)")
+        await route.fulfill(response=answer)
+
+    await desk.page.route("**/select", slow)
+    await desk.opened()
+    await desk.is_heard(1)
+    await desk.page.get_by_role("radio", name="Transfer").check()
+    button = desk.page.get_by_role("button", name="Continue", exact=True)
+    await button.evaluate("button => { button.click(); button.click(); }")  # as some people do
+    await expect(desk.page).to_have_url(f"{GATEWAY}/pay")
+    assert len(desk.world.gateway.created) == 1
+
+
+async def test_another_tab_shows_what_was_chosen_in_this_one(desk: Desk) -> None:
+    payment = await desk.opened()
+    await desk.is_heard(1)
+    async with another_tab(desk) as other:
+        await other.show(payment)
+        await choose(other.page, "Transfer")
+        await expect(other.page).to_have_url(f"{GATEWAY}/pay")
+    await expect(desk.page.get_by_role("heading", name="Transfer: 1,590.00")).to_be_visible()
+    assert desk.page.url == desk.address(payment)
+
+
+async def test_the_time_runs_out_in_front_of_the_buyer(desk: Desk) -> None:
+    await desk.page.clock.install()
+    payment = await desk.opened()
+    countdown = desk.page.locator("pay-countdown")
+    spoken = countdown.get_by_role("status")
+    await expect(countdown).to_contain_text("left to pay")
+    await expect(spoken).to_be_empty()
+    for ahead, told in (("25:30", "About 5 minutes left"), ("03:50", "Less than a minute left")):
+        await desk.page.clock.fast_forward(ahead)
+        await expect(spoken).to_contain_text(told)
+    async with desk.page.expect_response(lambda one: desk._is_view(one.url)):
+        await desk.page.clock.fast_forward("01:00")
+    await expect(countdown).to_contain_text("We are checking what became of the payment")
+    await expect(desk.result).to_have_count(0)  # the service alone says what is over
+    await desk.world.move_clock(HALF_AN_HOUR_S + 1)
+    await desk.asked()
+    await desk.sees("The time to pay is over")
+    await expect(desk.page).to_have_title("The time to pay is over · Nimbus Books")
+    assert await desk.world.status(payment) == "EXPIRED"
+
+
+async def test_the_choice_ends_with_the_time_though_a_payment_is_under_way(desk: Desk) -> None:
+    await desk.chosen()
+    await expect(desk.page.get_by_role("radio", name="Transfer")).to_be_visible()
+    await desk.world.move_clock(HALF_AN_HOUR_S + 1)
+    assert (await desk.asked())["can"]["select"] is False
+    await expect(desk.page.get_by_role("radio", name="Transfer")).to_be_hidden()
+    await expect(desk.page.get_by_text("The time to pay is over")).to_be_visible()
+    await expect(desk.result).to_have_count(0)
+
+
+async def test_a_buyer_who_is_blocked_meanwhile_is_told_no_more_than_that(desk: Desk) -> None:
+    await desk.opened()
+    await desk.world.perform(AddFraudRule(kind="PAYER", value="buyer-1", code="THE_LIST"))
+    assert list(await desk.asked()) == ["fds"]
+    await expect(
+        desk.page.get_by_role("heading", name="This payment is not possible")
+    ).to_be_visible()
+    await expect(desk.page.get_by_role("radio")).to_have_count(0)
+    await expect(desk.page.get_by_text("THE_LIST")).to_have_count(0)
+    await desk.page.reload()
+    await expect(
+        desk.page.get_by_role("heading", name="This payment is not possible")
+    ).to_be_visible()
+
+
+async def test_a_buyer_goes_offline_and_sees_the_end_when_back(desk: Desk) -> None:
+    payment = await desk.chosen()
+    await desk.is_heard(1)
+    await desk.page.context.set_offline(True)
+    await expect(desk.page.get_by_text("You are offline")).to_be_visible()
+    await desk.is_paid(payment)
+    await desk.is_heard(0)  # the end was told; the page cannot fetch what it looks like
+    await expect(desk.result).to_have_count(0)
+    await desk.page.context.set_offline(False)
+    await desk.sees("Paid")
+
+
+async def test_a_page_behind_another_window_holds_no_stream_and_looks_when_it_is_back(
+    desk: Desk,
+) -> None:
+    payment = await desk.chosen()
+    await desk.is_heard(1)
+    await desk.turns(hidden=True)
+    await desk.is_heard(0)
+    await desk.is_paid(payment)
+    await expect(desk.result).to_have_count(0)
+    await desk.turns(hidden=False)
+    await desk.sees("Paid")
+
+
+async def test_where_streams_are_refused_the_page_asks(desk: Desk) -> None:
+    async def refused(route: Route) -> None:
+        await route.fulfill(status=429)
+
+    await desk.page.route("**/events", refused)
+    await desk.page.clock.install()
+    payment = await desk.chosen()
+    async with desk.page.expect_response(lambda one: desk._is_view(one.url)):
+        await desk.page.clock.fast_forward("00:03")
+    await desk.is_paid(payment)
+    await desk.page.clock.fast_forward("00:05")
+    await desk.sees("Paid")
+    assert desk.lookout.count == 0
+
+
+async def test_news_that_change_nothing_take_nothing_away(desk: Desk) -> None:
+    await desk.opened()
+    await desk.page.get_by_label("E-mail").fill("ann@exam")
+    await desk.page.get_by_role("radio", name="Transfer").check()
+    await desk.page.get_by_label("E-mail").focus()
+    for _ in range(2):
+        assert (await desk.asked())["status"] == "PENDING"
+    await expect(desk.page.get_by_label("E-mail")).to_be_focused()
+    await expect(desk.page.get_by_label("E-mail")).to_have_value("ann@exam")
+    await expect(desk.page.get_by_role("radio", name="Transfer")).to_be_checked()
+
+
+async def test_the_end_replaces_a_form_that_was_refused_and_a_reload_sends_nothing(
+    desk: Desk,
+) -> None:
+    payment = await desk.opened()
+    await desk.world.rows("UPDATE payment_method SET fee_mode = 'EXCLUSIVE', fee_rate = 0.5")
+    await choose(desk.page, "Card")
+    await expect(desk.page.get_by_role("alert")).to_contain_text("The total has changed")
+    await expect(desk.page.get_by_role("radio", name="Card")).to_be_checked()
+    assert desk.page.url.endswith("/select")
+    await desk.page.locator("details.places summary").click()
+    await desk.page.get_by_role("button", name="Show ways to pay").click()
+    await expect(desk.page.get_by_text("Fee 795.00")).to_have_count(2)
+    await desk.world.rows("UPDATE payment_method SET fee_rate = 0")
+    await choose(desk.page, "Card")
+    await expect(desk.page.get_by_role("alert")).to_be_visible()
+    assert "/select?" in desk.page.url
+    await desk.is_heard(1)
+    async with desk.world.service.database.transaction() as tx:
+        await cancel_by_buyer(tx, desk.world.service.mint, payment.id)  # in another tab
+    await desk.sees("The payment was cancelled")
+    assert "/select" not in desk.page.url
+    await desk.page.reload()
+    await expect(desk.page.get_by_role("heading", name="was cancelled")).to_be_visible()
+
+
+async def test_a_buyer_gives_up(desk: Desk) -> None:
+    payment = await desk.opened()
+    await desk.page.get_by_role("button", name="Cancel this payment").click()
+    await expect(desk.page.get_by_role("heading", name="was cancelled")).to_be_visible()
+    assert desk.page.url == desk.address(payment)
+    assert await desk.world.status(payment) == "CANCELLED"
+
+
+class TestTheWayBack:
+    @fixture(loop_scope=LOOP)
+    async def world(self, world: World) -> World:
+        """Let the merchant have a page to come back to, and a server that was not told yet."""
+        profile = SetProfile(merchant_id=world.merchant_id, return_url=f"{SHOP}/thanks?o=1")
+        await world.perform(profile)
+        await world.rows("UPDATE merchant SET callback_url = 'https://shop.test/hook'")
+        return world
+
+    async def test_a_buyer_is_taken_back_once_the_shop_was_told(self, desk: Desk) -> None:
+        await desk.page.clock.install()
+        payment = await desk.chosen()
+        await desk.is_paid(payment)
+        await desk.sees("Paid")
+        await expect(desk.page.get_by_text("Taking you back to Nimbus Books")).to_be_visible()
+        async with desk.page.expect_response(lambda one: desk._is_view(one.url)) as answer:
+            await desk.page.clock.fast_forward("00:04")
+        assert (await (await answer.value).json())["merchant_told"] is False
+        assert desk.page.url == desk.address(payment)
+        await desk.world.rows("UPDATE delivery SET state = 'delivered'")
+        await expect(desk.page).to_have_title("elsewhere")
+        hints = f"checkout_id={payment.checkout_id}&payment_id=pay_"
+        assert desk.page.url.startswith(f"{SHOP}/thanks?o=1&{hints}")
+        assert desk.page.url.endswith("&status=PAID")
+        await desk.page.go_back()  # who comes back by the button wants to stay
+        await expect(desk.page.locator("html.scripted")).to_have_count(1)
+        await expect(desk.page.get_by_role("heading", name="Paid")).to_be_visible()
+        assert not await desk.page.get_by_text("Taking you back").is_visible()
+
+    async def test_a_buyer_is_taken_back_after_a_while_though_nobody_told_the_shop(
+        self, desk: Desk
+    ) -> None:
+        payment = await desk.chosen()
+        await desk.is_paid(payment)
+        await desk.page.clock.install()
+        await desk.show(payment)
+        await expect(desk.page.get_by_text("Taking you back to Nimbus Books")).to_be_visible()
+        await desk.page.clock.fast_forward("00:16")
+        await expect(desk.page).to_have_title("elsewhere")
+
+    async def test_a_buyer_who_wants_to_stay_stays(self, desk: Desk) -> None:
+        payment = await desk.chosen()
+        await desk.is_paid(payment)
+        await desk.world.rows("UPDATE delivery SET state = 'delivered'")
+        await desk.page.clock.install()
+        await desk.show(payment)
+        await desk.page.get_by_role("button", name="Stay here").click()
+        await expect(desk.page.get_by_text("Taking you back")).to_be_hidden()
+        await expect(desk.result).to_be_focused()
+        await desk.page.clock.fast_forward("01:00")
+        await desk.page.reload()
+        await expect(desk.page.get_by_role("heading", name="Paid")).to_be_visible()
+        await desk.page.clock.fast_forward("01:00")
+        await expect(desk.page.get_by_text("Taking you back")).to_be_hidden()
+        assert desk.page.url == desk.address(payment)
+
+
+async def test_the_link_is_copied_for_another_device(desk: Desk) -> None:
+    await desk.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    payment = await desk.opened()
+    await desk.page.get_by_text("Continue on a phone").click()
+    await expect(desk.page.get_by_role("img", name="Code that opens this page")).to_be_visible()
+    await desk.page.get_by_role("button", name="Copy the link").click()
+    await expect(desk.page.get_by_role("button", name="Copied")).to_be_visible()
+    assert await desk.page.evaluate("navigator.clipboard.readText()") == desk.address(payment)
+
+
+async def test_the_amount_of_every_way_is_what_is_asked_for_there(desk: Desk) -> None:
+    await desk.world.rows("UPDATE payment_method SET fee_mode = 'EXCLUSIVE', fee_rate = 0.01")
+    payment = await desk.opened(amount=Decimal("1234567.80"), amount_text="1234567.80")
+    await choose(desk.page, "Card")
+    await expect(desk.page).to_have_url(f"{GATEWAY}/pay")
+    await desk.show(payment)
+    heading = desk.page.get_by_role("heading", name="Card: 1,246,913.48")
+    await expect(heading).to_be_visible()
+    [asked] = desk.world.gateway.created
+    assert asked.amount_minor == 124_691_348

@@ -1,0 +1,84 @@
+"""Every page and state is valid HTML in every language, and says what the state is."""
+
+import asyncio
+import html
+import re
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from payintent.api.texts import LOCALES, texts
+from tests.support.node import SETTINGS, node, tool
+from tests.web.gallery import Gallery
+from tests.web.states import STATES, Visit
+from tests.web.visiting import PATIENCE_S, address
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+_VALIDATED = {"en", "ar"}
+_CHOICE = re.compile(r'<input type="radio" name="method" value="([^"]+)"')
+_PLACE = re.compile(r"\\\{\w+\\\}")
+
+
+async def test_every_state_is_valid_html_and_says_what_it_is_in_every_language(
+    gallery: Gallery, tmp_path: Path
+) -> None:
+    async with aiohttp.ClientSession() as client:
+        for name, arrange in STATES.items():
+            visit = await arrange(gallery)
+            for lang in LOCALES:
+                page = await _page(client, gallery, visit, lang)
+                assert _missing(page, visit, lang) == [], (name, lang)
+                if lang in _VALIDATED:  # the others differ in their words alone
+                    (tmp_path / f"{name}.{lang}.html").write_text(page)
+    assert await _judgement(tmp_path) == ""
+
+
+async def _page(client: aiohttp.ClientSession, gallery: Gallery, visit: Visit, lang: str) -> str:
+    """Fetch a page as a browser without scripts does."""
+    url = address(gallery, visit, lang)
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            async with client.get(url, headers=visit.headers) as answer:
+                status, page = answer.status, await answer.text()
+            if visit.posts:
+                choice = _CHOICE.search(page)
+                assert choice is not None
+                form = {"method": html.unescape(choice[1])}
+                async with client.post(url.replace("?", "/select?"), data=form) as answer:
+                    status, page = answer.status, await answer.text()
+            if status == visit.status:
+                return page
+            assert visit.status == 429, status  # a limit that lets one through each second
+
+
+def _missing(page: str, visit: Visit, lang: str) -> list[str]:
+    """Name the texts that a state should say and does not."""
+    body, _, _ = page.partition("<body")[2].partition('<script type="application/json"')
+    said = html.unescape(body)
+    words = texts(lang).words
+    patterns = {key: _PLACE.sub(".+?", re.escape(words[key])) for key in visit.texts}
+    return [key for key, pattern in patterns.items() if not re.search(pattern, said)]
+
+
+async def _judgement(folder: Path) -> str:
+    """Let html-validate look at all files of a folder."""
+    command = (node(), tool("html-validate/bin/html-validate.mjs"))
+    options = (
+        "--config",
+        SETTINGS / "htmlvalidate.json",
+        "--formatter",
+        "text",
+        "--max-warnings",
+        "0",
+    )
+    running = await asyncio.create_subprocess_exec(
+        *map(str, (*command, *options, folder / "*.html")),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    told, _ = await running.communicate()
+    text = told.decode()
+    assert running.returncode == 0 or text, "html-validate failed and said nothing"
+    return text.replace(f"{folder}/", "").strip()

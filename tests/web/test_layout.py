@@ -1,0 +1,160 @@
+"""The hosted page with large text, by keyboard alone, at rest, and on paper."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from playwright.async_api import BrowserContext, Page, expect
+from pytest_asyncio import fixture
+
+from payintent.api.envelope import Envelope
+from payintent.domain.payment import Payment
+from tests.support.world import World
+from tests.web.buyer import GATEWAY, Desk, make_desk
+
+LOOP = "session"
+pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
+
+SMALL_PX = 320
+WIDE_PX = 1_280
+CONTROL_PX = 44
+TARGET_PX = 24
+LONG = (
+    '{"order_id":"'
+    + "0123456789" * 8
+    + '","product":{"name":"'
+    + "Donaudampfschifffahrt" * 5
+    + '",'
+    '"detail":"' + "a long detail " * 30 + '","vendor":"v","quantity":3}}'
+)
+MEASURE = """([control, target]) => {
+  const found = [];
+  const root = document.documentElement;
+  if (root.scrollWidth > root.clientWidth) found.push(`${root.scrollWidth} px wide`);
+  for (const one of document.querySelectorAll("a, button, input, select, summary, .method")) {
+    const { width, height } = one.getBoundingClientRect();
+    if (!one.checkVisibility() || one.type === "hidden" || one.type === "radio") continue;
+    const least = one.matches("a:not(.button)") ? target : control;
+    if (height < least || width < target) {
+      found.push(`${one.outerHTML.slice(0, 60)}: ${width} x ${height}`);
+    }
+  }
+  return found;
+}"""
+SLIPS = ("built-in method", "{", "}", "undefined", "[object")
+
+
+@fixture(loop_scope=LOOP)
+async def desk(world: World, site: Envelope, buyer: BrowserContext) -> AsyncIterator[Desk]:
+    desk = await make_desk(world, site, buyer)
+    yield desk
+    assert desk.troubles == []
+
+
+async def states(desk: Desk) -> dict[str, str]:
+    """Arrange payments in every state; gives what to open of each."""
+    world = desk.world
+    await world.rows("UPDATE merchant SET tax_manager = 'SERVICE', name = repeat('Nimbus ', 12)")
+    await world.rows("UPDATE payment_method SET fee_mode = 'EXCLUSIVE', fee_rate = 0.1")
+    large = {"amount_text": "99999999.99", "metadata": LONG, "payer_email": "ann@example.com"}
+    open_ = [await world.create(**large) for _ in range(3)]
+    for payment in open_[1:]:
+        await world.select(payment)
+    await desk.is_paid((await world.see(open_[2])).payment)
+    expired = await world.create(expires_in_s=0)
+    named = dict(zip(("choose", "continue", "paid"), open_, strict=True)) | {"expired": expired}
+    paths = {name: f"/{one.checkout_id}" for name, one in named.items()}
+    return paths | {"receipt": f"{paths['paid']}/receipt", "sorry": "/cs_" + "0" * 16}
+
+
+async def test_every_state_fits_a_small_screen_and_twice_the_text_and_can_be_pressed(
+    desk: Desk,
+) -> None:
+    base = desk.world.service.settings.checkout_base
+    found: dict[str, list[str]] = {}
+    for name, path in (await states(desk)).items():
+        for lang in ("en", "ar"):
+            await desk.page.goto(f"{base}{path}?lang={lang}")
+            text = await desk.page.locator("main").inner_text()
+            slips = [one for one in SLIPS if one in text]
+            await desk.page.evaluate(
+                "document.querySelectorAll('details').forEach((one) => (one.open = true))"
+            )
+            looks = await _looks(desk.page)
+            found |= {f"{name} {lang} {look}": bad for look, bad in looks.items() if bad}
+            if slips:
+                found[f"{name} {lang}"] = slips
+    assert found == {}
+
+
+async def _looks(page: Page) -> dict[str, list[str]]:
+    """Measure a page as it is, on a small screen, and there with twice the text."""
+    found = {}
+    for name, width, size in (
+        ("wide", WIDE_PX, 100),
+        ("small", SMALL_PX, 100),
+        ("large", SMALL_PX, 200),
+    ):
+        await page.set_viewport_size({"width": width, "height": 640})
+        await page.evaluate(f"document.documentElement.style.fontSize = '{size}%'")
+        found[name] = await page.evaluate(MEASURE, [CONTROL_PX, TARGET_PX])
+    return found
+
+
+async def test_a_buyer_pays_by_keyboard_alone_in_the_order_of_the_page(desk: Desk) -> None:
+    await desk.opened()
+    order = []
+    for _ in range(20):
+        await desk.page.keyboard.press("Tab")
+        told = await desk.page.evaluate(
+            """() => {
+              const one = document.activeElement;
+              const outline = getComputedStyle(one).outlineStyle;
+              const seen = one.checkVisibility() && outline !== "none";
+              return one === document.body ? null : [one.name || one.localName, seen];
+            }"""
+        )
+        if told is None:
+            break
+        order.append(told[0])
+        assert told[1], told  # where the focus is can be seen
+    assert order == ["method", "payer_email", "button", "summary", "button", "summary"]
+    await desk.page.locator("[name=method]").first.focus()
+    await desk.page.keyboard.press("ArrowDown")
+    await expect(desk.page.get_by_role("radio", name="Transfer")).to_be_checked()
+    await desk.page.keyboard.press("Enter")
+    await expect(desk.page).to_have_url(f"{GATEWAY}/pay")
+    [asked] = desk.world.gateway.created
+    assert asked.kind == "redirect"
+
+
+@pytest.mark.parametrize(("scheme", "dark"), [("dark", True), ("light", False)])
+async def test_the_page_is_dark_where_that_is_liked_and_moves_only_where_it_is(
+    desk: Desk, scheme: str, dark: bool
+) -> None:
+    await desk.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
+    await desk.opened()
+    paper, ink, moves = await desk.page.evaluate(
+        """() => {
+          const { backgroundColor, color } = getComputedStyle(document.body);
+          const light = (text) => Math.max(...text.match(/\\d+/g).slice(0, 3).map(Number)) > 127;
+          const all = [...document.querySelectorAll("*")].map((one) => getComputedStyle(one));
+          const still = (one) => one.transitionDuration === "0s" && one.animationName === "none";
+          return [light(backgroundColor), light(color), all.filter((one) => !still(one)).length];
+        }"""
+    )
+    assert (paper, ink) == ((False, True) if dark else (True, False))
+    assert moves == 0
+    await desk.page.emulate_media(reduced_motion="no-preference")
+
+
+async def test_a_printed_receipt_has_no_buttons(desk: Desk) -> None:
+    payment: Payment = await desk.world.create()
+    await desk.world.select(payment)
+    await desk.is_paid((await desk.world.see(payment)).payment)
+    await desk.show(payment, "/receipt")
+    await desk.page.evaluate("window.printed = 0; window.print = () => { printed += 1 }; 0")
+    await desk.page.get_by_role("button", name="Print").click()
+    assert await desk.page.evaluate("printed") == 1
+    await desk.page.emulate_media(media="print")
+    await expect(desk.page.get_by_role("button", name="Print")).to_be_hidden()
+    await expect(desk.page.get_by_text("1,590.00").first).to_be_visible()

@@ -1,0 +1,244 @@
+"""The browser SDK's files: as they are served, loaded, typed and packed."""
+
+import base64
+import hashlib
+import json
+import subprocess
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser
+
+import payintent
+from payintent.api.sdk import lighter
+from payintent.sandbox.anvil_binary import npm
+from tests.support.world import Answer
+from tests.web.sdk_desk import Desk
+from tools.web.check import command
+from tools.web.install import FOLDER
+from tools.web.pack import pack
+
+WEB = Path(payintent.__file__).parent / "web"
+SDK = WEB / "sdk"
+ROOM = 6_000  # bytes of v1.js on the wire
+WALLETS_ROOM = 2_000
+PATIENCE_S = 60
+
+_TOKENS = """
+import { readFileSync } from "node:fs";
+import { tokenizer } from ACORN;
+const tokens = (text) =>
+  [...tokenizer(text, { ecmaVersion: 2024, sourceType: "module" })].map(({ type, value }) => [
+    type.label,
+    value?.pattern ? `${value.pattern}/${value.flags}` : String(value),
+  ]);
+const [one, other] = process.argv.slice(2).map((name) => tokens(readFileSync(name, "utf8")));
+console.log(JSON.stringify([one.length, JSON.stringify(one) === JSON.stringify(other)]));
+"""
+_CONSUMER = """
+import { CheckoutError, loadCheckout } from "@payintent/checkout-js";
+import type { CheckoutResult, Status } from "@payintent/checkout-js";
+
+export async function pay(checkoutUrl: string): Promise<CheckoutResult | null> {
+  const PayIntent = await loadCheckout({ src: "https://pay.test/sdk/v1.js" });
+  const sdk = PayIntent({ locale: "th" });
+  const off = sdk.on("status", ({ status }: { status: Status }) => console.log(status));
+  const widget = sdk.widget({ createCheckout: async ({ amount }) => ({ checkoutUrl: amount }) });
+  await widget.setAmount({ amount: "1.00", currency: "USD" });
+  widget.on("resize", ({ height }) => height.toFixed());
+  // @ts-expect-error an amount is a text
+  await widget.setAmount({ amount: 1, currency: "USD" });
+  try {
+    return await sdk.openPopup({ checkoutUrl });
+  } catch (error) {
+    if (error instanceof CheckoutError && error.retryable) console.log(error.retryAfterMs);
+    return null;
+  } finally {
+    off();
+  }
+}
+"""
+
+
+def node(*arguments: str, cwd: Path | None = None) -> str:
+    """Run the sandbox's Node.js; gives what it prints."""
+    program, *_ = npm()
+    done = subprocess.run(
+        [program, *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def integrity(body: bytes) -> str:
+    return f"sha384-{base64.b64encode(hashlib.sha384(body).digest()).decode()}"
+
+
+async def get(desk: Desk, name: str, **headers: str) -> Answer:
+    named = {"Accept-Encoding": "identity"} | {
+        one.replace("_", "-"): value for one, value in headers.items()
+    }
+    return await desk.api.send("GET", f"/sdk/{name}", headers=named)
+
+
+def test_a_lighter_script_leaves_texts_templates_and_expressions_alone() -> None:
+    source = """
+      // a comment
+      const a = "  // no /* comment */ 'x' " + '\\' /* " ';  /* one */
+      const b = `  // ${ a }   /* kept */
+          kept \\` too`;
+      /** many
+       *  lines */
+      const c = /[/'"]  \\/*  \\/\\//.test( a ) ? a / 2 : b  /  2; // tail
+      return   a
+    """
+    assert lighter(source) == (
+        "const a=\"  // no /* comment */ 'x' \" + '\\' /* \" ';"
+        "const b=`  // ${ a }   /* kept */\n          kept \\` too`;"
+        "const c=/[/'\"]  \\/*  \\/\\//.test(a)?a / 2 : b  / 2;return a"
+    )
+
+
+SCRIPTS = [one for folder in ("sdk", "checkout") for one in sorted((WEB / folder).glob("*.js"))]
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_what_is_served_has_the_very_tokens_of_the_source(path: Path, tmp_path: Path) -> None:
+    source = path.read_text()
+    (tmp_path / "source.js").write_text(source)
+    (tmp_path / "lighter.js").write_text(lighter(source))
+    acorn = json.dumps((FOLDER / "node_modules/acorn/dist/acorn.mjs").as_uri())
+    (tmp_path / "compare.mjs").write_text(_TOKENS.replace("ACORN", acorn))
+    count, same = json.loads(node("compare.mjs", "source.js", "lighter.js", cwd=tmp_path))
+    assert count > 100
+    assert same
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_each_file_is_served_to_any_origin_small_and_for_as_long_as_it_holds(
+    desk: Desk,
+) -> None:
+    for name, room in (("v1.js", ROOM), ("v1.onchain.js", WALLETS_ROOM), ("loader.js", 2_000)):
+        packed = await get(desk, name, Accept_Encoding="gzip")
+        assert packed.headers["Content-Encoding"] == "gzip"
+        assert int(packed.headers["Content-Length"]) <= room
+        assert packed.headers["Content-Type"] == "text/javascript; charset=utf-8"
+        assert packed.headers["Cache-Control"] == "public, max-age=300"
+        assert packed.headers["Access-Control-Allow-Origin"] == "*"
+        assert packed.headers["Cross-Origin-Resource-Policy"] == "cross-origin"
+        assert packed.headers["X-Content-Type-Options"] == "nosniff"
+        plain = await get(desk, name)
+        assert "Content-Encoding" not in plain.headers
+        assert plain.body == packed.body  # the client has unpacked it
+        again = await get(desk, name, If_None_Match=plain.headers["ETag"])
+        assert (again.status, again.body) == (304, b"")
+    types = await get(desk, "v1.d.ts")
+    assert types.body == (SDK / "v1.d.ts").read_bytes()
+    assert types.headers["Content-Type"] == "text/plain; charset=utf-8"
+    for name in ("v2.js", "package.json", "v1.0123456789ab.js", "%2e%2e%2fcheckout.js"):
+        assert (await get(desk, name)).status == 404
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_a_pinned_script_never_changes_and_pins_the_wallets_part(desk: Desk) -> None:
+    plain = await get(desk, "v1.js")
+    pinned = await get(desk, plain.headers["Content-Location"].removeprefix("/sdk/"))
+    assert pinned.body == plain.body
+    assert pinned.headers["Cache-Control"] == "public, max-age=31536000, immutable"
+    wallets = await get(desk, "v1.onchain.js")
+    name = wallets.headers["Content-Location"].removeprefix("/sdk/")
+    assert f'"{name}"'.encode() in plain.body
+    assert integrity(wallets.body).encode() in plain.body
+    assert (await get(desk, name)).body == wallets.body
+    await desk.open("bare")
+    load = """([src, integrity]) => loader.loadCheckout({ src, integrity }).then(
+      (PayIntent) => PayIntent().onchain.discover({ timeoutMs: 1 }))"""
+    src = f"{desk.shop.service}{plain.headers['Content-Location']}"
+    assert await desk.call(load, [src, integrity(plain.body)]) == {"result": []}
+    await desk.open("bare")
+    error = await desk.fails(load, [src, integrity(b"something else")])
+    assert error["code"] == "SDK_NOT_LOADED"
+    await desk.page.route("**/v1.onchain.*", lambda route: route.fulfill(body="alert(1)"))
+    assert (await desk.fails(load, [src, integrity(plain.body)]))["code"] == "SDK_NOT_LOADED"
+    await desk.page.unroute("**/v1.onchain.*")
+    assert await desk.call(load, [src, integrity(plain.body)]) == {"result": []}  # tried again
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_the_loader_loads_once_and_again_after_a_failure(desk: Desk) -> None:
+    await desk.open("bare")
+    assert await desk.page.evaluate("document.scripts.length") == 1  # the import added none
+    origin = desk.shop.url
+    load = "src => loader.loadCheckout({ src, timeoutMs: 10_000 }).then(() => 1)"
+    fast = "src => loader.loadCheckout({ src, timeoutMs: 50 }).then(() => 1)"
+    assert (await desk.fails(fast, f"{origin}/hang/sdk/v1.js"))["code"] == "SDK_NOT_LOADED"
+    assert (await desk.fails(load, f"{origin}/empty/sdk/v1.js"))["code"] == "SDK_NOT_LOADED"
+    assert (await desk.fails(load, f"{origin}/late/sdk/v1.js"))["code"] == "SDK_NOT_LOADED"
+    both = "src => Promise.all([src, src].map((src) => loader.loadCheckout({ src }))).then(() => 2)"
+    assert await desk.call(both, f"{origin}/late/sdk/v1.js") == {"result": 2}
+    assert desk.shop.asked["/late/sdk/v1.js"] == 2
+    for src, code in (
+        (None, "MISSING_PARAM"),
+        ("/sdk/v1.js", "INVALID_SCRIPT_URL"),
+        ("https://pay.test/sdk/v2.js", "INVALID_SCRIPT_URL"),
+        ("https://me:secret@pay.test/sdk/v1.js", "INVALID_SCRIPT_URL"),
+        ("data:text/javascript,1", "INVALID_SCRIPT_URL"),
+        ("http://pay.test/sdk/v1.js", "HTTP_NOT_ALLOWED"),
+    ):
+        assert (await desk.fails(load, src))["code"] == code
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_a_page_that_is_not_secure_gets_neither_script_nor_sdk(
+    desk: Desk, browser: Browser
+) -> None:
+    async with await browser.new_context() as plain:
+        page = await plain.new_page()
+        scripts = {name: (await get(desk, name)).body.decode() for name in ("v1.js", "loader.js")}
+        html = (
+            "<!doctype html><title>x</title><script src='/v1.js'></script>"
+            "<script type='module'>import * as loader from '/loader.js';"
+            "globalThis.loader = loader;</script>"
+        )
+
+        async def answer(route: Any) -> None:
+            name = route.request.url.rpartition("/")[2]
+            kind = "text/javascript" if name in scripts else "text/html"
+            await route.fulfill(body=scripts.get(name, html), content_type=kind)
+
+        await page.route("http://shop.test/**", answer)
+        await page.goto("http://shop.test/")
+        await page.wait_for_function("globalThis.loader")
+        other = Desk(desk.api, desk.shop, page)
+        bases = "{ apiBase: 'https://pay.test/v1', checkoutBase: 'https://pay.test/c' }"
+        error = await other.fails(f"async () => PayIntent({bases})")
+        assert error["code"] == "HTTP_NOT_ALLOWED"
+        load = "() => loader.loadCheckout({ src: 'https://pay.test/sdk/v1.js' })"
+        assert (await other.fails(load))["code"] == "HTTP_NOT_ALLOWED"
+
+
+def test_the_package_is_imported_on_a_server_and_typed_for_a_shop(tmp_path: Path) -> None:
+    home = tmp_path / "node_modules" / "@payintent"
+    home.mkdir(parents=True)
+    with tarfile.open(pack(tmp_path)) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (tmp_path / "package").rename(home / "checkout-js")
+    names = {path.name for path in (home / "checkout-js").iterdir()}
+    assert names == {"README.md", "loader.js", "package.json", "v1.d.ts", "v1.js", "v1.onchain.js"}
+    (tmp_path / "server.mjs").write_text(
+        'import { loadCheckout } from "@payintent/checkout-js";\n'
+        'loadCheckout({ src: "https://pay.test/sdk/v1.js" }).catch((e) => console.log(e.code));\n'
+    )
+    assert node("server.mjs", cwd=tmp_path) == "SSR_UNSUPPORTED\n"
+    (tmp_path / "shop.ts").write_text(_CONSUMER)
+    options = "--strict --noEmit --target es2022 --module esnext --moduleResolution bundler"
+    libraries = ["--lib", "es2022,dom", "--ignoreConfig", "shop.ts"]
+    _, *compiler = command("typescript/bin/tsc", *options.split(), *libraries)
+    node(*compiler, cwd=tmp_path)

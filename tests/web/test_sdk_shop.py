@@ -1,0 +1,134 @@
+"""The demo shop's pages: a buyer pays by each way of the browser SDK."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+import uvicorn
+from playwright.async_api import BrowserContext, Page, expect
+from pytest_asyncio import fixture
+
+from payintent.config import Settings
+from payintent.sandbox.shop.app import Config, make_app
+from payintent.sandbox.shop.webhook import read_secret
+from payintent.storage import payments
+from tests.api.arrange import callback
+from tests.support.world import Api, World, free_port
+from tests.web.sdk_desk import PATIENCE_MS
+
+LOOP = "session"
+pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
+
+expect.set_options(timeout=PATIENCE_MS)
+
+
+@dataclass
+class Visit:
+    """A buyer in the shop."""
+
+    url: str
+    page: Page
+    api: Api
+
+    async def choose(self, way: str) -> None:
+        """Take the way beside the first book."""
+        await self.page.goto(self.url)
+        await self.page.get_by_role("link", name=way).first.click()
+
+    async def pay(self) -> None:
+        """Let the one payment be selected and paid."""
+        [row] = await self.api.world.rows("SELECT id, checkout_id FROM payment")
+        path = f"/v1/checkout/{row['checkout_id']}/quotes"
+        body = {"payment_method_id": self.api.world.card}
+        assert (await self.api.send("POST", path, json=body)).status == 200
+        seen = await payments.by_id(self.api.world.service.database, row["id"])
+        assert seen is not None
+        capture = {"reference": "cap-1", "amount_minor": 159000, "currency": "THB"}
+        report = {"state": "captured", "capture": capture}
+        assert (await callback(self.api, seen.payment.session_id, report)).status == 200
+
+    async def thanked(self) -> None:
+        """Wait for the order's page; the webhook alone makes it a paid one."""
+        await self.page.wait_for_url(f"{self.url}/orders/A-1001")
+
+
+def _is_trouble(text: str) -> bool:
+    """Tell a policy that is in its own page's way from one that keeps a frame away."""
+    return "Policy" in text and "frame-ancestors" not in text
+
+
+@fixture(loop_scope=LOOP)
+async def visit(
+    site: None, settings: Settings, world: World, buyer: BrowserContext
+) -> AsyncIterator[Visit]:
+    service = settings.checkout_base.removesuffix("/c")
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    config = Config(
+        api_url=settings.api_base,
+        public_url=url,
+        api_key=world.api_key,
+        callback_key=read_secret(world.callback_secret),
+    )
+    serving = uvicorn.Config(make_app(config), port=port, ws="none", log_config=None)
+    serving.load()
+    server = uvicorn.Server(serving)
+    server.lifespan = serving.lifespan_class(serving)
+    await server.startup()
+    await world.rows("UPDATE merchant SET allowed_origins = ARRAY[$1]::text[]", url)
+    page = await buyer.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    troubles: list[str] = []
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    page.on("console", lambda one: troubles.append(one.text) if _is_trouble(one.text) else None)
+    async with Api(service, world) as api:
+        yield Visit(url, page, api)
+    await page.close()
+    server.should_exit = True
+    await server.shutdown()
+    assert troubles == []
+
+
+async def test_by_a_redirect(visit: Visit) -> None:
+    await visit.choose("redirect")
+    await visit.page.get_by_role("button", name="Pay").click()
+    await visit.page.wait_for_url("**/c/cs_*")
+    await expect(visit.page.get_by_text("Tides of the Chao Phraya").first).to_be_visible()
+
+
+async def test_in_a_window(visit: Visit) -> None:
+    await visit.choose("popup")
+    async with visit.page.expect_popup() as opened:
+        await visit.page.get_by_role("button", name="Pay").click()
+    window = await opened.value
+    await window.wait_for_url("**/c/cs_*")
+    await visit.pay()
+    await visit.thanked()
+
+
+async def test_on_the_page_for_a_payment_that_is_there(visit: Visit) -> None:
+    await visit.choose("widget")
+    frame = visit.page.frame_locator("iframe[title=Checkout]")
+    await expect(frame.get_by_text("Transfer")).to_be_visible()
+    await visit.pay()
+    await visit.thanked()
+
+
+async def test_on_the_page_for_a_payment_that_is_created_at_the_press_of_the_button(
+    visit: Visit,
+) -> None:
+    await visit.choose("deferred")
+    await visit.page.get_by_role("button", name="Pay").click()
+    frame = visit.page.frame_locator("iframe[title=Checkout]")
+    await expect(frame.get_by_text("Transfer")).to_be_visible()
+    await visit.pay()
+    await visit.thanked()
+
+
+async def test_a_slip_is_said_on_the_page(visit: Visit) -> None:
+    await visit.api.world.rows("UPDATE merchant SET allowed_origins = '{}'")
+    await visit.page.clock.install()  # nobody waits for a frame that does not come
+    await visit.choose("widget")
+    await expect(visit.page.locator("iframe")).to_be_attached()
+    await visit.page.clock.fast_forward(20_000)
+    await expect(visit.page.get_by_role("status")).to_contain_text("WIDGET_LOAD_FAILED")

@@ -1,0 +1,99 @@
+"""What a page of the checkout weighs on the wire, and what it asks for until it is there."""
+
+import re
+from dataclasses import dataclass
+
+import aiohttp
+from playwright.async_api import BrowserContext, Request
+
+from tests.web.gallery import Gallery
+from tests.web.states import STATES
+from tests.web.visiting import address, look_at
+
+#: Bytes, packed by gzip, without headers.
+HTML_BYTES_MAX = 4_000
+HTML_BYTES_MAX_ANY = 5_500  # in any language: a letter beyond ASCII takes two or three bytes
+CSS_BYTES_MAX = 4_000
+JS_BYTES_MAX = 10_000
+SDK_BYTES_MAX = 6_000
+REQUESTS_MAX = 5
+#: The choice, the heaviest step, and the end.
+WEIGHED = ("choose", "wallet-none", "paid-shop")
+
+_LINKED = re.compile(r'<(?:link rel="stylesheet" href|script type="module" src)="([^"]+)"')
+_IMPORTED = re.compile(r'from "\./([a-z]+\.js)"')
+#: What belongs to a page; a stream and questions follow when it is there.
+_PARTS = {"document", "stylesheet", "script", "image", "font"}
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """Bytes of each kind, as a browser receives them."""
+
+    html: int
+    css: int
+    js: int
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Addresses: what the page is made of, and what is not ours."""
+
+    parts: list[str]
+    elsewhere: list[str]
+
+
+async def weigh(gallery: Gallery, name: str) -> Weight:
+    """Fetch a state and all that it names, packed as the server packs it for browsers."""
+    visit = await STATES[name](gallery)
+    headers = {"Accept-Encoding": "gzip"}
+    async with aiohttp.ClientSession(headers=headers, auto_decompress=False) as client:
+        url = address(gallery, visit)
+        packed = await fetch(client, url)
+        async with aiohttp.request("GET", url) as answer:
+            linked = _LINKED.findall(await answer.text())
+        css, js = 0, 0
+        for path in await _with_imports(gallery, linked):
+            size = len(await fetch(client, origin(gallery) + path))
+            css, js = (css, js + size) if path.endswith(".js") else (css + size, js)
+    return Weight(len(packed), css, js)
+
+
+async def fetch(client: aiohttp.ClientSession, url: str) -> bytes:
+    """Fetch what is packed, as it is on the wire."""
+    async with client.get(url) as answer:
+        assert answer.status == 200, url
+        assert answer.headers["Content-Encoding"] == "gzip", url
+        return await answer.read()
+
+
+async def _with_imports(gallery: Gallery, linked: list[str]) -> list[str]:
+    """Add what scripts import, each once."""
+    found = list(dict.fromkeys(linked))
+    for path in found:
+        if path.endswith(".js"):
+            async with aiohttp.request("GET", origin(gallery) + path) as answer:
+                names = _IMPORTED.findall(await answer.text())
+            paths = [f"{path.rpartition('/')[0]}/{name}" for name in names]
+            found += [one for one in dict.fromkeys(paths) if one not in found]
+    return found
+
+
+async def asked(context: BrowserContext, gallery: Gallery, name: str) -> Asked:
+    """List what a browser asks for until a state is there."""
+    found = Asked([], [])
+
+    def note(request: Request) -> None:
+        if not request.url.startswith(("data:", origin(gallery))):
+            found.elsewhere.append(request.url)
+        elif request.resource_type in _PARTS and not request.url.startswith("data:"):
+            found.parts.append(request.url)
+
+    context.on("request", note)
+    await (await look_at(context, gallery, name)).page.close()
+    return found
+
+
+def origin(gallery: Gallery) -> str:
+    """Give where the pages come from."""
+    return gallery.base.removesuffix("/c")

@@ -1,0 +1,45 @@
+"""Installs what checks the browser's part: `python -m tools.web.install`, by the sandbox's npm.
+
+The lock names each package by its content, and no script of any of them is run.
+"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from payintent.sandbox.anvil_binary import AnvilError, npm, npm_environment
+
+HERE = Path(__file__).parent
+FOLDER = Path(sys.prefix) / "web"
+TIMEOUT_S = 600.0
+ATTEMPTS_MAX = 3
+
+
+def main() -> None:
+    """Install what the lock says, and nothing where that is there."""
+    FOLDER.mkdir(exist_ok=True)
+    for name in ("package.json", "package-lock.json"):
+        shutil.copyfile(HERE / name, FOLDER / name)
+    try:
+        command = [*npm(), "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+    except AnvilError as error:
+        raise SystemExit(str(error)) from None
+    for attempt in range(1, ATTEMPTS_MAX + 1):
+        done = subprocess.run(  # noqa: S603
+            command,
+            cwd=FOLDER,
+            env=npm_environment(),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        if done.returncode == 0:
+            return
+        if attempt == ATTEMPTS_MAX:
+            raise SystemExit(f"the web checks cannot be installed: {done.stderr}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""Writes the npm package of the browser SDK: `python -m tools.web.pack FOLDER`; no network."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from payintent.sandbox.anvil_binary import npm, npm_environment
+
+SDK = Path(__file__).parent.parent.parent / "payintent" / "web" / "sdk"
+TIMEOUT_S = 120.0
+
+
+def pack(folder: Path) -> Path:
+    """Put the package into a folder; gives its file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [*npm(), "pack", "--offline", "--ignore-scripts", "--pack-destination"]
+    done = subprocess.run(  # noqa: S603
+        [*command, str(folder.resolve())],
+        cwd=SDK,
+        env=npm_environment(),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise SystemExit(f"the package cannot be made: {done.stderr}")
+    return folder / done.stdout.split()[-1]
+
+
+if __name__ == "__main__":
+    print(pack(Path(sys.argv[1])))  # noqa: T201
