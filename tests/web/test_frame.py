@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from playwright.async_api import BrowserContext, FrameLocator, Page, expect
+from playwright.async_api import BrowserContext, FrameLocator, Page, Route, expect
 from pytest_asyncio import fixture
 
 from payintent.api.envelope import Envelope
@@ -132,6 +132,23 @@ async def test_the_shop_lets_the_buyer_choose_and_is_told_what_comes_next(shop: 
     assert (await shop.is_told("status"))["status"] == "PAID"
     assert (await shop.is_told("result"))["status"] == "PAID"
     await expect(shop.frame.get_by_role("heading", name="Paid")).to_be_visible()
+
+
+async def test_what_comes_next_is_told_though_the_change_is_heard_of_before(shop: Shop) -> None:
+    desk = shop.desk
+
+    async def slow(route: Route) -> None:
+        answer = await route.fetch()
+        for _ in range(3):  # time enough to hear of it, and to act on that
+            await shop.page.wait_for_event("response", lambda one: desk._is_view(one.url))
+        await route.fulfill(response=answer)
+
+    await shop.page.route("**/quotes", slow)
+    await shop.frames(await desk.world.create())
+    await shop.is_told("ready")
+    await shop.page.frames[1].evaluate("setInterval(() => dispatchEvent(new Event('online')), 50)")
+    await shop.says(type="submit")
+    assert (await shop.is_told("next_action"))["action"]["type"] == "redirect"
 
 
 async def test_a_refused_choice_is_told_in_the_frame_and_to_the_shop(shop: Shop) -> None:

@@ -52,7 +52,8 @@ const isLeaving = () => performance.now() - leftAt < LEAVING_MS;
 
 addEventListener("submit", (event) => {
   if (event.defaultPrevented) return; // it is sent by a script
-  leftAt = performance.now();
+  if (isLeaving()) event.preventDefault();
+  else leftAt = performance.now();
 });
 addEventListener("pageshow", (event) => {
   if (event.persisted) leftAt = -LEAVING_MS; // back by the button
@@ -166,6 +167,7 @@ function update(wanted) {
 async function choose(form) {
   if (choosing) return;
   choosing = true;
+  leftAt = performance.now();
   warn("");
   let said;
   try {
@@ -182,6 +184,7 @@ async function choose(form) {
     said = { code: "NETWORK_OFFLINE", message: "the service cannot be reached" };
   }
   choosing = false;
+  leftAt = -LEAVING_MS;
   if (said.next_action) {
     tell("next_action", { action: said.next_action });
     swap();
