@@ -129,9 +129,9 @@ async def test_the_shop_lets_the_buyer_choose_and_is_told_what_comes_next(shop: 
     assert shop.page.url == f"{shop.origin}/basket"  # the frame led nobody anywhere
     assert len(world.gateway.created) == 1
     await shop.desk.is_paid((await world.see(payment)).payment)
-    assert (await shop.is_told("status"))["status"] == "PAID"
-    assert (await shop.is_told("result"))["status"] == "PAID"
     await expect(shop.frame.get_by_role("heading", name="Paid")).to_be_visible()
+    assert (await shop.is_told("result"))["status"] == "PAID"
+    assert (await shop.is_told("status"))["status"] == "PAID"  # after PROCESSING, if that was seen
 
 
 async def test_what_comes_next_is_told_though_the_change_is_heard_of_before(shop: Shop) -> None:
