@@ -237,6 +237,8 @@ async def _page(
     wallet = await wallet_step(here, view["next_action"])
     card = card_step(view["next_action"])
     step = step_of(view["next_action"], wallet, card, embed)
+    if step["kind"] == "redirect" and not view["can"]["select"]:
+        step = {"kind": "wait"}  # the time is over: whoever still pays there pays too late
     if step["kind"] == "redirect":
         offered.gateways.add(origin(step["url"]))
     fields = page.fields | {
@@ -272,7 +274,7 @@ def _form_fields(offered: _Offered, typed: dict[str, str] | None, spoken: Texts)
         "checked": chosen_of(offered.quotes, typed),
         "typed": typed or {},
         "country": offered.country,
-        "countries": sorted(spoken.countries.items(), key=lambda one: one[1]),
+        "countries": spoken.countries.items(),
     }
 
 
