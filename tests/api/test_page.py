@@ -313,3 +313,19 @@ async def test_a_page_whose_payment_is_held_by_somebody_else_says_so_to_a_person
     assert "try again in a moment" in page.body.decode()
     assert f'href="{_path(created)}"' in page.body.decode()
     assert page.headers["Retry-After"] == "1"
+
+
+async def test_nobody_is_led_to_a_gateway_when_the_time_is_over(api: Api) -> None:
+    created = await in_status(api, "PROCESSING")
+    assert "http://gateway.test/pay" in (await _show(api, created)).body.decode()
+    await api.world.move_clock(1800)
+    page = (await _show(api, created)).body.decode()
+    assert "http://gateway.test/pay" not in page
+    assert "We are waiting for the payment to be confirmed" in page
+
+
+@pytest.mark.parametrize("locale", ["en", "th", "ja"])
+async def test_countries_stand_in_the_order_of_the_language(api: Api, locale: str) -> None:
+    page = (await _show(api, await api.create(), f"?lang={locale}")).body.decode()
+    listed = re.findall(r'<option value="([A-Z]{2})"', page)
+    assert listed == list(texts(locale).countries)
