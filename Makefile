@@ -34,12 +34,14 @@ chaos-chain: $(VENV)/dev ## The long form of random chain histories (SEEDS=50): 
 chaos-gateway: $(VENV)/dev ## The long form of the outage test: a gateway that is away for a real minute (OUTAGE_S=60)
 	OUTAGE_S=$(or $(OUTAGE_S),60) $(BIN)/pytest --timeout 1800 tests/e2e/test_outage.py $(PYTEST_ARGS)
 
-check: $(VENV)/dev web-check ## Format, lint, types, layers, dependencies
+check: $(VENV)/dev web-check ## Format, lint, types, layers, dependencies and their known vulnerabilities
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright --level error
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/deptry payintent
+	@$(BIN)/python -m tools.audit
+	@$(BIN)/python -m tools.sbom $(VAR_DIR)
 
 web-check: $(VENV)/web/installed ## The types of the browser's scripts
 	$(BIN)/python -m tools.web.check

@@ -1,0 +1,155 @@
+"""The known vulnerabilities of what is pinned, and the bill of materials of what is installed."""
+
+import json
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import cyclonedx.schema
+import pytest
+from jsonschema import Draft7Validator
+from referencing import Registry, Resource
+
+ROOT = Path(__file__).parents[2]
+LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
+WEAK = {
+    "id": "PYSEC-2026-1",
+    "summary": "It gives away what it was told.",
+    "affected": [
+        {
+            "package": {"name": "weak", "ecosystem": "PyPI"},
+            "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "1.1"}]}],
+        }
+    ],
+}
+
+
+@contextmanager
+def _osv(known: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
+    """Serve what osv.dev would say, on loopback."""
+
+    class Osv(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            wanted = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            found = known.get(wanted["package"]["name"])
+            body = json.dumps({"vulns": found} if found else {}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Osv) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/v1/query"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _audit(tmp_path: Path, url: str, timeout_s: int = 60) -> tuple[int, list[str]]:
+    lock = tmp_path / "lock.txt"
+    lock.write_text("".join(f"{name}==1.0 --hash=sha256:{64 * '0'}\n" for name in ("good", "weak")))
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.audit", str(lock)],
+        cwd=ROOT,
+        env={"PATH": "", "OSV_URL": url, "AUDIT_TIMEOUT_S": str(timeout_s), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
+    return done.returncode, done.stdout.splitlines()
+
+
+def test_a_known_vulnerability_of_a_pinned_package_fails_the_check(tmp_path: Path) -> None:
+    with _osv({"weak": [WEAK]}) as url:
+        status, lines = _audit(tmp_path, url)
+    assert lines == ["weak 1.0: PYSEC-2026-1, fixed in 1.1: It gives away what it was told."]
+    assert status == 1
+
+
+def test_packages_without_a_known_vulnerability_pass(tmp_path: Path) -> None:
+    with _osv({}) as url:
+        assert _audit(tmp_path, url) == (0, ["no known vulnerability in 2 packages"])
+
+
+def test_offline_the_check_says_in_one_line_that_it_could_not_and_goes_on(tmp_path: Path) -> None:
+    status, [line] = _audit(tmp_path, "http://127.0.0.1:1/v1/query")
+    assert line.startswith("packages not audited: ")
+    assert status == 0
+
+
+def test_a_service_that_takes_too_long_is_not_waited_for(tmp_path: Path) -> None:
+    answer = (0, ["packages not audited: no answer within 0 s"])
+    assert _audit(tmp_path, "http://127.0.0.1:1/v1/query", timeout_s=0) == answer
+
+
+def test_make_check_runs_both_over_every_lock() -> None:
+    recipe = (ROOT / "Makefile").read_text().split("\ncheck:")[1].split("\n\n")[0]
+    assert {"tools.audit", "tools.sbom"} <= set(re.findall(r"-m (\S+)", recipe))
+    audited = (ROOT / "tools" / "audit.py").read_text()
+    pins = {
+        path.name: set(re.findall(r"^\S+==\S+", path.read_text(), re.MULTILINE)) for path in LOCKS
+    }
+    covered = {pin for name, found in pins.items() if name in audited for pin in found}
+    assert set().union(*pins.values()) == covered
+
+
+@pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.name)
+def test_every_package_of_a_lock_has_hashes_and_no_index_address(path: Path) -> None:
+    text = path.read_text()
+    assert "://" not in text
+    assert "--index" not in text
+    blocks = re.split(r"\n(?=[a-z0-9])", text.strip())
+    assert [block for block in blocks if "--hash=sha256:" not in block] == []
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The bill of materials, written twice: it must be the same, to the byte."""
+    written = []
+    for name in ("first", "second"):
+        folder = tmp_path_factory.mktemp(name)
+        command = [sys.executable, "-m", "tools.sbom", str(folder)]
+        subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+        written.append((folder / "sbom.cdx.json").read_bytes())
+    assert written[0] == written[1]
+    return written[0]
+
+
+def test_the_bill_of_materials_follows_the_schema_of_cyclonedx(document: bytes) -> None:
+    folder = Path(cyclonedx.schema.__file__).parent / "_res"
+    schemas = {path.name: json.loads(path.read_text()) for path in folder.glob("*.schema.json")}
+    registry = Registry().with_resources(
+        (f"http://cyclonedx.org/schema/{name}", Resource.from_contents(schema))
+        for name, schema in schemas.items()
+    )
+    validator = Draft7Validator(schemas["bom-1.6.SNAPSHOT.schema.json"], registry=registry)
+    assert list(validator.iter_errors(json.loads(document))) == []
+    assert list(validator.iter_errors({})) != []
+
+
+def test_the_bill_of_materials_lists_what_is_installed_and_what_needs_it(document: bytes) -> None:
+    bill = json.loads(document)
+    listed = {part["name"]: part["version"] for part in bill["components"]}
+    assert listed == {name: version(name) for name in listed}
+    pinned = set(
+        re.findall(r"^([\w.-]+)==", (ROOT / "requirements/run.txt").read_text(), re.MULTILINE)
+    )
+    assert pinned - listed.keys() == {"colorama"}  # Windows'
+    [edges] = [one["dependsOn"] for one in bill["dependencies"] if "payintent" in one["ref"]]
+    direct = {edge.removeprefix("pkg:pypi/").split("@")[0] for edge in edges}
+    declared = (ROOT / "pyproject.toml").read_text().split("\ndependencies = [")[1].split("\n]")[0]
+    assert direct == set(re.findall(r'^    "([\w.-]+)', declared, re.MULTILINE))

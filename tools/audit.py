@@ -1,0 +1,74 @@
+"""Compare every pinned package with the known vulnerabilities: a found one ends with 1.
+
+`python -m tools.audit [LOCK…]` asks osv.dev by way of pip-audit, within a bounded time. Where that
+fails it says so in one line and ends with 0, so that `make check` also works offline.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCKS = ["requirements/dev.txt", "requirements/build.txt"]  # dev.txt contains run and sandbox
+TIMEOUT_S = int(os.environ.get("AUDIT_TIMEOUT_S", "120"))
+OSV_URL = os.environ.get("OSV_URL", "https://api.osv.dev/v1/query")
+REASON_LENGTH_MAX = 200
+# Vulnerabilities that do not reach us, each with the reason; an entry goes when its package moves.
+ACCEPTED: dict[str, str] = {}
+
+
+def command(locks: list[str]) -> list[str]:
+    """Give the call of pip-audit: the pins as they stand, nothing resolved or installed."""
+    chosen = [part for lock in locks for part in ("--requirement", lock)]
+    accepted = [part for name in ACCEPTED for part in ("--ignore-vuln", name)]
+    return [
+        *(sys.executable, "-m", "pip_audit", "--disable-pip", "--require-hashes"),
+        *("--vulnerability-service", "osv", "--osv-url", OSV_URL, "--timeout", "10"),
+        *("--format", "json", "--progress-spinner", "off"),
+        *chosen,
+        *accepted,
+    ]
+
+
+def main() -> int:
+    """Print what was found, or why nothing could be."""
+    try:
+        done = subprocess.run(  # noqa: S603
+            command(sys.argv[1:] or LOCKS),
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        return _not_audited(f"no answer within {TIMEOUT_S} s")
+    if not done.stdout.strip():
+        return _not_audited((done.stderr.strip().splitlines() or ["pip-audit said nothing"])[-1])
+    return _judge(json.loads(done.stdout)["dependencies"])
+
+
+def _judge(packages: list[dict[str, Any]]) -> int:
+    skipped = [package["name"] for package in packages if "skip_reason" in package]
+    if skipped:
+        _not_audited(f"{len(skipped)} of {len(packages)} are unknown there: {', '.join(skipped)}")
+    found = [(package, item) for package in packages for item in package.get("vulns", [])]
+    for package, item in found:
+        fixed = ", ".join(item["fix_versions"]) or "nothing yet"
+        said = item["description"][:REASON_LENGTH_MAX]
+        print(f"{package['name']} {package['version']}: {item['id']}, fixed in {fixed}: {said}")
+    if not found and not skipped:
+        print(f"no known vulnerability in {len(packages)} packages")
+    return 1 if found else 0
+
+
+def _not_audited(reason: str) -> int:
+    print(f"packages not audited: {reason[:REASON_LENGTH_MAX]}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
