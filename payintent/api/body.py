@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Protocol, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -11,12 +11,21 @@ from starlette.requests import ClientDisconnect, Request
 from payintent.domain.errors import Code, Refused
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 LEVELS_MAX = 200  # of a whole body; metadata has a limit of its own
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 _UUID = re.compile(
     r'"?([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"?', re.ASCII | re.IGNORECASE
 )
+
+
+class Decoder(Protocol[T_co]):
+    """Reads a JSON text into its shape; `msgspec.DecodeError` where it is not of that shape."""
+
+    def decode(self, encoded: bytes, /) -> T_co:
+        """Decode a JSON text."""
+        ...
 
 
 class TooLarge(Exception):  # noqa: N818
@@ -46,7 +55,7 @@ async def read_raw(request: Request, bytes_max: int) -> bytes:
 
 
 async def read_json(
-    request: Request, decoder: msgspec.json.Decoder[T], bytes_max: int, empty: T | None = None
+    request: Request, decoder: Decoder[T], bytes_max: int, empty: T | None = None
 ) -> T:
     """Read a JSON body into its shape; refused (`BAD_REQUEST`) with the field in the message.
 

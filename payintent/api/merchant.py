@@ -14,6 +14,7 @@ from payintent.api.body import idempotency_key, read_json
 from payintent.api.caching import tagged
 from payintent.api.context import Context, context, json_answer
 from payintent.api.limits import LimitExceeded
+from payintent.api.surrogates import CREATE
 from payintent.domain import ids
 from payintent.domain.activation import refuse_out_of_service
 from payintent.domain.errors import Code, Refused
@@ -143,7 +144,7 @@ async def _read(request: Request, here: Context) -> _Sent:
     key = idempotency_key(request.headers)
     if key is None:
         raise Refused(Code.BAD_REQUEST, "Idempotency-Key is required")
-    body = await read_json(request, shapes.CREATE, here.service.settings.body_bytes_max)
+    body = await read_json(request, CREATE, here.service.settings.body_bytes_max)
     shapes.check_create(body)
     metadata = shapes.metadata_text(body.metadata, here.service.settings)
     return _Sent(key, body, metadata, _fingerprint(body, metadata))

@@ -1,6 +1,7 @@
 """How a page of the hosted checkout is written: its template, its language, its headers."""
 
 import gzip
+import re
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -19,6 +20,7 @@ HEADERS = {
     "X-Robots-Tag": "noindex, nofollow",
 }
 _GZIP_LEVEL = 5
+_SURROGATE = re.compile("[\ud800-\udfff]")  # halves of pairs, which no page can hold
 _templates = Environment(
     loader=PackageLoader("payintent", "web/checkout"),
     autoescape=True,
@@ -52,7 +54,7 @@ def answer(
     request: Request, template: str, fields: dict[str, Any], policy: str, status: int = 200
 ) -> Response:
     """Write a page."""
-    html = _templates.get_template(template).render(fields).encode()
+    html = _SURROGATE.sub("\ufffd", _templates.get_template(template).render(fields)).encode()
     headers = {**HEADERS, "Content-Security-Policy": policy}
     if takes_gzip(request):
         html = gzip.compress(html, _GZIP_LEVEL, mtime=0)

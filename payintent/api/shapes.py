@@ -77,7 +77,6 @@ class OnrampBody(msgspec.Struct):
     country: str
 
 
-CREATE = msgspec.json.Decoder(CreateBody)
 SELECT = msgspec.json.Decoder(SelectBody)
 EMAIL = msgspec.json.Decoder(EmailBody)
 TRANSACTION = msgspec.json.Decoder(TransactionBody)

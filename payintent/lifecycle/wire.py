@@ -1,8 +1,10 @@
 """How a payment is written for the outside: the API's payment object and the merchant's event."""
 
+import json
+import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -15,6 +17,7 @@ from payintent.domain.refund import Refund
 from payintent.domain.session import Session
 
 _encode = msgspec.json.Encoder().encode
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def timestamp(moment: datetime) -> str:
@@ -67,8 +70,14 @@ def refund_fields(refund: Refund) -> dict[str, Any]:
 
 
 def encode(fields: Mapping[str, Any]) -> bytes:
-    """Write JSON, compact; `msgspec.Raw` values go in as they are."""
-    return _encode(fields)
+    """Write JSON, compact; `msgspec.Raw` values go in as they are.
+
+    Half a surrogate pair, which no encoding can hold, is written as its escape.
+    """
+    try:
+        return _encode(fields)
+    except UnicodeEncodeError:
+        return _encode(_escape_surrogates(fields))
 
 
 def event_body(
@@ -79,6 +88,18 @@ def event_body(
     data = {name: known[name] for name in payload_fields(kind)}
     envelope = {"type": kind, "timestamp": timestamp(occurred_at), "data": {"payment": data}}
     return encode(envelope).decode()
+
+
+def _escape_surrogates(value: Any) -> Any:
+    if isinstance(value, str) and _SURROGATE.search(value):
+        return msgspec.Raw(json.dumps(value).encode())
+    if isinstance(value, dict):
+        return {
+            name: _escape_surrogates(part) for name, part in cast("dict[str, Any]", value).items()
+        }
+    if isinstance(value, list):
+        return [_escape_surrogates(part) for part in cast("list[Any]", value)]
+    return value
 
 
 def _tax(payment: Payment, session: Session | None) -> str:

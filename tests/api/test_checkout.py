@@ -181,3 +181,21 @@ async def test_a_selection_can_be_read_as_json_of_any_spelling(api: Api) -> None
     created = await post(api, document(metadata='{"order_id":"\\u0041\\ud83d\\ude00"}'))
     shown = await view(api, created)
     assert json.loads(shown.body)["order_id"] == "A\U0001f600"
+
+
+async def test_half_a_surrogate_pair_reaches_the_buyer_as_it_was_sent(api: Api) -> None:
+    image = "https://shop.test/\\ud83d.png"
+    product = f'{{"name":"a\\ud83d","detail":"\\udc00","image":"{image}","vendor":"\\ud800"}}'
+    created = await post(
+        api, document(metadata=f'{{"product":{product},"order_id":"\\udfff\\ud83d\\ude00"}}')
+    )
+    assert created.status == 201
+    await api.world.rows("UPDATE merchant SET allowed_origins = '{https://shop.test}'")
+    shown = await view(api, created)
+    read = json.loads(shown.body)
+    assert read["product"] == json.loads(product)
+    assert read["order_id"] == "\udfff\U0001f600"
+    path = f"/c/{created.json['checkout_id']}"
+    for headers in ({}, {"Accept-Encoding": "identity"}):
+        page = await api.send("GET", path, headers=headers)
+        assert (page.status, "a\ufffd" in page.body.decode()) == (200, True)

@@ -32,8 +32,12 @@ _NO_BODIES: dict[str, bytes] = {
     "bad escape in the amount": document(amount='"\\q"'),
     "lone surrogate in the amount": document(amount='"\\ud800 and on"'),
     "lone surrogate in payer_uid": document(payer_uid='"\\udc00 and on"'),
-    "lone surrogate in metadata": document(metadata='{"product":{"name":"\\ud800 and on"}}'),
-    "half a pair in metadata": document(metadata='{"a":"\\ud800\\u0041 and on"}'),
+    "lone surrogate in an unknown field": document(
+        x='"\\ud800 and on"', metadata='{"a":"\\ud800"}'
+    ),
+    "lone surrogate beside metadata": document(payer_uid='"\\uDBFF"', metadata='{"a":"\\ud800"}'),
+    "lone surrogate in a key": document().replace(b'"payer_uid"', b'"payer_uid\\ud800"'),
+    "lone surrogate outside of a string": document(metadata='{"a":\\ud800}'),
     "control character": document(payer_uid='"a\tb"'),
     "control character in metadata": document(metadata='{"a":"a\nb"}'),
     "NaN": document(metadata='{"a":NaN}'),
@@ -87,6 +91,11 @@ _KEPT = [
     '{"product":{"name":"<script>","quantity":1e400,"detail":null,"image":7},"order_id":9}',
     '{"product":[],"order_id":{"a":1}}',
     '{"product":"text","order_id":' + "1" * 4_000 + "}",
+    '{"a":"\\ud83d"}',  # halves of pairs, which strict decoders refuse
+    '{"a":"\\uDE00","b":"\\ud83dx","c":"\\uD83D\\u0041","d":"\\ud83d\\ud83d\\ude00","e":"\\\\ud83d"}',
+    '{"a":"\\ud83d\\n","\\uDBFF":{"\\udc00":["\\ud800","\\udfff\\\\"]},"f":"\\ud83d\\ude00"}',
+    '{"product":{"name":"\\ud83d","detail":"\\udc00","image":"https://i/\\ud800","quantity":1}}',
+    '{"product":{"category":"\\udfff","vendor":"\\ud800\\ud800"},"order_id":"\\ud83d"}',
 ]
 
 
@@ -99,6 +108,7 @@ async def test_metadata_comes_back_byte_for_byte_everywhere(api: Api, metadata: 
     assert part in created.body
     assert (await post(api, sent, Idempotency_Key=key)).body == created.body
     assert part in (await api.get(created.json["id"])).body
+    assert part in (await api.send("GET", "/v1/payments", headers=api.bearer())).body
     assert (await view(api, created)).status == 200
     page = await api.send("GET", f"/c/{created.json['checkout_id']}")
     assert page.status == 200
