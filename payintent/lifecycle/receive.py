@@ -5,14 +5,20 @@ from uuid import UUID
 
 import msgspec
 
+from payintent.domain import ids
 from payintent.domain.gateway import Callback, Capture, Report, SessionState
 from payintent.domain.payment import FailureReason
+from payintent.domain.settlement import CaseKind
 from payintent.lifecycle.mint import Mint
 from payintent.lifecycle.settle import settle
 from payintent.lifecycle.settle_refund import settle_refund
-from payintent.storage import callbacks, refunds, sessions
+from payintent.log import get
+from payintent.storage import callbacks, captures, cases, refunds, sessions
 from payintent.storage.callbacks import Received
-from payintent.storage.database import Database
+from payintent.storage.captures import Place
+from payintent.storage.database import Database, Tx
+
+_log = get("receive")
 
 
 class _Kept(msgspec.Struct):
@@ -36,7 +42,10 @@ class Receipt:
 async def receive(
     database: Database, mint: Mint, account_id: int, callback: Callback, body: bytes
 ) -> Receipt:
-    """Store a callback and apply it; a duplicate, or one about nothing of ours, changes nothing."""
+    """Store a callback and apply it; a duplicate, or one about nothing of ours, changes nothing.
+
+    Money for a session that nobody knows is a case at once; it pays the session if that appears.
+    """
     if callback.refund_id is not None:
         return await _receive_refund(database, mint, account_id, callback, body)
     payment_id = None
@@ -58,7 +67,33 @@ async def receive(
         )
         if fresh and callback.report and callback.session_id and payment_id:
             await settle(tx, mint, payment_id, callback.session_id, callback.report)
+        elif fresh:
+            await _keep_unknown(tx, mint, account_id, callback)
     return Receipt(fresh, payment_id)
+
+
+async def _keep_unknown(tx: Tx, mint: Mint, account_id: int, callback: Callback) -> None:
+    """Keep money that no session is known for, and let a person look."""
+    if callback.report is None or callback.report.capture is None:
+        return
+    money = callback.report.capture
+    kept = await captures.add_unknown(tx, mint.id(), account_id, callback.id, money)
+    if kept is None:
+        return
+    place = Place(
+        merchant_id=kept.merchant_id,
+        payment_id=None,
+        session_id=None,
+        account_id=account_id,
+        at=kept.at,
+    )
+    case_id = mint.id()
+    await captures.open_case(tx, case_id, CaseKind.UNKNOWN_REFERENCE, place, kept.id)
+    named = callback.session_id and ids.text(ids.SESSION, callback.session_id)
+    await cases.add_note(
+        tx, case_id, f"callback {callback.id} names {named or 'no session'}, which is not known"
+    )
+    _log.error("capture_unknown", account=account_id, case=ids.text(ids.CASE, case_id))
 
 
 async def _receive_refund(

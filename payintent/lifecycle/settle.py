@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from payintent.domain.gateway import Report
+from payintent.domain.gateway import Report, SessionState
 from payintent.domain.payment import Payment, Trigger
 from payintent.domain.session import Life, Session
 from payintent.domain.settlement import Verdict, completes_selection, judge
@@ -12,7 +12,7 @@ from payintent.lifecycle.advance import Move, advance, lock
 from payintent.lifecycle.mint import Mint
 from payintent.lifecycle.refund import give_back
 from payintent.storage import captures, sessions
-from payintent.storage.captures import Place
+from payintent.storage.captures import EarlierReport, Place
 from payintent.storage.database import Tx
 
 
@@ -24,10 +24,12 @@ async def settle(tx: Tx, mint: Mint, payment_id: UUID, session_id: UUID, report:
     locked = await lock(tx, [payment_id])
     payment, now = locked.payments[0], locked.now
     session = await sessions.lock(tx, session_id)
-    if report.capture and await captures.known(
-        tx, session.offer.account_id, report.capture.reference
-    ):
+    earlier = await _earlier(tx, session, report)
+    if earlier is not None and not earlier.adoptable:
         return payment
+    if earlier is not None and earlier.given_back:
+        # Nobody knew the session when this money came, and it does not pay what it went back from.
+        report, earlier = Report(state=SessionState.CLOSED), None
     place = Place(
         merchant_id=payment.merchant_id,
         payment_id=payment.id,
@@ -52,7 +54,7 @@ async def settle(tx: Tx, mint: Mint, payment_id: UUID, session_id: UUID, report:
             reason=verdict.reason,
         )
         [payment] = await advance(tx, [move], mint)
-    await _keep(tx, mint, place, report, verdict)
+    await _keep(tx, mint, place, report, verdict, earlier)
     if verdict.outcome is not None:
         await sessions.end(tx, session.id, verdict.outcome, now)
     return payment
@@ -71,9 +73,26 @@ async def complete_selection(
     return payment
 
 
-async def _keep(tx: Tx, mint: Mint, place: Place, report: Report, verdict: Verdict) -> None:
+async def _earlier(tx: Tx, session: Session, report: Report) -> EarlierReport | None:
+    if report.capture is None:
+        return None
+    account_id = session.offer.account_id
+    return await captures.find_reported(tx, account_id, report.capture.reference)
+
+
+async def _keep(
+    tx: Tx,
+    mint: Mint,
+    place: Place,
+    report: Report,
+    verdict: Verdict,
+    earlier: EarlierReport | None,
+) -> None:
     capture_id = None
-    if report.capture is not None:
+    if earlier is not None:
+        capture_id = earlier.id
+        await captures.adopt(tx, capture_id, place, credited=verdict.credited)
+    elif report.capture is not None:
         capture_id = mint.id()
         await captures.add(tx, capture_id, place, report.capture, credited=verdict.credited)
     if verdict.case is not None:

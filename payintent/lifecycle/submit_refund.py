@@ -15,6 +15,7 @@ from payintent.domain.gateway import (
     RefundReport,
     RefundRequest,
     RefundState,
+    SessionRef,
     Unknown,
 )
 from payintent.domain.refund import Step
@@ -115,11 +116,10 @@ class Submitter:
 
     async def _request(self, due: Due) -> RefundRequest:
         refund = due.refund
-        session = await sessions.by_id(self.database, due.session_id) if due.session_id else None
         return RefundRequest(
             refund_id=refund.id,
             reference=refund.reference,
-            session=session.ref if session else None,
+            session=await self._session(due),
             capture=Capture(
                 reference=due.capture_reference,
                 amount_minor=due.capture_minor,
@@ -129,6 +129,21 @@ class Submitter:
             reason=refund.reason or "",
             destination=refund.destination,
             callback_url=f"{self.api_base}/callbacks/{due.provider}/{due.account_id}",
+        )
+
+    async def _session(self, due: Due) -> SessionRef | None:
+        """Name the session that the money came for; some gateways refund by it alone."""
+        if due.session_id is not None:
+            session = await sessions.by_id(self.database, due.session_id)
+            return session.ref if session else None
+        if due.named_session_id is None:
+            return None
+        return SessionRef(
+            session_id=due.named_session_id,
+            reference=None,
+            amount_minor=due.capture_minor,
+            currency=due.capture_currency,
+            opened_at=due.captured_at,
         )
 
     async def _hand_over(self, due: Due) -> None:

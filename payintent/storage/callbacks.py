@@ -82,7 +82,7 @@ async def waiting(database: Executor, limit: int) -> list[Waiting]:
 
 
 async def prune_unknown(database: Executor, hours: int, limit: int) -> int:
-    """Forget callbacks about sessions that never appeared."""
+    """Forget callbacks about sessions that never appeared, but for those that tell of money."""
     rows = await database.fetch(
         """
         DELETE FROM callback
@@ -90,6 +90,7 @@ async def prune_unknown(database: Executor, hours: int, limit: int) -> int:
             SELECT account_id, callback_id
             FROM callback
             WHERE applied_at IS NULL AND received_at <= clock() - $1 * interval '1 hour'
+                AND report ->> 'state' IS DISTINCT FROM 'captured'
             ORDER BY received_at
             LIMIT $2
             FOR UPDATE SKIP LOCKED

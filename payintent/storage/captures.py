@@ -52,12 +52,83 @@ class Place:
     at: datetime
 
 
-async def known(tx: Tx, account_id: int, reference: str) -> bool:
-    """Tell whether a capture was reported before."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierReport:
+    """A locked capture that was reported before."""
+
+    id: UUID
+    adoptable: bool  # it came for a session that nobody knew
+    given_back: bool  # some of it went back, or is promised back
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownCapture:
+    """A capture that was kept without a session."""
+
+    id: UUID
+    merchant_id: int | None  # whose the account is; None: the platform's
+    at: datetime
+
+
+async def find_reported(tx: Tx, account_id: int, reference: str) -> EarlierReport | None:
+    """Lock a capture that was reported before; its session is locked before."""
     row = await tx.row(
-        "SELECT id FROM capture WHERE account_id = $1 AND reference = $2", account_id, reference
+        """
+        SELECT id, session_id IS NULL AND receipt_id IS NULL AS adoptable,
+            refunded_minor + reserved_minor > 0 AS given_back
+        FROM capture
+        WHERE account_id = $1 AND reference = $2
+        FOR UPDATE
+        """,
+        account_id,
+        reference,
     )
-    return row is not None
+    return EarlierReport(**row) if row else None
+
+
+async def add_unknown(
+    tx: Tx, capture_id: UUID, account_id: int, callback_id: str, capture: Capture
+) -> UnknownCapture | None:
+    """Keep a capture for a session that nobody knows; None where it was reported before."""
+    row = await tx.row(
+        """
+        INSERT INTO capture
+            (id, account_id, reference, callback_id, currency, amount_minor, credited, captured_at)
+        VALUES ($1, $2, $3, $4, $5, $6, false, clock())
+        ON CONFLICT ON CONSTRAINT capture_reference DO NOTHING
+        RETURNING id, captured_at AS at,
+            (SELECT merchant_id FROM provider_account WHERE id = $2) AS merchant_id
+        """,
+        capture_id,
+        account_id,
+        capture.reference,
+        callback_id,
+        capture.currency,
+        capture.amount_minor,
+    )
+    return UnknownCapture(**row) if row else None
+
+
+async def adopt(tx: Tx, capture_id: UUID, place: Place, *, credited: bool) -> None:
+    """Give a locked capture to the session that it was taken for, which has appeared since."""
+    await tx.fetch(
+        """
+        WITH adopted AS (
+            UPDATE capture
+            SET session_id = $2, payment_id = $3, credited = $4
+            WHERE id = $1
+        )
+        UPDATE money_case
+        SET status = 'DISMISSED', closed_at = $5, closed_by = 'policy:session_appeared',
+            note = concat_ws('; ', nullif(note, ''), 'its session has appeared')
+        WHERE capture_id = $1 AND kind = 'UNKNOWN_REFERENCE' AND status = 'OPEN'
+        """,
+        capture_id,
+        place.session_id,
+        place.payment_id,
+        credited,
+        place.at,
+    )
 
 
 async def add(tx: Tx, capture_id: UUID, place: Place, capture: Capture, *, credited: bool) -> None:

@@ -51,6 +51,8 @@ class Due:
     capture_currency: str
     capture_minor: int
     session_id: UUID | None
+    named_session_id: UUID | None  # of money for a session that nobody knows
+    captured_at: datetime
     now: datetime
 
 
@@ -237,12 +239,14 @@ async def take_due(
             RETURNING *
         )
         SELECT clock() AS now, c.account_id, a.provider, c.reference AS capture_reference,
-            c.currency AS capture_currency, c.amount_minor AS capture_minor, c.session_id,"""
+            c.currency AS capture_currency, c.amount_minor AS capture_minor, c.session_id,
+            c.captured_at, b.session_id AS named_session_id,"""
         + COLUMNS
         + """
         FROM taken r
         JOIN capture c ON c.id = r.capture_id
         JOIN provider_account a ON a.id = c.account_id
+        LEFT JOIN callback b ON b.account_id = c.account_id AND b.callback_id = c.callback_id
         ORDER BY r.id
         """,
         limit,
@@ -308,6 +312,8 @@ def _due(row: Row) -> Due:
         capture_currency=row["capture_currency"],
         capture_minor=int(row["capture_minor"]),
         session_id=row["session_id"],
+        named_session_id=row["named_session_id"],
+        captured_at=row["captured_at"],
         now=row["now"],
     )
 

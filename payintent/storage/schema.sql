@@ -123,8 +123,9 @@ CREATE TABLE public.capture (
     reserved_minor numeric(78,0) DEFAULT 0 NOT NULL,
     captured_at timestamp with time zone NOT NULL,
     receipt_id uuid,
+    callback_id text,
     CONSTRAINT capture_amount CHECK ((amount_minor >= (0)::numeric)),
-    CONSTRAINT capture_known CHECK (((session_id IS NOT NULL) OR (receipt_id IS NOT NULL))),
+    CONSTRAINT capture_known CHECK ((num_nonnulls(session_id, receipt_id, callback_id) > 0)),
     CONSTRAINT capture_owned CHECK (((session_id IS NULL) = (payment_id IS NULL))),
     CONSTRAINT capture_refunded_minor CHECK ((refunded_minor >= (0)::numeric)),
     CONSTRAINT capture_remainder CHECK (((refunded_minor + reserved_minor) <= amount_minor)),
@@ -426,7 +427,7 @@ CREATE TABLE public.money_case (
     note text DEFAULT ''::text NOT NULL,
     refund_id uuid,
     subject text,
-    CONSTRAINT money_case_about CHECK ((num_nonnulls(session_id, receipt_id, refund_id, subject) > 0)),
+    CONSTRAINT money_case_about CHECK ((num_nonnulls(session_id, receipt_id, refund_id, subject, capture_id) > 0)),
     CONSTRAINT money_case_closed CHECK ((((status = 'OPEN'::text) = (closed_at IS NULL)) AND ((status = 'OPEN'::text) = (closed_by IS NULL)))),
     CONSTRAINT money_case_kind CHECK ((kind = ANY (ARRAY['ORPHAN_CAPTURE'::text, 'LATE_PAYMENT'::text, 'DOUBLE_PAYMENT'::text, 'AMOUNT_MISMATCH'::text, 'TOKEN_MISMATCH'::text, 'UNKNOWN_REFERENCE'::text, 'REFUND_REVERSED'::text, 'RECONCILIATION'::text]))),
     CONSTRAINT money_case_status CHECK ((status = ANY (ARRAY['OPEN'::text, 'REFUNDED'::text, 'ACCEPTED'::text, 'DISMISSED'::text]))),
@@ -919,6 +920,9 @@ ALTER TABLE ONLY public.callback_secret
 
 ALTER TABLE ONLY public.capture
     ADD CONSTRAINT capture_account_id_fkey FOREIGN KEY (account_id) REFERENCES public.provider_account(id);
+
+ALTER TABLE ONLY public.capture
+    ADD CONSTRAINT capture_callback FOREIGN KEY (account_id, callback_id) REFERENCES public.callback(account_id, callback_id);
 
 ALTER TABLE ONLY public.capture
     ADD CONSTRAINT capture_payment_id_fkey FOREIGN KEY (payment_id) REFERENCES public.payment(id);

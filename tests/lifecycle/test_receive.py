@@ -199,9 +199,9 @@ async def test_a_session_of_another_account_is_unknown(world: World) -> None:
     assert await tell(world, session_id, account_id=other) == Receipt(True, None)
     assert await apply_waiting(world.service.database, world.service.mint, 10) == 0
     assert await world.status(payment) == "PROCESSING"
-    assert await world.rows("SELECT 1 FROM capture") == []
-    [kept] = await world.rows("SELECT applied_at FROM callback")
-    assert kept["applied_at"] is None  # so that it is forgotten after a day
+    assert await world.cases(payment) == []
+    [capture] = await world.rows("SELECT account_id, payment_id FROM capture")
+    assert (capture["account_id"], capture["payment_id"]) == (other, None)
 
 
 async def test_one_name_at_two_accounts_is_two_callbacks(world: World) -> None:
@@ -223,7 +223,7 @@ async def test_one_reference_at_two_accounts_is_two_captures(world: World) -> No
 
 async def test_an_unknown_session_is_forgotten_after_a_day(world: World) -> None:
     database = world.service.database
-    await tell(world, uuid4())
+    await tell(world, uuid4(), declined())
     _, session_id = await selected(world)
     await tell(world, session_id)
     await world.move_clock(24 * 3600 - 60)

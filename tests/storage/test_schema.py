@@ -314,7 +314,7 @@ BROKEN: list[tuple[str, str]] = [
     ("money_case_closed", "UPDATE money_case SET status = 'ACCEPTED', closed_by = 'ann'"),
     ("money_case_closed", "UPDATE money_case SET closed_at = clock()"),
     ("money_case_closed", "UPDATE money_case SET closed_by = 'ann'"),
-    ("money_case_about", "UPDATE money_case SET session_id = NULL"),
+    ("money_case_about", "UPDATE money_case SET session_id = NULL, capture_id = NULL"),
     ("money_case_once", ADD_CASE.format("kind", "capture_id", "'OPEN'")),
     ("money_case_once", ";".join([ADD_CASE.format("'RECONCILIATION'", "NULL", "'OPEN'")] * 2)),
     ("event_type", ADD_EVENT.format("payment.created")),
@@ -407,6 +407,7 @@ BROKEN: list[tuple[str, str]] = [
     ])),
     ("capture_owned", CAPTURE.format("payment_id = NULL")),
     ("capture_known", CAPTURE.format("session_id = NULL, payment_id = NULL")),
+    ("capture_callback", CAPTURE.format("callback_id = 'nobody'")),
     ("capture_receipt", ";".join([
         CONTRACT, ADD_RECEIPT.format(0, "NULL", quoted("unknown_uuid")), ADD_SAME_RECEIPT_CAPTURE
     ])),
