@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 export VAR_DIR ?= var
+# Compiled modules are kept: without them every process of a test run compiles them all again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help dev demo browser test test-pg15 fuzz chaos chaos-chain chaos-gateway check web-check sdk-pack format bench bench-web shots schema contract lock clean
 

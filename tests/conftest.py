@@ -6,10 +6,7 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
-from uuid import uuid4
 
-import asyncpg
 import pytest
 
 from payintent.api.app import build_app, build_operator_app
@@ -18,11 +15,11 @@ from payintent.api.server import server
 from payintent.config import Settings
 from payintent.sandbox.postgres import Postgres
 from payintent.service import Service, open_service
-from payintent.storage import migrate
+from tests.support import leaks
+from tests.support.databases import Databases, make_template
 from tests.support.fakes import FakeGateway
 from tests.support.world import Api, World, free_port, make_world
 
-_TEMPLATE = "payintent_template"
 _KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 _ENV = "PAYINTENT_TEST_SERVER"
 
@@ -35,7 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
     folder.chmod(0o711)  # so that the server's own user can reach its data
     postgres = Postgres(folder / "data", durable=False)
     os.environ[_ENV] = postgres.start()
-    asyncio.run(_make_template(os.environ[_ENV]))
+    asyncio.run(make_template(os.environ[_ENV]))
 
     def stop() -> None:
         postgres.stop()
@@ -45,25 +42,24 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(stop)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """Every test is imported by now; what they hold is no garbage of any of them."""
+    leaks.freeze()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Blame a leak on the test that made it, not on the one during which it was collected."""
+    yield
+    leaks.forget_logs(item.config)
+    if found := leaks.collect_leaks():
+        raise leaks.LeakError(f"{item.nodeid} left open: " + "; ".join(found))
+
+
 def _memory_folder() -> str | None:
     shared = Path("/dev/shm")  # noqa: S108 - Linux's own folder in memory
     return str(shared) if shared.is_dir() and os.access(shared, os.W_OK) else None
-
-
-async def _make_template(url: str) -> None:
-    await _run(url, f'CREATE DATABASE "{_TEMPLATE}"')
-    await migrate.migrate(_named(url, _TEMPLATE))
-
-
-async def _run(url: str, *statements: str) -> None:
-    connection = await asyncpg.connect(url)
-    for statement in statements:
-        await connection.execute(statement)
-    await connection.close()
-
-
-def _named(url: str, database: str) -> str:
-    return urlunsplit(urlsplit(url)._replace(path=f"/{database}"))
 
 
 @pytest.fixture
@@ -71,15 +67,20 @@ def server_url() -> str:
     return os.environ[_ENV]
 
 
+@pytest.fixture(scope="session")
+def databases() -> Iterator[Databases]:
+    """Make databases for this process's tests."""
+    made = Databases(os.environ[_ENV])
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def database_url(server_url: str) -> Iterator[str]:
-    """A database of one's own, with real commits."""
-    name = f"test_{uuid4().hex}"
-    asyncio.run(
-        _run(server_url, f'CREATE DATABASE "{name}" TEMPLATE "{_TEMPLATE}" STRATEGY file_copy')
-    )
-    yield _named(server_url, name)
-    asyncio.run(_run(server_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
+def database_url(databases: Databases) -> Iterator[str]:
+    """A database of the test's own, with real commits."""
+    url = databases.take()
+    yield url
+    databases.give_back(url)
 
 
 @pytest.fixture

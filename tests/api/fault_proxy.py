@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 from urllib.parse import urlsplit, urlunsplit
 
+from tests.support.tcp_server import TcpServer
+
 
 class FaultProxy:
     """Forwards TCP; `cut` ends every connection and takes no new ones, `mend` undoes it."""
@@ -12,9 +14,7 @@ class FaultProxy:
         target = urlsplit(url)
         assert target.hostname
         self._url, self._host, self._port = target, target.hostname, target.port or 5432
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._here = 0
+        self._server = TcpServer(self._serve)
         #: The answer to a request that holds these bytes is lost, and its connection with it.
         self.lose_answer_to: bytes | None = None
 
@@ -22,28 +22,18 @@ class FaultProxy:
     def url(self) -> str:
         """The database's URL through the proxy."""
         login = self._url.netloc.rpartition("@")[0]
-        return urlunsplit(self._url._replace(netloc=f"{login}@127.0.0.1:{self._here}"))
+        return urlunsplit(self._url._replace(netloc=f"{login}@127.0.0.1:{self._server.port}"))
 
     async def mend(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._here)
-        self._here = self._server.sockets[0].getsockname()[1]
+        await self._server.start()
 
     async def cut(self) -> None:
-        assert self._server is not None
-        self._server.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.sleep(0)  # in which aborted connections are closed
+        await self._server.stop()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
         try:
             from_database, to_database = await asyncio.open_connection(self._host, self._port)
-        except (OSError, asyncio.CancelledError):
+        except OSError:
             writer.transport.abort()
             return
         losing = asyncio.Event()

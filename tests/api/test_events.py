@@ -23,9 +23,9 @@ from payintent.lifecycle.lookout import OF_ONE_MAX
 from payintent.operation.fraud import AddFraudRule
 from payintent.service import Service
 from tests.api.arrange import DECLINED, bring_to, callback, captured, payment_of, select
+from tests.support.patience import PATIENCE_S
 from tests.support.world import Answer, Api, World, free_port
 
-PATIENCE_S = 30.0
 LOOK_S = 0.02
 
 

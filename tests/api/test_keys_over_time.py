@@ -7,11 +7,11 @@ from payintent.domain.fraud import RiskLevel, RuleKind
 from payintent.operation.fraud import AddFraudRule, RemoveFraudRule
 from payintent.operation.keys import IssueKey, ListKeys, RevokeKey
 from tests.api.arrange import cancel, count, payment_of, refusal
+from tests.support.patience import PATIENCE_S
 from tests.support.world import Answer, Api
 
 DAY_S = 24 * 3600
 _REPLAYED = "Idempotency-Replayed"
-_PATIENCE_S = 30
 
 
 async def _rotate(api: Api) -> str:
@@ -80,7 +80,7 @@ async def test_a_cancel_whose_connection_dies_before_its_commit_did_nothing(api:
     async with holder.transaction():
         await holder.execute("LOCK TABLE event IN SHARE MODE")
         cancelling = asyncio.create_task(cancel(api, created, key))
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(PATIENCE_S):
             waiting = []
             while not waiting:
                 waiting = await api.world.rows(

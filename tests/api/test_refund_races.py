@@ -19,10 +19,10 @@ from payintent.service import Service, open_service
 from tests.api.arrange import payment_of, refusal
 from tests.api.refunding import ask, capture_of, kept, paid, read, send, uuid_of
 from tests.lifecycle.staging import held
+from tests.support.patience import PATIENCE_S
 from tests.support.world import Answer, Api, World, free_port, patient
 
 DONE = RefundReport(state=RefundState.DONE)
-_PATIENCE_S = 20.0
 _TOO_MUCH = (409, "REFUND_EXCEEDS_REMAINING")
 
 
@@ -126,7 +126,7 @@ async def until_locks_wait(world: World, kind: str, count: int, *tasks: asyncio.
     """Wait until so many locks of a kind are asked for and not granted."""
     watcher = await world.other_connection()
     try:
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(PATIENCE_S):
             while count > await watcher.fetchval(
                 "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) "
                 "WHERE a.datname = current_database() AND NOT l.granted AND l.locktype = $1",

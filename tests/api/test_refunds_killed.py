@@ -27,10 +27,10 @@ from tests.api.refunding import ask, capture_of, read
 from tests.e2e.drill import variables_of
 from tests.sandbox.simulator.running import KEY, SECRET, running_simulator
 from tests.support.fakes import FakeGateway
+from tests.support.patience import PATIENCE_S
 from tests.support.world import Answer, Api
 
 pytestmark = pytest.mark.e2e
-_PATIENCE_S = 60.0
 _LOOK_S = 0.02
 _LEASE_S = 61  # of the service's time: what a dead worker had taken is free by then
 _CREDENTIALS = {"api_key": KEY, "signing_secret": SECRET}
@@ -152,11 +152,11 @@ def worker(settings: Settings, folder: Path, name: str) -> Iterator["subprocess.
         yield running
     finally:
         running.kill()
-        running.wait(_PATIENCE_S)
+        running.wait(PATIENCE_S)
 
 
 async def until(reached: Callable[[], Awaitable[bool]], running: "subprocess.Popen[bytes]") -> None:
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + PATIENCE_S
     while not await reached():
         assert running.poll() is None, "the worker has ended by itself"
         assert time.monotonic() < deadline
@@ -177,7 +177,7 @@ async def test_a_worker_killed_before_the_answer_leaves_a_refund_that_is_asked_a
     with worker(settings, tmp_path, "first") as first:
         await until(done_unanswered, first)
         first.send_signal(signal.SIGKILL)
-        first.wait(_PATIENCE_S)
+        first.wait(PATIENCE_S)
     [row] = await world.rows("SELECT status, step FROM refund")
     assert (row["status"], row["step"]) == ("PENDING", "sent")
     assert front.asked == ["POST"]

@@ -22,9 +22,9 @@ from payintent.service import open_service
 from tests.api.arrange import BODY, payment_of, refusal, select
 from tests.api.refunding import ask as refund
 from tests.api.refunding import paid
+from tests.support.patience import PATIENCE_S
 from tests.support.world import Answer, Api, World, free_port
 
-_PATIENCE_S = 20.0
 _UNAUTHORIZED = (401, "UNAUTHORIZED")
 _FORBIDDEN = (403, "FORBIDDEN")
 
@@ -257,7 +257,7 @@ async def _process(world: World, settings: Settings) -> AsyncIterator[Api]:
 
 
 async def _until(reached: Callable[[], Awaitable[bool]]) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + PATIENCE_S
     while not await reached():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)

@@ -13,9 +13,9 @@ from payintent.config import Settings
 from payintent.operation.chains import ListChains, SetChain
 from payintent.operation.plain import plain
 from tests.support.contracts import bill, offer_tokens, session_path
+from tests.support.patience import PATIENCE_S
 from tests.support.world import Api, World, free_port
 
-_PATIENCE_S = 60
 _PLANTED = "planted-key"
 _FAILING = ("native", "ethereum")
 # Nobody listens at the first; the second is no address, and its chain is not watched.
@@ -106,7 +106,7 @@ async def test_no_address_of_an_endpoint_is_ever_told(
 
 async def _until_it_failed(told: Api) -> str:
     """Wait until two chains were looked at in vain."""
-    async with asyncio.timeout(_PATIENCE_S):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
                 metrics = (await told.send("GET", "/metrics")).body.decode()

@@ -14,9 +14,9 @@ from payintent.service import Service
 from payintent.storage import chains
 from payintent.watching import reader_of, watch
 from tests.support.onchain import ChainWorld
+from tests.support.patience import PATIENCE_S
 from tests.support.world import Api, free_port
 
-PATIENCE_S = 30
 LOOK_S = 0.02
 
 

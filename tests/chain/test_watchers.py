@@ -23,9 +23,9 @@ from payintent.storage.leader import leading
 from payintent.watching import look
 from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld, config_of
+from tests.support.patience import PATIENCE_S
 from tests.support.world import patient
 
-PATIENCE_S = 60.0
 LOOK_S = 0.05
 _WAITING = """
     SELECT count(DISTINCT l.pid) FROM pg_locks l JOIN pg_stat_activity a USING (pid)

@@ -11,9 +11,10 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
+from tests.support.patience import PATIENCE_S
+
 _NEITHER = frozenset({"connection", "content-length", "host", "transfer-encoding", "keep-alive"})
 _BODY_BYTES_MAX = 1024 * 1024
-_PATIENCE_S = 30
 
 
 class Fault(StrEnum):
@@ -73,7 +74,7 @@ class FaultProxy:
 
     async def open(self) -> None:
         self._http = aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=_PATIENCE_S),
+            timeout=aiohttp.ClientTimeout(total=PATIENCE_S),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
         )

@@ -11,7 +11,6 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 from uuid import UUID, uuid4
 
 import asyncpg
@@ -45,13 +44,14 @@ from payintent.storage.sightings import ChainLedger
 from tests.conformance.harness import Harness, RefundOutcome
 from tests.conformance.receiver import receiving
 from tests.support.chain import fetched_anvil
+from tests.support.databases import TEMPLATE, at_database
 from tests.support.fakes import FakeGateway
 from tests.support.onchain import ChainWorld, chain_world
 from tests.support.refunding import RefundWorld, refunding
 from tests.support.world import make_world, patient
 
 COIN = "NATIVED"
-SERVER_ENV, TEMPLATE = "PAYINTENT_TEST_SERVER", "payintent_template"
+SERVER_ENV = "PAYINTENT_TEST_SERVER"
 KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 
 
@@ -226,7 +226,7 @@ async def _database() -> AsyncIterator[Settings]:
     server, name = os.environ[SERVER_ENV], f"test_{uuid4().hex}"
     await _run(server, f'CREATE DATABASE "{name}" TEMPLATE "{TEMPLATE}" STRATEGY file_copy')
     told = {
-        "database_url": urlunsplit(urlsplit(server)._replace(path=f"/{name}")),
+        "database_url": at_database(server, name),
         "pepper": KEY,
         "keyring": f"test:{KEY}",
         "checkout_base": "http://pay.test/c",

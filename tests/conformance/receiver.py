@@ -7,8 +7,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 from payintent.domain.gateway import Account, BadCallback, Callback, CallbackRequest, Gateway
-
-PATIENCE_S = 30.0
+from tests.support.patience import PATIENCE_S
 
 
 class Receiver:

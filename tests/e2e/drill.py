@@ -12,8 +12,8 @@ import asyncpg
 from payintent.config import Settings
 from payintent.sandbox.postgres import find_binaries
 from tests.docs.reading import examples, page
+from tests.support.patience import PATIENCE_S
 
-PATIENCE_S = 60
 # Unlogged tables are left out: nothing in them is meant to outlive a crash.
 _TABLES = """
 SELECT relname

@@ -18,8 +18,8 @@ from standardwebhooks import Webhook, WebhookVerificationError
 from payintent.domain import ids
 from payintent.service import Service
 from tests.e2e.sandbox import Sandbox
+from tests.support.patience import PATIENCE_S
 
-PATIENCE_S = 20.0
 LOOK_S = 0.03
 APPROVED = "4242424242424242"
 

@@ -20,6 +20,7 @@ from payintent.domain import ids
 from tests.e2e.conftest import NewMerchant
 from tests.e2e.merchant import APPROVED, Delivery, Merchant, key_of, move_clock, until
 from tests.e2e.sandbox import Sandbox
+from tests.support.patience import PATIENCE_S
 
 PAYMENTS = int(os.environ.get("KILL_PAYMENTS", "200"))
 SEEDS = [int(seed) for seed in os.environ.get("KILL_SEEDS", "1").split(",")]
@@ -31,7 +32,6 @@ LEASES_S = 61  # of the service's time: all that dead processes had taken is fre
 RETRY_S = 0.2
 DELIVERY_LOOK_S = 2.0
 DELIVERY_MOVES_MAX = 20
-PATIENCE_S = 40 + PAYMENTS / 4
 
 DECLINED, UNTOLD, AFTER_CHANGE = "4000000000000002", "4000009900000046", "4000009900000053"
 

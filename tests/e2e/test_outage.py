@@ -34,6 +34,7 @@ from tests.e2e.drill import variables_of
 from tests.e2e.merchant import until
 from tests.lifecycle.refunding import auto_refund
 from tests.support.fakes import FakeGateway
+from tests.support.patience import PATIENCE_S
 from tests.support.world import World, free_port, make_world
 
 OUTAGE_S = float(os.environ.get("OUTAGE_S") or 6)
@@ -45,7 +46,6 @@ GATEWAY_TIMEOUT_S = 1.0
 TTL_S = 20_000  # of the service's time: nobody is to run out of it
 ABSENT_S = 1_500
 RETRY_S = 0.2
-PATIENCE_S = 60 + 2 * OUTAGE_S
 START_S = 60.0
 AMOUNT_MINOR = 4_990
 APPROVED, DECLINED, AFTER_CHANGE = "4242424242424242", "4000000000000002", "4000009900000053"

@@ -7,9 +7,9 @@ from typing import Any
 
 from payintent.service import Service, open_service
 from payintent.storage.database import Tx
+from tests.support.patience import PATIENCE_S
 from tests.support.world import World
 
-_PATIENCE_S = 5.0
 _BLOCKED = """
     SELECT count(*)
     FROM pg_stat_activity
@@ -70,7 +70,7 @@ async def until_waiting(world: World, *tasks: asyncio.Task[Any]) -> None:
     """Wait until so many backends are blocked by another; a task that ended did not wait."""
     watcher = await world.other_connection()
     try:
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(PATIENCE_S):
             while await watcher.fetchval(_BLOCKED) < len(tasks):
                 for task in tasks:
                     assert not task.done(), f"it did not wait: {task}"

@@ -11,10 +11,10 @@ from payintent.lifecycle.expire import expire_pending, expire_processing
 from payintent.lifecycle.views import Asked, checkout_for, payment_for, quotes_for
 from payintent.storage import sessions
 from tests.support.fakes import captured, declined
+from tests.support.patience import PATIENCE_S
 from tests.support.world import World
 
 TTL_S = 1800
-PATIENCE_S = 30.0
 CLOSED = Report(state=SessionState.CLOSED)
 
 

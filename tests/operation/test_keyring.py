@@ -36,9 +36,9 @@ from payintent.workers import work
 from tests.api.arrange import callback, captured, payment_of, select
 from tests.operation.stage import ADA
 from tests.support.contracts import CONTRACT, RECEIVER
+from tests.support.patience import PATIENCE_S
 from tests.support.world import Api, World
 
-_PATIENCE_S = 20.0
 _KEYS = {name: base64.b64encode(name[0].encode() * 32).decode() for name in ("b", "c", "x")}
 
 
@@ -108,7 +108,7 @@ async def _opens_everything(service: Service, world: World) -> None:
 
 
 async def _until(reached: Callable[[], Awaitable[Any]], what: str) -> Any:
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + PATIENCE_S
     while not (found := await reached()):
         assert time.monotonic() < deadline, f"not in time: {what}"
         await asyncio.sleep(0.01)

@@ -20,9 +20,8 @@ from payintent.operation.methods import ChangeMethod, DisableMethod, ListMethods
 from payintent.storage.accounts import SealedAccount
 from payintent.storage.database import Tx
 from tests.support.fakes import captured
+from tests.support.patience import PATIENCE_S
 from tests.support.world import World
-
-_PATIENCE_S = 20.0
 
 
 @dataclass
@@ -75,7 +74,7 @@ async def _uncommitted(world: World, change: Change[Any]) -> AsyncIterator[None]
     _gate.set(gate)
     changing = asyncio.create_task(world.perform(change))
     try:
-        await asyncio.wait_for(gate.begun.wait(), _PATIENCE_S)
+        await asyncio.wait_for(gate.begun.wait(), PATIENCE_S)
         yield
     finally:
         gate.opened.set()
@@ -83,7 +82,7 @@ async def _uncommitted(world: World, change: Change[Any]) -> AsyncIterator[None]
 
 
 async def _until(reached: Callable[[], Awaitable[Any]]) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + PATIENCE_S
     while not await reached():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)
@@ -140,12 +139,12 @@ async def test_payments_do_not_wait_for_an_operator(world: World) -> None:
         _SlowProfile(merchant_id=world.merchant_id, name="Other"),
     ):
         async with _uncommitted(world, change):
-            payment = await asyncio.wait_for(world.create(), _PATIENCE_S)
-            selected = await asyncio.wait_for(world.select(payment), _PATIENCE_S)
+            payment = await asyncio.wait_for(world.create(), PATIENCE_S)
+            selected = await asyncio.wait_for(world.select(payment), PATIENCE_S)
             for reference in ("cap-1", "cap-2"):
                 report = captured(159000, reference=f"{payment.id}-{reference}")
                 await asyncio.wait_for(
-                    world.report(payment, selected.session.id, report), _PATIENCE_S
+                    world.report(payment, selected.session.id, report), PATIENCE_S
                 )
             assert await world.status(payment) == "PAID"
             assert await world.cases(payment) == ["DOUBLE_PAYMENT"]

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from tests.support.tcp_server import TcpServer
+
 READ_MAX = 64 * 1024
 
 
@@ -11,12 +13,7 @@ READ_MAX = 64 * 1024
 async def speaking(said: bytes, asked: list[bytes] | None = None) -> AsyncGenerator[str]:
     """Answer every connection with `said`, then close it; gives the URL."""
 
-    tasks: set[asyncio.Task[None]] = set()
-
     async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        tasks.add(task)
         try:
             heard = await reader.read(READ_MAX)
             if asked is not None:
@@ -25,18 +22,11 @@ async def speaking(said: bytes, asked: list[bytes] | None = None) -> AsyncGenera
             await writer.drain()
             writer.close()
             await writer.wait_closed()
-        except (ConnectionError, asyncio.CancelledError):
+        except ConnectionError:
             writer.transport.abort()
 
-    server = await asyncio.start_server(speak, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    finally:
-        server.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.sleep(0)  # in which aborted connections are closed
+    async with TcpServer(speak) as server:
+        yield f"http://127.0.0.1:{server.port}"
 
 
 def reply(status: str, body: bytes, *headers: str) -> bytes:

@@ -16,8 +16,8 @@ import asyncpg
 import pytest
 
 from payintent.sandbox.postgres import Postgres, PostgresError, _launcher
+from tests.support.patience import PATIENCE_S
 
-PATIENCE_S = 20
 _PARENT = """
 import sys, threading
 from pathlib import Path

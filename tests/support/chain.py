@@ -16,9 +16,9 @@ from eth_abi import decode, encode
 
 from payintent.sandbox.anvil_binary import AnvilUnsupportedError, Binary, ensure
 from payintent.sandbox.contracts import Contract, load
+from tests.support.patience import PATIENCE_S
 
 ANSWER_S = 30
-PATIENCE_S = 30
 LOOK_S = 0.02
 GAS = hex(3_000_000)
 

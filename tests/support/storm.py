@@ -17,9 +17,9 @@ from typing import cast
 from payintent.config import Settings
 from tests.api.wire import WireAnswer
 from tests.e2e.drill import variables_of
+from tests.support.patience import PATIENCE_S
 from tests.support.world import free_port
 
-PATIENCE_S = 60
 _LOOK_S = 0.05
 #: While thousands connect, the first of them have not asked anything yet.
 _PATIENT = {"PAYINTENT_HEADER_TIMEOUT_S": "100"}

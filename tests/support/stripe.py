@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 
 from payintent.domain.gateway import Created
+from tests.support.patience import PATIENCE_S
 from tests.support.world import free_port
 
 SECRET_KEY, PUBLISHABLE_KEY = "sk_test_one", "pk_test_one"
@@ -24,7 +25,6 @@ DECLINED = "4000000000000002"
 CHALLENGES = "4000002500003155"
 REFUNDS_LATER = "4000000000007726"
 DISPUTED = "4000000000000259"
-PATIENCE_S = 30.0
 PORTS_TRIED_MAX = 3
 
 

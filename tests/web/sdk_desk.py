@@ -9,10 +9,10 @@ from playwright.async_api import Page
 
 from payintent.domain import ids
 from tests.support.onchain import ChainWorld
+from tests.support.patience import PATIENCE_S
 from tests.support.world import Answer, Api
 from tests.web.sdk_shop import Shop
 
-PATIENCE_S = 30
 PATIENCE_MS = 1_000 * PATIENCE_S
 LOOK_S = 0.02
 LONG_S = 86_400

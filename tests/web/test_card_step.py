@@ -20,6 +20,7 @@ from payintent.providers.stripe import StripeGateway
 from payintent.service import Service, open_service
 from payintent.storage import sessions
 from tests.support.fakes import FakeGateway
+from tests.support.patience import PATIENCE_S
 from tests.support.stripe import (
     CHALLENGES,
     DECLINED,
@@ -35,7 +36,6 @@ from tests.web.till import choose
 LOOP = "session"
 pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
 
-PATIENCE_S = 30.0
 PATIENCE_MS = PATIENCE_S * 1_000
 LOOK_S = 0.05
 SMALL_PX = 320

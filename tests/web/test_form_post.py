@@ -19,13 +19,13 @@ from payintent.providers.http import Http
 from payintent.service import Service, open_service
 from tests.sandbox.ecpay.running import ACCOUNT, APPROVED, DECLINED, running_ecpay
 from tests.support.fakes import FakeGateway
+from tests.support.patience import PATIENCE_S
 from tests.support.world import World
 from tests.web.till import choose
 
 LOOP = "session"
 pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
 
-PATIENCE_S = 30.0
 PATIENCE_MS = PATIENCE_S * 1_000
 LOOK_S = 0.05
 SMALL_PX = 320

@@ -14,6 +14,7 @@ from playwright.async_api import Browser
 import payintent
 from payintent.api.sdk import lighter
 from payintent.sandbox.anvil_binary import npm
+from tests.support.patience import PATIENCE_S
 from tests.support.world import Answer
 from tests.web.sdk_desk import Desk
 from tools.web.check import command
@@ -24,7 +25,6 @@ WEB = Path(payintent.__file__).parent / "web"
 SDK = WEB / "sdk"
 ROOM = 6_000  # bytes of v1.js on the wire
 WALLETS_ROOM = 2_000
-PATIENCE_S = 60
 
 _TOKENS = """
 import { readFileSync } from "node:fs";

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Response
 
+from tests.support.patience import PATIENCE_S
 from tests.web.gallery import Gallery
 from tests.web.states import STATES, Visit
 from tests.web.wallet import ANNOUNCED
 
-PATIENCE_S = 30.0
 WIDE_PX = 1024
 HIGH_PX = 900
 SMALL_PX = 320

@@ -9,11 +9,11 @@ from typing import Any
 from playwright.async_api import BrowserContext
 
 from payintent.sandbox.chain_rpc import Chain, ChainError
+from tests.support.patience import PATIENCE_S
 
 REJECTED = 4001
 UNKNOWN_CHAIN = 4902
 ELSEWHERE = 4242  # a chain on which nothing of ours is
-PATIENCE_S = 30
 LOOK_S = 0.02
 _SYMBOL_CHARS_MAX = 6
 _BINDING = "walletRequest"

@@ -4,6 +4,8 @@ from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 
+from tests.support.tcp_server import TcpServer
+
 
 class Trap:
     """A listener that tells whether anything reached it; the kernel queues connections itself."""
@@ -50,43 +52,37 @@ class Endpoint:
 
     def __init__(self, answer, tls=None) -> None:
         self._answer = answer
-        self._tls = tls
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._scheme = "https" if tls else "http"
+        self._server = TcpServer(self._serve, tls)
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
         self.connections = 0
-        self.port = 0
 
     async def __aenter__(self):
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
-        self.port = self._server.sockets[0].getsockname()[1]
+        await self._server.start()
         return self
 
     async def __aexit__(self, *_):
-        self._server.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.sleep(0)  # in which aborted connections are closed
+        await self._server.stop()
+
+    @property
+    def port(self) -> int:
+        return self._server.port
 
     @property
     def url(self) -> str:
-        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}/hook"
+        return f"{self._scheme}://127.0.0.1:{self.port}/hook"
 
     async def _serve(self, reader, writer):
-        task = asyncio.current_task()
-        self._tasks.add(task)
         self.connections += 1
         try:
             while True:
                 self.requests.append(await _read_request(reader))
                 await self._answer(writer) if callable(self._answer) else writer.write(self._answer)
                 await writer.drain()
-        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # the other side went away, or the test is over
+        except (OSError, asyncio.IncompleteReadError):
+            pass  # the other side went away
         finally:
             writer.transport.abort()
-            self._tasks.discard(task)
 
 
 async def _read_request(reader):

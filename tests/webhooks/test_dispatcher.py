@@ -29,9 +29,9 @@ from payintent.webhooks.dispatcher import Dispatcher
 from payintent.webhooks.schedule import ATTEMPTS_MAX, WAITS_S
 from payintent.webhooks.sender import Sender
 from payintent.webhooks.windows import OPEN_AFTER_FAILURES, OPEN_S, WINDOW_MAX, Windows
+from tests.support.patience import PATIENCE_S
 from tests.support.world import World
 
-PATIENCE_S = 10.0
 POLL_S = 0.02
 DAY_S = 24 * 3600
 

@@ -18,6 +18,7 @@ from payintent.config import Settings
 from payintent.version import API_VERSION
 from payintent.webhooks.sender import Delivery, Outcome, Sender
 from payintent.webhooks.signature import encode_secret, new_key
+from tests.support.tcp_server import TcpServer
 
 KEYS = (new_key(), new_key())
 BODY = '{"type":"payment.completed","data":{"note":"käse"}}'.encode()
@@ -328,14 +329,9 @@ async def test_plain_http_behind_a_tls_url_is_a_tls_error(sender):
         writer.write(OK)
         await writer.drain()
         writer.close()
-        closed.set()
 
-    closed = asyncio.Event()
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        attempt = await sender().send(_delivery(f"https://127.0.0.1:{port}/"))
-        await closed.wait()
-        await asyncio.sleep(0)
+    async with TcpServer(answer) as server:
+        attempt = await sender().send(_delivery(f"https://127.0.0.1:{server.port}/"))
     assert (attempt.outcome, attempt.detail) == (Outcome.TLS_ERROR, "the TLS handshake failed")
 
 

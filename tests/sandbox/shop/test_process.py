@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 
 from tests.sandbox.shop.running import API_KEY, SECRET, Visitor, event, signed
+from tests.support.patience import PATIENCE_S
 
-PATIENCE_S = 10.0
 COMMAND = [sys.executable, "-m", "payintent.sandbox.shop"]
 
 

@@ -19,12 +19,12 @@ from aiohttp import web
 
 from payintent.sandbox.simulator.app import make_app
 from payintent.sandbox.simulator.model import Account
+from tests.support.patience import PATIENCE_S
 
 KEY, SECRET = "sim_key_one", "sim_secret_one"
 OTHER_KEY, OTHER_SECRET = "sim_key_two", "sim_secret_two"
 ACCOUNTS = [Account(KEY, SECRET), Account(OTHER_KEY, OTHER_SECRET)]
 SCALE = 1_000.0
-PATIENCE_S = 10.0
 RETURN_URL = "https://shop.example/return?x=1"
 
 

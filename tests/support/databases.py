@@ -1,0 +1,92 @@
+"""Fresh databases for tests, made before they are asked for and dropped behind the test's back.
+
+A test waits for neither `CREATE DATABASE` nor `DROP DATABASE`: one thread does both over one
+connection, with one database in stock.
+"""
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
+
+import asyncpg
+
+from payintent.storage import migrate
+
+TEMPLATE = "payintent_template"
+_WAIT_S = 60.0
+_SCRAM_ITERATIONS_SINCE = 160_000  # PostgreSQL 16
+
+
+def at_database(url: str, name: str) -> str:
+    """Give the URL of another database of the same server."""
+    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+
+
+async def make_template(url: str) -> None:
+    """Migrate the database that all others are copies of."""
+    connection = await asyncpg.connect(url)
+    await connection.execute(f'CREATE DATABASE "{TEMPLATE}"')
+    await _make_passwords_cheap(connection, urlsplit(url).password or "")
+    await connection.close()
+    await migrate.migrate(at_database(url, TEMPLATE))
+
+
+async def _make_passwords_cheap(connection: asyncpg.Connection, password: str) -> None:
+    """Hash the password once, not 4,096 times: the driver does it at every connection."""
+    number = int(await connection.fetchval("SHOW server_version_num"))
+    if number >= _SCRAM_ITERATIONS_SINCE:
+        await connection.execute("SET scram_iterations = 1")
+        quoted = await connection.fetchval("SELECT quote_literal($1::text)", password)
+        await connection.execute(f"ALTER ROLE CURRENT_USER PASSWORD {quoted}")
+
+
+class Databases:
+    """Copies of the template; `take` one for a test, `give_back` when the test is over."""
+
+    def __init__(self, server_url: str) -> None:
+        self._server_url = server_url
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._stock: SimpleQueue[Future[str]] = SimpleQueue()
+        self._busy = asyncio.Lock()  # a connection does one statement at a time
+        self._connection: asyncpg.Connection = self._run(asyncpg.connect(server_url)).result(
+            _WAIT_S
+        )
+        self._order()
+
+    def take(self) -> str:
+        """Give the URL of a database that nobody else has, and have the next one made."""
+        self._order()
+        return at_database(self._server_url, self._stock.get().result(_WAIT_S))
+
+    def give_back(self, url: str) -> None:
+        """Drop a database, and whatever is still connected to it, without waiting for it."""
+        self._run(self._execute(f'DROP DATABASE "{urlsplit(url).path[1:]}" WITH (FORCE)'))
+
+    def close(self) -> None:
+        """End the thread after the work that was given to it."""
+        self._run(self._connection.close()).result(_WAIT_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _order(self) -> None:
+        self._stock.put(self._run(self._make()))
+
+    async def _make(self) -> str:
+        name = f"test_{uuid4().hex}"
+        await self._execute(f'CREATE DATABASE "{name}" TEMPLATE "{TEMPLATE}" STRATEGY file_copy')
+        return name
+
+    async def _execute(self, statement: str) -> None:
+        async with self._busy:
+            await self._connection.execute(statement)
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
