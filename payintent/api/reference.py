@@ -1,9 +1,10 @@
 """The contract as people read it: operations, events, shapes and errors, one row a field."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 Json = Mapping[str, Any]
 
@@ -77,12 +78,12 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A named schema: an object's fields, one list for each variant, or a single value."""
+    """A named schema: an object's fields, or a single value."""
 
     name: str
     about: str
     value: Field | None
-    variants: tuple[tuple[Field, ...], ...]
+    fields: tuple[Field, ...]
 
 
 class Reference:
@@ -90,10 +91,12 @@ class Reference:
 
     def __init__(self, contract: Json) -> None:
         self._contract = contract
+        self._members = _used_once(contract)
 
     def groups(self) -> list[Group]:
-        """Give the operations by tag."""
+        """Give the operations by tag; a tag without any is that of the events."""
         found = list(self._operations(self._contract["paths"]))
+        used = {tag for tags, _ in found for tag in tags}
         return [
             Group(
                 tag["name"],
@@ -101,6 +104,7 @@ class Reference:
                 tuple(one for tags, one in found if tag["name"] in tags),
             )
             for tag in self._contract["tags"]
+            if tag["name"] in used
         ]
 
     def events(self) -> list[Operation]:
@@ -108,9 +112,10 @@ class Reference:
         return [one for _, one in self._operations(self._contract["webhooks"])]
 
     def shapes(self) -> list[Shape]:
-        """Give the named schemas that an operation does not show in its place, objects first."""
+        """Give the named schemas that are not shown where they are used, objects first."""
         named = self._contract["components"]["schemas"]
-        shapes = [self._shape(name, named[name]) for name in named if name not in self._bodies()]
+        shown_in_place = self._bodies() | self._members
+        shapes = [self._shape(name, named[name]) for name in named if name not in shown_in_place]
         return sorted(shapes, key=lambda shape: shape.value is not None)
 
     def _bodies(self) -> set[str]:
@@ -151,8 +156,8 @@ class Reference:
         return Answer(
             status=status,
             about=said["description"],
-            codes=tuple(_codes(schema)),
-            shape=_type(schema) if schema and "allOf" not in schema else (),
+            codes=tuple(said.get("x-codes", [])),
+            shape=_type(schema) if schema and "x-codes" not in said else (),
             headers=tuple(name for name in said.get("headers", {}) if name != _EVERYWHERE),
             example=_example(content),
         )
@@ -169,25 +174,32 @@ class Reference:
         )
 
     def _shape(self, name: str, schema: Json) -> Shape:
-        plain = schema.get("type") != "object" and "oneOf" not in schema
-        about = schema.get("description", "")
-        variants = schema.get("oneOf", [schema])
+        plain = schema.get("type") != "object"
         return Shape(
             name=name,
-            about=about,
+            about=schema.get("description", ""),
             value=self._field("", schema, required=True) if plain else None,
-            variants=() if plain else tuple(tuple(self._fields(one)) for one in variants),
+            fields=() if plain else tuple(self._fields(schema)),
         )
 
     def _fields(self, schema: Json, prefix: str = "") -> Iterator[Field]:
-        """Give an object's members, each followed by its own with dotted names."""
+        """Give an object's members; those of a schema that is used only here have dotted names."""
+        # Where fraud screening may deny, the fields are required unless it has: `if`, `else`.
+        needed = schema.get("required", schema.get("else", _NOTHING).get("required", []))
         for name, member in schema.get("properties", {}).items():
-            required = name in schema.get("required", [])
-            yield self._field(prefix + name, member, required=required)
-            if "properties" in member:
-                yield from self._fields(member, f"{prefix}{name}.")
-            elif "properties" in member.get("items", {}):
-                yield from self._fields(member["items"], f"{prefix}{name}[].")
+            of_items = "items" in member
+            inner = member.get("items", member)
+            shown_here = _name(inner) in self._members
+            field = self._field(prefix + name, member, required=name in needed)
+            if shown_here:
+                about = member.get("description") or self._target(inner).get("description", "")
+                kind = _type({"type": "array" if of_items else "object"})
+                field = replace(field, type=kind, about=about)
+            yield field
+            if shown_here:
+                yield from self._fields(
+                    self._target(inner), f"{prefix}{name}{'[]' if of_items else ''}."
+                )
 
     def _field(self, name: str, schema: Json, *, required: bool) -> Field:
         target = self._target(schema)
@@ -219,9 +231,38 @@ def _content(said: Json) -> Json:
     return next(iter(contents.values()), _NOTHING)
 
 
-def _codes(schema: Json) -> Iterator[str]:
-    for part in schema.get("allOf", []):
-        yield from part.get("properties", {}).get("code", {}).get("enum", [])
+def _name(schema: Json) -> str:
+    """Give the name of the schema that a reference leads to; empty where it is none."""
+    return schema.get("$ref", "").rpartition("/")[2]
+
+
+def _used_once(contract: Json) -> set[str]:
+    """Name the objects that are the member of one other object alone: they are shown there."""
+    named = contract["components"]["schemas"]
+    members = Counter(
+        _name(member.get("items", member))
+        for schema in named.values()
+        for member in schema.get("properties", {}).values()
+    )
+    used = Counter(_references(contract))
+    return {
+        name
+        for name, times in members.items()
+        if times == used[name] == 1 and named[name].get("type") == "object"
+    }
+
+
+def _references(node: Any) -> Iterator[str]:
+    """Give the name of every reference below a node."""
+    if isinstance(node, dict):
+        members = cast("dict[str, Any]", node)
+        if isinstance(members.get("$ref"), str):
+            yield _name(members)
+        for member in members.values():
+            yield from _references(member)
+    elif isinstance(node, list):
+        for member in cast("list[Any]", node):
+            yield from _references(member)
 
 
 def _type(schema: Json) -> tuple[Part, ...]:
@@ -236,7 +277,7 @@ def _type(schema: Json) -> tuple[Part, ...]:
             for part in ((Part(" or "),) if number else ()) + name
         )
     if schema.get("type") == "array":
-        return (Part("list of "), *_type(schema["items"]))
+        return (Part("list of "), *_type(schema.get("items", {"type": "objects"})))
     named = schema.get("type", "any")
     return (Part(named if isinstance(named, str) else " or ".join(named)),)
 
@@ -251,8 +292,6 @@ def _rules(schema: Json) -> Iterator[str]:
     pattern = schema.get("pattern", "")
     if pattern and "format" not in schema and len(pattern) <= _PATTERN_CHARS_MAX:
         yield f"matches {pattern}"
-    if "default" in schema:
-        yield f"default {json.dumps(schema['default'])}"
 
 
 def _span(schema: Json, low: str, high: str, unit: str) -> Iterator[str]:

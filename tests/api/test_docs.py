@@ -98,7 +98,7 @@ async def test_the_reference_has_every_operation_event_code_and_shape(api: Api) 
         assert one["condition"].split("`")[0].replace("'", "&#39;")[:20] in body.replace(
             "'", "&#39;"
         )
-    for name in ("Payment", "Checkout", "Quote", "Catalog", "Denied", "Error"):
+    for name in ("Payment", "Checkout", "Quote", "Catalog", "Denial", "ApiError"):
         assert f"shape-{name}" in anchors
 
 

@@ -13,6 +13,7 @@ from schemathesis.core.failures import FailureGroup
 
 from payintent.api.contract import contract
 from payintent.api.errors import STATUS
+from payintent.api.listing import _LISTED_DEFAULT
 from payintent.api.routes import ROUTES
 from payintent.api.shapes import EXPIRES_IN_DEFAULT_S, EXPIRES_IN_MAX_S
 from payintent.domain.errors import Code
@@ -40,8 +41,7 @@ def test_it_is_valid_openapi_3_1() -> None:
 
 def test_it_has_the_version_that_is_served() -> None:
     assert contract()["info"]["version"] == API_VERSION == "0.9.9"
-    health = contract()["paths"]["/healthz"]["get"]["responses"]["200"]["content"]
-    assert health["application/json"]["schema"]["properties"]["version"]["const"] == API_VERSION
+    assert _SCHEMAS["Health"]["properties"]["version"]["const"] == API_VERSION
 
 
 def test_its_routes_are_those_that_are_served() -> None:
@@ -80,7 +80,7 @@ def test_the_routes_that_need_a_key_are_those_of_the_merchant() -> None:
 def test_its_codes_their_statuses_and_the_codes_of_the_service_are_the_same() -> None:
     table = {one["code"]: set(one["status"]) for one in contract()["x-error-codes"]}
     assert table == {code: {STATUS[code]} | _MORE.get(code, set()) for code in Code}
-    assert list(table) == _SCHEMAS["Error"]["properties"]["code"]["enum"] == list(Code)
+    assert list(table) == _SCHEMAS["ApiError"]["properties"]["code"]["enum"] == list(Code)
     assert len(table) == 28
 
 
@@ -115,20 +115,15 @@ def test_every_error_of_an_operation_has_codes_of_its_status() -> None:
 def _codes(answer: Any) -> set[str]:
     if "$ref" in answer:
         answer = contract()["components"]["responses"][answer["$ref"].rpartition("/")[2]]
-    schema = answer.get("content", {}).get("application/json", {}).get("schema", {})
-    return {
-        code
-        for part in schema.get("allOf", [])
-        for code in part.get("properties", {}).get("code", {}).get("enum", [])
-    }
+    return set(answer.get("x-codes", []))
 
 
 @pytest.mark.parametrize(
     ("schema", "values"),
     [
         ("Country", COUNTRIES),
-        ("Currency", CURRENCIES),
-        ("Status", Status),
+        ("CurrencyCode", CURRENCIES),
+        ("PaymentStatus", Status),
         ("FailureReason", FailureReason),
         ("FeeMode", FeeMode),
         ("TaxManager", TaxManager),
@@ -142,10 +137,8 @@ def test_its_values_are_those_of_the_code(schema: str, values: Any) -> None:
 
 def test_its_limits_are_those_of_the_code() -> None:
     expires_in = _SCHEMAS["CreatePayment"]["properties"]["expires_in"]
-    assert (expires_in["maximum"], expires_in["default"]) == (
-        EXPIRES_IN_MAX_S,
-        EXPIRES_IN_DEFAULT_S,
-    )
+    assert expires_in["maximum"] == EXPIRES_IN_MAX_S
+    assert f"not sent are {EXPIRES_IN_DEFAULT_S}." in expires_in["description"]
     for path, shape in (
         ("/v1/payments", "PaymentList"),
         ("/v1/payments/{payment_id}/refunds", "RefundList"),
@@ -154,7 +147,9 @@ def test_its_limits_are_those_of_the_code() -> None:
         [limit] = [one["schema"] for one in listed if one["name"] == "limit"]
         assert limit["maximum"] == _SCHEMAS[shape]["properties"]["data"]["maxItems"]
         assert limit["maximum"] == LISTED_MAX
-    levels = _SCHEMAS["Denied"]["properties"]["fds"]["properties"]["risk_level"]["enum"]
+        [described] = [one["description"] for one in listed if one["name"] == "limit"]
+        assert f"; {_LISTED_DEFAULT} where it is not sent." in described
+    levels = _SCHEMAS["FraudDecision"]["properties"]["risk_level"]["enum"]
     assert levels == list(RiskLevel)
 
 
@@ -167,6 +162,10 @@ def test_every_example_is_what_it_is_an_example_of() -> None:
         errors = Draft202012Validator(schema, registry=registry).iter_errors(example)
         assert [error.message for error in errors] == [], where
     assert len(examples) > 15
+
+
+def _target(reference: dict[str, str]) -> Any:
+    return _SCHEMAS[reference["$ref"].rpartition("/")[2]]
 
 
 def _examples(node: Any, where: str) -> Iterator[tuple[str, Any]]:
@@ -186,7 +185,7 @@ def test_its_webhooks_are_the_events_with_their_fields_in_order() -> None:
         body = webhooks[kind]["post"]["requestBody"]["content"]["application/json"]["schema"]
         event = _SCHEMAS[body["$ref"].rpartition("/")[2]]
         assert event["properties"]["type"]["const"] == kind
-        payment = event["properties"]["data"]["properties"]["payment"]
+        payment = _target(_target(event["properties"]["data"])["properties"]["payment"])
         assert payment["required"] == list(payment["properties"]) == list(payload_fields(kind))
 
 

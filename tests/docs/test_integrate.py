@@ -56,7 +56,7 @@ def test_the_waits_between_attempts_are_those_of_the_schedule() -> None:
 
 def test_the_denial_on_the_page_is_one_of_the_contract() -> None:
     [denial] = [json.loads(one) for one in blocks(_INTEGRATE, "json") if "fds" in one]
-    fds = contract()["components"]["schemas"]["Denied"]["properties"]["fds"]
+    fds = contract()["components"]["schemas"]["FraudDecision"]
     assert list(denial["fds"]) == fds["required"]
     assert denial["fds"]["risk_level"] in fds["properties"]["risk_level"]["enum"]
 
