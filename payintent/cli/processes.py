@@ -16,6 +16,7 @@ from payintent.cli.run import fail, settings
 from payintent.config import Settings
 from payintent.domain.errors import StorageDown
 from payintent.service import open_service
+from payintent.storage import audit
 from payintent.storage import migrate as migrations
 from payintent.storage.sealed import SecretsUnusable, read_secrets
 from payintent.workers import run_worker
@@ -120,5 +121,9 @@ async def _database(chosen: Settings) -> str:
 
 async def _service(chosen: Settings) -> str:
     service = await open_service(chosen)
-    await service.close()
-    return "secrets belong to this database"
+    try:
+        writable = not chosen.sandbox and await audit.is_writable(service.database)
+    finally:
+        await service.close()
+    warning = "; this database role can change the audit log" if writable else ""
+    return f"secrets belong to this database{warning}"

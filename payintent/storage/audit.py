@@ -70,3 +70,11 @@ async def listed(
         limit,
     )
     return [Entry(**{**row, "details": msgspec.json.decode(row["details"])}) for row in rows]
+
+
+async def is_writable(database: Executor) -> bool:
+    """Tell whether PostgreSQL lets the role of this connection change or remove entries."""
+    row = await database.row(
+        "SELECT has_table_privilege('audit', 'UPDATE, DELETE, TRUNCATE') AS writable"
+    )
+    return row is not None and row["writable"]

@@ -1,0 +1,154 @@
+"""The core of the service, its processes connected as the roles of docs/deploy.md."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import aiohttp
+import asyncpg
+import pytest
+
+from payintent.config import Settings
+from payintent.operation.accounts import AddAccount
+from payintent.operation.merchants import CreateMerchant, NewMerchant
+from payintent.service import open_service
+from tests.e2e.drill import command, variables_of
+from tests.e2e.merchant import APPROVED, Receiver, until
+from tests.e2e.test_outage import is_well, process
+from tests.support.roles import OWNER, database_with_roles
+from tests.support.world import ACTOR, free_port
+
+pytestmark = pytest.mark.e2e
+
+START_S = 60.0
+KEY, SECRET = "sim-key", "sim-secret"
+
+
+class Scene:
+    """A service whose processes have a role each, a merchant on it, and the owner's view."""
+
+    def __init__(
+        self, urls: dict[str, str], settings: Settings, folder: Path, receiver: Receiver
+    ) -> None:
+        self.urls = urls
+        self.settings = settings
+        self.folder = folder
+        self.receiver = receiver
+        self.simulator = f"http://127.0.0.1:{free_port()}"
+        self.http: aiohttp.ClientSession
+        self.merchant: NewMerchant
+
+    def as_role(self, role: str) -> Settings:
+        return self.settings.model_copy(update={"database_url": self.urls[role]})
+
+    async def ask(self, method: str, path: str, body: Any = None) -> Any:
+        headers = {
+            "Authorization": f"Bearer {self.merchant.api_key}",
+            "Idempotency-Key": str(uuid4()),
+        }
+        url = self.settings.api_base + path
+        async with self.http.request(method, url, json=body, headers=headers) as answer:
+            found = await answer.json()
+            assert answer.status < 300, found
+            return found
+
+    async def arrange(self) -> None:
+        """Add an account and a merchant, as an operator does at a terminal."""
+        service = await open_service(self.as_role("payintent_api"))
+        try:
+            credentials = {"api_key": KEY, "signing_secret": SECRET}
+            account = AddAccount(
+                provider="simulator", base_url=self.simulator, credentials=credentials
+            )
+            await service.perform(account, ACTOR)
+            merchant = CreateMerchant(
+                name="Paper Lantern", callback_url=self.receiver.url, methods="all"
+            )
+            self.merchant = await service.perform(merchant, ACTOR)
+        finally:
+            await service.close()
+        self.receiver.secret = self.merchant.callback_secret
+
+    async def later(self, seconds: int) -> None:
+        """Move the clock, which its owner alone can."""
+        connection = await asyncpg.connect(self.urls[OWNER])
+        await connection.execute(
+            "CREATE OR REPLACE FUNCTION clock() RETURNS timestamptz LANGUAGE sql STABLE RETURN "
+            f"date_trunc('milliseconds', statement_timestamp()) + interval '{seconds} s'"
+        )
+        await connection.close()
+
+
+@pytest.fixture
+async def scene(tmp_path: Path, server_url: str, settings: Settings) -> AsyncIterator[Scene]:
+    port = free_port()
+    receiver = Receiver()
+    async with AsyncExitStack() as stack:
+        urls = await stack.enter_async_context(database_with_roles(server_url))
+        moved = {"api_base": f"http://127.0.0.1:{port}/v1"}
+        scene = Scene(urls, settings.model_copy(update=moved), tmp_path, receiver)
+        await receiver.start()
+        stack.push_async_callback(receiver.stop)
+        await scene.arrange()
+        scene.http = await stack.enter_async_context(aiohttp.ClientSession())
+        simulator = ["--port", scene.simulator.rpartition(":")[2], "--public-url", scene.simulator]
+        accounts = json.dumps([{"api_key": KEY, "signing_secret": SECRET}])
+        for name, words, environment in (
+            ("simulator", ["payintent.sandbox.simulator", *simulator], {"SIM_ACCOUNTS": accounts}),
+            (
+                "api",
+                ["payintent", "api", "--port", str(port)],
+                variables_of(scene.as_role("payintent_api")),
+            ),
+            ("worker", ["payintent", "worker"], variables_of(scene.as_role("payintent_worker"))),
+        ):
+            stack.enter_context(process(tmp_path, name, words, environment))
+        for url in (f"{scene.simulator}/healthz", f"http://127.0.0.1:{port}/readyz"):
+            await until(lambda url=url: is_well(scene.http, url), f"{url} answers", START_S)
+        yield scene
+
+
+async def test_payments_are_made_paid_told_and_refunded_by_processes_of_these_roles(
+    scene: Scene,
+) -> None:
+    order = {"currency": "USD", "amount": "49.90", "payer_uid": "buyer-1", "expires_in": 3600}
+    paid, left = [await scene.ask("POST", "/payments", order) for _ in range(2)]
+    path = f"/checkout/{paid['checkout_id']}/quotes"
+    [quote, *_] = (await scene.ask("GET", path))["quotes"]
+    chosen = await scene.ask("POST", path, {"payment_method_id": quote["payment_method_id"]})
+    page = chosen["next_action"]["redirect"]["url"]
+    async with scene.http.post(page, data={"card": APPROVED}, allow_redirects=False) as answer:
+        assert answer.status == 303
+    await until(lambda: _told(scene, {paid["id"]: "payment.completed"}), "the shop hears of it")
+
+    refund = await scene.ask("POST", f"/payments/{paid['id']}/refunds", {"amount": "9.90"})
+    await until(lambda: _refunded(scene, refund["id"]), "the refund is given")
+
+    await scene.later(7200)
+    everything = {paid["id"]: "payment.completed", left["id"]: "payment.expired"}
+    await until(lambda: _told(scene, everything), "the other one expires")
+
+    [entry, *_] = json.loads(_command(scene, "payintent_api", "audit", "list", "--json"))
+    assert entry["action"] == "merchant.create"
+    logged = "".join((scene.folder / f"{name}.log").read_text() for name in ("api", "worker"))
+    assert "permission denied" not in logged
+    assert "_failed" not in logged
+    assert '"event": "bug"' not in logged
+
+
+async def _told(scene: Scene, events: dict[str, str]) -> bool:
+    return {one.payment_id: one.type for one in scene.receiver.deliveries} == events
+
+
+async def _refunded(scene: Scene, refund_id: str) -> bool:
+    found = await scene.ask("GET", f"/refunds/{refund_id}")
+    return found["status"] == "SUCCEEDED"
+
+
+def _command(scene: Scene, role: str, *words: str) -> str:
+    done = command(scene.as_role(role), *words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -1,0 +1,275 @@
+"""The roles of docs/deploy.md: each can do what it runs, and none can change the audit log."""
+
+import ast
+import asyncio
+import importlib
+import os
+import re
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from payintent.cli import processes
+from payintent.config import Settings
+from tests.support.roles import OWNER, RUNNING, database_with_roles, example, run
+
+ROOT = Path(__file__).parents[2]
+STORAGE = ROOT / "payintent" / "storage"
+CALLS = {"fetch", "row", "fetchrow", "fetchval", "execute"}
+#: Where a query is passed on or put together; the parts of `listing` are looked at by themselves.
+COMPOSED = {"database", "listing", "migrate"}
+MIGRATING = {"migrate.migrate", "migrate._apply"}  # the owner's
+#: Only operators do these, and a worker is nobody's terminal.
+NOT_THE_WORKERS = {"operation", "api", "cli"}
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One query of the service, and the function of `payintent.storage` that runs it."""
+
+    function: str  # `module.name`
+    query: str
+
+
+@pytest.fixture(scope="module")
+def roles() -> Iterator[dict[str, str]]:
+    """The address of one database for each role; nothing is left in it by any test."""
+    with asyncio.Runner() as runner:
+        stack = AsyncExitStack()
+        made = database_with_roles(os.environ["PAYINTENT_TEST_SERVER"])
+        yield runner.run(stack.enter_async_context(made))
+        runner.run(stack.aclose())
+
+
+def _statements() -> Iterator[Statement]:
+    for path in sorted(STORAGE.glob("[a-z]*.py")):
+        names = vars(importlib.import_module(f"payintent.storage.{path.stem}"))
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                for query in _queries(function, names):
+                    yield Statement(f"{path.stem}.{function.name}", query)
+    listing = vars(importlib.import_module("payintent.storage.listing"))
+    for query in ("_ALL", "_OF_KINDS"):
+        yield Statement("listing.listed", listing[query] + listing["_PAGE"])
+
+
+def _queries(function: ast.AST, names: dict[str, Any]) -> Iterator[str]:
+    """Give the queries of a function: literals, and what is added up of the module's own."""
+    for call in ast.walk(function):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+            if call.func.attr not in CALLS or not call.args:
+                continue
+            try:
+                query = eval(compile(ast.Expression(call.args[0]), "query", "eval"), names)  # noqa: S307
+            except NameError:
+                assert Path(names["__file__"]).stem in COMPOSED, ast.unparse(call)
+            else:
+                yield query
+
+
+STATEMENTS = [one for one in _statements() if one.function not in MIGRATING]
+
+
+async def _refused(url: str) -> dict[str, str]:
+    """Let a role plan every statement, where PostgreSQL looks at its rights; name the refused."""
+    connection = await asyncpg.connect(url)
+    refused = {}
+    try:
+        temporary = [one for one in STATEMENTS if "TEMPORARY TABLE" in one.query]
+        for one in [*temporary, *(one for one in STATEMENTS if one not in temporary)]:
+            try:
+                await _planned(connection, one)
+            except (asyncpg.InsufficientPrivilegeError, asyncpg.UndefinedTableError) as error:
+                refused[one.function] = str(error)
+    finally:
+        await connection.close()
+    return refused
+
+
+async def _planned(connection: asyncpg.Connection, statement: Statement) -> None:
+    if "TEMPORARY TABLE" in statement.query:
+        await connection.execute(statement.query.replace("ON COMMIT DROP", ""))
+    elif re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", statement.query):
+        await connection.execute(f"PREPARE statement AS {statement.query}")
+        numbers = [int(one) for one in re.findall(r"\$(\d+)", statement.query)]
+        nothing = ", ".join(["NULL"] * max(numbers, default=0))
+        try:
+            await connection.execute(
+                f"EXPLAIN EXECUTE statement{f'({nothing})' if nothing else ''}"
+            )
+        finally:
+            await connection.execute("DEALLOCATE statement")
+    else:
+        async with connection.transaction():
+            await connection.execute(statement.query)
+
+
+async def test_every_statement_of_the_service_is_allowed_to_the_api(roles: dict[str, str]) -> None:
+    assert len(STATEMENTS) > 200
+    assert await _refused(roles["payintent_api"]) == {}
+
+
+async def test_what_is_refused_to_the_worker_is_what_no_worker_runs(roles: dict[str, str]) -> None:
+    refused = set(await _refused(roles["payintent_worker"]))
+    assert {"audit.add", "merchants.add", "operators.add"} <= refused
+    assert {one: places for one in refused if (places := _used_by(one) - NOT_THE_WORKERS)} == {}
+
+
+def _used_by(function: str) -> set[str]:
+    """Name the parts of the service, beside storage, that run a function of it."""
+    module, name = function.split(".")
+    within = {
+        one.name
+        for one in ast.parse((STORAGE / f"{module}.py").read_text()).body
+        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)
+        and re.search(rf"\b{name}\(", ast.unparse(one.body))
+    }
+    names = {name, *within}
+    return {
+        part for part, words in _words().items() if any(f"{module}.{n}" in words for n in names)
+    }
+
+
+@cache
+def _words() -> dict[str, set[str]]:
+    """Give the dotted names that stand in each part of the service."""
+    found: dict[str, set[str]] = {}
+    for path in (ROOT / "payintent").rglob("*.py"):
+        if path.parent != STORAGE:
+            part = path.relative_to(ROOT / "payintent").parts[0].removesuffix(".py")
+            found.setdefault(part, set()).update(re.findall(r"\b\w+\.\w+\b", path.read_text()))
+    return found
+
+
+ATTACKS = [
+    "UPDATE audit SET who = 'nobody'",
+    "DELETE FROM audit",
+    "TRUNCATE audit",
+    "TRUNCATE audit CASCADE",
+    "MERGE INTO audit USING audit b ON audit.id = b.id WHEN MATCHED THEN DELETE",
+    "DROP TABLE audit",
+    "ALTER TABLE audit DISABLE TRIGGER audit_append_only",
+    "ALTER TABLE audit RENAME TO audit_of_before",
+    "DROP TRIGGER audit_append_only ON audit",
+    "CREATE RULE nothing AS ON INSERT TO audit DO INSTEAD NOTHING",
+    "CREATE OR REPLACE FUNCTION audit_append_only() RETURNS trigger LANGUAGE plpgsql AS ''",
+    "CREATE OR REPLACE FUNCTION clock() RETURNS timestamptz LANGUAGE sql RETURN now()",
+    "CREATE TABLE public.mine (id int)",
+    "CREATE FUNCTION public.mine() RETURNS int LANGUAGE sql RETURN 1",
+    "SET session_replication_role = replica",
+    f"SET ROLE {OWNER}",
+    "COPY audit TO PROGRAM 'cat'",
+]
+
+
+@pytest.mark.parametrize("role", RUNNING)
+async def test_no_role_that_runs_can_change_the_audit_log(roles: dict[str, str], role: str) -> None:
+    connection = await asyncpg.connect(roles[role])
+    try:
+        await connection.execute("SET default_transaction_read_only = off")
+        with suppress(
+            asyncpg.InsufficientPrivilegeError
+        ):  # whoever has a right to it is but warned
+            await connection.execute(f"GRANT ALL ON audit TO {role}")
+        done = []
+        for attack in ATTACKS:
+            with suppress(asyncpg.InsufficientPrivilegeError):
+                await connection.execute(attack)
+                done.append(attack)
+        assert done == []
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize(
+    "change", ["UPDATE audit SET who = ''", "DELETE FROM audit", "TRUNCATE audit"]
+)
+async def test_a_trigger_refuses_it_to_the_owner_too(roles: dict[str, str], change: str) -> None:
+    with pytest.raises(asyncpg.CheckViolationError, match="only ever added to"):
+        await run(roles[OWNER], change)
+
+
+async def test_doctor_says_when_a_role_could_change_the_audit_log(
+    roles: dict[str, str], settings: Settings
+) -> None:
+    said = {}
+    for role in ("payintent_api", OWNER):
+        for sandbox in (False, True):
+            changed = {"database_url": roles[role], "sandbox": sandbox}
+            said[role, sandbox] = await processes._service(settings.model_copy(update=changed))
+    warned = {where for where, text in said.items() if "can change the audit log" in text}
+    assert warned == {(OWNER, False)}
+
+
+async def test_every_table_is_in_a_list_of_the_page(roles: dict[str, str]) -> None:
+    grants = re.sub(r"--.*", "", example("grants"))
+    named = set(re.findall(r"\w+", grants))
+    connection = await asyncpg.connect(roles[OWNER])
+    tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+    await connection.close()
+    assert {row["tablename"] for row in tables} - named == set(), "say who may use it"
+
+
+async def test_a_table_of_a_new_migration_serves_at_once_and_can_be_granted_live(
+    roles: dict[str, str],
+) -> None:
+    await run(roles[OWNER], "CREATE TABLE of_tomorrow (id bigint GENERATED ALWAYS AS IDENTITY)")
+    try:
+        for role in ("payintent_api", "payintent_worker"):
+            await run(roles[role], "INSERT INTO of_tomorrow DEFAULT VALUES")
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await run(roles[role], "TRUNCATE of_tomorrow")
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await run(roles["payintent_read"], "SELECT * FROM of_tomorrow")
+    finally:
+        await run(roles[OWNER], "DROP TABLE of_tomorrow")
+    await run(roles[OWNER], example("grants"))
+
+
+async def test_to_look_gives_no_secret_no_digest_no_checkout_and_no_buyer(
+    roles: dict[str, str],
+) -> None:
+    columns = """
+        SELECT c.table_name || '.' || c.column_name AS name
+        FROM information_schema.columns c
+        WHERE c.table_schema = 'public' AND has_column_privilege(
+            'payintent_read', 'public.' || c.table_name, c.column_name, 'SELECT'
+        )
+    """
+    connection = await asyncpg.connect(roles[OWNER])
+    seen = {row["name"] for row in await connection.fetch(columns)}
+    await connection.close()
+    private = re.compile(
+        r"sealed|digest|pepper|checkout|email|payer_uid|metadata|body|answer|_url$"
+    )
+    assert {one for one in seen if private.search(one)} == set()
+    tables = {one.partition(".")[0] for one in seen}
+    assert not tables & {"api_key", "operator_token", "callback_secret", "callback", "checkout"}
+    assert {"payment.status", "audit.who", "money_case.kind"} <= seen
+
+
+async def test_what_is_to_be_watched_can_be_asked_by_the_role_that_looks(
+    roles: dict[str, str],
+) -> None:
+    await run(roles["payintent_read"], example("watch"))
+
+
+async def test_a_worker_knows_no_callers_key_and_has_no_part_in_the_audit_log(
+    roles: dict[str, str],
+) -> None:
+    for table in ("api_key", "operator_token", "audit"):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await run(roles["payintent_worker"], f"SELECT FROM {table}")
+
+
+async def test_no_function_gives_anybody_the_rights_of_its_owner(roles: dict[str, str]) -> None:
+    query = "SELECT proname FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND prosecdef"
+    connection = await asyncpg.connect(roles[OWNER])
+    assert await connection.fetch(query) == []
+    await connection.close()

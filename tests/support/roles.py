@@ -1,0 +1,69 @@
+"""The database roles of docs/deploy.md, made and granted by the page's own statements."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
+
+import asyncpg
+
+from payintent.storage.migrate import migrate
+from tests.docs.reading import blocks, page
+
+RUNNING = ("payintent_api", "payintent_worker", "payintent_read")
+OWNER = "payintent_migrate"
+_PASSWORD = "of-a-role"
+_LOCK = 0x526F6C65  # roles belong to the server, which all test processes share
+
+
+def example(title: str) -> str:
+    """Give the page's statements with this title."""
+    found = blocks(page("docs/deploy.md"), "sql")
+    [statements] = [one for one in found if one.startswith(f"-- example: {title}\n")]
+    return statements
+
+
+def url_of(role: str, server_url: str, database: str) -> str:
+    """Give the address of a database for a role."""
+    parts = urlsplit(server_url)
+    place = f"{role}:{_PASSWORD}@{parts.hostname}:{parts.port}"
+    return urlunsplit(parts._replace(netloc=place, path=f"/{database}"))
+
+
+@asynccontextmanager
+async def database_with_roles(server_url: str) -> AsyncIterator[dict[str, str]]:
+    """Make a database as the page says; gives its address for each role, and the server's own."""
+    name = f"test_{uuid4().hex}"
+    urls = {role: url_of(role, server_url, name) for role in (OWNER, *RUNNING)}
+    urls["superuser"] = urlunsplit(urlsplit(server_url)._replace(path=f"/{name}"))
+    await _make_roles(server_url, name)
+    try:
+        await migrate(urls[OWNER])
+        await run(urls[OWNER], example("grants"))
+        yield urls
+    finally:
+        await run(server_url, f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+async def run(url: str, statements: str) -> None:
+    """Run statements on a connection of their own."""
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(statements)
+    finally:
+        await connection.close()
+
+
+async def _make_roles(server_url: str, database: str) -> None:
+    connection = await asyncpg.connect(server_url)
+    try:
+        await connection.execute("SELECT pg_advisory_lock($1)", _LOCK)
+        for statement in example("roles").split(";\n"):
+            with suppress(asyncpg.DuplicateObjectError):
+                await connection.execute(
+                    statement.replace("DATABASE payintent ", f'DATABASE "{database}" ')
+                )
+        for role in (OWNER, *RUNNING):
+            await connection.execute(f"ALTER ROLE {role} PASSWORD '{_PASSWORD}'")
+    finally:
+        await connection.close()
