@@ -84,6 +84,8 @@ class Settings(BaseSettings):
     chain_poll_ethereum_s: float = 6.0  # while somebody waits for it
     chain_poll_s: float = 2.0  # the other chains
     chain_poll_idle_s: float = 60.0  # while nobody does
+    chain_watched_s: float = 180.0  # after a look, a chain's methods are offered for so long
+    chain_behind_max_s: float = 600.0  # how old the newest block may be; 0: any age will do
 
     # Workers
     expire_every_s: float = 1.0

@@ -1,14 +1,16 @@
 """The watchers' loops: one for each chain that has endpoints, in one process at a time."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from prometheus_client import Counter, Gauge
 
 from payintent.chain.reader import Finality, Reader, ReaderConfig, open_reader
+from payintent.config import Settings
 from payintent.domain.errors import ChainDown, LockTimeout, StorageDown
+from payintent.domain.evm import Heads
 from payintent.lifecycle.chain_refunds import judge_refunds
 from payintent.lifecycle.overdue import report_overdue
 from payintent.lifecycle.sight import Lookout
@@ -16,13 +18,14 @@ from payintent.lifecycle.tokens import fits
 from payintent.lifecycle.watch import Watcher, final_block, poke
 from payintent.log import get
 from payintent.service import Service
-from payintent.storage import chains
+from payintent.storage import chain_watch, chains, payments
 from payintent.storage.chains import ChainRow, TokenRow
 from payintent.storage.leader import leading
 
 _log = get("watching")
 _LOOK_S = 1.0  # how often we see whether somebody waits for the chain
 _MISFIT = "a token is not what is set here; doctor says which"  # so that nobody is billed in it
+_LOOKS_WHILE_WATCHED = 3  # two may fail
 _FOLLOW_S = 5.0  # how often another process is asked for the lead
 
 FAILURES = Counter("payintent_chain_failures_total", "Looks at a chain that failed", ["chain"])
@@ -52,11 +55,18 @@ async def _lead(
         while leads() and not stop.is_set():
             if loop.time() >= next_at:
                 next_at = loop.time() + await _look(service, view)
-            elif await chains.is_busy(service.database, slug):
+            elif await _is_awaited(service, view):
                 next_at = min(next_at, loop.time() + _poll_s(service, slug))
             await _wait(stop, min(_LOOK_S, _poll_s(service, slug), next_at - loop.time()))
     finally:
         await view.close()
+
+
+async def _is_awaited(service: Service, view: "_View") -> bool:
+    """Tell whether somebody waits for the next look, if only to be offered the chain again."""
+    if await chains.is_busy(service.database, view.slug):
+        return True
+    return view.reader is not None and await chain_watch.is_unwatched(service.database, view.slug)
 
 
 @dataclass(slots=True)
@@ -97,8 +107,8 @@ async def _look(service: Service, view: _View) -> float:
     try:
         opened = await view.open()
         if opened is None:
-            return service.settings.chain_poll_idle_s
-        return 0.0 if await look(service, *opened) else service.settings.chain_poll_idle_s
+            return _idle_s(service.settings)
+        return 0.0 if await look(service, *opened) else _idle_s(service.settings)
     except (ChainDown, StorageDown, LockTimeout) as error:
         _log.warning("chain_away", chain=view.slug, why=str(error) or type(error).__name__)
     except Exception as error:  # noqa: BLE001 - the edge of a worker, as of a request
@@ -138,8 +148,19 @@ async def look(service: Service, chain: ChainRow, reader: Reader) -> bool:
         raise away
     await report_overdue(database, service.mint, chain)
     await poke(database, slug)
-    await chains.polled(database, slug)
+    near = await _is_near_head(service, heads)
+    watched_s = service.settings.chain_watched_s if near else 0.0
+    await chain_watch.mark_watched(database, slug, cursor.block, watched_s)
     return False
+
+
+async def _is_near_head(service: Service, heads: Sequence[Heads]) -> bool:
+    """Tell whether the newest block is so young that a payment of now would be seen soon."""
+    behind_max_s = service.settings.chain_behind_max_s
+    if not behind_max_s:
+        return True
+    newest = max(one.latest.at for one in heads)
+    return _age_s(newest, await payments.now(service.database)) <= behind_max_s
 
 
 def endpoints(service: Service) -> Mapping[str, list[str]]:
@@ -165,6 +186,11 @@ def reader_of(service: Service, chain: ChainRow) -> Reader | None:
 def _poll_s(service: Service, slug: str) -> float:
     settings = service.settings
     return settings.chain_poll_ethereum_s if slug == "ethereum" else settings.chain_poll_s
+
+
+def _idle_s(settings: Settings) -> float:
+    """Give the pause while nobody waits, in which a chain must not become unwatched."""
+    return min(settings.chain_poll_idle_s, settings.chain_watched_s / _LOOKS_WHILE_WATCHED)
 
 
 def _age_s(at: datetime, now: datetime) -> float:

@@ -96,6 +96,8 @@ def settings(database_url: str) -> Settings:
             "database_connections_max": 8,
             "api_key_cache_s": 0.0,
             "policy_cache_s": 0.0,
+            "chain_watched_s": 1e9,  # many tests move the clock and have no watcher
+            "chain_behind_max_s": 0.0,
         }
     )
 

@@ -22,7 +22,6 @@ from payintent.storage.sightings import Trace
 
 #: The page stops offering "pay" so long before the deadline: a transaction needs time to be mined.
 LAST_CALL = timedelta(seconds=60)
-_DEGRADED_AFTER = timedelta(seconds=120)
 _PAYER = "{payer}"  # 40 hex digits, which the browser puts in: its only work on texts
 _PAYER_WORD = "000000000000000000000000" + _PAYER
 
@@ -53,7 +52,7 @@ async def chain_view(database: Database, slug: str) -> dict[str, Any]:
         "slug": chain.slug,
         "name": chain.name,
         "network_id": chain.network_id,
-        "status": _status(cursor, await payments.now(database)),
+        "status": _status(cursor),
     }
     if contract is not None:
         fields |= {
@@ -293,8 +292,7 @@ def _topics() -> Mapping[str, str]:
     return {name.partition("(")[0]: topic for name, topic in topics.items()}
 
 
-def _status(cursor: Cursor | None, now: datetime) -> str:
+def _status(cursor: Cursor | None) -> str:
     if cursor is not None and cursor.halted:
         return "halted"
-    polled = cursor.polled_at if cursor else None
-    return "active" if polled and now - polled < _DEGRADED_AFTER else "degraded"
+    return "active" if cursor is not None and cursor.watched else "degraded"

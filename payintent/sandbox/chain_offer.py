@@ -19,7 +19,7 @@ from payintent.operation.methods import AddMethod, ListMethods
 from payintent.sandbox.chain_rpc import open_chain
 from payintent.sandbox.chains import DevChain, DevChains
 from payintent.service import Service
-from payintent.storage import chains
+from payintent.storage import chain_watch, chains
 
 CONFIRMATIONS = 2
 _BY_COUNT = "native"  # the others' nodes say themselves what is final
@@ -64,6 +64,8 @@ class ChainOffer:
         cursor = await chains.cursor(self.service.database, slug)
         if cursor is not None and cursor.halted:
             return False
+        if await chain_watch.is_unwatched(self.service.database, slug):
+            return True  # nobody can be offered it until its watcher has seen it
         return await chains.is_busy(self.service.database, slug)
 
     async def _view(self, slug: str) -> ChainView:

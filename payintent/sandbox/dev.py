@@ -156,23 +156,23 @@ def _children(world: World) -> list[Child]:
 
 async def _ready(world: World, stop: asyncio.Event) -> bool:
     """Wait until a payment can be made."""
-    for url in world.health_urls():
+    for url, said in world.ready_urls():
         for _ in range(_READY_TRIES_MAX):
             if stop.is_set():
                 return False
-            if await asyncio.to_thread(_answers, url):
+            if await asyncio.to_thread(_answers, url, said):
                 break
             await asyncio.sleep(_READY_WAIT_S)
         else:
-            print(f"payintent dev: {url} does not answer; see the logs folder", file=sys.stderr)
+            print(f"payintent dev: {url} is not ready; see the logs folder", file=sys.stderr)
             return False
     return True
 
 
-def _answers(url: str) -> bool:
+def _answers(url: str, said: bytes) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=2) as answer:  # noqa: S310 - our own address
-            return answer.status == HTTPStatus.OK
+            return answer.status == HTTPStatus.OK and said in answer.read()
     except OSError:  # URLError is one
         return False
 

@@ -30,6 +30,7 @@ _POLLS = {
     "PAYINTENT_CHAIN_POLL_ETHEREUM_S": "0.5",
     "PAYINTENT_CHAIN_POLL_S": "0.5",
     "PAYINTENT_CHAIN_POLL_IDLE_S": "2",
+    "PAYINTENT_CHAIN_BEHIND_MAX_S": "0",  # blocks are made while somebody waits for them
 }
 
 
@@ -73,16 +74,18 @@ class World:
         """Give the hosted checkout's base."""
         return f"http://127.0.0.1:{self.ports.api}/c"
 
-    def health_urls(self) -> list[str]:
-        """Name what must answer before the sandbox is ready."""
+    def ready_urls(self) -> list[tuple[str, bytes]]:
+        """Name what must answer before the sandbox is ready, each with what its answer contains."""
         api = f"http://127.0.0.1:{self.ports.api}"
-        return [
+        healthy = [
             f"{self.simulator_url}/healthz",
             *(f"{one.url}/healthz" for one in self.gateways),
             f"{api}/healthz",
             f"{api}/readyz",
             f"{self.shop_url}/healthz",
         ]
+        watched = [(f"{self.api_url}/chains/{slug}", b'"status":"active"') for slug in self.chains]
+        return [(url, b"") for url in healthy] + watched
 
     def service_environment(self) -> dict[str, str]:
         """Give the settings of API and worker."""

@@ -6,6 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 from uuid import UUID
 
+from payintent.storage.chain_watch import UNTIL_NOW
 from payintent.storage.database import Executor, Row, Tx
 
 NATIVE = bytes(20)
@@ -86,6 +87,7 @@ class Cursor:
     second_look_block: int | None  # how far one has come that is not through yet
     halted: str | None
     polled_at: datetime | None
+    watched: bool  # so that what is paid there is seen: read near to its head, a moment ago
 
 
 _CHAIN = """
@@ -97,7 +99,7 @@ _TOKEN = "chain, symbol, address, decimals, approve_zero_first, minimum::text AS
 _CONTRACT = "account_id, chain, address, receiver, deployed_block, current"
 _CURSOR = """
     chain, block, hash, at, head, head_at, window_at, second_look_at, second_look_block, halted,
-    polled_at
+    polled_at, halted IS NULL AND coalesce(watched_until > clock(), false) AS watched
 """
 
 
@@ -189,11 +191,14 @@ async def add_contract(tx: Tx, new: ContractRow) -> None:
     )
     await tx.fetch(
         """
-        INSERT INTO chain_cursor AS c (chain, block)
+        INSERT INTO chain_cursor AS k (chain, block)
         VALUES ($1, greatest($2::bigint - 1, 0))
         ON CONFLICT (chain) DO UPDATE
-        SET block = excluded.block, hash = NULL, at = NULL, second_look_block = NULL
-        WHERE c.block > excluded.block
+        SET block = excluded.block, hash = NULL, at = NULL, second_look_block = NULL,
+            watched_until = """
+        + UNTIL_NOW
+        + """
+        WHERE k.block > excluded.block
         """,
         new.chain,
         new.deployed_block,
@@ -300,11 +305,6 @@ async def note_head(
     )
 
 
-async def polled(database: Executor, slug: str) -> None:
-    """Note that a look has found everything in order."""
-    await database.fetch("UPDATE chain_cursor SET polled_at = clock() WHERE chain = $1", slug)
-
-
 async def note_second_look(database: Executor, slug: str, block: int, *, ended: bool) -> None:
     """Note how far a second look has come, and when it is through."""
     await database.fetch(
@@ -323,7 +323,15 @@ async def note_second_look(database: Executor, slug: str, block: int, *, ended: 
 async def halt(database: Executor, slug: str, why: str) -> None:
     """Stop reading a chain until a person says how to go on."""
     await database.fetch(
-        "UPDATE chain_cursor SET halted = coalesce(halted, $2) WHERE chain = $1", slug, why
+        """
+        UPDATE chain_cursor k
+        SET halted = coalesce(k.halted, $2), watched_until = """
+        + UNTIL_NOW
+        + """
+        WHERE k.chain = $1
+        """,
+        slug,
+        why,
     )
 
 
@@ -331,10 +339,12 @@ async def resume(tx: Tx, slug: str, block: int | None) -> Cursor | None:
     """Read a halted chain again, from a block that a person has chosen or from where it stood."""
     row = await tx.row(
         """
-        UPDATE chain_cursor
+        UPDATE chain_cursor k
         SET halted = NULL, block = coalesce($2, block), hash = NULL, at = NULL,
-            second_look_block = NULL
-        WHERE chain = $1
+            second_look_block = NULL, watched_until = """
+        + UNTIL_NOW
+        + """
+        WHERE k.chain = $1
         RETURNING"""
         + _CURSOR,
         slug,

@@ -8,18 +8,19 @@ from decimal import Decimal
 from payintent.domain.activation import Activation, in_service
 from payintent.domain.merchant import Market, PaymentMethod
 from payintent.domain.quote import FeeMode
+from payintent.storage.chain_watch import WATCHED, WATCHED_CHANGED_AT
 from payintent.storage.database import Executor, Row, Tx
 
 METHODS_MAX = 200  # of one merchant
 
-_COLUMNS = """
+_COLUMNS = f"""
     m.id, m.merchant_id, m.account_id, a.provider,
     v.wire_name AS provider_name, m.kind, m.label, m.currencies, m.countries,
     m.chain, m.token,
     CASE WHEN t.enabled AND t.address IS NOT NULL THEN t.decimals END AS token_decimals,
     coalesce(t.minimum, 1)::text AS token_minimum,
     m.fee_mode, m.fee_rate, m.position, m.enabled,
-    a.enabled AND v.enabled AND k.halted IS NULL AS account_enabled
+    a.enabled AND v.enabled AND (m.chain IS NULL OR {WATCHED}) AS account_enabled
 """
 
 
@@ -146,14 +147,20 @@ async def reach(database: Executor, merchant_id: int) -> Reach:
             greatest(m.market_changed_at, max(p.market_changed_at) OVER (),
                 -- A switch behind another one that is off shows nothing.
                 max(a.changed_at) FILTER (WHERE p.enabled) OVER (),
-                max(v.changed_at) FILTER (WHERE p.enabled AND a.enabled) OVER ()) AS changed_at,
+                max(v.changed_at) FILTER (WHERE p.enabled AND a.enabled) OVER (),
+                max("""
+        + WATCHED_CHANGED_AT
+        + """) FILTER (WHERE p.enabled AND a.enabled AND v.enabled) OVER ()) AS changed_at,
             p.countries, p.currencies, m.activation,
-            p.enabled AND a.enabled AND v.enabled AS usable
+            p.enabled AND a.enabled AND v.enabled AND (p.chain IS NULL OR """
+        + WATCHED
+        + """) AS usable
         FROM merchant m
         LEFT JOIN (
             payment_method p
             JOIN provider_account a ON a.id = p.account_id
             JOIN provider v ON v.name = a.provider
+            LEFT JOIN chain_cursor k ON k.chain = p.chain
         ) ON p.merchant_id = m.id
         WHERE m.id = $1
         ORDER BY p.position, p.id

@@ -180,7 +180,10 @@ CREATE TABLE public.chain_cursor (
     second_look_at timestamp with time zone DEFAULT public.clock() NOT NULL,
     second_look_block bigint,
     halted text,
-    polled_at timestamp with time zone
+    polled_at timestamp with time zone,
+    watched_since timestamp with time zone,
+    watched_until timestamp with time zone,
+    CONSTRAINT chain_cursor_watched CHECK (((watched_since IS NULL) = (watched_until IS NULL)))
 );
 
 CREATE TABLE public.chain_hint (

@@ -233,6 +233,8 @@ async def _database() -> AsyncIterator[Settings]:
         "api_base": "http://pay.test/v1",
         "sandbox": True,
         "database_connections_max": 8,
+        "chain_watched_s": 1e9,
+        "chain_behind_max_s": 0.0,
     }
     try:
         yield patient(Settings.model_validate(told))

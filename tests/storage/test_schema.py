@@ -179,6 +179,7 @@ ADD_CONTRACT = """
 """
 ADDRESS = "decode(repeat('01', 20), 'hex')"
 CONTRACT = ADD_CONTRACT.format(ADDRESS, ADDRESS, 0)
+WATCHED = "INSERT INTO chain_cursor (chain, block, watched_until) VALUES ('bsc', 1, now())"
 ADD_SAME_CONTRACT = """
     INSERT INTO provider_account (provider, base_url) VALUES ('fake', '');
     INSERT INTO chain_contract (account_id, chain, address, receiver, deployed_block)
@@ -377,6 +378,7 @@ BROKEN: list[tuple[str, str]] = [
     ("chain_token_decimals", "UPDATE chain_token SET decimals = -1"),
     ("chain_token_decimals", "UPDATE chain_token SET decimals = 19"),
     ("chain_token_minimum", "UPDATE chain_token SET minimum = 0"),
+    ("chain_cursor_watched", f"{CONTRACT}; {WATCHED}"),
     ("chain_contract_address", ADD_CONTRACT.format("''", ADDRESS, 0)),
     ("chain_contract_receiver", ADD_CONTRACT.format(ADDRESS, "''", 0)),
     ("chain_contract_block", ADD_CONTRACT.format(ADDRESS, ADDRESS, -1)),

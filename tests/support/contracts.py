@@ -18,7 +18,7 @@ from payintent.operation.chains import AddContract, SetToken
 from payintent.operation.methods import AddMethod
 from payintent.providers.gateway_contract import GatewayContract
 from payintent.service import Service, open_service
-from payintent.storage import chains
+from payintent.storage import chain_watch, chains
 from payintent.storage.database import Database
 from payintent.storage.sightings import ChainLedger
 from tests.support.fakes import FakeGateway
@@ -28,6 +28,7 @@ CONTRACT = "0xfb6916095ca1df60bb79ce92ce3ea74c37c5d359"
 PAYER = "0x52908400098527886e0f7030069857d2e4169ee7"
 RECEIVER = "0x5aaeb6053f3e94c9b9a09f33669435e7ef1beaed"
 USDT = "0xdbf03b407c01e7cd3cbea99509d93f8dddc8c6fb"
+WATCHED_S = 1e9  # as if its watcher looked all the time, however the clock is moved
 TOKENS = {"ethereum": ("USDT",), "bsc": ("USDT",), "native": ("USDT", "NATIVED")}
 
 
@@ -50,6 +51,7 @@ async def offer_tokens(world: World, chain: str = "native") -> dict[str, int]:
     contract = await world.perform(
         AddContract(chain=chain, address=CONTRACT, receiver=RECEIVER, deployed_block=1)
     )
+    await chain_watch.mark_watched(world.service.database, chain, 0, WATCHED_S)
     if chain == "native":
         await world.perform(SetToken(chain=chain, symbol="USDT", address=USDT))
     return {symbol: await _offer(world, contract.account_id, symbol) for symbol in TOKENS[chain]}

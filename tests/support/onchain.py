@@ -18,10 +18,11 @@ from payintent.operation.chains import AddContract, SetChain, SetToken
 from payintent.operation.methods import AddMethod
 from payintent.sandbox.chain_deploy import PLANS, Deployment, deploy, fund
 from payintent.sandbox.chain_rpc import Chain, open_chain
-from payintent.storage import chains, sessions
+from payintent.storage import chain_watch, chains, sessions
 from payintent.storage.chains import Cursor
 from payintent.storage.sightings import post_hint
 from payintent.watching import look
+from tests.support.contracts import WATCHED_S
 from tests.support.world import World
 
 SLUG = "native"
@@ -266,6 +267,7 @@ async def _provision(world: World, slug: str, deployment: Deployment, confirmati
             deployed_block=deployment.deployed_block,
         )
     )
+    await chain_watch.mark_watched(world.service.database, slug, 0, WATCHED_S)
     for token in deployment.tokens:
         await world.perform(
             SetToken(

@@ -1,0 +1,48 @@
+"""Until when each chain is watched: the one rule of whether its methods may be offered."""
+
+from payintent.storage.database import Executor
+
+#: Whether a chain is watched, of its row `k` in `chain_cursor`; not where it has none.
+WATCHED = "(k.halted IS NULL AND coalesce(k.watched_until > clock(), false))"
+#: Since when a chain is watched, or is no more; NULL where it never was.
+WATCHED_CHANGED_AT = (
+    "CASE WHEN k.watched_until > clock() THEN k.watched_since ELSE k.watched_until END"
+)
+#: The new `watched_until` of a chain that is watched no more from now on.
+UNTIL_NOW = "CASE WHEN k.watched_until > clock() THEN clock() ELSE k.watched_until END"
+
+
+async def mark_watched(database: Executor, slug: str, block: int, watched_s: float) -> None:
+    """Note that a look has found everything in order up to a block, the last one that is final.
+
+    The chain is watched for `watched_s` seconds from now on; 0 means that it is not any more,
+    because its endpoints are far behind.
+    """
+    await database.fetch(
+        """
+        UPDATE chain_cursor
+        SET polled_at = clock(),
+            watched_since = CASE
+                WHEN watched_until > clock() OR $3::float8 = 0 THEN watched_since
+                ELSE clock()
+            END,
+            watched_until = CASE
+                WHEN $3::float8 = 0 AND watched_until > clock() THEN clock()
+                WHEN $3::float8 = 0 THEN watched_until
+                ELSE clock() + $3::float8 * interval '1 second'
+            END
+        WHERE chain = $1 AND block >= $2 AND halted IS NULL
+        """,
+        slug,
+        block,
+        watched_s,
+    )
+
+
+async def is_unwatched(database: Executor, slug: str) -> bool:
+    """Tell whether a chain with a contract of ours waits for its watcher; not where it halted."""
+    row = await database.row(
+        "SELECT FROM chain_cursor k WHERE k.chain = $1 AND k.halted IS NULL AND NOT " + WATCHED,
+        slug,
+    )
+    return row is not None
