@@ -106,8 +106,15 @@ class Capture:
     """Money that a provider says it took; in our minor units."""
 
     reference: str  # the provider's own, unique within the account
-    amount_minor: int
-    currency: str
+    amount_minor: int  # rounded down where the provider's amount is finer
+    currency: str  # as the provider says it; not always one that we ask for
+    #: The provider's own amount and currency, where minor units cannot hold them exactly.
+    verbatim: str | None = None
+
+    def equals(self, amount_minor: int, currency: str) -> bool:
+        """Tell whether this is exactly so much."""
+        exact = self.verbatim is None
+        return exact and (self.amount_minor, self.currency) == (amount_minor, currency)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,16 @@ TENDER: dict[str, Currency] = {
 #: What a payment may be asked in, which is all that the API and the catalog name.
 CURRENCIES: dict[str, Currency] = {code: TENDER[code] for code in (*FIAT, *CRYPTO)}
 
+_NO_DECIMALS = """
+    BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF
+"""
+_THREE_DECIMALS = "BHD IQD JOD KWD LYD OMR TND"
+_ISO_DECIMALS: dict[str, int] = {
+    code: decimals
+    for decimals, codes in ((0, _NO_DECIMALS), (3, _THREE_DECIMALS))
+    for code in codes.split()
+}
+
 GLOBAL = "GL"  # nowhere in particular: tokens only
 LOCAL_FIAT: dict[str, str] = {"TH": "THB", "JP": "JPY", "TW": "TWD", "ID": "IDR", "PH": "PHP"}
 _DOLLAR_CODES = """
@@ -73,6 +83,12 @@ COUNTRY_NAMES: dict[str, str] = {
     "CH": "Switzerland", "HU": "Hungary", "BG": "Bulgaria", "BE": "Belgium", "SE": "Sweden",
     "SG": "Singapore", "BR": "Brazil", "MY": "Malaysia", "HK": "Hong Kong",
 }  # fmt: skip
+
+
+def minor_decimals(currency: str) -> int:
+    """Give the decimals of a currency's minor unit, also of one that no payment is asked in."""
+    tender = TENDER.get(currency)
+    return tender.amount_decimals if tender else _ISO_DECIMALS.get(currency, 2)
 
 
 def accepted_currencies(currency: str, *, pegged: bool) -> tuple[str, ...]:

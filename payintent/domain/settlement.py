@@ -122,5 +122,4 @@ def _buyer_cancels_pending(payment: Payment, session: Session, report: Report) -
 
 
 def _is_exact(session: Session, capture: Capture) -> bool:
-    offer = session.offer
-    return capture.amount_minor == offer.total_minor and capture.currency == offer.quote.currency
+    return capture.equals(session.offer.total_minor, session.offer.quote.currency)

@@ -10,7 +10,7 @@ from payintent.domain.gateway import Callback, Capture, Report, SessionState
 from payintent.domain.payment import FailureReason
 from payintent.domain.settlement import CaseKind
 from payintent.lifecycle.mint import Mint
-from payintent.lifecycle.settle import settle
+from payintent.lifecycle.settle import note_verbatim, settle
 from payintent.lifecycle.settle_refund import settle_refund
 from payintent.log import get
 from payintent.storage import callbacks, captures, cases, refunds, sessions
@@ -29,6 +29,7 @@ class _Kept(msgspec.Struct):
     reference: str | None
     amount_minor: int | None
     currency: str | None
+    verbatim: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +91,9 @@ async def _keep_unknown(tx: Tx, mint: Mint, account_id: int, callback: Callback)
     case_id = mint.id()
     await captures.open_case(tx, case_id, CaseKind.UNKNOWN_REFERENCE, place, kept.id)
     named = callback.session_id and ids.text(ids.SESSION, callback.session_id)
-    await cases.add_note(
-        tx, case_id, f"callback {callback.id} names {named or 'no session'}, which is not known"
-    )
+    told = f"callback {callback.id} names {named or 'no session'}, which is not known"
+    await cases.add_note(tx, case_id, told)
+    await note_verbatim(tx, case_id, money)
     _log.error("capture_unknown", account=account_id, case=ids.text(ids.CASE, case_id))
 
 
@@ -147,6 +148,7 @@ def _kept(report: Report | None) -> str | None:
         reference=capture.reference if capture else None,
         amount_minor=capture.amount_minor if capture else None,
         currency=capture.currency if capture else None,
+        verbatim=capture.verbatim if capture else None,
     )
     return msgspec.json.encode(kept).decode()
 
@@ -156,6 +158,9 @@ def _report(text: str) -> Report:
     capture = None
     if kept.reference is not None and kept.amount_minor is not None and kept.currency is not None:
         capture = Capture(
-            reference=kept.reference, amount_minor=kept.amount_minor, currency=kept.currency
+            reference=kept.reference,
+            amount_minor=kept.amount_minor,
+            currency=kept.currency,
+            verbatim=kept.verbatim,
         )
     return Report(state=kept.state, capture=capture, reason=kept.reason)

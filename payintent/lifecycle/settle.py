@@ -4,14 +4,14 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from payintent.domain.gateway import Report, SessionState
+from payintent.domain.gateway import Capture, Report, SessionState
 from payintent.domain.payment import Payment, Trigger
 from payintent.domain.session import Life, Session
 from payintent.domain.settlement import Verdict, completes_selection, judge
 from payintent.lifecycle.advance import Move, advance, lock
 from payintent.lifecycle.mint import Mint
 from payintent.lifecycle.refund import give_back
-from payintent.storage import captures, sessions
+from payintent.storage import captures, cases, sessions
 from payintent.storage.captures import EarlierReport, Place
 from payintent.storage.database import Tx
 
@@ -73,6 +73,12 @@ async def complete_selection(
     return payment
 
 
+async def note_verbatim(tx: Tx, case_id: UUID, capture: Capture) -> None:
+    """Let a case say what the provider says, where our minor units cannot."""
+    if capture.verbatim is not None:
+        await cases.add_note(tx, case_id, f"the provider says {capture.verbatim}")
+
+
 async def _earlier(tx: Tx, session: Session, report: Report) -> EarlierReport | None:
     if report.capture is None:
         return None
@@ -98,5 +104,7 @@ async def _keep(
     if verdict.case is not None:
         case_id = mint.id()
         opened = await captures.open_case(tx, case_id, verdict.case, place, capture_id)
+        if opened and report.capture is not None:
+            await note_verbatim(tx, case_id, report.capture)
         if opened and capture_id is not None:
             await give_back(tx, mint, verdict.case, case_id, capture_id, place.merchant_id)

@@ -15,7 +15,6 @@ from payintent.domain.gateway import (
     Callback,
     CallbackRequest,
     Capabilities,
-    Capture,
     Created,
     RefundReport,
     RefundRequest,
@@ -39,12 +38,12 @@ from payintent.providers.ecpay_wire import (
     TAIPEI,
     Ecpay,
     Trade,
+    amount_of,
     lacking,
     merchant_trade_no_of,
-    units_of,
 )
 from payintent.providers.http import Http
-from payintent.providers.units import from_gateway, to_gateway
+from payintent.providers.units import read_capture, to_gateway
 
 URL_CHARS_MAX = 200
 DESCRIPTION_CHARS_MAX = 200  # of TradeDesc; ItemName may have 400, and says the same
@@ -141,7 +140,7 @@ class EcpayGateway:
         if isinstance(trade, Unknown):
             return trade
         if trade.status == PAID:
-            return _captured(trade.trade_no, trade.units) or Unknown(detail="paid without a trade")
+            return _captured(trade.trade_no, trade.amount) or Unknown(detail="paid without a trade")
         if trade.status == _NOT_ESTABLISHED and trade.tried:
             return Report(state=SessionState.DECLINED, reason=FailureReason.DECLINED)
         if trade.status == _NOT_ESTABLISHED and self._is_abandoned(session):
@@ -164,7 +163,7 @@ class EcpayGateway:
             reason = self.classify_failure(notice.code)
             report = Report(state=SessionState.DECLINED, reason=reason)
         else:
-            report = _captured(notice.trade_no, notice.units)
+            report = _captured(notice.trade_no, notice.amount)
             if report is None:
                 raise BadCallback("paid without a trade or an amount")
         return Callback(id=notice.id, session_id=notice.session_id, report=report)
@@ -200,7 +199,7 @@ class _Notice:
     session_id: UUID
     code: str
     trade_no: str
-    units: int
+    amount: str  # in dollars
     simulated: bool
 
 
@@ -226,7 +225,7 @@ def _read(account: Account, fields: Mapping[str, str]) -> _Notice:
         session_id=session_id,
         code=code,
         trade_no=trade_no,
-        units=units_of(fields.get("TradeAmt") or "0"),
+        amount=amount_of(fields),
         simulated=fields.get("SimulatePaid") != "0",
     )
 
@@ -280,14 +279,10 @@ def _unpaid(trade: Trade) -> Report | Unknown:
     return Report(state=state) if state else Unknown(detail="a status that nobody knows")
 
 
-def _captured(trade_no: str, units: int) -> Report | None:
-    if not trade_no or not units:
+def _captured(trade_no: str, amount: str) -> Report | None:
+    if not trade_no or not amount.strip("0."):
         return None
-    capture = Capture(
-        reference=trade_no,
-        amount_minor=from_gateway(units, CURRENCY, DECIMALS),
-        currency=CURRENCY,
-    )
+    capture = read_capture(trade_no, amount, CURRENCY)
     return Report(state=SessionState.CAPTURED, capture=capture)
 
 

@@ -20,7 +20,8 @@ TRADE_NO_CHARS = 20
 NOT_FOUND = "10200047"
 PAID = "1"
 _QUERY = "/Cashier/QueryTradeInfo/V5"
-_UNITS = re.compile(r"[0-9]{1,12}")
+#: Whole dollars, as documented; what is finer was not asked for, and yet it was taken.
+_AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,18})?")
 _FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 _OK, _TOO_FAST = 200, 403
 
@@ -32,9 +33,14 @@ class Trade:
     merchant_trade_no: str
     status: str
     trade_no: str
-    units: int  # whole dollars
+    amount: str  # in dollars
     authorisation: str  # of the card (`gwsr`): names it to the credit operations
     tried: bool  # the bank has decided on a card
+
+    @property
+    def units(self) -> int:
+        """Count whole dollars, as everything that is asked of a trade is counted."""
+        return int(self.amount.partition(".")[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +98,12 @@ def lacking(account: Account) -> str:
     return f"the account lacks {', '.join(missing)}" if missing else ""
 
 
-def units_of(text: str) -> int:
-    """Read whole dollars; ValueError for anything else."""
-    if not _UNITS.fullmatch(text):
-        raise ValueError("an amount that is no whole number")
-    return int(text)
+def amount_of(fields: Mapping[str, str]) -> str:
+    """Read dollars, zero where none are told; ValueError for what is no amount."""
+    text = fields.get("TradeAmt") or "0"
+    if not _AMOUNT.fullmatch(text):
+        raise ValueError("an amount that is no number")
+    return text
 
 
 def _trade(
@@ -111,7 +118,7 @@ def _trade(
         merchant_trade_no=merchant_trade_no,
         status=fields.get("TradeStatus", ""),
         trade_no=fields.get("TradeNo", ""),
-        units=units_of(fields.get("TradeAmt") or "0"),
+        amount=amount_of(fields),
         authorisation=fields.get("gwsr", ""),
         tried=bool(fields.get("process_date")),
     )

@@ -38,9 +38,10 @@ from payintent.domain.gateway import (
 from payintent.domain.payment import FailureReason
 from payintent.providers import twoc2p_codes as codes
 from payintent.providers.http import Answer, Http
-from payintent.providers.twoc2p_amounts import DECIMALS, order_amount, read_amount
+from payintent.providers.twoc2p_amounts import DECIMALS, order_amount
 from payintent.providers.twoc2p_jwt import BadToken, sign, verify
 from payintent.providers.twoc2p_refund import Maintenance
+from payintent.providers.units import read_capture
 
 TOKEN_LIFE_S = 30 * 60
 #: Clocks differ, and the last buyer may have pressed the button in the last second.
@@ -333,11 +334,7 @@ def _capture(payment: _Payment) -> Capture:
     if not payment.tranRef or not _is_named(payment):
         raise ValueError("money without a reference")
     text = bytes(payment.amount).decode().strip('"')
-    return Capture(
-        reference=f"{payment.invoiceNo}.{payment.tranRef}",
-        amount_minor=read_amount(text, payment.currencyCode),
-        currency=payment.currencyCode,
-    )
+    return read_capture(f"{payment.invoiceNo}.{payment.tranRef}", text, payment.currencyCode)
 
 
 def _is_named(payment: _Payment) -> bool:

@@ -2,9 +2,10 @@
 
 import re
 
+from payintent.domain.market import minor_decimals
 from payintent.providers.units import from_gateway, to_gateway
 
-#: As in ISO 4217, but rupiah are whole.
+#: What is asked for. As in ISO 4217, but rupiah are whole.
 DECIMALS = {"USD": 2, "THB": 2, "TWD": 2, "PHP": 2, "IDR": 0, "JPY": 0}
 
 _PLACES = 5
@@ -18,15 +19,19 @@ def order_amount(amount_minor: int, currency: str) -> str:
 
 
 def refund_amount(amount_minor: int, currency: str) -> str:
-    """Write what goes back, always with two places; ValueError where 2C2P cannot hold it."""
-    to_gateway(amount_minor, currency, DECIMALS[currency])
-    return _text(amount_minor, currency, _REFUND_PLACES)
+    """Write what goes back, with two places or more; ValueError where 2C2P cannot hold it.
+
+    In any currency: money that nobody asked for goes back as well.
+    """
+    decimals = DECIMALS.get(currency, minor_decimals(currency))
+    to_gateway(amount_minor, currency, decimals)
+    return _text(amount_minor, currency, max(_REFUND_PLACES, decimals))
 
 
 def read_amount(text: str, currency: str) -> int:
     """Count an amount in our minor units; ValueError where it is none or has a finer rest."""
-    if currency not in DECIMALS or not _AMOUNT.fullmatch(text):
-        raise ValueError("this is no amount of a currency that we share")
+    if not currency or not _AMOUNT.fullmatch(text):
+        raise ValueError("this is no amount of a currency")
     whole, _, places = text.partition(".")
     return from_gateway(int(whole + places.ljust(_PLACES, "0")), currency, _PLACES)
 

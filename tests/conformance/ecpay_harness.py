@@ -108,6 +108,10 @@ class EcpayHarness(Harness):
         value = mac(dict(pairs), merchant)
         return _posted(urlencode([*pairs, ("CheckMacValue", value)], errors="replace").encode())
 
+    def restated(self, payload: bytes, *, amount: str = "", currency: str = "") -> bytes | None:
+        fields = dict(parse_qsl(payload.decode(), keep_blank_values=True))
+        return urlencode(fields | {"TradeAmt": amount}).encode() if amount else None
+
     def forgeries(self, callback: CallbackRequest) -> Mapping[str, CallbackRequest]:
         fields = dict(parse_qsl(callback.body.decode(), keep_blank_values=True))
         value = fields["CheckMacValue"]

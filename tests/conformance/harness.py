@@ -147,6 +147,14 @@ class Harness(ABC):
         Bytes that the format cannot hold are wrapped as nearly as can be. Empty secrets sign too.
         """
 
+    def restated(self, payload: bytes, *, amount: str = "", currency: str = "") -> bytes | None:
+        """Put another decimal amount, or another currency, into the facts of money taken.
+
+        None where the wire has no room for it: it names no currency, or counts minor units.
+        """
+        del payload, amount, currency
+        return None
+
     @abstractmethod
     def forgeries(self, callback: CallbackRequest) -> Mapping[str, CallbackRequest]:
         """Name ways to meddle with a genuine callback; the adapter must refuse every one.

@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import json
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -78,6 +79,13 @@ class SimulatorHarness(Harness):
 
     def signed(self, payload: bytes, account: Account) -> CallbackRequest:
         return _signed(payload, account, int(time.time()))
+
+    def restated(self, payload: bytes, *, amount: str = "", currency: str = "") -> bytes | None:
+        if not currency:
+            return None
+        facts = json.loads(payload)
+        facts["session"]["currency"] = facts["session"]["capture"]["currency"] = currency
+        return json.dumps(facts).encode()
 
     def forgeries(self, callback: CallbackRequest) -> Mapping[str, CallbackRequest]:
         signature = callback.headers["sim-signature"]

@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import json
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -67,6 +68,13 @@ class StripeHarness(Harness):
 
     def signed(self, payload: bytes, account: Account) -> CallbackRequest:
         return _signed(payload, account, int(time.time()))
+
+    def restated(self, payload: bytes, *, amount: str = "", currency: str = "") -> bytes | None:
+        if not currency:
+            return None
+        facts = json.loads(payload)
+        facts["data"]["object"]["currency"] = currency.lower()
+        return json.dumps(facts).encode()
 
     def forgeries(self, callback: CallbackRequest) -> Mapping[str, CallbackRequest]:
         signature = callback.headers["stripe-signature"]

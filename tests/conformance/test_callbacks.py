@@ -13,10 +13,13 @@ from payintent.domain.gateway import (
     BadCallback,
     Callback,
     CallbackRequest,
+    Capture,
+    RefundReport,
     SessionState,
+    Unknown,
 )
 from payintent.domain.payment import FailureReason
-from tests.conformance.arrange import inquired, opened, paid, told_of_session
+from tests.conformance.arrange import inquired, opened, paid, refund_of, told_of_session
 from tests.conformance.harness import Harness
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -109,6 +112,44 @@ async def test_a_callback_is_acknowledged_as_the_gateway_wants_it_and_not_repeat
     )
     repeated = [one for _, one in harness.receiver.parsed() if one.id == callback.id]
     assert len(repeated) == 1
+
+
+async def test_money_captured_in_a_currency_nobody_asked_for_is_told_and_pays_nothing(
+    harness: Harness,
+) -> None:
+    for currency in ("EUR", "KWD", "XYZ", "JPY"):
+        capture = await _restated(harness, currency=currency)
+        assert capture.currency == currency
+
+
+async def test_money_captured_with_more_decimals_than_its_currency_has_is_told_and_pays_nothing(
+    harness: Harness,
+) -> None:
+    for amount in ("1590.001", "1590.00000000001", "1590.5000001"):
+        capture = await _restated(harness, amount=amount)
+        assert capture.amount_minor == int(amount[:4] + amount[5:7])
+        assert capture.verbatim == f"{amount} {harness.currency}"
+
+
+async def _restated(harness: Harness, *, amount: str = "", currency: str = "") -> Capture:
+    """Have a capture told in other words; whatever it is, it can be asked back."""
+    session = await paid(harness)
+    genuine, _ = await told_of_session(harness, session, SessionState.CAPTURED)
+    facts = harness.restated(harness.payload(genuine), amount=amount, currency=currency)
+    if facts is None:
+        pytest.skip("the wire has no words for it")
+    callback = harness.gateway.parse_callback(
+        harness.account, harness.signed(facts, harness.account)
+    )
+    assert callback.session_id == session.request.session_id
+    assert callback.report is not None
+    assert callback.report.capture is not None
+    capture = callback.report.capture
+    assert not capture.equals(session.request.amount_minor, session.request.currency)
+    asked = refund_of(harness, replace(session, capture=capture))
+    answer = await harness.gateway.refund(harness.account, asked)
+    assert isinstance(answer, RefundReport | Unknown)
+    return capture
 
 
 async def test_any_changed_byte_makes_a_callback_bad_or_means_nothing(harness: Harness) -> None:

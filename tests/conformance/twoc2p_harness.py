@@ -69,6 +69,11 @@ class TwoC2pHarness(Harness):
     def signed(self, payload: bytes, account: Account) -> CallbackRequest:
         return _calling(jwt(payload, account.credentials["secret_key"]))
 
+    def restated(self, payload: bytes, *, amount: str = "", currency: str = "") -> bytes | None:
+        facts = json.loads(payload)
+        facts |= {"amount": amount} if amount else {"currencyCode": currency}
+        return json.dumps(facts).encode()
+
     def forgeries(self, callback: CallbackRequest) -> Mapping[str, CallbackRequest]:
         head, content, mac = json.loads(callback.body)["payload"].split(".")
         facts = self.payload(callback)

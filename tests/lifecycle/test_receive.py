@@ -1,11 +1,12 @@
 """Callbacks: once, late, doubled, reordered, too early, and from the wrong account."""
 
 import asyncio
+from dataclasses import replace
 from uuid import UUID, uuid4
 
 import pytest
 
-from payintent.domain.gateway import Callback, Report, SessionState
+from payintent.domain.gateway import Callback, Capture, Report, SessionState
 from payintent.domain.payment import FailureReason, Payment
 from payintent.lifecycle.advance import lock
 from payintent.lifecycle.receive import Receipt, apply_waiting, receive
@@ -106,6 +107,40 @@ async def test_paid_after_failed_is_a_late_payment(world: World) -> None:
     assert await world.status(payment) == "FAILED"
     assert await world.events(payment) == ["payment.failed"]
     assert await world.cases(payment) == ["LATE_PAYMENT"]
+
+
+FINER = replace(
+    EXACT,
+    capture=Capture(reference="f", amount_minor=159000, currency="THB", verbatim="1590.001 THB"),
+)
+
+
+@pytest.mark.parametrize("report", [captured(159000, "EUR"), FINER])
+async def test_money_that_nobody_asked_for_fails_the_payment_and_is_a_case(
+    world: World, report: Report
+) -> None:
+    payment, session_id = await selected(world)
+    await tell(world, session_id, report)
+    seen = (await world.see(payment)).payment
+    assert (seen.status, seen.failure_reason) == ("FAILED", "AMOUNT_MISMATCH")
+    assert await world.cases(payment) == ["AMOUNT_MISMATCH"]
+    assert len(await world.rows("SELECT 1 FROM capture")) == 1
+    [case] = await world.rows("SELECT note FROM money_case")
+    assert report.capture is not None
+    assert case["note"] == (
+        f"the provider says {FINER.capture.verbatim}" if report is FINER else ""
+    )
+
+
+async def test_an_amount_that_is_too_fine_stays_so_while_its_session_is_waited_for(
+    world: World,
+) -> None:
+    session_id = uuid4()
+    await tell(world, session_id, FINER)
+    payment = await add_session(world, session_id)
+    await apply_waiting(world.service.database, world.service.mint, 10)
+    assert await world.cases(payment) == ["AMOUNT_MISMATCH"]
+    assert await world.status(payment) == "FAILED"
 
 
 async def test_failed_after_paid_changes_nothing(world: World) -> None:

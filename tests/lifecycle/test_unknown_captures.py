@@ -11,6 +11,7 @@ from payintent.domain.gateway import Callback, Report, SessionState
 from payintent.domain.settlement import CaseKind
 from payintent.lifecycle.advance import lock
 from payintent.lifecycle.receive import apply_waiting, receive
+from payintent.lifecycle.refund import refund_case
 from payintent.lifecycle.settle import settle
 from payintent.operation.cases import CaseView, ListCases, ResolveCase, ShowCase
 from payintent.storage import callbacks
@@ -193,6 +194,24 @@ async def test_money_is_given_back_or_pays_never_both(world: World) -> None:
     assert refused.code is Code.CONFLICT
     assert await world.status(payment) == "PAID"
     assert await world.rows("SELECT 1 FROM refund") == []
+
+
+async def test_money_that_is_being_given_back_pays_no_session_that_appears_meanwhile(
+    world: World,
+) -> None:
+    session_id, service = uuid4(), world.service
+    await tell(world, session_id)
+    payment = await add_session(world, session_id)
+    [row] = await world.rows("SELECT id, capture_id FROM money_case")
+    async with held(
+        world, lambda tx: refund_case(tx, service.mint, row["id"], row["capture_id"], "Grace")
+    ) as first:
+        told = asyncio.create_task(world.report(payment, session_id, EXACT))
+        await until_waiting(world, told)
+        await first.commit()
+        await told
+    assert (await world.see(payment)).payment.paid_at is None
+    assert await captures(world) == [(None, False, 0)]
 
 
 async def test_two_who_hear_of_unknown_money_at_once_keep_it_once(world: World) -> None:

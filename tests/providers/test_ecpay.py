@@ -232,7 +232,7 @@ async def test_an_order_that_is_not_established_may_still_be_on_the_buyers_scree
         {"TradeStatus": ""},
         {"TradeNo": ""},
         {"TradeAmt": "0"},
-        {"TradeAmt": "15.90"},
+        {"TradeAmt": "15.9O"},
         {"TradeAmt": "-1590"},
         {"ItemName": "a&b"},
     ],
@@ -257,6 +257,19 @@ async def test_an_answer_that_is_not_signed_says_nothing(stage: Stage) -> None:
 async def test_more_than_was_asked_for_is_told_as_it_is(stage: Stage) -> None:
     _, capture = await stage.captured(DEARER)
     assert (capture.amount_minor, capture.currency) == (WHOLE + 100, "TWD")
+
+
+async def test_a_fraction_of_a_dollar_is_told_as_it_is(stage: Stage) -> None:
+    session = ref_of(stage.request())
+    for amount, minor, verbatim in (
+        ("1590.5", WHOLE + 50, None),
+        ("1590.001", WHOLE, "1590.001 TWD"),
+    ):
+        async with scripted(Script(trade_of(session, TradeAmt=amount))) as account:
+            report = await stage.gateway.inquire(account, session)
+        assert isinstance(report, Report)
+        assert report.capture is not None
+        assert (report.capture.amount_minor, report.capture.verbatim) == (minor, verbatim)
 
 
 async def test_a_result_is_the_same_however_it_is_worded(stage: Stage) -> None:

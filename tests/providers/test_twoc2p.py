@@ -358,9 +358,8 @@ def facts(session_id: UUID, **changes: Any) -> dict[str, Any]:
         {"merchantID": "JT02"},
         {"invoiceNo": "another"},
         {"invoiceNo": ""},
-        {"amount": "1590.001"},
         {"amount": None},
-        {"currencyCode": "SGD"},
+        {"currencyCode": ""},
         {"tranRef": None},
         {"tranRef": "a b"},
         {"respCode": "7777"},
@@ -466,10 +465,9 @@ def test_money_for_another_shop_of_the_merchant_names_no_session_of_ours(
         {"invoiceNo": ""},
         {"invoiceNo": "a\u0000b"},
         {"invoiceNo": "a" * 51},
-        {"amount": "1590.001"},
         {"amount": {}},
         {"amount": "1e3"},
-        {"currencyCode": "SGD"},
+        {"currencyCode": "S$"},
         {"tranRef": ""},
         {"tranRef": "x" * 51},
         {"respCode": "4005", "invoiceNo": ""},
@@ -483,6 +481,35 @@ def test_money_for_another_shop_of_the_merchant_names_no_session_of_ours(
 def test_signed_nonsense_is_refused(gateway: TwoC2pGateway, changes: dict[str, Any]) -> None:
     with pytest.raises(BadCallback):
         heard(gateway, facts(uuid4(), **changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "minor", "currency", "verbatim"),
+    [
+        ({"currencyCode": "SGD"}, 159_000, "SGD", None),
+        ({"currencyCode": "VND"}, 1_590, "VND", None),
+        ({"amount": "1590.001"}, 159_000, "THB", "1590.001 THB"),
+    ],
+)
+async def test_money_that_nobody_asked_for_is_told_as_it_is(
+    gateway: TwoC2pGateway,
+    order: SessionRequest,
+    changes: dict[str, Any],
+    minor: int,
+    currency: str,
+    verbatim: str | None,
+) -> None:
+    said = facts(order.session_id, **changes)
+    expected = Capture(
+        reference=f"{said['invoiceNo']}.2868821",
+        amount_minor=minor,
+        currency=currency,
+        verbatim=verbatim,
+    )
+    report = heard(gateway, said).report
+    assert report == Report(state=SessionState.CAPTURED, capture=expected)
+    async with speaking(reply("200 OK", envelope(said))) as nobody:
+        assert await gateway.inquire(account_at(nobody), ref(order)) == report
 
 
 @pytest.mark.parametrize("alg", ["none", "HS512", "RS256"])
