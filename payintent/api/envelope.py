@@ -2,7 +2,7 @@
 
 import re
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -13,6 +13,7 @@ _SANE_ID = re.compile(rb"[0-9A-Za-z._-]{1,128}", re.ASCII)
 _PRIVATE = ("/v1/checkout/", "/v1/callbacks/", "/v1/onchain/", "/c/")
 _OPEN_TO_BROWSERS = ("/v1/checkout/", "/v1/onchain/", "/v1/chains/", "/v1/countries")
 _STATIC = "/c/static/"
+_ADDED = "payintent.added_headers"  # key of a request's scope
 
 _PROCESS = secrets.token_hex(
     8
@@ -32,6 +33,11 @@ _PREFLIGHT = (
 )
 
 Header = tuple[bytes, bytes]
+
+
+def add_headers(scope: Scope, headers: Mapping[str, str]) -> None:
+    """Set the headers that the answer to this request carries, whatever it will be."""
+    scope[_ADDED] = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
 
 
 class Envelope:
@@ -58,7 +64,7 @@ class Envelope:
         async def answer(message: Message) -> None:
             nonlocal answered
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *extra]
+                message["headers"] = [*message["headers"], *extra, *scope.get(_ADDED, ())]
             answered = message["type"] == "http.response.body" and not message.get("more_body")
             await send(message)
 

@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
 
-from payintent.api.limits import LimitExceeded
 from payintent.domain.errors import Code, LockTimeout, NotStorable, Refused, StorageDown
 from payintent.domain.fraud import Denied
 from payintent.lifecycle.screen import denial_fields
@@ -74,10 +73,7 @@ def error(
 async def on_refused(_: Request, exc: Exception) -> Response:
     """Tell the caller why we decline."""
     refused = cast("Refused", exc)
-    answer = error(refused.code, refused.message, status_of(refused), refused.retry_after_s)
-    if isinstance(refused, LimitExceeded):
-        answer.headers.update(refused.headers)
-    return answer
+    return error(refused.code, refused.message, status_of(refused), refused.retry_after_s)
 
 
 async def on_denied(_: Request, exc: Exception) -> Response:

@@ -23,13 +23,16 @@ _SHARE = 50  # of a second's requests are taken at a time
 _KEPT_S = 1.0  # taken requests that nobody sends lapse
 _KEPT_MAX = 20_000
 _UNREADABLE = "the rate limits cannot be read"
+_LOOKUP = "lookup"  # the bucket of keys that are looked up for creates beyond their limit
+_LOOKUP_SHARE = 10  # of the create limit: a tenth
+_LOOKUP_BURST_MIN = 10
 _HAIR = 1e-6  # sums of times are never exact, and must not round up to another second
 
 
 class LimitExceeded(Refused):
     """Too many requests; carries what the answer's headers say."""
 
-    def __init__(self, kind: RateClass, limit: Limit, wait_s: float) -> None:
+    def __init__(self, kind: str, limit: Limit, wait_s: float) -> None:
         wait = max(1, _whole(wait_s))
         super().__init__(Code.RATE_LIMITED, f"too many {kind} requests", retry_after_s=wait)
         self.headers = limit_headers(kind, limit, Standing(0, wait_s))
@@ -60,7 +63,7 @@ class Limiter:
         self._database = database
         self._monotonic = monotonic
         self._default = {} if settings.sandbox else _defaults(settings)
-        self._buckets: dict[tuple[int, RateClass, Limit], _Bucket] = {}
+        self._buckets: dict[tuple[int, str, Limit], _Bucket] = {}
 
     def limit_of(self, holder: Holder, kind: RateClass) -> Limit | None:
         """Give a merchant's limit: its own, else the installation's; None in the sandbox."""
@@ -69,16 +72,28 @@ class Limiter:
     async def spend(self, holder: Holder, kind: RateClass) -> Mapping[str, str]:
         """Spend one request; gives the answer's headers. Refused (`RATE_LIMITED`) without one."""
         limit = self.limit_of(holder, kind)
-        if limit is None:
-            return {}
-        bucket = self._bucket(holder.merchant_id, kind, limit)
+        return {} if limit is None else await self._spend(holder.merchant_id, kind, limit)
+
+    async def spend_lookup(self, holder: Holder) -> None:
+        """Spend one look-up of a key, for a create beyond its limit (`LimitExceeded`).
+
+        The bucket is small, and no other request spends from it.
+        """
+        limit = self.limit_of(holder, RateClass.CREATE)
+        if limit is not None:
+            burst = max(limit.burst // _LOOKUP_SHARE, _LOOKUP_BURST_MIN)
+            share = Limit(max(limit.per_s // _LOOKUP_SHARE, 1), burst)
+            await self._spend(holder.merchant_id, _LOOKUP, share)
+
+    async def _spend(self, merchant_id: int, kind: str, limit: Limit) -> Mapping[str, str]:
+        bucket = self._bucket(merchant_id, kind, limit)
         if not self._has(bucket):
             failures = bucket.failures
             async with bucket.lock:
                 if bucket.failures != failures:  # whoever waits does not try once more each
                     raise StorageDown(_UNREADABLE)
                 if not self._has(bucket):
-                    await self._take(bucket, holder.merchant_id, kind, limit)
+                    await self._take(bucket, merchant_id, kind, limit)
         bucket.taken -= 1
         standing = Standing(bucket.left + bucket.taken, bucket.full_at - self._monotonic())
         return limit_headers(kind, limit, standing)
@@ -89,7 +104,7 @@ class Limiter:
         if limit is not None:
             self._bucket(holder.merchant_id, kind, limit).taken += 1
 
-    def _bucket(self, merchant_id: int, kind: RateClass, limit: Limit) -> _Bucket:
+    def _bucket(self, merchant_id: int, kind: str, limit: Limit) -> _Bucket:
         name = (merchant_id, kind, limit)  # another limit is another bucket
         known = self._buckets.get(name)
         if known is not None:
@@ -102,7 +117,7 @@ class Limiter:
     def _has(self, bucket: _Bucket) -> bool:
         return bucket.taken > 0 and bucket.lapses_at > self._monotonic()
 
-    async def _take(self, bucket: _Bucket, merchant_id: int, kind: RateClass, limit: Limit) -> None:
+    async def _take(self, bucket: _Bucket, merchant_id: int, kind: str, limit: Limit) -> None:
         now = self._monotonic()
         if bucket.empty_until > now + _HAIR:
             raise LimitExceeded(kind, limit, bucket.empty_until - now)
@@ -152,7 +167,7 @@ class AddressLimiter:
         self._full_at[caller] = full_at
 
 
-def limit_headers(kind: RateClass, limit: Limit, standing: Standing) -> Mapping[str, str]:
+def limit_headers(kind: str, limit: Limit, standing: Standing) -> Mapping[str, str]:
     """Write `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers)."""
     full_in = max(0, _whole(standing.full_in_s))
     return {

@@ -1,6 +1,6 @@
 """The merchant's routes: create, read and cancel a payment; the catalog. Lists are next door."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
@@ -13,6 +13,7 @@ from payintent.api import shapes
 from payintent.api.body import idempotency_key, read_json
 from payintent.api.caching import tagged
 from payintent.api.context import Context, context, json_answer
+from payintent.api.envelope import add_headers
 from payintent.api.limits import LimitExceeded
 from payintent.api.surrogates import CREATE
 from payintent.domain import ids
@@ -49,35 +50,33 @@ def for_merchants(handler: Held) -> Handler:
     async def answered(request: Request) -> Response:
         here = context(request)
         holder = await here.authenticator.merchant(request.headers)
-        headers = await here.limiter.spend(holder, RateClass.READ)
-        answer = await handler(request, here, holder)
-        answer.headers.update(headers)
-        return answer
+        await _spend(request, here, holder, RateClass.READ)
+        return await handler(request, here, holder)
 
     return answered
 
 
 async def create_payment(request: Request) -> Response:
-    """`POST /payments`: spends the create limit; a replay, the other one."""
+    """`POST /payments`: spends the create limit; a replay, the other one.
+
+    Beyond its limit a merchant still gets what a key has done, as often as its look-ups allow.
+    """
     here = context(request)
     holder = await here.authenticator.merchant(request.headers)
     try:
-        headers = await here.limiter.spend(holder, RateClass.CREATE)
+        await _spend(request, here, holder, RateClass.CREATE)
     except LimitExceeded as exceeded:
-        headers = await here.limiter.spend(holder, RateClass.READ)  # to look the key up
         created = await _replayed(request, here, holder, exceeded)
     else:
         try:
             created = await _create(request, here, holder)
         except Denied as denied:
             if denied.replayed:
-                await _spend_as_read(here, holder)
+                await _spend_as_read(request, here, holder)
             raise
         if created.replayed:
-            headers = await _spend_as_read(here, holder)
-    answer = _created(here, created)
-    answer.headers.update(headers)
-    return answer
+            await _spend_as_read(request, here, holder)
+    return _created(here, created)
 
 
 @for_merchants
@@ -125,9 +124,19 @@ def shown(here: Context, seen: Seen) -> dict[str, Any]:
     return fields
 
 
-async def _spend_as_read(here: Context, holder: Holder) -> Mapping[str, str]:
+async def _spend(request: Request, here: Context, holder: Holder, kind: RateClass) -> None:
+    """Spend one of a merchant's requests, and say in the answer where the merchant stands."""
+    try:
+        headers = await here.limiter.spend(holder, kind)
+    except LimitExceeded as exceeded:
+        add_headers(request.scope, exceeded.headers)
+        raise
+    add_headers(request.scope, headers)
+
+
+async def _spend_as_read(request: Request, here: Context, holder: Holder) -> None:
     here.limiter.give_back(holder, RateClass.CREATE)
-    return await here.limiter.spend(holder, RateClass.READ)
+    await _spend(request, here, holder, RateClass.READ)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +180,10 @@ async def _replayed(
     request: Request, here: Context, holder: Holder, exceeded: LimitExceeded
 ) -> Created:
     """Find what a key did, for a merchant that may create nothing just now."""
+    try:
+        await here.limiter.spend_lookup(holder)
+    except LimitExceeded:
+        raise exceeded from None
     found = await _find(here, holder, await _read(request, here))
     if found is None:
         raise exceeded

@@ -17,21 +17,17 @@ def parse_amount(
     currency: str,
     lowest: Decimal,
     highest: Decimal,
-    *,
-    zero: Code = Code.INVALID_AMOUNT,
 ) -> Decimal:
     """Read the `amount` of a request in a known currency.
 
     Refused (`INVALID_AMOUNT`): malformed where it is no plain ASCII decimal text; else where the
-    value is negative, finer than the currency or outside `lowest` to `highest`; `zero` says as
-    what zero is refused, however it is spelled.
+    value is zero, negative, finer than the currency or outside `lowest` to `highest`.
     """
     if not isinstance(raw, str) or not _PLAIN.fullmatch(raw):
         raise Refused(Code.INVALID_AMOUNT, "amount must be a plain decimal string", malformed=True)
     value = Decimal(raw)
     if value <= 0:
-        code = Code.INVALID_AMOUNT if value else zero
-        raise Refused(code, "amount must be greater than zero")
+        raise Refused(Code.INVALID_AMOUNT, "amount must be greater than zero")
     decimals = CURRENCIES[currency].amount_decimals
     if _fraction_digits(raw) > decimals:
         raise Refused(Code.INVALID_AMOUNT, f"amount of {currency} has at most {decimals} decimals")

@@ -74,7 +74,7 @@ class RefundDesk:
         """Accept a merchant's refund: one transaction keeps the key, reserves and queues.
 
         Refused: `IDEMPOTENCY_CONFLICT`, `INVALID_PAYMENT_STATE` unless something was paid and is
-        left, `INVALID_AMOUNT`, `UNPROCESSABLE` (zero, or what the gateway cannot give back),
+        left, `INVALID_AMOUNT`, `UNPROCESSABLE` (what the gateway cannot give back),
         `REFUND_EXCEEDS_REMAINING`, `REFUND_PROVIDER_UNAVAILABLE`.
         """
         down = await self.accounts.health.down()
@@ -216,9 +216,7 @@ def _part(payment: Payment, raw: str | None, left: Decimal) -> tuple[Decimal, st
             raise _exceeds(payment, left)
         return left, _text(payment, left)
     # What is left is the upper bound, and is told with a code of its own.
-    part = parse_amount(
-        raw, payment.currency, Decimal(0), Decimal("Infinity"), zero=Code.UNPROCESSABLE
-    )
+    part = parse_amount(raw, payment.currency, Decimal(0), Decimal("Infinity"))
     if part > left:
         raise _exceeds(payment, left)
     return part, raw

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from payintent.domain.rate import Limit, RateClass
+from payintent.domain.rate import Limit
 from payintent.storage.database import Executor, Tx
 
 
@@ -24,9 +24,7 @@ class SetLimit:
     burst: int
 
 
-async def take(
-    database: Executor, merchant_id: int, kind: RateClass, limit: Limit, wanted: int
-) -> Grant:
+async def take(database: Executor, merchant_id: int, kind: str, limit: Limit, wanted: int) -> Grant:
     """Take up to `wanted` requests out of a merchant's bucket; none where it is empty.
 
     The bucket is the time at which it will be full: a request moves it `1 / per_s` on, and at most

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from payintent.api import merchant as merchant_routes
 from payintent.api.app import build_app
 from payintent.api.server import server
 from payintent.config import Settings
@@ -169,21 +170,75 @@ async def test_a_finished_key_still_replays_when_nothing_may_be_created(api: Api
     first = await api.create(key)
     assert refusal(await api.create()) == (429, "RATE_LIMITED")
     again = await api.create(key)
-    assert (again.status, again.body, told(again)) == (201, first.body, ("read", 8))
+    assert (again.status, again.body, told(again)) == (201, first.body, ("create", 0))
     assert again.headers["Idempotency-Replayed"] == "true"
     assert refusal(await api.create(key, amount="1.00")) == (409, "IDEMPOTENCY_CONFLICT")
     assert refusal(await post(api, b"{")) == (400, "BAD_REQUEST")
-    assert await left(api, READ) == 6  # all of these looked the key up
 
 
-async def test_nobody_asks_for_free_when_nothing_may_be_created_or_read(api: Api) -> None:
+async def test_refused_creates_cannot_use_up_the_reads(api: Api) -> None:
     await limit(api, CREATE, 1)
-    await limit(api, READ, 3)
+    await limit(api, READ, 10)
     key = str(uuid4())
     await api.create(key)
-    answers = [await post(api, b"{") for _ in range(3)] + [await api.create(key)]
-    assert [answer.status for answer in answers] == [400, 400, 400, 429]
-    assert told(answers[3]) == ("read", 0)
+    refused = [await api.create() for _ in range(30)]
+    assert {refusal(one) for one in refused} == {(429, "RATE_LIMITED")}
+    assert {told(one) for one in refused} == {("create", 0)}
+    assert await left(api, READ) == 10
+
+
+async def test_nobody_looks_keys_up_for_free_when_nothing_may_be_created(api: Api) -> None:
+    await limit(api, CREATE, 1)
+    key = str(uuid4())
+    await api.create(key)
+    answers = [await post(api, b"{") for _ in range(10)] + [await api.create(key)]
+    assert [answer.status for answer in answers] == [400] * 10 + [429]
+    assert refusal(answers[10]) == (429, "RATE_LIMITED")
+    assert {told(one) for one in answers} == {("create", 0)}
+
+
+async def test_refusals_say_where_the_merchant_stands_too(api: Api) -> None:
+    rule = AddFraudRule(
+        kind=RuleKind.PAYER, value="blocked", code="PAYER_BLOCKED", level=RiskLevel.HIGH, score=90
+    )
+    await api.world.perform(rule)
+    payment_id = (await api.create()).json["id"]
+    other = await api.world.other_merchant()
+    await limit(api, CREATE, 20)
+    await limit(api, READ, 20)
+    await limit(api, READ, 20, other.merchant.id)
+    path = f"/v1/payments/{payment_id}"
+    no_json = {"Content_Type": "text/plain"}
+    key = {"Idempotency-Key": str(uuid4())}
+    creates = [
+        await post(api, b"{"),
+        await post(api, document(amount='"0"')),
+        await post(api, document(), **no_json),
+        await post(api, b" " * 70_000),
+        await api.create(payer_uid="blocked"),
+    ]
+    reads = [
+        await api.get("pay_nobody"),
+        await api.send("GET", path, headers=api.bearer(other.api_key)),
+        await api.send("POST", f"{path}/refunds", headers=api.bearer() | key),
+        await api.send("POST", f"{path}/refunds", headers=api.bearer()),
+        await api.send("POST", f"{path}/cancel", headers=api.bearer() | {"Idempotency-Key": "x"}),
+        await api.send("GET", "/v1/payments?limit=0", headers=api.bearer()),
+    ]
+    assert [one.status for one in creates] == [400, 422, 415, 413, 200]
+    assert [one.status for one in reads] == [404, 403, 409, 400, 400, 400]
+    assert [told(one) for one in creates] == [("create", 19 - n) for n in range(5)]
+    assert [told(one) for one in reads if one.status != 403] == [("read", 19 - n) for n in range(5)]
+    assert told(reads[1]) == ("read", 19)
+
+
+async def test_a_fault_of_the_service_says_where_the_merchant_stands(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await limit(api, READ, 10)
+    monkeypatch.setattr(merchant_routes, "payment_for", None)
+    answer = await api.get("pay_nobody")
+    assert (refusal(answer), told(answer)) == ((500, "INTERNAL_ERROR"), ("read", 9))
 
 
 async def test_a_replayed_denial_spends_the_read_limit(api: Api) -> None:

@@ -16,7 +16,7 @@ from tests.support.world import Answer, Api
 
 _MALFORMED = (400, "INVALID_AMOUNT")
 _REFUSED = (422, "INVALID_AMOUNT")
-_ZERO = (422, "UNPROCESSABLE")
+_UNPROCESSABLE = (422, "UNPROCESSABLE")
 _TOO_MUCH = (409, "REFUND_EXCEEDS_REMAINING")
 
 _SPELLINGS: dict[str, tuple[int, str]] = {
@@ -49,11 +49,11 @@ _SPELLINGS: dict[str, tuple[int, str]] = {
     "true": _MALFORMED,
     '["1.00"]': _MALFORMED,
     '{"value":"1.00"}': _MALFORMED,
-    '"0"': _ZERO,
-    '"0.0"': _ZERO,
-    '"0.000"': _ZERO,
-    '"-0"': _ZERO,
-    '"-0.00"': _ZERO,
+    '"0"': _REFUSED,
+    '"0.0"': _REFUSED,
+    '"0.000"': _REFUSED,
+    '"-0"': _REFUSED,
+    '"-0.00"': _REFUSED,
     '"-1"': _REFUSED,
     '"-0.001"': _REFUSED,
     '"1.001"': _REFUSED,
@@ -175,14 +175,14 @@ async def test_what_the_gateway_cannot_give_back_is_unprocessable(
 ) -> None:
     created = await paid(api)
     _can(monkeypatch, gateway, decimals=None, refunds=Refunds.NONE)
-    assert refusal(await ask(api, created)) == _ZERO
+    assert refusal(await ask(api, created)) == _UNPROCESSABLE
     _can(monkeypatch, gateway, decimals=None, refunds=Refunds.WHOLE)
-    assert refusal(await ask(api, created, amount="90.00")) == _ZERO
+    assert refusal(await ask(api, created, amount="90.00")) == _UNPROCESSABLE
     _can(monkeypatch, gateway, decimals={"THB": 0})
-    assert refusal(await ask(api, created, amount="90.50")) == _ZERO
+    assert refusal(await ask(api, created, amount="90.50")) == _UNPROCESSABLE
     assert (await ask(api, created, amount="90.00")).status == 201
     _can(monkeypatch, gateway, decimals=None, refunds=Refunds.WHOLE)
-    assert refusal(await ask(api, created)) == _ZERO  # it would be the rest, not the whole
+    assert refusal(await ask(api, created)) == _UNPROCESSABLE  # it would be the rest, not the whole
     assert len(await kept(api.world)) == 1
 
 
@@ -196,7 +196,7 @@ async def test_where_the_provider_is_no_longer_installed_refunds_are_unavailable
 
 async def test_money_that_came_by_a_gateway_goes_back_no_other_way(api: Api) -> None:
     answer = await ask(api, await paid(api), destination=PAYER)
-    assert refusal(answer) == _ZERO
+    assert refusal(answer) == _UNPROCESSABLE
     assert answer.json["message"].startswith("destination: ")
 
 
