@@ -71,7 +71,10 @@ class Settings(BaseSettings):
     # Gateways
     gateway_timeout_s: float = 15.0
     gateway_answer_bytes_max: int = 256 * 1024
-    closing_patience_s: float = 30.0  # an expiring payment waits this long for its gateway
+    #: An elapsed payment waits so long for a silent gateway; with the workers' own steps, and an
+    #: answer within a second, it is EXPIRED within 30 s.
+    closing_patience_s: float = 25.0
+    authorising_patience_hours: float = 24.0  # and so long for one that says it is deciding
     unknown_callback_hours: int = 24
 
     # Chains: endpoints of each, separated by commas; they may hold keys. "" is not watched
@@ -90,6 +93,7 @@ class Settings(BaseSettings):
     # Workers
     expire_every_s: float = 1.0
     expire_batch_max: int = 500
+    measure_every_s: float = 15.0
     inquire_every_s: float = 1.0
     inquire_batch_max: int = 50
     refund_every_s: float = 1.0

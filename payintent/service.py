@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TypeVar
 
 from payintent.chain.refunder import Refunders, open_refunders
@@ -80,7 +81,12 @@ class Service:
     @property
     def janitor(self) -> Janitor:
         """Give what asks providers about sessions."""
-        return Janitor(database=self.database, accounts=self.accounts, mint=self.mint)
+        return Janitor(
+            database=self.database,
+            accounts=self.accounts,
+            mint=self.mint,
+            authorising_patience=timedelta(hours=self.settings.authorising_patience_hours),
+        )
 
     @property
     def refund_desk(self) -> RefundDesk:

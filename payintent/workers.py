@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Generic, TypeVar
 
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge
 
 from payintent.config import Settings
 from payintent.domain.errors import LockTimeout, StorageDown
@@ -15,7 +15,7 @@ from payintent.lifecycle.expire import expire_pending, expire_processing
 from payintent.lifecycle.receive import apply_waiting
 from payintent.log import get
 from payintent.service import Service, open_service
-from payintent.storage import callbacks, idempotency, policies, refunds, sessions
+from payintent.storage import callbacks, idempotency, payments, policies, refunds, sessions
 from payintent.storage.refunds import Due
 from payintent.storage.sessions import Ask
 from payintent.watching import endpoints, watch
@@ -29,6 +29,10 @@ _IN_FLIGHT_MAX = 200
 _IN_FLIGHT_PER_ACCOUNT_MAX = 50  # a silent gateway must not hold up the others
 
 STEP_FAILURES = Counter("payintent_worker_failures_total", "Steps that failed", ["step"])
+OLDEST = Gauge(
+    "payintent_processing_oldest_seconds",
+    "Age of the PROCESSING payment whose time is over first, or was",
+)
 
 
 async def run_worker(settings: Settings) -> None:
@@ -67,6 +71,7 @@ async def work(service: Service, stop: asyncio.Event) -> None:
         ("refund", settings.refund_every_s, submitters.step),
         ("apply_waiting", settings.inquire_every_s, lambda: _apply_waiting(service)),
         ("prune", settings.prune_every_s, lambda: _prune(service)),
+        ("measure", settings.measure_every_s, lambda: measure(service)),
     ]
     loops: list[Coroutine[Any, Any, None]] = [
         forever(name, step, every, stop) for name, every, step in steps
@@ -116,6 +121,12 @@ async def _expire(service: Service) -> bool:
     async with service.database.transaction() as tx:
         processing = await expire_processing(tx, service.mint, limit, settings.closing_patience_s)
     return limit in (pending, processing)
+
+
+async def measure(service: Service) -> bool:
+    """Tell Prometheus how long the oldest payment has been PROCESSING."""
+    OLDEST.set(await payments.oldest_processing_s(service.database))
+    return False
 
 
 async def _apply_waiting(service: Service) -> bool:

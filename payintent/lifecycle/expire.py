@@ -1,15 +1,22 @@
 """PENDING or PROCESSING → EXPIRED, once a payment's time is over."""
 
+from datetime import timedelta
 from uuid import UUID
 
+from payintent.domain import ids
 from payintent.domain.errors import Code, Refused
 from payintent.domain.payment import TERMINAL, Payment, Status, Trigger
-from payintent.domain.session import Life
+from payintent.domain.session import Life, Session
+from payintent.domain.settlement import CaseKind
 from payintent.lifecycle.advance import Move, advance, lock
 from payintent.lifecycle.mint import Mint
-from payintent.storage import payments, sessions
+from payintent.log import get
+from payintent.storage import captures, payments, sessions
+from payintent.storage.captures import Place
 from payintent.storage.database import Database, Tx
 from payintent.storage.payments import Seen
+
+_log = get("expire")
 
 
 async def expire_pending(tx: Tx, mint: Mint, limit: int) -> int:
@@ -39,6 +46,37 @@ async def expire_processing(tx: Tx, mint: Mint, limit: int, patience_s: float) -
     ]
     await advance(tx, moves, mint)
     return len(due)
+
+
+async def expire_undecided(tx: Tx, mint: Mint, session: Session, patience: timedelta) -> None:
+    """Expire a payment whose gateway has just said that it is still deciding, after `patience`.
+
+    It leaves a case, which what comes of the session will fill or close. On a chain nothing
+    expires this way unless the chain is read now, and was read past the payment's deadline.
+    """
+    locked = await lock(tx, [session.payment_id])
+    payment, now = locked.payments[0], locked.now
+    session = await sessions.lock(tx, session.id)
+    closing_at, chain = session.closing_at, session.offer.chain
+    waits = payment.session_id == session.id and payment.status is Status.PROCESSING
+    if not waits or session.life is not Life.CLOSING or closing_at is None:
+        return
+    if now - max(closing_at, payment.expires_at) < patience:
+        return
+    if chain is not None and not await sessions.can_be_read(tx, chain, payment.expires_at):
+        return
+    await advance(
+        tx, [Move(payment=payment, trigger=Trigger.EXPIRE, at=now, session=session)], mint
+    )
+    place = Place(
+        merchant_id=payment.merchant_id,
+        payment_id=payment.id,
+        session_id=session.id,
+        account_id=session.offer.account_id,
+        at=now,
+    )
+    await captures.open_case(tx, mint.id(), CaseKind.UNDECIDED, place, None)
+    _log.error("payment_undecided", payment=ids.text(ids.PAYMENT, payment.id))
 
 
 async def expire_seen(database: Database, mint: Mint, *payment_ids: UUID) -> None:

@@ -4,13 +4,16 @@ Callbacks get lost, processes die, gateways answer late: what is asked here repa
 """
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 from payintent.domain import ids
+from payintent.domain.errors import LockTimeout, StorageDown
 from payintent.domain.gateway import Report, SessionState, Unknown
 from payintent.domain.session import Life, Session
 from payintent.domain.settlement import CaseKind
 from payintent.lifecycle.accounts import Accounts
 from payintent.lifecycle.advance import lock
+from payintent.lifecycle.expire import expire_undecided
 from payintent.lifecycle.health import Channel
 from payintent.lifecycle.mint import Mint
 from payintent.lifecycle.settle import settle
@@ -32,6 +35,9 @@ ABSENT_PROVES_AFTER_S = 600
 GIVE_UP_AFTER_S = 7 * 24 * 3600
 
 _ABSENT = SessionState.ABSENT
+#: No reason for an elapsed payment to wait: a gateway that cannot close leaves a session open at
+#: which nothing happens, and one that does not know it may never hear of it.
+_SILENCE = frozenset({SessionState.OPEN, SessionState.ABSENT})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,30 +47,51 @@ class Janitor:
     database: Database
     accounts: Accounts
     mint: Mint
+    authorising_patience: timedelta
 
     async def inquire(self, ask: Ask) -> None:
         """Ask about one session, apply the answer, and set the next question."""
+        try:
+            await self._inquire(ask)
+        except (StorageDown, LockTimeout):
+            raise
+        except Exception:  # a bug: no payment may wait for its repair
+            await self._note_silence(ask.session)
+            raise
+
+    async def _inquire(self, ask: Ask) -> None:
         session = ask.session
         age_s = (ask.now - session.opened_at).total_seconds()
         answer = await self._ask(session)
         if isinstance(answer, Report):
-            if _holds_up(session, answer):
-                await sessions.answered(self.database, session.id)
-            else:
-                await sessions.silent(self.database, session.id)
-            await self._apply(session, answer, age_s)
+            await self._take_in(ask, answer, age_s)
         else:
-            await sessions.silent(self.database, session.id)
+            await self._note_silence(session)
             _log.warning(
                 "provider_silent", session=ids.text(ids.SESSION, session.id), why=answer.detail
             )
         wait_s: float | None = _wait_s(session, answer)
         if session.life is Life.OPENING:
             await self._release(session)
-        elif age_s > GIVE_UP_AFTER_S:
-            await self._hand_over(session)
+        elif age_s > GIVE_UP_AFTER_S and await self._hand_over(session):
             wait_s = None
         await sessions.ask_again(self.database, session, wait_s)
+
+    async def _take_in(self, ask: Ask, report: Report, age_s: float) -> None:
+        """Apply an answer; what neither decides nor says that it is deciding is silence."""
+        session = ask.session
+        if report.state not in _SILENCE:
+            await sessions.answered(self.database, session.id)
+        await self._apply(session, report, age_s)
+        if report.state is not SessionState.AUTHORISING:
+            await self._note_silence(session)
+        elif session.closing_at and ask.now - session.closing_at >= self.authorising_patience:
+            async with self.database.transaction() as tx:
+                await expire_undecided(tx, self.mint, session, self.authorising_patience)
+
+    async def _note_silence(self, session: Session) -> None:
+        if session.life is Life.CLOSING:  # nobody waits for the silence of others
+            await sessions.silent(self.database, session.id)
 
     async def _ask(self, session: Session) -> Report | Unknown:
         account = await self.accounts.open(session.offer.account_id)
@@ -91,30 +118,27 @@ class Janitor:
             if present.life is Life.OPENING:
                 await sessions.close(tx, [session.id], locked.now)
 
-    async def _hand_over(self, session: Session) -> None:
-        """After a week without a last word a person must look; nobody is asked any more."""
+    async def _hand_over(self, session: Session) -> bool:
+        """After a week without a last word a person must look; False where one must ask on.
+
+        A payment may still wait for this session, as on a chain that nobody has read for a week.
+        """
         async with self.database.transaction() as tx:
             locked = await lock(tx, [session.payment_id])
             present = await sessions.lock(tx, session.id)
             if present.life is Life.ENDED:
-                return
+                return True
+            payment = locked.payments[0]
             place = Place(
-                merchant_id=locked.payments[0].merchant_id,
+                merchant_id=payment.merchant_id,
                 payment_id=session.payment_id,
                 session_id=session.id,
                 account_id=session.offer.account_id,
                 at=locked.now,
             )
             await captures.open_case(tx, self.mint.id(), CaseKind.UNKNOWN_REFERENCE, place, None)
-
-
-def _holds_up(session: Session, report: Report) -> bool:
-    """Tell whether an answer is a reason for an elapsed payment to wait.
-
-    A gateway that cannot close leaves a session open at which nothing happens. That is no more
-    than silence: the payment expires, and money that comes after all is a case.
-    """
-    return session.life is not Life.CLOSING or report.state is not SessionState.OPEN
+            held_up = payment.session_id == session.id and payment.elapsed(locked.now)
+            return not (held_up and present.life is Life.CLOSING)
 
 
 def _wait_s(session: Session, answer: Report | Unknown) -> float:

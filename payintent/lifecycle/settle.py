@@ -7,7 +7,7 @@ from uuid import UUID
 from payintent.domain.gateway import Capture, Report, SessionState
 from payintent.domain.payment import Payment, Trigger
 from payintent.domain.session import Life, Session
-from payintent.domain.settlement import Verdict, completes_selection, judge
+from payintent.domain.settlement import CaseKind, Verdict, completes_selection, judge
 from payintent.lifecycle.advance import Move, advance, lock
 from payintent.lifecycle.mint import Mint
 from payintent.lifecycle.refund import give_back
@@ -57,6 +57,9 @@ async def settle(tx: Tx, mint: Mint, payment_id: UUID, session_id: UUID, report:
     await _keep(tx, mint, place, report, verdict, earlier)
     if verdict.outcome is not None:
         await sessions.end(tx, session.id, verdict.outcome, now)
+        if payment.expired_at is not None and verdict.trigger is None:
+            note = f"its gateway has ended it: {verdict.outcome}"
+            await captures.dismiss_undecided(tx, session.id, note)
     return payment
 
 
@@ -102,9 +105,21 @@ async def _keep(
         capture_id = mint.id()
         await captures.add(tx, capture_id, place, report.capture, credited=verdict.credited)
     if verdict.case is not None:
-        case_id = mint.id()
-        opened = await captures.open_case(tx, case_id, verdict.case, place, capture_id)
-        if opened and report.capture is not None:
+        case_id = await _open_case(tx, mint, place, verdict.case, capture_id)
+        if case_id is not None and report.capture is not None:
             await note_verbatim(tx, case_id, report.capture)
-        if opened and capture_id is not None:
+        if case_id is not None and capture_id is not None:
             await give_back(tx, mint, verdict.case, case_id, capture_id, place.merchant_id)
+
+
+async def _open_case(
+    tx: Tx, mint: Mint, place: Place, kind: CaseKind, capture_id: UUID | None
+) -> UUID | None:
+    """Open a case, or fill the one that waits for this money; None where it stood before."""
+    if capture_id is not None and place.session_id is not None:
+        waiting = await captures.fill_undecided(tx, place.session_id, kind, capture_id)
+        if waiting is not None:
+            return waiting
+    case_id = mint.id()
+    opened = await captures.open_case(tx, case_id, kind, place, capture_id)
+    return case_id if opened else None

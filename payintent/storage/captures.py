@@ -219,6 +219,36 @@ async def open_case(
     return row is not None
 
 
+async def fill_undecided(tx: Tx, session_id: UUID, kind: CaseKind, capture_id: UUID) -> UUID | None:
+    """Give the money that came at last to its session's open case; None where there is none."""
+    row = await tx.row(
+        """
+        UPDATE money_case
+        SET kind = $2, capture_id = $3
+        WHERE session_id = $1 AND kind = 'UNDECIDED' AND status = 'OPEN'
+        RETURNING id
+        """,
+        session_id,
+        kind,
+        capture_id,
+    )
+    return row["id"] if row else None
+
+
+async def dismiss_undecided(tx: Tx, session_id: UUID, note: str) -> None:
+    """Close the open case of a session that has ended without money."""
+    await tx.fetch(
+        """
+        UPDATE money_case
+        SET status = 'DISMISSED', closed_at = clock(), closed_by = 'payintent',
+            note = concat_ws('; ', nullif(note, ''), $2::text)
+        WHERE session_id = $1 AND kind = 'UNDECIDED' AND status = 'OPEN'
+        """,
+        session_id,
+        note,
+    )
+
+
 async def auto_refunds(tx: Tx, merchant_id: int) -> bool:
     """Tell whether a merchant gives back at once what no payment may own."""
     row = await tx.row("SELECT auto_refund FROM merchant WHERE id = $1", merchant_id)

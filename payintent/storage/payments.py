@@ -234,6 +234,20 @@ async def lock_due_processing(tx: Tx, limit: int, patience_s: float) -> list[See
     return [seen(row) for row in rows]
 
 
+async def oldest_processing_s(database: Executor) -> float:
+    """Give the age of the PROCESSING payment with the earliest deadline; 0 where there is none."""
+    row = await database.row(
+        """
+        SELECT extract(epoch FROM clock() - created_at)::float8 AS age_s
+        FROM payment
+        WHERE status = 'PROCESSING'
+        ORDER BY expires_at
+        LIMIT 1
+        """
+    )
+    return row["age_s"] if row else 0.0
+
+
 async def write(tx: Tx, changes: Sequence[Change]) -> list[Payment]:
     """Write steps; a payment that is not at the version that was read is not written."""
     rows = await tx.fetch(

@@ -8,6 +8,7 @@ from uuid import UUID
 from payintent.domain.onchain import SECOND_THOUGHT
 from payintent.domain.quote import FeeMode, Quote
 from payintent.domain.session import Life, Offer, Session
+from payintent.storage.chain_watch import WATCHED
 from payintent.storage.database import Executor, Row, Tx
 
 _SHOWN_MAX = 1_000
@@ -215,11 +216,25 @@ async def answered(database: Executor, session_id: UUID) -> None:
 
 
 async def silent(database: Executor, session_id: UUID) -> None:
-    """Note that a provider was asked about a session and did not answer; the first time counts."""
+    """Note that a provider was asked to close a session and has told nothing; the first counts."""
     await database.fetch(
-        "UPDATE session SET silent_since = coalesce(silent_since, clock()) WHERE id = $1",
+        """
+        UPDATE session
+        SET silent_since = clock()
+        WHERE id = $1 AND life = 'closing' AND silent_since IS NULL
+        """,
         session_id,
     )
+
+
+async def can_be_read(database: Executor, chain: str, past: datetime) -> bool:
+    """Tell whether a chain is watched, and two endpoints have shown blocks after `past`."""
+    row = await database.row(
+        "SELECT k.chain FROM chain_cursor k WHERE k.chain = $1 AND k.window_at > $2 AND " + WATCHED,
+        chain,
+        past,
+    )
+    return row is not None
 
 
 async def ask_now(database: Executor, session_id: UUID) -> None:

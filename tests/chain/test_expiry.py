@@ -6,6 +6,7 @@ import pytest
 
 from payintent.domain import ids
 from payintent.domain.errors import Refused
+from payintent.domain.payment import Payment
 from payintent.lifecycle.overdue import OVERDUE
 from tests.support.fault_rpc import FaultyNode
 from tests.support.onchain import ChainWorld, chain_world
@@ -188,6 +189,47 @@ async def test_a_payment_that_never_becomes_final_alarms_and_after_a_day_is_a_ca
     await ground.final()
     assert await ground.status(payment) == "PAID"
     assert waiting._value.get() == 0
+
+
+async def seen_past_its_time(ground: ChainWorld) -> Payment:
+    """Let a payment be seen, and the chain go on without making it final."""
+    payment, session = await ground.bill("USDT")
+    await ground.pay(session)
+    await ground.turn()
+    await ground.pass_time(TTL_S + 2)
+    await ground.turn()
+    assert await ground.status(payment) == "PROCESSING"
+    return payment
+
+
+async def test_finality_that_a_watched_chain_never_reaches_is_waited_for_a_day(
+    witnessed: ChainWorld,
+) -> None:
+    payment = await seen_past_its_time(witnessed)
+    await witnessed.move_clock(DAY_S)
+    await witnessed.turn()
+    await witnessed.move_clock(60)
+    await witnessed.turn()
+    assert await witnessed.status(payment) == "EXPIRED"
+    assert "UNDECIDED" in await witnessed.cases()
+    await witnessed.final()
+    assert await witnessed.world.events(payment) == ["payment.expired"]
+    assert await witnessed.dispositions() == ["late"]
+    assert "LATE_PAYMENT" in await witnessed.cases()
+
+
+async def test_nothing_expires_by_the_wait_while_nobody_watches_the_chain(
+    witnessed: ChainWorld,
+) -> None:
+    payment = await seen_past_its_time(witnessed)
+    await witnessed.world.rows("UPDATE chain_cursor SET watched_until = clock()")
+    await witnessed.move_clock(9 * DAY_S)
+    for _ in range(3):
+        await witnessed.move_clock(3700)
+        await witnessed.decide()
+    assert await witnessed.status(payment) == "PROCESSING"
+    await witnessed.final()
+    assert await witnessed.status(payment) == "PAID"
 
 
 async def test_a_replaced_session_ends_when_nothing_can_come_of_it_any_more(

@@ -1,5 +1,7 @@
 """PENDING and PROCESSING payments whose time is over."""
 
+from uuid import UUID
+
 import pytest
 
 from payintent.domain.errors import Code, Refused
@@ -10,11 +12,13 @@ from payintent.lifecycle.cancel import cancel, cancel_by_buyer
 from payintent.lifecycle.expire import expire_pending, expire_processing
 from payintent.lifecycle.views import Asked, checkout_for, payment_for, quotes_for
 from payintent.storage import sessions
+from payintent.workers import OLDEST, measure
 from tests.support.fakes import captured, declined
-from tests.support.patience import PATIENCE_S
 from tests.support.world import World
 
 TTL_S = 1800
+PATIENCE_S = 30.0
+DAY_S = 24 * 3600
 CLOSED = Report(state=SessionState.CLOSED)
 
 
@@ -183,6 +187,143 @@ async def test_a_silent_gateway_holds_an_expiry_up_for_its_patience_only(world: 
     await ask_all(world)
     assert (await world.session(session_id))["life"] == "ended"
     assert await world.events(payment) == ["payment.expired"]
+
+
+async def young_processing(world: World) -> Payment:
+    """Let a payment elapse whose method was selected in its last minute."""
+    payment = await world.create(expires_in_s=60)
+    await world.select(payment)
+    await world.move_clock(60)
+    return payment
+
+
+@pytest.mark.parametrize("state", [SessionState.ABSENT, SessionState.OPEN])
+async def test_a_session_that_its_gateway_does_not_know_or_cannot_close_is_silence(
+    world: World, state: SessionState
+) -> None:
+    payment = await young_processing(world)
+    world.gateway.answer_close = Report(state=state)
+    await sweep(world)
+    await ask_all(world)
+    await world.move_clock(60 + PATIENCE_S - 5)
+    await ask_all(world)
+    assert await sweep(world) == 0
+    assert await world.status(payment) == "PROCESSING"
+    await world.move_clock(60 + PATIENCE_S + 1)
+    await ask_all(world)
+    await sweep(world)
+    assert await world.events(payment) == ["payment.expired"]
+    assert await world.cases(payment) == []
+
+
+async def test_money_that_its_gateway_has_told_for_another_session_is_silence(world: World) -> None:
+    """A capture counts once, so that this word ends nothing: nor may it hold up anything."""
+    first = await world.create()
+    paid = (await world.select(first)).session
+    await world.report(first, paid.id, captured(159000, reference="of both"))
+    payment = await young_processing(world)
+    world.gateway.answer_close = captured(159000, reference="of both")
+    await sweep(world)
+    await ask_all(world)
+    await world.move_clock(60 + PATIENCE_S + 1)
+    await ask_all(world)
+    await world.move_clock(60 + 2 * PATIENCE_S + 2)
+    await sweep(world)
+    assert await world.status(payment) == "EXPIRED"
+
+
+async def test_an_adapter_that_fails_holds_up_no_expiry(world: World) -> None:
+    payment = await young_processing(world)
+
+    async def broken(*_: object) -> Report:
+        raise KeyError("a bug of its own")
+
+    world.gateway.close_session = broken  # type: ignore[method-assign]
+    await sweep(world)
+    with pytest.raises(KeyError):
+        await ask_all(world)
+    await world.move_clock(60 + PATIENCE_S + 1)
+    await sweep(world)
+    assert await world.status(payment) == "EXPIRED"
+
+
+async def decide_for_a_day(world: World, payment: Payment) -> UUID:
+    """Let the gateway say for a day that it is deciding."""
+    session_id = (await world.see(payment)).payment.session_id
+    assert session_id is not None
+    world.gateway.answer_close = Report(state=SessionState.AUTHORISING)
+    await sweep(world)
+    await ask_all(world)
+    await world.move_clock(60 + DAY_S - 5)
+    await ask_all(world)
+    await sweep(world)
+    assert await world.status(payment) == "PROCESSING"
+    await world.move_clock(60 + DAY_S + 60)
+    await sweep(world)
+    assert await world.status(payment) == "PROCESSING"  # the gateway is asked once more
+    await ask_all(world)
+    return session_id
+
+
+async def test_a_gateway_that_never_decides_holds_a_payment_up_for_a_day(world: World) -> None:
+    payment = await young_processing(world)
+    session_id = await decide_for_a_day(world, payment)
+    assert await world.events(payment) == ["payment.expired"]
+    assert await world.cases(payment) == ["UNDECIDED"]
+    assert (await world.session(session_id))["life"] == "closing"
+    await world.move_clock(60 + DAY_S + 120)
+    await ask_all(world)
+    assert await world.cases(payment) == ["UNDECIDED"]
+
+
+async def test_money_that_comes_after_the_wait_is_that_cases(world: World) -> None:
+    payment = await young_processing(world)
+    session_id = await decide_for_a_day(world, payment)
+    world.gateway.answer_close = captured(159000)
+    await world.move_clock(60 + DAY_S + 120)
+    await ask_all(world)
+    [case] = await world.rows("SELECT kind, status, capture_id FROM money_case")
+    [capture] = await world.rows("SELECT id, credited FROM capture")
+    assert dict(case) == {"kind": "LATE_PAYMENT", "status": "OPEN", "capture_id": capture["id"]}
+    assert not capture["credited"]
+    assert await world.events(payment) == ["payment.expired"]
+    assert (await world.session(session_id))["life"] == "ended"
+
+
+async def test_a_case_of_a_wait_closes_where_no_money_came_after_all(world: World) -> None:
+    payment = await young_processing(world)
+    await decide_for_a_day(world, payment)
+    world.gateway.answer_close = declined()
+    await world.move_clock(60 + DAY_S + 120)
+    await ask_all(world)
+    [case] = await world.rows("SELECT kind, status, closed_by, note FROM money_case")
+    assert (case["kind"], case["status"]) == ("UNDECIDED", "DISMISSED")
+    assert "declined" in case["note"]
+    assert await world.events(payment) == ["payment.expired"]
+
+
+async def test_a_gateway_that_decides_within_the_wait_has_its_say(world: World) -> None:
+    payment = await young_processing(world)
+    world.gateway.answer_close = Report(state=SessionState.AUTHORISING)
+    await sweep(world)
+    await ask_all(world)
+    await world.move_clock(60 + 3 * DAY_S)  # no worker ran, and nobody knows what came of it
+    await sweep(world)
+    world.gateway.answer_close = captured(159000)
+    await ask_all(world)
+    assert await world.status(payment) == "PAID"
+    assert await world.cases(payment) == []
+
+
+async def test_a_metric_shows_how_old_the_oldest_processing_payment_is(world: World) -> None:
+    await world.create()
+    await measure(world.service)
+    assert OLDEST._value.get() == 0
+    await young_processing(world)
+    await world.move_clock(600)
+    await world.select(await world.create())
+    await measure(world.service)
+    assert OLDEST._value.get() == pytest.approx(600, abs=5)
 
 
 async def test_a_gateway_that_is_still_deciding_is_waited_for(world: World) -> None:

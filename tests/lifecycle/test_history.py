@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import itertools
 import os
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
@@ -17,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
+    initialize,
     invariant,
     precondition,
     rule,
@@ -42,9 +44,10 @@ from payintent.lifecycle.health import FAILURES_MAX, Channel, Health
 from payintent.lifecycle.receive import apply_waiting, receive
 from payintent.lifecycle.views import payment_for
 from payintent.service import open_service
+from payintent.storage import sessions
 from tests.domain.test_payment import EXPECTED
 from tests.lifecycle.refunding import ABSENT, DECLINED, DONE, PENDING, asked, due, hear
-from tests.lifecycle.test_expire import ask_all, sweep
+from tests.lifecycle.test_expire import sweep
 from tests.support.fakes import FakeGateway, accept, captured, declined
 from tests.support.world import World, make_world
 
@@ -104,11 +107,20 @@ answers = st.sampled_from(
         *("exact first", "declined first", "cancelled first"),
     ]
 )
-words = st.sampled_from(("exact", "less", "declined", "closed", "open", "authorising", "silent"))
+words = st.sampled_from(
+    (
+        *("exact", "less", "declined", "closed", "open", "authorising", "silent"),
+        *("absent", "attempted", "wavering", "shared", "broken"),
+    )
+)
 
 
 class Crash(BaseException):
     """Our process dies while it asks the gateway."""
+
+
+class Broken(Exception):  # noqa: N818 - as its brothers
+    """The adapter has a bug."""
 
 
 class History(RuleBasedStateMachine):
@@ -127,6 +139,7 @@ class History(RuleBasedStateMachine):
         self.asked_for: dict[UUID, tuple[Any, ...]] = {}  # refunds, as they were asked for
         self.ended: dict[UUID, tuple[Any, ...]] = {}  # refunds, how they ended
         self.clock_s = 0
+        self.stays = "silent"  # what the gateway says in the end, for ever
         self.run(self._begin())
 
     async def _begin(self) -> None:
@@ -192,7 +205,9 @@ class History(RuleBasedStateMachine):
         gateway.say_inquire = lambda session_id: _word(session_id, inquiry)
         gateway.say_close = lambda session_id: _word(session_id, close)
         await sweep(self.world)
-        await ask_all(self.world)
+        for ask in await sessions.take_due(service.database, 100, 60, []):
+            with suppress(Broken):
+                await service.janitor.inquire(ask)
         await apply_waiting(service.database, service.mint, 100)
 
     async def _ask_refund(self, number: int, amount: str | None, key: UUID | None = None) -> None:
@@ -216,6 +231,10 @@ class History(RuleBasedStateMachine):
         await self.world.rows("UPDATE merchant SET auto_refund = $1", on)
 
     # The rules.
+
+    @initialize(word=words)
+    def goes_on_saying(self, word: str) -> None:
+        self.stays = word
 
     @precondition(lambda self: len(self.payments) < PAYMENTS_MAX)
     @rule(ttl_s=st.sampled_from((1800, 60, 7200, 7200)), answer=answers, selects=st.integers(0, 3))
@@ -443,7 +462,19 @@ class History(RuleBasedStateMachine):
         self.run(self._come_to_an_end())
         self.it_holds()
 
+    async def _leave_processing(self) -> None:
+        """Whatever a gateway says for a day and a bit, nothing stays PROCESSING."""
+        start_s = self.clock_s + 7200
+        for hours in (0, 0.1, 0.2, 12, 24.2, 24.3, 24.4):
+            await self.world.move_clock(start_s + hours * 3600)
+            await self._work(self.stays, self.stays)
+        left = await self.world.rows("SELECT status FROM payment WHERE status LIKE 'P%ING'")
+        assert left == [], f"a gateway that goes on saying {self.stays!r} holds up a payment"
+        self.clock_s = start_s + 25 * 3600
+
     async def _come_to_an_end(self) -> None:
+        await self._leave_processing()
+        await self._check()
         for day in range(1, 4):
             await self.world.move_clock(self.clock_s + day * DAYS_S / 3)
             await self._work("closed", "closed")
@@ -467,7 +498,7 @@ class History(RuleBasedStateMachine):
         for result in self.run(all_of()):
             if isinstance(result, Refused):
                 assert result.code is not Code.INVALID_TRANSITION, result
-            elif isinstance(result, BaseException) and not isinstance(result, Crash):
+            elif isinstance(result, BaseException) and not isinstance(result, Crash | Broken):
                 raise result
 
     def _payment(self, number: int) -> Payment:
@@ -511,8 +542,16 @@ def _report(session_id: UUID, kind: str, name: str) -> Report:
     return declined() if kind == "declined" else Report(state=SessionState(kind))
 
 
+_wavering = itertools.cycle(("authorising", "open", "silent"))
+
+
 def _word(session_id: UUID, word: str) -> Report | Unknown:
-    return Unknown(detail="silent") if word == "silent" else _report(session_id, word, "a")
+    if word == "broken":
+        raise Broken
+    if word == "shared":  # one capture, told of every session
+        return captured(159000, reference="shared")
+    said = next(_wavering) if word == "wavering" else word
+    return Unknown(detail="silent") if said == "silent" else _report(session_id, said, "a")
 
 
 class TalkingGateway(FakeGateway):
