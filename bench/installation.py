@@ -39,7 +39,7 @@ class Installation:
     def api(self) -> Iterator[int]:
         """Run one API process; gives its process id."""
         command = ["payintent", "api", "--port", str(self.world.ports.api)]
-        environment = self.world.service_environment()
+        environment = self.world.service_environment() | {"PAYINTENT_BUYER_CALLS_PER_S": "0"}
         with self._process("api", command, environment) as process:
             self._wait_ready(process, f"http://127.0.0.1:{self.world.ports.api}/readyz")
             yield process.pid

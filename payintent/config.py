@@ -5,6 +5,8 @@ from decimal import Decimal
 from pydantic import AliasChoices, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from payintent.domain.rate import Limit
+
 
 class Settings(BaseSettings):
     """Read once from the environment: `PAYINTENT_…`, and `DATABASE_URL`."""
@@ -71,6 +73,8 @@ class Settings(BaseSettings):
     # Gateways
     gateway_timeout_s: float = 15.0
     gateway_answer_bytes_max: int = 256 * 1024
+    buyer_calls_per_s: int = 100  # that buyers cause, of one gateway account; 0: no limit
+    buyer_calls_burst: int = 500
     #: An elapsed payment waits so long for a silent gateway; with the workers' own steps, and an
     #: answer within a second, it is EXPIRED within 30 s.
     closing_patience_s: float = 25.0
@@ -112,6 +116,12 @@ class Settings(BaseSettings):
 
     # Logs
     log_level: str = "INFO"
+
+    @property
+    def buyer_calls(self) -> Limit | None:
+        """Give how often buyers may make us call one gateway account; None: as often as they do."""
+        per_s = self.buyer_calls_per_s
+        return Limit(per_s, self.buyer_calls_burst) if per_s else None
 
     @property
     def endpoints(self) -> dict[str, list[str]]:

@@ -131,7 +131,12 @@ async def open_service(
         database=database,
         secrets=secrets,
         mint=Mint(),
-        accounts=Accounts(database, secrets, adapters if gateways is None else gateways),
+        accounts=Accounts(
+            database,
+            secrets,
+            adapters if gateways is None else gateways,
+            settings.buyer_calls,
+        ),
         policies=Policies(database, settings.policy_cache_s),
         http=http,
         refunders=refunders,

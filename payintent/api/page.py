@@ -40,11 +40,11 @@ from payintent.domain.fraud import Denied
 from payintent.domain.market import COUNTRIES
 from payintent.domain.merchant import Merchant
 from payintent.domain.payment import OPEN, Status
+from payintent.lifecycle.inquire import ask_on_return
 from payintent.lifecycle.select_quote import Selected, Selection, origin
 from payintent.lifecycle.views import checkout_for, merchant_of, next_action_fields, offer_fields
 from payintent.lifecycle.wire import timestamp
 from payintent.log import get
-from payintent.storage import sessions
 from payintent.storage.payments import Seen
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -142,7 +142,7 @@ async def returned(request: Request) -> Response:
     here = context(request)
     seen = await checkout.read(request)
     if seen.session is not None:
-        await sessions.ask_now(here.service.database, seen.session.id)
+        await ask_on_return(here.service.database, here.service.accounts, seen.session)
     return _to_page(request, seen)
 
 

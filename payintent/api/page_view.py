@@ -49,6 +49,7 @@ _PROBLEMS = {
     Code.UNSUPPORTED_CURRENCY: "problem_unavailable",
     Code.PG_UPSTREAM_ERROR: "problem_upstream",
     Code.INVALID_CHECKOUT_STATE: "problem_detected",
+    Code.RATE_LIMITED: "sorry_many",
 }
 
 

@@ -50,6 +50,8 @@ class Capabilities:
     refunds: Refunds = Refunds.PARTS
     #: A refund may be sent again under its id, and is done once. Where not, it is sent only once.
     refunds_again: bool = True
+    #: Its sessions are opened and inquired over the network, and buyers' share of that is bounded.
+    remote: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +148,8 @@ class Unknown:
     """No answer, or none that can be understood: it may have happened."""
 
     detail: str
+    #: The provider holds us back: it is there, though it may have done nothing.
+    throttled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

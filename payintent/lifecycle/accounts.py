@@ -8,6 +8,8 @@ import msgspec
 
 from payintent.domain.gateway import Account, Capabilities, Gateway
 from payintent.domain.merchant import PaymentMethod
+from payintent.domain.rate import Limit
+from payintent.lifecycle.buyer_calls import BuyerCalls
 from payintent.lifecycle.health import Channel, Health
 from payintent.storage import accounts
 from payintent.storage.database import Database
@@ -25,6 +27,7 @@ class Accounts:
         database: Database,
         secrets: Secrets,
         gateways: Mapping[str, Gateway],
+        calls: Limit | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
@@ -32,6 +35,8 @@ class Accounts:
         self._gateways = gateways
         self._monotonic = monotonic
         self.health = Health(database, monotonic)
+        local = {name for name, one in gateways.items() if not one.capabilities.remote}
+        self.buyer_calls = BuyerCalls(database, calls, local)
         self._kept: dict[int, tuple[float, Account]] = {}
 
     @property

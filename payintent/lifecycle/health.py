@@ -29,6 +29,12 @@ OUTAGES = Counter(
     ["channel"],
 )
 
+THROTTLED = Counter(
+    "payintent_gateway_throttled_total",
+    "Calls that a gateway answered with 403 or 429 because there are too many",
+    ["channel"],
+)
+
 
 class Channel(StrEnum):
     """What a gateway may fail at on its own."""
@@ -62,8 +68,12 @@ class Health:
         return not shut and await outages.probe(self._database, account_id, channel)
 
     async def note(self, account_id: int, channel: Channel, answer: object) -> None:
-        """Count an answer, or that there was none."""
+        """Count an answer, or that there was none; who is held back has met no outage."""
         key = (account_id, channel)
+        if isinstance(answer, Unknown) and answer.throttled:
+            THROTTLED.labels(channel).inc()
+            _log.warning("gateway_throttles", account=account_id, channel=channel)
+            return
         if isinstance(answer, Unknown):
             await self._failed(key)
             return

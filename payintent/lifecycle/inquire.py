@@ -40,6 +40,19 @@ _ABSENT = SessionState.ABSENT
 _SILENCE = frozenset({SessionState.OPEN, SessionState.ABSENT})
 
 
+#: A buyer's way back can be reloaded as often as he likes.
+RETURN_EVERY_S = 5.0
+
+
+async def ask_on_return(database: Database, accounts: Accounts, session: Session) -> None:
+    """Have the provider asked at once, since the buyer has come back; now and then only."""
+    if not await sessions.note_return(database, session.id, RETURN_EVERY_S):
+        return
+    offer = session.offer
+    if await accounts.buyer_calls.allow(offer.account_id, offer.provider):
+        await sessions.ask_now(database, session.id)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Janitor:
     """What the janitor works with."""

@@ -6,6 +6,7 @@ the gateway, then take its answer in. Whatever dies in between, the session's ro
 
 from dataclasses import dataclass, replace
 from datetime import datetime
+from math import ceil
 from urllib.parse import urlencode
 
 import msgspec
@@ -35,10 +36,12 @@ from payintent.lifecycle.pricing import price
 from payintent.lifecycle.settle import complete_selection, settle
 from payintent.log import get
 from payintent.storage import merchants, methods, payments, sessions
-from payintent.storage.database import Database, Tx
+from payintent.storage.database import Database, Executor, Tx
 from payintent.storage.payments import Seen
 
 _log = get("select_quote")
+#: A buyer who has chosen so often has made us call gateways often enough.
+SELECTIONS_MAX = 20
 #: The janitor looks after a selection whose process died; it asks first when this is over.
 FIRST_INQUIRY_S = 30.0
 
@@ -96,7 +99,8 @@ async def select_quote(
 
     Refused: `CHECKOUT_EXPIRED`, `INVALID_CHECKOUT_STATE` (ended, or money was detected at the
     present method), `PAYMENT_METHOD_NOT_FOUND`, `PG_NOT_AVAILABLE`, `UNSUPPORTED_…`, `CONFLICT`
-    (another selection runs, or the total has changed), `PG_UPSTREAM_ERROR`.
+    (another selection runs, or the total has changed), `PG_UPSTREAM_ERROR`, `RATE_LIMITED` (too
+    many selections of this payment, or calls of this account).
     """
     desk = _Desk(database=database, accounts=accounts, mint=mint, places=places)
     await refuse_ended(database, mint, seen)
@@ -108,7 +112,9 @@ async def select_quote(
     gateway = accounts.gateway(offer.provider)
     if account is None or gateway is None:
         raise _not_available()
+    await _refuse_used_up(database, seen.payment, seen.now)
     await _ask_present(desk, seen)
+    await accounts.buyer_calls.spend(account.id, offer.provider)
     if not await accounts.health.admit(account.id, Channel.SESSIONS):
         raise _not_available()
     session = await _begin(desk, seen, offer, chosen)
@@ -191,6 +197,7 @@ async def _ask_present(desk: _Desk, seen: Seen) -> None:
     gateway = desk.accounts.gateway(session.offer.provider)
     if account is None or gateway is None:
         return
+    await desk.accounts.buyer_calls.spend(account.id, session.offer.provider)
     report = await gateway.inquire(account, session.ref)
     await desk.accounts.health.note(account.id, Channel.SESSIONS, report)
     if isinstance(report, Unknown):
@@ -204,6 +211,16 @@ async def _ask_present(desk: _Desk, seen: Seen) -> None:
     refuse_terminal(payment)
 
 
+async def _refuse_used_up(database: Executor, payment: Payment, now: datetime) -> None:
+    """Refuse a payment whose buyer has chosen often enough; it can be paid as it is."""
+    if await sessions.count(database, payment.id) >= SELECTIONS_MAX:
+        raise Refused(
+            Code.RATE_LIMITED,
+            f"this checkout has been selected {SELECTIONS_MAX} times",
+            retry_after_s=max(1, ceil((payment.expires_at - now).total_seconds())),
+        )
+
+
 async def _begin(desk: _Desk, seen: Seen, offer: Offer, chosen: Selection) -> Session:
     """Phase 1: keep the session before anybody hears of it."""
     async with desk.database.transaction() as tx:
@@ -212,6 +229,7 @@ async def _begin(desk: _Desk, seen: Seen, offer: Offer, chosen: Selection) -> Se
         if payment.elapsed(locked.now):
             raise expired()
         refuse_terminal(payment)
+        await _refuse_used_up(tx, payment, locked.now)
         session = Session(
             id=desk.mint.session_id(),
             payment_id=payment.id,

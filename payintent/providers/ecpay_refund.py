@@ -108,7 +108,7 @@ async def give_back(
         return await _act(ecpay, account, request, "R", units)
     card = await _look(ecpay, account, request, request.session)
     if isinstance(card, Unknown):
-        return NotContacted(detail=card.detail)
+        return NotContacted(detail=card.detail, throttled=card.throttled)
     if isinstance(card, RefundReport):
         return card
     return await _go(ecpay, account, request, card, units)

@@ -10,7 +10,7 @@ from uuid import UUID
 from payintent.domain import ids
 from payintent.domain.gateway import Account, NotContacted, SessionRef, Unknown
 from payintent.providers.ecpay_check import signed, verified
-from payintent.providers.http import Answer, Http
+from payintent.providers.http import Answer, Http, unusable
 
 CREDENTIALS = frozenset({"merchant_id", "hash_key", "hash_iv"})
 CURRENCY = "TWD"
@@ -66,7 +66,7 @@ class Ecpay:
         if isinstance(answer, Unknown) or answer.status == _OK:
             return answer
         why = ", asked too often" if answer.status == _TOO_FAST else ""
-        return Unknown(detail=f"status {answer.status}{why}")
+        return unusable(answer.status, f"status {answer.status}{why}")
 
     async def look_up(self, account: Account, session: SessionRef) -> Trade | Unknown:
         """Ask for the trade of a session; one that ECPay has never seen has its own status."""

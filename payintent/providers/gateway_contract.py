@@ -51,6 +51,7 @@ class GatewayContract:
     capabilities = Capabilities(
         credentials=frozenset({"chain", "network_id"}),
         decimals=None,  # a token's, on its chain
+        remote=False,
     )
 
     def __init__(

@@ -10,6 +10,7 @@ from payintent.domain.gateway import NotContacted, Unknown
 CONNECT_TIMEOUT_S = 5.0
 SOCKETS_MAX = 512
 SOCKETS_PER_HOST_MAX = 128  # one slow gateway must not take all of them
+_THROTTLING = frozenset({403, 429})
 _CHUNK_BYTES = 16 * 1024
 
 
@@ -19,6 +20,11 @@ class Answer:
 
     status: int
     body: bytes
+
+
+def unusable(status: int, detail: str) -> Unknown:
+    """Judge an answer that says nothing of money: whoever answers so may be holding us back."""
+    return Unknown(detail=detail, throttled=status in _THROTTLING)
 
 
 class Http:

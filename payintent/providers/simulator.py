@@ -35,7 +35,7 @@ from payintent.domain.gateway import (
     Unknown,
 )
 from payintent.domain.payment import FailureReason
-from payintent.providers.http import Answer, Http
+from payintent.providers.http import Answer, Http, unusable
 
 CALLBACK_TOLERANCE_S = 300
 DESCRIPTION_CHARS_MAX = 500  # the simulator refuses longer ones
@@ -148,7 +148,7 @@ class SimulatorGateway:
             return _created(answer, request)
         if _says(answer, _REFUSED):
             return Rejected(detail=_detail(answer))
-        return Unknown(detail=_detail(answer))
+        return unusable(answer.status, _detail(answer))
 
     async def close_session(self, account: Account, session: SessionRef) -> Report | Unknown:
         """Close a session; where money moved or is about to, the report says so instead."""
@@ -247,7 +247,7 @@ def _order(request: SessionRequest) -> bytes:
 def _created(answer: Answer, request: SessionRequest) -> Created | Unknown:
     session = _read(answer.body)
     if session is None or session.reference != _wire_id(request.session_id):
-        return Unknown(detail=f"unreadable answer to a creation, status {answer.status}")
+        return unusable(answer.status, f"unreadable answer to a creation, status {answer.status}")
     if (session.amount_minor, session.currency) != (request.amount_minor, request.currency):
         return Unknown(detail="the session stands for another amount")
     redirect: dict[str, Any] = {
@@ -268,7 +268,7 @@ def _reported(
         return answer
     session = _read(answer.body) if answer.status in statuses else None
     if session is None or session.reference != _wire_id(asked.session_id):
-        return Unknown(detail=_detail(answer))
+        return unusable(answer.status, _detail(answer))
     return _report(session) or Unknown(detail="the answer contradicts itself")
 
 
@@ -296,9 +296,9 @@ def _refunded(
     try:
         refund = msgspec.json.decode(answer.body, type=_Refund)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return Unknown(detail=_detail(answer))
+        return unusable(answer.status, _detail(answer))
     if answer.status not in statuses or refund.reference != _refund_id(asked):
-        return Unknown(detail=_detail(answer))
+        return unusable(answer.status, _detail(answer))
     return _refund_report(refund)
 
 

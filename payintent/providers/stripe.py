@@ -28,7 +28,7 @@ from payintent.domain.gateway import (
     Unknown,
 )
 from payintent.domain.payment import FailureReason
-from payintent.providers.http import Answer, Http
+from payintent.providers.http import Answer, Http, unusable
 from payintent.providers.stripe_wire import (
     DECIMALS,
     FAILURES,
@@ -94,7 +94,7 @@ class StripeGateway:
             return answer
         intent = _read(answer, Intent)
         if intent is None:
-            return _refused(answer) or Unknown(detail=_detail(answer))
+            return _refused(answer) or unusable(answer.status, _detail(answer))
         return _created(account, request, intent)
 
     async def close_session(self, account: Account, session: SessionRef) -> Report | Unknown:
@@ -165,7 +165,7 @@ class StripeGateway:
             return intent.id
         if answer.status in _REFUSING and _refused(answer):
             return Report(state=SessionState.ABSENT)
-        return Unknown(detail=_detail(answer))
+        return unusable(answer.status, _detail(answer))
 
     async def _refund(self, account: Account, request: RefundRequest) -> RefundReport | Unknown:
         known = await self._find_refund(account, request)
@@ -179,7 +179,7 @@ class StripeGateway:
             return refund_report(refund) or Unknown(detail=f"a refund is {refund.status}")
         if answer.status in _REFUSING and _refused(answer):
             return RefundReport(state=RefundState.DECLINED, detail=_detail(answer))
-        return Unknown(detail=_detail(answer))
+        return unusable(answer.status, _detail(answer))
 
     async def _find_refund(
         self, account: Account, request: RefundRequest
@@ -193,7 +193,7 @@ class StripeGateway:
                 return RefundReport(state=RefundState.ABSENT)
             page = _read(answer, Refunds)
             if page is None:
-                return Unknown(detail=_detail(answer))
+                return unusable(answer.status, _detail(answer))
             for refund in page.data:
                 if refund_id_of(refund) == request.refund_id:
                     return refund_report(refund) or Unknown(detail=f"a refund is {refund.status}")
@@ -286,7 +286,7 @@ def _reported(answer: Answer | Unknown, asked: SessionRef) -> Report | Unknown:
         return Report(state=SessionState.ABSENT)
     intent = _read(answer, Intent)
     if intent is None or session_id_of(intent) != asked.session_id:
-        return Unknown(detail=_detail(answer))
+        return unusable(answer.status, _detail(answer))
     return report_of(intent) or Unknown(detail=f"a payment intent is {intent.status}")
 
 

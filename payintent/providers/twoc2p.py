@@ -37,7 +37,7 @@ from payintent.domain.gateway import (
 )
 from payintent.domain.payment import FailureReason
 from payintent.providers import twoc2p_codes as codes
-from payintent.providers.http import Answer, Http
+from payintent.providers.http import Answer, Http, unusable
 from payintent.providers.twoc2p_amounts import DECIMALS, order_amount
 from payintent.providers.twoc2p_jwt import BadToken, sign, verify
 from payintent.providers.twoc2p_refund import Maintenance
@@ -123,7 +123,7 @@ class TwoC2pGateway:
         try:
             token = msgspec.json.decode(said.content, type=_Token)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return Unknown(detail=f"unreadable answer to a creation, status {said.status}")
+            return unusable(said.status, f"unreadable answer to a creation, status {said.status}")
         if token.respCode == codes.OK and said.signed and token.webPaymentUrl:
             return _created(account, request, token.webPaymentUrl)
         # A refusal may be unsigned, for who cannot read us cannot sign for us. It may be believed:
@@ -145,7 +145,7 @@ class TwoC2pGateway:
             return said
         payment = _payment(said.content) if said.signed else None
         if payment is None or payment.merchantID not in {"", _merchant(account)}:
-            return Unknown(detail=f"unsigned or unreadable answer, status {said.status}")
+            return unusable(said.status, f"unsigned or unreadable answer, status {said.status}")
         if payment.respCode == codes.NOT_FOUND and payment.invoiceNo in {"", invoice}:
             return self._unpaid(account, session)
         if payment.invoiceNo != invoice:
@@ -298,7 +298,7 @@ def _said(answer: Answer, secret: str) -> _Said | Unknown:
     try:
         return _Said(answer.status, verify(envelope.payload, secret), signed=True)
     except BadToken as bad:
-        return Unknown(detail=f"status {answer.status}: {bad}")
+        return unusable(answer.status, f"status {answer.status}: {bad}")
 
 
 def _verified(account: Account, body: bytes) -> bytes:

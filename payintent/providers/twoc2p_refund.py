@@ -20,7 +20,7 @@ from payintent.domain.gateway import (
     Unknown,
 )
 from payintent.providers import twoc2p_codes as codes
-from payintent.providers.http import Http
+from payintent.providers.http import Http, unusable
 from payintent.providers.twoc2p_amounts import read_amount, refund_amount
 from payintent.providers.twoc2p_jwt import BadToken, Keys, seal, unseal
 
@@ -121,7 +121,7 @@ class Maintenance:
         try:
             reply = _reply(unseal(answer.body.decode().strip(), keys))
         except (BadToken, ValueError):
-            return Unknown(detail=f"unreadable answer, status {answer.status}")
+            return unusable(answer.status, f"unreadable answer, status {answer.status}")
         if answer.status != _OK or not _fits(reply, process, _invoice(request)):
             return Unknown(detail=f"status {answer.status}: {reply.detail}")
         return reply

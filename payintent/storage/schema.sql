@@ -91,6 +91,12 @@ CREATE TABLE public.buyer_attempt (
     at timestamp with time zone DEFAULT public.clock() NOT NULL
 );
 
+CREATE UNLOGGED TABLE public.buyer_call_state (
+    account_id bigint NOT NULL,
+    full_at numeric NOT NULL
+)
+WITH (fillfactor='50');
+
 CREATE TABLE public.callback (
     account_id bigint NOT NULL,
     callback_id text NOT NULL,
@@ -663,6 +669,8 @@ CREATE TABLE public.session (
     silent_since timestamp with time zone,
     declines integer DEFAULT 0 NOT NULL,
     token_address bytea,
+    number smallint,
+    returned_at timestamp with time zone,
     CONSTRAINT session_ended CHECK (((life = 'ended'::text) = ((ended_at IS NOT NULL) AND (outcome IS NOT NULL)))),
     CONSTRAINT session_life CHECK ((life = ANY (ARRAY['opening'::text, 'open'::text, 'closing'::text, 'ended'::text]))),
     CONSTRAINT session_total CHECK ((total_minor > (0)::numeric))
@@ -683,6 +691,9 @@ ALTER TABLE ONLY public.attempt
 
 ALTER TABLE ONLY public.audit
     ADD CONSTRAINT audit_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.buyer_call_state
+    ADD CONSTRAINT buyer_call_state_pkey PRIMARY KEY (account_id);
 
 ALTER TABLE ONLY public.callback
     ADD CONSTRAINT callback_pkey PRIMARY KEY (account_id, callback_id);
@@ -800,6 +811,9 @@ ALTER TABLE ONLY public.ring_key
 
 ALTER TABLE ONLY public.schema_migration
     ADD CONSTRAINT schema_migration_pkey PRIMARY KEY (number);
+
+ALTER TABLE public.session
+    ADD CONSTRAINT session_number CHECK (((number >= 1) AND (number <= 20))) NOT VALID;
 
 ALTER TABLE ONLY public.session
     ADD CONSTRAINT session_pkey PRIMARY KEY (id);

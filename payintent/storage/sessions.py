@@ -44,10 +44,11 @@ async def add(tx: Tx, session: Session, first_inquiry_s: float) -> bool:
         INSERT INTO session
             (id, payment_id, account_id, payment_method_id, provider, kind, label, country, chain,
              token, currency, amount, fee_mode, fee_rate, fee_amount, estimated_tax, total_amount,
-             total_minor, return_url, opened_at, inquire_at, provider_name, token_address)
+             total_minor, return_url, opened_at, inquire_at, provider_name, token_address, number)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,
             $19, $20::timestamptz, $20::timestamptz + $21 * interval '1 second', $22,
-            (SELECT t.address FROM chain_token t WHERE t.chain = $9 AND t.symbol = $10))
+            (SELECT t.address FROM chain_token t WHERE t.chain = $9 AND t.symbol = $10),
+            (SELECT count(*) + 1 FROM session e WHERE e.payment_id = $2))
         ON CONFLICT (payment_id) WHERE life = 'opening' DO NOTHING
         RETURNING id
         """,
@@ -83,6 +84,13 @@ async def payment_of(database: Executor, session_id: UUID, account_id: int) -> U
         "SELECT payment_id FROM session WHERE id = $1 AND account_id = $2", session_id, account_id
     )
     return row["payment_id"] if row else None
+
+
+async def count(database: Executor, payment_id: UUID) -> int:
+    """Tell how many sessions a payment has had."""
+    row = await database.row("SELECT count(*) FROM session WHERE payment_id = $1", payment_id)
+    assert row is not None  # noqa: S101 - an aggregate gives one row
+    return row["count"]
 
 
 async def by_id(database: Executor, session_id: UUID) -> Session | None:
@@ -237,8 +245,24 @@ async def can_be_read(database: Executor, chain: str, past: datetime) -> bool:
     return row is not None
 
 
+async def note_return(database: Executor, session_id: UUID, every_s: float) -> bool:
+    """Note that the buyer has come back; False where that was noted less than `every_s` ago."""
+    row = await database.row(
+        """
+        UPDATE session
+        SET returned_at = clock()
+        WHERE id = $1 AND life <> 'ended'
+            AND coalesce(returned_at <= clock() - $2 * interval '1 second', true)
+        RETURNING id
+        """,
+        session_id,
+        every_s,
+    )
+    return row is not None
+
+
 async def ask_now(database: Executor, session_id: UUID) -> None:
-    """Let the janitor ask at once, since the buyer has come back."""
+    """Let the janitor ask at once."""
     await database.fetch(
         "UPDATE session SET inquire_at = clock() WHERE id = $1 AND life <> 'ended'", session_id
     )

@@ -276,7 +276,9 @@ async def test_a_buyer_who_comes_back_changes_nothing_and_the_gateway_is_asked_s
     await bring_to(api, created, "PROCESSING")
     before = (await api.get(created.json["id"])).body
     for method, query in (("GET", "?status=PAID&paid=true"), ("POST", "")):
-        await api.world.rows("UPDATE session SET inquire_at = clock() + interval '1 hour'")
+        await api.world.rows(
+            "UPDATE session SET inquire_at = clock() + interval '1 hour', returned_at = NULL"
+        )
         data = {"status": "PAID"} if method == "POST" else None
         answer = await api.send(method, f"{_path(created)}/return{query}", data=data)
         assert (answer.status, answer.headers["Location"]) == (303, _path(created))

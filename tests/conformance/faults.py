@@ -26,13 +26,20 @@ class Fault(StrEnum):
     STATUS_500 = "status_500"
     GARBAGE = "garbage"  # status 200 and nonsense
     HTML_404 = "html_404"  # a proxy's page, not the gateway's word
+    FORBIDDEN = "forbidden"  # by what stands before the gateway
+    TOO_MANY = "too_many"
     CUT = "cut"  # delivered and done; the answer is lost
 
 
 #: Faults after which nobody can know what happened.
 SILENCES = (Fault.HANG, Fault.STATUS_500, Fault.GARBAGE, Fault.HTML_404, Fault.CUT)
 
+#: Answers that hold us back, which are no silence.
+THROTTLES = (Fault.FORBIDDEN, Fault.TOO_MANY)
+
 _SAID = {
+    Fault.FORBIDDEN: (403, b"<html><body>slow down</body></html>", "text/html"),
+    Fault.TOO_MANY: (429, b"", "text/plain"),
     Fault.STATUS_500: (500, b'{"error":"out of order"}', "application/json"),
     Fault.GARBAGE: (200, b'\xff\x00{"id": "', "application/json"),
     Fault.HTML_404: (404, b"<html><body><h1>404 Not Found</h1></body></html>", "text/html"),

@@ -15,7 +15,7 @@ from payintent.domain.gateway import (
     Unknown,
 )
 from tests.conformance.arrange import Paid, create, inquired, opened, paid, refund_of, refunded
-from tests.conformance.faults import SILENCES, Fault
+from tests.conformance.faults import SILENCES, THROTTLES, Fault
 from tests.conformance.harness import Call, Harness
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -128,6 +128,23 @@ async def test_silence_at_any_request_is_unknown_and_what_happened_is_found_out_
     else:
         pytest.fail("it never comes through")
     assert not isinstance(outcomes[-1], NotContacted), "it was sent"
+
+
+@every_call
+async def test_who_holds_us_back_is_not_taken_for_silent(harness: Harness, call: Call) -> None:
+    if harness.faults is None or call not in harness.calls:
+        pytest.skip("nobody is asked")
+    for fault in THROTTLES:
+        ready = await staged(harness, call)
+        async with harness.faults.fault(fault):
+            outcome = await ready.ask()
+        assert isinstance(outcome, Unknown), outcome
+        assert outcome.throttled
+    ready = await staged(harness, call)
+    async with harness.faults.fault(Fault.STATUS_500):
+        outcome = await ready.ask()
+    assert isinstance(outcome, Unknown)
+    assert not outcome.throttled
 
 
 @every_call

@@ -291,6 +291,7 @@ BROKEN: list[tuple[str, str]] = [
     ("session_life", SESSION.format("life = 'lost', ended_at = NULL")),
     ("session_ended", SESSION.format("life = 'open'")),
     ("session_ended", SESSION.format("outcome = NULL")),
+    ("session_number", SESSION.format("number = 21")),
     ("session_total", ADD_SESSION.format("0")),
     ("session_one_opening", f"{ADD_SESSION.format('1')}; {ADD_SESSION.format('2')}"),
     *(

@@ -123,6 +123,7 @@ const shop = window.parent === window ? undefined : document.body.dataset.embed;
 const OF_REFUSALS = {
   PG_UPSTREAM_ERROR: "problem_upstream",
   PG_NOT_AVAILABLE: "problem_unavailable",
+  RATE_LIMITED: "sorry_many",
 };
 let choosing = false;
 

@@ -1,0 +1,30 @@
+"""The bucket of each gateway account for calls that buyers cause: GCRA, one call at a time."""
+
+from payintent.domain.rate import Limit
+from payintent.storage.database import Executor
+
+
+async def take(database: Executor, account_id: int, limit: Limit) -> bool:
+    """Take one call out of an account's bucket; False where it is empty.
+
+    The bucket is the time at which it will be full, as in `storage/rates.py`.
+    """
+    row = await database.row(
+        """
+        INSERT INTO buyer_call_state AS s (account_id, full_at)
+        VALUES ($1, extract(epoch FROM clock()) + 1::numeric / $2)
+        ON CONFLICT (account_id) DO UPDATE
+        -- Never emptier than empty, though the clock was set back or the limit was another.
+        SET full_at = 1::numeric / $2 + least(
+            greatest(s.full_at, extract(epoch FROM clock())),
+            extract(epoch FROM clock()) + $3::numeric / $2
+        )
+        WHERE s.full_at + 1::numeric / $2
+            <= extract(epoch FROM clock()) + ($3::numeric + 0.0005) / $2
+        RETURNING account_id
+        """,
+        account_id,
+        limit.per_s,
+        limit.burst,
+    )
+    return row is not None
