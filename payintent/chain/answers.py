@@ -28,11 +28,12 @@ class _ReceiptAnswer(msgspec.Struct, frozen=True, rename="camel"):
     logs: list[LogAnswer]
 
 
-class _TxAnswer(msgspec.Struct, frozen=True, rename="camel"):
+class _TxAnswer(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     hash: str
     to: str | None
     input: str
     block_number: str | None
+    block_hash: str | None = None
     from_: str = msgspec.field(name="from")
     value: str
 
@@ -121,6 +122,7 @@ def read_tx(raw: msgspec.Raw, tx_hash: bytes) -> Tx | None:
         to=_address(told.to),
         input=read_hex(told.input),
         block_number=None if told.block_number is None else read_index(told.block_number),
+        block_hash=None if told.block_hash is None else read_hash(told.block_hash),
         sender=read_sized(told.from_, _ADDRESS),
         value=read_uint(told.value),
     )

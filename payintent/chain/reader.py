@@ -12,6 +12,7 @@ import aiohttp
 import msgspec
 
 from payintent.chain.answers import read_block, read_bytes, read_number, read_receipt, read_tx
+from payintent.chain.block_logs import block_log_calls, read_block_logs
 from payintent.chain.logs import PAID, REFUNDED, Logs, read_logs
 from payintent.chain.reverts import read_revert
 from payintent.chain.rpc import (
@@ -29,13 +30,16 @@ from payintent.domain.errors import ChainDown
 from payintent.domain.evm import (
     Behind,
     Block,
+    BlockId,
     ChainReader,
     Chunk,
     Heads,
+    Log,
     RangeTooLarge,
     Reverted,
     Tx,
     TxReceipt,
+    Unanswered,
 )
 
 SPAN_FIRST = 2_000  # blocks
@@ -195,10 +199,24 @@ class Reader(ChainReader):
         calls = [Call("eth_getTransactionReceipt", [_hex(one)]) for one in tx_hashes]
         return await self._ask(endpoint, calls, partial(_read_each, tx_hashes, read_receipt))
 
-    async def transactions(self, endpoint: str, tx_hashes: Sequence[bytes]) -> list[Tx | None]:
-        """Read transactions, in the order asked for."""
+    async def block_logs(
+        self, endpoint: str, blocks: Sequence[BlockId], contracts: Sequence[bytes]
+    ) -> list[list[Log] | Unanswered]:
+        """Read all logs of these contracts in each block (EIP-234), in the order asked for.
+
+        However much else a block holds, the answer is no larger than what our contracts wrote. A
+        node may know blocks that are not on its chain: its own block of that number is asked too.
+        """
+        asked = block_log_calls(blocks, contracts)
+        read = partial(read_block_logs, blocks, frozenset(contracts))
+        return await self._ask(endpoint, asked, read) if asked else []
+
+    async def transactions(
+        self, endpoint: str, tx_hashes: Sequence[bytes]
+    ) -> list[Tx | Unanswered | None]:
+        """Read transactions, in the order asked for; anybody may have made one of them large."""
         calls = [Call("eth_getTransactionByHash", [_hex(one)]) for one in tx_hashes]
-        return await self._ask(endpoint, calls, partial(_read_each, tx_hashes, read_tx))
+        return await self._ask(endpoint, calls, partial(_read_transactions, tx_hashes))
 
     async def call(
         self,
@@ -332,6 +350,15 @@ def _read_each(
     answers: list[Answer],
 ) -> list[_Read]:
     return [read(result(one), tx_hash) for one, tx_hash in zip(answers, tx_hashes, strict=True)]
+
+
+def _read_transactions(
+    tx_hashes: Sequence[bytes], answers: list[Answer]
+) -> list[Tx | Unanswered | None]:
+    return [
+        Unanswered.REFUSED if isinstance(one, RpcError) else read_tx(one, tx_hash)
+        for one, tx_hash in zip(answers, tx_hashes, strict=True)
+    ]
 
 
 def _read_call(answers: list[Answer]) -> bytes | Reverted | RpcError:

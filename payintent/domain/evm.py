@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum
 from typing import Protocol
 
 from payintent.domain.errors import ChainDown
@@ -132,8 +133,24 @@ class Tx:
     to: bytes | None
     input: bytes
     block_number: int | None
+    block_hash: bytes | None
     sender: bytes
     value: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockId:
+    """One block of one chain of blocks."""
+
+    number: int
+    hash: bytes
+
+
+class Unanswered(Enum):
+    """What an endpoint does not say of one thing while it answers other questions."""
+
+    BEHIND = "behind"  # it lacks the block
+    REFUSED = "refused"  # or its answer is larger than we read
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +197,18 @@ class ChainReader(Protocol):
         """Read receipts, in the order asked for; None where there is no such mined transaction."""
         ...
 
-    async def transactions(self, endpoint: str, tx_hashes: Sequence[bytes]) -> list[Tx | None]:
+    async def block_logs(
+        self, endpoint: str, blocks: Sequence[BlockId], contracts: Sequence[bytes]
+    ) -> list[list[Log] | Unanswered]:
+        """Read all logs of these contracts in each block, in the order asked for.
+
+        A block that is not the endpoint's own at its number has none.
+        """
+        ...
+
+    async def transactions(
+        self, endpoint: str, tx_hashes: Sequence[bytes]
+    ) -> list[Tx | Unanswered | None]:
         """Read transactions, in the order asked for; None where the endpoint knows none."""
         ...
 

@@ -1,15 +1,16 @@
-"""Proof of what one endpoint says: another one says it too, word for word, in its receipts.
+"""Proof of what one endpoint says: another one says it too, word for word, of the same block.
 
-Silence is never proof of absence: that takes two endpoints which have the block, and deny.
+It is asked for the logs of our contracts in that block alone, so that nobody can make the answer
+large. Silence is never proof of absence: that takes two endpoints which have the block, and deny.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from prometheus_client import Counter
 
 from payintent.domain.errors import ChainDown
-from payintent.domain.evm import ChainReader, Log, PaidLog, TxReceipt
+from payintent.domain.evm import BlockId, ChainReader, Log, PaidLog, Tx, Unanswered
 from payintent.log import get
 
 _log = get("prove")
@@ -46,6 +47,7 @@ class Proof:
     logs: list[Log]  # proven, in final blocks
     absent: set[bytes]  # proven to be in no final block, or without a payment
     unproven: list[Log]  # told by the supplier, and by nobody else
+    disputed: list[Log]  # those of them that no two endpoints have denied: they may be true
 
 
 @dataclass(slots=True)
@@ -56,18 +58,16 @@ class _Votes:
     needed: int
     denials_needed: int
     logs: dict[Log, set[str]] = field(default_factory=dict[Log, set[str]])
-    denials: dict[bytes, int] = field(default_factory=dict[bytes, int])
+    denials: dict[bytes, list[str]] = field(default_factory=dict[bytes, list[str]])
 
-    def hear(self, name: str, tx_hash: bytes, receipt: TxReceipt | None) -> None:
-        """Count what an endpoint says of one transaction."""
-        logs = _ours(receipt, self.claim.contracts)
+    def hear(self, name: str, tx_hash: bytes, logs: Sequence[Log]) -> None:
+        """Count what an endpoint says of one transaction, in the blocks that it was asked for."""
         for log in logs:
             self.logs.setdefault(log, set()).add(name)
-        final = receipt is None or receipt.block_number <= self.claim.last
         if tx_hash in self.claim.sighted:  # as a payment: a refund beside it is none
             logs = [log for log in logs if isinstance(log, PaidLog)]
-        if not logs and final and name in self.claim.able:
-            self.denials[tx_hash] = self.denials.get(tx_hash, 0) + 1
+        if not logs and name in self.claim.able:
+            self.denials.setdefault(tx_hash, []).append(name)
 
     def proven(self, log: Log) -> bool:
         """Tell whether enough endpoints say it."""
@@ -75,7 +75,11 @@ class _Votes:
 
     def denied(self, tx_hash: bytes) -> bool:
         """Tell whether enough endpoints know of nothing by it."""
-        return self.denials.get(tx_hash, 0) >= self.denials_needed
+        return len(self.denials.get(tx_hash, ())) >= self.denials_needed
+
+    def disputed(self, log: Log) -> bool:
+        """Tell whether a log that is not proven is not disproved either."""
+        return not self.proven(log) and len(set(self.denials.get(log.tx_hash, ()))) < _VOICES
 
     def open(self) -> list[bytes]:
         """List the transactions of which more must be heard."""
@@ -88,12 +92,18 @@ class _Votes:
         """Name the transactions of which not everything that was said is proven."""
         return {log.tx_hash for log in self.logs if not self.proven(log)}
 
+    def told_blocks(self, tx_hash: bytes) -> set[BlockId]:
+        """Name the blocks where a transaction was said to be."""
+        return {
+            BlockId(log.block_number, log.block_hash) for log in self.logs if log.tx_hash == tx_hash
+        }
+
 
 async def prove(reader: ChainReader, claim: Claim) -> Proof:
-    """Look transactions up at the other endpoints, and where these do not suffice at all of them.
+    """Look logs up at the other endpoints, and where these do not suffice at all of them.
 
-    What counts is the receipt, with all its logs of our contracts, also those that the supplier
-    has left out.
+    What counts are the logs of our contracts in a transaction's block, also those that the
+    supplier has left out.
     """
     others = [name for name in reader.names if name != claim.supplier]
     votes = _Votes(
@@ -108,12 +118,57 @@ async def prove(reader: ChainReader, claim: Claim) -> Proof:
         if not asked:
             break
         try:
-            found = await reader.receipts(name, asked)
+            await _ask(reader, name, votes, asked)
         except ChainDown:
             continue
-        for tx_hash, receipt in zip(asked, found, strict=True):
-            votes.hear(name, tx_hash, receipt)
     return _summed(votes)
+
+
+async def _ask(reader: ChainReader, name: str, votes: _Votes, asked: Sequence[bytes]) -> None:
+    """Hear one endpoint about transactions; what it does not answer is no vote."""
+    claim = votes.claim
+    lost = [tx_hash for tx_hash in asked if tx_hash in claim.sighted]
+    found = await reader.transactions(name, lost) if lost else []
+    located = dict(zip(lost, found, strict=True))
+    wanted = {
+        tx_hash: votes.told_blocks(tx_hash) | _block_of(located.get(tx_hash)) for tx_hash in asked
+    }
+    blocks = sorted({one for ids in wanted.values() for one in ids}, key=lambda one: one.number)
+    answers = await reader.block_logs(name, blocks, sorted(claim.contracts)) if blocks else []
+    logs_of = dict(zip(blocks, answers, strict=True))
+    for tx_hash, ids in wanted.items():
+        if _is_unsettled(located.get(tx_hash), claim.last):
+            continue
+        if (logs := _logs_in(tx_hash, ids, logs_of)) is not None:
+            votes.hear(name, tx_hash, logs)
+
+
+def _logs_in(
+    tx_hash: bytes,
+    blocks: Iterable[BlockId],
+    logs_of: Mapping[BlockId, Sequence[Log] | Unanswered],
+) -> list[Log] | None:
+    """Give a transaction's logs in some blocks; None where one of them was not answered."""
+    found: list[Log] = []
+    for block in blocks:
+        logs = logs_of[block]
+        if isinstance(logs, Unanswered):
+            return None
+        found += [log for log in logs if log.tx_hash == tx_hash]
+    return found
+
+
+def _block_of(tx: Tx | Unanswered | None) -> set[BlockId]:
+    if not isinstance(tx, Tx) or tx.block_number is None or tx.block_hash is None:
+        return set()
+    return {BlockId(tx.block_number, tx.block_hash)}
+
+
+def _is_unsettled(tx: Tx | Unanswered | None, last: int) -> bool:
+    """Tell whether it is not known yet which final block has a transaction, or that none has."""
+    if tx is None or isinstance(tx, Unanswered):
+        return tx is not None
+    return tx.block_number is not None and tx.block_number > last
 
 
 def _summed(votes: _Votes) -> Proof:
@@ -123,6 +178,7 @@ def _summed(votes: _Votes) -> Proof:
         logs=[log for log in proven if log.block_number <= votes.claim.last],
         absent={one for one in votes.claim.sighted if votes.denied(one) and one not in spoken},
         unproven=[log for log in votes.claim.told if not votes.proven(log)],
+        disputed=[log for log in votes.claim.told if votes.disputed(log)],
     )
 
 
@@ -131,9 +187,3 @@ def report_lies(chain: str, proof: Proof) -> None:
     for log in proof.unproven:
         LIES.labels(chain, "unproven_log").inc()
         _log.warning("unproven_log", chain=chain, tx=log.tx_hash.hex(), block=log.block_number)
-
-
-def _ours(receipt: TxReceipt | None, contracts: Collection[bytes]) -> list[Log]:
-    if receipt is None or receipt.status != 1:
-        return []
-    return [log for log in (*receipt.logs, *receipt.refunds) if log.contract in contracts]

@@ -88,28 +88,35 @@ class Lookout:
         if not posted:
             return
         for name in self.reader.names:
-            hashes = [one.tx_hash for one in posted]
             try:
-                transactions = await self.reader.transactions(name, hashes)
-                mined = await self.reader.receipts(name, hashes)
+                posted = await self._judge_at(name, cursor, posted)
             except ChainDown:
                 continue
-            for one, tx, receipt in zip(posted, transactions, mined, strict=True):
-                await self._judge(name, cursor, one, tx, receipt)
-            posted = [
-                one for one, tx in zip(posted, transactions, strict=True) if tx is None
-            ]  # whom this endpoint does not know, another one may
             if not posted:
                 return
 
+    async def _judge_at(
+        self, name: str, cursor: Cursor, posted: Sequence[Posted]
+    ) -> Sequence[Posted]:
+        """Judge what one endpoint knows of; gives the rest, which another one may know.
+
+        Only a call of our contract is looked up further: anybody may post the hash of a transaction
+        with a receipt that is larger than we read.
+        """
+        found = await self.reader.transactions(name, [one.tx_hash for one in posted])
+        known = [(one, tx) for one, tx in zip(posted, found, strict=True) if isinstance(tx, Tx)]
+        ours = [one.tx_hash for one, tx in known if _is_payment_of(one, tx)]
+        receipts_of = dict(zip(ours, await self.reader.receipts(name, ours), strict=True))
+        for one, tx in known:
+            await self._judge(name, cursor, one, tx, receipts_of.get(one.tx_hash))
+        judged = {one.tx_hash for one, _ in known}
+        return [one for one in posted if one.tx_hash not in judged]
+
     async def _judge(
-        self, name: str, cursor: Cursor, one: Posted, tx: Tx | None, receipt: TxReceipt | None
+        self, name: str, cursor: Cursor, one: Posted, tx: Tx, receipt: TxReceipt | None
     ) -> None:
-        if tx is None:
-            return  # unknown it stays, until somebody has it
         state, reason, final = HintState.PENDING, "", False
-        call = read_pay(tx.input)
-        if tx.to != one.contract or call is None or call.uuid != one.uuid:
+        if not _is_payment_of(one, tx):
             state = HintState.FOREIGN
         elif receipt is not None and receipt.status == 1:
             state, final = HintState.MINED, receipt.block_number <= cursor.block
@@ -149,3 +156,9 @@ class Lookout:
             if found is not None:
                 return found.status == 0 and found.block_hash == receipt.block_hash
         return not others
+
+
+def _is_payment_of(one: Posted, tx: Tx) -> bool:
+    """Tell whether a transaction pays the session that it was posted for, at its own contract."""
+    call = read_pay(tx.input)
+    return tx.to == one.contract and call is not None and call.uuid == one.uuid

@@ -28,6 +28,7 @@ from payintent.lifecycle.chain_refunds import keep_refunds
 from payintent.lifecycle.mint import Mint
 from payintent.lifecycle.onchain import apply_receipts
 from payintent.lifecycle.prove import LIES, Claim, prove, report_lies
+from payintent.lifecycle.set_aside import Doubts, has_room, set_aside, settle_doubts
 from payintent.log import get
 from payintent.storage import chain_refunds, chains, payments, receipts, sessions, sightings
 from payintent.storage.chains import ChainRow, ContractRow, Cursor
@@ -62,6 +63,18 @@ class _Step:
     contracts: Mapping[bytes, ContractRow]
 
 
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """One try to read the next stretch: from whom, how far, and what was doubtful before."""
+
+    source: Heads
+    final: int
+    heads: Sequence[Heads]
+    contracts: Mapping[bytes, ContractRow]
+    doubts: Doubts
+    last_try: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watcher:
     """What watching a chain works with."""
@@ -79,6 +92,7 @@ class Watcher:
         slug, final = self.chain.slug, final_block(heads)
         FINAL.labels(slug).set(final)
         failures = stretches_read = 0
+        doubts: Doubts = {}
         while True:
             contracts = await self._contracts()
             cursor = await chains.cursor(self.database, slug)
@@ -90,11 +104,13 @@ class Watcher:
             if cursor.block >= final or stretches_read == STRETCHES_MAX:
                 return cursor
             source = ahead[failures % len(ahead)]
-            if await self._read_stretch(cursor, source, final, heads, contracts):
+            last_try = failures >= _TRIES * len(ahead)
+            reading = _Reading(source, final, heads, contracts, doubts, last_try)
+            if await self._read_stretch(cursor, reading):
                 failures, stretches_read = 0, stretches_read + 1
                 continue
             failures += 1
-            if failures >= _TRIES * len(ahead):
+            if failures >= (_TRIES + bool(doubts)) * len(ahead):
                 raise ChainDown(f"{slug}: no endpoint gives and proves block {cursor.block + 1}")
             if failures % len(ahead) == 0:  # they were all asked, and rest
                 await asyncio.sleep(_PAUSE_S * failures / len(ahead))
@@ -142,22 +158,16 @@ class Watcher:
         known = await chains.contracts(self.database, self.chain.slug)
         return {one.address: one for one in known}
 
-    async def _read_stretch(
-        self,
-        cursor: Cursor,
-        source: Heads,
-        final: int,
-        heads: Sequence[Heads],
-        contracts: Mapping[bytes, ContractRow],
-    ) -> bool:
+    async def _read_stretch(self, cursor: Cursor, reading: _Reading) -> bool:
+        contracts = reading.contracts
         try:
-            chunk = await self._stretch(cursor, source, final, list(contracts))
+            chunk = await self._stretch(cursor, reading.source, reading.final, list(contracts))
         except ChainDown:
             return False
         if cursor.hash is not None and (chunk.before is None or chunk.before.hash != cursor.hash):
             await self._doubt(cursor)
             return False
-        return await self._take(_Step(cursor, chunk.end, contracts), chunk, heads)
+        return await self._take(_Step(cursor, chunk.end, contracts), chunk, reading)
 
     async def _stretch(
         self, cursor: Cursor, source: Heads, final: int, contracts: Sequence[bytes]
@@ -197,14 +207,15 @@ class Watcher:
             HALTED.labels(self.chain.slug).set(1)
             await chains.halt(self.database, self.chain.slug, why)
 
-    async def _take(self, step: _Step, chunk: Chunk, heads: Sequence[Heads]) -> bool:
+    async def _take(self, step: _Step, chunk: Chunk, reading: _Reading) -> bool:
         """Prove and apply logs, at most 500 in a transaction; the last one moves the cursor.
 
-        While one piece is written the next one is proven. False where one cannot be.
+        While one piece is written the next one is proven. False where one cannot be, and may be at
+        another try; at the last one it is set aside.
         """
         told = chunk.all_logs
         pieces = [told[at : at + LOGS_MAX] for at in range(0, len(told), LOGS_MAX)] or [[]]
-        proving = asyncio.create_task(self._proven(chunk, pieces[0], step, heads))
+        proving = asyncio.create_task(self._proven(chunk, pieces[0], step, reading))
         try:
             for number in range(1, len(pieces) + 1):
                 logs = await proving
@@ -212,19 +223,29 @@ class Watcher:
                     return False
                 last = number == len(pieces)
                 if not last:
-                    proving = asyncio.create_task(self._proven(chunk, pieces[number], step, heads))
+                    proving = asyncio.create_task(
+                        self._proven(chunk, pieces[number], step, reading)
+                    )
                 logs.sort(key=place)
-                await self._apply(logs, step.contracts, step, moves=last)
+                for log in logs:
+                    reading.doubts.pop(log, None)
+                aside = _up_to(reading.doubts, chunk.end.number) if last else {}
+                if not await has_room(self.database, self.chain.slug, len(aside)):
+                    return False
+                await self._apply(logs, step.contracts, step, aside, moves=last)
+                for log in aside:
+                    reading.doubts.pop(log)
         finally:
             proving.cancel()
         return True
 
     async def _proven(
-        self, chunk: Chunk, told: Sequence[Log], step: _Step, heads: Sequence[Heads]
+        self, chunk: Chunk, told: Sequence[Log], step: _Step, reading: _Reading
     ) -> list[Log] | None:
         """Give logs that were told, and those that were left out; None where one is not proven.
 
-        Who tells one log that nobody else knows is not believed for the rest either.
+        Who tells one log that nobody else knows is not believed for the rest either, until the last
+        try: then what is proven counts, and the rest is doubtful.
         """
         slug, last = self.chain.slug, chunk.end.number
         sighted = await sightings.sighted_up_to(self.database, slug, last, _SIGHTINGS_MAX)
@@ -234,12 +255,14 @@ class Watcher:
             sighted={one.tx_hash for one in sighted} - {log.tx_hash for log in chunk.logs},
             contracts=step.contracts.keys(),
             last=last,
-            able=_able(heads, last),
+            able=_able(reading.heads, last),
         )
         proof = await prove(self.reader, claim)
         if proof.unproven:
             report_lies(slug, proof)
-            return None
+            reading.doubts.update(dict.fromkeys(proof.disputed, chunk.endpoint))
+            if not reading.last_try:
+                return None
         if proof.absent:
             await sightings.gone(self.database, slug, list(proof.absent))
         return proof.logs
@@ -249,10 +272,11 @@ class Watcher:
         logs: Sequence[Log],
         contracts: Mapping[bytes, ContractRow],
         step: _Step | None,
+        aside: Doubts,
         *,
         moves: bool,
     ) -> int:
-        """Apply logs in one transaction; gives how many were new.
+        """Apply logs in one transaction, and set aside what is doubtful; gives how many were new.
 
         The cursor is locked before all payments: whoever applies logs of this chain waits here.
         """
@@ -271,6 +295,8 @@ class Watcher:
                 await sightings.forget(tx, slug, [log.tx_hash for log in paid])
             back = [log for log in logs if isinstance(log, RefundedLog)]
             new_refunds = await keep_refunds(tx, self.mint, slug, back, contracts)
+            await settle_doubts(tx, slug, logs)
+            await set_aside(tx, self.mint, slug, aside, contracts)
             if step is not None and moves:
                 end = step.end
                 await chains.advance_cursor(tx, slug, end.number, end.hash, end.at)
@@ -301,15 +327,23 @@ class Watcher:
         )
         proof = await prove(self.reader, claim)
         report_lies(slug, proof)
+        aside: Doubts = dict.fromkeys(proof.disputed, chunk.endpoint)
+        if aside and await has_room(self.database, slug, len(aside)):
+            await self._apply([], contracts, None, aside, moves=False)
         for start in range(0, len(proof.logs), LOGS_MAX):
             late = proof.logs[start : start + LOGS_MAX]
-            LATE.labels(slug).inc(await self._apply(late, contracts, None, moves=False))
+            LATE.labels(slug).inc(await self._apply(late, contracts, None, {}, moves=False))
 
 
 def final_block(heads: Sequence[Heads]) -> int:
     """Give the last block that two endpoints call final; where one answers alone, its word."""
     numbers = sorted((one.final.number for one in heads), reverse=True)
     return numbers[min(_VOICES, len(numbers)) - 1]
+
+
+def _up_to(doubts: Doubts, last: int) -> Doubts:
+    """Pick what is doubtful in the blocks up to `last`."""
+    return {log: name for log, name in doubts.items() if log.block_number <= last}
 
 
 def _able(heads: Sequence[Heads], block: int) -> frozenset[str]:

@@ -66,7 +66,8 @@ def test_the_settings_on_the_page_are_those_of_the_code() -> None:
 
 
 def test_every_case_that_a_chain_can_cause_is_on_the_page() -> None:
-    kinds = {str(one) for one in CASES.values()} | {str(CaseKind.RECONCILIATION)}
+    kinds = {str(one) for one in CASES.values()}
+    kinds |= {str(CaseKind.RECONCILIATION), str(CaseKind.UNDECIDED)}
     assert set(_named("### Cases")) == kinds
     told = spans(section(_PAGE, "## How payments end there"))
     assert kinds | {str(one) for one in MISMATCHES.values()} <= set(told)

@@ -17,7 +17,7 @@ stand in searches only: their receipts do not exist.
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
@@ -60,7 +60,9 @@ class Faults:
     range_max: int | None = None  # blocks of one search; more is a JSON-RPC error
     batch_max: int | None = None  # calls; more is one JSON-RPC error
     null_blocks: float = 0.0  # the chance of each block to be unknown
-    null_receipts: float = 0.0
+    null_receipts: float = 0.0  # and transactions, and each log of a single block
+    refused_blocks: Collection[str] = ()  # by hash: a search of one of them is a JSON-RPC error
+    large_receipts: bool = False  # a receipt is larger than anybody reads: a JSON-RPC error
     network_id: int | None = None  # another one than the upstream's
     finalized_is_latest: bool = False
     no_finalized: bool = False  # the tag is a JSON-RPC error
@@ -181,6 +183,14 @@ class FaultyNode:
 
     def _refusal(self, call: dict[str, Any]) -> dict[str, Any] | None:
         method, params = call["method"], call["params"]
+        if method == "eth_getTransactionReceipt" and self.faults.large_receipts:
+            self.done["large_receipt"] += 1
+            return _error(call["id"], "the response is too large")
+        if method == "eth_getLogs" and "blockHash" in params[0]:
+            if params[0]["blockHash"] not in self.faults.refused_blocks:
+                return None
+            self.done["refused_block"] += 1
+            return _error(call["id"], "the request failed")
         if method == "eth_getLogs" and self.faults.range_max is not None:
             span = int(params[0]["toBlock"], 16) - int(params[0]["fromBlock"], 16) + 1
             if span > self.faults.range_max:
@@ -211,7 +221,9 @@ class FaultyNode:
                 return hex(head)
             case "eth_getBlockByNumber" if self._happens(self.faults.null_blocks):
                 return self._done("null_block", None)
-            case "eth_getTransactionReceipt" if self._happens(self.faults.null_receipts):
+            case "eth_getTransactionReceipt" | "eth_getTransactionByHash" if self._happens(
+                self.faults.null_receipts
+            ):
                 return self._done("null_receipt", None)
             case "eth_getTransactionReceipt" | "eth_getTransactionByHash":
                 return result if int(result["blockNumber"] or "0x0", 16) <= head else None
@@ -221,6 +233,8 @@ class FaultyNode:
     async def _searched(
         self, search: dict[str, Any], logs: list[dict[str, Any]], head: int
     ) -> list[dict[str, Any]]:
+        if "blockHash" in search:
+            return [one for one in logs if not self._happens(self.faults.null_receipts)]
         kept = [one for one in logs if not self._happens(self.faults.drop_logs)]
         self.done["dropped"] += len(logs) - len(kept)
         if int(search["fromBlock"], 16) <= head and self._happens(self.faults.forge_logs):
@@ -294,6 +308,8 @@ def _as_of(call: dict[str, Any], head: int, final: int) -> dict[str, Any] | None
         return {**call, "method": "eth_getBlockByNumber", "params": [hex(head), False]}
     if method == "eth_getLogs":
         search = params[0]
+        if "blockHash" in search:
+            return call
         end = min(_number(search["toBlock"], head, final), head)
         start = _number(search["fromBlock"], head, final)
         searched = {**search, "fromBlock": hex(start), "toBlock": hex(end)}

@@ -1,0 +1,147 @@
+"""A transaction that cannot be proven is set aside as a case, and stops nobody else's payment."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+
+from payintent.domain.errors import ChainDown
+from payintent.domain.evm import BlockId, Unanswered
+from payintent.domain.session import Session
+from payintent.lifecycle import set_aside
+from tests.support.fault_rpc import Faults, FaultyNode
+from tests.support.onchain import ChainWorld, chain_world
+from tests.support.world import World
+
+HONEST = Faults()
+Pair = tuple[ChainWorld, FaultyNode, FaultyNode]
+
+
+@pytest.fixture
+async def pair(world: World, chain_url: str) -> AsyncIterator[Pair]:
+    """A chain that is read through two endpoints."""
+    async with AsyncExitStack() as stack:
+        nodes = [await stack.enter_async_context(FaultyNode(chain_url)) for _ in range(2)]
+        ground = await stack.enter_async_context(
+            chain_world(world, chain_url, endpoints=[node.url for node in nodes])
+        )
+        await ground.allow()
+        await ground.turn()
+        yield ground, nodes[0], nodes[1]
+
+
+async def block_of(ground: ChainWorld, tx_hash: str) -> BlockId:
+    receipt = await ground.chain.ask("eth_getTransactionReceipt", tx_hash)
+    return BlockId(int(receipt["blockNumber"], 16), bytes.fromhex(receipt["blockHash"][2:]))
+
+
+async def refuse(ground: ChainWorld, node: FaultyNode, *tx_hashes: str) -> None:
+    """Let a node refuse to search the blocks of these transactions."""
+    blocks = [await block_of(ground, one) for one in tx_hashes]
+    node.faults = Faults(refused_blocks=[f"0x{one.hash.hex()}" for one in blocks])
+
+
+async def open_cases(ground: ChainWorld) -> list[str]:
+    rows = await ground.world.rows("SELECT kind FROM money_case WHERE status = 'OPEN'")
+    return sorted(row["kind"] for row in rows)
+
+
+async def test_receipts_that_nobody_can_read_hold_nothing_up(pair: Pair) -> None:
+    ground, *nodes = pair
+    payment, session = await ground.bill("USDT")
+    for node in nodes:
+        node.faults = Faults(large_receipts=True)
+    await ground.pay(session)
+    await ground.final()
+    assert await ground.status(payment) == "PAID"
+    assert await ground.cases() == []
+
+
+async def test_one_transaction_that_cannot_be_proven_waits_and_the_others_are_paid(
+    pair: Pair,
+) -> None:
+    ground, one, other = pair
+    stuck, stuck_session = await ground.bill("USDT")
+    fine, session = await ground.bill("USDT")
+    tx_hash = await ground.pay(stuck_session)
+    await ground.pay(session)
+    await refuse(ground, one, tx_hash)
+    await refuse(ground, other, tx_hash)
+    await ground.final()
+    assert (await ground.status(stuck), await ground.status(fine)) == ("PROCESSING", "PAID")
+    assert await ground.dispositions() == ["credited"]
+    assert await open_cases(ground) == ["RECONCILIATION"]
+    await ground.pass_time(2_000)  # its time is over
+    await ground.final()
+    assert await ground.status(stuck) == "PROCESSING"
+    assert await open_cases(ground) == ["RECONCILIATION"]
+    one.faults = other.faults = HONEST
+    await ground.final()
+    assert await ground.status(stuck) == "PAID"
+    assert await open_cases(ground) == []
+    assert await ground.dispositions() == ["credited"] * 2
+
+
+async def test_money_of_nobody_is_set_aside_until_it_is_proven(pair: Pair) -> None:
+    ground, one, other = pair
+    _, session = await ground.bill("USDT")
+    tx_hash = await ground.pay_otherwise(session, uuid=bytes(15) + b"\x07")
+    await refuse(ground, one, tx_hash)
+    await refuse(ground, other, tx_hash)
+    await ground.final()
+    assert await ground.dispositions() == []
+    [row] = await ground.world.rows("SELECT subject FROM money_case")
+    assert tx_hash in row["subject"]
+    one.faults = other.faults = HONEST
+    await ground.move_clock(601)
+    await ground.turn()  # the second look
+    assert await ground.dispositions() == ["unknown_uuid"]
+    assert await open_cases(ground) == ["UNKNOWN_REFERENCE"]
+
+
+async def test_more_than_can_be_looked_at_stops_the_chain(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ground, one, other = pair
+    monkeypatch.setattr(set_aside, "OPEN_MAX", 0)
+    _, session = await ground.bill("USDT")
+    tx_hash = await ground.pay(session)
+    await refuse(ground, one, tx_hash)
+    await refuse(ground, other, tx_hash)
+    await ground.mine(3)
+    before = await ground.cursor()
+    with pytest.raises(ChainDown):
+        await ground.turn()
+    assert (await ground.cursor()).block == before.block
+    assert await ground.cases() == []
+
+
+async def test_the_logs_of_an_orphaned_block_are_no_proof(pair: Pair) -> None:
+    ground, *_ = pair
+    payment, session = await ground.bill("NATIVED")
+    del payment
+    block = await block_of(ground, await ground.pay(session))
+    contract = bytes.fromhex(ground.deployment.contract_address[2:])
+    ask = ground.reader.block_logs
+    [[log]] = await ask("native-2", [block], [contract])  # type: ignore[misc]
+    assert (log.block_hash, log.uuid) == (block.hash, uuid_of(session))
+    await ground.reorg(3)
+    await ground.mine(5)
+    assert await ask("native-2", [block], [contract]) == [[]]
+    beyond = BlockId(block.number + 1_000, block.hash)
+    assert await ask("native-2", [beyond], [contract]) == [Unanswered.BEHIND]
+
+
+def uuid_of(session: Session) -> bytes:
+    return bytes.fromhex((session.reference or "")[2:])
+
+
+async def test_a_strangers_transaction_that_was_posted_is_not_looked_into(pair: Pair) -> None:
+    ground, *nodes = pair
+    _, session = await ground.bill("USDT")
+    stranger = {"to": ground.payer, "value": "0x1", "data": "0x"}
+    await ground.post(session, await ground.send(stranger))
+    await ground.turn()
+    [hint] = await ground.world.rows("SELECT state FROM chain_hint")
+    assert hint["state"] == "foreign"
+    assert sum(node.asked["eth_getTransactionReceipt"] for node in nodes) == 0
