@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-import re
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -12,6 +11,7 @@ from starlette.responses import Response
 from payintent.api import shapes
 from payintent.api.context import Context, json_answer
 from payintent.api.merchant import for_merchants, shown
+from payintent.api.times import read_time
 from payintent.domain.errors import Code, Refused
 from payintent.domain.market import CURRENCIES
 from payintent.domain.payment import Status
@@ -22,7 +22,6 @@ from payintent.storage.merchants import Holder
 _LISTED_DEFAULT = 20
 _PAYER_UID_MAX = 255
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
-_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _CURSOR_BYTES = 24
 
 
@@ -71,17 +70,7 @@ def read_limit(raw: str | None) -> int:
 
 
 def _time(name: str, raw: str | None) -> datetime | None:
-    """Read a time of RFC 3339; a `+` that came as a space in the query is one again."""
-    if raw is None:
-        return None
-    text = raw.replace(" ", "+")
-    try:
-        if _TIME.fullmatch(text):
-            # The bounds of what can be compared in UTC are a day short of those that can be told.
-            return datetime.fromisoformat(text.upper()).astimezone(_EPOCH.tzinfo)
-    except (ValueError, OverflowError):
-        pass
-    raise Refused(Code.BAD_REQUEST, f"{name} must be a time such as 2026-11-21T08:00:00Z")
+    return None if raw is None else read_time(name, raw)
 
 
 def _write_cursor(created_at: datetime, payment_id: UUID) -> str:

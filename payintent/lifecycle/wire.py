@@ -46,7 +46,7 @@ def payment_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
         fields["expires_at"] = timestamp(payment.expires_at)
     fields.update(_end_fields(payment))
     if session is not None:
-        fields.update(_quote_fields(session))
+        fields.update(_quote_fields(payment, session))
     fields["metadata"] = msgspec.Raw(payment.metadata.encode())
     return fields
 
@@ -130,11 +130,14 @@ def _end_fields(payment: Payment) -> dict[str, Any]:
     return fields
 
 
-def _quote_fields(session: Session) -> dict[str, Any]:
+def _quote_fields(payment: Payment, session: Session) -> dict[str, Any]:
     quote = session.offer.quote
+    # The amounts of a quote are in its own currency, which is told where it is not the payment's.
+    other = {"quote_currency": quote.currency} if quote.currency != payment.currency else {}
     return {
         "payment_method_id": session.offer.payment_method_id,
         "provider": session.offer.provider_name,
+        **other,
         "fee_mode": quote.fee_mode,
         "fee_rate": quote.fee_rate,
         "fee_amount": quote.fee_amount,

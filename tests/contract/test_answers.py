@@ -257,3 +257,5 @@ async def test_a_chain_and_its_sessions_are_described_with_every_token(
         answer = await api.send("GET", session)
         conforms("GET", "/v1/onchain/sessions/{session_id}", answer)
         assert answer.json["token"]["symbol"] == token
+        payment = (await api.get(created.json["id"])).json
+        assert (payment["currency"], payment["quote_currency"]) == ("USD", token)

@@ -11,7 +11,8 @@ INSERT INTO payment
 SELECT
     (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') || '70008'
         || left(md5(random()::text), 15))::uuid,
-    $1::bigint, 'cs_' || n, status, currency, 1, '1', payer, true, '{}', 'NONE',
+    $1::bigint, 'cs_' || lpad(n::text, 16, '0'), status, currency, 1, '1', payer, true, '{}',
+    'NONE',
     CASE WHEN status IN ('PENDING', 'EXPIRED', 'CANCELLED') THEN NULL ELSE $2::uuid END,
     CASE WHEN paid THEN gen_random_uuid() END, CASE status WHEN 'FAILED' THEN 'DECLINED' END,
     CASE status WHEN 'REFUNDED' THEN 1 WHEN 'PARTIALLY_REFUNDED' THEN 0.5 ELSE 0 END,
