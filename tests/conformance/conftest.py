@@ -8,8 +8,18 @@ import pytest_asyncio
 
 from tests.conformance.adapters import EXAMPLES, HARNESSES
 from tests.conformance.harness import Harness
+from tests.conformance.traits import TRAITS, applies
 
 ALL = HARNESSES | EXAMPLES
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "where(rule): the adapters that a test of the kit is for")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what does not apply to an adapter: it is no test that was skipped."""
+    items[:] = [item for item in items if applies(item)]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=sorted(ALL))
@@ -17,4 +27,5 @@ async def harness(request: pytest.FixtureRequest) -> AsyncGenerator[Harness]:
     module = import_module(f"tests.conformance.{ALL[request.param]}")
     async with module.open_harness(request) as harness:
         assert harness.gateway.provider == request.param
+        assert vars(TRAITS[request.param]).items() <= vars(harness).items()
         yield harness

@@ -24,8 +24,9 @@ from payintent.providers.ecpay import EcpayGateway
 from payintent.providers.http import Answer, Http
 from payintent.sandbox.ecpay.model import Account as Merchant
 from tests.conformance.faults import FaultProxy, faulty
-from tests.conformance.harness import Call, Harness, RefundOutcome, hurried, patient
+from tests.conformance.harness import Harness, RefundOutcome, hurried, patient
 from tests.conformance.receiver import receiving
+from tests.conformance.traits import TRAITS
 from tests.sandbox.ecpay.running import (
     ACCOUNT,
     APPROVED,
@@ -156,10 +157,7 @@ async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harnes
                 },
                 unknown_reference="nobody",
                 public=frozenset({"page_url", "merchant_id", "auto_close"}),
-                calls=frozenset(Call) - {Call.CREATE},
-                can_close=False,
-                calls_back_refunds=False,
-                pending_refunds=False,
+                **vars(TRAITS["ecpay"]),
                 buyer=Buyer(http, url),
             )
             receiver.serve(harness.gateway, harness.account)

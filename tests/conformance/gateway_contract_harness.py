@@ -43,6 +43,7 @@ from payintent.storage.database import Database
 from payintent.storage.sightings import ChainLedger
 from tests.conformance.harness import Harness, RefundOutcome
 from tests.conformance.receiver import receiving
+from tests.conformance.traits import TRAITS
 from tests.support.chain import fetched_anvil
 from tests.support.databases import TEMPLATE, at_database
 from tests.support.fakes import FakeGateway
@@ -207,14 +208,7 @@ async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harnes
             failures={one.value: one for one in FailureReason},
             unknown_reference=f"0x{32 * '7'}",
             public=frozenset({"chain", "network_id"}),
-            creates_once=False,
-            declines=False,
-            can_close=False,
-            makes_callbacks=False,
-            calls_back_refunds=False,
-            refunds_at_once=False,
-            knows_remainder=False,
-            declines_refunds=False,
+            **vars(TRAITS[PROVIDER]),
             refunds=refunds,
         )
         yield harness

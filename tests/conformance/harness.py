@@ -5,14 +5,15 @@
     @asynccontextmanager
     async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harness]: ...
 
-and is named in `adapters.py`. `fixtures.getfixturevalue` gives synchronous fixtures of the session
-or module to whoever needs them. One harness serves many tests, on one event loop; no test assumes
-that nothing happened before it, and each that wants other refunds than DONE sets them back.
+and is named in `adapters.py`, its differences in `traits.py`. `fixtures.getfixturevalue` gives
+synchronous fixtures of the session or module to whoever needs them. One harness serves many tests,
+on one event loop; no test assumes that nothing happened before it, and each that wants other
+refunds than DONE sets them back.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -31,20 +32,11 @@ from payintent.domain.payment import FailureReason
 from payintent.providers.http import Http
 from tests.conformance.faults import FaultProxy
 from tests.conformance.receiver import Receiver
+from tests.conformance.traits import Traits
 
 PATIENT_S = 30.0  # a loaded machine must not look like a silent gateway
 HURRIED_S = 0.3
 ANSWER_BYTES_MAX = 1024 * 1024
-
-
-class Call(StrEnum):
-    """An operation that may go out to the gateway."""
-
-    CREATE = "create"
-    CLOSE = "close"
-    INQUIRE = "inquire"
-    REFUND = "refund"
-    INQUIRE_REFUND = "inquire_refund"
 
 
 class RefundOutcome(StrEnum):
@@ -56,8 +48,8 @@ class RefundOutcome(StrEnum):
 
 
 @dataclass(kw_only=True)
-class Harness(ABC):
-    """One adapter before its counterpart. The fields with a default say where gateways differ."""
+class Harness(Traits, ABC):
+    """One adapter before its counterpart; its traits are those that `traits.py` has of it."""
 
     gateway: Gateway  # over `patient()`
     hurried: Gateway | None  # the same over `hurried()`: only ever asked what is never answered
@@ -73,22 +65,6 @@ class Harness(ABC):
     unknown_reference: str | None  # well formed, and names no session there; None: it has no names
 
     public: frozenset[str] = frozenset({"page_url"})  # credentials that anybody may see
-
-    #: What goes out over `faults`; the others must work though nobody listens.
-    calls: frozenset[Call] = field(default_factory=lambda: frozenset(Call))
-    creates_once: bool = True  # the same id gives the same reference
-    found_by_our_id: bool = True  # a session is found without a reference; else that is Unknown
-    asking_opens: bool = False  # who asks for one by our id alone opens it: what is asked is OPEN
-    ends_on_decline: bool = True  # else the buyer may try again: ATTEMPTED by callback, then OPEN
-    declines: bool = True  # a buyer can be declined at all
-    can_close: bool = True  # else a close only asks, and an open session stays open
-    makes_callbacks: bool = True
-    calls_back_refunds: bool = True
-    refunds_at_once: bool = True  # else what comes to DONE is PENDING until `settle_refund`
-    knows_remainder: bool = True  # else the core alone sees that no more goes back than came in
-    finds_refunds: bool = True  # a refund that never was is ABSENT; else that is Unknown
-    pending_refunds: bool = True  # a refund can be pending, and `settle_refund` decides it
-    declines_refunds: bool = True  # a refund can be declined that is within the remainder
 
     def request(self, **changes: Any) -> SessionRequest:
         """Order something usual under a fresh id."""
@@ -150,7 +126,7 @@ class Harness(ABC):
     def restated(self, payload: bytes, *, amount: str = "", currency: str = "") -> bytes | None:
         """Put another decimal amount, or another currency, into the facts of money taken.
 
-        None where the wire has no room for it: it names no currency, or counts minor units.
+        None where the traits say that the wire has no room for it.
         """
         del payload, amount, currency
         return None

@@ -28,6 +28,7 @@ from payintent.providers.simulator import SimulatorGateway
 from tests.conformance.faults import FaultProxy, faulty
 from tests.conformance.harness import Harness, RefundOutcome, hurried, patient
 from tests.conformance.receiver import receiving
+from tests.conformance.traits import TRAITS
 from tests.sandbox.simulator.running import (
     KEY,
     OTHER_KEY,
@@ -146,6 +147,7 @@ async def before_simulator(adapter: Callable[[Http], Gateway]) -> AsyncGenerator
                     "processing_error": FailureReason.UNKNOWN,
                 },
                 unknown_reference="ps_00000000000000000000000000000000",
+                **vars(TRAITS["simulator"]),
                 http=http,
                 url=url,
             )

@@ -26,6 +26,7 @@ from payintent.providers.stripe_wire import FAILURES
 from tests.conformance.faults import FaultProxy, faulty
 from tests.conformance.harness import Harness, RefundOutcome, hurried, patient
 from tests.conformance.receiver import receiving
+from tests.conformance.traits import TRAITS
 from tests.support import stripe as sandbox
 from tests.support.stripe import Buyer, running_stripe
 
@@ -120,8 +121,7 @@ async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harnes
                     failures=FAILURES,
                     unknown_reference="pi_00000000000000000000000a",
                     public=frozenset({"publishable_key", "script_url"}),
-                    ends_on_decline=False,
-                    asking_opens=True,
+                    **vars(TRAITS["stripe"]),
                     buyer=Buyer(url, http),
                     api=official(url, http),
                 )

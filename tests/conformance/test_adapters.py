@@ -66,6 +66,14 @@ def test_capabilities_name_countries_and_a_way_to_refund(harness: Harness) -> No
     assert all(len(one) == COUNTRY_CHARS and one.isupper() for one in countries)
 
 
+def test_the_traits_of_an_adapter_are_what_it_says_of_itself(harness: Harness) -> None:
+    capabilities = harness.gateway.capabilities
+    assert capabilities.refunds is not Refunds.NONE, "write the tests of such an adapter first"
+    assert harness.refunds_parts == (capabilities.refunds is Refunds.PARTS)
+    assert harness.refunds_again == capabilities.refunds_again
+    assert harness.over_http == (harness.faults is not None)
+
+
 def test_every_documented_failure_has_its_reason(harness: Harness) -> None:
     read = {code: harness.gateway.classify_failure(code) for code in harness.failures}
     assert read == dict(harness.failures)

@@ -26,6 +26,7 @@ from tests.conformance.arrange import (
     told_of_session,
 )
 from tests.conformance.harness import Harness, RefundOutcome
+from tests.conformance.traits import Traits, where
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -33,10 +34,9 @@ DONE, PENDING = RefundState.DONE, RefundState.PENDING
 DECLINED, ABSENT = RefundState.DECLINED, RefundState.ABSENT
 
 
-@pytest.fixture(autouse=True)
-def gives_back(harness: Harness) -> None:
-    if harness.gateway.capabilities.refunds is Refunds.NONE:
-        pytest.skip("nothing is given back here")
+def _can_be_pending(adapter: Traits, outcome: RefundOutcome, **_: object) -> bool:
+    decided = outcome is RefundOutcome.DONE or adapter.declines_refunds
+    return adapter.pending_refunds and decided
 
 
 async def test_a_part_goes_back_then_the_rest_and_then_no_more(harness: Harness) -> None:
@@ -56,13 +56,10 @@ async def test_a_part_goes_back_then_the_rest_and_then_no_more(harness: Harness)
     assert await harness.given_back(money.capture) == whole
 
 
+@where(lambda adapter, **_: adapter.refunds_parts and adapter.knows_remainder)
 async def test_more_than_is_left_is_declined_and_what_is_left_can_still_go_back(
     harness: Harness,
 ) -> None:
-    if harness.gateway.capabilities.refunds is Refunds.WHOLE:
-        pytest.skip("all goes back, or nothing")
-    if not harness.knows_remainder:
-        pytest.skip("the core asks for no more than is left")
     money = await paid(harness)
     whole, part = money.capture.amount_minor, money.capture.amount_minor // PART
     await refunded(harness, refund_of(harness, money, part), DONE)
@@ -72,9 +69,8 @@ async def test_more_than_is_left_is_declined_and_what_is_left_can_still_go_back(
     assert await harness.given_back(money.capture) == whole
 
 
+@where(lambda adapter, **_: adapter.refunds_again)
 async def test_asking_again_and_at_once_gives_money_back_once(harness: Harness) -> None:
-    if not harness.gateway.capabilities.refunds_again:
-        pytest.skip("the core asks such a gateway once")
     money = await paid(harness)
     part = _part(harness, money.capture.amount_minor)
     request = refund_of(harness, money, part)
@@ -126,13 +122,14 @@ async def test_money_that_came_for_no_session_raises_nothing(harness: Harness) -
         assert given == money.capture.amount_minor
 
 
+@where(_can_be_pending)
 @pytest.mark.parametrize(
     ("outcome", "state"), [(RefundOutcome.DONE, DONE), (RefundOutcome.DECLINED, DECLINED)]
 )
 async def test_a_pending_refund_is_pending_until_it_is_decided(
     harness: Harness, outcome: RefundOutcome, state: RefundState
 ) -> None:
-    request = await pending(harness, outcome)
+    request = await pending(harness)
     assert await refund_stands(harness, request) is PENDING
     assert await refund_stands(harness, replace(request, reference=None)) is PENDING
     await harness.settle_refund(request, outcome)
@@ -141,15 +138,15 @@ async def test_a_pending_refund_is_pending_until_it_is_decided(
     assert given == (request.amount_minor if state is DONE else 0)
 
 
+@where(_can_be_pending)
+@where(lambda adapter, **_: adapter.calls_back_refunds)
 @pytest.mark.parametrize(
     ("outcome", "state"), [(RefundOutcome.DONE, DONE), (RefundOutcome.DECLINED, DECLINED)]
 )
 async def test_the_end_of_a_refund_is_called_back_under_our_own_id(
     harness: Harness, outcome: RefundOutcome, state: RefundState
 ) -> None:
-    if not harness.calls_back_refunds:
-        pytest.skip("nobody is called back")
-    request = await pending(harness, outcome)
+    request = await pending(harness)
     await harness.settle_refund(request, outcome)
     raw, callback = await told_of_refund(harness, request, state)
     assert callback.refund_id == request.refund_id
@@ -158,9 +155,8 @@ async def test_the_end_of_a_refund_is_called_back_under_our_own_id(
     assert harness.gateway.parse_callback(harness.account, raw) == callback
 
 
+@where(lambda adapter, **_: adapter.calls_back_refunds)
 async def test_callbacks_of_a_refund_and_of_its_session_are_two(harness: Harness) -> None:
-    if not harness.calls_back_refunds:
-        pytest.skip("nobody is called back")
     money = await paid(harness)
     request = await refunded(harness, refund_of(harness, money), DONE)
     _, of_session = await told_of_session(harness, money, SessionState.CAPTURED)
@@ -168,9 +164,8 @@ async def test_callbacks_of_a_refund_and_of_its_session_are_two(harness: Harness
     assert of_session.id != of_refund.id
 
 
+@where(lambda adapter, **_: adapter.declines_refunds)
 async def test_a_declined_refund_gives_nothing_back_and_stays_declined(harness: Harness) -> None:
-    if not harness.declines_refunds:
-        pytest.skip("nothing is declined that is within the remainder")
     async with refunds_are(harness, RefundOutcome.DECLINED):
         money = await paid(harness)
     request = await refunded(harness, refund_of(harness, money), DECLINED)
@@ -178,12 +173,8 @@ async def test_a_declined_refund_gives_nothing_back_and_stays_declined(harness: 
     assert await harness.given_back(money.capture) == 0
 
 
-async def pending(harness: Harness, outcome: RefundOutcome) -> RefundRequest:
+async def pending(harness: Harness) -> RefundRequest:
     """Ask for a refund that waits for the counterpart's decision."""
-    if not harness.pending_refunds:
-        pytest.skip("a refund is decided at once")
-    if outcome is RefundOutcome.DECLINED and not harness.declines_refunds:
-        pytest.skip("nothing is declined here")
     async with refunds_are(harness, RefundOutcome.PENDING):
         money = await paid(harness)
     return await refunded(harness, refund_of(harness, money), PENDING)

@@ -8,7 +8,8 @@ import pytest
 from payintent.domain.gateway import BadCallback, CallbackRequest, Refunds
 from tests.conformance.arrange import opened, paid, refund_of
 from tests.conformance.faults import Fault
-from tests.conformance.harness import Call, Harness
+from tests.conformance.harness import Harness
+from tests.conformance.traits import Call
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -12,7 +12,8 @@ from payintent.domain.gateway import Report, SessionRef, SessionState, Unknown
 from payintent.domain.payment import FailureReason
 from tests.conformance.arrange import create, inquired, opened, paid, ref_to
 from tests.conformance.faults import Fault
-from tests.conformance.harness import Call, Harness
+from tests.conformance.harness import Harness
+from tests.conformance.traits import Call, where
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -49,11 +50,10 @@ def _is_well_formed(content: Mapping[str, Any]) -> bool:
     return all(isinstance(name, str) and isinstance(sent[name], str) for name in sent)
 
 
+@where(lambda adapter, **_: adapter.creates_once)
 async def test_opening_again_and_at_once_with_one_id_opens_no_second_session(
     harness: Harness,
 ) -> None:
-    if not harness.creates_once:
-        pytest.skip("nothing exists at the gateway before the buyer pays")
     request = harness.request()
     ways = await asyncio.gather(*(create(harness, request) for _ in range(3)))
     again = await create(harness, request)
@@ -96,9 +96,8 @@ async def test_two_captures_have_two_names(harness: Harness) -> None:
     assert first.capture.reference != second.capture.reference
 
 
+@where(lambda adapter, **_: adapter.declines)
 async def test_a_declined_session_ends_or_can_still_be_paid(harness: Harness) -> None:
-    if not harness.declines:
-        pytest.skip("nobody is declined here")
     session = await opened(harness)
     await harness.decline(session.created, session.request)
     report = await inquired(harness, session.ref)
@@ -122,9 +121,8 @@ async def test_a_session_that_nobody_opened_is_absent(harness: Harness) -> None:
     assert unnamed == found if harness.found_by_our_id else isinstance(unnamed, Unknown)
 
 
+@where(lambda adapter, **_: adapter.over_http)  # else an account opens no doors
 async def test_another_accounts_session_is_none_of_ours(harness: Harness) -> None:
-    if harness.faults is None:
-        pytest.skip("an account opens no doors here")
     session = await paid(harness)
     report = await harness.gateway.inquire(harness.other_account, session.ref)
     assert _tells_of_no_money(report)
@@ -136,11 +134,10 @@ def _tells_of_no_money(report: Report | Unknown) -> bool:
     return isinstance(report, Unknown) or report.state is SessionState.ABSENT
 
 
+@where(lambda adapter, **_: adapter.over_http)  # else what is asked is our own ledger
 async def test_an_answer_is_believed_only_about_the_session_that_was_asked_for(
     harness: Harness,
 ) -> None:
-    if harness.faults is None:
-        pytest.skip("what we ask is our own ledger")
     theirs, ours = await paid(harness), await opened(harness)
     mixed = SessionRef(
         session_id=ours.request.session_id,
@@ -156,11 +153,11 @@ def _tells_of_no_money_or_is_open(report: Report | Unknown) -> bool:
     return _tells_of_no_money(report) or report == Report(state=OPEN)
 
 
+@where(lambda adapter, **_: adapter.over_http and Call.CREATE in adapter.calls)
 async def test_a_session_whose_opening_went_unanswered_is_found_and_opened_again(
     harness: Harness,
 ) -> None:
-    if harness.faults is None or Call.CREATE not in harness.calls:
-        pytest.skip("nobody is asked to open a session")
+    assert harness.faults is not None
     request = harness.request()
     async with harness.faults.fault(Fault.CUT):
         answer = await harness.gateway.create_session(harness.account, request)

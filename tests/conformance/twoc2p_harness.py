@@ -25,6 +25,7 @@ from payintent.providers.twoc2p_jwt import verify
 from tests.conformance.faults import FaultProxy, faulty
 from tests.conformance.harness import Harness, RefundOutcome, hurried, patient
 from tests.conformance.receiver import receiving
+from tests.conformance.traits import TRAITS
 from tests.sandbox.twoc2p.running import (
     APPROVED,
     DECLINED,
@@ -120,9 +121,7 @@ async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harnes
                 failures=FAILURES,
                 unknown_reference=f"{MERCHANT}.{20 * '0'}",
                 public=frozenset({"merchant_id", "gateway_public_key", "page_url"}),
-                found_by_our_id=False,  # an unpaid token sounds like one that was never made
-                can_close=False,
-                calls_back_refunds=False,
+                **vars(TRAITS["2c2p"]),
                 shop=Shop(http, url, receiver.url),
             )
             receiver.serve(harness.gateway, harness.account)

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[Sandbox]:
-    fetched_anvil()  # skips where there can be none
+    fetched_anvil()
     with running_sandbox() as running:
         yield running
 
