@@ -10,6 +10,7 @@ from prometheus_client import Counter, Gauge
 
 from payintent.config import Settings
 from payintent.domain.errors import LockTimeout, StorageDown
+from payintent.lifecycle.chain_alarm import chain_alarm
 from payintent.lifecycle.deliver import DeliveryDesk
 from payintent.lifecycle.expire import expire_pending, expire_processing
 from payintent.lifecycle.receive import apply_waiting
@@ -70,6 +71,7 @@ async def work(service: Service, stop: asyncio.Event) -> None:
         ("inquire", settings.inquire_every_s, janitors.step),
         ("refund", settings.refund_every_s, submitters.step),
         ("apply_waiting", settings.inquire_every_s, lambda: _apply_waiting(service)),
+        ("chain_alarm", settings.chain_poll_s, chain_alarm(service.database, service.mint)),
         ("prune", settings.prune_every_s, lambda: _prune(service)),
         ("measure", settings.measure_every_s, lambda: measure(service)),
     ]

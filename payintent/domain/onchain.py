@@ -21,7 +21,7 @@ PROVIDER = "gateway_contract"
 SECOND_THOUGHT = timedelta(seconds=120)
 #: A posted hash holds up a change of method for this long; then it is no sign of anything.
 HINT_HOLDS = timedelta(minutes=10)
-#: A chain that nobody can read holds up an expiry for this long.
+#: A payment that waits for its chain for so long is a case; nothing ends it without a block.
 OUTAGE_MAX = timedelta(hours=24)
 
 
@@ -198,8 +198,7 @@ def _before_deadline(evidence: Evidence) -> Report:
 
 
 def _after_deadline(evidence: Evidence) -> Report:
-    final = evidence.final_at is not None and evidence.final_at > evidence.deadline
-    if final or evidence.now - evidence.deadline >= OUTAGE_MAX:
+    if evidence.final_at is not None and evidence.final_at > evidence.deadline:
         return _at_last(evidence)
     traces = evidence.hints or evidence.mismatches or evidence.exact_gone
     # Blocks of the deadline's own second may still come: many chains make several in one.
@@ -208,7 +207,7 @@ def _after_deadline(evidence: Evidence) -> Report:
 
 
 def _at_last(evidence: Evidence) -> Report:
-    """Decide: no block before the deadline can come any more, or nobody can read the chain."""
+    """Decide: no block before the deadline can come any more."""
     if evidence.mismatches:
         return _failed(MISMATCHES[evidence.mismatches[-1].disposition])
     if _reverts(evidence):

@@ -90,7 +90,7 @@ async def session_view(
     return {
         "id": ids.text(ids.SESSION, seen.session.id),
         "status": _session_status(seen),
-        "payable": _payable(seen),
+        **_payable(seen),
         "pay_uuid": f"0x{uuid.hex()}",
         "amount": seen.session.offer.quote.total_amount,
         "amount_smallest_unit": str(amount),
@@ -151,14 +151,23 @@ def _refuse_gone(payment: Payment, session: Session) -> None:
         raise Refused(Code.SESSION_GONE, "this session has ended")
 
 
-def _payable(seen: _Seen) -> bool:
-    return (
-        seen.payment.status is Status.PROCESSING
-        and seen.session.life is Life.OPEN
-        and seen.now < seen.payment.expires_at - LAST_CALL
-        and not any(one.exact for one in seen.traces)
-        and not (seen.cursor and seen.cursor.halted)
-    )
+def _payable(seen: _Seen) -> dict[str, Any]:
+    """Say whether to offer paying, and if not, why."""
+    reason = _unpayable_reason(seen)
+    return {"payable": True} if reason is None else {"payable": False, "unpayable_reason": reason}
+
+
+def _unpayable_reason(seen: _Seen) -> str | None:
+    if seen.payment.status is not Status.PROCESSING or seen.session.life is not Life.OPEN:
+        return "closing"
+    if any(one.exact for one in seen.traces):
+        return "payment_seen"
+    if seen.now >= seen.payment.expires_at - LAST_CALL:
+        return "deadline_near"
+    if seen.cursor is not None and seen.cursor.halted:
+        return "chain_halted"
+    watched = seen.cursor is not None and seen.cursor.watched
+    return None if watched else "chain_not_watched"
 
 
 def _session_status(seen: _Seen) -> str:

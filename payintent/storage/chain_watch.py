@@ -1,5 +1,9 @@
 """Until when each chain is watched: the one rule of whether its methods may be offered."""
 
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
+
 from payintent.storage.database import Executor
 
 #: Whether a chain is watched, of its row `k` in `chain_cursor`; not where it has none.
@@ -46,3 +50,62 @@ async def is_unwatched(database: Executor, slug: str) -> bool:
         slug,
     )
     return row is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainWatch:
+    """Whether a chain is watched, and how many sessions wait there that have not ended."""
+
+    chain: str
+    watched: bool
+    sessions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stranded:
+    """A payment whose time is over, and whose chain has not been watched for long."""
+
+    session_id: UUID
+    payment_id: UUID
+    account_id: int
+
+
+async def list_watches(database: Executor) -> list[ChainWatch]:
+    """List the chains with contracts of ours."""
+    rows = await database.fetch(
+        """
+        SELECT k.chain, """
+        + WATCHED
+        + """ AS watched,
+            (SELECT count(*) FROM session s WHERE s.chain = k.chain AND s.life <> 'ended')
+                AS sessions
+        FROM chain_cursor k
+        ORDER BY k.chain
+        LIMIT 100
+        """
+    )
+    return [ChainWatch(**row) for row in rows]
+
+
+async def list_stranded(
+    database: Executor, chain: str, after: timedelta, limit: int
+) -> list[Stranded]:
+    """List payments past their time on a chain that is not watched for so long, without a case."""
+    rows = await database.fetch(
+        """
+        SELECT s.id AS session_id, p.id AS payment_id, s.account_id
+        FROM chain_cursor k
+        JOIN session s ON s.chain = k.chain AND s.life <> 'ended'
+        JOIN payment p ON p.session_id = s.id
+        WHERE k.chain = $1 AND coalesce(k.watched_until, '-infinity') <= clock() - $2::interval
+            AND p.status = 'PROCESSING' AND p.expires_at <= clock()
+            AND NOT EXISTS (SELECT FROM money_case m
+                WHERE m.session_id = s.id AND m.kind = 'RECONCILIATION')
+        ORDER BY p.expires_at
+        LIMIT $3
+        """,
+        chain,
+        after,
+        limit,
+    )
+    return [Stranded(**row) for row in rows]

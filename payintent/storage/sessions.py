@@ -236,9 +236,13 @@ async def silent(database: Executor, session_id: UUID) -> None:
 
 
 async def can_be_read(database: Executor, chain: str, past: datetime) -> bool:
-    """Tell whether a chain is watched, and two endpoints have shown blocks after `past`."""
+    """Tell whether a chain is watched, and its blocks after `past` are final or shown by two."""
     row = await database.row(
-        "SELECT k.chain FROM chain_cursor k WHERE k.chain = $1 AND k.window_at > $2 AND " + WATCHED,
+        """
+        SELECT k.chain
+        FROM chain_cursor k
+        WHERE k.chain = $1 AND (k.window_at > $2 OR k.at > $2) AND"""
+        + WATCHED,
         chain,
         past,
     )

@@ -1,6 +1,7 @@
 """How an on-chain payment ends at its time: each row of the table, on a real chain."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -158,14 +159,39 @@ async def test_an_outage_over_the_time_is_waited_for_and_what_was_paid_meanwhile
     assert await ground.status(unpaid) == "EXPIRED"
 
 
-async def test_a_chain_that_stands_still_is_waited_for_a_day(ground: ChainWorld) -> None:
+async def test_nothing_ends_without_a_block_having_been_read(ground: ChainWorld) -> None:
     payment, _ = await ground.bill("USDT")
     await ground.turn()
-    for passed_s, status in ((TTL_S + 1, "PROCESSING"), (DAY_S - 2, "PROCESSING"), (60, "EXPIRED")):
+    for passed_s in (TTL_S + 1, DAY_S, 9 * DAY_S):
         await ground.move_clock(passed_s)
         await ground.world.rows("UPDATE session SET inquire_at = clock() WHERE life <> 'ended'")
         await ground.turn()
-        assert await ground.status(payment) == status
+        assert await ground.status(payment) == "PROCESSING"
+    await ground.keep_time()
+    await ground.final()
+    assert await ground.status(payment) == "EXPIRED"
+
+
+async def test_a_chain_is_watched_from_a_look_on_and_not_while_its_head_is_old(
+    ground: ChainWorld,
+) -> None:
+    service = ground.world.service
+    strict = {"chain_watched_s": 180.0, "chain_behind_max_s": 600.0}
+    ground.world.service = replace(service, settings=service.settings.model_copy(update=strict))
+    await ground.world.rows("UPDATE chain_cursor SET watched_until = NULL, watched_since = NULL")
+    await ground.keep_time()
+    await ground.look()
+    assert (await ground.cursor()).watched
+    await ground.move_clock(181)
+    assert not (await ground.cursor()).watched
+    await ground.look()
+    assert (await ground.cursor()).watched
+    await ground.move_clock(600)
+    await ground.look()
+    assert not (await ground.cursor()).watched, "the newest block is 13 minutes old"
+    await ground.keep_time()
+    await ground.look()
+    assert (await ground.cursor()).watched
 
 
 async def test_a_payment_that_never_becomes_final_alarms_and_after_a_day_is_a_case(

@@ -18,6 +18,7 @@ const IDLE_POLL_MS = 5_000;
 const FETCH_TIMEOUT_MS = 15_000;
 const TELLS_MAX = 3; // of one hash
 const GONE = 410;
+const AWAY = new Set(["chain_halted", "chain_not_watched"]); // nobody would see the payment now
 const LOST = new Set(["reverted", "foreign"]); // states of a posted transaction that pays nothing
 const UNREACHABLE = word("wallet_unreachable");
 const ENDED = word("wallet_ended");
@@ -81,6 +82,7 @@ function progress() {
   if (isUnderWay() && isSlow()) return word("wallet_slow");
   if (isUnderWay()) return word("wallet_sent");
   if (status === "mismatch") return word("wallet_mismatch");
+  if (AWAY.has(bill.unpayable_reason)) return word("wallet_chain_away", { chain: chain.name });
   return payable ? "" : word("wallet_choose_other");
 }
 

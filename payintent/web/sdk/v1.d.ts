@@ -328,6 +328,8 @@ export interface OnchainSession {
   id: string;
   status: string;
   payable: boolean;
+  /** Only where it is not payable. */
+  unpayable_reason?: "closing" | "payment_seen" | "deadline_near" | "chain_halted" | "chain_not_watched";
   pay_uuid: string;
   amount: string;
   amount_smallest_unit: string;
