@@ -19,8 +19,10 @@ from payintent.lifecycle.screen import Screen
 from payintent.lifecycle.select_quote import Places
 from payintent.lifecycle.submit_refund import Submitter
 from payintent.log import get
-from payintent.operation.desk import Actor, Change, Desk, Read, perform
+from payintent.operation.desk import Actor, Change, Desk, Read
 from payintent.operation.keyring import check_secrets
+from payintent.operation.submit import perform, submit
+from payintent.operation.table import OPERATIONS
 from payintent.providers.ecpay import EcpayGateway
 from payintent.providers.gateway_contract import GatewayContract
 from payintent.providers.http import Http
@@ -28,6 +30,7 @@ from payintent.providers.simulator import SimulatorGateway
 from payintent.providers.stripe import StripeGateway
 from payintent.providers.twoc2p import TwoC2pGateway
 from payintent.storage.database import Database
+from payintent.storage.proposals import Proposal
 from payintent.storage.sealed import Secrets, read_secrets
 from payintent.storage.sightings import ChainLedger
 from payintent.storage.wake import Wake
@@ -67,16 +70,25 @@ class Service:
             mint=self.mint,
         )
 
-    async def perform(self, operation: Read[R] | Change[R], actor: Actor) -> R:
-        """Do what an operator asks."""
-        desk = Desk(
+    @property
+    def desk(self) -> Desk:
+        """Give what operations work with."""
+        return Desk(
             database=self.database,
             secrets=self.secrets,
             mint=self.mint,
             sandbox=self.settings.sandbox,
             providers=self.accounts.providers,
+            operations=OPERATIONS,
         )
-        return await perform(desk, operation, actor)
+
+    async def submit(self, operation: Read[R] | Change[R], actor: Actor) -> R | Proposal:
+        """Do what an operator asks, or keep it until another person has approved."""
+        return await submit(self.desk, operation, actor)
+
+    async def perform(self, operation: Read[R] | Change[R], actor: Actor) -> R:
+        """Do what an operator asks and may do alone."""
+        return await perform(self.desk, operation, actor)
 
     @property
     def janitor(self) -> Janitor:

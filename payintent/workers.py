@@ -16,7 +16,15 @@ from payintent.lifecycle.expire import expire_pending, expire_processing
 from payintent.lifecycle.receive import apply_waiting
 from payintent.log import get
 from payintent.service import Service, open_service
-from payintent.storage import callbacks, idempotency, payments, policies, refunds, sessions
+from payintent.storage import (
+    callbacks,
+    idempotency,
+    payments,
+    policies,
+    proposals,
+    refunds,
+    sessions,
+)
 from payintent.storage.refunds import Due
 from payintent.storage.sessions import Ask
 from payintent.watching import endpoints, watch
@@ -145,7 +153,8 @@ async def _prune(service: Service) -> bool:
     if unknown:
         _log.warning("callbacks_forgotten", count=unknown)  # their sessions never appeared
     screened = await policies.prune(service.database, service.settings.fraud_decisions_days, limit)
-    return limit in (keys, unknown, screened)
+    lapsed = await proposals.forget_lapsed(service.database, limit)
+    return limit in (keys, unknown, screened, lapsed)
 
 
 T = TypeVar("T")

@@ -59,6 +59,8 @@ async def operator(database: Database, secrets: Secrets, headers: Mapping[str, s
     found = await operators.by_public_id(database, token.public_id)
     if found is None or not hmac.compare_digest(found.digest, secrets.digest(token.text)):
         raise _unauthorized()
+    if not found.is_use_noted:
+        await operators.note_use(database, token.public_id)
     return found
 
 

@@ -4,6 +4,7 @@ Every operation of `operation/table.py` is a route: `POST /operator/tax/set` for
 fields and `why` as JSON, `GET /operator/tax/list` for what only reads, with its fields as query.
 """
 
+from dataclasses import replace
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -21,11 +22,13 @@ from payintent.domain.errors import Code, Refused
 from payintent.lifecycle.trail import trail
 from payintent.lifecycle.wire import timestamp
 from payintent.log import get
+from payintent.operation.approvals import proposal_view
 from payintent.operation.desk import Actor, Read
 from payintent.operation.plain import plain
 from payintent.operation.table import OPERATIONS
 from payintent.operation.webhooks import ReplayEvent
 from payintent.storage import outbox
+from payintent.storage.proposals import Proposal
 
 T = TypeVar("T")
 _log = get("operator")
@@ -63,20 +66,21 @@ async def list_webhooks(request: Request) -> Response:
 
 async def replay_webhook(request: Request) -> Response:
     """`POST /operator/webhooks/{event_id}/replay`: sends it again under the same webhook-id."""
-    here, who = await _operated(request)
+    here, operator = await _operated(request)
     try:
         event_id = UUID(request.path_params["event_id"])
     except ValueError:
         raise Refused(Code.NOT_FOUND, "no such event") from None
     raw = await read_raw(request, here.service.settings.body_bytes_max)
     why = _fields(raw).get("why", "") if raw else ""
-    await here.service.perform(ReplayEvent(event_id=event_id), Actor(who, _text("why", why)))
+    actor = replace(operator, why=_text("why", why))
+    await here.service.perform(ReplayEvent(event_id=event_id), actor)
     return json_answer({"event_id": str(event_id), "state": "pending"})
 
 
 async def operate(request: Request) -> Response:
     """`GET` and `POST /operator/{subject}/{verb}`: one operation."""
-    here, who = await _operated(request)
+    here, operator = await _operated(request)
     kind = OPERATIONS.get(f"{request.path_params['subject']}.{request.path_params['verb']}")
     if kind is None:
         raise Refused(Code.NOT_FOUND, "no such operation")
@@ -87,22 +91,24 @@ async def operate(request: Request) -> Response:
         return answer
     if issubclass(kind, Read):
         operation = _convert(dict(request.query_params), kind, strict=False)
-        result = await here.service.perform(operation, Actor(who))
+        result = await here.service.submit(operation, operator)
     else:
         fields = _fields(await read_raw(request, here.service.settings.body_bytes_max))
         why = _text("why", fields.pop("why", ""))
         operation = _convert(fields, kind, strict=True)
-        result = await here.service.perform(operation, Actor(who, why))
+        result = await here.service.submit(operation, replace(operator, why=why))
+    if isinstance(result, Proposal):
+        return json_answer({"approval": plain(proposal_view(result))}, 202)
     shown = plain(result)
     return json_answer({"data": shown} if isinstance(shown, list) else shown or {})
 
 
-async def _operated(request: Request) -> tuple[Context, str]:
-    """Let an operator in; gives the token's name."""
+async def _operated(request: Request) -> tuple[Context, Actor]:
+    """Let an operator in; gives who it is."""
     here = context(request)
     who = await auth.operator(here.service.database, here.service.secrets, request.headers)
     _log.info("operator", who=who.name, method=request.method, path=request.url.path)
-    return here, who.name
+    return here, Actor(who.name, role=who.role, over_http=True)
 
 
 def _fields(raw: bytes) -> dict[str, Any]:

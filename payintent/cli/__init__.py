@@ -9,6 +9,7 @@ import typer
 
 from payintent.cli import (
     accounts,
+    approvals,
     cases,
     chains,
     keys,
@@ -39,6 +40,7 @@ _COMMANDS = {
     "case": cases.app,
     "refund": refunds.app,
     "webhooks": webhooks.app,
+    "approval": approvals.app,
     "operator": operators.app,
     "keyring": records.keyring,
     "audit": records.audit,

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import typer
 
-from payintent.cli.run import Json, print_json, show, show_one, with_service
+from payintent.cli.run import Json, print_json, read_as_operator, show, show_one
 from payintent.lifecycle.trail import trail
 from payintent.lifecycle.wire import encode
 from payintent.service import Service
@@ -30,7 +30,7 @@ def show_payment(payment_id: str, as_json: bool = Json) -> None:
     async def work(service: Service) -> dict[str, Any]:
         return await trail(service.database, payment_id)
 
-    fields = with_service(work)
+    fields = read_as_operator(work)
     if as_json:
         print_json(msgspec.Raw(encode(fields)))
         return

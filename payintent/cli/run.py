@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -19,9 +20,11 @@ from payintent.api import auth
 from payintent.config import Settings
 from payintent.domain.errors import LockTimeout, NotStorable, Refused, StorageDown
 from payintent.log import configure
-from payintent.operation.desk import TERMINAL, Actor, Change, Read
+from payintent.operation.approvals import proposal_view
+from payintent.operation.desk import TERMINAL, Actor, Change, Read, check_role
 from payintent.operation.plain import plain
 from payintent.service import Service, open_service
+from payintent.storage.proposals import Proposal
 from payintent.storage.sealed import SecretsUnusable
 
 T = TypeVar("T")
@@ -30,6 +33,8 @@ MerchantId = typer.Argument(help="The merchant's number.")
 SANDBOX_ENV = "dev.env"
 #: An operator's token: who acts is then its name, as at the operator's port.
 TOKEN_ENV = "PAYINTENT_OPERATOR_TOKEN"  # noqa: S105 - a name
+#: The exit status of a command whose operation waits for another person.
+PROPOSED = 3
 _PIPE_COLUMNS = 240
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)  # as on the wire
 _WHOLE_MAX = 36  # characters, such as an event's id
@@ -85,26 +90,47 @@ def with_service(work: Callable[[Service], Awaitable[T]]) -> T:
 
 
 def perform(operation: Read[T] | Change[T], why: str = "") -> T:
-    """Do one operation as the person at this terminal, or whose token the environment has."""
+    """Do one operation as the person at this terminal, or whose token the environment has.
 
-    async def work(service: Service) -> T:
-        return await service.perform(operation, Actor(await _who(service), why))
+    Where another person must approve, shows the proposal and ends the command with status 3.
+    """
 
-    return with_service(work)
+    async def work(service: Service) -> T | Proposal:
+        return await service.submit(operation, await _actor(service, why))
+
+    result = with_service(work)
+    if not isinstance(result, Proposal):
+        return result
+    show_one(proposal_view(result), as_json="--json" in sys.argv)
+    print("payintent: waits for another person's approval", file=sys.stderr)
+    raise typer.Exit(PROPOSED)
 
 
-async def _who(service: Service) -> str:
-    """Name who does it: a token's name is proven, a terminal's user is only what the shell says."""
+def read_as_operator(work: Callable[[Service], Awaitable[T]]) -> T:
+    """Read something that is no operation; any role may, outside the sandbox nobody without one."""
+
+    async def checked(service: Service) -> T:
+        actor = await _actor(service, "")
+        check_role(replace(service.desk, actor=actor), Read())
+        return await work(service)
+
+    return with_service(checked)
+
+
+async def _actor(service: Service, why: str) -> Actor:
+    """Say who does it: a token's name is proven, a terminal's user is only what the shell says."""
     token = os.environ.get(TOKEN_ENV)
     if not token:
-        return f"{TERMINAL}{_person()}"
+        return Actor(f"{TERMINAL}{_person()}", why)
     headers = {"authorization": f"Bearer {token}"}
     try:
-        return (await auth.operator(service.database, service.secrets, headers)).name
+        operator = await auth.operator(service.database, service.secrets, headers)
     except Refused as refused:
         raise Refused(
-            refused.code, f"{TOKEN_ENV} is no operator's token, or one that was revoked"
+            refused.code,
+            f"{TOKEN_ENV} is no operator's token, or one that was revoked or has expired",
         ) from refused
+    return Actor(operator.name, why, operator.role)
 
 
 def _person() -> str:

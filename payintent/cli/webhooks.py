@@ -7,7 +7,7 @@ from uuid import UUID
 
 import typer
 
-from payintent.cli.run import Json, Why, fail, perform, print_json, show, show_one, with_service
+from payintent.cli.run import Json, Why, fail, perform, print_json, read_as_operator, show, show_one
 from payintent.domain import ids
 from payintent.domain.errors import Code, Refused
 from payintent.operation.webhooks import ReplayEvent, ReplayMissed
@@ -34,7 +34,7 @@ def list_(
         return await outbox.listed(service.database, merchant, state, limit)
 
     columns = ("event_id", "type", "payment_id", "merchant_id", "state", "attempts")
-    show([_named(one) for one in with_service(work)], columns, as_json=as_json)
+    show([_named(one) for one in read_as_operator(work)], columns, as_json=as_json)
 
 
 @app.command("show")
@@ -47,7 +47,7 @@ def show_event(event_id: UUID, as_json: bool = Json) -> None:
             raise Refused(Code.NOT_FOUND, f"no event {event_id}")
         return found, await outbox.attempts_of(service.database, event_id)
 
-    found, attempts = with_service(work)
+    found, attempts = read_as_operator(work)
     made = [dict(one) for one in attempts]
     if as_json:
         print_json({"event": _named(found), "attempts": made})

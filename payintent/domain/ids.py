@@ -14,6 +14,7 @@ _VALUES = {pair: value for value, pair in enumerate(_PAIRS)}
 _MAX = 1 << 128
 
 PAYMENT, SESSION, RECEIPT, CASE, REFUND = "pay", "sess", "rcpt", "case", "ref"
+APPROVAL = "appr"
 
 
 def base62(number: int, length: int) -> str:

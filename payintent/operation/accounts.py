@@ -15,6 +15,7 @@ from payintent.operation.checks import (
     check_name,
     check_url,
     is_id,
+    told,
 )
 from payintent.operation.desk import Change, Desk, Read
 from payintent.operation.keyring import note_writer
@@ -36,6 +37,19 @@ class AddAccount(Change[SealedAccount], frozen=True, kw_only=True):
     credentials: dict[str, str]
     merchant_id: int | None = None
     name: str = ""
+
+    async def needs_approval(self, desk: Desk) -> bool:
+        """Need it always: buyers' money goes where the credentials say."""
+        del desk
+        return True
+
+    async def changes(self, desk: Desk) -> list[str]:
+        """Say whose account it is, and where."""
+        del desk
+        return [
+            f"a new account at {self.provider}, of {_whose(self.merchant_id)}: {self.base_url}",
+            *_credential_words(self.credentials),
+        ]
 
     async def check(self, desk: Desk) -> None:
         """Refuse a provider that this installation cannot speak to, and an unknown merchant."""
@@ -90,14 +104,30 @@ class ChangeAccount(Change[SealedAccount], frozen=True, kw_only=True):
     base_url: str | None = None
     credentials: dict[str, str] | None = None
 
+    async def needs_approval(self, desk: Desk) -> bool:
+        """Need it for all but the name: buyers' money goes where the credentials say."""
+        del desk
+        return self.base_url is not None or self.credentials is not None
+
+    async def changes(self, desk: Desk) -> list[str]:
+        """Say what becomes of which account."""
+        account = await _known(desk.database, self.account_id)
+        words = [f"account {account.id} at {account.provider}, of {_whose(account.merchant_id)}"]
+        if self.base_url is not None:
+            words.append(f"its address becomes {self.base_url}; it is {account.base_url}")
+        if self.name is not None:
+            words.append(f"its name becomes {told(self.name)}; it is {told(account.name)}")
+        return words + _credential_words(self.credentials or {})
+
     async def check(self, desk: Desk) -> None:
-        """Refuse what could not be used."""
+        """Refuse what could not be used, and an unknown account."""
         if self.name:
             check_name("name", self.name)
         if self.base_url is not None:
             check_url("base_url", self.base_url, sandbox=desk.sandbox)
         if self.credentials is not None:
             _check_credentials(self.credentials)
+        await _known(desk.database, self.account_id)
 
     async def apply(self, desk: Desk, tx: Tx) -> SealedAccount:
         """Write what was given; processes know within seconds."""
@@ -185,6 +215,20 @@ async def seal_credentials(
         chance.token_bytes(NONCE_BYTES),
     )
     await accounts.seal(tx, account_id, sealed)
+
+
+def _whose(merchant_id: int | None) -> str:
+    return "the platform" if merchant_id is None else f"merchant {merchant_id}"
+
+
+def _credential_words(credentials: Mapping[str, str]) -> list[str]:
+    """Name the credentials; their values are secrets, but for addresses."""
+    return [
+        f"its {name} becomes {told(value)}"
+        if name.endswith("_url")
+        else f"its {name} becomes another secret"
+        for name, value in sorted(credentials.items())
+    ]
 
 
 def _check_credentials(credentials: Mapping[str, str]) -> None:

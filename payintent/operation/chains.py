@@ -1,17 +1,26 @@
 """Chains: our contracts on them, their tokens, and what to do when one has halted."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from typing import ClassVar, Literal
 
-from payintent.chain.keccak import checksummed, parse_address
+from payintent.chain.keccak import parse_address
 from payintent.domain.errors import Code, Refused
 from payintent.domain.onchain import PROVIDER
 from payintent.operation.accounts import seal_credentials
+from payintent.operation.chain_views import (
+    ChainView,
+    ContractView,
+    TokenView,
+    chain_view,
+    contract_view,
+    token_view,
+)
 from payintent.operation.checks import check_name, check_url, is_id, known_merchant, told
-from payintent.operation.desk import Change, Desk, Read
+from payintent.operation.desk import Change, Desk, Read, details
 from payintent.operation.keyring import note_writer
+from payintent.operation.plain import plain
 from payintent.storage import accounts, chain_refunds, chains
 from payintent.storage.chains import ChainRow, ContractRow, Cursor, TokenRow
 from payintent.storage.database import Executor, Tx
@@ -22,53 +31,6 @@ _BLOCK_MAX = 1 << 62
 _APPROVAL = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})?")  # tokens
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContractView:
-    """One of our contracts, with its addresses as people read them."""
-
-    account_id: int
-    merchant_id: int | None  # None: the platform's
-    chain: str
-    address: str
-    receiver: str
-    deployed_block: int
-    current: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenView:
-    """A token on one chain; its address is None where it is nowhere yet."""
-
-    chain: str
-    symbol: str
-    address: str | None
-    decimals: int
-    native: bool
-    approve_zero_first: bool
-    minimum: str  # in the smallest unit
-    enabled: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChainView:
-    """A chain, our contracts and tokens on it, and how far it was read."""
-
-    slug: str
-    network_id: int
-    finality: str
-    confirmations: int | None
-    instant_finality: bool
-    public_rpc_urls: list[str]
-    explorer_urls: list[str]
-    refunders: list[str]  # whose refunds are ours; the last one sends them
-    refund_approval_above: str  # tokens: more than this needs a second person
-    block: int | None
-    head: int | None
-    halted: str | None
-    contracts: list[ContractView]
-    tokens: list[TokenView]
-
-
 class ListChains(Read[list[ChainView]], frozen=True, kw_only=True):
     """List chains with contracts, tokens and how far each was read."""
 
@@ -76,7 +38,7 @@ class ListChains(Read[list[ChainView]], frozen=True, kw_only=True):
 
     async def read(self, desk: Desk) -> list[ChainView]:
         """Give them."""
-        return [await _view(desk.database, one) for one in await chains.chains(desk.database)]
+        return [await chain_view(desk.database, one) for one in await chains.chains(desk.database)]
 
 
 class AddContract(Change[ContractView], frozen=True, kw_only=True):
@@ -90,11 +52,25 @@ class AddContract(Change[ContractView], frozen=True, kw_only=True):
     merchant_id: int | None = None
     name: str = ""
 
+    async def needs_approval(self, desk: Desk) -> bool:
+        """Need it always: buyers' money goes to the contract's receiver."""
+        del desk
+        return True
+
+    async def changes(self, desk: Desk) -> list[str]:
+        """Say through which contract money goes to whom."""
+        del desk
+        whose = "the platform" if self.merchant_id is None else f"merchant {self.merchant_id}"
+        return [
+            f"payments of {whose} on {self.chain} go through the contract {self.address}",
+            f"and from there to {self.receiver}",
+        ]
+
     async def check(self, desk: Desk) -> None:
         """Refuse what is no address or no block, and an unknown chain or merchant."""
         await _known(desk.database, self.chain)
         check_name("name", self.name or "-")
-        _address("address", self.address)
+        await self._check_new(desk.database)
         _address("receiver", self.receiver)
         if not 0 <= self.deployed_block <= _BLOCK_MAX:
             raise Refused(Code.BAD_REQUEST, "deployed_block is the number of a block")
@@ -105,10 +81,7 @@ class AddContract(Change[ContractView], frozen=True, kw_only=True):
         """Write the account, which is the contract, and read the chain from its block."""
         await note_writer(desk, tx)
         chain = await _known(tx, self.chain)
-        known = await chains.contracts(tx, self.chain)
-        address = _address("address", self.address)
-        if any(one.address == address for one in known):
-            raise Refused(Code.CONFLICT, f"{self.address} is known on {self.chain}")
+        address = await self._check_new(tx)
         account_id = await accounts.add(
             tx, PROVIDER, self.merchant_id, self.name, f"evm:{self.chain}"
         )
@@ -123,7 +96,14 @@ class AddContract(Change[ContractView], frozen=True, kw_only=True):
             current=True,
         )
         await chains.add_contract(tx, row)
-        return _contract(row, self.merchant_id)
+        return contract_view(row, self.merchant_id)
+
+    async def _check_new(self, database: Executor) -> bytes:
+        """Read the address; refuse (`CONFLICT`) one that is a contract of ours already."""
+        address = _address("address", self.address)
+        if any(one.address == address for one in await chains.contracts(database, self.chain)):
+            raise Refused(Code.CONFLICT, f"{self.address} is known on {self.chain}")
+        return address
 
 
 class RetireContract(Change[ContractView], frozen=True, kw_only=True):
@@ -140,7 +120,7 @@ class RetireContract(Change[ContractView], frozen=True, kw_only=True):
         if account is None or retired is None:
             raise Refused(Code.NOT_FOUND, f"no contract is account {self.account_id}")
         await accounts.change(tx, replace(account, enabled=False))
-        return _contract(retired, account.merchant_id)
+        return contract_view(retired, account.merchant_id)
 
     def about(self, result: ContractView) -> int | None:
         """Name the contract's merchant, if it has one."""
@@ -159,6 +139,22 @@ class SetToken(Change[TokenView], frozen=True, kw_only=True):
     minimum: int | None = None  # in the smallest unit
     enabled: bool | None = None
 
+    async def needs_approval(self, desk: Desk) -> bool:
+        """Need it for what decides which coins pay, and how many."""
+        del desk
+        return self.address is not None or self.decimals is not None
+
+    async def changes(self, desk: Desk) -> list[str]:
+        """Say which coins are taken for the token from now on."""
+        tokens = {token.symbol: token for token in await chains.tokens(desk.database, self.chain)}
+        token = tokens.get(self.symbol)
+        before = details(self) if token is None else plain(token_view(token))
+        return [
+            f"{name} of {self.symbol} on {self.chain} becomes {value}; it is {before[name]}"
+            for name, value in details(self).items()
+            if name not in ("chain", "symbol")
+        ]
+
     async def check(self, desk: Desk) -> None:
         """Refuse what is no address, no decimals or no minimum."""
         await _known(desk.database, self.chain)
@@ -168,11 +164,18 @@ class SetToken(Change[TokenView], frozen=True, kw_only=True):
             raise Refused(Code.BAD_REQUEST, "decimals must be from 0 to 18")
         if self.minimum is not None and not 0 < self.minimum < 1 << 63:
             raise Refused(Code.BAD_REQUEST, "minimum must be greater than zero")
+        await self._changed(desk.database)
 
     async def apply(self, desk: Desk, tx: Tx) -> TokenView:
         """Write what was given."""
         del desk
-        known = {one.symbol: one for one in await chains.tokens(tx, self.chain)}
+        token = await self._changed(tx)
+        await chains.set_token(tx, token)
+        return token_view(token)
+
+    async def _changed(self, database: Executor) -> TokenRow:
+        """Give the token as it will be; refuse one that nobody knows or that cannot be there."""
+        known = {one.symbol: one for one in await chains.tokens(database, self.chain)}
         if self.symbol not in known:
             names = ", ".join(known)
             raise Refused(Code.NOT_FOUND, f"the tokens of {self.chain} are {names}")
@@ -186,9 +189,7 @@ class SetToken(Change[TokenView], frozen=True, kw_only=True):
             given["address"] = _address("address", self.address)
             if (given["address"] == chains.NATIVE) != token.native:
                 raise Refused(Code.BAD_REQUEST, "the chain's own coin, and no other, is at zero")
-        token = replace(token, **given)
-        await chains.set_token(tx, token)
-        return _token(token)
+        return replace(token, **given)
 
 
 class SetChain(Change[ChainView], frozen=True, kw_only=True):
@@ -207,9 +208,24 @@ class SetChain(Change[ChainView], frozen=True, kw_only=True):
     refunder: str | None = None
     refund_approval_above: str | None = None  # tokens, whatever token it is
 
+    async def needs_approval(self, desk: Desk) -> bool:
+        """Need it for who sends refunds, and for how much money one person may send."""
+        del desk
+        return self.refunder is not None or self.refund_approval_above is not None
+
+    async def changes(self, desk: Desk) -> list[str]:
+        """Say what holds for the chain from now on."""
+        before = plain(await chain_view(desk.database, await _known(desk.database, self.chain)))
+        before["refunder"] = before["refunders"][-1] if before["refunders"] else "nobody"
+        return [
+            f"{name} of {self.chain} becomes {value}; it is {before[name]}"
+            for name, value in details(self).items()
+            if name != "chain"
+        ]
+
     async def check(self, desk: Desk) -> None:
         """Refuse what wallets would not take, and what is no number, address or amount."""
-        await _known(desk.database, self.chain)
+        chain = await _known(desk.database, self.chain)
         self._refunds()
         if self.confirmations is not None and not 1 <= self.confirmations <= _CONFIRMATIONS_MAX:
             raise Refused(Code.BAD_REQUEST, f"confirmations must be from 1 to {_CONFIRMATIONS_MAX}")
@@ -219,6 +235,9 @@ class SetChain(Change[ChainView], frozen=True, kw_only=True):
                 raise Refused(Code.BAD_REQUEST, f"{what} has at most {_URLS_MAX} addresses")
             for one in urls:
                 check_url(what, one, sandbox=desk.sandbox)
+        self._check_finality(
+            replace(chain, confirmations=self.confirmations or chain.confirmations)
+        )
 
     async def apply(self, desk: Desk, tx: Tx) -> ChainView:
         """Write what was given."""
@@ -235,10 +254,13 @@ class SetChain(Change[ChainView], frozen=True, kw_only=True):
         if above is not None:
             given["refund_approval_above"] = above
         row = replace(before, **given)
+        self._check_finality(row)
+        await chains.set_chain(tx, row)
+        return await chain_view(tx, row)
+
+    def _check_finality(self, row: ChainRow) -> None:
         if self.finality == "confirmations" and row.confirmations is None:
             raise Refused(Code.BAD_REQUEST, f"{self.chain} needs a number of confirmations")
-        await chains.set_chain(tx, row)
-        return await _view(tx, row)
 
     def _refunds(self) -> tuple[bytes | None, Decimal | None]:
         """Read who sends refunds, and from which amount on a second person must agree."""
@@ -290,59 +312,6 @@ async def _known(database: Executor, slug: str) -> ChainRow:
     if found is None:
         raise Refused(Code.NOT_FOUND, f"no chain {told(slug)}")
     return found
-
-
-async def _view(database: Executor, chain: ChainRow) -> ChainView:
-    cursor = await chains.cursor(database, chain.slug)
-    return ChainView(
-        slug=chain.slug,
-        network_id=chain.network_id,
-        finality=chain.finality,
-        confirmations=chain.confirmations,
-        instant_finality=chain.instant_finality,
-        public_rpc_urls=list(chain.public_rpc_urls),
-        explorer_urls=list(chain.explorer_urls),
-        refunders=[checksummed(one) for one in chain.refunders],
-        refund_approval_above=f"{chain.refund_approval_above.normalize():f}",
-        block=cursor and cursor.block,
-        head=cursor and cursor.head,
-        halted=cursor and cursor.halted,
-        contracts=[
-            _contract(one, await _merchant_of(database, one.account_id))
-            for one in await chains.contracts(database, chain.slug)
-        ],
-        tokens=[_token(one) for one in await chains.tokens(database, chain.slug)],
-    )
-
-
-async def _merchant_of(database: Executor, account_id: int) -> int | None:
-    account = await accounts.by_id(database, account_id)
-    return account and account.merchant_id
-
-
-def _contract(row: ContractRow, merchant_id: int | None) -> ContractView:
-    return ContractView(
-        account_id=row.account_id,
-        merchant_id=merchant_id,
-        chain=row.chain,
-        address=checksummed(row.address),
-        receiver=checksummed(row.receiver),
-        deployed_block=row.deployed_block,
-        current=row.current,
-    )
-
-
-def _token(row: TokenRow) -> TokenView:
-    return TokenView(
-        chain=row.chain,
-        symbol=row.symbol,
-        address=None if row.address is None else checksummed(row.address),
-        decimals=row.decimals,
-        native=row.native,
-        approve_zero_first=row.approve_zero_first,
-        minimum=str(row.minimum),
-        enabled=row.enabled,
-    )
 
 
 def _address(what: str, text: str) -> bytes:

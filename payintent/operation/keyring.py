@@ -6,7 +6,7 @@ from typing import ClassVar
 from uuid import UUID
 
 from payintent.operation.desk import Change, Desk, Read
-from payintent.storage import accounts, ring
+from payintent.storage import accounts, proposals, ring
 from payintent.storage.database import Database, Tx
 from payintent.storage.ring import RingKey
 from payintent.storage.sealed import (
@@ -14,6 +14,7 @@ from payintent.storage.sealed import (
     Secrets,
     SecretsUnusable,
     account_place,
+    proposal_place,
     secret_place,
 )
 
@@ -54,6 +55,7 @@ class RotateKeyring(Change[Rotated], frozen=True, kw_only=True):
         await ring.hold(tx)
         secrets = await _reseal_secrets(desk.secrets, tx)
         sealed_accounts = await _reseal_accounts(desk.secrets, tx)
+        await _reseal_proposals(desk.secrets, tx)
         retired = await ring.retire_others(tx, desk.secrets.writer)
         return Rotated(desk.secrets.writer, secrets, sealed_accounts, retired)
 
@@ -107,6 +109,17 @@ async def _reseal_accounts(secrets: Secrets, tx: Tx) -> int:
                 count += 1
             after = row.id
     return count
+
+
+async def _reseal_proposals(secrets: Secrets, tx: Tx) -> None:
+    after = UUID(int=0)
+    while batch := await proposals.sealed_after(tx, after, _BATCH):
+        for proposal in batch:
+            assert proposal.sealed is not None  # noqa: S101 - as the query has it
+            place = proposal_place(proposal.id, proposal.action, proposal.proposed_by)
+            if anew := _anew(secrets, proposal.sealed, place):
+                await proposals.seal(tx, proposal.id, anew)
+            after = proposal.id
 
 
 def _anew(secrets: Secrets, sealed: bytes, place: str) -> bytes | None:

@@ -189,6 +189,21 @@ class RotateSecret(Change[NewSecret], frozen=True, kw_only=True):
     merchant_id: int
     overlap_s: int = OVERLAP_DEFAULT_S
 
+    async def needs_approval(self, desk: Desk) -> bool:
+        """Need it over HTTP, where the secret would be shown to whoever holds a token."""
+        return desk.actor.over_http
+
+    async def changes(self, desk: Desk) -> list[str]:
+        """Say whose webhooks are signed otherwise, and from when on."""
+        merchant = await known_merchant(desk.database, self.merchant_id)
+        return [
+            (
+                f"merchant {merchant.id} ({told(merchant.name)}) gets another callback secret; "
+                f"the old one signs along for {self.overlap_s} seconds"
+            ),
+            "whoever approves is shown the secret, and hands it over",
+        ]
+
     async def check(self, desk: Desk) -> None:
         """Refuse an overlap outside 0 to 7 days."""
         if not 0 <= self.overlap_s <= OVERLAP_MAX_S:

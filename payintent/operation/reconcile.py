@@ -10,6 +10,7 @@ from typing import ClassVar
 from payintent.domain.errors import Code, Refused
 from payintent.domain.market import FIAT
 from payintent.domain.money import format_amount
+from payintent.domain.operator import Role
 from payintent.lifecycle.wire import timestamp
 from payintent.operation.checks import told
 from payintent.operation.desk import Change, Desk, Read
@@ -92,6 +93,7 @@ class ReconcileFile(Change[Reconciled], frozen=True, kw_only=True):
     """Compare a file, and open a case for each difference that has none."""
 
     action: ClassVar[str] = "reconcile"
+    needs_role: ClassVar[Role] = Role.FINANCE
     comparison: Comparison
 
     async def check(self, desk: Desk) -> None:

@@ -6,6 +6,7 @@ from typing import ClassVar
 from uuid import UUID
 
 from payintent.domain.errors import Code, Refused
+from payintent.domain.operator import Role
 from payintent.domain.outgoing import Missed
 from payintent.operation.checks import check_merchant
 from payintent.operation.desk import Change, Desk
@@ -25,6 +26,7 @@ class ReplayEvent(Change[Resent], frozen=True, kw_only=True):
     """Send one event again, whatever its state."""
 
     action: ClassVar[str] = "webhooks.replay"
+    needs_role: ClassVar[Role] = Role.SUPPORT
     event_id: UUID
 
     async def apply(self, desk: Desk, tx: Tx) -> Resent:
@@ -44,6 +46,7 @@ class ReplayMissed(Change[list[UUID]], frozen=True, kw_only=True):
     """Send again what did not arrive, of a merchant or a time or both; without zone it is UTC."""
 
     action: ClassVar[str] = "webhooks.replay-missed"
+    needs_role: ClassVar[Role] = Role.SUPPORT
     merchant_id: int | None = None
     since: datetime | None = None
     until: datetime | None = None

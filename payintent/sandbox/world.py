@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from payintent.config import Settings
+from payintent.domain.operator import TOKEN_DAYS_MAX, Role
 from payintent.operation.accounts import AddAccount, ChangeAccount
 from payintent.operation.desk import Actor
-from payintent.operation.keys import IssueToken
 from payintent.operation.merchants import CreateMerchant, SetCallbackUrl, SetProfile
+from payintent.operation.operators import ExtendToken, IssueToken, ListTokens
 from payintent.sandbox import chains
 from payintent.sandbox.chain_offer import ChainOffer
 from payintent.sandbox.chains import DevChain, DevChains
@@ -24,6 +25,14 @@ from payintent.service import Service, open_service
 from payintent.storage import migrate
 
 ACTOR = Actor("sandbox", "the sandbox's own")
+#: The first one's token is `operator_token`.
+_OPERATORS = {
+    "dev": Role.ADMIN,
+    "dev-admin": Role.ADMIN,
+    "dev-finance": Role.FINANCE,
+    "dev-support": Role.SUPPORT,
+    "dev-viewer": Role.VIEWER,
+}
 _MERCHANTS = ("Nimbus Books", "Harbour Tea")
 #: Nobody waits for a development chain longer than for its blocks.
 _POLLS = {
@@ -147,6 +156,7 @@ class World:
             "checkout_base": self.checkout_base,
             "operator_url": self.operator_url,
             "operator_token": self.kept["operator_token"],
+            "operators": self.kept["operators"],
             "shop_url": self.shop_url,
             "simulator_url": self.simulator_url,
             "gateways": {one.provider: {"url": one.url} for one in self.gateways},
@@ -204,6 +214,7 @@ class _Keeper:
         self.is_older = "gateways" not in self.kept
         if self.is_older:
             self.kept["gateways"] = make_secrets()
+        self.kept.setdefault("operators", [])
         self.save()
 
     def save(self) -> None:
@@ -221,6 +232,7 @@ def _secrets() -> dict[str, Any]:
         "gateways": make_secrets(),
         "edge_secret": secrets.token_urlsafe(24),
         "operator_token": None,
+        "operators": [],
         "account_id": None,
         "merchants": [],
     }
@@ -242,10 +254,7 @@ def _settings(world: World) -> Settings:
 
 
 async def _provision(service: Service, world: World, keeper: _Keeper) -> None:
-    if world.kept["operator_token"] is None:
-        issued = await service.perform(IssueToken(name="dev"), ACTOR)
-        world.kept["operator_token"] = issued.token
-        keeper.save()
+    await _settle_operators(service, world.kept, keeper)
     for index, name in enumerate(_MERCHANTS):
         callback_url = f"{world.shop_url}/webhooks" if index == 0 else None
         if index < len(world.kept["merchants"]):
@@ -263,6 +272,26 @@ async def _provision(service: Service, world: World, keeper: _Keeper) -> None:
         allowed_origins=[world.shop_url],  # its pages show the checkout in a frame
     )
     await service.perform(shop, ACTOR)
+
+
+async def _settle_operators(service: Service, kept: dict[str, Any], keeper: _Keeper) -> None:
+    """Have an operator of each role, and a second admin: what one proposes the other approves."""
+    if (
+        kept["operator_token"] is not None and not kept["operators"]
+    ):  # made when there were no roles
+        kept["operators"] = [{"name": "dev", "role": "admin", "token": kept["operator_token"]}]
+    there = {operator["name"]: operator for operator in kept["operators"]}
+    for name, role in _OPERATORS.items():
+        if name not in there:
+            new = IssueToken(name=name, role=role, days=TOKEN_DAYS_MAX)
+            issued = await service.perform(new, ACTOR)
+            kept["operators"].append({"name": name, "role": role, "token": issued.token})
+            keeper.save()
+    for token in await service.perform(ListTokens(), ACTOR):
+        if token.name in there and token.revoked_at is None:
+            lives_on = ExtendToken(public_id=token.public_id, days=TOKEN_DAYS_MAX)
+            await service.perform(lives_on, ACTOR)
+    kept["operator_token"] = kept["operators"][0]["token"]
 
 
 async def _provision_gateway(service: Service, world: World) -> None:

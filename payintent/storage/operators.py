@@ -1,17 +1,21 @@
-"""Operators' tokens: named, revocable, kept as digests."""
+"""Operators' tokens: named for ever, with a role and an end, kept as digests."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
-from payintent.storage.database import Executor, Tx
+from payintent.domain.operator import Role
+from payintent.storage.database import Executor, Row, Tx
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """Whose token it is, and what the token's text must digest to."""
+    """Whose token it is, what it may do, and what the token's text must digest to."""
 
     name: str
-    digest: bytes
+    role: Role
+    digest: bytes = field(repr=False)
+    is_use_noted: bool  # within the last minute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,41 +24,146 @@ class Token:
 
     public_id: str
     name: str
+    role: Role
     created_at: datetime
+    expires_at: datetime
+    last_used_at: datetime | None
     revoked_at: datetime | None
 
 
-async def add(tx: Tx, public_id: str, name: str, digest: bytes) -> None:
-    """Keep the digest of a new token."""
-    await tx.fetch(
-        "INSERT INTO operator_token (public_id, name, digest) VALUES ($1, $2, $3)",
-        public_id,
-        name,
-        digest,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewToken:
+    """A token that is being issued."""
+
+    public_id: str
+    name: str
+    role: Role
+    days: int
+    digest: bytes = field(repr=False)
+
+
+async def add(tx: Tx, new: NewToken) -> datetime | None:
+    """Keep a new token; gives when it ends, or None where its name is or was somebody's."""
+    row = await tx.row(
+        """
+        INSERT INTO operator_token (public_id, name, role, digest, expires_at)
+        VALUES ($1, $2, $3, $4, clock() + make_interval(days => $5))
+        ON CONFLICT DO NOTHING
+        RETURNING expires_at
+        """,
+        new.public_id,
+        new.name,
+        new.role,
+        new.digest,
+        new.days,
     )
+    return row["expires_at"] if row else None
+
+
+async def hold(tx: Tx) -> None:
+    """Let nobody else issue a token before this transaction ends."""
+    await tx.fetch("LOCK TABLE operator_token IN SHARE ROW EXCLUSIVE MODE")
+
+
+async def count(tx: Tx) -> int:
+    """Count the tokens that were ever issued."""
+    row = await tx.row("SELECT count(*) AS n FROM operator_token")
+    assert row is not None  # noqa: S101 - a count is one row
+    return row["n"]
 
 
 async def by_public_id(database: Executor, public_id: str) -> Operator | None:
-    """Find a token that was not revoked."""
+    """Find a token that works: not revoked, its time not over."""
     row = await database.row(
-        "SELECT name, digest FROM operator_token WHERE public_id = $1 AND revoked_at IS NULL",
+        """
+        SELECT name, role, digest,
+            coalesce(last_used_at > clock() - interval '1 minute', false) AS is_use_noted
+        FROM operator_token
+        WHERE public_id = $1 AND revoked_at IS NULL AND expires_at > clock()
+        """,
         public_id,
     )
-    return Operator(row["name"], row["digest"]) if row else None
+    if row is None:
+        return None
+    return Operator(row["name"], Role(row["role"]), row["digest"], row["is_use_noted"])
+
+
+async def note_use(database: Executor, public_id: str) -> None:
+    """Note that a token is used now."""
+    await database.fetch(
+        "UPDATE operator_token SET last_used_at = clock() WHERE public_id = $1", public_id
+    )
+
+
+async def role_of(database: Executor, name: str) -> Role | None:
+    """Give the role of whoever has this name and a token that works."""
+    row = await database.row(
+        """
+        SELECT role
+        FROM operator_token
+        WHERE lower(name) = lower($1) AND revoked_at IS NULL AND expires_at > clock()
+        """,
+        name,
+    )
+    return Role(row["role"]) if row else None
+
+
+async def is_taken(database: Executor, name: str) -> bool:
+    """Tell whether a name is or was somebody's."""
+    row = await database.row("SELECT FROM operator_token WHERE lower(name) = lower($1)", name)
+    return row is not None
+
+
+async def lock(tx: Tx, public_id: str) -> Token | None:
+    """Read a token that is about to be changed."""
+    row = await tx.row(_SELECT + "WHERE public_id = $1 FOR UPDATE", public_id)
+    return _token(row) if row else None
+
+
+async def lock_named(tx: Tx, name: str) -> Token | None:
+    """Read the token of a name that is about to be changed."""
+    row = await tx.row(_SELECT + "WHERE lower(name) = lower($1) FOR UPDATE", name)
+    return _token(row) if row else None
+
+
+async def get(database: Executor, public_id: str) -> Token | None:
+    """Read one token."""
+    row = await database.row(_SELECT + "WHERE public_id = $1", public_id)
+    return _token(row) if row else None
 
 
 async def listed(database: Executor, limit: int) -> list[Token]:
     """List tokens, newest first."""
-    rows = await database.fetch(
+    rows = await database.fetch(_SELECT + "ORDER BY created_at DESC, public_id LIMIT $1", limit)
+    return [_token(row) for row in rows]
+
+
+async def set_role(tx: Tx, public_id: str, role: Role) -> None:
+    """Give a locked token another role."""
+    await tx.fetch("UPDATE operator_token SET role = $2 WHERE public_id = $1", public_id, role)
+
+
+async def extend(tx: Tx, public_id: str, days: int) -> None:
+    """Let a locked token work for so many days from now."""
+    await tx.fetch(
         """
-        SELECT public_id, name, created_at, revoked_at
-        FROM operator_token
-        ORDER BY created_at DESC, public_id
-        LIMIT $1
+        UPDATE operator_token
+        SET expires_at = clock() + make_interval(days => $2)
+        WHERE public_id = $1
         """,
-        limit,
+        public_id,
+        days,
     )
-    return [Token(**row) for row in rows]
+
+
+async def replace(tx: Tx, old: str, public_id: str, digest: bytes) -> None:
+    """Put another secret in the place of a locked token's; name, role and end stay."""
+    await tx.fetch(
+        "UPDATE operator_token SET public_id = $2, digest = $3 WHERE public_id = $1",
+        old,
+        public_id,
+        digest,
+    )
 
 
 async def revoke(tx: Tx, public_id: str) -> Token | None:
@@ -64,8 +173,19 @@ async def revoke(tx: Tx, public_id: str) -> Token | None:
         UPDATE operator_token
         SET revoked_at = coalesce(revoked_at, clock())
         WHERE public_id = $1
-        RETURNING public_id, name, created_at, revoked_at
+        RETURNING public_id, name, role, created_at, expires_at, last_used_at, revoked_at
         """,
         public_id,
     )
-    return Token(**row) if row else None
+    return _token(row) if row else None
+
+
+_SELECT = """
+    SELECT public_id, name, role, created_at, expires_at, last_used_at, revoked_at
+    FROM operator_token
+"""
+
+
+def _token(row: Row) -> Token:
+    fields: dict[str, Any] = dict(row) | {"role": Role(row["role"])}
+    return Token(**fields)

@@ -449,9 +449,13 @@ CREATE TABLE public.operator_token (
     digest bytea NOT NULL,
     created_at timestamp with time zone DEFAULT public.clock() NOT NULL,
     revoked_at timestamp with time zone,
+    role text DEFAULT 'viewer'::text NOT NULL,
+    expires_at timestamp with time zone DEFAULT (public.clock() + '90 days'::interval) NOT NULL,
+    last_used_at timestamp with time zone,
     CONSTRAINT operator_token_digest CHECK ((octet_length(digest) = 32)),
     CONSTRAINT operator_token_name CHECK (((length(name) >= 1) AND (length(name) <= 100))),
-    CONSTRAINT operator_token_public_id CHECK ((length(public_id) = 8))
+    CONSTRAINT operator_token_public_id CHECK ((length(public_id) = 8)),
+    CONSTRAINT operator_token_role CHECK ((role = ANY (ARRAY['viewer'::text, 'support'::text, 'finance'::text, 'admin'::text])))
 );
 
 CREATE TABLE public.payment (
@@ -528,6 +532,27 @@ ALTER TABLE public.payment_method ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTI
     NO MINVALUE
     NO MAXVALUE
     CACHE 1
+);
+
+CREATE TABLE public.proposal (
+    id uuid NOT NULL,
+    action text NOT NULL,
+    merchant_id bigint,
+    sealed bytea,
+    changes text[] NOT NULL,
+    proposed_by text NOT NULL,
+    why text NOT NULL,
+    proposed_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    expires_at timestamp with time zone DEFAULT (public.clock() + '24:00:00'::interval) NOT NULL,
+    status text DEFAULT 'WAITING'::text NOT NULL,
+    decided_by text,
+    decided_at timestamp with time zone,
+    note text DEFAULT ''::text NOT NULL,
+    CONSTRAINT proposal_changes CHECK ((cardinality(changes) > 0)),
+    CONSTRAINT proposal_decided CHECK ((((status = 'WAITING'::text) = (decided_by IS NULL)) AND ((status = 'WAITING'::text) = (decided_at IS NULL)) AND ((status = 'WAITING'::text) OR (sealed IS NULL)))),
+    CONSTRAINT proposal_proposed_by CHECK ((proposed_by <> ''::text)),
+    CONSTRAINT proposal_status CHECK ((status = ANY (ARRAY['WAITING'::text, 'APPROVED'::text, 'REJECTED'::text]))),
+    CONSTRAINT proposal_two_people CHECK (((status <> 'APPROVED'::text) OR (decided_by <> proposed_by)))
 );
 
 CREATE TABLE public.provider (
@@ -788,6 +813,9 @@ ALTER TABLE ONLY public.payment_method
 ALTER TABLE ONLY public.payment
     ADD CONSTRAINT payment_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY public.proposal
+    ADD CONSTRAINT proposal_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY public.provider_account
     ADD CONSTRAINT provider_account_pkey PRIMARY KEY (id);
 
@@ -871,6 +899,8 @@ CREATE INDEX idempotency_created ON public.idempotency USING btree (created_at);
 
 CREATE INDEX money_case_open ON public.money_case USING btree (id) WHERE (status = 'OPEN'::text);
 
+CREATE UNIQUE INDEX operator_token_name_once ON public.operator_token USING btree (lower(name));
+
 CREATE INDEX payment_due ON public.payment USING btree (expires_at) WHERE (status = ANY (ARRAY['PENDING'::text, 'PROCESSING'::text]));
 
 CREATE INDEX payment_listed ON public.payment USING btree (merchant_id, created_at, id);
@@ -880,6 +910,8 @@ CREATE INDEX payment_listed_kind ON public.payment USING btree (merchant_id, cur
 CREATE INDEX payment_listed_payer ON public.payment USING btree (merchant_id, payer_uid, currency, status, created_at, id NULLS FIRST);
 
 CREATE INDEX payment_method_merchant ON public.payment_method USING btree (merchant_id, "position", id);
+
+CREATE INDEX proposal_sealed ON public.proposal USING btree (id) WHERE (sealed IS NOT NULL);
 
 CREATE INDEX refund_capture ON public.refund USING btree (capture_id);
 

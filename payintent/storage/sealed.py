@@ -97,3 +97,8 @@ def secret_place(merchant_id: int, secret_id: UUID) -> str:
 def account_place(account_id: int) -> str:
     """Name the place that an account's credentials are sealed for."""
     return f"provider_account:{account_id}"
+
+
+def proposal_place(proposal_id: UUID, action: str, proposed_by: str) -> str:
+    """Name the place that a proposal's arguments are sealed for."""
+    return f"proposal:{proposal_id}:{action}:{proposed_by}"

@@ -60,7 +60,10 @@ def test_a_merchant_is_created_found_and_given_other_secrets(run: Run) -> None:
 
 def test_a_callback_url_that_reaches_inside_is_refused_outside_the_sandbox(run: Run) -> None:
     create = ("merchant", "create", "--name", "X", "--callback-url", "http://127.0.0.1:9999/")
-    refused = run(*create, "--why", "a test", PAYINTENT_SANDBOX=None)
+    issue = ("operator", "issue", "Ada", "--role", "admin", "--why", "the first", "--json")
+    token = run(*issue, PAYINTENT_SANDBOX=None).json["token"]
+    outside = {"PAYINTENT_SANDBOX": None, "PAYINTENT_OPERATOR_TOKEN": token}
+    refused = run(*create, "--why", "a test", **outside)
     assert "callback_url is refused" in refused.line
 
 

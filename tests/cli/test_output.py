@@ -141,6 +141,7 @@ def test_what_is_wrong_is_one_line_on_standard_error(
 def test_a_reason_is_asked_for_outside_the_sandbox(settings: Settings) -> None:
     with pytest.MonkeyPatch.context() as patch:
         terminal = Terminal(settings.model_copy(update={"sandbox": False}), patch)
+        terminal.bootstrap()
         said = terminal.run("tax", "set", "TH", "0.07")
         assert (said.status, said.err) == (
             *(1, "payintent: say why: the audit log needs a reason\n"),

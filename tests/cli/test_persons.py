@@ -50,83 +50,91 @@ def beside(settings: Settings) -> Beside[object]:
     return lambda work: asyncio.run(opened(work))
 
 
-def _issue(terminal: Terminal, name: str) -> str:
-    issued = terminal.run("operator", "issue", name, "--why", "joined", "--json")
-    return issued.json["token"]
-
-
-def test_with_a_token_a_command_is_done_in_its_name(
-    terminal: Terminal, patch: pytest.MonkeyPatch
-) -> None:
-    grace = _issue(terminal, "Grace")
+def test_with_a_token_a_command_is_done_in_its_name(terminal: Terminal) -> None:
+    _, alan = terminal.bootstrap()
     assert terminal.run(*_TAX).status == 0
-    patch.setenv(_TOKEN, grace)
+    terminal.become(alan)
     assert terminal.run(*_TAX).status == 0
     changes = terminal.run("audit", "list", "--of", "tax.set", "--json").json
-    who = {one["who"].partition(":")[0] for one in changes}
-    assert (len(changes), who) == (2, {"Grace", "cli"})
+    assert sorted(one["who"] for one in changes) == ["Ada", "Alan"]
 
 
-def test_a_token_that_is_none_does_nothing(terminal: Terminal, patch: pytest.MonkeyPatch) -> None:
-    grace, alan = _issue(terminal, "Grace"), _issue(terminal, "Alan")
-    patch.setenv(_TOKEN, alan)
-    revoked = terminal.run("operator", "revoke", grace.split("_")[1], "--why", "left")
+def test_a_token_that_is_none_does_nothing(terminal: Terminal) -> None:
+    ada, alan = terminal.bootstrap()
+    terminal.become(alan)
+    revoked = terminal.run("operator", "revoke", ada.split("_")[1], "--why", "left")
     assert revoked.status == 0
-    for wrong in (grace, alan[:-1] + "!", alan[:-8] + 8 * "a", "op_x"):
-        patch.setenv(_TOKEN, wrong)
+    for wrong in (ada, alan[:-1] + "!", alan[:-8] + 8 * "a", "op_x"):
+        terminal.become(wrong)
         for words in (_TAX, ("tax", "list")):
             said = terminal.run(*words)
             assert (said.status, said.out) == (1, "")
             assert said.err == (
-                f"payintent: {_TOKEN} is no operator's token, or one that was revoked\n"
+                f"payintent: {_TOKEN} is no operator's token, or one that was revoked or has "
+                "expired\n"
             )
-    patch.delenv(_TOKEN)
+    terminal.become(alan)
     assert terminal.run("tax", "list", "--json").json == []
 
 
+def test_a_terminal_without_a_token_does_nothing_but_issue_the_first_two(
+    terminal: Terminal,
+) -> None:
+    for words in (_TAX, ("tax", "list"), ("payment", "show", "pay_x"), ("webhooks", "list")):
+        said = terminal.run(*words)
+        assert (said.status, said.out) == (1, "")
+        assert "outside the sandbox a terminal needs an operator's token" in said.err
+    event = ("webhooks", "show", "00000000-0000-0000-0000-000000000000")
+    assert "needs an operator's token" in terminal.run(*event).err
+    terminal.bootstrap()
+    terminal.become(None)
+    third = terminal.run("operator", "issue", "Eve", "--role", "admin", "--why", "a third")
+    assert "issues the first two operators only" in third.err
+
+
+def test_an_issued_token_is_shown_to_whoever_approves(terminal: Terminal) -> None:
+    tokens = terminal.bootstrap()
+    issue = ("operator", "issue", "Grace", "--role", "finance", "--days", "7", "--why", "joined")
+    approved = terminal.run_agreed(tokens, *issue).json
+    assert (approved["approval"]["proposed_by"], approved["approval"]["decided_by"]) == (
+        *("Ada", "Alan"),
+    )
+    terminal.become(approved["result"]["token"])
+    said = terminal.run(*_TAX)
+    assert said.err == "payintent: tax.set needs the role admin; Grace is finance\n"
+    listed = {one["name"]: one for one in terminal.run("operator", "list", "--json").json}
+    assert listed["Grace"]["role"] == "finance"
+    assert listed["Grace"]["last_used_at"] is not None
+    renewed = terminal.run("operator", "replace", "--why", "mine alone", "--json").json
+    assert terminal.run("tax", "list").status == 1
+    terminal.become(renewed["token"])
+    assert terminal.run("tax", "list").status == 0
+
+
 async def _waiting(world: World) -> str:
-    """Let a refund of coins that name nobody wait, that Grace has asked for."""
+    """Let a refund of coins that name nobody wait, that Ada has asked for."""
     contract = AddContract(chain="native", address=CONTRACT, receiver=RECEIVER, deployed_block=1)
     await world.perform(contract)
     await finalized(world, log_of(None))
     [row] = await world.rows("SELECT id, capture_id FROM money_case")
-    named = (row["id"], row["capture_id"], "Grace", f"0x{20 * '7a'}")
+    named = (row["id"], row["capture_id"], "Ada", f"0x{20 * '7a'}")
     async with world.service.database.transaction() as tx:
         return ids.text(ids.REFUND, (await refund_case(tx, world.service.mint, *named)).id)
 
 
 def test_two_tokens_at_one_terminal_are_two_persons(
-    terminal: Terminal, patch: pytest.MonkeyPatch, beside: Beside[str]
+    terminal: Terminal, beside: Beside[str]
 ) -> None:
     waiting = beside(_waiting)
-    grace, alan = _issue(terminal, "Grace"), _issue(terminal, "Alan")
+    ada, alan = terminal.bootstrap()
     approve = ("refund", "approve", waiting, "--note", "it is his", "--why", "ticket 1")
-    assert "with an operator's token of your own" in terminal.run(*approve).err
-    patch.setenv(_TOKEN, grace)
-    assert "another person than 'Grace'" in terminal.run(*approve).err
-    patch.setenv(_TOKEN, alan)
+    terminal.become(None)
+    assert "needs an operator's token" in terminal.run(*approve).err
+    terminal.become(ada)
+    assert "another person than 'Ada'" in terminal.run(*approve).err
+    terminal.become(alan)
     approved = terminal.run(*approve, "--json").json
     assert (approved["approved_by"], approved["step"]) == ("Alan", "queued")
-
-
-async def _unknown_case(world: World) -> str:
-    await _waiting(world)
-    await finalized(world, log_of(None))
-    [row] = await world.rows("SELECT id FROM money_case ORDER BY id DESC LIMIT 1")
-    return ids.text(ids.CASE, row["id"])
-
-
-def test_whoever_asks_for_what_another_must_approve_acts_with_a_token(
-    terminal: Terminal, patch: pytest.MonkeyPatch, beside: Beside[str]
-) -> None:
-    case_id = beside(_unknown_case)
-    resolve = ("case", "resolve", case_id, "refund", "--why", "ticket 1")
-    elsewhere = (*resolve, "--destination", f"0x{20 * '7a'}")
-    assert "ask for it with an operator's token" in terminal.run(*elsewhere).err
-    shown = terminal.run("case", "show", case_id, "--json").json
-    assert (shown["refund"], shown["note"]) == (None, "")
-    patch.setenv(_TOKEN, _issue(terminal, "Grace"))
-    assert terminal.run(*elsewhere, "--json").json["refund"]["step"] == "approval"
 
 
 async def _down(world: World) -> None:
@@ -134,6 +142,7 @@ async def _down(world: World) -> None:
 
 
 def test_accounts_that_are_down_are_listed(terminal: Terminal, beside: Beside[None]) -> None:
+    terminal.bootstrap()
     assert terminal.run("provider", "health", "--json").json == []
     beside(_down)
     [down] = terminal.run("provider", "health", "--json").json
@@ -147,8 +156,15 @@ def test_a_merchant_is_shown_whether_its_money_goes_back_by_itself(
 ) -> None:
     outside = settings.model_copy(update={"sandbox": False})
     create = ("merchant", "create", "--name", "X", "--why", "a test", "--json")
+    ada, _ = Terminal(outside, patch).bootstrap()
+
+    def create_in(where: Settings, *more: str) -> int:
+        terminal = Terminal(where, patch)
+        terminal.become(ada)
+        return terminal.run(*create, *more).json["id"]
+
     made = [
-        Terminal(where, patch).run(*create, *more).json["id"]
+        create_in(where, *more)
         for where, more in (
             (settings, ()),
             (outside, ()),

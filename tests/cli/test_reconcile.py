@@ -84,6 +84,7 @@ def test_what_cannot_be_compared_is_status_2_and_nothing_on_standard_output(
     assert refused.err == "payintent: fake has no account 99\n"
     with pytest.MonkeyPatch.context() as patch:
         outside = Terminal(settings.model_copy(update={"sandbox": False}), patch)
+        outside.bootstrap()
         unexplained = _reconcile(outside, _write(tmp_path), "--apply")
         assert (unexplained.status, "say why" in unexplained.err) == (2, True)
     assert _cases(terminal) == 0
@@ -113,6 +114,7 @@ def _at_a_terminal(settings: Settings, path: Path) -> str:
             "DATABASE_URL": settings.database_url,
             "PAYINTENT_PEPPER": settings.pepper.get_secret_value(),
             "PAYINTENT_KEYRING": settings.keyring.get_secret_value(),
+            "PAYINTENT_SANDBOX": "true",
         },
         stdout=subprocess.DEVNULL,
         stderr=theirs,

@@ -112,7 +112,7 @@ def test_every_command_on_the_page_exists_and_takes_what_is_written(words: list[
 
 
 @pytest.fixture
-def terminal(settings: Settings, tmp_path: Path) -> Iterator[Terminal]:
+def operated(settings: Settings, tmp_path: Path) -> Iterator[tuple[Terminal, tuple[str, str]]]:
     """A terminal of an installation that is no sandbox, with a merchant and an account."""
 
     def resolve(host: Any, *arguments: Any, **more: Any) -> Any:
@@ -124,18 +124,25 @@ def terminal(settings: Settings, tmp_path: Path) -> Iterator[Terminal]:
         patch.chdir(tmp_path)
         patch.setattr(socket, "getaddrinfo", resolve)
         terminal = Terminal(settings.model_copy(update={"sandbox": False}), patch)
-        for words in (
-            "account add --provider simulator --base-url https://x --credentials c.json --why x",
-            "merchant create --name Nimbus --callback-url https://shop.example.com/ --why test",
-        ):
-            assert terminal.run(*shlex.split(words)).status == 0
-        yield terminal
+        tokens = terminal.bootstrap()
+        add = "account add --provider simulator --base-url https://x --credentials c.json --why x"
+        assert terminal.run_agreed(tokens, *shlex.split(add)).status == 0
+        create = "merchant create --name Nimbus --callback-url https://shop.example.com/ --why test"
+        assert terminal.run(*shlex.split(create)).status == 0
+        yield terminal, tokens
 
 
-def test_a_new_contract_is_taken_as_the_page_says(terminal: Terminal) -> None:
+def test_a_new_contract_is_taken_as_the_page_says(
+    operated: tuple[Terminal, tuple[str, str]],
+) -> None:
+    terminal, tokens = operated
     [snippet] = examples(_PAGE, "sh", "a new contract")
     for line in snippet.splitlines()[1:]:
-        said = terminal.run(*shlex.split(line)[1:])
+        words = shlex.split(line)[1:]
+        if words[1] == "add-contract":
+            said = terminal.run_agreed(tokens, *words)
+        else:
+            said = terminal.run(*words)
         assert (said.status, said.err) == (0, ""), line
     [listed] = [one for one in terminal.run("chain", "list", "--json").json if one["slug"] == "bsc"]
     assert [one["deployed_block"] for one in listed["contracts"]] == [listed["block"] + 1]

@@ -2,11 +2,13 @@
 
 import asyncio
 import os
+import re
 import shlex
 import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from payintent.service import Service, open_service
 from tests.docs.reading import examples, page, section, spans
 from tests.support.contracts import finalized, log_of
 from tests.support.fakes import FakeGateway
-from tests.support.terminal import Terminal
+from tests.support.terminal import Said, Terminal
 from tests.support.world import Api, World
 
 _PAGE, _REFUNDS = page("docs/operate.md"), page("docs/refunds.md")
@@ -33,6 +35,10 @@ _ENDLESS = {"api", "worker", "dev", "devchain"}  # or the sandbox's own, with te
 _NO_OPERATIONS = {"migrate", "doctor", "payment.show", "webhooks.list", "webhooks.show"}
 _ALONE = {"migrate", "doctor", "reconcile"}  # commands of one word
 _CREDENTIALS = b'{"signing_secret": "a secret of the gateway"}'
+_PREFIXES = {"payment": ids.PAYMENT, "case": ids.CASE, "refund": ids.REFUND}
+_PREFIXES |= {"approval": ids.APPROVAL}
+_TWO_PEOPLE = {"operator.issue", "operator.extend", "account.add", "chain.add-contract"}
+_TWO_PEOPLE |= {"account.change", "chain.set-token"}
 _ELSEWHERE = f"0x{20 * '7a'}"
 _GETADDRINFO = socket.getaddrinfo
 
@@ -52,13 +58,13 @@ def terminal(settings: Settings, tmp_path: Path) -> Iterator[Terminal]:
 def performed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The operations that were performed, in their order."""
     seen: list[str] = []
-    perform = Service.perform
+    submit = Service.submit
 
     async def watched(self: Service, operation: Any, actor: Actor) -> Any:
         seen.append(operation.action)
-        return await perform(self, operation, actor)
+        return await submit(self, operation, actor)
 
-    monkeypatch.setattr(Service, "perform", watched)
+    monkeypatch.setattr(Service, "submit", watched)
     return seen
 
 
@@ -75,16 +81,61 @@ def _name(words: list[str]) -> str:
 def test_every_example_runs_in_its_order_and_does_the_operation_of_its_name(
     terminal: Terminal, performed: list[str], settings: Settings
 ) -> None:
+    people = _People(terminal)
     for words in _commands():
         name = _name(words)
         asyncio.run(_arrange(settings, name))
+        people.arrange(name)
         real = asyncio.run(_really(settings, name, words))
         before = len(performed)
-        said = terminal.run(*real, stdin=_CREDENTIALS)
+        said = people.run(name, real)
         assert (said.status, said.err) == (0, ""), (real, said)
         assert said.out or name == "provider.health", real  # where all is well there is none
-        assert performed[before:] == ([] if name in _NO_OPERATIONS else [name]), real
+        done = [] if name in _NO_OPERATIONS else [name]
+        agreed = ["approval.approve"] if people.must_agree(name, real) else []
+        assert performed[before:] == done + agreed, real
+        people.note(name, said)
     assert set(performed) == set(OPERATIONS) | {"reconcile"}
+
+
+@dataclass
+class _People:
+    """Ada, who follows the page, and Alan, who approves what she proposes."""
+
+    terminal: Terminal
+    tokens: list[str] = field(default_factory=list[str])
+
+    @property
+    def are_two(self) -> bool:
+        return len(self.tokens) > 1
+
+    def must_agree(self, name: str, words: list[str]) -> bool:
+        return self.are_two and (name in _TWO_PEOPLE or "--refunder" in words)
+
+    def arrange(self, name: str) -> None:
+        """Let something wait for whoever decides."""
+        if name in {"approval.show", "approval.approve", "approval.reject"}:
+            self.terminal.become(self.tokens[0])
+            extend = ("operator", "extend", self.tokens[1].split("_")[1], "--why", "she asked")
+            assert self.terminal.run(*extend).status == 3
+
+    def run(self, name: str, words: list[str]) -> Said:
+        if self.must_agree(name, words):
+            tokens = (self.tokens[0], self.tokens[1])
+            return self.terminal.run_agreed(tokens, *words, stdin=_CREDENTIALS)
+        if self.are_two:
+            self.terminal.become(self.tokens[1 if name == "approval.approve" else 0])
+        return self.terminal.run(*words, stdin=_CREDENTIALS)
+
+    def note(self, name: str, said: Said) -> None:
+        """Keep the tokens that were shown."""
+        shown = re.search(r"\bop_\w+", said.out)
+        if name == "operator.issue" and not self.are_two:
+            assert shown
+            self.tokens.append(shown[0])
+        elif name == "operator.replace":
+            assert shown
+            self.tokens[0] = shown[0]
 
 
 async def _arrange(settings: Settings, name: str) -> None:
@@ -134,7 +185,14 @@ async def _really(settings: Settings, name: str, words: list[str]) -> list[str]:
     """Put a real name where the page shows one that is made up; numbers are right as they are."""
     wanted = {
         "key.revoke": "SELECT public_id FROM api_key LIMIT 1",
-        "operator.revoke": "SELECT public_id FROM operator_token LIMIT 1",
+        **dict.fromkeys(
+            ("operator.set-role", "operator.extend", "operator.revoke"),
+            "SELECT public_id FROM operator_token WHERE name = 'Grace'",
+        ),
+        **dict.fromkeys(
+            ("approval.show", "approval.approve", "approval.reject"),
+            "SELECT id FROM proposal WHERE status = 'WAITING'",
+        ),
         "payment.show": "SELECT id FROM payment",
         "case.show": "SELECT id FROM money_case",
         "case.resolve": "SELECT id FROM money_case WHERE status = 'OPEN'",
@@ -149,7 +207,7 @@ async def _really(settings: Settings, name: str, words: list[str]) -> list[str]:
     connection = await asyncpg.connect(settings.database_url)
     found = await connection.fetchval(wanted[name])
     await connection.close()
-    prefix = {"payment": ids.PAYMENT, "case": ids.CASE, "refund": ids.REFUND}.get(words[0])
+    prefix = _PREFIXES.get(words[0])
     real = ids.text(prefix, found) if prefix else str(found)
     return [*words[:2], real, *words[3:]]
 

@@ -2,8 +2,9 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -11,11 +12,13 @@ import msgspec
 
 from payintent.domain import ids
 from payintent.domain.fraud import RuleKind
+from payintent.domain.operator import Role
 from payintent.domain.refund import Step
 from payintent.lifecycle.advance import lock
 from payintent.lifecycle.cancel import cancel
 from payintent.operation.accounts import AddAccount
-from payintent.operation.chains import AddContract
+from payintent.operation.approvals import Approve
+from payintent.operation.chains import AddContract, SetChain
 from payintent.operation.desk import Actor, Change, Read
 from payintent.operation.fraud import AddFraudRule
 from payintent.operation.keys import IssueKey
@@ -24,12 +27,13 @@ from payintent.operation.methods import AddMethod
 from payintent.operation.table import OPERATIONS
 from payintent.service import Service, open_service
 from payintent.storage import captures, refunds
+from payintent.storage.proposals import Proposal
 from payintent.storage.refunds import NewRefund
 from tests.support.contracts import CONTRACT, RECEIVER
 from tests.support.fakes import captured
 from tests.support.world import World
 
-ADA = Actor("Ada", "ticket 7")
+ADA, ALAN = Actor("Ada", "ticket 7", Role.ADMIN), Actor("Alan", "agreed", Role.ADMIN)
 HOOKS = "https://93.184.216.34/hooks"  # public, and no name that would have to be resolved
 SECRET = "a-credential-of-the-gateway"
 
@@ -70,7 +74,14 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "key.revoke": {"public_id": "$key"},
     "operator.issue": {"name": "Grace"},
     "operator.list": {},
+    "operator.set-role": {"public_id": "$token", "role": "support"},
+    "operator.extend": {"public_id": "$token", "days": 30},
+    "operator.replace": {},
     "operator.revoke": {"public_id": "$token"},
+    "approval.list": {"status": "ALL", "limit": 5},
+    "approval.show": {"approval_id": "$approval"},
+    "approval.approve": {"approval_id": "$approval", "note": "as agreed"},
+    "approval.reject": {"approval_id": "$other_approval", "note": "not this year"},
     "account.add": {
         "provider": "fake",
         "base_url": "https://gateway.example.com",
@@ -189,6 +200,18 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "webhooks.replay-missed": {"merchant_id": "$old_merchant", "since": "2020-01-01T00:00:00Z"},
 }
 
+#: What another person must approve whoever proposes it, and what only over HTTP.
+TWO_PEOPLE = frozenset(
+    {
+        "operator.issue",
+        "operator.extend",
+        "account.add",
+        "account.change",
+        "chain.set-token",
+        "chain.add-contract",
+    }
+)
+TWO_OVER_HTTP = TWO_PEOPLE | {"key.issue", "merchant.rotate-secret"}
 #: Where a change is about a merchant that its fields do not name.
 ABOUT = {
     "key.revoke": "$merchant",
@@ -213,6 +236,7 @@ class Stage:
     world: World
     service: Service
     known: dict[str, Any]
+    tokens: dict[str, str]  # of Ada, Alan, Bob and Eve, who are admins
 
     def fields(self, action: str) -> dict[str, Any]:
         """Give an example's fields, as JSON would hold them."""
@@ -228,7 +252,17 @@ class Stage:
         return msgspec.convert(self.fields(action), OPERATIONS[action])
 
     async def perform(self, operation: Read[Any] | Change[Any], actor: Actor = ADA) -> Any:
-        return await self.service.perform(operation, actor)
+        """Do it; what needs another person is approved by Alan, and given as it was shown."""
+        return await agreed(self.service, operation, actor)
+
+
+async def agreed(service: Service, operation: Read[Any] | Change[Any], actor: Actor = ADA) -> Any:
+    result = await service.submit(operation, actor)
+    if not isinstance(result, Proposal):
+        return result
+    assert isinstance(operation, Change)
+    approval = Approve(approval_id=ids.text(ids.APPROVAL, result.id))
+    return SimpleNamespace(**(await service.perform(approval, ALAN)).result)
 
 
 @asynccontextmanager
@@ -244,16 +278,17 @@ async def out_of_the_sandbox(world: World) -> AsyncIterator[Service]:
 
 async def make_stage(world: World, service: Service) -> Stage:
     """Arrange whatever the examples name."""
+    tokens = {name: await world.operator_token(name) for name in ("Ada", "Alan", "Bob", "Eve")}
     new = await service.perform(CreateMerchant(name="Nimbus Books"), ADA)
     merchant_id = new.merchant.id
-    account = await service.perform(
+    account = await agreed(
+        service,
         AddAccount(
             provider="fake",
             base_url="https://gateway.example.com",
             credentials={"signing_secret": SECRET},
             merchant_id=merchant_id,
         ),
-        ADA,
     )
     method = await service.perform(
         AddMethod(
@@ -267,7 +302,6 @@ async def make_stage(world: World, service: Service) -> Stage:
     )
     rule = AddFraudRule(kind=RuleKind.PAYER, value="buyer-9", merchant_id=merchant_id)
     key = await service.perform(IssueKey(merchant_id=merchant_id, name="old server"), ADA)
-    token = await world.operator_token("Bob")
     payment, first, second = await waiting_refunds(world)
     known = {
         "merchant": merchant_id,
@@ -277,7 +311,9 @@ async def make_stage(world: World, service: Service) -> Stage:
         "method": method.id,
         "rule": (await service.perform(rule, ADA)).id,
         "key": key.api_key.split("_")[2],
-        "token": token.split("_")[1],
+        "token": tokens["Eve"].split("_")[1],
+        "approval": await _proposed(service, "101"),
+        "other_approval": await _proposed(service, "102"),
         "contract": await _contract(service),
         "case": await _case(world),
         "event": str(await _event(world)),
@@ -285,7 +321,7 @@ async def make_stage(world: World, service: Service) -> Stage:
         "refund": ids.text(ids.REFUND, first),
         "other_refund": ids.text(ids.REFUND, second),
     }
-    return Stage(world, service, known)
+    return Stage(world, service, known, tokens)
 
 
 async def waiting_refunds(world: World) -> tuple[UUID, UUID, UUID]:
@@ -321,7 +357,15 @@ async def waiting_refunds(world: World) -> tuple[UUID, UUID, UUID]:
 async def _contract(service: Service) -> int:
     """Add a contract of the platform's."""
     new = AddContract(chain="bsc", address=CONTRACT, receiver=RECEIVER, deployed_block=7)
-    return (await service.perform(new, ADA)).account_id
+    return (await agreed(service, new)).account_id
+
+
+async def _proposed(service: Service, above: str) -> str:
+    """Let Bob propose something that Ada may decide."""
+    change = SetChain(chain="native", refund_approval_above=above)
+    proposal = await service.submit(change, replace(ADA, who="Bob"))
+    assert isinstance(proposal, Proposal)
+    return ids.text(ids.APPROVAL, proposal.id)
 
 
 async def _case(world: World) -> str:

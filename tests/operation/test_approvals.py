@@ -1,6 +1,7 @@
 """Refunds that wait for a second person: found, let go or not, once, by somebody else."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,13 +9,15 @@ import pytest
 from payintent.config import Settings
 from payintent.domain import ids
 from payintent.domain.errors import Code, Refused
+from payintent.domain.operator import Role
 from payintent.domain.refund import RefundStatus, Step
 from payintent.operation.desk import Actor
 from payintent.operation.refunds import ApproveRefund, ListRefunds, RejectRefund, ShowRefund
 from tests.operation.stage import Stage, waiting_refunds
 from tests.support.world import World, patient
 
-_ADA, _TERMINAL = Actor("Ada", "ticket 7"), Actor("cli:ada", "ticket 7")
+_ADA = Actor("Ada", "ticket 7", Role.FINANCE)
+_TERMINAL = Actor("cli:ada", "ticket 7")
 
 
 @pytest.fixture
@@ -136,31 +139,32 @@ async def _asked_by(world: World, who: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("asked", "approver", "allowed"),
+    ("asked", "approver", "refused"),
     [
-        ("merchant:1", _TERMINAL, True),
-        ("policy:auto_refund", _TERMINAL, True),
-        ("Grace", _ADA, True),
-        ("Ada", _ADA, False),
-        ("cli:ada", _TERMINAL, False),
-        ("Grace", _TERMINAL, False),  # a terminal's user may be anybody, Grace too
+        ("merchant:1", _ADA, None),
+        ("policy:auto_refund", _ADA, None),
+        ("Grace", _ADA, None),
+        ("Ada", _ADA, Code.CONFLICT),
+        ("merchant:1", _TERMINAL, Code.FORBIDDEN),  # it may be anybody's
+        ("cli:ada", _TERMINAL, Code.FORBIDDEN),
+        ("Grace", replace(_ADA, role=Role.SUPPORT), Code.FORBIDDEN),
     ],
 )
 async def test_who_asked_does_not_approve_and_a_terminal_is_no_second_person(
-    stage: Stage, asked: str, approver: Actor, allowed: bool
+    stage: Stage, asked: str, approver: Actor, refused: Code | None
 ) -> None:
     refund_id = await _asked_by(stage.world, asked)
     approval = ApproveRefund(refund_id=refund_id)
-    if allowed:
+    if refused is None:
         assert (await stage.perform(approval, approver)).step == "queued"
         return
-    with pytest.raises(Refused, match=r"must approve|approve with an operator's token") as refused:
+    with pytest.raises(Refused, match=r"must approve|needs") as error:
         await stage.perform(approval, approver)
-    assert refused.value.code is Code.CONFLICT
+    assert error.value.code is refused
     assert (await stage.perform(ShowRefund(refund_id=refund_id))).step == "approval"
 
 
-async def test_in_the_sandbox_two_names_are_two_persons(world: World) -> None:
-    refund_id = await _asked_by(world, "Grace")
-    approval = ApproveRefund(refund_id=refund_id)
-    assert (await world.service.perform(approval, _TERMINAL)).approved_by == "cli:ada"
+async def test_in_the_sandbox_tokens_are_held_to_the_rule(world: World) -> None:
+    refund_id = await _asked_by(world, "Ada")
+    with pytest.raises(Refused, match="another person than 'Ada'"):
+        await world.service.perform(ApproveRefund(refund_id=refund_id), _ADA)

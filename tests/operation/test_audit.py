@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import asyncpg
@@ -18,7 +19,7 @@ from payintent.operation.table import OPERATIONS
 from payintent.operation.taxes import SetTax
 from payintent.storage import taxes
 from payintent.storage.database import Tx
-from tests.operation.stage import ABOUT, ADA, EXAMPLES, SECRET, Stage
+from tests.operation.stage import ABOUT, ADA, EXAMPLES, SECRET, TWO_PEOPLE, Stage
 from tests.support.world import World
 
 _CHANGES = [name for name, kind in OPERATIONS.items() if issubclass(kind, Change)]
@@ -48,14 +49,33 @@ async def test_every_change_writes_one_line_and_a_read_none(stage: Stage) -> Non
         if not isinstance(operation, Change):
             assert added == [], action
             continue
-        [line] = added
+        lines = {line["action"]: line for line in added}
+        line = lines.pop(action)
+        agreed = _agreed(action, lines)
         fields = stage.fields(action)
         about = stage.meant(ABOUT.get(action)) or fields.get("merchant_id")
         if action == "merchant.create":
             about = result.merchant.id
         assert (line["who"], line["why"], line["action"]) == ("Ada", "ticket 7", action)
         assert line["merchant_id"] == about, action
-        assert json.loads(line["details"]) == _details(operation), action
+        assert json.loads(line["details"]) == _details(operation) | agreed, action
+
+
+def _agreed(action: str, others: dict[str, Any]) -> dict[str, Any]:
+    """Check the other lines of what two persons do; give what the change's own line has more."""
+    if action.startswith("approval."):
+        done = {"chain.set"} if action == "approval.approve" else set()
+        assert set(others) == done
+        return {"action": "chain.set", "proposed_by": "Bob"}
+    if action not in TWO_PEOPLE:
+        assert others == {}
+        return {}
+    proposed, approved = others.pop("approval.propose"), others.pop("approval.approve")
+    assert others == {}
+    assert (proposed["who"], approved["who"]) == ("Ada", "Alan")
+    approval = json.loads(approved["details"])
+    assert (approval["action"], approval["proposed_by"]) == (action, "Ada")
+    return {"approval_id": approval["approval_id"], "approved_by": "Alan"}
 
 
 def _details(operation: Change[Any]) -> dict[str, Any]:
@@ -72,7 +92,7 @@ async def test_no_secret_is_in_the_audit_log_or_in_what_is_read(
     secrets, told = {SECRET}, ""
     for action in EXAMPLES:
         result = await stage.perform(stage.example(action))
-        shown = plain(result)
+        shown = vars(result) if isinstance(result, SimpleNamespace) else plain(result)
         if isinstance(stage.example(action), Change):
             made = shown if isinstance(shown, dict) else {}
             secrets |= {one for name in _SHOWN_ONCE if (one := made.get(name))}
@@ -96,7 +116,7 @@ async def test_outside_the_sandbox_a_change_without_a_reason_is_refused_before_a
     before = await _lines(stage.world)
     for action in _CHANGES:
         with pytest.raises(Refused, match="say why") as refused:
-            await stage.perform(stage.example(action), Actor("Ada", why))
+            await stage.perform(stage.example(action), replace(ADA, why=why))
         assert refused.value.code is Code.BAD_REQUEST
     assert await _lines(stage.world) == before
 
@@ -168,7 +188,8 @@ async def test_the_log_is_read_by_merchant_subject_and_action(stage: Stage) -> N
     assert await actions(of="account.add") == await actions(of="account")
     assert await actions(of="acc") == []
     new = stage.known["merchant"]
-    theirs = ["account.add", "fraud.add", "key.issue", "merchant.create", "method.add"]
+    theirs = ["account.add", "approval.approve", "approval.propose", "fraud.add", "key.issue"]
+    theirs += ["merchant.create", "method.add"]
     assert await actions(merchant_id=new) == theirs
     assert await actions(merchant_id=new, of="key") == ["key.issue"]
 

@@ -22,7 +22,7 @@ from payintent.operation.accounts import (
     ShowAccount,
 )
 from payintent.operation.fraud import AddFraudRule, ListDecisions, ListFraudRules, RemoveFraudRule
-from payintent.operation.keys import IssueKey, ListKeys, ListTokens, RevokeKey, RevokeToken
+from payintent.operation.keys import IssueKey, ListKeys, RevokeKey
 from payintent.operation.limits import ClearRateLimit, ListRateLimits, SetRateLimit
 from payintent.operation.merchants import (
     CreateMerchant,
@@ -39,6 +39,7 @@ from payintent.operation.methods import (
     EnableMethod,
     ListMethods,
 )
+from payintent.operation.operators import ListTokens, RevokeToken
 from payintent.operation.providers import (
     DisableProvider,
     EnableProvider,

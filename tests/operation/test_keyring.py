@@ -20,7 +20,7 @@ from payintent.config import Settings
 from payintent.domain.errors import LockTimeout, StorageDown
 from payintent.operation.accounts import AddAccount, ChangeAccount
 from payintent.operation.chains import AddContract
-from payintent.operation.desk import Desk
+from payintent.operation.desk import Actor, Desk
 from payintent.operation.keyring import RotateKeyring, ShowKeyring
 from payintent.operation.merchants import (
     CreateMerchant,
@@ -34,11 +34,11 @@ from payintent.storage.database import Tx
 from payintent.storage.sealed import SecretsUnusable, secret_place
 from payintent.workers import work
 from tests.api.arrange import callback, captured, payment_of, select
-from tests.operation.stage import ADA
 from tests.support.contracts import CONTRACT, RECEIVER
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Api, World
 
+_ADA = Actor("cli:ada", "ticket 7")
 _KEYS = {name: base64.b64encode(name[0].encode() * 32).decode() for name in ("b", "c", "x")}
 
 
@@ -94,7 +94,7 @@ async def ring(world: World) -> AsyncIterator[Ring]:
 
 
 async def _rotate(service: Service) -> Any:
-    return await service.perform(RotateKeyring(), ADA)
+    return await service.perform(RotateKeyring(), _ADA)
 
 
 async def _opens_everything(service: Service, world: World) -> None:
@@ -283,7 +283,7 @@ async def test_whoever_seals_while_it_runs_waits_and_nothing_is_missed(ring: Rin
         account,
     ):
         async with _held_half_way(world, service) as rotating:
-            sealing = asyncio.create_task(other.perform(seals, ADA))
+            sealing = asyncio.create_task(other.perform(seals, _ADA))
             await _waiting(world, 2)
             assert not sealing.done()
         await rotating
@@ -312,7 +312,7 @@ async def test_it_waits_for_whoever_is_sealing(ring: Ring) -> None:
     _opened.set(opened)
     service = await ring.open("b", "a")
     other = await ring.open("a", "b")
-    sealing = asyncio.create_task(other.perform(_Slow(name="Slow"), ADA))
+    sealing = asyncio.create_task(other.perform(_Slow(name="Slow"), _ADA))
     unseen = (
         "SELECT count(*) AS n FROM pg_locks l JOIN pg_database d ON d.oid = l.database "
         "WHERE d.datname = current_database() AND l.relation = 'callback_secret'::regclass "
@@ -387,7 +387,7 @@ async def test_credentials_changed_at_the_same_time_lose_nothing(ring: Ring) -> 
         for number in range(10)
     ]
     await asyncio.gather(
-        *(service.perform(one, ADA) for one in changes), *(_rotate(service) for _ in range(3))
+        *(service.perform(one, _ADA) for one in changes), *(_rotate(service) for _ in range(3))
     )
     assert (await ring.sealed_by(), await ring.needed()) == ({"b"}, {"b"})
     await _opens_everything(await ring.open("b"), world)

@@ -11,6 +11,7 @@ from payintent.config import Settings
 from payintent.domain import ids
 from payintent.domain.errors import Code, Refused
 from payintent.domain.gateway import RefundReport, RefundState
+from payintent.domain.operator import Role
 from payintent.domain.payment import Payment
 from payintent.domain.settlement import CaseKind
 from payintent.lifecycle.advance import lock
@@ -27,8 +28,8 @@ from tests.support.contracts import PAYER, contract_service, finalized, log_of, 
 from tests.support.fakes import FakeGateway, captured
 from tests.support.world import World, patient
 
-_GRACE = Actor("Grace", "ticket 9")
-_ALAN = Actor("Alan", "ticket 10")
+_GRACE = Actor("Grace", "ticket 9", Role.FINANCE)
+_ALAN = Actor("Alan", "ticket 10", Role.FINANCE)
 _ELSEWHERE = f"0x{20 * '7a'}"
 _NOTE = "they paid twice"
 
@@ -197,6 +198,11 @@ async def test_money_that_goes_elsewhere_waits_for_another_person_and_a_word(wor
     )
 
 
+async def test_in_the_sandbox_a_terminal_sends_money_elsewhere_alone(world: World) -> None:
+    case = await _unknown_money(world)
+    assert (await world.perform(_refund(case, destination=_ELSEWHERE))).refund.step == "queued"
+
+
 async def test_a_case_of_a_gateway_has_no_destination(world: World) -> None:
     _, case = await _paid_twice(world)
     with pytest.raises(Refused, match="the way that it came"):
@@ -205,7 +211,8 @@ async def test_a_case_of_a_gateway_has_no_destination(world: World) -> None:
 
 async def test_a_refund_that_was_not_approved_leaves_its_case_open(world: World) -> None:
     case = await _unknown_money(world)
-    refund = (await world.perform(_refund(case, destination=_ELSEWHERE))).refund
+    elsewhere = _refund(case, destination=_ELSEWHERE)
+    refund = (await world.service.perform(elsewhere, _GRACE)).refund
     await world.service.perform(RejectRefund(refund_id=refund.id, note="whose is it?"), _ALAN)
     shown = await world.perform(ShowCase(case_id=case.id))
     assert (shown.status, shown.refund.failure_reason) == ("OPEN", "REJECTED")

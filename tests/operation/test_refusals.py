@@ -64,6 +64,23 @@ REFUSED: list[tuple[str, dict[str, Any], Code, str]] = [
     ("operator.issue", {"name": "cli:root"}, _BAD, "a name does not start with cli:"),
     ("operator.issue", {"name": "merchant:1"}, _BAD, "a name does not start with merchant:"),
     ("operator.issue", {"name": "policy:x"}, _BAD, "a name does not start with policy:"),
+    ("operator.issue", {"name": "CLI:root"}, _BAD, "a name does not start with cli:"),
+    ("operator.issue", {"name": " Grace"}, _BAD, "no space at its ends"),
+    ("operator.issue", {"name": "\uff27race"}, _BAD, "name has plain letters"),
+    ("operator.issue", {"name": "aDA"}, _CONFLICT, "'aDA' is or was an operator's name"),
+    ("operator.issue", {"days": 0}, _BAD, "days must be from 1 to 365"),
+    ("operator.extend", {"days": 366}, _BAD, "days must be from 1 to 365"),
+    *(
+        (f"operator.{verb}", {"public_id": "AAAAAAAA"}, _UNKNOWN, "no operator token 'AAAAAAAA'")
+        for verb in ("set-role", "extend")
+    ),
+    *(
+        (f"approval.{verb}", {"approval_id": one}, _UNKNOWN, f"no (approval|refund) '{one}'")
+        for verb in ("show", "approve", "reject")
+        for one in ("x", f"appr_{22 * '0'}", "ref_x")
+    ),
+    ("approval.approve", {"note": "x" * 501}, _BAD, "note has 1 to 500 characters"),
+    ("approval.reject", {"note": " "}, _BAD, "note has 1 to 500 characters"),
     ("operator.revoke", {"public_id": "AAAAAAAA"}, _UNKNOWN, "no operator token 'AAAAAAAA'"),
     ("account.add", {"provider": "stripe"}, _BAD, "provider must be one of fake"),
     ("account.add", {"name": "\x00"}, _BAD, "name has 1 to 100"),
@@ -191,6 +208,7 @@ async def test_each_refusal_has_its_code_and_its_words_and_leaves_nothing(stage:
 
 def test_every_operation_that_can_be_refused_is_refused_here() -> None:
     never = {"keyring.show", "keyring.rotate", "provider.list", "tax.list"}
+    never |= {"operator.replace"}  # but for a terminal, which is no operator
     never |= {"restriction.list", "fraud.list", "chain.list", "provider.health"}
     assert set(OPERATIONS) - {action for action, *_ in REFUSED} == never
 
@@ -211,6 +229,9 @@ async def test_what_was_sent_is_not_repeated_at_length(stage: Stage) -> None:
         ("restriction.add", {"country": long}),
         ("restriction.lift", {"country": long}),
         ("fraud.add", {"kind": "ADDRESS", "value": long[:255]}),
+        ("operator.issue", {"name": long}),
+        ("operator.extend", {"public_id": long}),
+        ("approval.show", {"approval_id": long}),
         ("account.add", {"provider": long}),
         ("chain.set", {"chain": long}),
         ("chain.set-token", {"symbol": long}),

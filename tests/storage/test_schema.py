@@ -154,6 +154,12 @@ ADD_CASE = """
 ADD_TOKEN = """
     INSERT INTO operator_token (public_id, name, digest) VALUES ({}, {}, {})
 """
+ADD_PROPOSAL = """
+    INSERT INTO proposal (id, action, sealed, changes, proposed_by, why)
+    VALUES (gen_random_uuid(), 'chain.set', '', ARRAY['x'], 'ann', '');
+    UPDATE proposal SET {}
+"""
+DECIDED = "status = 'APPROVED', decided_by = {}, decided_at = clock(), sealed = {}"
 ADD_EVENT = """
     INSERT INTO event (id, payment_id, merchant_id, type, body, occurred_at)
     VALUES (gen_random_uuid(), :payment_id, :merchant_id, '{}', '{{}}', clock())
@@ -472,6 +478,18 @@ BROKEN: list[tuple[str, str]] = [
     ("chain_refund_try_sender",
         "INSERT INTO chain_refund_try (refund_id, sender) VALUES (gen_random_uuid(), '')"),
     ("session_quote_frozen", SESSION.format("token_address = token_address")),
+    ("operator_token_role", ADD_TOKEN.format("'12345678'", "'x'", "sha256('')")
+        + "; UPDATE operator_token SET role = 'x'"),
+    ("operator_token_name_once", ";".join(
+        ADD_TOKEN.format(f"'1234567{name}'", f"'{name}nn'", "sha256('')") for name in "aA")),
+    ("proposal_changes", ADD_PROPOSAL.format("changes = '{}'")),
+    ("proposal_proposed_by", ADD_PROPOSAL.format("proposed_by = ''")),
+    ("proposal_status", ADD_PROPOSAL.format(DECIDED.format("'bob'", "NULL, status = 'GONE'")
+        .replace("status = 'APPROVED', ", ""))),
+    ("proposal_decided", ADD_PROPOSAL.format("status = 'REJECTED'")),
+    ("proposal_decided", ADD_PROPOSAL.format("decided_by = 'bob'")),
+    ("proposal_decided", ADD_PROPOSAL.format(DECIDED.format("'bob'", "sealed"))),
+    ("proposal_two_people", ADD_PROPOSAL.format(DECIDED.format("'ann'", "NULL"))),
     ("audit_append_only", "UPDATE audit SET why = ''"),
     ("audit_append_only", "DELETE FROM audit"),
     ("audit_append_only", "TRUNCATE audit"),

@@ -51,6 +51,33 @@ class Terminal:
         # Loggers are kept once they are configured, and would outlive this test's streams.
         patch.setattr("payintent.cli.run.configure", lambda _: None)
 
+    def become(self, token: str | None) -> None:
+        """Act with an operator's token from now on, or with none."""
+        if token is None:
+            self._patch.delenv("PAYINTENT_OPERATOR_TOKEN", raising=False)
+        else:
+            self._patch.setenv("PAYINTENT_OPERATOR_TOKEN", token)
+
+    def bootstrap(self) -> tuple[str, str]:
+        """Issue the first two tokens, of Ada and Alan who are admins, and act as Ada."""
+        issue = ("operator", "issue")
+        more = ("--role", "admin", "--why", "the first two", "--json")
+        ada, alan = (self.run(*issue, name, *more).json["token"] for name in ("Ada", "Alan"))
+        self.become(ada)
+        return ada, alan
+
+    def run_agreed(self, tokens: tuple[str, str], *words: object, stdin: bytes = b"") -> "Said":
+        """Propose with the first token and approve with the second; gives what approving said."""
+        self.become(tokens[0])
+        waiting = self.run(*words, "--json", stdin=stdin)
+        assert waiting.status == 3, waiting
+        assert waiting.err == "payintent: waits for another person's approval\n"
+        self.become(tokens[1])
+        approval_id = json.loads(waiting.out)["id"]
+        approved = self.run("approval", "approve", approval_id, "--why", "agreed", "--json")
+        self.become(tokens[0])
+        return approved
+
     def run(self, *words: object, stdin: bytes = b"", columns: int | None = None) -> Said:
         """Run `payintent` with these words; at a terminal so wide, or into a pipe."""
         out, err = _Screen(terminal=columns is not None), io.StringIO()

@@ -11,6 +11,7 @@ import asyncpg
 
 from payintent.config import Settings
 from payintent.domain.gateway import Report
+from payintent.domain.operator import Role
 from payintent.domain.payment import Payment
 from payintent.domain.quote import FeeMode, TaxManager
 from payintent.lifecycle.create import CreateRequest, create
@@ -19,8 +20,8 @@ from payintent.lifecycle.settle import settle
 from payintent.lifecycle.views import checkout_for
 from payintent.operation.accounts import AddAccount
 from payintent.operation.desk import Actor, Change, Read
-from payintent.operation.keys import IssueToken
 from payintent.operation.merchants import CreateMerchant, NewMerchant
+from payintent.operation.operators import IssueToken
 from payintent.service import Service
 from payintent.storage import methods, payments
 from payintent.storage.payments import Seen
@@ -61,9 +62,9 @@ class World:
             )
         ).id
 
-    async def operator_token(self, name: str = "ann") -> str:
+    async def operator_token(self, name: str = "ann", role: Role = Role.ADMIN) -> str:
         """Issue an operator's token."""
-        return (await self.perform(IssueToken(name=name))).token
+        return (await self.perform(IssueToken(name=name, role=role))).token
 
     def request(self, **changes: Any) -> CreateRequest:
         """Ask for a payment of 1590.00 THB that lives half an hour."""

@@ -1,0 +1,151 @@
+"""Operations that wait for another person: who proposed what, and what became of it."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from payintent.storage.database import Executor, Row, Tx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewProposal:
+    """An operation that is being proposed; its arguments are sealed."""
+
+    id: UUID
+    action: str
+    merchant_id: int | None
+    sealed: bytes = field(repr=False)
+    changes: list[str]
+    proposed_by: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """A proposal as it is kept; `status` is LAPSED where its time ran out."""
+
+    id: UUID
+    action: str
+    merchant_id: int | None
+    sealed: bytes | None = field(repr=False)
+    changes: list[str]
+    proposed_by: str
+    why: str
+    proposed_at: datetime
+    expires_at: datetime
+    status: str
+    decided_by: str | None
+    decided_at: datetime | None
+    note: str
+
+
+_PROPOSAL = """
+    SELECT id, action, merchant_id, sealed, changes, proposed_by, why, proposed_at, expires_at,
+        CASE WHEN status = 'WAITING' AND expires_at <= clock() THEN 'LAPSED' ELSE status END
+            AS status,
+        decided_by, decided_at, note
+    FROM proposal
+"""
+
+
+async def add(tx: Tx, new: NewProposal) -> None:
+    """Keep a proposal."""
+    await tx.fetch(
+        """
+        INSERT INTO proposal (id, action, merchant_id, sealed, changes, proposed_by, why)
+        VALUES ($1, $2, $3, $4, $5, $6, $7)
+        """,
+        new.id,
+        new.action,
+        new.merchant_id,
+        new.sealed,
+        new.changes,
+        new.proposed_by,
+        new.why,
+    )
+
+
+async def get(database: Executor, proposal_id: UUID) -> Proposal | None:
+    """Read one proposal."""
+    row = await database.row(_PROPOSAL + "WHERE id = $1", proposal_id)
+    return _proposal(row) if row else None
+
+
+async def lock(tx: Tx, proposal_id: UUID) -> Proposal | None:
+    """Read a proposal that is about to be decided."""
+    row = await tx.row(_PROPOSAL + "WHERE id = $1 FOR UPDATE", proposal_id)
+    return _proposal(row) if row else None
+
+
+async def list_proposals(database: Executor, status: str | None, limit: int) -> list[Proposal]:
+    """List proposals, newest first, of one status or all."""
+    rows = await database.fetch(
+        _PROPOSAL
+        + """
+        WHERE $1::text IS NULL OR $1 = CASE
+            WHEN status = 'WAITING' AND expires_at <= clock() THEN 'LAPSED'
+            ELSE status
+        END
+        ORDER BY id DESC
+        LIMIT $2
+        """,
+        status,
+        limit,
+    )
+    return [_proposal(row) for row in rows]
+
+
+async def mark_decided(tx: Tx, proposal_id: UUID, status: str, who: str, note: str) -> None:
+    """Write who approved or rejected a locked proposal; its arguments are forgotten."""
+    await tx.fetch(
+        """
+        UPDATE proposal
+        SET status = $2, decided_by = $3, decided_at = clock(), note = $4, sealed = NULL
+        WHERE id = $1 AND status = 'WAITING'
+        """,
+        proposal_id,
+        status,
+        who,
+        note,
+    )
+
+
+async def forget_lapsed(database: Executor, limit: int) -> int:
+    """Forget the arguments of proposals whose time ran out; gives how many."""
+    rows = await database.fetch(
+        """
+        UPDATE proposal
+        SET sealed = NULL
+        WHERE id IN (
+            SELECT id
+            FROM proposal
+            WHERE sealed IS NOT NULL AND expires_at <= clock()
+            LIMIT $1
+            FOR UPDATE SKIP LOCKED
+        )
+        RETURNING id
+        """,
+        limit,
+    )
+    return len(rows)
+
+
+async def sealed_after(tx: Tx, after: UUID, limit: int) -> list[Proposal]:
+    """Lock proposals with sealed arguments in the order of their ids, a batch at a time."""
+    rows = await tx.fetch(
+        _PROPOSAL + "WHERE id > $1 AND sealed IS NOT NULL ORDER BY id LIMIT $2 FOR NO KEY UPDATE",
+        after,
+        limit,
+    )
+    return [_proposal(row) for row in rows]
+
+
+async def seal(tx: Tx, proposal_id: UUID, sealed: bytes) -> None:
+    """Keep a proposal's arguments under another key."""
+    await tx.fetch("UPDATE proposal SET sealed = $2 WHERE id = $1", proposal_id, sealed)
+
+
+def _proposal(row: Row) -> Proposal:
+    fields: dict[str, Any] = dict(row)
+    return Proposal(**fields)
