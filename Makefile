@@ -6,7 +6,7 @@ export VAR_DIR ?= var
 # Compiled modules are kept: without them every process of a test run compiles them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help dev demo browser test test-pg15 fuzz chaos chaos-chain chaos-gateway check web-check sdk-pack format bench bench-web shots schema contract lock clean
+.PHONY: help dev demo browser test test-fast test-burn test-pg15 fuzz chaos chaos-chain chaos-gateway check web-check sdk-pack format bench bench-web shots schema contract lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -19,6 +19,12 @@ demo: $(VENV)/sandbox ## Show create, pay, webhook, refund and every other endin
 
 test: $(VENV)/dev $(VENV)/web/installed browser ## Run every test (needs nothing installed: the database comes along)
 	$(BIN)/pytest -n 2 $(PYTEST_ARGS)
+
+test-fast: $(VENV)/dev ## The inner loop: below a minute, no browser, no chain, no processes
+	$(BIN)/pytest -n 2 -m "not slow" $(PYTEST_ARGS)
+
+test-burn: $(VENV)/dev $(VENV)/web/installed browser ## Ten whole runs, five of them with every core busy; prints a table (RUNS=5)
+	$(BIN)/python -m tools.burn $(VAR_DIR)/burn $(BIN)/pytest -n 2 $(PYTEST_ARGS)
 
 test-pg15: $(VENV)/dev $(VENV)/web/installed browser ## The same suite on Debian's PostgreSQL 15, the oldest we promise
 	@test -x /usr/lib/postgresql/15/bin/initdb || { echo "installing postgresql-15 from Debian"; apt-get install -y -qq postgresql-15; }

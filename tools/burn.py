@@ -1,0 +1,88 @@
+"""Run the whole suite again and again, on a quiet machine and on a busy one, and print a table.
+
+`make test-burn` does five of each; `RUNS=2` changes that. A run that is not green is kept whole in
+`var/burn/`, and the command ends with 1.
+"""
+
+import multiprocessing
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+RUNS = 5
+RUN_TIMEOUT_S = 3600
+_SUMMARY = re.compile(r"^\d+ (passed|failed|error).* in [\d.]+s.*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of the suite: whether it was green, pytest's closing line, and its duration."""
+
+    load: str
+    green: bool
+    summary: str
+    duration_s: float
+
+
+def main(runs: int, logs: Path, command: list[str]) -> int:
+    """Run `command` quiet and busy, `runs` times each; gives the exit status."""
+    logs.mkdir(parents=True, exist_ok=True)
+    done: list[Run] = []
+    for load, machine in (("quiet", _quiet), ("busy", _busy)):
+        with machine():
+            for number in range(1, runs + 1):
+                log = logs / f"{load}-{number}.log"
+                done.append(_run(load, log, command))
+                print(_row(number, done[-1]), flush=True)
+    print(f"{sum(run.green for run in done)} of {len(done)} runs were green")
+    return 0 if all(run.green for run in done) else 1
+
+
+def _run(load: str, log: Path, command: list[str]) -> Run:
+    begun = time.monotonic()
+    with log.open("w") as out:
+        status = subprocess.run(
+            command, stdout=out, stderr=subprocess.STDOUT, timeout=RUN_TIMEOUT_S, check=False
+        ).returncode
+    lines = list(_SUMMARY.finditer(log.read_text()))
+    summary = lines[-1].group() if lines else "no closing line"
+    return Run(load, status == 0, summary, time.monotonic() - begun)
+
+
+def _row(number: int, run: Run) -> str:
+    verdict = "green" if run.green else "RED"
+    return f"| {run.load} | {number} | {verdict} | {run.duration_s:.0f} s | {run.summary} |"
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    print("| machine | run | result | time | pytest |\n|---|---|---|---|---|", flush=True)
+    yield
+
+
+@contextmanager
+def _busy() -> Iterator[None]:
+    """Keep every core busy with something else."""
+    burners = [multiprocessing.Process(target=_burn, daemon=True) for _ in range(os.cpu_count() or 1)]
+    for burner in burners:
+        burner.start()
+    try:
+        yield
+    finally:
+        for burner in burners:
+            burner.terminate()
+
+
+def _burn() -> None:
+    while os.getppid() != 1:
+        sum(range(1_000_000))
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(os.environ.get("RUNS", RUNS)), Path(sys.argv[1]), sys.argv[2:]))
