@@ -31,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = Path(tempfile.mkdtemp(prefix="payintent-tests-", dir=_memory_folder()))
     folder.chmod(0o711)  # so that the server's own user can reach its data
     postgres = Postgres(folder / "data", durable=False)
-    os.environ[_ENV] = postgres.start()
+    os.environ[_ENV] = f"{postgres.start()}?sslmode=disable"  # nothing there speaks TLS
     asyncio.run(make_template(os.environ[_ENV]))
 
     def stop() -> None:
@@ -83,11 +83,12 @@ def database_url(databases: Databases) -> Iterator[str]:
     databases.give_back(url)
 
 
-@pytest.fixture
-def settings(database_url: str) -> Settings:
+@pytest.fixture(scope="session")
+def any_settings() -> Settings:
+    """Settings of a test but for its database, read once: reading them costs more than a test."""
     return Settings.model_validate(
         {
-            "database_url": database_url,
+            "database_url": os.environ[_ENV],
             "pepper": _KEY,
             "keyring": f"test:{_KEY}",
             "checkout_base": "http://pay.test/c",
@@ -100,6 +101,11 @@ def settings(database_url: str) -> Settings:
             "chain_behind_max_s": 0.0,
         }
     )
+
+
+@pytest.fixture
+def settings(any_settings: Settings, database_url: str) -> Settings:
+    return any_settings.model_copy(update={"database_url": database_url})
 
 
 @pytest.fixture
