@@ -22,6 +22,20 @@ from tests.support.world import Api, World, free_port, make_world
 
 _KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 _ENV = "PAYINTENT_TEST_SERVER"
+_TESTS = Path(__file__).parent
+_SLOW_FOLDERS = {
+    "bench",
+    "cli",
+    "conformance",
+    "contract",
+    "docs",
+    "e2e",
+    "sandbox",
+    "tools",
+    "web",
+}
+_SLOW_FIXTURES = {"anvil", "evm", "chain_url", "raw_chain"}
+_SLOW_FILES = {"test_history.py", "test_storm.py", "test_chaos.py", "test_reconcile.py"}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -40,6 +54,15 @@ def pytest_configure(config: pytest.Config) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
     config.add_cleanup(stop)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what `make test-fast` leaves out: browsers, chains, processes and long searches."""
+    for item in items:
+        folder = item.path.relative_to(_TESTS).parts[0]
+        names = set(getattr(item, "fixturenames", ()))
+        if folder in _SLOW_FOLDERS or names & _SLOW_FIXTURES or item.path.name in _SLOW_FILES:
+            item.add_marker("slow")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -47,7 +47,7 @@ def main(runs: int, logs: Path, command: list[str]) -> int:
 def _run(load: str, log: Path, command: list[str]) -> Run:
     begun = time.monotonic()
     with log.open("w") as out:
-        status = subprocess.run(
+        status = subprocess.run(  # noqa: S603 - pytest, from the Makefile
             command, stdout=out, stderr=subprocess.STDOUT, timeout=RUN_TIMEOUT_S, check=False
         ).returncode
     lines = list(_SUMMARY.finditer(log.read_text()))
@@ -69,7 +69,8 @@ def _quiet() -> Iterator[None]:
 @contextmanager
 def _busy() -> Iterator[None]:
     """Keep every core busy with something else."""
-    burners = [multiprocessing.Process(target=_burn, daemon=True) for _ in range(os.cpu_count() or 1)]
+    cores = os.cpu_count() or 1
+    burners = [multiprocessing.Process(target=_burn, daemon=True) for _ in range(cores)]
     for burner in burners:
         burner.start()
     try:
