@@ -6,7 +6,7 @@ export VAR_DIR ?= var
 # Compiled modules are kept: without them every process of a test run compiles them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help dev demo browser test test-fast test-burn test-pg15 fuzz chaos chaos-chain chaos-gateway check web-check sdk-pack format bench bench-web shots schema contract lock clean
+.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz chaos chaos-chain chaos-gateway check web-check sdk-pack format bench bench-web shots schema contract lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -17,16 +17,16 @@ dev: $(VENV)/sandbox ## Run the whole sandbox: database, API, workers, gateways,
 demo: $(VENV)/sandbox ## Show create, pay, webhook, refund and every other ending against a running `make dev`
 	@$(BIN)/python -m payintent.sandbox.demo
 
-test: $(VENV)/dev $(VENV)/web/installed browser ## Run every test (needs nothing installed: the database comes along)
+test: $(VENV)/dev $(VENV)/web/installed browser peers ## Run every test (needs nothing installed: the database comes along)
 	$(BIN)/pytest -n 2 $(PYTEST_ARGS)
 
 test-fast: $(VENV)/dev ## The inner loop: below a minute, no browser, no chain, no processes
 	$(BIN)/pytest -n 2 -m "not slow" $(PYTEST_ARGS)
 
-test-burn: $(VENV)/dev $(VENV)/web/installed browser ## Ten whole runs, five of them with every core busy; prints a table (RUNS=5)
+test-burn: $(VENV)/dev $(VENV)/web/installed browser peers ## Ten whole runs, five of them with every core busy; prints a table (RUNS=5)
 	$(BIN)/python -m tools.burn $(VAR_DIR)/burn $(BIN)/pytest -n 2 $(PYTEST_ARGS)
 
-test-pg15: $(VENV)/dev $(VENV)/web/installed browser ## The same suite on Debian's PostgreSQL 15, the oldest we promise
+test-pg15: $(VENV)/dev $(VENV)/web/installed browser peers ## The same suite on Debian's PostgreSQL 15, the oldest we promise
 	@test -x /usr/lib/postgresql/15/bin/initdb || { echo "installing postgresql-15 from Debian"; apt-get install -y -qq postgresql-15; }
 	POSTGRES_BIN=/usr/lib/postgresql/15/bin $(BIN)/pytest -n 2 $(PYTEST_ARGS)
 
@@ -87,6 +87,16 @@ browser: $(VENV)/dev
 	  echo "installing chromium from Debian (the tests of the checkout page run in it)"; \
 	  $(if $(filter 0,$(shell id -u)),,sudo) sh -c 'apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium' >/dev/null 2>&1 || \
 	  echo "chromium cannot be installed; the tests that need it will fail"; }
+
+# Java's HTTP client, curl and nginx. nginx would be started where it is installed, so a policy keeps it still.
+peers: $(VENV)/dev
+	@missing=$$($(BIN)/python -m tests.support.tools) || { \
+	  echo "installing $$missing from Debian (tests send requests with them)"; \
+	  $(if $(filter 0,$(shell id -u)),,sudo) sh -c 'policy=/usr/sbin/policy-rc.d; ours=; \
+	    [ -e $$policy ] || { ours=$$policy; printf "#!/bin/sh\nexit 101\n" >$$policy && chmod +x $$policy; }; \
+	    apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$$@"; \
+	    done=$$?; [ -z "$$ours" ] || rm -f $$ours; exit $$done' peers $$missing >/dev/null 2>&1 || \
+	  echo "$$missing cannot be installed; the tests that need it will fail"; }
 
 $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || { \

@@ -51,7 +51,12 @@ class Settings(BaseSettings):
     body_bytes_max: int = 64 * 1024
     header_bytes_max: int = 32 * 1024
     header_timeout_s: float = 10.0
+    body_timeout_s: float = 30.0  # from the headers to the end of the body
     callback_bytes_max: int = 256 * 1024
+    connections_max: int = 4_000  # of one process, or as many as it may open files
+    requests_max: int = 64  # under way at once: of merchants, buyers and gateways, each
+    requests_waiting_max: int = 512  # more are shed at once
+    request_wait_s: float = 1.0  # for a place, then it is shed
 
     # Payments
     amount_min: Decimal = Decimal(0)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import Protocol, TypeVar
 from uuid import UUID
 
@@ -12,8 +13,14 @@ from payintent.domain.errors import Code, Refused
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+_LENGTH_DIGITS_MAX = 18
+_TOO_LONG = 10**_LENGTH_DIGITS_MAX
 LEVELS_MAX = 200  # of a whole body; metadata has a limit of its own
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+#: A proxy that collects bodies writes a length for chunks, and keeps what it got in the other.
+_CHUNKED = ("transfer-encoding", "x-transfer-encoding")
+_SPACE = b" \t\r\n"  # of JSON
+_STEPS = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
+_NO_BRACKETS = bytes(byte for byte in range(256) if byte not in _STEPS)
 
 _UUID = re.compile(
     r'"?([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"?', re.ASCII | re.IGNORECASE
@@ -37,9 +44,13 @@ class WrongType(Exception):  # noqa: N818
 
 
 async def read_raw(request: Request, bytes_max: int) -> bytes:
-    """Read a body, at most `bytes_max` of it (`TooLarge`)."""
-    declared = request.headers.get("content-length")
-    if declared is not None and declared.isdecimal() and int(declared) > bytes_max:
+    """Read a body, at most `bytes_max` of it (`TooLarge`), and all of it.
+
+    Refused (`BAD_REQUEST`) where it is not as long as was announced, or where one was announced
+    without a length and none came: neither is the same as a request without a body.
+    """
+    announced = _announced(request.headers)
+    if announced is not None and announced > bytes_max:
         raise TooLarge
     chunks: list[bytes] = []
     size = 0
@@ -51,7 +62,20 @@ async def read_raw(request: Request, bytes_max: int) -> bytes:
             chunks.append(chunk)
     except ClientDisconnect as error:
         raise Refused(Code.BAD_REQUEST, "the body ended early") from error
+    if announced is not None and size != announced:
+        raise Refused(Code.BAD_REQUEST, "the body is not as long as Content-Length says")
+    if size == 0 and any(name in request.headers for name in _CHUNKED):
+        raise Refused(Code.BAD_REQUEST, "a body was announced, and is empty")
     return b"".join(chunks)
+
+
+def _announced(headers: Mapping[str, str]) -> int | None:
+    length = headers.get("content-length")
+    if length is None:
+        return None
+    if not (length.isascii() and length.isdecimal()):
+        raise Refused(Code.BAD_REQUEST, "Content-Length must be a number")
+    return int(length) if len(length) <= _LENGTH_DIGITS_MAX else _TOO_LONG
 
 
 async def read_json(
@@ -59,11 +83,13 @@ async def read_json(
 ) -> T:
     """Read a JSON body into its shape; refused (`BAD_REQUEST`) with the field in the message.
 
-    `empty` is what no body at all stands for; without it, there must be one.
+    `empty` is what no body at all stands for; without it, there must be one. `null` is `{}`.
     """
     raw = await read_raw(request, bytes_max)
     if not raw and empty is not None:
         return empty
+    if raw.strip(_SPACE) == b"null":
+        raw = b"{}"
     content_type = request.headers.get("content-type", "")
     if raw and content_type.partition(";")[0].strip().lower() != "application/json":
         raise WrongType
@@ -78,15 +104,14 @@ async def read_json(
 
 
 def levels(encoded: bytes) -> int:
-    """Count how deep objects and arrays of a JSON text are nested; strings do not count."""
-    depth = deepest = 0
-    for byte in _STRING.sub(b"", encoded):
-        if byte in b"{[":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif byte in b"}]":
-            depth -= 1
-    return deepest
+    """Count how deep objects and arrays of a JSON text are nested; strings do not count.
+
+    Each step looks at every byte once, whatever the text: it may be hostile, and no JSON at all.
+    """
+    without_escapes = encoded.replace(rb"\\", b"").replace(rb"\"", b"")
+    outside_strings = b"".join(without_escapes.split(b'"')[::2])
+    brackets = outside_strings.translate(None, delete=_NO_BRACKETS)
+    return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0)
 
 
 def idempotency_key(headers: Mapping[str, str]) -> UUID | None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from payintent.api.page_policy import Sources
-from payintent.lifecycle.select_quote import origin
+from payintent.domain.web_origin import web_origin
 
 #: What Stripe documents for Stripe.js: https://docs.stripe.com/security/guide
 _STRIPE = Sources(
@@ -26,7 +26,9 @@ class CardStep:
     @property
     def sources(self) -> Sources:
         """Name the provider's script, its frames, and whom both ask: elsewhere, one origin."""
-        place = origin(self.script_url)
+        place = web_origin(self.script_url)
+        if place is None:
+            return Sources()
         return _DOCUMENTED.get(place) or Sources((place,), (place,), (place,))
 
 

@@ -53,10 +53,10 @@ class Envelope:
             await self._app(scope, receive, send)
             return
         path: str = scope["path"]
-        request_id = _request_id(scope["headers"])
-        extra = [(b"x-request-id", request_id), *_extra(path)]
+        extra = headers_of(scope)
+        request_id = extra[0][1]
         if scope["method"] == "OPTIONS" and path.startswith(_OPEN_TO_BROWSERS):
-            await _preflight(send, [(b"x-request-id", request_id), *_PREFLIGHT])
+            await _preflight(send, [extra[0], *_PREFLIGHT])
             return
 
         answered = False
@@ -77,6 +77,11 @@ class Envelope:
             # whatever its message holds, and cut off the caller.
             if not answered:
                 raise
+
+
+def headers_of(scope: Scope) -> list[Header]:
+    """Give the headers that every answer to a request carries; the first one is its id."""
+    return [(b"x-request-id", _request_id(scope["headers"])), *_extra(scope["path"])]
 
 
 def _request_id(headers: Iterable[Header]) -> bytes:

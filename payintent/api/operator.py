@@ -113,7 +113,7 @@ async def _operated(request: Request) -> tuple[Context, Actor]:
 
 def _fields(raw: bytes) -> dict[str, Any]:
     try:
-        return msgspec.json.decode(raw or b"{}", type=dict[str, Any])
+        return msgspec.json.decode(raw or b"{}", type=dict[str, Any] | None) or {}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refused(Code.BAD_REQUEST, "the body must be a JSON object") from error
 

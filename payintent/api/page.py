@@ -40,8 +40,9 @@ from payintent.domain.fraud import Denied
 from payintent.domain.market import COUNTRIES
 from payintent.domain.merchant import Merchant
 from payintent.domain.payment import OPEN, Status
+from payintent.domain.web_origin import web_origin
 from payintent.lifecycle.inquire import ask_on_return
-from payintent.lifecycle.select_quote import Selected, Selection, origin
+from payintent.lifecycle.select_quote import Selected, Selection
 from payintent.lifecycle.views import checkout_for, merchant_of, next_action_fields, offer_fields
 from payintent.lifecycle.wire import timestamp
 from payintent.log import get
@@ -162,7 +163,7 @@ async def receipt(request: Request) -> Response:
         "refunded": shown,
         "scripts": ["checkout.js"],
     }
-    policy = write_policy(framed_by=page.merchant.allowed_origins, runs=_asking(here))
+    policy = write_policy(framed_by=page.merchant.origins, runs=_asking(here))
     return answer(request, "receipt.html", fields, policy)
 
 
@@ -195,7 +196,7 @@ class _Offered:
 
     quotes: list[dict[str, Any]]
     country: str
-    gateways: set[str]
+    gateways: set[str | None]
 
 
 async def _open(request: Request, here: Context, seen: Seen) -> _Opened:
@@ -240,7 +241,7 @@ async def _page(
     if step["kind"] == "redirect" and not view["can"]["select"]:
         step = {"kind": "wait"}  # the time is over: whoever still pays there pays too late
     if step["kind"] == "redirect":
-        offered.gateways.add(origin(step["url"]))
+        offered.gateways.add(web_origin(step["url"]))
     fields = page.fields | {
         "wallet": wallet,
         "card": card,
@@ -260,7 +261,7 @@ async def _page(
     }
     policy = write_policy(
         shows=(page.fields["picture"], page.fields["logo"]),
-        framed_by=page.merchant.allowed_origins,
+        framed_by=page.merchant.origins,
         leads_to=offered.gateways,
         runs=_asking(here, card.sources if card else _OURS),
     )
@@ -293,7 +294,7 @@ async def _offered(
     quotes = await checkout.quotes(here, seen, request, country, None)
     accounts = {offer.account_id for offer in quotes.offers}
     opened = [await here.service.accounts.open(one) for one in accounts]
-    gateways = {origin(account.page_url) for account in opened if account is not None}
+    gateways = {web_origin(account.page_url) for account in opened if account is not None}
     return _Offered([offer_fields(one) for one in quotes.offers], quotes.place.country, gateways)
 
 
@@ -322,7 +323,7 @@ async def _blocked(request: Request) -> Response:
         "embed": embed_of(address_of(request, seen.payment.checkout_id), merchant),
         "scripts": ["checkout.js"],
     }
-    policy = write_policy(framed_by=merchant.allowed_origins, runs=_asking(here))
+    policy = write_policy(framed_by=merchant.origins, runs=_asking(here))
     return answer(request, "sorry.html", fields, policy)
 
 

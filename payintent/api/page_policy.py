@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from payintent.lifecycle.select_quote import origin
+from payintent.domain.web_origin import web_origin
 
 _SELF = "'self'"
 _NONE = "'none'"
@@ -25,7 +25,7 @@ def write_policy(
     *,
     shows: Iterable[str | None] = (),
     framed_by: Iterable[str] = (),
-    leads_to: Iterable[str] = (),
+    leads_to: Iterable[str | None] = (),
     runs: Sources | None = None,
 ) -> str:
     """Write a policy that allows what is named here and, but for frames, what is our own.
@@ -35,7 +35,7 @@ def write_policy(
     directives = {
         "default-src": _NONE,
         "style-src": _SELF,
-        "img-src": _listed(_SELF, "data:", others=map(origin, filter(None, shows))),
+        "img-src": _listed(_SELF, "data:", others=map(web_origin, filter(None, shows))),
         "base-uri": _NONE,
         "frame-ancestors": _listed(others=framed_by) or _NONE,
         # A browser stops a form that is sent elsewhere, and also the redirect that answers it.
@@ -49,5 +49,6 @@ def write_policy(
     return "; ".join(f"{name} {sources}" for name, sources in directives.items())
 
 
-def _listed(*ours: str, others: Iterable[str]) -> str:
-    return " ".join([*ours, *sorted({one for one in others if _SOURCE.fullmatch(one)})])
+def _listed(*ours: str, others: Iterable[str | None]) -> str:
+    sources = {source for source in others if source and _SOURCE.fullmatch(source)}
+    return " ".join([*ours, *sorted(sources)])

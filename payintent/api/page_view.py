@@ -16,7 +16,7 @@ from payintent.domain.market import CURRENCIES
 from payintent.domain.merchant import Merchant
 from payintent.domain.money import format_amount
 from payintent.domain.payment import FailureReason, Payment, Status
-from payintent.lifecycle.select_quote import origin
+from payintent.domain.web_origin import web_origin
 from payintent.storage.payments import Seen
 
 #: What stays in the address from one page to the next.
@@ -97,8 +97,8 @@ def address_of(request: Request, checkout_id: str) -> Address:
 
 def embed_of(address: Address, merchant: Merchant) -> Embed | None:
     """Tell in whose frame the page is; an origin that the merchant has not registered is nobody."""
-    asked = address.kept.get("embed_origin", "")
-    if not asked or asked not in merchant.allowed_origins:
+    asked = web_origin(address.kept.get("embed_origin", ""))
+    if asked is None or asked not in merchant.origins:
         return None
     return Embed(asked, address.kept.get("nonce", ""))
 
@@ -205,7 +205,7 @@ def back_to(view: Mapping[str, Any]) -> str | None:
 def picture_of(view: Mapping[str, Any], merchant: Merchant, *, sandbox: bool) -> str | None:
     """Give the product's picture where it lies at an origin that the merchant has registered."""
     image: str | None = view.get("product", {}).get("image")
-    if image is None or origin(image) not in merchant.allowed_origins:
+    if image is None or web_origin(image) not in merchant.origins:
         return None
     return image if sandbox or image.startswith("https://") else None
 

@@ -12,7 +12,7 @@ from payintent.api.caching import tagged
 from payintent.api.context import context, json_answer
 from payintent.domain.errors import Code, Refused, StorageDown
 from payintent.domain.market import COUNTRY_NAMES
-from payintent.lifecycle.select_quote import origin
+from payintent.domain.web_origin import web_origin
 from payintent.lifecycle.wire import encode
 from payintent.operation.checks import check_iso_country
 from payintent.storage import migrate
@@ -23,7 +23,7 @@ _COUNTRIES_MAX_AGE_S = 3600
 
 async def countries(request: Request) -> Response:
     """`GET /v1/countries`: all of spec section 2.5 by name, each with the address of its flag."""
-    body, etag = _countries(origin(context(request).service.settings.api_base))
+    body, etag = _countries(web_origin(context(request).service.settings.api_base))
     headers = {"Cache-Control": f"public, max-age={_COUNTRIES_MAX_AGE_S}"}
     return tagged(request, body, etag, headers)
 
@@ -59,7 +59,7 @@ async def readyz(request: Request) -> Response:
 
 
 @lru_cache(maxsize=1)  # a process has one origin
-def _countries(our_origin: str) -> tuple[bytes, str]:
+def _countries(our_origin: str | None) -> tuple[bytes, str]:
     named = sorted(COUNTRY_NAMES.items(), key=lambda item: item[1])
     listed = [
         {"country_code": code, "name": name, "metadata": _metadata(our_origin, code)}
@@ -69,7 +69,7 @@ def _countries(our_origin: str) -> tuple[bytes, str]:
     return body, f'"{sha256(body).hexdigest()}"'
 
 
-def _metadata(our_origin: str, country: str) -> dict[str, str]:
+def _metadata(our_origin: str | None, country: str) -> dict[str, str]:
     if not our_origin:  # an API base that is no address: no URL can be told
         return {}
     return {"image_url": f"{our_origin}/c/static/flags/{country.lower()}.svg"}

@@ -8,8 +8,8 @@ from payintent.api.context import Context
 from payintent.config import Settings
 from payintent.domain import ids
 from payintent.domain.errors import Refused
+from payintent.domain.web_origin import web_origin
 from payintent.lifecycle.onchain_views import session_view
-from payintent.lifecycle.select_quote import origin
 
 _OWN_API = "/v1"
 
@@ -44,7 +44,7 @@ def api_of(settings: Settings) -> tuple[str, str]:
     """Give the API's address as the page calls it, and its origin where that is another one."""
     if not settings.checkout_base:  # the page is wherever the API is
         return _OWN_API, ""
-    api = origin(settings.api_base)
-    if api in {origin(settings.checkout_base), ""}:
+    api = web_origin(settings.api_base)
+    if api is None or api == web_origin(settings.checkout_base):
         return urlsplit(settings.api_base).path.rstrip("/"), ""
     return settings.api_base.rstrip("/"), api

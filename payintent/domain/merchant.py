@@ -6,6 +6,7 @@ from decimal import Decimal
 
 from payintent.domain.activation import Activation
 from payintent.domain.quote import FeeMode, TaxManager
+from payintent.domain.web_origin import web_origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,11 @@ class Merchant:
     return_url: str | None
     allowed_origins: tuple[str, ...]
     auto_refund: bool = False  # what no payment may own goes back at once
+
+    @property
+    def origins(self) -> frozenset[str]:
+        """Give the allowed origins in their normal form."""
+        return frozenset(filter(None, map(web_origin, self.allowed_origins)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

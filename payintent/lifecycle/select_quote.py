@@ -27,6 +27,7 @@ from payintent.domain.offer import holds_exactly, resolve_place
 from payintent.domain.payment import TERMINAL, Payment, Status
 from payintent.domain.restriction import Restrictions
 from payintent.domain.session import Life, Offer, Session
+from payintent.domain.web_origin import web_origin
 from payintent.lifecycle.accounts import Accounts
 from payintent.lifecycle.advance import lock
 from payintent.lifecycle.expire import expired, refuse_ended, refuse_terminal
@@ -172,20 +173,9 @@ def _refuse_token(payment: Payment, method: PaymentMethod) -> None:
 def _check_return_url(merchant: Merchant, url: str | None) -> None:
     if url is None:
         return
-    allowed = set(merchant.allowed_origins)
-    if merchant.return_url:
-        allowed.add(origin(merchant.return_url))
-    if origin(url) not in allowed:
+    allowed = {*merchant.origins, web_origin(merchant.return_url or "")} - {None}
+    if web_origin(url) not in allowed:
         raise Refused(Code.BAD_REQUEST, "return_url is not at an origin of this merchant")
-
-
-def origin(url: str) -> str:
-    """Give scheme, host and port of a URL as written; empty for anything else."""
-    scheme, separator, rest = url.partition("://")
-    if not separator or scheme not in {"http", "https"}:
-        return ""
-    host = rest.partition("/")[0].partition("?")[0].partition("#")[0]
-    return f"{scheme}://{host}" if "@" not in host and "\\" not in host else ""
 
 
 async def _ask_present(desk: _Desk, seen: Seen) -> None:

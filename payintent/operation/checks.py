@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from payintent.domain.errors import Code, Refused
 from payintent.domain.market import COUNTRIES, TENDER
 from payintent.domain.merchant import Merchant
+from payintent.domain.web_origin import web_origin
 from payintent.storage import merchants
 from payintent.storage.database import Executor
 
@@ -70,7 +71,7 @@ def check_url(what: str, url: str, *, sandbox: bool) -> None:
 
 def check_origin(origin: str, *, sandbox: bool) -> None:
     """Refuse what is no origin, such as `https://shop.example.com`: scheme, host, no path."""
-    if not _is_url(origin, sandbox=sandbox) or origin.count("/") != 2:  # noqa: PLR2004 - `://`
+    if not _is_url(origin, sandbox=sandbox) or set("/?#") & set(origin.partition("://")[2]):
         raise Refused(
             Code.BAD_REQUEST, f"{told(origin)} is not an origin such as https://example.com"
         )
@@ -115,4 +116,4 @@ def _is_url(url: str, *, sandbox: bool) -> bool:
     except ValueError:
         return False
     schemes = {"https", "http"} if sandbox else {"https"}
-    return parts.scheme in schemes and bool(parts.hostname) and "@" not in parts.netloc
+    return parts.scheme in schemes and web_origin(url) is not None

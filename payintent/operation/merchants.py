@@ -13,6 +13,7 @@ from payintent.domain.errors import Code, Refused
 from payintent.domain.market import COUNTRIES
 from payintent.domain.merchant import Merchant
 from payintent.domain.quote import FeeMode, TaxManager
+from payintent.domain.web_origin import web_origin
 from payintent.operation.checks import (
     LISTED_MAX,
     check_listed,
@@ -157,7 +158,9 @@ class SetProfile(Change[Merchant], frozen=True, kw_only=True):
             if name != "merchant_id" and (value := getattr(self, name)) is not None
         }
         if self.allowed_origins is not None:
-            given["allowed_origins"] = tuple(self.allowed_origins)
+            # In the form that browsers send, which others are compared with.
+            origins = filter(None, map(web_origin, self.allowed_origins))
+            given["allowed_origins"] = tuple(origins)
         merchant = replace(known, **given)
         await merchants.set_profile(tx, merchant)
         return merchant

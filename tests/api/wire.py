@@ -2,8 +2,11 @@
 
 import asyncio
 import json
+import ssl
 from dataclasses import dataclass
 from typing import Any, Self
+
+from tests.support.proxy import NAME
 
 
 @dataclass(frozen=True)
@@ -20,12 +23,18 @@ class WireAnswer:
 class Wire:
     """One connection to the service, past any HTTP client's good manners."""
 
-    def __init__(self, base: str) -> None:
+    def __init__(self, base: str, trusting: ssl.SSLContext | None = None) -> None:
+        self._trusting = trusting
         self._host, _, port = base.removeprefix("http://").partition(":")
         self._port = int(port)
 
     async def __aenter__(self) -> Self:
-        self._reader, self._writer = await asyncio.open_connection(self._host, self._port)
+        self._reader, self._writer = await asyncio.open_connection(
+            self._host,
+            self._port,
+            ssl=self._trusting,
+            server_hostname=NAME if self._trusting else None,
+        )
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -38,6 +47,15 @@ class Wire:
             await self._writer.drain()
         except ConnectionError:
             pass
+
+    async def settle(self) -> None:
+        """Let the service, in this same loop, read what was sent before more is sent."""
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    def half_close(self) -> None:
+        """Send no more."""
+        self._writer.write_eof()
 
     async def answer(self, timeout_s: float = 5.0) -> WireAnswer | None:
         """Read one answer; None where the service has closed the connection."""

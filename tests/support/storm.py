@@ -22,7 +22,12 @@ from tests.support.world import free_port
 
 _LOOK_S = 0.05
 #: While thousands connect, the first of them have not asked anything yet.
-_PATIENT = {"PAYINTENT_HEADER_TIMEOUT_S": "100"}
+_PATIENT = {
+    "PAYINTENT_HEADER_TIMEOUT_S": "100",
+    "PAYINTENT_CONNECTIONS_MAX": "20000",
+    "PAYINTENT_REQUESTS_WAITING_MAX": "20000",
+    "PAYINTENT_REQUEST_WAIT_S": "60",
+}
 _SPARE_FILES = 500
 _CONNECTING_AT_ONCE = 200
 #: Its own address, so that thousands of ports are not taken from those that tests listen on.

@@ -1,0 +1,148 @@
+"""Admission: how many requests are under way at once, how long others wait, and who is shed.
+
+Three lanes with the same bounds, so that no crowd takes the place of another: merchants with their
+servers, buyers with their browsers, gateways with their callbacks. A request that finds its lane
+full waits briefly; then it is shed. One whose client has hung up meanwhile is never begun.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from prometheus_client import Counter
+
+from payintent.config import Settings
+
+SHED = Counter(
+    "payintent_requests_shed_total",
+    "Requests that were answered 503 unread, because too many were under way",
+    ["lane"],
+)
+ABANDONED = Counter(
+    "payintent_requests_abandoned_total",
+    "Requests that were not begun, because their clients had hung up",
+    ["lane"],
+)
+
+
+class LaneName(StrEnum):
+    """Who shares a bound."""
+
+    MERCHANTS = "merchants"
+    BUYERS = "buyers"
+    GATEWAYS = "gateways"
+
+
+_BUYERS = ("/c/", "/v1/checkout/", "/v1/onchain/")
+_GATEWAYS = "/v1/callbacks/"
+_FREE = frozenset({"/healthz", "/readyz", "/metrics"})  # held back by nothing
+_STREAM = "/events"  # lasts for minutes; the lookout bounds them
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """A request that wants to begin, and what may happen to it."""
+
+    begin: "Callable[[Place], None]"
+    shed: Callable[[], None]
+    is_gone: Callable[[], bool]
+    until: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """A request's place in its lane; it can be left twice, and is given up once."""
+
+    lane: "Lane"
+    is_left: bool = False
+
+    def leave(self) -> None:
+        """Give it to whoever waits longest."""
+        if not self.is_left:
+            self.is_left = True
+            self.lane.pass_on()
+
+    def abandon(self) -> None:
+        """Count a request that had a place, and nobody who waits for its answer."""
+        ABANDONED.labels(self.lane.name).inc()
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """One bound."""
+
+    name: LaneName
+    size: int
+    wait_s: float
+    waiting_max: int
+    under_way: int = 0
+    _queue: deque[Waiting] = field(default_factory=deque[Waiting])
+    _timer: asyncio.TimerHandle | None = None
+
+    def enter(self, request: Waiting) -> None:
+        """Begin a request, let it wait, or shed it."""
+        if self.under_way < self.size and not self._queue:
+            self.under_way += 1
+            request.begin(Place(self))
+        elif len(self._queue) < self.waiting_max:
+            loop = asyncio.get_running_loop()
+            request.until = loop.time() + self.wait_s
+            self._queue.append(request)
+            if self._timer is None:
+                self._timer = loop.call_at(request.until, self._shed_late)
+        else:
+            self._shed(request)
+
+    def pass_on(self) -> None:
+        """Give a place to whoever waits longest, and is still there."""
+        now = asyncio.get_running_loop().time()
+        while self._queue:
+            request = self._queue.popleft()
+            if request.is_gone():
+                ABANDONED.labels(self.name).inc()
+            elif request.until < now:
+                self._shed(request)
+            else:
+                request.begin(Place(self))
+                return
+        self.under_way -= 1
+
+    def _shed_late(self) -> None:
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        while self._queue and (self._queue[0].until <= now or self._queue[0].is_gone()):
+            request = self._queue.popleft()
+            if request.is_gone():
+                ABANDONED.labels(self.name).inc()
+            else:
+                self._shed(request)
+        if self._queue:
+            self._timer = loop.call_at(self._queue[0].until, self._shed_late)
+
+    def _shed(self, request: Waiting) -> None:
+        SHED.labels(self.name).inc()
+        request.shed()
+
+
+class Gate:
+    """The lanes of one server."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._lanes = {
+            name: Lane(
+                name, settings.requests_max, settings.request_wait_s, settings.requests_waiting_max
+            )
+            for name in LaneName
+        }
+        self._merchants = self._lanes[LaneName.MERCHANTS]
+
+    def lane(self, path: str) -> Lane | None:
+        """Give the lane of a path; None for what is never held back."""
+        if path.startswith(_GATEWAYS):
+            return self._lanes[LaneName.GATEWAYS]
+        if path.startswith(_BUYERS):
+            return None if path.endswith(_STREAM) else self._lanes[LaneName.BUYERS]
+        return None if path in _FREE else self._merchants

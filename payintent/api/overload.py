@@ -1,0 +1,38 @@
+"""What a request is answered that is not looked at, because too many others are under way."""
+
+import secrets
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from payintent.api.envelope import Envelope
+from payintent.api.errors import error
+from payintent.api.page_policy import write_policy
+from payintent.domain.errors import Code
+
+_AGAIN_MAX_S = 5
+_PAGES = "/c/"
+_PAGE = (
+    "<!doctype html><title>Just a moment</title>"
+    "<p>Too many people are here just now. Please try again in a moment."
+)
+
+
+def again_s() -> int:
+    """Give a time to come back after; by chance, so that not all come back at once."""
+    return 1 + secrets.randbelow(_AGAIN_MAX_S)
+
+
+async def _busy(scope: Scope, receive: Receive, send: Send) -> None:
+    wait_s = again_s()
+    if scope["path"].startswith(_PAGES):
+        headers = {"Retry-After": str(wait_s), "Content-Security-Policy": write_policy()}
+        answer = Response(_PAGE, 503, headers, "text/html")
+    else:
+        message = "too many requests are under way; send again later"
+        answer = error(Code.SERVICE_UNAVAILABLE, message, retry_after_s=wait_s)
+    await answer(scope, receive, send)
+
+
+#: The application that sheds.
+shed = Envelope(_busy)

@@ -1,0 +1,69 @@
+"""A transport that joins writes, and the answers that the connection itself gives."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+Words = tuple[bytes, bytes]  # the status line's end, and a JSON body
+
+MALFORMED = (b"400 Bad Request", b'{"code":"BAD_REQUEST","message":"malformed HTTP request"}')
+HEADERS_TOO_LARGE = (
+    b"431 Request Header Fields Too Large",
+    b'{"code":"BAD_REQUEST","message":"the headers are too large"}',
+)
+HEADERS_TOO_SLOW = (
+    b"408 Request Timeout",
+    b'{"code":"BAD_REQUEST","message":"the headers took too long"}',
+)
+BODY_TOO_LARGE = (
+    b"413 Content Too Large",
+    b'{"code":"BAD_REQUEST","message":"the body is too large"}',
+)
+BODY_TOO_SLOW = (
+    b"408 Request Timeout",
+    b'{"code":"BAD_REQUEST","message":"the body took too long"}',
+)
+TOO_MANY_PIPELINED = (
+    b"400 Bad Request",
+    b'{"code":"BAD_REQUEST","message":"too many requests without waiting for an answer"}',
+)
+TOO_MANY_CONNECTIONS = (
+    b"503 Service Unavailable",
+    b'{"code":"SERVICE_UNAVAILABLE","message":"too many connections; send again later"}',
+)
+
+
+class JoinedTransport:
+    """Sends an answer's head and body, two writes, as one packet; `end` is what `close` does."""
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+        end: Callable[[], None],
+    ) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._pieces: list[bytes] = []
+        self.is_closing = transport.is_closing
+        self.close = end
+
+    def write(self, data: bytes) -> None:
+        """Send bytes with what else is written in this moment."""
+        if not self._pieces:
+            self._loop.call_soon(self.flush)  # for a stream, whose end may be far
+        self._pieces.append(data)
+
+    def flush(self) -> None:
+        """Send what was written."""
+        if self._pieces and not self.is_closing():
+            self._transport.write(b"".join(self._pieces))
+        self._pieces.clear()
+
+    def close_now(self) -> None:
+        """Send what was written, and close."""
+        self.flush()
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)

@@ -1,0 +1,53 @@
+"""The origin of a web address in one normal form, so that origins can be compared as texts."""
+
+from ipaddress import AddressValueError, IPv6Address
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_PORT_MAX = 65_535
+_PORT_DIGITS_MAX = 5
+_HOST_MAX = 253
+_LABEL_MAX = 63
+_HOST_CHARS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
+
+
+def web_origin(url: str) -> str | None:
+    """Give the origin of an absolute address: scheme and host in small letters, no default port.
+
+    None for whatever else, and for what browsers may read otherwise than it looks: other schemes,
+    users, backslashes, blanks, control characters, hosts that are no ASCII names (RFC 6454).
+    """
+    if "\\" in url or not url.isprintable() or " " in url:
+        return None
+    scheme, separator, rest = url.partition("://")
+    scheme = scheme.lower()
+    if not separator or scheme not in _DEFAULT_PORTS:
+        return None
+    place = rest.partition("/")[0].partition("?")[0].partition("#")[0].lower()
+    host, port = _split(place)
+    if port is None or not _is_host(host):
+        return None
+    suffix = "" if port in {0, _DEFAULT_PORTS[scheme]} else f":{port}"
+    return f"{scheme}://{host}{suffix}"
+
+
+def _split(place: str) -> tuple[str, int | None]:
+    """Take the port off; it is 0 where none is named, None where it is no port."""
+    end = place.find("]") + 1  # of an IPv6 address; colons inside it are its own
+    host, colon, port = place[end:].partition(":")
+    host = place[:end] + host
+    if not colon:
+        return host, 0
+    known = port.isascii() and port.isdecimal() and len(port) <= _PORT_DIGITS_MAX
+    return host, int(port) if known and 0 < int(port) <= _PORT_MAX else None
+
+
+def _is_host(host: str) -> bool:
+    if host.startswith("["):
+        try:
+            return host.endswith("]") and str(IPv6Address(host[1:-1])) == host[1:-1]
+        except AddressValueError:
+            return False
+    labels = host.split(".")
+    return len(host) <= _HOST_MAX and all(
+        0 < len(label) <= _LABEL_MAX and _HOST_CHARS.issuperset(label) for label in labels
+    )

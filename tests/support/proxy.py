@@ -1,0 +1,95 @@
+"""deploy/nginx.conf as Debian's nginx runs it, in front of a service of the tests."""
+
+import asyncio
+import ssl
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.docs.reading import page
+from tests.support.tools import tool
+from tests.support.world import free_port
+
+NAME = "pay.example.com"
+_WAIT_S = 30.0
+
+_AROUND = """
+daemon off;
+master_process off;
+pid {folder}/nginx.pid;
+error_log {folder}/start.log;
+events {{ worker_connections 256; }}
+http {{
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    include {folder}/payintent.conf;
+}}
+"""
+
+
+@asynccontextmanager
+async def proxied(port: int, folder: Path) -> AsyncIterator[tuple[str, ssl.SSLContext]]:
+    """Put nginx in front of the service at a port; gives its address, and what trusts it."""
+    _certify(folder)
+    ours, plain = free_port(), free_port()
+    conf = page("deploy/nginx.conf")
+    for there, here in (
+        ("listen 443 ", f"listen 127.0.0.1:{ours} "),
+        ("listen 80;", f"listen 127.0.0.1:{plain};"),
+        ("127.0.0.1:8080", f"127.0.0.1:{port}"),
+        ("/etc/ssl/payintent", str(folder)),
+        ("/var/log/nginx", str(folder)),
+    ):
+        assert there in conf
+        conf = conf.replace(there, here)
+    (folder / "payintent.conf").write_text(conf)
+    (folder / "nginx.conf").write_text(_AROUND.format(folder=folder))
+    running = subprocess.Popen(
+        [tool("nginx"), "-p", str(folder), "-c", str(folder / "nginx.conf")],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        await _listening(running, ours)
+        yield f"http://127.0.0.1:{ours}", _trusting(folder)
+    finally:
+        running.terminate()
+        running.communicate()
+
+
+def _certify(folder: Path) -> None:
+    key, certificate = folder / "privkey.pem", folder / "fullchain.pem"
+    subject = ["-subj", f"/CN={NAME}", "-addext", f"subjectAltName=DNS:{NAME}", "-days", "2"]
+    algorithm = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", *algorithm, *subject),
+            *("-keyout", str(key), "-out", str(certificate)),
+        ],
+        check=True,
+        capture_output=True,
+    )
+
+
+def _trusting(folder: Path) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(folder / "fullchain.pem"))
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+async def _listening(running: "subprocess.Popen[bytes]", port: int) -> None:
+    async with asyncio.timeout(_WAIT_S):
+        while True:
+            assert running.poll() is None, running.communicate()[1].decode()
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except ConnectionError:
+                await asyncio.sleep(0.02)
+            else:
+                writer.transport.abort()
+                return
