@@ -79,6 +79,7 @@ class Service:
             mint=self.mint,
             sandbox=self.settings.sandbox,
             providers=self.accounts.providers,
+            credentials=self.accounts.credentials,
             operations=OPERATIONS,
         )
 

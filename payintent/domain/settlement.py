@@ -97,7 +97,7 @@ def _came_too_late(payment: Payment, session: Session) -> bool:
 
 def _judge_end(payment: Payment, session: Session, report: Report, now: datetime) -> Verdict:
     outcome = report.state.value
-    if _buyer_cancels_pending(payment, session, report) and not payment.elapsed(now):
+    if _buyer_cancels_pending(payment, report) and not payment.elapsed(now):
         return Verdict(trigger=Trigger.BUYER_CANCEL, outcome=outcome)
     if not _is_paying(payment, session):
         return Verdict(outcome=outcome)
@@ -114,12 +114,12 @@ def _is_paying(payment: Payment, session: Session) -> bool:
     return payment.session_id == session.id and payment.status is Status.PROCESSING
 
 
-def _buyer_cancels_pending(payment: Payment, session: Session, report: Report) -> bool:
-    return (
-        report.state is SessionState.CANCELLED
-        and payment.status is Status.PENDING
-        and session.life is Life.OPENING
-    )
+def _buyer_cancels_pending(payment: Payment, report: Report) -> bool:
+    """Tell whether the buyer gives up a payment that waits for no session yet.
+
+    However this session's opening went: its gateway may have made it without our hearing so.
+    """
+    return report.state is SessionState.CANCELLED and payment.status is Status.PENDING
 
 
 def _is_exact(session: Session, capture: Capture) -> bool:

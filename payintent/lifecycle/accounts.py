@@ -44,6 +44,11 @@ class Accounts:
         """Name the providers that this installation has adapters for."""
         return frozenset(self._gateways)
 
+    @property
+    def credentials(self) -> Mapping[str, frozenset[str]]:
+        """Name the credentials that an account of each provider must hold."""
+        return {name: one.capabilities.credentials for name, one in self._gateways.items()}
+
     def gateway(self, provider: str) -> Gateway | None:
         """Give the adapter of a provider, where this installation has one."""
         return self._gateways.get(provider)

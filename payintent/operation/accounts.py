@@ -59,6 +59,7 @@ class AddAccount(Change[SealedAccount], frozen=True, kw_only=True):
         check_name("name", self.name or "-")
         check_url("base_url", self.base_url, sandbox=desk.sandbox)
         _check_credentials(self.credentials)
+        _check_complete(desk, self.provider, self.credentials)
         await check_merchant(desk.database, self.merchant_id)
 
     async def apply(self, desk: Desk, tx: Tx) -> SealedAccount:
@@ -134,6 +135,8 @@ class ChangeAccount(Change[SealedAccount], frozen=True, kw_only=True):
         if self.credentials is not None:
             await note_writer(desk, tx)
         known = await _locked(tx, self.account_id)
+        if self.credentials is not None:
+            _check_complete(desk, known.provider, self.credentials)
         changed = replace(
             known,
             name=known.name if self.name is None else self.name,
@@ -236,3 +239,11 @@ def _check_credentials(credentials: Mapping[str, str]) -> None:
         raise Refused(Code.BAD_REQUEST, f"there are 1 to {_CREDENTIALS_MAX} credentials")
     if any(not 1 <= len(value) <= _CREDENTIAL_CHARS_MAX for value in credentials.values()):
         raise Refused(Code.BAD_REQUEST, "a credential is empty or too long")
+
+
+def _check_complete(desk: Desk, provider: str, credentials: Mapping[str, str]) -> None:
+    """Refuse credentials that the provider's adapter could not work with."""
+    missing = desk.credentials.get(provider, frozenset()) - credentials.keys()
+    if missing:
+        lacking = ", ".join(sorted(missing))
+        raise Refused(Code.BAD_REQUEST, f"credentials: an account at {provider} needs {lacking}")

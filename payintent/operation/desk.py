@@ -43,6 +43,8 @@ class Desk:
     mint: Mint
     sandbox: bool
     providers: frozenset[str]  # that this installation has adapters for
+    #: Names of the credentials that an account of each provider must hold.
+    credentials: Mapping[str, frozenset[str]]
     operations: Mapping[str, "type[Read[Any] | Change[Any]]"] = field(repr=False)
     actor: Actor = Actor("")
     approved_by: str | None = None  # the second person, where the operation needed one

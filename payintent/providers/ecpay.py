@@ -49,6 +49,8 @@ URL_CHARS_MAX = 200
 DESCRIPTION_CHARS_MAX = 200  # of TradeDesc; ItemName may have 400, and says the same
 #: ECPay cannot close an order, and an unpaid one looks the same while a card is tried and when the
 #: buyer has left. Its own modules give a card order up after an hour, and so does this one.
+#: No deadline can be carried either: `ExpireDate` (days) is read of ATM orders alone, and
+#: `StoreExpireDate` (minutes, or days) of those that are paid in shops.
 ABANDONED_AFTER_S = 3600
 
 _PAGE = "/Cashier/AioCheckOut/V5"

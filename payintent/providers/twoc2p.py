@@ -50,6 +50,9 @@ INVOICE_CHARS = 20  # QR payments take no longer one
 DESCRIPTION_CHARS_MAX = 250
 DETAIL_CHARS_MAX = 200
 
+#: Where 2C2P has merchants: an account's contract names some of them, and so do its methods.
+COUNTRIES = frozenset({"TH", "ID", "PH", "SG", "MY", "HK", "TW", "VN", "KH"})
+_OFFSET = re.compile(r"[+-](0[0-9]|1[0-4]):[0-5][0-9]")
 _CHANNELS = {"card": ["CC"], "qr": ["QR"]}  # every other kind: all that the merchant has
 _INVOICE = re.compile(r"[0-9A-Za-z._-]{1,50}")  # other shops of the merchant name theirs
 _TRAN_REF = re.compile(r"[0-9A-Za-z_-]{0,50}")
@@ -95,16 +98,20 @@ class TwoC2pGateway:
     """2C2P, as a `Gateway`.
 
     Credentials: `merchant_id`, `secret_key`; for refunds `merchant_private_key` and
-    `gateway_public_key`, both PEM. They may name `page_url`, `maintenance_url` and `utc_offset`,
-    such as `+08:00`: the clock by which 2C2P reads a deadline, without which none is sent.
+    `gateway_public_key`, both PEM; `utc_offset`, such as `+08:00`, the clock by which 2C2P reads
+    deadlines for this merchant. They may name `page_url` and `maintenance_url`.
     """
 
     provider = "2c2p"
     capabilities = Capabilities(
         credentials=frozenset(
-            {"merchant_id", "secret_key", "merchant_private_key", "gateway_public_key"}
+            {
+                *("merchant_id", "secret_key", "merchant_private_key", "gateway_public_key"),
+                "utc_offset",
+            }
         ),
         decimals=DECIMALS,
+        countries=COUNTRIES,
         refunds_again=False,  # its documents promise nothing about a repeated refund
     )
 
@@ -116,7 +123,12 @@ class TwoC2pGateway:
     async def create_session(
         self, account: Account, request: SessionRequest
     ) -> Created | Rejected | Unknown:
-        """Ask for a payment token; the session's id is invoice and idempotency key in one."""
+        """Ask for a payment token; the session's id is invoice and idempotency key in one.
+
+        2C2P closes no session, so that none is opened without the payment's deadline.
+        """
+        if not _OFFSET.fullmatch(account.credentials.get("utc_offset", "")):
+            return Rejected(detail="the account's utc_offset is missing, or is not like +08:00")
         said = await self._ask(account, "paymentToken", _order(account, request))
         if isinstance(said, Unknown):
             return said
@@ -241,11 +253,11 @@ def _order(account: Account, request: SessionRequest) -> bytes:
         "frontendReturnUrl": request.return_url,
         "backendReturnUrl": request.callback_url,
         "userDefined1": name,
+        "paymentExpiry": _expiry(account, request),
     }
     optional = {
         "paymentChannel": _CHANNELS.get(request.kind),
         "locale": request.locale and request.locale[:10],
-        "paymentExpiry": _expiry(account, request),
         "userInfo": request.payer_email and {"email": request.payer_email[:150]},
     }
     return msgspec.json.encode(order | {name: value for name, value in optional.items() if value})
@@ -262,11 +274,8 @@ def _description(text: str) -> str:
     return escaped or "-"
 
 
-def _expiry(account: Account, request: SessionRequest) -> str | None:
-    offset = account.credentials.get("utc_offset")
-    if not offset:
-        return None  # a deadline on the wrong clock would be over before it is read
-    zone = datetime.strptime(offset, "%z").tzinfo
+def _expiry(account: Account, request: SessionRequest) -> str:
+    zone = datetime.strptime(account.credentials["utc_offset"], "%z").tzinfo
     return _ends_at(request).astimezone(zone).strftime("%Y-%m-%d %H:%M:%S")
 
 

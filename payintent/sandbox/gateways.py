@@ -163,7 +163,6 @@ def _twoc2p_environment(kept: Mapping[str, str], _: str) -> dict[str, str]:
 
 def _twoc2p_credentials(kept: Mapping[str, str], _: str) -> dict[str, str]:
     names = ("merchant_id", "secret_key", "merchant_private_key", "gateway_public_key")
-    # With a clock it is told deadlines, so that its page ends when the payment does.
     return {name: kept[name] for name in names} | {"utc_offset": "+08:00"}
 
 

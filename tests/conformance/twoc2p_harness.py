@@ -120,7 +120,7 @@ async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harnes
                 amount_minor=159_000,
                 failures=FAILURES,
                 unknown_reference=f"{MERCHANT}.{20 * '0'}",
-                public=frozenset({"merchant_id", "gateway_public_key", "page_url"}),
+                public=frozenset({"merchant_id", "gateway_public_key", "page_url", "utc_offset"}),
                 **vars(TRAITS["2c2p"]),
                 shop=Shop(http, url, receiver.url),
             )
@@ -136,6 +136,7 @@ def _account(faults: FaultProxy, merchant: str, secret: str) -> Account:
         "secret_key": secret,
         "merchant_private_key": pair(merchant)[0],
         "gateway_public_key": pair("gateway")[1],
+        "utc_offset": "+08:00",
     }
     return Account(id=1, provider="2c2p", base_url=faults.url, credentials=credentials)
 

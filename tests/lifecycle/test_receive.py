@@ -6,7 +6,16 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from payintent.domain.gateway import Callback, Capture, Report, SessionState
+from payintent.domain.errors import Refused
+from payintent.domain.gateway import (
+    Callback,
+    Capture,
+    NotContacted,
+    Rejected,
+    Report,
+    SessionState,
+    Unknown,
+)
 from payintent.domain.payment import FailureReason, Payment
 from payintent.lifecycle.advance import lock
 from payintent.lifecycle.receive import Receipt, apply_waiting, receive
@@ -275,6 +284,30 @@ async def test_a_buyer_who_cancels_at_the_gateway_may_choose_again(world: World)
     again = await world.select(payment, world.transfer)
     assert again.payment.session_id == again.session.id != session_id
     assert await world.events(payment) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "life"),
+    [
+        (Unknown(detail="no answer"), "closing"),
+        (NotContacted(detail="no connection"), "ended"),
+        (Rejected(detail="no"), "ended"),
+    ],
+)
+async def test_a_buyer_cancels_a_pending_payment_however_its_sessions_opening_went(
+    world: World, answer: Unknown | Rejected, life: str
+) -> None:
+    world.gateway.answer_create = lambda _: answer
+    payment = await world.create()
+    with pytest.raises(Refused):
+        await world.select(payment)
+    [row] = await world.rows("SELECT id, life FROM session")
+    assert row["life"] == life
+    for _ in range(2):
+        await tell(world, row["id"], Report(state=SessionState.CANCELLED))
+    assert await world.status(payment) == "CANCELLED"
+    assert await world.events(payment) == []
+    assert (await world.session(row["id"]))["life"] == "ended"
 
 
 async def test_a_buyer_who_cancels_before_the_gateway_answered_ends_the_payment_silently(

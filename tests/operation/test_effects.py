@@ -430,3 +430,14 @@ async def test_a_limit_is_told_in_the_answers_until_it_is_cleared(api: Api) -> N
     assert await world.perform(ListRateLimits()) == []
     freed = await api.create()
     assert (freed.status, "RateLimit-Policy" in freed.headers) == (201, False)
+
+
+async def test_an_account_without_what_its_provider_needs_is_refused(world: World) -> None:
+    for operation in (
+        AddAccount(provider="fake", base_url="http://gateway.test", credentials={"key": "x"}),
+        ChangeAccount(account_id=world.account_id, credentials={"key": "x"}),
+    ):
+        with pytest.raises(Refused, match="needs signing_secret") as refused:
+            await world.perform(operation)
+        assert refused.value.code is Code.BAD_REQUEST
+    assert len(await world.perform(ListAccounts())) == 1

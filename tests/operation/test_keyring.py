@@ -248,7 +248,7 @@ async def test_more_secrets_than_a_batch_has_are_all_sealed_anew(
     monkeypatch.setattr("payintent.operation.keyring._BATCH", 2)
     for number in range(4):
         await ring.world.other_merchant(f"{number}")
-        await ring.world.other_account(f"http://gateway.test/{number}", key="x")
+        await ring.world.other_account(f"http://gateway.test/{number}", signing_secret="x")
     done = await _rotate(await ring.open("b", "a"))
     assert (done.callback_secrets, done.provider_accounts) == (5, 5)
     assert await ring.sealed_by() == {"b"}
@@ -278,7 +278,7 @@ async def test_whoever_seals_while_it_runs_waits_and_nothing_is_missed(ring: Rin
     for seals in (
         CreateMerchant(name="Third"),
         RotateSecret(merchant_id=world.merchant_id),
-        AddAccount(provider="fake", base_url="http://x.test", credentials={"a": "b"}),
+        AddAccount(provider="fake", base_url="http://x.test", credentials={"signing_secret": "b"}),
         AddContract(chain="bsc", address=CONTRACT, receiver=RECEIVER, deployed_block=1),
         account,
     ):

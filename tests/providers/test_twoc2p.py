@@ -2,7 +2,7 @@ import json
 import time
 from collections.abc import AsyncGenerator, Generator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -83,6 +83,7 @@ def account_at(url: str, **credentials: str) -> Account:
         "secret_key": SECRET,
         "merchant_private_key": pair(MERCHANT)[0],
         "gateway_public_key": pair("gateway")[1],
+        "utc_offset": "+08:00",
     }
     return Account(id=1, provider="2c2p", base_url=url, credentials=held | credentials)
 
@@ -146,8 +147,13 @@ async def test_an_order_is_worded_as_documented(
         "frontendReturnUrl": RETURN_URL,
         "backendReturnUrl": order.callback_url,
         "userDefined1": name,
+        "paymentExpiry": _in_taipei(order.expires_at),
         "paymentChannel": ["CC"],
     }
+
+
+def _in_taipei(moment: datetime) -> str:
+    return moment.astimezone(timezone(timedelta(hours=8))).strftime("%Y-%m-%d %H:%M:%S")
 
 
 async def test_what_is_known_of_the_buyer_goes_along(
@@ -178,16 +184,33 @@ async def test_a_description_is_escaped_and_cut_between_escapes(
     assert claims["description"] == escaped
 
 
-async def test_a_deadline_is_told_on_the_gateways_own_clock_or_not_at_all(
-    gateway: TwoC2pGateway, account: Account, order: SessionRequest
+async def test_a_deadline_is_told_on_the_gateways_own_clock(
+    gateway: TwoC2pGateway, order: SessionRequest
 ) -> None:
     at = datetime(2026, 11, 20, 23, 30, tzinfo=UTC)
     order = replace(order, opened_at=at, expires_at=at + timedelta(minutes=5))
-    assert "paymentExpiry" not in await sent(gateway, account, order)
     there = account_at("", utc_offset="+08:00")
     assert (await sent(gateway, there, order))["paymentExpiry"] == "2026-11-21 07:35:00"
+    west = account_at("", utc_offset="-03:30")
+    assert (await sent(gateway, west, order))["paymentExpiry"] == "2026-11-20 20:05:00"
     day = replace(order, expires_at=at + timedelta(days=1))  # no token lives so long
     assert (await sent(gateway, there, day))["paymentExpiry"] == "2026-11-21 08:00:00"
+
+
+@pytest.mark.parametrize("offset", ["", "8", "+8:00", "+08:00 ", "+15:00", "+08:60", "UTC"])
+async def test_nothing_is_opened_without_a_clock_to_tell_the_deadline_by(
+    gateway: TwoC2pGateway, order: SessionRequest, offset: str
+) -> None:
+    asked: list[bytes] = []
+    async with speaking(reply("200 OK", b"{}"), asked) as nobody:
+        answer = await gateway.create_session(account_at(nobody, utc_offset=offset), order)
+    assert isinstance(answer, Rejected)
+    assert asked == []
+
+
+def test_it_is_offered_where_it_has_merchants() -> None:
+    expected = {"TH", "ID", "PH", "SG", "MY", "HK", "TW", "VN", "KH"}
+    assert TwoC2pGateway.capabilities.countries == expected
 
 
 async def test_the_buyer_is_led_to_the_page_for_as_long_as_its_token_lives(
