@@ -189,6 +189,39 @@ class RefundReport:
     detail: str = ""  # for our logs, never for the merchant
 
 
+class DisputeState(StrEnum):
+    """How far a dispute of money is, at the provider."""
+
+    INQUIRY = "inquiry"  # a bank asks; the money may still be refunded
+    OPEN = "open"  # an answer of the merchant is awaited
+    UNDER_REVIEW = "under_review"  # it was answered, and the bank decides
+    WON = "won"  # the money stays
+    LOST = "lost"  # the buyer has it back
+    CLOSED = "closed"  # an inquiry that came to nothing
+
+
+class DisputedFunds(StrEnum):
+    """What the provider has done with the money meanwhile."""
+
+    UNTOUCHED = "untouched"
+    WITHDRAWN = "withdrawn"  # from the account
+    REINSTATED = "reinstated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisputeReport:
+    """What a provider says of one dispute, by callback; amounts in our minor units."""
+
+    reference: str  # the provider's own, unique within the account
+    capture: str  # the reference of the money that is disputed
+    state: DisputeState
+    funds: DisputedFunds = DisputedFunds.UNTOUCHED
+    amount_minor: int
+    currency: str
+    reason: str = ""  # the provider's word for it
+    respond_by: datetime | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackRequest:
     """A callback as it came: nothing is parsed before it is verified."""
@@ -203,7 +236,8 @@ class CallbackRequest:
 class Callback:
     """A verified callback. `id` is the provider's own name for it, for duplicates.
 
-    It is about a session, about a refund, or about nothing of ours, such as a ping.
+    It is about a session, a refund or a dispute, or about nothing of ours, such as a ping. One
+    about a dispute may say of its session that it was paid.
     """
 
     id: str
@@ -211,6 +245,7 @@ class Callback:
     report: Report | None = None
     refund_id: UUID | None = None
     refund: RefundReport | None = None
+    dispute: DisputeReport | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

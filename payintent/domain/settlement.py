@@ -20,6 +20,7 @@ class CaseKind(StrEnum):
     UNKNOWN_REFERENCE = "UNKNOWN_REFERENCE"  # no one knows what it is for
     REFUND_REVERSED = "REFUND_REVERSED"
     RECONCILIATION = "RECONCILIATION"
+    DISPUTE = "DISPUTE"  # the buyer's bank asks for the money back
     UNDECIDED = "UNDECIDED"  # its gateway was still deciding when the payment expired
 
 

@@ -12,6 +12,7 @@ from payintent.domain.settlement import CaseKind
 from payintent.lifecycle.mint import Mint
 from payintent.lifecycle.settle import note_verbatim, settle
 from payintent.lifecycle.settle_refund import settle_refund
+from payintent.lifecycle.take_dispute import take_dispute
 from payintent.log import get
 from payintent.storage import callbacks, captures, cases, refunds, sessions
 from payintent.storage.callbacks import Received
@@ -70,6 +71,9 @@ async def receive(
             await settle(tx, mint, payment_id, callback.session_id, callback.report)
         elif fresh:
             await _keep_unknown(tx, mint, account_id, callback)
+        if fresh and callback.dispute:
+            disputed_id = await take_dispute(tx, mint, account_id, callback.dispute)
+            payment_id = payment_id or disputed_id
     return Receipt(fresh, payment_id)
 
 

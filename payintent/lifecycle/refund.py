@@ -7,10 +7,11 @@ two refunds, however parallel, can give back more than came in.
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from decimal import Decimal
+from decimal import ROUND_DOWN, Decimal
 from uuid import UUID
 
 from payintent.chain.keccak import parse_address
+from payintent.domain.dispute import refundable
 from payintent.domain.errors import Code, Refused
 from payintent.domain.gateway import Capabilities, Refunds
 from payintent.domain.market import CURRENCIES, TENDER
@@ -100,7 +101,7 @@ class RefundDesk:
         capabilities = self._capabilities(held)
         left = payment.amount - payment.refunded_amount
         left -= await payments.reserved(tx, payment.id)
-        part, text = _part(payment, ask.amount, left)
+        part, text = _part(payment, ask.amount, _undisputed(payment, held, left, capabilities))
         amount_minor = _minor(payment, held, part, left, capabilities)
         if capabilities is None or (held.account_id, Channel.REFUNDS) in down:
             raise Refused(
@@ -222,6 +223,19 @@ def _part(payment: Payment, raw: str | None, left: Decimal) -> tuple[Decimal, st
     return part, raw
 
 
+def _undisputed(
+    payment: Payment, held: Held, left: Decimal, capabilities: Capabilities | None
+) -> Decimal:
+    """Give what is left of a payment without what disputes hold, in whole units of the gateway."""
+    if held.left_minor == held.remaining_minor:
+        return left
+    free = refundable(payment.amount, left, held.amount_minor, held.left_minor)
+    decimals = (capabilities.decimals if capabilities else None) or {}
+    currency = CURRENCIES[payment.currency]
+    places = min(currency.amount_decimals, decimals.get(held.currency, currency.amount_decimals))
+    return free.quantize(Decimal(1).scaleb(-places), ROUND_DOWN)
+
+
 def _exceeds(payment: Payment, left: Decimal) -> Refused:
     return Refused(
         Code.REFUND_EXCEEDS_REMAINING,
@@ -259,9 +273,11 @@ def _minor(
         amount=payment.amount,
         left=left,
         capture_minor=held.amount_minor,
-        capture_left=held.left_minor,
+        capture_left=held.remaining_minor,
     )
     amount_minor = share(part, remainder, unit)
+    if amount_minor > held.left_minor:  # the rest is disputed
+        amount_minor = held.left_minor // unit * unit
     if amount_minor == 0:
         raise Refused(Code.UNPROCESSABLE, "the amount is too small for the provider to give back")
     return amount_minor

@@ -15,12 +15,12 @@ from payintent.lifecycle.refund import refund_case
 from payintent.operation.checks import check_listed, check_merchant, check_note, told
 from payintent.operation.desk import Change, Desk, Read
 from payintent.storage import captures, cases, refunds
-from payintent.storage.cases import CaseRefund, OpenCase
+from payintent.storage.cases import CaseDispute, CaseRefund, OpenCase
 from payintent.storage.database import Executor, Tx
 
 _CLOSED = {"accept": "ACCEPTED", "dismiss": "DISMISSED"}
 #: What a provider's own list, or its change of mind, is about: no money of nobody's.
-_WORDS_ALONE = (CaseKind.RECONCILIATION, CaseKind.REFUND_REVERSED)
+_WORDS_ALONE = (CaseKind.RECONCILIATION, CaseKind.REFUND_REVERSED, CaseKind.DISPUTE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +31,17 @@ class CaseRefundView:
     status: str
     step: str
     failure_reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseDisputeView:
+    """The dispute that a case is about, as people read it."""
+
+    reference: str  # the gateway's own
+    state: str
+    funds: str  # untouched, withdrawn or reinstated
+    reason: str
+    respond_by: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +69,7 @@ class CaseView:
     subject: str | None  # what a provider's own list says, or does not say
     refund_id: str | None  # that it is about
     refund: CaseRefundView | None  # that gives its money back
+    dispute: CaseDisputeView | None = None
 
 
 class ListCases(Read[list[CaseView]], frozen=True, kw_only=True):
@@ -194,6 +206,7 @@ def _view(case: OpenCase) -> CaseView:
         subject=case.subject,
         refund_id=case.refund_id and ids.text(ids.REFUND, case.refund_id),
         refund=case.refund and _refund_view(case.refund),
+        dispute=case.dispute and _dispute_view(case.dispute),
     )
 
 
@@ -203,6 +216,16 @@ def _refund_view(refund: CaseRefund) -> CaseRefundView:
         status=refund.status,
         step=refund.step,
         failure_reason=refund.failure_reason,
+    )
+
+
+def _dispute_view(dispute: CaseDispute) -> CaseDisputeView:
+    return CaseDisputeView(
+        reference=dispute.reference,
+        state=dispute.state,
+        funds=dispute.funds,
+        reason=dispute.reason,
+        respond_by=dispute.respond_by,
     )
 
 

@@ -71,7 +71,8 @@ class StripeGateway:
 
     Credentials: `secret_key`, `publishable_key`, `webhook_secret`; `script_url` where Stripe.js
     is to come from elsewhere than Stripe. The webhook endpoint is to send `payment_intent`'s
-    `succeeded`, `payment_failed` and `canceled`, and `refund`'s `created`, `updated` and `failed`.
+    `succeeded`, `payment_failed` and `canceled`, `refund`'s `created`, `updated` and `failed`,
+    and all of `charge.dispute`.
     """
 
     provider = "stripe"

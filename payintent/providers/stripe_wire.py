@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import re
+from datetime import UTC, datetime
 from typing import Annotated, Literal
 from uuid import UUID
 
@@ -14,6 +15,9 @@ from payintent.domain.gateway import (
     BadCallback,
     Callback,
     Capture,
+    DisputedFunds,
+    DisputeReport,
+    DisputeState,
     RefundReport,
     RefundState,
     Report,
@@ -43,6 +47,24 @@ _REFUND_STATES = {
     "succeeded": RefundState.DONE,
     "failed": RefundState.DECLINED,
     "canceled": RefundState.DECLINED,
+}
+
+_DISPUTE_STATES = {
+    "warning_needs_response": DisputeState.INQUIRY,
+    "warning_under_review": DisputeState.INQUIRY,
+    "warning_closed": DisputeState.CLOSED,
+    "prevented": DisputeState.CLOSED,
+    "needs_response": DisputeState.OPEN,
+    "under_review": DisputeState.UNDER_REVIEW,
+    "won": DisputeState.WON,
+    "lost": DisputeState.LOST,
+}
+_DISPUTE_EVENTS = {
+    "charge.dispute.created": DisputedFunds.UNTOUCHED,
+    "charge.dispute.updated": DisputedFunds.UNTOUCHED,
+    "charge.dispute.closed": DisputedFunds.UNTOUCHED,
+    "charge.dispute.funds_withdrawn": DisputedFunds.WITHDRAWN,
+    "charge.dispute.funds_reinstated": DisputedFunds.REINSTATED,
 }
 
 #: Decline codes as documented, but for those in which nobody decided.
@@ -90,6 +112,7 @@ _REFUND_EVENTS = frozenset(
 # What the database can hold: no NUL, and whole numbers of 64 bits.
 _Text = Annotated[str, Meta(pattern=r"^[!-~]{1,255}\Z")]
 _Amount = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+_Time = Annotated[int, Meta(ge=0, le=4_102_444_800)]  # the year 2100
 
 
 class Trouble(Struct, frozen=True):
@@ -135,6 +158,23 @@ class Refunds(Struct, frozen=True):
     object: Literal["list"]
     data: list[Refund]
     has_more: bool
+
+
+class _Evidence(Struct, frozen=True):
+    due_by: _Time | None = None
+
+
+class Dispute(Struct, frozen=True):
+    """A dispute; of charges without a payment intent, none of which is ours, it names none."""
+
+    object: Literal["dispute"]
+    id: _Text
+    status: str
+    amount: _Amount
+    currency: _Text
+    reason: str = ""
+    payment_intent: _Text | None = None
+    evidence_details: _Evidence | None = None
 
 
 class _Data(Struct, frozen=True):
@@ -191,8 +231,9 @@ def refund_report(refund: Refund) -> RefundReport | None:
     state = _REFUND_STATES.get(refund.status or "")
     if state is None:
         return None
-    told = "".join(char for char in refund.failure_reason or "" if char.isprintable())
-    return RefundReport(state=state, reference=refund.id, detail=told[:DETAIL_CHARS_MAX])
+    return RefundReport(
+        state=state, reference=refund.id, detail=_printable(refund.failure_reason or "")
+    )
 
 
 def reason_of(trouble: Trouble | None) -> FailureReason:
@@ -227,6 +268,9 @@ def read_event(body: bytes) -> Callback:
         event = msgspec.json.decode(body, type=_Event)
         if event.type in _REFUND_EVENTS:
             return _about_refund(event.id, msgspec.json.decode(event.data.object, type=Refund))
+        if event.type in _DISPUTE_EVENTS:
+            dispute = msgspec.json.decode(event.data.object, type=Dispute)
+            return _about_dispute(event.id, event.type, dispute)
         if event.type in _SESSION_EVENTS:
             intent = msgspec.json.decode(event.data.object, type=Intent)
             return _about_session(event.id, event.type, intent)
@@ -247,6 +291,29 @@ def _about_refund(event_id: str, refund: Refund) -> Callback:
     if refund_id is None or report is None:
         return Callback(id=event_id)
     return Callback(id=event_id, refund_id=refund_id, refund=report)
+
+
+def _about_dispute(event_id: str, kind: str, dispute: Dispute) -> Callback:
+    """Tell of a dispute; what a status means that nobody knows yet, a person must see."""
+    if dispute.payment_intent is None:
+        return Callback(id=event_id)
+    currency = dispute.currency.upper()
+    due_by = dispute.evidence_details.due_by if dispute.evidence_details else None
+    report = DisputeReport(
+        reference=dispute.id,
+        capture=dispute.payment_intent,
+        state=_DISPUTE_STATES.get(dispute.status, DisputeState.OPEN),
+        funds=_DISPUTE_EVENTS[kind],
+        amount_minor=from_units(dispute.amount, currency),
+        currency=currency,
+        reason=_printable(dispute.reason),
+        respond_by=datetime.fromtimestamp(due_by, UTC) if due_by else None,
+    )
+    return Callback(id=event_id, dispute=report)
+
+
+def _printable(text: str) -> str:
+    return "".join(char for char in text if char.isprintable())[:DETAIL_CHARS_MAX]
 
 
 def _succeeded(intent: Intent) -> Report:

@@ -26,6 +26,7 @@ from payintent.domain.gateway import (
     Capabilities,
     Capture,
     Created,
+    DisputeReport,
     RefundReport,
     RefundRequest,
     Rejected,
@@ -180,7 +181,8 @@ class TwoC2pGateway:
             raise BadCallback("the signed body names two sessions")
         if report is None:  # verified, but it says nothing: we shall ask
             return Callback(id=callback_id)
-        return Callback(id=callback_id, session_id=session_id, report=report)
+        dispute = _dispute(payment, report)
+        return Callback(id=callback_id, session_id=session_id, report=report, dispute=dispute)
 
     def acknowledge(self, callback: Callback) -> Ack:  # noqa: ARG002 - the port's shape
         """Answer what 2C2P reads of it: the status alone."""
@@ -336,6 +338,24 @@ def _report(payment: _Payment) -> Report | None:
         return Report(state=state, capture=_capture(payment))
     declined = state in {SessionState.DECLINED, SessionState.ATTEMPTED}
     return Report(state=state, reason=codes.FAILURES.get(payment.respCode) if declined else None)
+
+
+def _dispute(payment: _Payment, report: Report) -> DisputeReport | None:
+    """Read a chargeback: of the whole transaction, with no name of its own and no deadline."""
+    code = payment.respCode
+    disputed = codes.DISPUTES.get(code)
+    if disputed is None or report.capture is None:
+        return None
+    state, funds = disputed
+    return DisputeReport(
+        reference=report.capture.reference,
+        capture=report.capture.reference,
+        state=state,
+        funds=funds,
+        amount_minor=report.capture.amount_minor,
+        currency=report.capture.currency,
+        reason="".join(char for char in _detail(code, payment.respDesc) if char.isprintable()),
+    )
 
 
 def _capture(payment: _Payment) -> Capture:

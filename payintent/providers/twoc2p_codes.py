@@ -3,7 +3,7 @@
 A code that does not stand here says nothing: it is `Unknown`, and the gateway is asked again.
 """
 
-from payintent.domain.gateway import RefundState, SessionState
+from payintent.domain.gateway import DisputedFunds, DisputeState, RefundState, SessionState
 from payintent.domain.payment import FailureReason
 
 OK = "0000"
@@ -42,6 +42,8 @@ STATES: dict[str, SessionState] = dict.fromkeys(FAILURES, SessionState.DECLINED)
     "4121": SessionState.CAPTURED,  # refund rejected
     "4122": SessionState.CAPTURED,  # refund failed
     "4130": SessionState.CAPTURED,  # charged back
+    "4131": SessionState.CAPTURED,  # chargeback rejected
+    "4132": SessionState.CAPTURED,  # chargeback failed
     "0001": SessionState.AUTHORISING,  # pending
     "2001": SessionState.AUTHORISING,  # in progress
     "4009": SessionState.AUTHORISING,  # request in progress
@@ -50,6 +52,13 @@ STATES: dict[str, SessionState] = dict.fromkeys(FAILURES, SessionState.DECLINED)
     "5009": SessionState.CLOSED,  # expired
     "9020": SessionState.CLOSED,  # expired
     SOFT_DECLINED: SessionState.ATTEMPTED,
+}
+
+#: What the buyer's bank has asked back, and whether it has got it.
+DISPUTES: dict[str, tuple[DisputeState, DisputedFunds]] = {
+    "4130": (DisputeState.OPEN, DisputedFunds.WITHDRAWN),
+    "4131": (DisputeState.WON, DisputedFunds.REINSTATED),
+    "4132": (DisputeState.WON, DisputedFunds.REINSTATED),
 }
 
 #: Result codes of the maintenance API.

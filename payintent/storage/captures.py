@@ -34,11 +34,22 @@ class Held:
     payment_id: UUID | None
     currency: str
     amount_minor: int
-    left_minor: int  # neither refunded nor reserved
+    remaining_minor: int  # neither refunded nor reserved
+    left_minor: int  # of that, what no dispute holds
     credited: bool
     chain: str | None
     payer: bytes | None  # on its chain
     approval_above_minor: int | None  # a refund of more than this needs a second person
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A capture, and whose it is."""
+
+    id: UUID
+    merchant_id: int | None
+    payment_id: UUID | None
+    session_id: UUID | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +163,23 @@ async def add(tx: Tx, capture_id: UUID, place: Place, capture: Capture, *, credi
     )
 
 
+async def find(tx: Tx, account_id: int, reference: str) -> Found | None:
+    """Find a capture by its provider's name for it."""
+    row = await tx.row(
+        """
+        SELECT c.id, c.payment_id, c.session_id,
+            coalesce(p.merchant_id, a.merchant_id) AS merchant_id
+        FROM capture c
+        JOIN provider_account a ON a.id = c.account_id
+        LEFT JOIN payment p ON p.id = c.payment_id
+        WHERE c.account_id = $1 AND c.reference = $2
+        """,
+        account_id,
+        reference,
+    )
+    return Found(**row) if row else None
+
+
 async def lock(tx: Tx, capture_id: UUID) -> Held:
     """Lock a capture, to give back of it; its payment must be locked before."""
     row = await tx.row(_HELD + "WHERE c.id = $1 FOR UPDATE OF c", capture_id)
@@ -168,8 +196,10 @@ async def lock_credited(tx: Tx, payment_id: UUID) -> Held:
 
 _HELD = """
     SELECT c.id, c.account_id, a.provider, p.merchant_id, c.payment_id, c.currency, c.amount_minor,
-        c.amount_minor - c.refunded_minor - c.reserved_minor AS left_minor, c.credited, r.chain,
-        r.payer,
+        c.amount_minor - c.refunded_minor - c.reserved_minor AS remaining_minor,
+        greatest(c.amount_minor - c.refunded_minor - c.reserved_minor - c.disputed_minor, 0)
+            AS left_minor,
+        c.credited, r.chain, r.payer,
         trunc(h.refund_approval_above * 10::numeric ^ t.decimals) AS approval_above_minor
     FROM capture c
     JOIN provider_account a ON a.id = c.account_id
@@ -182,7 +212,7 @@ _HELD = """
 
 def _held(row: Row) -> Held:
     values = dict(row)
-    for name in ("amount_minor", "left_minor"):
+    for name in ("amount_minor", "remaining_minor", "left_minor"):
         values[name] = int(values[name])
     above = values["approval_above_minor"]
     unknown_token = values["chain"] is not None and above is None
@@ -197,13 +227,16 @@ async def open_case(
     place: Place,
     capture_id: UUID | None,
     refund_id: UUID | None = None,
+    *,
+    subject: str | None = None,
 ) -> bool:
-    """Open a case; False where there is one of its kind for that capture or refund."""
+    """Open a case; False where there is one of its kind for the same."""
     row = await tx.row(
         """
         INSERT INTO money_case
-            (id, kind, merchant_id, payment_id, session_id, capture_id, opened_at, refund_id)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+            (id, kind, merchant_id, payment_id, session_id, capture_id, opened_at, refund_id,
+             subject)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
         ON CONFLICT ON CONSTRAINT money_case_once DO NOTHING
         RETURNING id
         """,
@@ -215,6 +248,7 @@ async def open_case(
         capture_id,
         place.at,
         refund_id,
+        subject,
     )
     return row is not None
 

@@ -20,6 +20,17 @@ class CaseRefund:
     failure_reason: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class CaseDispute:
+    """The dispute that a case is about; the case has its amount and currency."""
+
+    reference: str
+    state: str
+    funds: str
+    reason: str
+    respond_by: datetime | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenCase:
     """A case with the money it is about, where a receipt or a capture tells."""
@@ -47,19 +58,24 @@ class OpenCase:
     refund_id: UUID | None  # that it is about
     subject: str | None  # what a provider's own list says, or does not say
     refund: CaseRefund | None
+    dispute: CaseDispute | None
 
 
 _CASE = """
     m.id, m.kind, m.status, m.merchant_id, m.payment_id, m.session_id, m.opened_at, m.closed_at,
     m.closed_by, m.note, coalesce(c.account_id, r.account_id) AS account_id, c.reference,
-    c.currency, coalesce(c.amount_minor, r.amount)::text AS amount_minor, r.chain, r.tx_hash,
+    coalesce(d.currency, c.currency) AS currency,
+    coalesce(d.amount_minor, c.amount_minor, r.amount)::text AS amount_minor, r.chain, r.tx_hash,
     r.payer, r.token, m.capture_id, coalesce(c.credited, false) AS credited, m.refund_id, m.subject,
-    f.id AS f_id, f.status AS f_status, f.step AS f_step, f.failure_reason AS f_failure_reason
+    f.id AS f_id, f.status AS f_status, f.step AS f_step, f.failure_reason AS f_failure_reason,
+    d.reference AS d_reference, d.state AS d_state, d.funds AS d_funds, d.reason AS d_reason,
+    d.respond_by AS d_respond_by
 """
 _FROM = """
     FROM money_case m
     LEFT JOIN capture c ON c.id = m.capture_id
     LEFT JOIN chain_receipt r ON r.id = m.receipt_id
+    LEFT JOIN dispute d ON d.case_id = m.id
     LEFT JOIN LATERAL (
         SELECT id, status, step, failure_reason
         FROM refund
@@ -136,7 +152,14 @@ async def close(tx: Tx, case_id: UUID, status: str, closed_by: str, note: str) -
 
 def _case(row: Row) -> OpenCase:
     known: dict[str, Any] = {
-        name: value for name, value in dict(row).items() if not name.startswith("f_")
+        name: value for name, value in dict(row).items() if not name.startswith(("f_", "d_"))
     }
     refund = CaseRefund(row["f_id"], row["f_status"], row["f_step"], row["f_failure_reason"])
-    return OpenCase(**known, refund=refund if row["f_id"] else None)
+    dispute = CaseDispute(
+        row["d_reference"], row["d_state"], row["d_funds"], row["d_reason"], row["d_respond_by"]
+    )
+    return OpenCase(
+        **known,
+        refund=refund if row["f_id"] else None,
+        dispute=dispute if row["d_reference"] else None,
+    )

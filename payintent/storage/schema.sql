@@ -8,6 +8,14 @@ BEGIN
         USING ERRCODE = 'check_violation', CONSTRAINT = 'audit_append_only';
 END $$;
 
+CREATE FUNCTION public.capture_disputed() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    RAISE EXCEPTION 'capture % is disputed: that much cannot be given back', OLD.id
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'capture_disputed';
+END $$;
+
 CREATE FUNCTION public.clock() RETURNS timestamp with time zone
     LANGUAGE sql STABLE
     RETURN date_trunc('milliseconds'::text, statement_timestamp());
@@ -130,7 +138,9 @@ CREATE TABLE public.capture (
     captured_at timestamp with time zone NOT NULL,
     receipt_id uuid,
     callback_id text,
+    disputed_minor numeric(78,0) DEFAULT 0 NOT NULL,
     CONSTRAINT capture_amount CHECK ((amount_minor >= (0)::numeric)),
+    CONSTRAINT capture_disputed_minor CHECK ((disputed_minor >= (0)::numeric)),
     CONSTRAINT capture_known CHECK ((num_nonnulls(session_id, receipt_id, callback_id) > 0)),
     CONSTRAINT capture_owned CHECK (((session_id IS NULL) = (payment_id IS NULL))),
     CONSTRAINT capture_refunded_minor CHECK ((refunded_minor >= (0)::numeric)),
@@ -296,6 +306,29 @@ CREATE TABLE public.delivery (
 )
 WITH (fillfactor='70');
 
+CREATE TABLE public.dispute (
+    id uuid NOT NULL,
+    account_id bigint NOT NULL,
+    reference text NOT NULL,
+    capture_id uuid NOT NULL,
+    case_id uuid NOT NULL,
+    state text NOT NULL,
+    funds text NOT NULL,
+    amount_minor numeric(78,0) NOT NULL,
+    currency text NOT NULL,
+    reason text DEFAULT ''::text NOT NULL,
+    respond_by timestamp with time zone,
+    held_minor numeric(78,0) NOT NULL,
+    created_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    updated_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    CONSTRAINT dispute_amount CHECK ((amount_minor >= (0)::numeric)),
+    CONSTRAINT dispute_funds CHECK ((funds = ANY (ARRAY['untouched'::text, 'withdrawn'::text, 'reinstated'::text]))),
+    CONSTRAINT dispute_held CHECK ((held_minor >= (0)::numeric)),
+    CONSTRAINT dispute_reason CHECK ((length(reason) <= 300)),
+    CONSTRAINT dispute_reference CHECK (((length(reference) >= 1) AND (length(reference) <= 300))),
+    CONSTRAINT dispute_state CHECK ((state = ANY (ARRAY['inquiry'::text, 'open'::text, 'under_review'::text, 'won'::text, 'lost'::text, 'closed'::text])))
+);
+
 CREATE TABLE public.event (
     id uuid NOT NULL,
     payment_id uuid NOT NULL,
@@ -438,7 +471,7 @@ CREATE TABLE public.money_case (
     subject text,
     CONSTRAINT money_case_about CHECK ((num_nonnulls(session_id, receipt_id, refund_id, subject, capture_id) > 0)),
     CONSTRAINT money_case_closed CHECK ((((status = 'OPEN'::text) = (closed_at IS NULL)) AND ((status = 'OPEN'::text) = (closed_by IS NULL)))),
-    CONSTRAINT money_case_kind CHECK ((kind = ANY (ARRAY['ORPHAN_CAPTURE'::text, 'LATE_PAYMENT'::text, 'DOUBLE_PAYMENT'::text, 'AMOUNT_MISMATCH'::text, 'TOKEN_MISMATCH'::text, 'UNKNOWN_REFERENCE'::text, 'REFUND_REVERSED'::text, 'RECONCILIATION'::text, 'UNDECIDED'::text]))),
+    CONSTRAINT money_case_kind CHECK ((kind = ANY (ARRAY['ORPHAN_CAPTURE'::text, 'LATE_PAYMENT'::text, 'DOUBLE_PAYMENT'::text, 'AMOUNT_MISMATCH'::text, 'TOKEN_MISMATCH'::text, 'UNKNOWN_REFERENCE'::text, 'REFUND_REVERSED'::text, 'RECONCILIATION'::text, 'UNDECIDED'::text, 'DISPUTE'::text]))),
     CONSTRAINT money_case_status CHECK ((status = ANY (ARRAY['OPEN'::text, 'REFUNDED'::text, 'ACCEPTED'::text, 'DISMISSED'::text]))),
     CONSTRAINT money_case_subject CHECK (((length(subject) >= 1) AND (length(subject) <= 300)))
 );
@@ -777,6 +810,15 @@ ALTER TABLE ONLY public.checkout
 ALTER TABLE ONLY public.delivery
     ADD CONSTRAINT delivery_pkey PRIMARY KEY (event_id);
 
+ALTER TABLE ONLY public.dispute
+    ADD CONSTRAINT dispute_case_id_key UNIQUE (case_id);
+
+ALTER TABLE ONLY public.dispute
+    ADD CONSTRAINT dispute_once UNIQUE (account_id, reference);
+
+ALTER TABLE ONLY public.dispute
+    ADD CONSTRAINT dispute_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY public.event
     ADD CONSTRAINT event_pkey PRIMARY KEY (id);
 
@@ -887,6 +929,8 @@ CREATE INDEX chain_sighting_there ON public.chain_sighting USING btree (chain, b
 
 CREATE INDEX delivery_due ON public.delivery USING btree (merchant_id, next_at) WHERE (state = 'pending'::text);
 
+CREATE INDEX dispute_capture ON public.dispute USING btree (capture_id);
+
 CREATE INDEX event_merchant ON public.event USING btree (merchant_id, id);
 
 CREATE UNIQUE INDEX event_one_terminal ON public.event USING btree (payment_id);
@@ -942,6 +986,8 @@ CREATE UNIQUE INDEX session_pay_uuid ON public.session USING btree (reference) W
 CREATE INDEX session_payment ON public.session USING btree (payment_id);
 
 CREATE TRIGGER audit_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.audit FOR EACH STATEMENT EXECUTE FUNCTION public.audit_append_only();
+
+CREATE TRIGGER capture_disputed BEFORE UPDATE OF reserved_minor ON public.capture FOR EACH ROW WHEN (((new.reserved_minor > old.reserved_minor) AND (new.disputed_minor > (0)::numeric) AND (((new.refunded_minor + new.reserved_minor) + new.disputed_minor) > new.amount_minor))) EXECUTE FUNCTION public.capture_disputed();
 
 CREATE TRIGGER merchant_market_changed BEFORE UPDATE ON public.merchant FOR EACH ROW WHEN ((((old.countries IS DISTINCT FROM new.countries) OR (old.currencies IS DISTINCT FROM new.currencies)) OR ((old.activation = ANY (ARRAY['APPLIED'::text, 'VALIDATED'::text, 'ACTIVE'::text])) IS DISTINCT FROM (new.activation = ANY (ARRAY['APPLIED'::text, 'VALIDATED'::text, 'ACTIVE'::text]))))) EXECUTE FUNCTION public.market_changed();
 
@@ -1023,6 +1069,15 @@ ALTER TABLE ONLY public.chain_token
 
 ALTER TABLE ONLY public.delivery
     ADD CONSTRAINT delivery_event_id_fkey FOREIGN KEY (event_id) REFERENCES public.event(id);
+
+ALTER TABLE ONLY public.dispute
+    ADD CONSTRAINT dispute_account_id_fkey FOREIGN KEY (account_id) REFERENCES public.provider_account(id);
+
+ALTER TABLE ONLY public.dispute
+    ADD CONSTRAINT dispute_capture_id_fkey FOREIGN KEY (capture_id) REFERENCES public.capture(id);
+
+ALTER TABLE ONLY public.dispute
+    ADD CONSTRAINT dispute_case_id_fkey FOREIGN KEY (case_id) REFERENCES public.money_case(id);
 
 ALTER TABLE ONLY public.event
     ADD CONSTRAINT event_payment_id_fkey FOREIGN KEY (payment_id) REFERENCES public.payment(id);

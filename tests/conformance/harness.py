@@ -112,6 +112,14 @@ class Harness(Traits, ABC):
         Pending refunds count where the counterpart counts them.
         """
 
+    async def dispute(self, capture: Capture) -> str:
+        """Have all of a capture disputed; gives what `win` takes. Only where `disputes`."""
+        raise NotImplementedError
+
+    async def win(self, dispute: str) -> None:
+        """Let a dispute be decided for the merchant."""
+        raise NotImplementedError
+
     @abstractmethod
     def payload(self, callback: CallbackRequest) -> bytes:
         """Give the facts of a callback without their signature, as `signed` takes them."""

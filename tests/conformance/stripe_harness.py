@@ -64,6 +64,12 @@ class StripeHarness(Harness):
         page = await self.api.v1.refunds.list_async(asked)
         return sum(one.amount for one in page.data if one.status in GIVEN_BACK)
 
+    async def dispute(self, capture: Capture) -> str:
+        return await self.buyer.dispute(capture.reference)
+
+    async def win(self, dispute: str) -> None:
+        await self.buyer.decide_dispute(dispute, "won")
+
     def payload(self, callback: CallbackRequest) -> bytes:
         return callback.body
 

@@ -41,6 +41,7 @@ class Traits:
     knows_remainder: bool = True  # else the core alone sees that no more goes back than came in
     finds_refunds: bool = True  # a refund that never was is ABSENT; else that is Unknown
     pending_refunds: bool = True  # a refund can be pending, and `settle_refund` decides it
+    disputes: bool = False  # banks ask money back, and callbacks tell of it
     declines_refunds: bool = True  # a refund can be declined that is within the remainder
 
 
@@ -50,6 +51,7 @@ TRAITS = {
         can_close=False,
         calls_back_refunds=False,
         refunds_again=False,
+        disputes=True,
     ),
     "ecpay": Traits(
         calls=frozenset(Call) - {Call.CREATE},
@@ -72,7 +74,7 @@ TRAITS = {
         declines_refunds=False,
     ),
     "simulator": Traits(tells_decimals=False),
-    "stripe": Traits(ends_on_decline=False, asking_opens=True, tells_decimals=False),
+    "stripe": Traits(ends_on_decline=False, asking_opens=True, tells_decimals=False, disputes=True),
 }
 
 

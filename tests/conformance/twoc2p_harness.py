@@ -64,6 +64,13 @@ class TwoC2pHarness(Harness):
         kept = await self.shop.kept(_invoice(capture))
         return int(Decimal(kept["refunded"]) * 100)
 
+    async def dispute(self, capture: Capture) -> str:
+        await self.shop.control(f"{MERCHANT}/{_invoice(capture)}/chargeback", "4130")
+        return _invoice(capture)
+
+    async def win(self, dispute: str) -> None:
+        await self.shop.control(f"{MERCHANT}/{dispute}/chargeback", "4131")
+
     def payload(self, callback: CallbackRequest) -> bytes:
         return verify(json.loads(callback.body)["payload"], SECRET)
 

@@ -256,6 +256,30 @@ def quoted(text: str) -> str:
     return f"'{text}'"
 
 
+ADD_DISPUTE = """
+    INSERT INTO dispute (id, account_id, reference, capture_id, case_id, state, funds, amount_minor,
+        currency, reason, held_minor)
+    SELECT gen_random_uuid(), :account_id, {reference}, c.id,
+        (SELECT id FROM money_case WHERE kind {kind} 'RECONCILIATION' LIMIT 1), {state}, {funds},
+        {amount_minor}, 'THB', {reason}, {held_minor}
+    FROM capture c
+    WHERE c.payment_id = :payment_id AND c.credited
+"""
+DISPUTE = {
+    "reference": "'du_1'",
+    "kind": "<>",
+    "state": "'open'",
+    "funds": "'withdrawn'",
+    "amount_minor": "1",
+    "reason": "'fraudulent'",
+    "held_minor": "1",
+}
+
+
+def dispute(**changes: str) -> str:
+    return ADD_DISPUTE.format(**(DISPUTE | changes))
+
+
 def refund(base: dict[str, str] = OF_PAYMENT, **changes: str) -> str:
     return ADD_REFUND.format(**(base | changes))
 
@@ -490,6 +514,20 @@ BROKEN: list[tuple[str, str]] = [
     ("proposal_decided", ADD_PROPOSAL.format("decided_by = 'bob'")),
     ("proposal_decided", ADD_PROPOSAL.format(DECIDED.format("'bob'", "sealed"))),
     ("proposal_two_people", ADD_PROPOSAL.format(DECIDED.format("'ann'", "NULL"))),
+    ("dispute_reference", dispute(reference="''")),
+    ("dispute_reference", dispute(reference="repeat('x', 301)")),
+    ("dispute_state", dispute(state="'lost for now'")),
+    ("dispute_funds", dispute(funds="'gone'")),
+    ("dispute_amount", dispute(amount_minor="-1")),
+    ("dispute_held", dispute(held_minor="-1")),
+    ("dispute_reason", dispute(reason="repeat('x', 301)")),
+    ("dispute_once", ";".join([
+        ADD_CASE.format("'RECONCILIATION'", "NULL", "'OPEN'"), dispute(), dispute(kind="=")
+    ])),
+    ("dispute_case_id_key", ";".join([dispute(), dispute(reference="'du_2'")])),
+    ("capture_disputed_minor", CAPTURE.format("disputed_minor = -1")),
+    ("capture_disputed", CAPTURE.format("disputed_minor = amount_minor") + "; "
+        + CAPTURE.format("reserved_minor = 1")),
     ("audit_append_only", "UPDATE audit SET why = ''"),
     ("audit_append_only", "DELETE FROM audit"),
     ("audit_append_only", "TRUNCATE audit"),

@@ -15,6 +15,7 @@ from payintent.domain.gateway import (
     Capabilities,
     Capture,
     Created,
+    DisputeReport,
     RefundReport,
     RefundRequest,
     RefundState,
@@ -80,6 +81,9 @@ class FakeGateway:
             report=msgspec.convert(report, Report) if report else None,
             refund_id=UUID(fields["refund_id"]) if fields.get("refund_id") else None,
             refund=msgspec.convert(fields["refund"], RefundReport) if "refund" in fields else None,
+            dispute=(
+                msgspec.convert(fields["dispute"], DisputeReport) if "dispute" in fields else None
+            ),
         )
 
     def acknowledge(self, callback: Callback) -> Ack:

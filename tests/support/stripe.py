@@ -108,6 +108,18 @@ class Buyer:
         async with self.http.post(url, json={"status": status}) as answer:
             assert answer.status == 200, await answer.text()
 
+    async def dispute(self, intent_id: str) -> str:
+        """Have the buyer's bank dispute a payment; gives the dispute's name."""
+        url = f"{self.url}/_sandbox/disputes"
+        async with self.http.post(url, json={"payment_intent": intent_id}) as answer:
+            assert answer.status == 200, await answer.text()
+            return (await answer.json())["id"]
+
+    async def decide_dispute(self, dispute_id: str, status: str) -> None:
+        url = f"{self.url}/_sandbox/disputes/{dispute_id}"
+        async with self.http.post(url, json={"status": status}) as answer:
+            assert answer.status == 200, await answer.text()
+
     async def listen(self, url: str, secret: str) -> None:
         """Have events sent to an address from now on."""
         asked = {"url": url, "secret": secret}

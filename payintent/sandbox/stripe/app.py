@@ -9,6 +9,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 from localstripe import server, webhooks
 
+from payintent.sandbox.stripe.disputes import Disputes
 from payintent.sandbox.stripe.element import Element
 from payintent.sandbox.stripe.events import Endpoint, Events
 from payintent.sandbox.stripe.front import Front, keep_in_memory
@@ -42,7 +43,8 @@ class Sandbox:
         books = Books(accounts)
         self.events = Events()
         self.element = Element(books, self.events, url)
-        self.front = Front(books, self.events)
+        self.disputes = Disputes(self.events)
+        self.front = Front(books, self.events, self.disputes)
         if endpoint is not None:
             self._listen(endpoint)
 
@@ -90,6 +92,15 @@ class Sandbox:
         asked = await _read(request)
         return self.front.decide(request.match_info["id"], asked["status"])
 
+    async def dispute(self, request: web.Request) -> Json:
+        """Dispute a payment, as a buyer's bank would."""
+        return self.disputes.open(await _read(request))
+
+    async def decide_dispute(self, request: web.Request) -> Json:
+        """Decide a dispute, as the bank would."""
+        asked = await _read(request)
+        return self.disputes.decide(request.match_info["id"], asked["status"])
+
     def _listen(self, endpoint: Endpoint) -> None:
         self.events.endpoint = endpoint
         register = cast("Callable[..., None]", webhooks.register_webhook)  # pyright: ignore[reportUnknownMemberType]
@@ -109,6 +120,8 @@ def make_app(sandbox: Sandbox) -> web.Application:
     app.router.add_post("/element/authenticate", _answering(sandbox.authenticate))
     app.router.add_put("/_sandbox/webhook", _answering(sandbox.listen))
     app.router.add_post("/_sandbox/refunds/{id}", _answering(sandbox.decide))
+    app.router.add_post("/_sandbox/disputes", _answering(sandbox.dispute))
+    app.router.add_post("/_sandbox/disputes/{id}", _answering(sandbox.decide_dispute))
     app.middlewares.insert(0, _outermost(sandbox.front))
     app.cleanup_ctx.append(sandbox.run)
     return app

@@ -11,6 +11,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from localstripe.resources import store
 
+from payintent.sandbox.stripe.disputes import Disputes
 from payintent.sandbox.stripe.events import Events
 from payintent.sandbox.stripe.model import Books, Json, Refusal, missing
 
@@ -35,6 +36,7 @@ class Front:
 
     books: Books
     events: Events
+    disputes: Disputes
     _done: dict[tuple[str, str], _Done] = field(default_factory=dict[tuple[str, str], _Done])
 
     async def pass_on(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -96,7 +98,7 @@ class Front:
         if intent is None:
             return 0  # localstripe has its own words for that
         card = self.books.paid_with.get(intent.id)
-        if card and card.disputed:
+        if (card and card.disputed) or self.disputes.holds(intent.id):
             raise Refusal(400, "This charge has been charged back.", code="charge_disputed")
         left = intent.amount - refunded(intent.id)
         amount = str(order.get("amount", left))

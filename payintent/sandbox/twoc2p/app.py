@@ -103,6 +103,7 @@ def _routes(gateway: Gateway) -> list[Route]:
         route("/_twoc2p/refunds", "PUT", _set_refunds),
         route("/_twoc2p/{merchant_id}/{invoice_no}", "GET", _show_invoice),
         route("/_twoc2p/{merchant_id}/{invoice_no}/refunds/{reference}", "PUT", _settle_refund),
+        route("/_twoc2p/{merchant_id}/{invoice_no}/chargeback", "PUT", _charge_back),
         route("/healthz", "GET", _healthz),
     ]
 
@@ -200,6 +201,14 @@ async def _settle_refund(gateway: Gateway, request: Request, body: bytes) -> Res
             refund.status = _status(body)
             return JSONResponse({})
     return JSONResponse({"error": "no such pending refund"}, status_code=404)
+
+
+async def _charge_back(gateway: Gateway, request: Request, body: bytes) -> Response:
+    invoice = _named(gateway, request)
+    if invoice is None:
+        return JSONResponse({"error": "no such invoice"}, status_code=404)
+    gateway.machine.charge_back(invoice, msgspec.json.decode(body, type=_Switch).status)
+    return JSONResponse({})
 
 
 async def _healthz(_: Gateway, __: Request, ___: bytes) -> Response:

@@ -34,6 +34,8 @@ WORDS = {
     "0003": "Transaction is cancelled",
     IN_PROGRESS: "Transaction in progress",
     "2002": "Transaction not found",
+    "4130": "Chargeback",
+    "4131": "Chargeback Rejected",
     "4005": "Do not honor",
     "4051": "Insufficient Funds",
     "4054": "Expired Card",

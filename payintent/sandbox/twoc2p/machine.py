@@ -14,6 +14,7 @@ TOKEN_LIFE = timedelta(minutes=30)
 PROGRESS_S = 30
 PLACES_MAX = 5
 AMOUNT_MAX = 10**12
+CHARGEBACKS = frozenset({"4130", "4131"})
 
 
 class Machine:
@@ -86,6 +87,13 @@ class Machine:
             return False
         self._decide(invoice, "0003")
         return True
+
+    def charge_back(self, invoice: Invoice, code: str) -> None:
+        """Let the buyer's bank take the money, or be refused it; refuse what was never paid."""
+        if code not in CHARGEBACKS or not invoice.status:
+            raise Refusal("9004")
+        invoice.code = code
+        self._later.start(self._notices.send(invoice))
 
     def _add(self, account: Account, order: Order, pages_url: str) -> Invoice:
         token = secrets.token_urlsafe(48)

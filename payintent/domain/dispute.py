@@ -1,0 +1,75 @@
+"""Disputes: a buyer's bank asks for money back, and how far that is."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from uuid import UUID
+
+from payintent.domain.gateway import DisputedFunds, DisputeReport, DisputeState
+
+_RANKS = {
+    DisputeState.INQUIRY: 0,
+    DisputeState.OPEN: 1,
+    DisputeState.UNDER_REVIEW: 2,
+    DisputeState.WON: 3,
+    DisputeState.LOST: 3,
+    DisputeState.CLOSED: 3,
+}
+_FUNDS_RANKS = {
+    DisputedFunds.UNTOUCHED: 0,
+    DisputedFunds.WITHDRAWN: 1,
+    DisputedFunds.REINSTATED: 2,
+}
+#: What was disputed in one of these may not be refunded: the bank takes it, or has taken it.
+HOLDING = frozenset({DisputeState.OPEN, DisputeState.UNDER_REVIEW, DisputeState.LOST})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispute:
+    """One dispute as it is kept; amounts in the capture's minor units."""
+
+    id: UUID
+    capture_id: UUID
+    case_id: UUID
+    account_id: int
+    reference: str  # the gateway's own, unique within the account
+    state: DisputeState
+    funds: DisputedFunds
+    amount_minor: int
+    currency: str
+    reason: str
+    respond_by: datetime | None
+
+    @property
+    def held_minor(self) -> int:
+        """Count what it keeps from being refunded."""
+        return self.amount_minor if self.state in HOLDING else 0
+
+
+def follow(dispute: Dispute, report: DisputeReport) -> Dispute:
+    """Take a report in: reports may come late and disordered, and a dispute only goes on.
+
+    What a stale report says of money that was withdrawn or reinstated still counts.
+    """
+    funds = max(dispute.funds, report.funds, key=_FUNDS_RANKS.__getitem__)
+    if _RANKS[report.state] < _RANKS[dispute.state]:
+        return replace(dispute, funds=funds)
+    return replace(
+        dispute,
+        state=report.state,
+        funds=funds,
+        amount_minor=report.amount_minor,
+        currency=report.currency,
+        reason=report.reason or dispute.reason,
+        respond_by=report.respond_by or dispute.respond_by,
+    )
+
+
+def refundable(amount: Decimal, left: Decimal, capture_minor: int, free_minor: int) -> Decimal:
+    """Give how much of what is left of a payment no dispute holds, unrounded.
+
+    `free_minor` is what is left of its capture of `capture_minor`, without what is disputed.
+    """
+    if capture_minor == 0:
+        return left
+    return min(left, amount * free_minor / capture_minor)

@@ -1,0 +1,111 @@
+"""Disputes of captures, and what they hold of each."""
+
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from payintent.domain.dispute import Dispute
+from payintent.domain.gateway import DisputedFunds, DisputeState
+from payintent.storage.database import Executor, Row, Tx
+
+_COLUMNS = """
+    d.id, d.capture_id, d.case_id, d.account_id, d.reference, d.state, d.funds, d.amount_minor,
+    d.currency, d.reason, d.respond_by
+"""
+
+
+async def lock(tx: Tx, account_id: int, reference: str) -> Dispute | None:
+    """Lock a dispute by its gateway's name for it; its capture must be locked before."""
+    row = await tx.row(
+        "SELECT"
+        + _COLUMNS
+        + """
+        FROM dispute d
+        WHERE d.account_id = $1 AND d.reference = $2
+        FOR NO KEY UPDATE
+        """,
+        account_id,
+        reference,
+    )
+    return _dispute(row) if row else None
+
+
+async def find_by_case(database: Executor, case_id: UUID) -> Dispute | None:
+    """Read the dispute that a case is about."""
+    row = await database.row("SELECT" + _COLUMNS + "FROM dispute d WHERE d.case_id = $1", case_id)
+    return _dispute(row) if row else None
+
+
+async def add(tx: Tx, dispute: Dispute) -> None:
+    """Keep a dispute that nobody reported before."""
+    await tx.fetch(
+        """
+        INSERT INTO dispute
+            (id, account_id, reference, capture_id, case_id, state, funds, amount_minor, currency,
+             reason, respond_by, held_minor)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+        """,
+        dispute.id,
+        dispute.account_id,
+        dispute.reference,
+        dispute.capture_id,
+        dispute.case_id,
+        dispute.state,
+        dispute.funds,
+        Decimal(dispute.amount_minor),
+        dispute.currency,
+        dispute.reason,
+        dispute.respond_by,
+        Decimal(dispute.held_minor),
+    )
+    await _hold(tx, dispute.capture_id)
+
+
+async def update(tx: Tx, dispute: Dispute) -> None:
+    """Write what a report has changed of a locked dispute."""
+    await tx.fetch(
+        """
+        UPDATE dispute
+        SET state = $2, funds = $3, amount_minor = $4, currency = $5, reason = $6, respond_by = $7,
+            held_minor = $8, updated_at = clock()
+        WHERE id = $1
+        """,
+        dispute.id,
+        dispute.state,
+        dispute.funds,
+        Decimal(dispute.amount_minor),
+        dispute.currency,
+        dispute.reason,
+        dispute.respond_by,
+        Decimal(dispute.held_minor),
+    )
+    await _hold(tx, dispute.capture_id)
+
+
+async def _hold(tx: Tx, capture_id: UUID) -> None:
+    """Count against a locked capture what its disputes hold.
+
+    An amount in another currency than the capture's holds all of it.
+    """
+    await tx.fetch(
+        """
+        UPDATE capture c
+        SET disputed_minor = (
+            SELECT coalesce(sum(
+                CASE WHEN d.currency = c.currency OR d.held_minor = 0
+                    THEN d.held_minor ELSE c.amount_minor END), 0)
+            FROM dispute d
+            WHERE d.capture_id = c.id
+        )
+        WHERE c.id = $1
+        """,
+        capture_id,
+    )
+
+
+def _dispute(row: Row) -> Dispute:
+    values: dict[str, Any] = dict(row)
+    values["amount_minor"] = int(row["amount_minor"])
+    values["state"] = DisputeState(row["state"])
+    values["funds"] = DisputedFunds(row["funds"])
+    return Dispute(**values)
