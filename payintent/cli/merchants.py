@@ -31,7 +31,7 @@ app = typer.Typer(no_args_is_help=True, help="Who is paid, and how far its activ
 _AutoRefund = typer.Option(
     None,
     "--auto-refund/--no-auto-refund",
-    help="Give back at once what no payment may own; at first: on in the sandbox, else off.",
+    help="Give back at once what no payment may own; at first: on.",
 )
 
 
@@ -49,7 +49,10 @@ def create(
         fail("--methods must be none or all")
     chosen: Any = methods
     operation = CreateMerchant(
-        name=name, callback_url=callback_url, methods=chosen, auto_refund=auto_refund
+        name=name,
+        callback_url=callback_url,
+        methods=chosen,
+        auto_refund=auto_refund is not False,
     )
     new = perform(operation, why)
     fields = {

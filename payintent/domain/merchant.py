@@ -39,7 +39,7 @@ class Merchant:
     support_url: str | None
     return_url: str | None
     allowed_origins: tuple[str, ...]
-    auto_refund: bool = False  # what no payment may own goes back at once
+    auto_refund: bool = True  # what no payment may own goes back at once
 
     @property
     def origins(self) -> frozenset[str]:

@@ -68,7 +68,7 @@ class CreateMerchant(Change[NewMerchant], frozen=True, kw_only=True):
     name: str
     callback_url: str | None = None
     methods: Literal["none", "all"] = "none"  # `all`: whatever the platform's accounts can do
-    auto_refund: bool | None = None  # left out: on in the sandbox, off elsewhere
+    auto_refund: bool = True  # give back at once what no payment may own
 
     async def check(self, desk: Desk) -> None:
         """Refuse a name that cannot be printed and a URL that may not be called."""
@@ -79,9 +79,8 @@ class CreateMerchant(Change[NewMerchant], frozen=True, kw_only=True):
         """Write the merchant, its key and its secret."""
         await note_writer(desk, tx)
         activation = Activation.ACTIVE if desk.sandbox else Activation.NEW
-        auto_refund = desk.sandbox if self.auto_refund is None else self.auto_refund
         merchant = await merchants.add(
-            tx, self.name, self.callback_url, activation, auto_refund=auto_refund
+            tx, self.name, self.callback_url, activation, auto_refund=self.auto_refund
         )
         key = await issue_key(desk, tx, merchant.id, "first")
         secret = await _add_secret(desk, tx, merchant.id)

@@ -435,7 +435,7 @@ CREATE TABLE public.merchant (
     countries text[],
     currencies text[],
     market_changed_at timestamp with time zone DEFAULT public.clock() NOT NULL,
-    auto_refund boolean DEFAULT false NOT NULL,
+    auto_refund boolean DEFAULT true NOT NULL,
     CONSTRAINT merchant_activated CHECK (((activation <> 'ACTIVE'::text) OR (activated_at IS NOT NULL))),
     CONSTRAINT merchant_activation CHECK ((activation = ANY (ARRAY['NEW'::text, 'REQUESTED'::text, 'APPLIED'::text, 'VALIDATED'::text, 'ACTIVE'::text, 'SUSPENDED'::text]))),
     CONSTRAINT merchant_default_country CHECK ((length(default_country) = 2)),

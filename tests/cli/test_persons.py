@@ -177,7 +177,7 @@ def test_a_merchant_is_shown_whether_its_money_goes_back_by_itself(
     def told(merchant_id: int) -> bool:
         return terminal.run("merchant", "show", merchant_id, "--json").json["auto_refund"]
 
-    assert [told(one) for one in made] == [True, False, False, True]
+    assert [told(one) for one in made] == [True, True, False, True]
     assert terminal.run("merchant", "profile", made[0], "--no-auto-refund").status == 0
     assert terminal.run("merchant", "profile", made[3], "--name", "Y").status == 0
     assert (told(made[0]), told(made[3])) == (False, True)

@@ -7,7 +7,10 @@ from tests.conformance.arrange import paid
 from tests.conformance.harness import Harness
 from tests.conformance.traits import where
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), where(lambda traits: traits.disputes)]
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    where(lambda adapter, **_: adapter.disputes),
+]
 
 
 async def told(
