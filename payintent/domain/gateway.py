@@ -187,6 +187,7 @@ class RefundReport:
     state: RefundState
     reference: str | None = None
     detail: str = ""  # for our logs, never for the merchant
+    hopeless: bool = False  # to send it again would end the same way: a person must look
 
 
 class DisputeState(StrEnum):

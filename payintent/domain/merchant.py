@@ -6,6 +6,7 @@ from decimal import Decimal
 
 from payintent.domain.activation import Activation
 from payintent.domain.quote import FeeMode, TaxManager
+from payintent.domain.session import ExpectedToken
 from payintent.domain.web_origin import web_origin
 
 
@@ -68,6 +69,7 @@ class PaymentMethod:
     position: int  # lower ones are offered first
     enabled: bool
     account_enabled: bool
+    expected_token: ExpectedToken | None = field(default=None, repr=False)  # where it is taken
     token_minimum: int = field(default=1, repr=False)  # smallest units, as our contract has it
     #: Decimals that its gateway counts each currency in; None: it counts as we do.
     decimals: Mapping[str, int] | None = field(default=None, repr=False)

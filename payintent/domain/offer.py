@@ -189,4 +189,5 @@ def _offered(method: PaymentMethod, country: str, quote: Quote, total_minor: int
         token=method.token,
         quote=quote,
         total_minor=total_minor,
+        expected_token=method.expected_token,
     )

@@ -257,3 +257,7 @@ class Ledger(Protocol):
     async def note_sent(self, refund_id: UUID, tx_hash: bytes) -> None:
         """Keep the transaction that a signer told."""
         ...
+
+    async def note_reverted(self, refund_id: UUID, tx_hash: bytes) -> int:
+        """Count a transaction whose revert is final, once; gives how many of the refund were."""
+        ...

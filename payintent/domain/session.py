@@ -18,6 +18,15 @@ class Life(StrEnum):
     ENDED = "ended"
 
 
+@dataclass(frozen=True, slots=True)
+class ExpectedToken:
+    """The token that a quote was made in, as it was then; 20 zero bytes are a chain's own coin."""
+
+    address: bytes
+    decimals: int
+    approve_zero_first: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
     """A quote and what it is for: one payment method in one country."""
@@ -33,6 +42,7 @@ class Offer:
     token: str | None
     quote: Quote
     total_minor: int  # smallest units of what is paid
+    expected_token: ExpectedToken | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

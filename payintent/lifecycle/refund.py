@@ -24,7 +24,7 @@ from payintent.lifecycle.advance import lock
 from payintent.lifecycle.create import request_hash
 from payintent.lifecycle.health import PAUSE_S, Channel
 from payintent.lifecycle.mint import Mint
-from payintent.storage import captures, idempotency, payments, refunds
+from payintent.storage import approvals, captures, idempotency, payments, refunds
 from payintent.storage.captures import Held
 from payintent.storage.database import Database, Tx
 from payintent.storage.idempotency import First
@@ -109,7 +109,7 @@ class RefundDesk:
                 "the provider gives nothing back just now",
                 retry_after_s=PAUSE_S,
             )
-        destination, step = _where(held, ask.destination, amount_minor)
+        destination, step = await _where(tx, held, ask.destination, amount_minor)
         return await refunds.add(
             tx,
             NewRefund(
@@ -172,7 +172,7 @@ async def refund_case(
         raise Refused(Code.CONFLICT, "this money has paid its payment: refund the payment")
     if held.left_minor == 0:
         raise Refused(Code.CONFLICT, "nothing is left to give back")
-    destination, step = _where(held, destination, held.left_minor)
+    destination, step = await _where(tx, held, destination, held.left_minor)
     return await refunds.add(
         tx,
         NewRefund(
@@ -283,7 +283,9 @@ def _minor(
     return amount_minor
 
 
-def _where(held: Held, wanted: str | None, amount_minor: int) -> tuple[str | None, Step]:
+async def _where(
+    tx: Tx, held: Held, wanted: str | None, amount_minor: int
+) -> tuple[str | None, Step]:
     """Say where money goes and whether a second person must agree: only a chain can be told.
 
     Back to the payer where nobody says otherwise. Refused (`BAD_REQUEST`): no address;
@@ -297,9 +299,23 @@ def _where(held: Held, wanted: str | None, amount_minor: int) -> tuple[str | Non
         return None, Step.QUEUED
     payer = f"0x{held.payer.hex()}"
     destination = payer if wanted is None else _address(wanted)
-    above = held.approval_above_minor or 0
-    agreed = destination == payer and amount_minor <= above
-    return destination, Step.QUEUED if agreed else Step.APPROVAL
+    if destination != payer or await _needs_approval(tx, held, held.chain, amount_minor):
+        return destination, Step.APPROVAL
+    return destination, Step.QUEUED
+
+
+async def _needs_approval(tx: Tx, held: Held, chain: str, amount_minor: int) -> bool:
+    """Tell whether a refund is more than its merchant may give back in a day without an approval.
+
+    The threshold is one number of tokens for the chain, and what went back within a day counts,
+    whatever token it was: many small refunds are not less than a large one.
+    """
+    if held.token_decimals is None or held.approval_above_minor is None:
+        return True
+    if amount_minor > held.approval_above_minor:
+        return True
+    tokens = await approvals.sum_unapproved(tx, held.merchant_id, chain)
+    return amount_minor + tokens * 10**held.token_decimals > held.approval_above_minor
 
 
 def _address(text: str) -> str:

@@ -94,6 +94,8 @@ class Submitter:
         """Take "I know nothing of it" for what it proves: to be sent again, or not done."""
         if not isinstance(answer, RefundReport) or answer.state is not RefundState.ABSENT:
             return answer
+        if answer.hopeless:
+            return answer
         if gateway.capabilities.refunds_again:
             await refunds.queue(self.database, due.refund.id)
             return answer
@@ -103,8 +105,9 @@ class Submitter:
 
     async def _next(self, due: Due, answer: RefundReport | Unknown) -> None:
         refund = due.refund
+        hopeless = isinstance(answer, RefundReport) and answer.hopeless
         # Since it was accepted or approved: a person may have thought about it for long.
-        if (due.now - refund.updated_at).total_seconds() > GIVE_UP_AFTER_S:
+        if hopeless or (due.now - refund.updated_at).total_seconds() > GIVE_UP_AFTER_S:
             await self._hand_over(due)
         elif refund.step is Step.QUEUED and isinstance(answer, RefundReport):
             await refunds.ask_again(self.database, refund.id, WAITS_S[0], inquiries=0)
@@ -147,7 +150,7 @@ class Submitter:
         )
 
     async def _hand_over(self, due: Due) -> None:
-        """After a week without a last word a person must look; what is reserved stays so."""
+        """After a week, or where nothing can come of it, a person must look; it stays reserved."""
         refund = due.refund
         async with self.database.transaction() as tx:
             present = await refunds.lock(tx, refund.id)

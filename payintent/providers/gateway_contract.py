@@ -40,6 +40,7 @@ from payintent.domain.payment import FailureReason
 
 _UUID_BYTES = 16
 #: A transaction that nobody has seen for so long is sent again.
+REVERTS_MAX = 3  # transactions of one refund; then a person must look
 _UNSEEN_S = 600.0
 _NOBODY: Mapping[str, Refunder] = {}
 
@@ -156,7 +157,18 @@ class GatewayContract:
         fate = await refunder.trace(
             facts.sender, _call(facts, request), facts.tx_hash, facts.read_up_to
         )
+        if fate is Fate.REVERTED and facts.tx_hash is not None:
+            return await self._reverted(request.refund_id, facts.tx_hash)
         return fate if isinstance(fate, Unknown) else _read(fate, facts)
+
+    async def _reverted(self, refund_id: UUID, tx_hash: bytes) -> RefundReport:
+        """Count the revert; after some of them another try would only cost gas again."""
+        reverts = await self._ledger.note_reverted(refund_id, tx_hash)
+        return RefundReport(
+            state=RefundState.ABSENT,
+            detail=f"its transaction was reverted, for time {reverts}",
+            hopeless=reverts >= REVERTS_MAX,
+        )
 
     def classify_failure(self, code: str) -> FailureReason:
         """Read a reason as the watcher words it."""

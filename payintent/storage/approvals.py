@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -114,3 +115,32 @@ async def add_note(tx: Tx, refund_id: UUID, note: str) -> None:
 def _asked(row: Row) -> Asked:
     known: dict[str, Any] = dict(row)
     return Asked(**known)
+
+
+async def sum_unapproved(tx: Tx, merchant_id: int | None, chain: str) -> Decimal:
+    """Sum up what a merchant gave back on a chain within a day without a second person, in tokens.
+
+    Until the end of the transaction nobody else can add to it. A token that is not at its address
+    any more adds nothing: its refunds always need a second person.
+    """
+    await tx.fetch(
+        "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",
+        f"refund approval {merchant_id} {chain}",
+    )
+    row = await tx.row(
+        """
+        SELECT coalesce(sum(f.amount_minor / 10::numeric ^ t.decimals), 0) AS tokens
+        FROM refund f
+        JOIN capture c ON c.id = f.capture_id
+        JOIN chain_receipt r ON r.id = c.receipt_id
+        JOIN chain_token t ON t.chain = r.chain AND t.address = r.token
+        WHERE (f.merchant_id = $1 OR f.merchant_id IS NULL AND $1::bigint IS NULL)
+            AND r.chain = $2 AND f.destination IS NOT NULL AND f.approved_by IS NULL
+            AND f.created_at > clock() - interval '1 day'
+            AND f.step <> 'approval' AND f.status <> 'FAILED'
+        """,
+        merchant_id,
+        chain,
+    )
+    assert row is not None  # noqa: S101 - a sum is always one row
+    return row["tokens"]

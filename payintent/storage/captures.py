@@ -39,7 +39,8 @@ class Held:
     credited: bool
     chain: str | None
     payer: bytes | None  # on its chain
-    approval_above_minor: int | None  # a refund of more than this needs a second person
+    approval_above_minor: int | None  # more than this in a day needs a second person
+    token_decimals: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +201,8 @@ _HELD = """
         greatest(c.amount_minor - c.refunded_minor - c.reserved_minor - c.disputed_minor, 0)
             AS left_minor,
         c.credited, r.chain, r.payer,
-        trunc(h.refund_approval_above * 10::numeric ^ t.decimals) AS approval_above_minor
+        trunc(h.refund_approval_above * 10::numeric ^ t.decimals) AS approval_above_minor,
+        t.decimals AS token_decimals
     FROM capture c
     JOIN provider_account a ON a.id = c.account_id
     LEFT JOIN payment p ON p.id = c.payment_id

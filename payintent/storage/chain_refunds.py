@@ -220,3 +220,19 @@ async def note_sent(database: Executor, refund_id: UUID, tx_hash: bytes) -> None
     await database.fetch(
         "UPDATE chain_refund_try SET tx_hash = $2 WHERE refund_id = $1", refund_id, tx_hash
     )
+
+
+async def note_reverted(database: Executor, refund_id: UUID, tx_hash: bytes) -> int:
+    """Count a transaction whose revert is final, once; gives how many of the refund were."""
+    row = await database.row(
+        """
+        UPDATE chain_refund_try
+        SET reverts = reverts + (tx_hash = $2)::int, tx_hash = nullif(tx_hash, $2)
+        WHERE refund_id = $1
+        RETURNING reverts
+        """,
+        refund_id,
+        tx_hash,
+    )
+    assert row is not None  # noqa: S101 - it was handed over
+    return row["reverts"]

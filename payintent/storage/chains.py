@@ -126,10 +126,12 @@ async def tokens(database: Executor, slug: str) -> list[TokenRow]:
 
 
 async def billed_token(database: Executor, session_id: UUID) -> TokenRow | None:
-    """Read a session's token, at the address that it was billed at; None where it had none."""
+    """Read a session's token as it was when its quote was made; None where it had no address."""
     row = await database.row(
         """
-        SELECT t.chain, t.symbol, s.token_address AS address, t.decimals, t.approve_zero_first,
+        SELECT t.chain, t.symbol, s.token_address AS address,
+            coalesce(s.token_decimals, t.decimals) AS decimals,
+            coalesce(s.token_zero_first, t.approve_zero_first) AS approve_zero_first,
             t.minimum::text AS minimum, t.enabled
         FROM session s
         JOIN chain_token t ON t.chain = s.chain AND t.symbol = s.token

@@ -8,6 +8,7 @@ from decimal import Decimal
 from payintent.domain.activation import Activation, in_service
 from payintent.domain.merchant import Market, PaymentMethod
 from payintent.domain.quote import FeeMode
+from payintent.domain.session import ExpectedToken
 from payintent.storage.chain_watch import WATCHED, WATCHED_CHANGED_AT
 from payintent.storage.database import Executor, Row, Tx
 
@@ -18,6 +19,7 @@ _COLUMNS = f"""
     v.wire_name AS provider_name, m.kind, m.label, m.currencies, m.countries,
     m.chain, m.token,
     CASE WHEN t.enabled AND t.address IS NOT NULL THEN t.decimals END AS token_decimals,
+    t.address AS token_address, t.approve_zero_first AS token_zero_first,
     coalesce(t.minimum, 1)::text AS token_minimum,
     m.fee_mode, m.fee_rate, m.position, m.enabled,
     a.enabled AND v.enabled AND (m.chain IS NULL OR {WATCHED}) AS account_enabled
@@ -193,4 +195,7 @@ def _method(row: Row) -> PaymentMethod:
     values["countries"] = None if row["countries"] is None else tuple(row["countries"])
     values["fee_mode"] = FeeMode(row["fee_mode"])
     values["token_minimum"] = int(row["token_minimum"])
+    address, zero_first = values.pop("token_address"), values.pop("token_zero_first")
+    if values["token_decimals"] is not None:
+        values["expected_token"] = ExpectedToken(address, values["token_decimals"], zero_first)
     return PaymentMethod(**values)

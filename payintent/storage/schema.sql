@@ -262,6 +262,7 @@ CREATE TABLE public.chain_refund_try (
     sender bytea NOT NULL,
     tx_hash bytea,
     asked_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    reverts integer DEFAULT 0 NOT NULL,
     CONSTRAINT chain_refund_try_sender CHECK ((octet_length(sender) = 20))
 );
 
@@ -727,6 +728,8 @@ CREATE TABLE public.session (
     silent_since timestamp with time zone,
     declines integer DEFAULT 0 NOT NULL,
     token_address bytea,
+    token_decimals integer,
+    token_zero_first boolean,
     number smallint,
     returned_at timestamp with time zone,
     CONSTRAINT session_ended CHECK (((life = 'ended'::text) = ((ended_at IS NOT NULL) AND (outcome IS NOT NULL)))),
@@ -973,6 +976,8 @@ CREATE INDEX refund_payment ON public.refund USING btree (payment_id, id) WHERE 
 
 CREATE INDEX refund_reference ON public.refund USING btree (reference) WHERE (reference IS NOT NULL);
 
+CREATE INDEX refund_unapproved ON public.refund USING btree (merchant_id, created_at) WHERE ((destination IS NOT NULL) AND (approved_by IS NULL));
+
 CREATE INDEX refund_waiting ON public.refund USING btree (id) WHERE (step = 'approval'::text);
 
 CREATE INDEX session_chain ON public.session USING btree (chain) WHERE ((chain IS NOT NULL) AND (life <> 'ended'::text));
@@ -999,7 +1004,7 @@ CREATE TRIGGER refund_frozen BEFORE UPDATE OF merchant_id, payment_id, capture_i
 
 CREATE TRIGGER session_quote_frozen BEFORE UPDATE OF payment_id, account_id, payment_method_id, provider, currency, amount, fee_mode, fee_rate, fee_amount, estimated_tax, total_amount, total_minor ON public.session FOR EACH ROW EXECUTE FUNCTION public.session_quote_frozen();
 
-CREATE TRIGGER session_token_frozen BEFORE UPDATE OF token_address ON public.session FOR EACH ROW EXECUTE FUNCTION public.session_quote_frozen();
+CREATE TRIGGER session_token_frozen BEFORE UPDATE OF token_address, token_decimals, token_zero_first ON public.session FOR EACH ROW EXECUTE FUNCTION public.session_quote_frozen();
 
 ALTER TABLE ONLY public.api_key
     ADD CONSTRAINT api_key_merchant_id_fkey FOREIGN KEY (merchant_id) REFERENCES public.merchant(id);

@@ -39,15 +39,17 @@ class Ask:
 async def add(tx: Tx, session: Session, first_inquiry_s: float) -> bool:
     """Keep a session as `opening`; False where the payment has one already."""
     offer, quote = session.offer, session.offer.quote
+    expected = offer.expected_token
     row = await tx.row(
         """
         INSERT INTO session
             (id, payment_id, account_id, payment_method_id, provider, kind, label, country, chain,
              token, currency, amount, fee_mode, fee_rate, fee_amount, estimated_tax, total_amount,
-             total_minor, return_url, opened_at, inquire_at, provider_name, token_address, number)
+             total_minor, return_url, opened_at, inquire_at, provider_name, token_address,
+             token_decimals, token_zero_first, number)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,
             $19, $20::timestamptz, $20::timestamptz + $21 * interval '1 second', $22,
-            (SELECT t.address FROM chain_token t WHERE t.chain = $9 AND t.symbol = $10),
+            $23, $24, $25,
             (SELECT count(*) + 1 FROM session e WHERE e.payment_id = $2))
         ON CONFLICT (payment_id) WHERE life = 'opening' DO NOTHING
         RETURNING id
@@ -74,6 +76,9 @@ async def add(tx: Tx, session: Session, first_inquiry_s: float) -> bool:
         session.opened_at,
         first_inquiry_s,
         offer.provider_name,
+        expected and expected.address,
+        expected and expected.decimals,
+        expected and expected.approve_zero_first,
     )
     return row is not None
 

@@ -275,6 +275,10 @@ class ChainLedger:
         """Keep the transaction that a signer told."""
         await chain_refunds.note_sent(self.database, refund_id, tx_hash)
 
+    async def note_reverted(self, refund_id: UUID, tx_hash: bytes) -> int:
+        """Count a transaction whose revert is final, once; gives how many of the refund were."""
+        return await chain_refunds.note_reverted(self.database, refund_id, tx_hash)
+
 
 async def evidence(database: Executor, session_id: UUID) -> Evidence | None:
     """Sum up what is known of a session on its chain, at one moment."""

@@ -1,6 +1,7 @@
 """The wallets' routes: what has to be sent, who may read it and for how long, and posted hashes."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,14 +11,16 @@ from eth_utils import keccak, to_checksum_address
 from payintent.config import Settings
 from payintent.domain import ids
 from payintent.domain.payment import Payment
-from payintent.domain.session import Session
-from payintent.operation.chains import SetChain
+from payintent.domain.session import ExpectedToken, Life, Session
+from payintent.operation.chains import SetChain, SetToken
 from payintent.service import Service
+from payintent.storage import sessions
 from tests.api.arrange import refusal
 from tests.support.contracts import (
     CONTRACT,
     RECEIVER,
     TOKENS,
+    USDT,
     bill,
     contract_service,
     offer_tokens,
@@ -221,6 +224,31 @@ async def test_confirmations_are_needed_only_where_they_are_counted(api: Api) ->
     await api.world.perform(SetChain(chain="native", finality="finalized"))
     told = (await _view(api, session))["confirmations"]
     assert told == {"mode": "finalized", "seen": 0, "needed": None, "eta_seconds": 30}
+
+
+async def test_a_session_asks_for_the_token_of_its_quote_whatever_the_table_says_later(
+    api: Api,
+) -> None:
+    _, session = await _bill(api)
+    before = await _view(api, session)
+    changed = {"address": f"0x{40 * '6'}", "decimals": 6, "approve_zero_first": True}
+    await api.world.perform(SetToken(chain="native", symbol="USDT", **changed))
+    after = await _view(api, session)
+    for name in ("token", "steps", "checks", "amount_smallest_unit"):
+        assert after[name] == before[name], name
+
+
+async def test_a_token_that_moves_between_quote_and_session_is_the_quotes(api: Api) -> None:
+    payment, session = await _bill(api)
+    token = ExpectedToken(bytes.fromhex(USDT[2:]), 18, approve_zero_first=False)
+    offer = replace(session.offer, expected_token=token)
+    await api.world.perform(SetToken(chain="native", symbol="USDT", address=f"0x{40 * '6'}"))
+    later = replace(session, id=api.world.service.mint.id(), life=Life.OPENING, offer=offer)
+    async with api.world.service.database.transaction() as tx:
+        await tx.fetch("UPDATE session SET life = 'closing' WHERE payment_id = $1", payment.id)
+        assert await sessions.add(tx, later, 60.0)
+    row = await api.world.session(later.id)
+    assert (row["token_address"], row["token_decimals"]) == (token.address, 18)
 
 
 async def test_nothing_is_to_be_paid_on_a_halted_chain(api: Api) -> None:

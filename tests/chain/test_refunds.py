@@ -1,5 +1,6 @@
 """Refunds on a real chain: money goes back to its payer once, whatever the signer does."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from decimal import Decimal
 from typing import Any
@@ -321,6 +322,32 @@ async def test_a_transaction_that_was_reverted_is_sent_again_when_that_is_final(
     await is_sent_now(refunding, refund)
 
 
+async def test_a_refund_that_was_reverted_three_times_is_a_case_and_not_sent_again(
+    refunding: RefundWorld,
+) -> None:
+    payment, session = await refunding.paid()
+    refund = await refunding.ask(payment)
+    cases: list[list[str]] = []
+    for _ in range(3):
+        refunding.signer.mood = Mood.SILENT
+        await refunding.turn()
+        refunding.signer.mood = Mood.SENDS
+        reverted = await refunding.ground.pay_otherwise(session, deadline=1)
+        await refunding.ground.world.rows(
+            "UPDATE chain_refund_try SET tx_hash = $1", bytes.fromhex(reverted[2:])
+        )
+        await refunding.ground.final()
+        await refunding.turn()
+        cases.append(await refunding.ground.cases())
+    assert cases == [[], [], ["RECONCILIATION"]]
+    for _ in range(2):
+        await refunding.turn()
+    assert refunding.signer.sent == []
+    assert await refunding.stands(refund) == SENT
+    [row] = await refunding.ground.world.rows("SELECT refund_id FROM money_case")
+    assert row["refund_id"] == refund.id
+
+
 async def test_a_destination_that_burns_gas_is_not_paid(refunding: RefundWorld) -> None:
     burner = "0x" + 40 * "9"
     loop = "0x6200ea605b6001900380600457" + "00"  # 60,000 times round, which is finite
@@ -382,6 +409,32 @@ async def test_more_than_the_threshold_waits_for_a_second_person(
     refund = await refunding.ask(payment)
     waits = Decimal(above) < Decimal("25.50")
     assert await refunding.stands(refund) == ("PENDING", "approval" if waits else "queued")
+
+
+async def test_the_threshold_holds_over_a_day_and_not_for_each_refund(
+    refunding: RefundWorld,
+) -> None:
+    world = refunding.ground.world
+    payments = [(await refunding.paid(symbol))[0] for symbol in ("NATIVED", "USDT")]
+    await world.perform(SetChain(chain="native", refund_approval_above="30"))
+
+    async def steps(*amounts: str) -> list[str]:
+        asked = await asyncio.gather(
+            *(
+                refunding.ask(payment, amount)
+                for payment, amount in zip(payments, amounts, strict=False)
+            )
+        )
+        return sorted([(await refunding.see(one)).step.value for one in asked])
+
+    assert await steps("16", "16") == ["approval", "queued"], "together they are 32"
+    assert await steps("4") == ["queued"]
+    assert await steps("5", "9") == ["approval", "queued"]
+    await world.rows("UPDATE refund SET approved_by = 'bob' WHERE step = 'queued'")
+    assert await steps("0.2") == ["queued"], "what a second person has seen does not count"
+    await world.rows("UPDATE refund SET approved_by = NULL WHERE step = 'queued'")
+    await refunding.ground.move_clock(24 * 3600 + 60)
+    assert await steps("0.2") == ["queued"]
 
 
 async def test_a_token_that_is_unknown_now_always_waits_for_a_second_person(

@@ -31,7 +31,7 @@ from payintent.domain.gateway import (
 from payintent.domain.onchain import PROVIDER
 from payintent.domain.payment import FailureReason
 from payintent.domain.quote import FeeMode, Quote
-from payintent.domain.session import Life, Offer, Session
+from payintent.domain.session import ExpectedToken, Life, Offer, Session
 from payintent.lifecycle.settle import complete_selection
 from payintent.operation.chains import AddContract
 from payintent.providers.gateway_contract import GatewayContract
@@ -155,6 +155,7 @@ def _session(
         token=COIN,
         quote=quote,
         total_minor=request.amount_minor,
+        expected_token=ExpectedToken(bytes(20), 18, approve_zero_first=False),
     )
     return Session(
         id=request.session_id,
