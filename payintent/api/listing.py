@@ -23,6 +23,7 @@ _LISTED_DEFAULT = 20
 _PAYER_UID_MAX = 255
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 _CURSOR_BYTES = 24
+_ID_CURSOR_BYTES = 16
 
 
 @for_merchants
@@ -67,6 +68,24 @@ def read_limit(raw: str | None) -> int:
     if not known or not 1 <= int(raw) <= LISTED_MAX:
         raise Refused(Code.BAD_REQUEST, f"limit must be from 1 to {LISTED_MAX}")
     return int(raw)
+
+
+def write_id_cursor(last_id: UUID) -> str:
+    """Name the end of a page of a list in the order of its ids."""
+    return base64.urlsafe_b64encode(last_id.bytes).decode()
+
+
+def read_id_cursor(raw: str | None) -> UUID | None:
+    """Read the end of a page; refused (`BAD_REQUEST`) where no list has given it."""
+    if raw is None:
+        return None
+    try:
+        read = base64.b64decode(raw.encode("ascii"), altchars=b"-_", validate=True)
+        if len(read) == _ID_CURSOR_BYTES:
+            return UUID(bytes=read)
+    except (binascii.Error, ValueError):
+        pass
+    raise Refused(Code.BAD_REQUEST, "cursor is not one that a list has given")
 
 
 def _time(name: str, raw: str | None) -> datetime | None:

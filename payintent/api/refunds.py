@@ -1,16 +1,12 @@
 """The merchant's refunds: ask for one, read one, list those of a payment."""
 
-import base64
-import binascii
-from uuid import UUID
-
 from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.api import shapes
 from payintent.api.body import idempotency_key, read_json
 from payintent.api.context import Context, json_answer
-from payintent.api.listing import read_limit
+from payintent.api.listing import read_id_cursor, read_limit, write_id_cursor
 from payintent.api.merchant import for_merchants
 from payintent.domain import ids
 from payintent.domain.errors import Code, Refused
@@ -21,7 +17,6 @@ from payintent.lifecycle.wire import refund_fields
 from payintent.storage.merchants import Holder
 
 _REPLAYED = {"Idempotency-Replayed": "true"}
-_CURSOR_BYTES = 16
 
 
 @for_merchants
@@ -54,13 +49,12 @@ async def post_refund(request: Request, here: Context, holder: Holder) -> Respon
 async def list_refunds(request: Request, here: Context, holder: Holder) -> Response:
     """`GET /payments/{payment_id}/refunds?limit=&cursor=`: newest first."""
     limit = read_limit(request.query_params.get("limit"))
-    cursor = request.query_params.get("cursor")
-    before = None if cursor is None else _read_cursor(cursor)
+    before = read_id_cursor(request.query_params.get("cursor"))
     payment = await _payment(request, here, holder)
     found, more = await refunds_for(here.service.database, payment.id, before, limit)
     answer: dict[str, object] = {"data": [refund_fields(one) for one in found]}
     if more is not None:
-        answer["next_cursor"] = _write_cursor(more)
+        answer["next_cursor"] = write_id_cursor(more)
     return json_answer(answer)
 
 
@@ -77,17 +71,3 @@ async def _payment(request: Request, here: Context, holder: Holder) -> Payment:
     service = here.service
     seen = await payment_for(service.database, service.mint, holder.merchant_id, payment_id)
     return seen.payment
-
-
-def _write_cursor(refund_id: UUID) -> str:
-    return base64.urlsafe_b64encode(refund_id.bytes).decode()
-
-
-def _read_cursor(raw: str) -> UUID:
-    try:
-        read = base64.b64decode(raw.encode("ascii"), altchars=b"-_", validate=True)
-        if len(read) == _CURSOR_BYTES:
-            return UUID(bytes=read)
-    except (binascii.Error, ValueError):
-        pass
-    raise Refused(Code.BAD_REQUEST, "cursor is not one that a list has given")

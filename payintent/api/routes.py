@@ -5,6 +5,7 @@ from starlette.routing import BaseRoute, Route
 from payintent.api import (
     assets,
     callbacks,
+    cases,
     checkout,
     docs,
     events,
@@ -27,6 +28,7 @@ ROUTES: list[BaseRoute] = [
     Route("/v1/payments/{payment_id}/refunds", refunds.post_refund, methods=["POST"]),
     Route("/v1/payments/{payment_id}/refunds", refunds.list_refunds, methods=["GET"]),
     Route("/v1/refunds/{refund_id}", refunds.get_refund, methods=["GET"]),
+    Route("/v1/cases", cases.list_cases, methods=["GET"]),
     Route("/v1/callbacks/{provider}/{account_id}", callbacks.post_callback, methods=["POST"]),
     Route("/v1/checkout/{checkout_id}", checkout.get_checkout, methods=["GET"]),
     Route("/v1/checkout/{checkout_id}", checkout.patch_checkout, methods=["PATCH"]),

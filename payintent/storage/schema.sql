@@ -944,6 +944,8 @@ CREATE UNIQUE INDEX fraud_decision_once ON public.fraud_decision USING btree (pa
 
 CREATE INDEX idempotency_created ON public.idempotency USING btree (created_at);
 
+CREATE INDEX money_case_merchant ON public.money_case USING btree (merchant_id, id) WHERE (merchant_id IS NOT NULL);
+
 CREATE INDEX money_case_open ON public.money_case USING btree (id) WHERE (status = 'OPEN'::text);
 
 CREATE UNIQUE INDEX operator_token_name_once ON public.operator_token USING btree (lower(name));

@@ -37,6 +37,7 @@ _ROUTES: dict[tuple[str, str], tuple[int, str] | None] = {
     ("POST", "/v1/payments/{payment_id}/refunds"): _FORBIDDEN,
     ("GET", "/v1/payments/{payment_id}/refunds"): _FORBIDDEN,
     ("GET", "/v1/refunds/{refund_id}"): _FORBIDDEN,
+    ("GET", "/v1/cases"): None,
     ("GET", "/v1/catalog"): None,
 }
 #: Everybody's, with an id as capability, or signed by a gateway.

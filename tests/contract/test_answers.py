@@ -8,7 +8,15 @@ import pytest
 
 from payintent.api.assets import asset
 from payintent.config import Settings
-from payintent.domain.gateway import RefundReport, RefundState
+from payintent.domain import ids
+from payintent.domain.gateway import (
+    Callback,
+    DisputeReport,
+    DisputeState,
+    RefundReport,
+    RefundState,
+)
+from payintent.lifecycle.receive import receive
 from tests.api.arrange import bring_to, callback, captured, payment_of, select
 from tests.api.refunding import REFUND, REFUNDS, ask, in_status, listed, paid, read, send
 from tests.contract.conforming import conforms, operations
@@ -74,6 +82,26 @@ async def _get_refund(api: Api, created: Answer) -> Answer:
     return await read(api, (await _refund(api, created)).json["id"])
 
 
+async def _list_cases(api: Api, created: Answer) -> Answer:
+    del created
+    disputed = await payment_of(api, await paid(api))
+    report = DisputeReport(
+        reference="du_1",
+        capture=f"cap-{ids.text(ids.PAYMENT, disputed.id)}",
+        state=DisputeState.OPEN,
+        amount_minor=50000,
+        currency="THB",
+        reason="fraudulent",
+        respond_by=disputed.expires_at,
+    )
+    service = api.world.service
+    callback = Callback(id="evt_1", dispute=report)
+    await receive(service.database, service.mint, api.world.account_id, callback, b"")
+    answer = await api.send("GET", "/v1/cases?limit=1", headers=api.bearer())
+    assert answer.json["data"][0]["dispute"]["state"] == "open"
+    return answer
+
+
 async def _submit(api: Api, created: Answer) -> Answer:
     path = f"/c/{created.json['checkout_id']}/select"
     return await api.send("POST", path, data={"method": f"{api.world.card}|THB|1590.00"})
@@ -113,6 +141,7 @@ GOES_WELL: dict[str, tuple[int, Sending]] = {
     "POST /v1/payments/{payment_id}/refunds": (201, _refund),
     "GET /v1/payments/{payment_id}/refunds": (200, _list_refunds),
     "GET /v1/refunds/{refund_id}": (200, _get_refund),
+    "GET /v1/cases": (200, _list_cases),
     "GET /v1/catalog": (200, _get("/v1/catalog")),
     "GET /v1/countries": (200, _get("/v1/countries")),
     "GET /v1/chains/{slug}": (200, _get("/v1/chains/native")),

@@ -19,10 +19,13 @@ from payintent.api.shapes import EXPIRES_IN_DEFAULT_S, EXPIRES_IN_MAX_S
 from payintent.domain.errors import Code
 from payintent.domain.event import EventType, payload_fields
 from payintent.domain.fraud import RiskLevel
+from payintent.domain.gateway import DisputedFunds, DisputeState
 from payintent.domain.market import COUNTRIES, CURRENCIES
 from payintent.domain.payment import FailureReason, Status
 from payintent.domain.quote import FeeMode, TaxManager
 from payintent.domain.refund import RefundFailure, RefundStatus
+from payintent.domain.settlement import CaseKind
+from payintent.storage.cases import STATUSES
 from payintent.storage.listing import LISTED_MAX
 from payintent.version import API_VERSION
 from tests.contract.conforming import Answer, closed, conforms, operations
@@ -68,6 +71,7 @@ def test_the_routes_that_need_a_key_are_those_of_the_merchant() -> None:
         "/v1/payments/{payment_id}/cancel",
         "/v1/payments/{payment_id}/refunds",
         "/v1/refunds/{refund_id}",
+        "/v1/cases",
         "/v1/catalog",
     }
     assert all(
@@ -129,6 +133,10 @@ def _codes(answer: Any) -> set[str]:
         ("TaxManager", TaxManager),
         ("RefundStatus", RefundStatus),
         ("RefundFailureReason", RefundFailure),
+        ("CaseKind", CaseKind),
+        ("CaseStatus", STATUSES),
+        ("DisputeState", DisputeState),
+        ("DisputedFunds", DisputedFunds),
     ],
 )
 def test_its_values_are_those_of_the_code(schema: str, values: Any) -> None:
@@ -142,6 +150,7 @@ def test_its_limits_are_those_of_the_code() -> None:
     for path, shape in (
         ("/v1/payments", "PaymentList"),
         ("/v1/payments/{payment_id}/refunds", "RefundList"),
+        ("/v1/cases", "CaseList"),
     ):
         listed = contract()["paths"][path]["get"]["parameters"]
         [limit] = [one["schema"] for one in listed if one["name"] == "limit"]

@@ -46,6 +46,7 @@ REQUESTS = {
     "POST /v1/payments/{payment_id}/refunds": 240,
     "GET /v1/payments/{payment_id}/refunds": 100,
     "GET /v1/refunds/{refund_id}": 40,
+    "GET /v1/cases": 100,
     "GET /v1/catalog": 60,
     "GET /v1/countries": 40,
     "GET /v1/chains/{slug}": 60,

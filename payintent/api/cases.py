@@ -1,0 +1,90 @@
+"""`GET /cases`: a merchant's cases, newest first, a page at a time; read only."""
+
+from decimal import Decimal
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from payintent.api.context import Context, json_answer
+from payintent.api.listing import read_id_cursor, read_limit, write_id_cursor
+from payintent.api.merchant import for_merchants
+from payintent.domain import ids
+from payintent.domain.errors import Code, Refused
+from payintent.domain.market import minor_decimals
+from payintent.domain.money import format_amount
+from payintent.domain.settlement import CaseKind
+from payintent.lifecycle.wire import timestamp
+from payintent.storage import merchant_cases
+from payintent.storage.cases import STATUSES
+from payintent.storage.merchant_cases import CaseFilter, MerchantCase
+from payintent.storage.merchants import Holder
+
+
+@for_merchants
+async def list_cases(request: Request, here: Context, holder: Holder) -> Response:
+    """`GET /cases?status=&kind=&payment_id=&limit=&cursor=`."""
+    limit = read_limit(request.query_params.get("limit"))
+    wanted = _filter(request, holder.merchant_id)
+    found = await merchant_cases.page(here.service.database, wanted, limit + 1)
+    answer: dict[str, object] = {"data": [case_fields(case) for case in found[:limit]]}
+    if len(found) > limit:
+        answer["next_cursor"] = write_id_cursor(found[limit - 1].id)
+    return json_answer(answer)
+
+
+def case_fields(case: MerchantCase) -> dict[str, Any]:
+    """Give a case as its merchant sees it; what is not known is left out."""
+    fields: dict[str, Any] = {
+        "id": ids.text(ids.CASE, case.id),
+        "kind": case.kind,
+        "status": case.status,
+        "payment_id": case.payment_id and ids.text(ids.PAYMENT, case.payment_id),
+        "currency": case.currency,
+        "amount": _amount(case),
+        "dispute": _dispute(case),
+        "opened_at": timestamp(case.opened_at),
+        "closed_at": case.closed_at and timestamp(case.closed_at),
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _amount(case: MerchantCase) -> str | None:
+    """Write the money; None where the decimals of its token are not known."""
+    if case.amount_minor is None or case.currency is None:
+        return None
+    decimals = case.token_decimals if case.on_chain else minor_decimals(case.currency)
+    if decimals is None:
+        return None
+    amount = Decimal(case.amount_minor).scaleb(-decimals)
+    return format_amount(amount, decimals, trim=case.on_chain)
+
+
+def _dispute(case: MerchantCase) -> dict[str, Any] | None:
+    if case.dispute is None:
+        return None
+    fields: dict[str, Any] = {"state": case.dispute.state, "funds": case.dispute.funds}
+    if case.dispute.reason:
+        fields["reason"] = case.dispute.reason
+    if case.dispute.respond_by is not None:
+        fields["respond_by"] = timestamp(case.dispute.respond_by)
+    return fields
+
+
+def _filter(request: Request, merchant_id: int) -> CaseFilter:
+    query = request.query_params
+    status, kind, payment = query.get("status"), query.get("kind"), query.get("payment_id")
+    if status is not None and status not in STATUSES:
+        raise Refused(Code.BAD_REQUEST, f"status must be one of {', '.join(STATUSES)}")
+    if kind is not None and kind not in set(CaseKind):
+        raise Refused(Code.BAD_REQUEST, f"kind must be one of {', '.join(CaseKind)}")
+    payment_id = None if payment is None else ids.parse(ids.PAYMENT, payment)
+    if payment is not None and payment_id is None:
+        raise Refused(Code.BAD_REQUEST, "payment_id must be the id of a payment")
+    return CaseFilter(
+        merchant_id=merchant_id,
+        status=status,
+        kind=None if kind is None else CaseKind(kind),
+        payment_id=payment_id,
+        before=read_id_cursor(query.get("cursor")),
+    )
