@@ -18,6 +18,7 @@ from payintent.service import Service, open_service
 from tests.support import leaks
 from tests.support.databases import Databases, make_template
 from tests.support.fakes import FakeGateway
+from tests.support.patience import PATIENCE_S
 from tests.support.world import Api, World, free_port, make_world
 
 _KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
@@ -123,6 +124,9 @@ def any_settings() -> Settings:
             "policy_cache_s": 0.0,
             "chain_watched_s": 1e9,  # many tests move the clock and have no watcher
             "chain_behind_max_s": 0.0,
+            # A test that is not about them waits for a busy machine.
+            "database_acquire_timeout_s": PATIENCE_S,
+            "database_statement_timeout_ms": int(PATIENCE_S * 1000),
         }
     )
 
