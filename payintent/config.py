@@ -76,6 +76,7 @@ class Settings(BaseSettings):
     fraud_decisions_days: int = 90  # how long denials are kept
 
     # Gateways
+    gateway_origins: str = ""  # more than the adapters know, separated by commas
     gateway_timeout_s: float = 15.0
     gateway_answer_bytes_max: int = 256 * 1024
     buyer_calls_per_s: int = 100  # that buyers cause, of one gateway account; 0: no limit
@@ -127,6 +128,11 @@ class Settings(BaseSettings):
         """Give how often buyers may make us call one gateway account; None: as often as they do."""
         per_s = self.buyer_calls_per_s
         return Limit(per_s, self.buyer_calls_burst) if per_s else None
+
+    @property
+    def more_gateway_origins(self) -> list[str]:
+        """Give the origins where accounts may be, beside those that the adapters know."""
+        return [one.strip() for one in self.gateway_origins.split(",") if one.strip()]
 
     @property
     def endpoints(self) -> dict[str, list[str]]:

@@ -10,6 +10,7 @@ from payintent.chain.refunder import Refunders, open_refunders
 from payintent.config import Settings
 from payintent.domain.errors import StorageDown
 from payintent.domain.gateway import Gateway
+from payintent.domain.web_origin import web_origin
 from payintent.lifecycle.accounts import Accounts
 from payintent.lifecycle.inquire import Janitor
 from payintent.lifecycle.mint import Mint
@@ -80,8 +81,18 @@ class Service:
             sandbox=self.settings.sandbox,
             providers=self.accounts.providers,
             credentials=self.accounts.credentials,
+            origins=self._origins(),
             operations=OPERATIONS,
         )
+
+    def _origins(self) -> dict[str, frozenset[str]]:
+        """Say where accounts may be: at their gateways' own origins, and where settings say."""
+        more = frozenset(filter(None, map(web_origin, self.settings.more_gateway_origins)))
+        return {
+            provider: gateway.capabilities.origins | more
+            for provider in self.accounts.providers
+            if (gateway := self.accounts.gateway(provider)) is not None
+        }
 
     async def submit(self, operation: Read[R] | Change[R], actor: Actor) -> R | Proposal:
         """Do what an operator asks, or keep it until another person has approved."""

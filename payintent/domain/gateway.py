@@ -50,6 +50,8 @@ class Capabilities:
     refunds: Refunds = Refunds.PARTS
     #: A refund may be sent again under its id, and is done once. Where not, it is sent only once.
     refunds_again: bool = True
+    #: Where its API, its pages and its scripts live: an account's addresses are at one of these.
+    origins: frozenset[str] = frozenset()
     #: Its sessions are opened and inquired over the network, and buyers' share of that is bounded.
     remote: bool = True
 

@@ -13,7 +13,7 @@ from payintent.lifecycle.buyer_calls import BuyerCalls
 from payintent.lifecycle.health import Channel, Health
 from payintent.storage import accounts
 from payintent.storage.database import Database
-from payintent.storage.sealed import Secrets, account_place
+from payintent.storage.sealed import Secrets, open_account
 
 _KEPT_S = 5.0
 _KEPT_MAX = 1_000
@@ -75,9 +75,10 @@ class Accounts:
         sealed = await accounts.by_id(self._database, account_id)
         if sealed is None:
             return None
-        credentials = msgspec.json.decode(
-            self._secrets.open(sealed.sealed, account_place(account_id)), type=dict[str, str]
+        opened, _ = open_account(
+            self._secrets, account_id, sealed.provider, sealed.base_url, sealed.sealed
         )
+        credentials = msgspec.json.decode(opened, type=dict[str, str])
         account = Account(
             id=sealed.id,
             provider=sealed.provider,

@@ -2,12 +2,13 @@
 
 import secrets as chance
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import msgspec
 
 from payintent.domain.errors import Code, Refused
+from payintent.domain.web_origin import web_origin
 from payintent.operation.checks import (
     LISTED_MAX,
     check_listed,
@@ -60,6 +61,7 @@ class AddAccount(Change[SealedAccount], frozen=True, kw_only=True):
         check_url("base_url", self.base_url, sandbox=desk.sandbox)
         _check_credentials(self.credentials)
         _check_complete(desk, self.provider, self.credentials)
+        _check_origins(desk, self.provider, self.base_url, self.credentials)
         await check_merchant(desk.database, self.merchant_id)
 
     async def apply(self, desk: Desk, tx: Tx) -> SealedAccount:
@@ -68,7 +70,8 @@ class AddAccount(Change[SealedAccount], frozen=True, kw_only=True):
         account_id = await accounts.add(
             tx, self.provider, self.merchant_id, self.name, self.base_url
         )
-        await seal_credentials(desk, tx, account_id, self.credentials)
+        account = NewSeal(account_id, self.provider, self.base_url)
+        await seal_credentials(desk, tx, account, self.credentials)
         return await _known(tx, account_id)
 
 
@@ -126,17 +129,22 @@ class ChangeAccount(Change[SealedAccount], frozen=True, kw_only=True):
             check_name("name", self.name)
         if self.base_url is not None:
             check_url("base_url", self.base_url, sandbox=desk.sandbox)
-        if self.credentials is not None:
-            _check_credentials(self.credentials)
-        await _known(desk.database, self.account_id)
+        account = await _known(desk.database, self.account_id)
+        if self.credentials is None:
+            if self.base_url is not None:
+                raise Refused(
+                    Code.BAD_REQUEST, "credentials are needed with base_url: they are bound to it"
+                )
+            return
+        _check_credentials(self.credentials)
+        _check_complete(desk, account.provider, self.credentials)
+        _check_origins(desk, account.provider, self.base_url, self.credentials)
 
     async def apply(self, desk: Desk, tx: Tx) -> SealedAccount:
         """Write what was given; processes know within seconds."""
         if self.credentials is not None:
             await note_writer(desk, tx)
         known = await _locked(tx, self.account_id)
-        if self.credentials is not None:
-            _check_complete(desk, known.provider, self.credentials)
         changed = replace(
             known,
             name=known.name if self.name is None else self.name,
@@ -144,7 +152,8 @@ class ChangeAccount(Change[SealedAccount], frozen=True, kw_only=True):
         )
         await accounts.change(tx, changed)
         if self.credentials is not None:
-            await seal_credentials(desk, tx, self.account_id, self.credentials)
+            account = NewSeal(changed.id, changed.provider, changed.base_url)
+            await seal_credentials(desk, tx, account, self.credentials)
         return changed
 
     def about(self, result: SealedAccount) -> int | None:
@@ -208,16 +217,46 @@ def _unknown(account_id: int) -> Refused:
     return Refused(Code.NOT_FOUND, f"no account {account_id}")
 
 
+@dataclass(frozen=True, slots=True)
+class NewSeal:
+    """What an account's credentials are bound to."""
+
+    account_id: int
+    provider: str
+    base_url: str
+
+
 async def seal_credentials(
-    desk: Desk, tx: Tx, account_id: int, credentials: Mapping[str, str]
+    desk: Desk, tx: Tx, account: NewSeal, credentials: Mapping[str, str]
 ) -> None:
-    """Keep an account's credentials, sealed to its id."""
+    """Keep an account's credentials, sealed to its id, its provider and its address."""
     sealed = desk.secrets.seal(
         msgspec.json.encode(dict(credentials)),
-        account_place(account_id),
+        account_place(account.account_id, account.provider, account.base_url),
         chance.token_bytes(NONCE_BYTES),
     )
-    await accounts.seal(tx, account_id, sealed)
+    await accounts.seal(tx, account.account_id, sealed)
+
+
+def _check_origins(
+    desk: Desk, provider: str, base_url: str | None, credentials: Mapping[str, str]
+) -> None:
+    """Refuse an address that is not the gateway's own, unless the installation names its origin."""
+    if desk.sandbox:
+        return
+    known = desk.origins.get(provider, frozenset())
+    addresses = {name: value for name, value in credentials.items() if name.endswith("_url")}
+    if base_url is not None:
+        addresses["base_url"] = base_url
+    for name, url in addresses.items():
+        check_url(name, url, sandbox=False)
+        origin = web_origin(url)
+        if origin not in known:
+            raise Refused(
+                Code.BAD_REQUEST,
+                f"{name}: {told(origin or url)} is no origin of {provider}; others are named in "
+                "PAYINTENT_GATEWAY_ORIGINS",
+            )
 
 
 def _whose(merchant_id: int | None) -> str:

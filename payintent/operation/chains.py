@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from payintent.chain.keccak import parse_address
 from payintent.domain.errors import Code, Refused
 from payintent.domain.onchain import PROVIDER
-from payintent.operation.accounts import seal_credentials
+from payintent.operation.accounts import NewSeal, seal_credentials
 from payintent.operation.chain_views import (
     ChainView,
     ContractView,
@@ -86,7 +86,8 @@ class AddContract(Change[ContractView], frozen=True, kw_only=True):
             tx, PROVIDER, self.merchant_id, self.name, f"evm:{self.chain}"
         )
         credentials = {"chain": self.chain, "network_id": str(chain.network_id)}
-        await seal_credentials(desk, tx, account_id, credentials)
+        account = NewSeal(account_id, PROVIDER, f"evm:{self.chain}")
+        await seal_credentials(desk, tx, account, credentials)
         row = ContractRow(
             account_id=account_id,
             chain=self.chain,

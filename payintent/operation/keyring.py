@@ -14,6 +14,7 @@ from payintent.storage.sealed import (
     Secrets,
     SecretsUnusable,
     account_place,
+    open_account,
     proposal_place,
     secret_place,
 )
@@ -90,7 +91,6 @@ async def _reseal_secrets(secrets: Secrets, tx: Tx) -> int:
     after, count = UUID(int=0), 0
     while batch := await ring.secrets_after(tx, after, _BATCH):
         for row in batch:
-            assert isinstance(row.id, UUID)  # noqa: S101 - this table's ids are
             place = secret_place(row.merchant_id, row.id)
             if anew := _anew(secrets, row.sealed, place):
                 await ring.reseal_secret(tx, row.id, anew)
@@ -103,8 +103,10 @@ async def _reseal_accounts(secrets: Secrets, tx: Tx) -> int:
     after, count = 0, 0
     while batch := await ring.accounts_after(tx, after, _BATCH):
         for row in batch:
-            assert isinstance(row.id, int)  # noqa: S101 - this table's ids are
-            if anew := _anew(secrets, row.sealed, account_place(row.id)):
+            opened, is_bound = open_account(secrets, row.id, row.provider, row.base_url, row.sealed)
+            if not is_bound or secrets.sealed_by(row.sealed) != secrets.writer:
+                place = account_place(row.id, row.provider, row.base_url)
+                anew = secrets.seal(opened, place, chance.token_bytes(NONCE_BYTES))
                 await accounts.seal(tx, row.id, anew)
                 count += 1
             after = row.id

@@ -97,6 +97,7 @@ class EcpayGateway:
         countries=frozenset({"TW"}),
         refunds=Refunds.PARTS,
         refunds_again=False,
+        origins=frozenset({"https://payment.ecpay.com.tw", "https://payment-stage.ecpay.com.tw"}),
     )
 
     def __init__(self, http: Http, now: Callable[[], float] = time.time) -> None:

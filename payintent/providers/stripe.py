@@ -79,6 +79,7 @@ class StripeGateway:
     capabilities = Capabilities(
         credentials=frozenset({"secret_key", "publishable_key", "webhook_secret"}),
         decimals=DECIMALS,
+        origins=frozenset({"https://api.stripe.com", "https://js.stripe.com"}),
     )
 
     def __init__(self, http: Http, now: Callable[[], float] = time.time) -> None:

@@ -114,6 +114,14 @@ class TwoC2pGateway:
         decimals=DECIMALS,
         countries=COUNTRIES,
         refunds_again=False,  # its documents promise nothing about a repeated refund
+        origins=frozenset(
+            {
+                "https://pgw.2c2p.com",
+                "https://t.2c2p.com",
+                "https://sandbox-pgw.2c2p.com",
+                "https://demo2.2c2p.com",
+            }
+        ),
     )
 
     def __init__(self, http: Http, now: Callable[[], float] = time.time) -> None:

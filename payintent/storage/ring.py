@@ -21,10 +21,20 @@ class RingKey:
 
 @dataclass(frozen=True, slots=True)
 class SealedRow:
-    """One sealed secret, and where it is kept."""
+    """One sealed callback secret, and where it is kept."""
 
-    id: UUID | int
+    id: UUID
     merchant_id: int
+    sealed: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedCredentials:
+    """The sealed credentials of one account, and what they are bound to."""
+
+    id: int
+    provider: str
+    base_url: str
     sealed: bytes
 
 
@@ -111,11 +121,11 @@ async def secrets_after(tx: Tx, after: UUID, limit: int) -> list[SealedRow]:
     return [SealedRow(row["id"], row["merchant_id"], row["sealed"]) for row in rows]
 
 
-async def accounts_after(tx: Tx, after: int, limit: int) -> list[SealedRow]:
+async def accounts_after(tx: Tx, after: int, limit: int) -> list[SealedCredentials]:
     """Lock provider accounts in the order of their ids, a batch at a time."""
     rows = await tx.fetch(
         """
-        SELECT id, coalesce(merchant_id, 0) AS merchant_id, sealed
+        SELECT id, provider, base_url, sealed
         FROM provider_account
         WHERE id > $1 AND sealed IS NOT NULL
         ORDER BY id
@@ -125,7 +135,7 @@ async def accounts_after(tx: Tx, after: int, limit: int) -> list[SealedRow]:
         after,
         limit,
     )
-    return [SealedRow(row["id"], row["merchant_id"], row["sealed"]) for row in rows]
+    return [SealedCredentials(**row) for row in rows]
 
 
 async def reseal_secret(tx: Tx, secret_id: UUID, sealed: bytes) -> None:

@@ -60,6 +60,22 @@ class Secrets:
             raise SecretsUnusable(f"{place} was sealed by another key or moved") from error
 
 
+def open_account(
+    secrets: Secrets, account_id: int, provider: str, base_url: str, sealed: bytes
+) -> tuple[bytes, bool]:
+    """Decrypt an account's credentials; tells whether they are bound to provider and address.
+
+    Raises `SecretsUnusable` where they were sealed for another provider or address.
+    """
+    try:
+        return secrets.open(sealed, account_place(account_id, provider, base_url)), True
+    except SecretsUnusable as error:
+        try:
+            return secrets.open(sealed, first_account_place(account_id)), False
+        except SecretsUnusable:
+            raise error from None
+
+
 def read_secrets(settings: Settings) -> Secrets:
     """Read pepper and key ring from the settings; each key is base64 of 32 bytes."""
     ring: dict[str, bytes] = {}
@@ -94,8 +110,13 @@ def secret_place(merchant_id: int, secret_id: UUID) -> str:
     return f"callback_secret:{merchant_id}:{secret_id}"
 
 
-def account_place(account_id: int) -> str:
-    """Name the place that an account's credentials are sealed for."""
+def account_place(account_id: int, provider: str, base_url: str) -> str:
+    """Name the place that an account's credentials are sealed for: they go nowhere else."""
+    return f"provider_account:2:{account_id}:{provider}:{base_url}"
+
+
+def first_account_place(account_id: int) -> str:
+    """Name the place as it was before it held provider and address; `keyring rotate` ends it."""
     return f"provider_account:{account_id}"
 
 

@@ -119,11 +119,12 @@ def operated(settings: Settings, tmp_path: Path) -> Iterator[tuple[Terminal, tup
         known = isinstance(host, bytes) and host.endswith(b".example.com")
         return _GETADDRINFO("93.184.216.34" if known else host, *arguments, **more)
 
-    (tmp_path / "c.json").write_text('{"signing_secret": "x"}')
+    (tmp_path / "c.json").write_text('{"api_key": "k", "signing_secret": "x"}')
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
         patch.setattr(socket, "getaddrinfo", resolve)
-        terminal = Terminal(settings.model_copy(update={"sandbox": False}), patch)
+        outside = {"sandbox": False, "gateway_origins": "https://x"}
+        terminal = Terminal(settings.model_copy(update=outside), patch)
         tokens = terminal.bootstrap()
         add = "account add --provider simulator --base-url https://x --credentials c.json --why x"
         assert terminal.run_agreed(tokens, *shlex.split(add)).status == 0

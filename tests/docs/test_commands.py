@@ -34,7 +34,7 @@ _PAGE, _REFUNDS = page("docs/operate.md"), page("docs/refunds.md")
 _ENDLESS = {"api", "worker", "dev", "devchain"}  # or the sandbox's own, with tests of their own
 _NO_OPERATIONS = {"migrate", "doctor", "payment.show", "webhooks.list", "webhooks.show"}
 _ALONE = {"migrate", "doctor", "reconcile"}  # commands of one word
-_CREDENTIALS = b'{"signing_secret": "a secret of the gateway"}'
+_CREDENTIALS = b'{"api_key": "a key", "signing_secret": "a secret of the gateway"}'
 _PREFIXES = {"payment": ids.PAYMENT, "case": ids.CASE, "refund": ids.REFUND}
 _PREFIXES |= {"approval": ids.APPROVAL}
 _TWO_PEOPLE = {"operator.issue", "operator.extend", "account.add", "chain.add-contract"}
@@ -51,7 +51,8 @@ def terminal(settings: Settings, tmp_path: Path) -> Iterator[Terminal]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
         patch.setattr(socket, "getaddrinfo", _resolve)
-        yield Terminal(settings.model_copy(update={"sandbox": False}), patch)
+        outside = {"sandbox": False, "gateway_origins": "https://gateway.example.com"}
+        yield Terminal(settings.model_copy(update=outside), patch)
 
 
 @pytest.fixture

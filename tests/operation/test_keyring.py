@@ -31,7 +31,7 @@ from payintent.operation.merchants import (
 from payintent.service import Service, open_service
 from payintent.storage import merchants
 from payintent.storage.database import Tx
-from payintent.storage.sealed import SecretsUnusable, secret_place
+from payintent.storage.sealed import SecretsUnusable, first_account_place, secret_place
 from payintent.workers import work
 from tests.api.arrange import callback, captured, payment_of, select
 from tests.support.contracts import CONTRACT, RECEIVER
@@ -240,6 +240,33 @@ async def test_rotating_again_finds_nothing_to_do(ring: Ring) -> None:
     again = await _rotate(service)
     assert (again.callback_secrets, again.provider_accounts, again.retired) == (0, 0, [])
     assert await ring.world.rows("SELECT id, sealed FROM callback_secret") == before
+
+
+async def test_credentials_from_before_open_and_are_bound_by_sealing_them_anew(ring: Ring) -> None:
+    world = ring.world
+    service = await ring.open("a", "b")
+    before = service.secrets.seal(
+        b'{"signing_secret":"fake-signing-secret"}',
+        first_account_place(world.account_id),
+        12 * b"n",
+    )
+    await world.rows(
+        "UPDATE provider_account SET sealed = $2 WHERE id = $1", world.account_id, before
+    )
+    assert await service.accounts.open(world.account_id)
+    assert (await _rotate(service)).provider_accounts == 1
+    assert (await _rotate(service)).provider_accounts == 0
+    for column, value in (("base_url", "http://evil.test"), ("provider", "stripe")):
+        kept = await world.rows(
+            f"SELECT {column} AS kept FROM provider_account WHERE id = $1",
+            world.account_id,
+        )
+        change = f"UPDATE provider_account SET {column} = $2 WHERE id = $1"
+        await world.rows(change, world.account_id, value)
+        with pytest.raises(SecretsUnusable, match="was sealed by another key or moved"):
+            await (await ring.open("a", "b")).accounts.open(world.account_id)
+        await world.rows(change, world.account_id, kept[0]["kept"])
+    assert await (await ring.open("a", "b")).accounts.open(world.account_id)
 
 
 async def test_more_secrets_than_a_batch_has_are_all_sealed_anew(

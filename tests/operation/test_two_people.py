@@ -80,10 +80,6 @@ async def test_exactly_these_operations_wait_for_another_person(
         (SetChain(chain="native", refunder=f"0x{40 * '7'}"), True),
         (SetChain(chain="native", confirmations=9), False),
         (ChangeAccount(account_id=1, credentials={"signing_secret": "x"}), True),
-        (
-            ChangeAccount(account_id=1, base_url="https://x.example.com", credentials={"a": "b"}),
-            True,
-        ),
         (ChangeAccount(account_id=1, name="x"), False),
     ],
 )

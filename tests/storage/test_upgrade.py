@@ -16,7 +16,7 @@ from payintent.operation.providers import ListProviders
 from payintent.operation.taxes import ListTaxes
 from payintent.service import open_service
 from payintent.storage import merchants, migrate, payments
-from payintent.storage.sealed import account_place, read_secrets, secret_place
+from payintent.storage.sealed import first_account_place, read_secrets, secret_place
 from tests.support.fakes import FakeGateway
 
 _PAYMENT, _SESSION, _SECRET = UUID(int=1), UUID(int=2), UUID(int=3)
@@ -109,7 +109,7 @@ async def _seal(connection: asyncpg.Connection, settings: Settings) -> None:
     )
     await connection.execute(
         "UPDATE provider_account SET sealed = $1",
-        secrets.seal(b'{"signing_secret":"x"}', account_place(1), b"n" * 12),
+        secrets.seal(b'{"signing_secret":"x"}', first_account_place(1), b"n" * 12),
     )
     await connection.execute(
         "INSERT INTO api_key (public_id, merchant_id, name, digest) VALUES ($1, 1, 'first', $2)",
@@ -228,3 +228,30 @@ async def test_a_payment_of_a_former_version_can_be_given_back(
     assert (refund.amount_minor, refund.destination) == (4000, "0x" + "03" * 20)
     await service.close()
     await third.close()
+
+
+async def test_operators_of_before_are_admins_with_names_of_their_own(
+    old: asyncpg.Connection, settings: Settings
+) -> None:
+    add = (
+        "INSERT INTO operator_token (public_id, name, digest, created_at, revoked_at) "
+        "VALUES ($1, $2, sha256(''), clock() - make_interval(days => $3), $4)"
+    )
+    gone = await old.fetchval("SELECT clock()")
+    await old.execute(add, "aaaaaaaa", "Ada", 3, None)
+    await old.execute(add, "bbbbbbbb", "ada", 2, None)
+    await old.execute(add, "cccccccc", "Ada", 1, gone)
+    await old.execute(add, "dddddddd", "Alan", 1, None)
+    await migrate.migrate(settings.database_url)
+    rows = await old.fetch(
+        "SELECT public_id, name, role, expires_at - clock() AS left FROM operator_token "
+        "ORDER BY public_id"
+    )
+    assert [(row["name"], row["role"]) for row in rows if row["public_id"][0] in "abcd"] == [
+        ("Ada (aaaaaaaa)", "admin"),
+        ("ada", "admin"),
+        ("Ada (cccccccc)", "admin"),
+        ("Alan", "admin"),
+    ]
+    assert {row["left"].days for row in rows} <= {89, 90}
+    await old.close()

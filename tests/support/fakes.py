@@ -34,7 +34,11 @@ class FakeGateway:
     """Remembers what it was asked; `answer_…` say what it answers, `hold` lets it wait."""
 
     provider = "fake"
-    capabilities = Capabilities(credentials=frozenset({"signing_secret"}), decimals=None)
+    capabilities = Capabilities(
+        credentials=frozenset({"signing_secret"}),
+        decimals=None,
+        origins=frozenset({"https://gateway.example.com"}),
+    )
 
     def __init__(self) -> None:
         self.created: list[SessionRequest] = []

@@ -48,6 +48,7 @@ class Terminal:
         patch.setenv("PAYINTENT_PEPPER", settings.pepper.get_secret_value())
         patch.setenv("PAYINTENT_KEYRING", settings.keyring.get_secret_value())
         patch.setenv("PAYINTENT_SANDBOX", str(settings.sandbox).lower())
+        patch.setenv("PAYINTENT_GATEWAY_ORIGINS", settings.gateway_origins)
         # Loggers are kept once they are configured, and would outlive this test's streams.
         patch.setattr("payintent.cli.run.configure", lambda _: None)
 
