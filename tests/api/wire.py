@@ -57,6 +57,14 @@ class Wire:
         """Send no more."""
         self._writer.write_eof()
 
+    def read_slowly(self) -> None:
+        """Take nothing that the service sends."""
+        self._writer.transport.pause_reading()
+
+    def is_lost(self) -> bool:
+        """Tell whether the service has cut this connection off."""
+        return self._writer.transport.is_closing()
+
     async def answer(self, timeout_s: float = 5.0) -> WireAnswer | None:
         """Read one answer; None where the service has closed the connection."""
         async with asyncio.timeout(timeout_s):
