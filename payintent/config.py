@@ -57,6 +57,7 @@ class Settings(BaseSettings):
     requests_max: int = 64  # under way at once: of merchants, buyers and gateways, each
     requests_waiting_max: int = 512  # more are shed at once
     request_wait_s: float = 1.0  # for a place, then it is shed
+    readiness_cache_s: float = 1.0  # how old an answer of /readyz may be
 
     # Payments
     amount_min: Decimal = Decimal(0)

@@ -119,6 +119,7 @@ def any_settings() -> Settings:
             "api_base": "http://pay.test/v1",
             "sandbox": True,
             "database_connections_max": 8,
+            "readiness_cache_s": 0.0,
             "request_wait_s": 60.0,  # what is not shed by intent is not shed by a slow machine
             "api_key_cache_s": 0.0,
             "policy_cache_s": 0.0,

@@ -14,6 +14,7 @@ from payintent.api.edge import Edge
 from payintent.api.envelope import Envelope
 from payintent.api.errors import HANDLERS, error
 from payintent.api.limits import AddressLimiter, Limiter
+from payintent.api.readiness import Readiness
 from payintent.api.replay import Replays
 from payintent.api.routes import OPERATOR_ROUTES, ROUTES
 from payintent.config import Settings
@@ -44,6 +45,7 @@ def build_app(
             AddressLimiter(settings),
             Replays(),
             Lookout(service.database, service.wake),
+            Readiness(settings),
         )
         if operator is not None:
             operator.state.context = app.state.context

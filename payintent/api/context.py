@@ -10,7 +10,9 @@ from starlette.responses import Response
 from payintent.api.auth import Authenticator
 from payintent.api.edge import Edge
 from payintent.api.limits import AddressLimiter, Limiter
+from payintent.api.readiness import Readiness
 from payintent.api.replay import Replays
+from payintent.domain.errors import Code, Refused
 from payintent.lifecycle.lookout import Lookout
 from payintent.lifecycle.wire import encode
 from payintent.service import Service
@@ -27,11 +29,18 @@ class Context:
     addresses: AddressLimiter
     replays: Replays
     lookout: Lookout
+    readiness: Readiness
 
 
 def context(request: Request) -> Context:
-    """Give the context that the application was started with."""
-    return cast("Context", request.app.state.context)
+    """Give the context that the application was started with.
+
+    Refused (`SERVICE_UNAVAILABLE`) while the service is being opened.
+    """
+    opened = cast("Context | None", getattr(request.app.state, "context", None))
+    if opened is None:
+        raise Refused(Code.SERVICE_UNAVAILABLE, "the service is being opened", retry_after_s=1)
+    return opened
 
 
 def json_answer(

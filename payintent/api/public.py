@@ -10,12 +10,11 @@ from payintent.api import shapes
 from payintent.api.body import read_json
 from payintent.api.caching import tagged
 from payintent.api.context import context, json_answer
-from payintent.domain.errors import Code, Refused, StorageDown
+from payintent.domain.errors import Code, Refused
 from payintent.domain.market import COUNTRY_NAMES
 from payintent.domain.web_origin import web_origin
 from payintent.lifecycle.wire import encode
 from payintent.operation.checks import check_iso_country
-from payintent.storage import migrate
 from payintent.version import API_VERSION
 
 _COUNTRIES_MAX_AGE_S = 3600
@@ -48,14 +47,8 @@ async def healthz(request: Request) -> Response:
 
 async def readyz(request: Request) -> Response:
     """`GET /readyz`: the database answers and has every migration."""
-    settings = context(request).service.settings
-    try:
-        missing = await migrate.pending(settings.database_direct_url or settings.database_url)
-    except StorageDown:
-        return json_answer(_not_ready("the database is away"), 503)
-    if missing:
-        return json_answer(_not_ready(f"{len(missing)} migrations are missing"), 503)
-    return json_answer({"status": "ok"})
+    why_not = await context(request).readiness.why_not()
+    return json_answer(_not_ready(why_not), 503) if why_not else json_answer({"status": "ok"})
 
 
 @lru_cache(maxsize=1)  # a process has one origin

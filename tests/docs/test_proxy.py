@@ -13,7 +13,7 @@ from tests.docs.reading import page
 
 _CONF = read(page("deploy/nginx.conf"))
 _SERVER = _CONF.inner("server")[-1]
-_INSIDE = {"/readyz"}  # it opens a connection to the database for whoever asks
+_INSIDE = {"/readyz"}  # it says how the database is
 _ID, _SESSION = "cs_0123456789abcdeF", "sess_0123456789abcdefghijkL"
 
 

@@ -1,0 +1,27 @@
+"""Whether this process is ready: asked of the database once a second at most, whoever asks us."""
+
+import time
+
+from payintent.config import Settings
+from payintent.domain.errors import StorageDown
+from payintent.lifecycle.kept import Kept
+from payintent.storage import migrate
+
+
+class Readiness:
+    """Remembers why the process is not ready; callers at once share one look."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._url = settings.database_direct_url or settings.database_url
+        self._why: Kept[str] = Kept(self._look, "", settings.readiness_cache_s, time.monotonic)
+
+    async def why_not(self) -> str:
+        """Say why the process is not ready; empty where it is."""
+        return await self._why.get()
+
+    async def _look(self, _: str) -> str:
+        try:
+            missing = await migrate.pending(self._url)
+        except StorageDown:
+            return "the database is away"
+        return f"{len(missing)} migrations are missing" if missing else ""
