@@ -1,7 +1,9 @@
 """`GET /cases`: a merchant's cases, newest first, a page at a time; read only."""
 
+import re
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,6 +21,9 @@ from payintent.storage import merchant_cases
 from payintent.storage.cases import STATUSES
 from payintent.storage.merchant_cases import CaseFilter, MerchantCase
 from payintent.storage.merchants import Holder
+
+_PAYMENT_ID = re.compile(r"pay_[0-9A-Za-z]{22}", re.ASCII)
+_NOBODYS = UUID(int=0)
 
 
 @for_merchants
@@ -78,13 +83,17 @@ def _filter(request: Request, merchant_id: int) -> CaseFilter:
         raise Refused(Code.BAD_REQUEST, f"status must be one of {', '.join(STATUSES)}")
     if kind is not None and kind not in set(CaseKind):
         raise Refused(Code.BAD_REQUEST, f"kind must be one of {', '.join(CaseKind)}")
-    payment_id = None if payment is None else ids.parse(ids.PAYMENT, payment)
-    if payment is not None and payment_id is None:
-        raise Refused(Code.BAD_REQUEST, "payment_id must be the id of a payment")
     return CaseFilter(
         merchant_id=merchant_id,
         status=status,
         kind=None if kind is None else CaseKind(kind),
-        payment_id=payment_id,
+        payment_id=None if payment is None else _payment_id(payment),
         before=read_id_cursor(query.get("cursor")),
     )
+
+
+def _payment_id(raw: str) -> UUID:
+    """Read a payment's id; what only looks like one is nobody's."""
+    if not _PAYMENT_ID.fullmatch(raw):
+        raise Refused(Code.BAD_REQUEST, "payment_id must be the id of a payment")
+    return ids.parse(ids.PAYMENT, raw) or _NOBODYS

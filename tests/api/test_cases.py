@@ -106,6 +106,7 @@ async def test_filters_choose_by_status_kind_and_payment(api: Api) -> None:
     assert len(await kinds("?status=OPEN")) == 3
     assert await kinds("?status=REFUNDED") == []
     assert await kinds(f"?payment_id={first}&kind=DISPUTE") == []
+    assert await kinds(f"?payment_id=pay_{22 * 'z'}") == []  # too large for an id of ours
 
 
 @pytest.mark.parametrize(
