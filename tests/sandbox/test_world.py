@@ -117,6 +117,23 @@ async def test_a_sandbox_of_an_older_version_gets_the_gateways_and_gives_back(
     assert not (await operate(third, ShowMerchant(merchant_id=merchant_id))).auto_refund
 
 
+async def test_there_is_an_operator_of_each_role_and_a_second_admin_whose_tokens_stay(
+    prepare: Prepare,
+) -> None:
+    told = (await prepare(9000)).description()
+    operators = told["operators"]
+    assert [(one["name"], one["role"]) for one in operators] == [
+        ("dev", "admin"),
+        ("dev-admin", "admin"),
+        ("dev-finance", "finance"),
+        ("dev-support", "support"),
+        ("dev-viewer", "viewer"),
+    ]
+    assert operators[0]["token"] == told["operator_token"]
+    assert len({one["token"] for one in operators}) == len(operators)
+    assert (await prepare(9000)).description()["operators"] == operators
+
+
 async def test_secrets_are_made_anew_for_every_sandbox_and_are_their_owners_alone(
     prepare: Prepare, tmp_path: Path
 ) -> None:
