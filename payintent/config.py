@@ -87,6 +87,7 @@ class Settings(BaseSettings):
     closing_patience_s: float = 25.0
     authorising_patience_hours: float = 24.0  # and so long for one that says it is deciding
     unknown_callback_hours: int = 24
+    callback_bodies_days: int = 30  # how long the bodies of applied callbacks are kept
 
     # Chains: endpoints of each, separated by commas; they may hold keys. "" is not watched
     rpc_ethereum: SecretStr = SecretStr("")

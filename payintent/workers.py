@@ -152,9 +152,11 @@ async def _prune(service: Service) -> bool:
     )
     if unknown:
         _log.warning("callbacks_forgotten", count=unknown)  # their sessions never appeared
+    days = service.settings.callback_bodies_days
+    bodies = await callbacks.prune_bodies(service.database, days, limit)
     screened = await policies.prune(service.database, service.settings.fraud_decisions_days, limit)
     lapsed = await proposals.forget_lapsed(service.database, limit)
-    return limit in (keys, unknown, screened, lapsed)
+    return limit in (keys, unknown, bodies, screened, lapsed)
 
 
 T = TypeVar("T")

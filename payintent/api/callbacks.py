@@ -28,7 +28,8 @@ async def post_callback(request: Request) -> Response:
     gateway = service.accounts.gateway(provider)
     if account is None or gateway is None or account.provider != provider:
         raise Refused(Code.NOT_FOUND, "no such provider account")
-    raw = await read_raw(request, service.settings.callback_bytes_max)
+    own_max = gateway.capabilities.callback_bytes_max
+    raw = await read_raw(request, min(own_max, service.settings.callback_bytes_max))
     came = CallbackRequest(
         method=request.method,
         headers={name.lower(): value for name, value in request.headers.items()},

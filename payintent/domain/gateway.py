@@ -54,6 +54,7 @@ class Capabilities:
     origins: frozenset[str] = frozenset()
     #: Its sessions are opened and inquired over the network, and buyers' share of that is bounded.
     remote: bool = True
+    callback_bytes_max: int = 16 * 1024  # no genuine callback is larger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,6 +250,8 @@ class Callback:
     refund_id: UUID | None = None
     refund: RefundReport | None = None
     dispute: DisputeReport | None = None
+    #: What to keep instead of a body that wraps it; the same facts may be worded in other bytes.
+    facts: bytes | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

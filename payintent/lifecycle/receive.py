@@ -6,6 +6,7 @@ from uuid import UUID
 import msgspec
 
 from payintent.domain import ids
+from payintent.domain.card_data import mask_card_data
 from payintent.domain.gateway import Callback, Capture, Report, SessionState
 from payintent.domain.payment import FailureReason
 from payintent.domain.settlement import CaseKind
@@ -63,7 +64,7 @@ async def receive(
                 session_id=callback.session_id,
                 refund_id=None,
                 report=_kept(callback.report),
-                body=body,
+                body=mask_card_data(callback.facts or body),
                 applied=not unknown,
             ),
         )
@@ -120,7 +121,7 @@ async def _receive_refund(
                 session_id=None,
                 refund_id=callback.refund_id,
                 report=None,
-                body=body,
+                body=mask_card_data(callback.facts or body),
                 applied=True,
             ),
         )

@@ -80,6 +80,7 @@ class StripeGateway:
         credentials=frozenset({"secret_key", "publishable_key", "webhook_secret"}),
         decimals=DECIMALS,
         origins=frozenset({"https://api.stripe.com", "https://js.stripe.com"}),
+        callback_bytes_max=256 * 1024,  # an event holds the whole object, with its metadata
     )
 
     def __init__(self, http: Http, now: Callable[[], float] = time.time) -> None:

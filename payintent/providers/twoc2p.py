@@ -175,7 +175,8 @@ class TwoC2pGateway:
 
     def parse_callback(self, account: Account, request: CallbackRequest) -> Callback:
         """Verify the JWT of a backend notification, then read it. Raises `BadCallback`."""
-        payment = _payment(_verified(account, request.body))
+        facts = _verified(account, request.body)
+        payment = _payment(facts)
         if payment is None or payment.merchantID != _merchant(account) or not _is_named(payment):
             raise BadCallback("the signed body cannot be read, or is another merchant's")
         # The facts and not the bytes: a notification that is sent again may be worded anew.
@@ -188,9 +189,14 @@ class TwoC2pGateway:
         if session_id is not None and invoice_no(session_id) != payment.invoiceNo:
             raise BadCallback("the signed body names two sessions")
         if report is None:  # verified, but it says nothing: we shall ask
-            return Callback(id=callback_id)
-        dispute = _dispute(payment, report)
-        return Callback(id=callback_id, session_id=session_id, report=report, dispute=dispute)
+            return Callback(id=callback_id, facts=facts)
+        return Callback(
+            id=callback_id,
+            session_id=session_id,
+            report=report,
+            dispute=_dispute(payment, report),
+            facts=facts,
+        )
 
     def acknowledge(self, callback: Callback) -> Ack:  # noqa: ARG002 - the port's shape
         """Answer what 2C2P reads of it: the status alone."""

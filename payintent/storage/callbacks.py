@@ -81,6 +81,28 @@ async def waiting(database: Executor, limit: int) -> list[Waiting]:
     return [Waiting(**row) for row in rows]
 
 
+async def prune_bodies(database: Executor, days: int, limit: int) -> int:
+    """Forget the bodies of callbacks that were applied so long ago; gives how many."""
+    rows = await database.fetch(
+        """
+        UPDATE callback
+        SET body = NULL
+        WHERE (account_id, callback_id) IN (
+            SELECT account_id, callback_id
+            FROM callback
+            WHERE applied_at <= clock() - $1 * interval '1 day' AND body IS NOT NULL
+            ORDER BY applied_at
+            LIMIT $2
+            FOR UPDATE SKIP LOCKED
+        )
+        RETURNING 1 AS gone
+        """,
+        days,
+        limit,
+    )
+    return len(rows)
+
+
 async def prune_unknown(database: Executor, hours: int, limit: int) -> int:
     """Forget callbacks about sessions that never appeared, but for those that tell of money."""
     rows = await database.fetch(

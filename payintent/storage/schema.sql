@@ -110,7 +110,7 @@ CREATE TABLE public.callback (
     callback_id text NOT NULL,
     session_id uuid,
     report json,
-    body bytea NOT NULL,
+    body bytea,
     received_at timestamp with time zone DEFAULT public.clock() NOT NULL,
     applied_at timestamp with time zone,
     refund_id uuid
@@ -903,6 +903,8 @@ CREATE INDEX audit_merchant ON public.audit USING btree (merchant_id, id);
 CREATE INDEX buyer_attempt_address ON public.buyer_attempt USING btree (address_digest, at);
 
 CREATE INDEX buyer_attempt_at ON public.buyer_attempt USING btree (at);
+
+CREATE INDEX callback_body ON public.callback USING btree (applied_at) WHERE ((applied_at IS NOT NULL) AND (body IS NOT NULL));
 
 CREATE INDEX callback_secret_merchant ON public.callback_secret USING btree (merchant_id, created_at DESC);
 

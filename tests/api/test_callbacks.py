@@ -85,14 +85,23 @@ async def test_the_secret_of_another_account_does_not_verify(api: Api) -> None:
     assert (await api.get(created.json["id"])).json["status"] == "PROCESSING"
 
 
-async def test_a_callback_has_at_most_256_kib(api: Api) -> None:
+async def test_a_callback_has_at_most_what_its_adapter_takes(api: Api) -> None:
     path = f"/v1/callbacks/fake/{api.world.account_id}"
     signed = {"fake-signature": api.world.signing_secret}
-    for size, status in ((256 * 1024, 200), (256 * 1024 + 1, 413)):
+    for size, status in ((16 * 1024, 200), (16 * 1024 + 1, 413)):
         body = json.dumps({"id": "big"})
         answer = await api.send("POST", path, data=body + " " * (size - len(body)), headers=signed)
         assert answer.status == status
     assert refusal(answer) == (413, "BAD_REQUEST")
+
+
+async def test_a_callback_that_is_too_large_is_refused_before_it_is_read(api: Api) -> None:
+    """Its signature is right, and nobody looks at it: not a byte of it is hashed."""
+    path = f"/v1/callbacks/fake/{api.world.account_id}"
+    for headers in ({"fake-signature": api.world.signing_secret}, {"fake-signature": "wrong"}):
+        answer = await api.send("POST", path, data=b"{" * (16 * 1024 + 1), headers=headers)
+        assert refusal(answer) == (413, "BAD_REQUEST")
+    assert await count(api, "callback") == 0
 
 
 async def test_a_callback_about_nothing_we_know_is_kept_and_acknowledged(api: Api) -> None:

@@ -277,6 +277,40 @@ async def test_an_unknown_session_is_forgotten_after_a_day(world: World) -> None
     assert len(await world.rows("SELECT 1 FROM callback")) == 1
 
 
+async def test_what_is_kept_of_a_callback_is_masked_of_card_data(world: World) -> None:
+    service = world.service
+    told = [
+        (None, b'{"cardNo":"4111111111111111","amount":"1.00"}'),
+        (b'{"cardToken":"tok","amount":"1.00"}', b"eyJ.wrapped.up"),
+    ]
+    for number, (facts, body) in enumerate(told):
+        callback = Callback(id=f"{number}", facts=facts)
+        await receive(service.database, service.mint, world.account_id, callback, body)
+    rows = await world.rows("SELECT body FROM callback ORDER BY callback_id")
+    assert [row["body"] for row in rows] == [
+        b'{"cardNo":"411111******1111","amount":"1.00"}',
+        b'{"cardToken":"***","amount":"1.00"}',
+    ]
+
+
+async def test_bodies_of_applied_callbacks_are_forgotten_after_a_month(world: World) -> None:
+    database = world.service.database
+    payment, session_id = await selected(world)
+    await tell(world, session_id, name="applied")
+    await tell(world, uuid4(), captured(1, reference="waits"), name="waits")
+    await world.move_clock(30 * 24 * 3600 - 60)
+    assert await callbacks.prune_bodies(database, 30, 10) == 0
+    await world.move_clock(30 * 24 * 3600 + 1)
+    assert [await callbacks.prune_bodies(database, 30, 10) for _ in range(2)] == [1, 0]
+    rows = await world.rows("SELECT callback_id, body FROM callback ORDER BY 1")
+    assert [(row["callback_id"], row["body"]) for row in rows] == [
+        ("applied", None),
+        ("waits", b"raw body"),
+    ]
+    assert (await tell(world, session_id, declined(), name="applied")).fresh is False
+    assert await world.status(payment) == "PAID"
+
+
 async def test_a_buyer_who_cancels_at_the_gateway_may_choose_again(world: World) -> None:
     payment, session_id = await selected(world)
     await tell(world, session_id, Report(state=SessionState.CANCELLED))

@@ -424,9 +424,11 @@ def heard(gateway: TwoC2pGateway, said: dict[str, Any]) -> Callback:
 
 def test_a_notification_is_read_to_the_last_place(gateway: TwoC2pGateway) -> None:
     session_id = uuid4()
-    callback = heard(gateway, facts(session_id))
+    told = facts(session_id)
+    callback = heard(gateway, told)
     invoice = invoice_no(session_id)
     capture = Capture(reference=f"{invoice}.2868821", amount_minor=159_000, currency="THB")
+    assert json.loads(callback.facts or b"") == told
     assert callback == Callback(
         id=f"{invoice}.2868821.0000",
         session_id=session_id,
