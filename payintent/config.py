@@ -96,6 +96,7 @@ class Settings(BaseSettings):
     signer_ethereum: SecretStr = SecretStr("")  # one address; "" gives nothing back there
     signer_bsc: SecretStr = SecretStr("")
     signer_native: SecretStr = SecretStr("")
+    chain_any_endpoints: bool = False  # one alone, or http to other machines, as in the sandbox
     chain_poll_ethereum_s: float = 6.0  # while somebody waits for it
     chain_poll_s: float = 2.0  # the other chains
     chain_poll_idle_s: float = 60.0  # while nobody does

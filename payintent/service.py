@@ -24,6 +24,7 @@ from payintent.operation.desk import Actor, Change, Desk, Read
 from payintent.operation.keyring import check_secrets
 from payintent.operation.submit import perform, submit
 from payintent.operation.table import OPERATIONS
+from payintent.places import check_places
 from payintent.providers.ecpay import EcpayGateway
 from payintent.providers.gateway_contract import GatewayContract
 from payintent.providers.http import Http
@@ -140,8 +141,11 @@ async def open_service(
 ) -> Service:
     """Wire a service; waits a minute for a database that is starting, refuses foreign secrets.
 
+    Addresses that do not fit are refused before (`PlacesUnusableError`).
+
     `gateways` replaces the adapters of this installation, by provider.
     """
+    check_places(settings)
     secrets = read_secrets(settings)
     database = Database(settings)
     await _open_patiently(database)

@@ -15,6 +15,7 @@ from payintent.cli.chain_checks import chain_findings
 from payintent.cli.run import fail, settings
 from payintent.config import Settings
 from payintent.domain.errors import StorageDown
+from payintent.places import PlacesUnusableError, check_places, endpoint_problems
 from payintent.service import open_service
 from payintent.storage import audit
 from payintent.storage import migrate as migrations
@@ -45,7 +46,7 @@ def api(
         )
     try:
         serve(servers, application.stopping)
-    except (StorageDown, SecretsUnusable) as error:
+    except (StorageDown, SecretsUnusable, PlacesUnusableError) as error:
         fail(str(error))
 
 
@@ -59,7 +60,7 @@ def worker(
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run_worker(chosen))
-    except (StorageDown, SecretsUnusable) as error:
+    except (StorageDown, SecretsUnusable, PlacesUnusableError) as error:
         fail(str(error))
 
 
@@ -82,6 +83,7 @@ def doctor() -> None:
     chosen = settings()
     checks = [
         ("python", lambda: sys.version.split()[0]),
+        ("places", lambda: _places(chosen)),
         ("secrets", lambda: _secrets(chosen)),
         ("database", lambda: asyncio.run(_database(chosen))),
         ("service", lambda: asyncio.run(_service(chosen))),
@@ -89,7 +91,7 @@ def doctor() -> None:
     for name, check in checks:
         try:
             print(f"{name:10} ok    {check()}")
-        except (StorageDown, SecretsUnusable, OSError) as error:
+        except (StorageDown, SecretsUnusable, PlacesUnusableError, OSError) as error:
             print(f"{name:10} FAIL  {error}")
             raise typer.Exit(1) from error
     for name, tell in TOLD.items():
@@ -105,6 +107,16 @@ async def _chains(chosen: Settings) -> bool:
         print(f"{slug:10} {'ok   ' if finding.right else 'FAIL '} {finding.text}")
         wrong += not finding.right
     return wrong == 0
+
+
+def _places(chosen: Settings) -> str:
+    check_places(chosen)
+    if chosen.sandbox:
+        return "a sandbox, on no public address"
+    problems = list(endpoint_problems(chosen))
+    if problems:
+        return f"PAYINTENT_CHAIN_ANY_ENDPOINTS allows that {'; '.join(problems)}"
+    return "endpoints and signers by https or on this machine, at two hosts for each chain"
 
 
 def _secrets(chosen: Settings) -> str:

@@ -23,6 +23,7 @@ from payintent.log import configure
 from payintent.operation.approvals import proposal_view
 from payintent.operation.desk import TERMINAL, Actor, Change, Read, check_role
 from payintent.operation.plain import plain
+from payintent.places import PlacesUnusableError
 from payintent.service import Service, open_service
 from payintent.storage.proposals import Proposal
 from payintent.storage.sealed import SecretsUnusable
@@ -81,7 +82,7 @@ def with_service(work: Callable[[Service], Awaitable[T]]) -> T:
         return asyncio.run(run())
     except Refused as refused:
         fail(refused.message)
-    except (StorageDown, SecretsUnusable) as error:
+    except (StorageDown, SecretsUnusable, PlacesUnusableError) as error:
         fail(str(error))
     except LockTimeout:
         fail("somebody else is changing this just now; try again")

@@ -1,0 +1,78 @@
+"""What an installation's addresses must be, before anything is opened."""
+
+from collections.abc import Iterable
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from payintent.config import Settings
+
+_ENDPOINTS_MIN = 2
+#: Names that no public server has (RFC 2606, 6761, 6762, and what is usual in private networks).
+_PRIVATE_ENDINGS = ("localhost", "test", "example", "invalid", "local", "internal", "lan")
+
+
+class PlacesUnusableError(Exception):
+    """An address in the settings is not fit for this installation; it names no address."""
+
+
+def check_places(settings: Settings) -> None:
+    """Refuse (`PlacesUnusableError`) addresses that money must not depend on.
+
+    A sandbox must not be where the public can reach it: its operators need no token. Anywhere else
+    chains are read through two hosts at least, by https or on this machine.
+    """
+    if settings.sandbox:
+        _check_sandbox(settings)
+    elif not settings.chain_any_endpoints:
+        for problem in endpoint_problems(settings):
+            raise PlacesUnusableError(f"{problem}, or set PAYINTENT_CHAIN_ANY_ENDPOINTS")
+
+
+def endpoint_problems(settings: Settings) -> Iterable[str]:
+    """Say what is wrong with the addresses of endpoints and signers, which are told to nobody."""
+    for chain, urls in settings.endpoints.items():
+        name = f"PAYINTENT_RPC_{chain.upper()}"
+        if not all(_is_safe(url) for url in urls):
+            yield f"{name} must be https or on this machine"
+        if len({_host(url) for url in urls}) < _ENDPOINTS_MIN:
+            yield f"{name} needs two endpoints at different hosts"
+    for chain, url in settings.signers.items():
+        if not _is_safe(url):
+            yield f"PAYINTENT_SIGNER_{chain.upper()} must be https or on this machine"
+
+
+def _check_sandbox(settings: Settings) -> None:
+    named = {"API_BASE": settings.api_base, "CHECKOUT_BASE": settings.checkout_base}
+    for name, url in named.items():
+        if url and _is_public(_host(url)):
+            raise PlacesUnusableError(
+                f"PAYINTENT_SANDBOX is set and PAYINTENT_{name} is public: a sandbox is no service"
+            )
+
+
+def _is_safe(url: str) -> bool:
+    try:
+        return urlsplit(url).scheme == "https" or _is_loopback(_host(url))
+    except ValueError:
+        return False
+
+
+def _host(url: str) -> str:
+    try:
+        return (urlsplit(url).hostname or "").rstrip(".").lower()
+    except ValueError:
+        return ""
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _is_public(host: str) -> bool:
+    try:
+        return ip_address(host).is_global
+    except ValueError:
+        return "." in host and not host.endswith(tuple(f".{one}" for one in _PRIVATE_ENDINGS))

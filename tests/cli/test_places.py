@@ -1,0 +1,59 @@
+"""Which addresses an installation starts with: two hosts a chain, https, no public sandbox."""
+
+from typing import Any
+
+import pytest
+
+from payintent.config import Settings
+from payintent.places import PlacesUnusableError, check_places
+from payintent.service import open_service
+
+ONE, OTHER = "https://rpc.one.example/key", "https://rpc.other.example/key"
+
+
+def changed(settings: Settings, **changes: Any) -> Settings:
+    return Settings.model_validate(
+        settings.model_dump() | {"database_url": settings.database_url, "sandbox": False} | changes
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"rpc_bsc": f"{ONE},{OTHER}"},
+        {"rpc_bsc": f"http://127.0.0.1:8545,{OTHER}"},
+        {"rpc_bsc": f"http://[::1]:8545,http://localhost:8546,{OTHER}"},
+        {"signer_bsc": "http://127.0.0.1:8550"},
+        {"signer_bsc": "https://signer.internal"},
+        {"rpc_bsc": ONE, "chain_any_endpoints": True},
+        {"rpc_bsc": "http://10.0.0.7:8545", "chain_any_endpoints": True},
+        {"sandbox": True, "rpc_bsc": "http://10.0.0.7:8545"},
+        {"sandbox": True, "api_base": "http://192.168.1.9:8080/v1"},
+        {"sandbox": True, "api_base": "http://payintent:8080/v1"},
+    ],
+)
+def test_what_an_installation_starts_with(settings: Settings, changes: dict[str, Any]) -> None:
+    check_places(changed(settings, **changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"rpc_bsc": ONE}, "two endpoints at different hosts"),
+        ({"rpc_bsc": f"{ONE},{ONE}/other"}, "two endpoints at different hosts"),
+        ({"rpc_bsc": f"{ONE},https://RPC.one.example./x"}, "two endpoints at different hosts"),
+        ({"rpc_bsc": f"{ONE},http://rpc.other.example/key"}, "must be https or on this machine"),
+        ({"rpc_bsc": f"{ONE},http://127.0.0.1.evil.example"}, "must be https or on this machine"),
+        ({"signer_bsc": "http://10.0.0.7:8550"}, "must be https or on this machine"),
+        ({"sandbox": True, "api_base": "https://api.shop.com/v1"}, "PAYINTENT_API_BASE is public"),
+        ({"sandbox": True, "api_base": "http://8.8.8.8/v1"}, "PAYINTENT_API_BASE is public"),
+        ({"sandbox": True, "checkout_base": "https://pay.shop.com/c"}, "CHECKOUT_BASE is public"),
+    ],
+)
+async def test_what_an_installation_refuses_to_start_with(
+    settings: Settings, changes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(PlacesUnusableError, match=said) as refused:
+        await open_service(changed(settings, **changes))
+    assert "example" not in str(refused.value), "an endpoint's address may hold a key"
