@@ -36,7 +36,9 @@ def build_app(
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
         service = await open_(settings)
-        authenticator = Authenticator(service.database, service.secrets, settings.api_key_cache_s)
+        authenticator = Authenticator(
+            service.database, service.secrets, service.accounts, settings.api_key_cache_s
+        )
         app.state.context = Context(
             service,
             authenticator,

@@ -3,9 +3,12 @@
 import hmac
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from payintent.domain import apikey
 from payintent.domain.errors import Code, Refused
+from payintent.domain.payable import payable_decimals
+from payintent.lifecycle.accounts import Accounts
 from payintent.storage import merchants, operators
 from payintent.storage.database import Database
 from payintent.storage.merchants import Holder
@@ -23,11 +26,13 @@ class Authenticator:
         self,
         database: Database,
         secrets: Secrets,
+        accounts: Accounts,
         kept_s: float,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
         self._secrets = secrets
+        self._accounts = accounts
         self._kept_s = kept_s
         self._monotonic = monotonic
         self._kept: dict[bytes, tuple[float, Holder]] = {}  # by digest of the whole header
@@ -44,6 +49,8 @@ class Authenticator:
         if holder is None or not known:
             self._kept.pop(mark, None)
             raise _unauthorized()
+        narrowed = [self._accounts.narrowed(method) for method in holder.methods]
+        holder = replace(holder, payable=payable_decimals(holder.market, narrowed))
         self._keep(mark, holder)
         return holder
 

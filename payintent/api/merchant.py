@@ -94,7 +94,9 @@ async def get_catalog(request: Request, here: Context, holder: Holder) -> Respon
     """`GET /catalog`: what the merchant can be paid with, where."""
     service = here.service
     viewer = here.edge.viewer_country(request)
-    catalog = await catalog_for(service.database, service.policies, holder.merchant_id, viewer)
+    catalog = await catalog_for(
+        service.database, service.accounts, service.policies, holder.merchant_id, viewer
+    )
     headers = {
         "Cache-Control": "private, max-age=300",
         "Vary": f"Authorization, {service.settings.edge_country_header}",
@@ -200,11 +202,12 @@ def _pegged(body: shapes.CreateBody) -> bool:
 
 def _accept(here: Context, holder: Holder, sent: _Sent) -> CreateRequest:
     """Check currency, amount and country in the order that decides which refusal is told."""
-    body, settings = sent.body, here.service.settings
+    body, settings, payable = sent.body, here.service.settings, holder.payable
     refuse_out_of_service(holder.activation)
-    shapes.check_currency(body.currency, holder.payable, pegged=_pegged(body))
+    shapes.check_currency(body.currency, payable, pegged=_pegged(body))
     text = shapes.amount_value(body.amount)
     amount = parse_amount(text, body.currency, settings.amount_min, settings.amount_max)
+    shapes.check_held(amount, body.currency, payable)
     shapes.check_country(body.country)
     return CreateRequest(
         merchant_id=holder.merchant_id,

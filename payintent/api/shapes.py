@@ -1,6 +1,8 @@
 """Request bodies: their shape as sent, and their parsed form. `null` is the same as not sent."""
 
 import re
+from collections.abc import Collection, Mapping
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -9,6 +11,7 @@ from payintent.api.body import levels
 from payintent.config import Settings
 from payintent.domain.errors import Code, Refused
 from payintent.domain.market import CURRENCIES, accepted_currencies
+from payintent.domain.money import to_smallest
 from payintent.domain.offer import checked_country
 
 EXPIRES_IN_MAX_S = 86_400
@@ -137,12 +140,26 @@ def check_email(value: str | None) -> None:
         raise Refused(Code.BAD_REQUEST, "payer_email must be an e-mail address")
 
 
-def check_currency(code: str, payable: frozenset[str], *, pegged: bool) -> None:
+def check_currency(code: str, payable: Collection[str], *, pegged: bool) -> None:
     """Refuse an unknown currency, and one that this merchant cannot be paid in at all."""
     if code not in CURRENCIES:
         raise Refused(Code.INVALID_CURRENCY, f"currency {code!r} is not known")
-    if payable.isdisjoint(accepted_currencies(code, pegged=pegged)):
+    if not any(one in payable for one in accepted_currencies(code, pegged=pegged)):
         raise Refused(Code.UNSUPPORTED_CURRENCY, f"this merchant has no payment method for {code}")
+
+
+def check_held(amount: Decimal, currency: str, payable: Mapping[str, int]) -> None:
+    """Refuse (`INVALID_AMOUNT`) an amount that none of the merchant's tokens can hold.
+
+    `payable` has the most decimals that a method holds each currency with.
+    """
+    if not CURRENCIES[currency].crypto:
+        return
+    decimals = payable[currency]
+    if to_smallest(amount, decimals) is None:
+        raise Refused(
+            Code.INVALID_AMOUNT, f"{currency} of this merchant has at most {decimals} decimals"
+        )
 
 
 def check_country(code: str | None) -> None:

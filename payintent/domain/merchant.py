@@ -49,31 +49,33 @@ class Merchant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PaymentMethod:
+class Acceptance:
+    """What decides whether a payment method can be used: its switches, token and gateway."""
+
+    provider: str
+    currencies: tuple[str, ...]
+    countries: tuple[str, ...] | None  # None: all
+    token: str | None
+    token_decimals: int | None  # on its chain; None where it is no token, or taken nowhere
+    enabled: bool
+    account_enabled: bool  # its account and provider are enabled, its chain is watched
+    #: Decimals that its gateway counts each currency in; None: it counts as we do.
+    decimals: Mapping[str, int] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaymentMethod(Acceptance):
     """One way to pay a merchant: an account at a provider, with its price and its places."""
 
     id: int
     merchant_id: int
     account_id: int
-    provider: str
     provider_name: str  # what the outside calls it
     kind: str
     label: str
-    currencies: tuple[str, ...]
-    countries: tuple[str, ...] | None  # None: all
     chain: str | None
-    token: str | None
-    token_decimals: int | None  # on its chain; None where it is no token, or taken nowhere
     fee_mode: FeeMode
     fee_rate: Decimal
     position: int  # lower ones are offered first
-    enabled: bool
-    account_enabled: bool
     expected_token: ExpectedToken | None = field(default=None, repr=False)  # where it is taken
     token_minimum: int = field(default=1, repr=False)  # smallest units, as our contract has it
-    #: Decimals that its gateway counts each currency in; None: it counts as we do.
-    decimals: Mapping[str, int] | None = field(default=None, repr=False)
-
-    def takes(self, currency: str, country: str) -> bool:
-        """Tell whether it takes a currency from buyers of a country."""
-        return currency in self.currencies and (self.countries is None or country in self.countries)

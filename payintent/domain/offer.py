@@ -1,9 +1,10 @@
 """Which ways to pay a payment has in a country, and at what price."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 
+from payintent.domain.catalog import reach
 from payintent.domain.errors import Code, Refused
 from payintent.domain.market import (
     COUNTRIES,
@@ -12,8 +13,9 @@ from payintent.domain.market import (
     accepted_currencies,
     payable_in,
 )
-from payintent.domain.merchant import Market, Merchant, PaymentMethod
+from payintent.domain.merchant import Merchant, PaymentMethod
 from payintent.domain.money import round_up, to_smallest
+from payintent.domain.payable import held_decimals, reached_by, reached_by_all
 from payintent.domain.payment import Payment
 from payintent.domain.quote import Quote, Tariff, TaxManager, make_quote
 from payintent.domain.restriction import Restrictions
@@ -22,9 +24,10 @@ from payintent.domain.session import Offer
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The country that quotes are for, and how we came to it: `query`, `geo` or `default`.
+    """The country that quotes are for, and the rule that chose it.
 
-    `crypto` tells whether tokens may be offered there, to this viewer.
+    `source` is `query` (the buyer named it), `geo` (the viewer's), `default` (the merchant's) or
+    `first` (of those that can pay). `crypto` tells whether tokens may be offered to this viewer.
     """
 
     country: str
@@ -35,34 +38,42 @@ class Place:
 def resolve_place(
     payment: Payment,
     merchant: Merchant,
+    methods: Iterable[PaymentMethod],
     asked: str | None,
     viewer: str | None,
     restrictions: Restrictions,
 ) -> Place:
-    """Find where quotes are for, and whether tokens may be offered there.
+    """Find the country that quotes are for, and whether tokens may be offered there.
+
+    The country of the query counts whatever can be paid there. Without one it is the first of the
+    viewer's, the merchant's and all others where one of the methods takes this payment.
 
     Refused (`BAD_REQUEST`, `UNSUPPORTED_COUNTRY`) where the query names no country of ours.
     """
-    place = resolve_country(payment, merchant, asked, viewer)
-    return replace(place, crypto=restrictions.allow_crypto(place.country, viewer))
-
-
-def resolve_country(
-    payment: Payment, merchant: Merchant, asked: str | None, viewer: str | None
-) -> Place:
-    """Find the country of the quotes: the query's, the viewer's, the merchant's, or the first."""
     if asked is not None:
-        return Place(checked_country(asked), "query")
-    if viewer is not None and viewer in COUNTRIES:
-        return Place(viewer, "geo")
+        country = checked_country(asked)
+        return Place(country, "query", crypto=restrictions.allow_crypto(country, viewer))
+    reached = reach(merchant.market, reached_by_all(methods))
+    accepted = accepted_currencies(payment.currency, pegged=payment.include_pegged_assets)
+    places = list(_candidates(merchant, viewer, restrictions))
+    for place in places:
+        payable = (code for code in accepted if place.crypto or not TENDER[code].crypto)
+        if not set(reached[place.country]).isdisjoint(payable):
+            return place
+    # Nothing can be paid anywhere now: a country that could, so that this is no refusal.
     pegged = payment.include_pegged_assets
-    candidates = [
-        code
-        for code in (merchant.default_country, *COUNTRIES)
-        if payable_in(code, payment.currency, pegged=pegged)
-    ]
-    served = (code for code in candidates if _serves(merchant.market, code, payment))
-    return Place(next(served, candidates[0]), "default")
+    tendered = [one for one in places if payable_in(one.country, payment.currency, pegged=pegged)]
+    return next(one for one in tendered if one.source != "geo")
+
+
+def _candidates(
+    merchant: Merchant, viewer: str | None, restrictions: Restrictions
+) -> Iterator[Place]:
+    countries = [(merchant.default_country, "default"), *((code, "first") for code in COUNTRIES)]
+    if viewer is not None and viewer in COUNTRIES:
+        countries.insert(0, (viewer, "geo"))
+    for country, source in countries:
+        yield Place(country, source, crypto=restrictions.allow_crypto(country, viewer))
 
 
 def checked_country(code: str) -> str:
@@ -98,9 +109,9 @@ def offers(
     return [
         offer
         for method in methods
-        if method.enabled and method.account_enabled
+        if (reached := reached_by(method)) is not None
         for code in currencies
-        if method.takes(code, country)
+        if reached.includes(code, country)
         and (offer := _offer(payment, method, country, code, tax_rate)) is not None
     ]
 
@@ -110,12 +121,6 @@ def tax_rate_for(payment: Payment, country: str, rates: Mapping[str, Decimal]) -
     if payment.tax_manager is TaxManager.NONE:
         return Decimal(0)
     return rates.get(country, Decimal(0))
-
-
-def _serves(market: Market, country: str, payment: Payment) -> bool:
-    """Tell whether the merchant was activated for any way to pay this there."""
-    accepted = accepted_currencies(payment.currency, pegged=payment.include_pegged_assets)
-    return any(code in TENDERED[country] and market.includes(code, country) for code in accepted)
 
 
 def _currencies(payment: Payment, country: str, asked: str | None) -> tuple[str, ...]:
@@ -135,7 +140,7 @@ def _currencies(payment: Payment, country: str, asked: str | None) -> tuple[str,
 def _offer(
     payment: Payment, method: PaymentMethod, country: str, currency: str, tax_rate: Decimal
 ) -> Offer | None:
-    decimals = decimals_of(method, currency)
+    decimals = held_decimals(method, currency)
     if decimals is None or not holds_exactly(payment, currency, decimals):
         return None
     tariff = Tariff(
@@ -154,21 +159,11 @@ def _offer(
 
 
 def _collects(method: PaymentMethod, quote: Quote) -> bool:
-    """Tell whether the gateway takes the currency, and can hold the total exactly."""
+    """Tell whether the gateway can hold the total exactly."""
     if method.decimals is None:
         return True
-    decimals = method.decimals.get(quote.currency)
-    return decimals is not None and to_smallest(Decimal(quote.total_amount), decimals) is not None
-
-
-def decimals_of(method: PaymentMethod, currency: str) -> int | None:
-    """Give the decimals that a method counts in: a token's on its chain, else the currency's.
-
-    `None` where the token is not taken on its chain.
-    """
-    if method.token is not None:
-        return method.token_decimals
-    return TENDER[currency].amount_decimals
+    total = Decimal(quote.total_amount)
+    return to_smallest(total, method.decimals[quote.currency]) is not None
 
 
 def holds_exactly(payment: Payment, currency: str, decimals: int) -> bool:

@@ -1,8 +1,6 @@
 """Country-level restrictions (spec section 2.7): they narrow what is offered, and nothing else."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -15,11 +13,11 @@ class RestrictionType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Restrictions:
-    """The active restrictions, and when each country's standing last changed."""
+    """The active restrictions."""
 
     crypto: frozenset[str] = frozenset()
     onramp: frozenset[str] = frozenset()
-    crypto_changed: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
+    crypto_listed: frozenset[str] = frozenset()  # restricted now, or once
 
     def allow_crypto(self, country: str | None, viewer: str | None) -> bool:
         """Tell whether crypto may be offered: to buyers of a country, seen from the viewer's.

@@ -1,13 +1,14 @@
 """Provider accounts, opened: their credentials are read only here, and kept for a moment."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 import msgspec
 
 from payintent.domain.gateway import Account, Capabilities, Gateway
-from payintent.domain.merchant import PaymentMethod
+from payintent.domain.merchant import Acceptance, PaymentMethod
 from payintent.domain.rate import Limit
 from payintent.lifecycle.buyer_calls import BuyerCalls
 from payintent.lifecycle.health import Channel, Health
@@ -15,6 +16,7 @@ from payintent.storage import accounts
 from payintent.storage.database import Database
 from payintent.storage.sealed import Secrets, open_account
 
+A = TypeVar("A", bound=Acceptance)
 _KEPT_S = 5.0
 _KEPT_MAX = 1_000
 
@@ -56,11 +58,15 @@ class Accounts:
     async def usable(self, methods: Iterable[PaymentMethod]) -> list[PaymentMethod]:
         """Tell of methods what their gateways can do; those that do not answer take nothing."""
         down = {one for one, channel in await self.health.down() if channel is Channel.SESSIONS}
-        return [self._equipped(one, down) for one in methods]
+        return [
+            replace(one, account_enabled=False) if one.account_id in down else self.narrowed(one)
+            for one in methods
+        ]
 
-    def _equipped(self, method: PaymentMethod, down: Collection[int]) -> PaymentMethod:
+    def narrowed(self, method: A) -> A:
+        """Narrow a method to what its gateway can do; one without a gateway takes nothing."""
         gateway = self._gateways.get(method.provider)
-        if gateway is None or method.account_id in down:
+        if gateway is None:
             return replace(method, account_enabled=False)
         capabilities = gateway.capabilities
         return replace(

@@ -1,22 +1,25 @@
-"""A merchant's catalog as it is shown: the same bytes and the same tag until something changes."""
+"""A merchant's catalog: the same bytes and the same tag until what it shows changes."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from hashlib import sha256
 
-from payintent.domain.catalog import payable, reach
-from payintent.domain.market import COUNTRY_NAMES, CRYPTO, CURRENCIES
+import msgspec
+
+from payintent.domain.catalog import payable
+from payintent.domain.market import COUNTRY_NAMES, CURRENCIES
 from payintent.domain.merchant import Market
+from payintent.domain.payable import reached_by_all
 from payintent.domain.restriction import Restrictions
+from payintent.lifecycle.accounts import Accounts
 from payintent.lifecycle.policies import Policies
 from payintent.lifecycle.wire import encode, timestamp
 from payintent.storage import methods
 from payintent.storage.database import Database
 
-_TOKENS = frozenset(CRYPTO)
-_KEPT_MAX = 1_000  # written catalogs in memory, some 4 KiB each
+_CACHED_MAX = 1_000  # written catalogs in memory, some 4 KiB each
+_ANYBODY = ""  # a viewer whose country was never restricted
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,45 +30,53 @@ class Catalog:
     etag: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """The countries of a catalog as JSON, and what tells them from others."""
+
+    countries: bytes
+    hash: bytes
+
+
 async def catalog_for(
-    database: Database, policies: Policies, merchant_id: int, viewer: str | None
+    database: Database, accounts: Accounts, policies: Policies, merchant_id: int, viewer: str | None
 ) -> Catalog:
     """Give what a merchant can be paid with where, to a viewer from a country (None: unknown)."""
-    known = await methods.reach(database, merchant_id)
     restrictions = await policies.restrictions()
-    changed = [known.changed_at]
-    changed += _restricted_since(reach(known.market, known.methods), restrictions, viewer)
-    return _written(
-        known.market,
-        known.methods,
+    listed = viewer if viewer in restrictions.crypto_listed else None
+    found = await methods.range_of(database, merchant_id, listed or _ANYBODY)
+    content = _content(
+        found.market,
+        reached_by_all(accounts.narrowed(method) for method in found.methods),
         restrictions.crypto,
-        viewer if viewer in restrictions.crypto else None,
-        max(changed),
+        listed,
     )
+    since = await _since(database, merchant_id, listed or _ANYBODY, found.shown, content.hash)
+    return _written(content, since)
 
 
-def _restricted_since(
-    reached: Mapping[str, tuple[str, ...]], restrictions: Restrictions, viewer: str | None
-) -> list[datetime]:
-    """Tell when a restriction last changed what a viewer sees of these countries' tokens."""
-    changed = restrictions.crypto_changed
-    with_tokens = {country for country, codes in reached.items() if not _TOKENS.isdisjoint(codes)}
-    if not with_tokens:
-        return []
-    if viewer in restrictions.crypto:  # then there are none to see
-        return [changed[viewer]]
-    return [at for country, at in changed.items() if country in with_tokens | {viewer}]
+async def _since(
+    database: Database,
+    merchant_id: int,
+    viewer: str,
+    shown: tuple[methods.Shown, ...],
+    content_hash: bytes,
+) -> datetime:
+    """Tell since when a viewer is shown this; a change is noted when it is first shown."""
+    before = {one.viewer: one for one in shown}
+    if viewer in before and before[viewer].content_hash == content_hash:
+        return before[viewer].since
+    anybody = before.get(_ANYBODY)
+    # Whoever becomes a viewer of its own was shown what anybody was.
+    since = anybody.since if anybody is not None and anybody.content_hash == content_hash else None
+    return await methods.show(database, merchant_id, viewer, content_hash, since)
 
 
-@lru_cache(maxsize=_KEPT_MAX)
-def _written(
-    market: Market,
-    usable: tuple[Market, ...],
-    restricted: frozenset[str],
-    viewer: str | None,
-    updated_at: datetime,
-) -> Catalog:
-    listed = payable(market, usable, Restrictions(crypto=restricted), viewer)
+@lru_cache(maxsize=_CACHED_MAX)
+def _content(
+    market: Market, reached: tuple[Market, ...], restricted: frozenset[str], viewer: str | None
+) -> _Content:
+    listed = payable(market, reached, Restrictions(crypto=restricted), viewer)
     countries = [
         {
             "country_code": country,
@@ -76,5 +87,12 @@ def _written(
         }
         for country, codes in listed
     ]
+    encoded = msgspec.json.encode(countries)
+    return _Content(encoded, sha256(encoded).digest())
+
+
+@lru_cache(maxsize=_CACHED_MAX)
+def _written(content: _Content, updated_at: datetime) -> Catalog:
+    countries = msgspec.Raw(content.countries)
     body = encode({"updated_at": timestamp(updated_at), "countries": countries})
     return Catalog(body, f'"{sha256(body).hexdigest()[:32]}"')

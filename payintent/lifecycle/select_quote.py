@@ -136,7 +136,7 @@ async def _offer(desk: _Desk, merchant: Merchant, payment: Payment, chosen: Sele
     if not method.account_enabled or not in_service(merchant.activation):
         raise _not_available()
     place = resolve_place(
-        payment, merchant, chosen.country, chosen.viewer_country, chosen.restrictions
+        payment, merchant, known, chosen.country, chosen.viewer_country, chosen.restrictions
     )
     _refuse_token(payment, method)
     priced = await price(database, payment, merchant, [method], place, chosen.currency)

@@ -138,11 +138,11 @@ async def quotes_for(
     """
     await refuse_ended(database, mint, seen)
     merchant = await merchant_of(database, seen.payment)
-    place = resolve_place(
-        seen.payment, merchant, asked.country, asked.viewer_country, asked.restrictions
-    )
     known = await accounts.usable(await methods.of_merchant(database, merchant.id))
     usable = known if in_service(merchant.activation) else []
+    place = resolve_place(
+        seen.payment, merchant, usable, asked.country, asked.viewer_country, asked.restrictions
+    )
     return Quotes(
         place, await price(database, seen.payment, merchant, usable, place, asked.currency)
     )

@@ -8,10 +8,6 @@ from payintent.storage.database import Executor
 
 #: Whether a chain is watched, of its row `k` in `chain_cursor`; not where it has none.
 WATCHED = "(k.halted IS NULL AND coalesce(k.watched_until > clock(), false))"
-#: Since when a chain is watched, or is no more; NULL where it never was.
-WATCHED_CHANGED_AT = (
-    "CASE WHEN k.watched_until > clock() THEN k.watched_since ELSE k.watched_until END"
-)
 #: The new `watched_until` of a chain that is watched no more from now on.
 UNTIL_NOW = "CASE WHEN k.watched_until > clock() THEN clock() ELSE k.watched_until END"
 

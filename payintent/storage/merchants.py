@@ -1,17 +1,15 @@
 """Merchants, their API keys and their callback secrets."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-import msgspec
-
-from payintent.domain import catalog
 from payintent.domain.activation import Activation
-from payintent.domain.merchant import Market, Merchant
+from payintent.domain.merchant import Acceptance, Market, Merchant
 from payintent.domain.quote import TaxManager
 from payintent.domain.rate import Limit, RateClass
+from payintent.storage import methods
 from payintent.storage.database import Executor, Row, Tx
 
 COLUMNS = """
@@ -40,8 +38,11 @@ class Holder:
     activation: Activation
     tax_manager: TaxManager
     digest: bytes
-    payable: frozenset[str]  # currencies that the merchant's methods can take somewhere
+    market: Market
+    methods: tuple[Acceptance, ...]
     limits: Mapping[RateClass, Limit]  # those that the operator has set
+    #: What it can be paid with, and the most decimals that a method holds each currency with.
+    payable: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,19 +185,16 @@ async def holder(database: Executor, public_id: str) -> Holder | None:
     """Find who holds a key that was not revoked."""
     row = await database.row(
         """
-        SELECT k.merchant_id, k.digest, m.activation, m.tax_manager, m.countries, m.currencies, (
-            SELECT json_agg(json_build_array(p.countries, p.currencies) ORDER BY p.id)
-            FROM payment_method p
-            JOIN provider_account a ON a.id = p.account_id
-            JOIN provider v ON v.name = a.provider
-            WHERE p.merchant_id = k.merchant_id AND p.enabled AND a.enabled AND v.enabled
-        ) AS methods,
+        SELECT k.merchant_id, k.digest, merchant.activation, merchant.tax_manager,
+            merchant.countries, merchant.currencies,
             c.per_s AS create_per_s, c.burst AS create_burst,
-            r.per_s AS read_per_s, r.burst AS read_burst
+            r.per_s AS read_per_s, r.burst AS read_burst,"""
+        + methods.ACCEPTANCES
+        + """ AS methods
         FROM api_key k
-        JOIN merchant m ON m.id = k.merchant_id
-        LEFT JOIN rate_limit c ON c.merchant_id = m.id AND c.class = 'create'
-        LEFT JOIN rate_limit r ON r.merchant_id = m.id AND r.class = 'read'
+        JOIN merchant ON merchant.id = k.merchant_id
+        LEFT JOIN rate_limit c ON c.merchant_id = merchant.id AND c.class = 'create'
+        LEFT JOIN rate_limit r ON r.merchant_id = merchant.id AND r.class = 'read'
         WHERE k.public_id = $1 AND k.revoked_at IS NULL
         """,
         public_id,
@@ -208,13 +206,8 @@ async def holder(database: Executor, public_id: str) -> Holder | None:
         activation=Activation(row["activation"]),
         tax_manager=TaxManager(row["tax_manager"]),
         digest=row["digest"],
-        payable=catalog.currencies(
-            Market(_texts(row["countries"]), _texts(row["currencies"])),
-            tuple(
-                Market(_texts(where), _texts(what))
-                for where, what in msgspec.json.decode(row["methods"] or "[]")
-            ),
-        ),
+        market=methods.market_of(row),
+        methods=methods.acceptances_of(row),
         limits={
             kind: Limit(row[f"{kind}_per_s"], row[f"{kind}_burst"])
             for kind in RateClass
@@ -299,7 +292,7 @@ def from_row(row: Row) -> Merchant:
         id=row["id"],
         name=row["name"],
         activation=Activation(row["activation"]),
-        market=Market(_texts(row["countries"]), _texts(row["currencies"])),
+        market=methods.market_of(row),
         callback_url=row["callback_url"],
         tax_manager=TaxManager(row["tax_manager"]),
         default_country=row["default_country"],
@@ -310,7 +303,3 @@ def from_row(row: Row) -> Merchant:
         allowed_origins=tuple(row["allowed_origins"]),
         auto_refund=row["auto_refund"],
     )
-
-
-def _texts(values: Sequence[str] | None) -> tuple[str, ...] | None:
-    return None if values is None else tuple(values)

@@ -5,24 +5,48 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
+import msgspec
+
 from payintent.domain.activation import Activation, in_service
-from payintent.domain.merchant import Market, PaymentMethod
+from payintent.domain.merchant import Acceptance, Market, PaymentMethod
 from payintent.domain.quote import FeeMode
 from payintent.domain.session import ExpectedToken
-from payintent.storage.chain_watch import WATCHED, WATCHED_CHANGED_AT
+from payintent.storage.chain_watch import WATCHED
 from payintent.storage.database import Executor, Row, Tx
 
 METHODS_MAX = 200  # of one merchant
 
-_COLUMNS = f"""
-    m.id, m.merchant_id, m.account_id, a.provider,
-    v.wire_name AS provider_name, m.kind, m.label, m.currencies, m.countries,
-    m.chain, m.token,
+#: What decides whether a method can be used: the fields of `Acceptance` but its gateway's.
+_ACCEPTANCE = f"""
+    a.provider, m.currencies, m.countries, m.token,
     CASE WHEN t.enabled AND t.address IS NOT NULL THEN t.decimals END AS token_decimals,
-    t.address AS token_address, t.approve_zero_first AS token_zero_first,
-    coalesce(t.minimum, 1)::text AS token_minimum,
-    m.fee_mode, m.fee_rate, m.position, m.enabled,
+    m.enabled,
     a.enabled AND v.enabled AND (m.chain IS NULL OR {WATCHED}) AS account_enabled
+"""
+_COLUMNS = f"""
+    {_ACCEPTANCE}, m.id, m.merchant_id, m.account_id, v.wire_name AS provider_name, m.kind,
+    m.label, m.chain, t.address AS token_address, t.approve_zero_first AS token_zero_first,
+    coalesce(t.minimum, 1)::text AS token_minimum, m.fee_mode, m.fee_rate, m.position
+"""
+_FROM = """
+    FROM payment_method m
+    JOIN provider_account a ON a.id = m.account_id
+    JOIN provider v ON v.name = a.provider
+    LEFT JOIN chain_token t ON t.chain = m.chain AND t.symbol = m.token
+    LEFT JOIN chain_cursor k ON k.chain = m.chain
+"""
+#: The methods of a merchant in a row `merchant` as JSON, in the order they are offered in.
+ACCEPTANCES = f"""
+    (
+        SELECT json_agg(row_to_json(one))
+        FROM (
+            SELECT {_ACCEPTANCE}
+            {_FROM}
+            WHERE m.merchant_id = merchant.id
+            ORDER BY m.position, m.id
+            LIMIT 200  -- METHODS_MAX
+        ) one
+    )
 """
 
 
@@ -44,12 +68,25 @@ class NewMethod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
-    """What a merchant was activated for, what its usable methods reach, and since when."""
+class Shown:
+    """What was last shown to a viewer, and since when."""
 
-    changed_at: datetime
+    viewer: str  # a country, or empty
+    content_hash: bytes
+    since: datetime
+
+
+_acceptances = msgspec.json.Decoder(tuple[Acceptance, ...])
+_shown = msgspec.json.Decoder(tuple[Shown, ...]).decode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """What a merchant was activated for, its methods, and what catalogs were shown of them."""
+
     market: Market
-    methods: tuple[Market, ...]
+    methods: tuple[Acceptance, ...]  # none where the merchant is out of service
+    shown: tuple[Shown, ...]
 
 
 async def add(tx: Tx, new: NewMethod) -> int:
@@ -83,12 +120,8 @@ async def of_merchant(database: Executor, merchant_id: int) -> list[PaymentMetho
     rows = await database.fetch(
         "SELECT"
         + _COLUMNS
+        + _FROM
         + """
-        FROM payment_method m
-        JOIN provider_account a ON a.id = m.account_id
-        JOIN provider v ON v.name = a.provider
-        LEFT JOIN chain_token t ON t.chain = m.chain AND t.symbol = m.token
-        LEFT JOIN chain_cursor k ON k.chain = m.chain
         WHERE m.merchant_id = $1
         ORDER BY m.position, m.id
         LIMIT $2
@@ -104,12 +137,8 @@ async def lock(tx: Tx, method_id: int) -> PaymentMethod | None:
     row = await tx.row(
         "SELECT"
         + _COLUMNS
+        + _FROM
         + """
-        FROM payment_method m
-        JOIN provider_account a ON a.id = m.account_id
-        JOIN provider v ON v.name = a.provider
-        LEFT JOIN chain_token t ON t.chain = m.chain AND t.symbol = m.token
-        LEFT JOIN chain_cursor k ON k.chain = m.chain
         WHERE m.id = $1
         FOR NO KEY UPDATE OF m
         """,
@@ -138,55 +167,74 @@ async def change(tx: Tx, method: PaymentMethod) -> None:
     )
 
 
-async def reach(database: Executor, merchant_id: int) -> Reach:
-    """Read in one statement all that a merchant's catalog is made of, restrictions apart.
-
-    Out of service no method is usable.
-    """
-    rows = await database.fetch(
-        """
-        SELECT m.countries AS market_countries, m.currencies AS market_currencies,
-            greatest(m.market_changed_at, max(p.market_changed_at) OVER (),
-                -- A switch behind another one that is off shows nothing.
-                max(a.changed_at) FILTER (WHERE p.enabled) OVER (),
-                max(v.changed_at) FILTER (WHERE p.enabled AND a.enabled) OVER (),
-                max("""
-        + WATCHED_CHANGED_AT
-        + """) FILTER (WHERE p.enabled AND a.enabled AND v.enabled) OVER ()) AS changed_at,
-            p.countries, p.currencies, m.activation,
-            p.enabled AND a.enabled AND v.enabled AND (p.chain IS NULL OR """
-        + WATCHED
-        + """) AS usable
-        FROM merchant m
-        LEFT JOIN (
-            payment_method p
-            JOIN provider_account a ON a.id = p.account_id
-            JOIN provider v ON v.name = a.provider
-            LEFT JOIN chain_cursor k ON k.chain = p.chain
-        ) ON p.merchant_id = m.id
-        WHERE m.id = $1
-        ORDER BY p.position, p.id
-        LIMIT $2
+async def range_of(database: Executor, merchant_id: int, viewer: str) -> Range:
+    """Read in one statement all that a merchant's catalog is made of, restrictions apart."""
+    row = await database.row(
+        "SELECT merchant.countries, merchant.currencies, merchant.activation,"
+        + ACCEPTANCES
+        + """ AS methods,
+            (
+                SELECT json_agg(json_build_object(
+                    'viewer', viewer, 'content_hash', encode(content_hash, 'base64'), 'since', since
+                ))
+                FROM catalog_shown
+                WHERE merchant_id = merchant.id AND viewer IN ('', $2)
+            ) AS shown
+        FROM merchant
+        WHERE id = $1
         """,
         merchant_id,
-        METHODS_MAX,
+        viewer,
     )
-    first = rows[0]
-    serves = in_service(Activation(first["activation"]))
-    return Reach(
-        changed_at=first["changed_at"],
-        market=_market(first["market_countries"], first["market_currencies"]),
-        methods=tuple(
-            _market(row["countries"], row["currencies"]) for row in rows if serves and row["usable"]
-        ),
+    assert row is not None  # noqa: S101 - merchants are never deleted
+    serves = in_service(Activation(row["activation"]))
+    return Range(
+        market=market_of(row),
+        methods=acceptances_of(row) if serves else (),
+        shown=_shown(row["shown"] or "[]"),
     )
 
 
-def _market(countries: Sequence[str] | None, currencies: Sequence[str] | None) -> Market:
-    return Market(
-        None if countries is None else tuple(countries),
-        None if currencies is None else tuple(currencies),
+async def show(
+    database: Executor, merchant_id: int, viewer: str, content_hash: bytes, since: datetime | None
+) -> datetime:
+    """Note what a catalog shows to a viewer from now on; gives since when it is shown.
+
+    That is now, or `since`, where another viewer was shown the same and this one nothing yet.
+    """
+    row = await database.row(
+        """
+        INSERT INTO catalog_shown AS c (merchant_id, viewer, content_hash, since)
+        VALUES ($1, $2, $3, coalesce($4, clock()))
+        ON CONFLICT (merchant_id, viewer) DO UPDATE
+        SET content_hash = excluded.content_hash,
+            since = CASE c.content_hash
+                WHEN excluded.content_hash THEN c.since  -- another process was faster
+                ELSE greatest(clock(), c.since + interval '1 millisecond')
+            END
+        RETURNING since
+        """,
+        merchant_id,
+        viewer,
+        content_hash,
+        since,
     )
+    assert row is not None  # noqa: S101 - the statement writes one row, whatever was there
+    return row["since"]
+
+
+def market_of(row: Row) -> Market:
+    """Read what a merchant was activated for out of a row with its columns."""
+    return Market(_texts(row["countries"]), _texts(row["currencies"]))
+
+
+def acceptances_of(row: Row) -> tuple[Acceptance, ...]:
+    """Read a merchant's methods out of a row with `ACCEPTANCES` as `methods`."""
+    return _acceptances.decode(row["methods"] or "[]")
+
+
+def _texts(values: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if values is None else tuple(values)
 
 
 def _method(row: Row) -> PaymentMethod:

@@ -72,9 +72,7 @@ def effective(known: Sequence[Restriction]) -> Restrictions:
     return Restrictions(
         crypto=active[RestrictionType.CRYPTO],
         onramp=active[RestrictionType.ONRAMP],
-        crypto_changed={
-            one.country: one.changed_at for one in known if one.type is RestrictionType.CRYPTO
-        },
+        crypto_listed=frozenset(one.country for one in known if one.type is RestrictionType.CRYPTO),
     )
 
 

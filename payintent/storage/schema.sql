@@ -148,6 +148,14 @@ CREATE TABLE public.capture (
     CONSTRAINT capture_reserved_minor CHECK ((reserved_minor >= (0)::numeric))
 );
 
+CREATE TABLE public.catalog_shown (
+    merchant_id bigint NOT NULL,
+    viewer text NOT NULL,
+    content_hash bytea NOT NULL,
+    since timestamp with time zone NOT NULL,
+    CONSTRAINT catalog_shown_viewer CHECK ((viewer ~ '^([A-Z]{2})?$'::text))
+);
+
 CREATE TABLE public.chain (
     slug text NOT NULL,
     name text NOT NULL,
@@ -768,6 +776,9 @@ ALTER TABLE ONLY public.capture
 ALTER TABLE ONLY public.capture
     ADD CONSTRAINT capture_reference UNIQUE (account_id, reference);
 
+ALTER TABLE ONLY public.catalog_shown
+    ADD CONSTRAINT catalog_shown_pkey PRIMARY KEY (merchant_id, viewer);
+
 ALTER TABLE ONLY public.chain_contract
     ADD CONSTRAINT chain_contract_once UNIQUE (chain, address);
 
@@ -1036,6 +1047,9 @@ ALTER TABLE ONLY public.capture
 
 ALTER TABLE ONLY public.capture
     ADD CONSTRAINT capture_session_id_fkey FOREIGN KEY (session_id) REFERENCES public.session(id);
+
+ALTER TABLE ONLY public.catalog_shown
+    ADD CONSTRAINT catalog_shown_merchant_id_fkey FOREIGN KEY (merchant_id) REFERENCES public.merchant(id);
 
 ALTER TABLE ONLY public.chain_contract
     ADD CONSTRAINT chain_contract_account_id_fkey FOREIGN KEY (account_id) REFERENCES public.provider_account(id);

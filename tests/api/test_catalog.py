@@ -1,5 +1,6 @@
 """The merchant's catalog over HTTP: what is in it, when it changes, and when it is not sent."""
 
+import asyncio
 import re
 from datetime import datetime
 from decimal import Decimal
@@ -119,6 +120,7 @@ async def test_it_changes_with_what_it_shows_and_with_nothing_else(api: Api) -> 
     theirs = await world.perform(_method(api, other.merchant.id, ["THB"]))
     steps: list[tuple[Any, bool]] = [
         *((one, False) for one in _of_no_concern(api, theirs.id)),
+        (DisableMethod(method_id=world.transfer), False),  # the card reaches as much
         (DisableMethod(method_id=world.card), True),
         (EnableMethod(method_id=world.card), True),
         (DisableAccount(account_id=world.account_id), True),
@@ -129,7 +131,8 @@ async def test_it_changes_with_what_it_shows_and_with_nothing_else(api: Api) -> 
         (ChangeMethod(method_id=world.card, countries=["TH", "US"]), True),
         (_request(here, ["TH", "DE"], ["THB", "USD", "USDT"]), False),
         (ApplyActivation(merchant_id=here), True),
-        (takes_tokens(api), True),
+        (takes_tokens(api), False),  # it is disabled
+        (EnableMethod(method_id=world.transfer), True),
         (LiftRestriction(type=CRYPTO, country="DE"), True),
         (AddRestriction(type=CRYPTO, country="DE"), True),
         (AddRestriction(type=CRYPTO, country="DE"), False),  # so already
@@ -239,6 +242,24 @@ async def test_a_restriction_of_a_country_that_is_not_listed_concerns_its_viewer
     lifted = await seen_from(api, "KR")
     assert places(lifted) == places(before)
     assert lifted.json["updated_at"] > from_there.json["updated_at"]
+
+
+async def test_a_restriction_where_there_are_no_tokens_moves_nothing_for_anybody(api: Api) -> None:
+    before = await catalog(api)
+    for number, operation in enumerate(
+        [AddRestriction(type=CRYPTO, country="DE"), LiftRestriction(type=CRYPTO, country="DE")], 1
+    ):
+        await api.world.move_clock(10 * number)
+        await api.world.perform(operation)
+        assert (await seen_from(api, "DE")).body == (await catalog(api)).body == before.body
+
+
+async def test_all_who_see_a_change_first_are_told_the_same(api: Api) -> None:
+    for operation in (SetProfile(merchant_id=api.world.merchant_id), takes_tokens(api)):
+        await api.world.perform(operation)
+        answers = await asyncio.gather(*(catalog(api) for _ in range(12)))
+        assert {one.status for one in answers} == {200}
+        assert len({one.headers["ETag"] for one in answers}) == 1
 
 
 def _method(

@@ -108,7 +108,7 @@ async def test_a_market_narrows_quotes_and_selection_to_its_countries_and_curren
         answer = await quotes(api, created, f"?country={country}")
         assert len(answer.json["quotes"]) == offered, country
     anywhere = (await quotes(api, created)).json
-    assert (anywhere["country"], anywhere["country_source"]) == ("FR", "default")
+    assert (anywhere["country"], anywhere["country_source"]) == ("FR", "first")
     assert refusal(await select(api, created, country="US")) == (422, "UNSUPPORTED_CURRENCY")
     assert (await select(api, created)).status == 200
 

@@ -15,6 +15,7 @@ from payintent.api.limits import AddressLimiter, Limiter, LimitExceeded
 from payintent.config import Settings
 from payintent.domain.activation import Activation
 from payintent.domain.errors import Refused, StorageDown
+from payintent.domain.merchant import Market
 from payintent.domain.quote import TaxManager
 from payintent.domain.rate import Limit, RateClass, Standing
 from payintent.storage.database import Database, Row
@@ -32,7 +33,8 @@ def holder_of(merchant_id: int, limit: Limit | None, kind: RateClass = CREATE) -
         activation=Activation.ACTIVE,
         tax_manager=TaxManager.NONE,
         digest=b"",
-        payable=frozenset(),
+        market=Market(),
+        methods=(),
         limits={} if limit is None else {kind: limit},
     )
 

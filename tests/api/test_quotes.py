@@ -54,13 +54,29 @@ async def test_the_country_is_the_querys_else_the_viewers_else_a_default(api: Ap
     yen = await api.create(currency="JPY", amount="10")
     assert await _place(await quotes(api, baht, "?country=TH")) == ("TH", "query")
     assert await _place(await quotes(api, baht, "?country=US", headers=_EDGE)) == ("US", "query")
-    assert await _place(await quotes(api, baht, headers=_EDGE)) == ("PH", "geo")
+    assert await _place(await quotes(api, dollars, headers=_EDGE)) == ("US", "default")
+    from_france = _EDGE | {"CloudFront-Viewer-Country": "FR"}
+    assert await _place(await quotes(api, dollars, headers=from_france)) == ("FR", "geo")
     forged = {"CloudFront-Viewer-Country": "PH"}
     assert await _place(await quotes(api, dollars, headers=forged)) == ("US", "default")
     unlisted = _EDGE | {"CloudFront-Viewer-Country": "KR"}
     assert await _place(await quotes(api, dollars, headers=unlisted)) == ("US", "default")
-    assert await _place(await quotes(api, baht)) == ("TH", "default")
-    assert await _place(await quotes(api, yen)) == ("JP", "default")
+    assert await _place(await quotes(api, baht)) == ("TH", "first")
+    assert await _place(await quotes(api, yen)) == ("JP", "first")
+
+
+async def test_a_thai_payment_seen_from_abroad_shows_its_methods(api: Api) -> None:
+    created = await api.create()
+    from_france = _EDGE | {"CloudFront-Viewer-Country": "FR"}
+    answer = await quotes(api, created, headers=from_france)
+    assert await _place(answer) == ("TH", "first")
+    assert len(answer.json["quotes"]) == 2
+    selected = await select(api, created, headers=from_france)
+    assert (selected.status, selected.json["quote"]) == (200, answer.json["quotes"][0])
+    await api.world.rows("UPDATE merchant SET default_country = 'TH'")
+    assert await _place(await quotes(api, created, headers=from_france)) == ("TH", "default")
+    asked = await quotes(api, created, "?country=FR", headers=from_france)
+    assert (await _place(asked), asked.json["quotes"]) == (("FR", "query"), [])
 
 
 async def test_a_country_that_is_none_of_ours_is_refused(api: Api) -> None:

@@ -286,7 +286,7 @@ async def test_every_process_sees_a_revocation(world: World) -> None:
 async def test_what_is_kept_of_a_key_is_as_old_as_the_setting_says_at_most(world: World) -> None:
     now = 100.0
     service = world.service
-    keeping = Authenticator(service.database, service.secrets, 1.0, lambda: now)
+    keeping = Authenticator(service.database, service.secrets, service.accounts, 1.0, lambda: now)
     headers = {"authorization": f"Bearer {world.api_key}"}
     assert (await keeping.merchant(headers)).merchant_id == world.merchant_id
     await world.perform(RevokeKey(public_id=world.api_key.split("_")[2]))

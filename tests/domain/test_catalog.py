@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from payintent.domain.catalog import currencies, payable
 from payintent.domain.market import COUNTRIES, COUNTRY_NAMES, CURRENCIES
 from payintent.domain.merchant import Market
-from payintent.domain.offer import Place, offers, resolve_country
+from payintent.domain.offer import Place, offers, resolve_place
 from payintent.domain.restriction import Restrictions
 from tests.domain.making import a_merchant, a_method, a_payment
 
@@ -104,15 +104,17 @@ def test_a_currency_that_no_country_of_a_method_has_is_not_payable() -> None:
     assert currencies(Market(("TH",), None), baht_in_america) == frozenset()
 
 
-def test_the_default_country_is_one_that_the_merchant_was_activated_for() -> None:
+def test_the_country_is_one_that_the_merchant_was_activated_for() -> None:
     dollars = a_payment(currency="USD")
+    methods = [a_method(), a_method(currencies=("USDT",))]
     for market, default, wanted in (
-        (_EVERYWHERE, "US", "US"),
-        (Market(("SG", "FR"), None), "US", "FR"),  # the first of the specification's table
-        (Market(("SG", "FR"), None), "SG", "SG"),
-        (Market(("TH", "SG"), ("USD",)), "TH", "SG"),  # in Thailand it takes no tokens
-        (Market(("TH", "SG"), ("USD", "USDT")), "TH", "TH"),
-        (Market(("JP",), ("JPY",)), "US", "US"),  # nothing fits: as if there were no market
+        (_EVERYWHERE, "US", ("US", "default")),
+        (Market(("SG", "FR"), None), "US", ("FR", "first")),  # of the specification's table
+        (Market(("SG", "FR"), None), "SG", ("SG", "default")),
+        (Market(("TH", "SG"), ("USD",)), "TH", ("SG", "first")),  # it takes no tokens in Thailand
+        (Market(("TH", "SG"), ("USD", "USDT")), "TH", ("TH", "default")),
+        (Market(("JP",), ("JPY",)), "US", ("US", "default")),  # nothing can be paid at all
     ):
         merchant = a_merchant(market=market, default_country=default)
-        assert resolve_country(dollars, merchant, None, None) == Place(wanted, "default"), market
+        place = resolve_place(dollars, merchant, methods, None, None, _FREE)
+        assert (place.country, place.source) == wanted, market

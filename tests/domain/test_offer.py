@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from payintent.domain.errors import Code, Refused
-from payintent.domain.offer import Place, checked_country, offers, resolve_country, tax_rate_for
+from payintent.domain.merchant import Market
+from payintent.domain.offer import Place, checked_country, offers, resolve_place, tax_rate_for
 from payintent.domain.quote import TaxManager
+from payintent.domain.restriction import Restrictions
 from tests.domain.making import a_merchant, a_method, a_payment
 
 ZERO = Decimal(0)
@@ -33,24 +35,79 @@ def test_a_total_below_what_the_contract_takes_is_not_offered() -> None:
         assert bool(_codes(_dollars(), [method], "US")) is offered, minimum
 
 
+def _place(
+    payment: Any,
+    asked: str | None = None,
+    viewer: str | None = None,
+    methods: Any = None,
+    crypto: frozenset[str] = frozenset(),
+    **merchant: Any,
+) -> tuple[str, str]:
+    usable = [a_method()] if methods is None else methods
+    restrictions = Restrictions(crypto=crypto)
+    place = resolve_place(payment, a_merchant(**merchant), usable, asked, viewer, restrictions)
+    assert place.crypto is restrictions.allow_crypto(place.country, viewer)
+    return place.country, place.source
+
+
+def _yen() -> Any:
+    return a_payment(currency="JPY", amount=Decimal(100))
+
+
 def test_the_country_that_was_asked_for_goes_before_all() -> None:
-    assert resolve_country(_dollars(), a_merchant(), "JP", "FR") == Place("JP", "query")
+    assert _place(_dollars(), "JP", "FR", default_country="US") == ("JP", "query")
+    assert _place(_dollars(), "JP", methods=[]) == ("JP", "query")
 
 
 def test_the_viewers_country_counts_if_it_is_one_of_ours() -> None:
-    assert resolve_country(_dollars(), a_merchant(), None, "FR") == Place("FR", "geo")
-    assert resolve_country(_dollars(), a_merchant(), None, "ZZ") == Place("US", "default")
-    assert resolve_country(_dollars(), a_merchant(), None, None) == Place("US", "default")
+    assert _place(_dollars(), viewer="FR") == ("FR", "geo")
+    assert _place(_dollars(), viewer="ZZ") == ("US", "default")
+    assert _place(_dollars()) == ("US", "default")
+
+
+def test_the_viewers_country_counts_only_where_this_payment_can_be_paid_there() -> None:
+    thai = {"default_country": "TH"}
+    assert _place(a_payment(), viewer="US", **thai) == ("TH", "default")
+    assert _place(a_payment(), viewer="US") == ("TH", "first")
+    assert _place(_dollars(), viewer="TH") == ("US", "default")  # in Thailand it takes no tokens
+    assert _place(_dollars(), viewer="TH", methods=[TOKENS]) == ("TH", "geo")
+    plain = _dollars(include_pegged_assets=False)
+    assert _place(plain, viewer="TH", methods=[a_method(), TOKENS]) == ("US", "default")
+    in_france = a_method(countries=("FR",))
+    assert _place(_dollars(), viewer="DE", methods=[in_france]) == ("FR", "first")
+    assert _place(_dollars(), viewer="FR", methods=[in_france]) == ("FR", "geo")
+    market = Market(("SG",), None)
+    assert _place(_dollars(), viewer="DE", market=market) == ("SG", "first")
 
 
 def test_the_merchants_country_counts_if_the_currency_is_payable_there() -> None:
-    yen = a_payment(currency="JPY", amount=Decimal(100))
-    assert resolve_country(yen, a_merchant(default_country="JP"), None, None).country == "JP"
-    assert resolve_country(yen, a_merchant(default_country="US"), None, None).country == "JP"
-    thai = a_merchant(default_country="TH")
-    assert resolve_country(_dollars(), thai, None, None) == Place("TH", "default")  # by its tokens
-    plain = _dollars(include_pegged_assets=False)
-    assert resolve_country(plain, thai, None, None) == Place("US", "default")
+    assert _place(_yen(), default_country="JP") == ("JP", "default")
+    assert _place(_yen(), default_country="US") == ("JP", "first")
+    assert _place(_dollars(), methods=[TOKENS], default_country="TH") == ("TH", "default")
+    assert _place(_dollars(), default_country="TH") == ("US", "first")
+
+
+def test_a_method_that_cannot_be_used_makes_no_country_payable() -> None:
+    japanese = a_method(countries=("JP",))
+    for broken in (
+        a_method(enabled=False),
+        a_method(account_enabled=False),
+        a_method(decimals={"USD": 2}),
+        a_method(currencies=("JPY",), token="USDT"),
+    ):
+        assert _place(_yen(), viewer="JP", methods=[broken, TOKENS]) == ("JP", "first"), broken
+        assert _codes(_yen(), [broken], "JP") == []
+    assert _place(_yen(), viewer="JP", methods=[japanese]) == ("JP", "geo")
+
+
+def test_a_restricted_country_or_viewer_is_not_quoted_for_its_tokens() -> None:
+    token = a_payment(currency="USDT", amount=Decimal("1.5"))
+    german = frozenset({"DE"})
+    assert _place(token, viewer="DE", methods=[TOKENS]) == ("DE", "geo")
+    assert _place(token, viewer="FR", methods=[TOKENS], crypto=german) == ("FR", "geo")
+    away = {"methods": [TOKENS], "crypto": german, "default_country": "DE"}
+    assert _place(token, viewer="ZZ", **away) == ("GL", "first")
+    assert _place(token, viewer="DE", **away) == ("DE", "default")  # nothing can be paid at all
 
 
 @pytest.mark.parametrize(

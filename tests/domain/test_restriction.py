@@ -6,7 +6,7 @@ from itertools import chain, combinations, product
 from payintent.domain.offer import Place, resolve_place
 from payintent.domain.restriction import Restrictions, RestrictionType
 from payintent.storage.policies import Restriction, effective
-from tests.domain.making import a_merchant, a_payment
+from tests.domain.making import a_merchant, a_method, a_payment
 
 _PLACES = ("DE", "US", "KR")
 _NOBODY = (None,)
@@ -36,7 +36,7 @@ def test_a_restriction_of_on_ramp_orders_leaves_crypto_alone() -> None:
     assert effective(known) == Restrictions(onramp=frozenset({"DE"}))
 
 
-def test_a_lifted_restriction_restricts_nothing_and_its_time_is_kept() -> None:
+def test_a_lifted_restriction_restricts_nothing_and_stays_listed() -> None:
     known = [
         _restriction(RestrictionType.CRYPTO, "DE", active=False),
         _restriction(RestrictionType.CRYPTO, "US"),
@@ -44,7 +44,7 @@ def test_a_lifted_restriction_restricts_nothing_and_its_time_is_kept() -> None:
     ]
     summed = effective(known)
     assert (summed.crypto, summed.onramp) == ({"US"}, frozenset())
-    assert summed.crypto_changed == {"DE": _AT, "US": _AT}
+    assert summed.crypto_listed == {"DE", "US"}
 
 
 def test_a_place_is_the_same_under_a_restriction_and_only_crypto_goes() -> None:
@@ -57,7 +57,7 @@ def test_a_place_is_the_same_under_a_restriction_and_only_crypto_goes() -> None:
         ("US", "KR", Place("US", "query", crypto=True)),
         (None, None, Place("US", "default", crypto=True)),
     ):
-        assert resolve_place(payment, merchant, asked, viewer, restricted) == place
+        assert resolve_place(payment, merchant, [a_method()], asked, viewer, restricted) == place
 
 
 def _restriction(kind: RestrictionType, country: str, *, active: bool = True) -> Restriction:

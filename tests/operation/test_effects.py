@@ -100,7 +100,7 @@ async def test_a_profile_is_what_buyers_see_and_what_is_not_given_stays(api: Api
             merchant_id=merchant_id,
             logo_url="https://shop.example.com/logo.png",
             return_url="https://shop.example.com/thanks",
-            default_country="JP",
+            default_country="FR",
         )
     )
     await api.world.perform(SetProfile(merchant_id=merchant_id, name="Nimbus & Sons"))
@@ -111,7 +111,7 @@ async def test_a_profile_is_what_buyers_see_and_what_is_not_given_stays(api: Api
     }
     assert seen["return_url"] == "https://shop.example.com/thanks"
     place = (await quotes(api, created)).json
-    assert (place["country"], place["country_source"]) == ("JP", "default")
+    assert (place["country"], place["country_source"]) == ("FR", "default")
     await api.world.perform(SetProfile(merchant_id=merchant_id, logo_url="", return_url=""))
     seen = (await view(api, created)).json
     assert seen["merchant"] == {"name": "Nimbus & Sons"}

@@ -378,6 +378,7 @@ BROKEN: list[tuple[str, str]] = [
     ("provider_wire_name", "UPDATE provider SET wire_name = 'No Name'"),
     ("provider_account_provider", "UPDATE provider_account SET provider = 'nobody'"),
     ("restriction_type", "UPDATE restriction SET type = 'CARD'"),
+    ("catalog_shown_viewer", "INSERT INTO catalog_shown VALUES (1, 'de', '', clock())"),
     ("restriction_country", "UPDATE restriction SET country = 'kr'"),
     ("fraud_rule_kind", SET_RULE.format("kind = 'MOOD'")),
     ("fraud_rule_code", SET_RULE.format("code = 'code'")),

@@ -9,6 +9,7 @@ import pytest
 
 from payintent.config import Settings
 from payintent.domain import apikey
+from payintent.domain.payable import payable_decimals
 from payintent.lifecycle.refund import RefundAsk
 from payintent.operation.desk import Actor
 from payintent.operation.keyring import ShowKeyring
@@ -141,7 +142,8 @@ async def test_a_database_of_the_first_version_goes_on_working(
     assert (tax.country, tax.rate) == ("TH", Decimal("0.07"))
     holder = await merchants.holder(database, _KEY.public_id)
     assert holder is not None
-    assert (holder.merchant_id, holder.payable, holder.limits) == (1, {"THB"}, {})
+    assert (holder.merchant_id, holder.limits) == (1, {})
+    assert payable_decimals(holder.market, holder.methods) == {"THB": 2}
     account = await service.accounts.open(1)
     assert account is not None
     assert account.credentials == {"signing_secret": "x"}

@@ -181,7 +181,7 @@ export interface QuoteList {
   checkout_id: string;
   currency: string;
   country: string;
-  country_source: "query" | "geo" | "default" | (string & {});
+  country_source: "query" | "geo" | "default" | "first" | (string & {});
   quotes: Quote[];
 }
 

@@ -1,0 +1,50 @@
+"""What can be paid: the one rule that the catalog, creates and quotes answer from."""
+
+from collections.abc import Iterable
+
+from payintent.domain.catalog import currencies
+from payintent.domain.market import TENDER
+from payintent.domain.merchant import Acceptance, Market
+
+
+def reached_by(method: Acceptance) -> Market | None:
+    """Give the currencies and countries that a method can be used for; None where it cannot.
+
+    The method and its account are enabled, its token is enabled and has an address, its chain is
+    watched, and its gateway counts the currency.
+    """
+    if not (method.enabled and method.account_enabled):
+        return None
+    taken = tuple(code for code in method.currencies if held_decimals(method, code) is not None)
+    return Market(method.countries, taken) if taken else None
+
+
+def reached_by_all(methods: Iterable[Acceptance]) -> tuple[Market, ...]:
+    """Give what each method that can be used reaches."""
+    found = (reached_by(method) for method in methods)
+    return tuple(reached for reached in found if reached is not None)
+
+
+def held_decimals(method: Acceptance, currency: str) -> int | None:
+    """Give the decimals that a method holds a currency with: a token's on its chain, or ours.
+
+    `None` where its gateway does not count the currency, or its token is not taken on its chain.
+    """
+    if method.decimals is not None and currency not in method.decimals:
+        return None
+    if method.token is not None:
+        return method.token_decimals
+    return TENDER[currency].amount_decimals
+
+
+def payable_decimals(market: Market, methods: Iterable[Acceptance]) -> dict[str, int]:
+    """Give what a merchant can be paid with somewhere, and the most decimals that a method holds.
+
+    Restrictions apart: they depend on the buyer.
+    """
+    found: dict[str, int] = {}
+    for method in methods:
+        reached = reached_by(method)
+        for code in currencies(market, (reached,)) if reached else ():
+            found[code] = max(found.get(code, 0), held_decimals(method, code) or 0)
+    return found
