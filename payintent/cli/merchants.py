@@ -6,7 +6,7 @@ import typer
 
 from payintent.cli.run import Json, MerchantId, Why, fail, perform, show, show_one
 from payintent.domain.merchant import Merchant
-from payintent.domain.quote import TaxManager
+from payintent.domain.quote import TaxCountry, TaxManager
 from payintent.operation.activation import (
     Activate,
     ApplyActivation,
@@ -89,6 +89,9 @@ def profile(
     default_country: str | None = typer.Option(None, help="Of the 53, where quotes start."),
     locale: str | None = typer.Option(None, help="The checkout's language, such as ja."),
     tax_manager: TaxManager | None = typer.Option(None, help="Who cares for tax."),
+    tax_country: TaxCountry | None = typer.Option(
+        None, help="Whose rate applies: of the buyer's selection, or of the default country."
+    ),
     auto_refund: bool | None = _AutoRefund,
     why: str = Why,
     as_json: bool = Json,
@@ -104,6 +107,7 @@ def profile(
         default_country=default_country,
         locale=locale,
         tax_manager=tax_manager,
+        tax_country=tax_country,
         auto_refund=auto_refund,
     )
     _show(perform(operation, why), as_json=as_json)

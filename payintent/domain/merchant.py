@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from payintent.domain.activation import Activation
-from payintent.domain.quote import FeeMode, TaxManager
+from payintent.domain.quote import FeeMode, TaxCountry, TaxManager
 from payintent.domain.session import ExpectedToken
 from payintent.domain.web_origin import web_origin
 
@@ -40,6 +40,7 @@ class Merchant:
     support_url: str | None
     return_url: str | None
     allowed_origins: tuple[str, ...]
+    tax_country: TaxCountry = TaxCountry.SELECTION
     auto_refund: bool = True  # what no payment may own goes back at once
 
     @property

@@ -17,7 +17,7 @@ from payintent.domain.merchant import Merchant, PaymentMethod
 from payintent.domain.money import round_up, to_smallest
 from payintent.domain.payable import held_decimals, reached_by, reached_by_all
 from payintent.domain.payment import Payment
-from payintent.domain.quote import Quote, Tariff, TaxManager, make_quote
+from payintent.domain.quote import Quote, Tariff, TaxCountry, TaxManager, make_quote
 from payintent.domain.restriction import Restrictions
 from payintent.domain.session import Offer
 
@@ -114,6 +114,12 @@ def offers(
         if reached.includes(code, country)
         and (offer := _offer(payment, method, country, code, tax_rate)) is not None
     ]
+
+
+def taxed_country(merchant: Merchant, place: Place) -> str:
+    """Name the country whose tax applies; where the buyer seems to be never decides it."""
+    chosen = merchant.tax_country is TaxCountry.SELECTION and place.source == "query"
+    return place.country if chosen else merchant.default_country
 
 
 def tax_rate_for(payment: Payment, country: str, rates: Mapping[str, Decimal]) -> Decimal:

@@ -22,6 +22,13 @@ class TaxManager(StrEnum):
     SERVICE = "SERVICE"
 
 
+class TaxCountry(StrEnum):
+    """Which country's tax rate applies."""
+
+    SELECTION = "selection"  # the one that the buyer has chosen; without one, the merchant's
+    MERCHANT = "merchant"  # the merchant's default country, whatever the buyer chooses
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tariff:
     """What a quote is made with: the method's fee and the tax that applies."""

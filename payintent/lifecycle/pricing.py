@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from payintent.domain.merchant import Merchant, PaymentMethod
-from payintent.domain.offer import Place, offers, tax_rate_for
+from payintent.domain.offer import Place, offers, tax_rate_for, taxed_country
 from payintent.domain.payment import Payment
 from payintent.domain.session import Offer
 from payintent.storage import taxes
@@ -18,7 +18,7 @@ async def price(
     place: Place,
     currency: str | None,
 ) -> list[Offer]:
-    """Price methods for a place; tax goes by a chosen country, never by where the buyer seems."""
-    taxed = place.country if place.source == "query" else merchant.default_country
+    """Price methods for a place."""
+    taxed = taxed_country(merchant, place)
     rate = tax_rate_for(payment, taxed, await taxes.tax_rates(database))
     return offers(payment, merchant, known, place, currency, rate)

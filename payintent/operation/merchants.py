@@ -12,7 +12,7 @@ from payintent.domain.activation import Activation
 from payintent.domain.errors import Code, Refused
 from payintent.domain.market import COUNTRIES
 from payintent.domain.merchant import Merchant
-from payintent.domain.quote import FeeMode, TaxManager
+from payintent.domain.quote import FeeMode, TaxCountry, TaxManager
 from payintent.domain.web_origin import web_origin
 from payintent.operation.checks import (
     LISTED_MAX,
@@ -129,6 +129,7 @@ class SetProfile(Change[Merchant], frozen=True, kw_only=True):
     default_country: str | None = None
     locale: str | None = None
     tax_manager: TaxManager | None = None
+    tax_country: TaxCountry | None = None
     auto_refund: bool | None = None  # give back at once what no payment may own
 
     async def check(self, desk: Desk) -> None:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from payintent.domain.activation import Activation
 from payintent.domain.merchant import Acceptance, Market, Merchant
-from payintent.domain.quote import TaxManager
+from payintent.domain.quote import TaxCountry, TaxManager
 from payintent.domain.rate import Limit, RateClass
 from payintent.storage import methods
 from payintent.storage.database import Executor, Row, Tx
@@ -15,7 +15,7 @@ from payintent.storage.database import Executor, Row, Tx
 COLUMNS = """
     m.id, m.name, m.activation, m.countries, m.currencies, m.callback_url, m.tax_manager,
     m.default_country, m.locale, m.logo_url, m.support_url, m.return_url, m.allowed_origins,
-    m.auto_refund
+    m.tax_country, m.auto_refund
 """
 
 
@@ -110,7 +110,8 @@ async def set_profile(tx: Tx, merchant: Merchant) -> None:
         """
         UPDATE merchant
         SET name = $2, logo_url = $3, support_url = $4, return_url = $5, allowed_origins = $6,
-            default_country = $7, locale = $8, tax_manager = $9, auto_refund = $10
+            default_country = $7, locale = $8, tax_manager = $9, tax_country = $10,
+            auto_refund = $11
         WHERE id = $1
         """,
         merchant.id,
@@ -122,6 +123,7 @@ async def set_profile(tx: Tx, merchant: Merchant) -> None:
         merchant.default_country,
         merchant.locale,
         merchant.tax_manager,
+        merchant.tax_country,
         merchant.auto_refund,
     )
 
@@ -301,5 +303,6 @@ def from_row(row: Row) -> Merchant:
         support_url=row["support_url"],
         return_url=row["return_url"],
         allowed_origins=tuple(row["allowed_origins"]),
+        tax_country=TaxCountry(row["tax_country"]),
         auto_refund=row["auto_refund"],
     )

@@ -445,12 +445,14 @@ CREATE TABLE public.merchant (
     currencies text[],
     market_changed_at timestamp with time zone DEFAULT public.clock() NOT NULL,
     auto_refund boolean DEFAULT true NOT NULL,
+    tax_country text DEFAULT 'selection'::text NOT NULL,
     CONSTRAINT merchant_activated CHECK (((activation <> 'ACTIVE'::text) OR (activated_at IS NOT NULL))),
     CONSTRAINT merchant_activation CHECK ((activation = ANY (ARRAY['NEW'::text, 'REQUESTED'::text, 'APPLIED'::text, 'VALIDATED'::text, 'ACTIVE'::text, 'SUSPENDED'::text]))),
     CONSTRAINT merchant_default_country CHECK ((length(default_country) = 2)),
     CONSTRAINT merchant_locale CHECK (((length(locale) >= 2) AND (length(locale) <= 35))),
     CONSTRAINT merchant_name CHECK (((length(name) >= 1) AND (length(name) <= 200))),
     CONSTRAINT merchant_requested CHECK (((activation <> 'REQUESTED'::text) OR ((contract <> ''::text) AND (kyc <> ''::text) AND (COALESCE(cardinality(requested_countries), 0) > 0) AND (COALESCE(cardinality(requested_currencies), 0) > 0)))),
+    CONSTRAINT merchant_tax_country CHECK ((tax_country = ANY (ARRAY['selection'::text, 'merchant'::text]))),
     CONSTRAINT merchant_tax_manager CHECK ((tax_manager = ANY (ARRAY['NONE'::text, 'SERVICE'::text])))
 );
 

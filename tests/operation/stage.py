@@ -52,6 +52,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "default_country": "JP",
         "locale": "ja",
         "tax_manager": "SERVICE",
+        "tax_country": "merchant",
         "auto_refund": True,
     },
     "merchant.set-callback-url": {"merchant_id": "$merchant", "callback_url": HOOKS},

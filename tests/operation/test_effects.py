@@ -10,7 +10,7 @@ import pytest
 from payintent.config import Settings
 from payintent.domain.errors import Code, Refused
 from payintent.domain.fraud import RiskLevel, RuleKind
-from payintent.domain.quote import FeeMode, TaxManager
+from payintent.domain.quote import FeeMode, TaxCountry, TaxManager
 from payintent.domain.rate import RateClass
 from payintent.domain.restriction import RestrictionType
 from payintent.operation.accounts import (
@@ -147,6 +147,31 @@ async def test_a_tax_rate_is_in_the_quotes_of_those_whose_tax_is_managed_here(ap
     await api.world.perform(RemoveTax(country="TH"))
     assert {one["estimated_tax"] for one in await _quoted(api, created)} == {"0"}
     assert await api.world.perform(ListTaxes()) == []
+
+
+async def test_the_merchants_country_decides_tax_whatever_the_buyer_says(api: Api) -> None:
+    merchant_id = api.world.merchant_id
+    for country, rate in (("TH", "0.07"), ("FR", "0.2")):
+        await api.world.perform(SetTax(country=country, rate=Decimal(rate)))
+    managed = SetProfile(
+        merchant_id=merchant_id, tax_manager=TaxManager.SERVICE, default_country="FR"
+    )
+    await api.world.perform(managed)
+    created = await api.create(currency="USD", amount="100.00")
+
+    async def taxed(query: str) -> set[str]:
+        found = (await quotes(api, created, query)).json["quotes"]
+        return {one["estimated_tax"] for one in found}
+
+    chosen, unchosen = "?country=US", ""
+    assert (await taxed(chosen), await taxed(unchosen)) == ({"0"}, {"20.00"})
+    told = SetProfile(merchant_id=merchant_id, tax_country=TaxCountry.MERCHANT)
+    assert (await api.world.perform(told)).tax_country is TaxCountry.MERCHANT
+    assert (await taxed(chosen), await taxed(unchosen)) == ({"20.00"}, {"20.00"})
+    selected = await select(api, created, country="US")
+    assert selected.json["quote"]["estimated_tax"] == "20.00"
+    kept = await api.world.perform(SetProfile(merchant_id=merchant_id, name="Nimbus"))
+    assert kept.tax_country is TaxCountry.MERCHANT
 
 
 async def test_a_callback_url_decides_whether_events_are_sent(api: Api) -> None:
