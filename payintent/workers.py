@@ -209,10 +209,10 @@ class _Crew(Generic[T]):
         try:
             await self._work(one)
         except (StorageDown, LockTimeout) as error:
-            _log.warning("deferred", step=self._name, why=type(error).__name__)
+            _log.warning("step_deferred", step=self._name, why=type(error).__name__)
         except Exception as error:  # noqa: BLE001 - the edge of a worker; the lease brings it back
             STEP_FAILURES.labels(self._name).inc()
-            _log.error("failed", step=self._name, exc_info=error)
+            _log.error("step_failed", step=self._name, exc_info=error)
 
 
 def _janitors(service: Service) -> _Crew[Ask]:

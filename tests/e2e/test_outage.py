@@ -50,7 +50,7 @@ START_S = 60.0
 AMOUNT_MINOR = 4_990
 APPROVED, DECLINED, AFTER_CHANGE = "4242424242424242", "4000000000000002", "4000009900000053"
 FAULTS = (Fault.CUT, Fault.REFUSE, Fault.HANG)
-BUGS = ("bug", "failed", "step_failed")
+BUGS = ("bug", "step_failed")
 KEY, SECRET = "sim-key", "sim-secret"
 
 #: What buyers do, how many of them, and how their payments end.

@@ -1,0 +1,194 @@
+"""What the pages name exists in the code, and what operators need of the code is on the pages.
+
+Log events, metrics and settings, tables that are tables, and decisions that say how they stand.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+from payintent.config import Settings
+from tests.docs.reading import PAGES, ROOT, name, page, prose, rows, section, spans
+
+_SOURCES = [
+    one for one in ROOT.glob("payintent/**/*.py") if "sandbox" not in one.relative_to(ROOT).parts
+]
+_OPERATORS_PAGES = [one for one in PAGES if "decisions" not in one.parts]
+_LEVELS = {"info", "warning", "error", "exception", "critical"}
+_ALARMING = _LEVELS - {"info"}
+_METRICS = {"Counter", "Gauge", "Histogram", "Summary", "GaugeMetricFamily", "CounterMetricFamily"}
+_METRIC = re.compile(r"payintent_[a-z_]*[a-z]")
+_SETTING = re.compile(r"PAYINTENT_[A-Z_]*[A-Z]")
+_DECISIONS = sorted(ROOT.glob("docs/decisions/*.md"))
+_MARKDOWN = MarkdownIt("commonmark").enable("table")
+
+
+@cache
+def _trees() -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text()) for path in _SOURCES}
+
+
+def _events(levels: set[str]) -> set[str]:
+    """The names under which the code logs at these levels."""
+    return {
+        event
+        for tree in _trees().values()
+        for call in _calls(tree)
+        if isinstance(call.func, ast.Attribute)
+        and call.func.attr in levels
+        and ast.unparse(call.func.value) == "_log"
+        for event in _texts(call.args[0], tree)
+    }
+
+
+def _calls(tree: ast.AST) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+def _texts(value: ast.expr, tree: ast.Module) -> Iterator[str]:
+    """The texts that an argument may be: itself, what its name is set to, or what is passed in."""
+    if not isinstance(value, ast.Name):
+        yield from _constants(value)
+        return
+    [function] = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and value in ast.walk(node)
+    ]
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == value.id:
+            yield from _constants(node.value)
+    names = [one.arg for one in function.args.args]
+    for call in _calls(tree) if value.id in names else ():
+        if ast.unparse(call.func) == function.name:
+            yield from _constants(call.args[names.index(value.id)])
+
+
+def _constants(value: ast.AST) -> Iterator[str]:
+    for node in ast.walk(value):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def _metrics() -> set[str]:
+    return {
+        text
+        for tree in _trees().values()
+        for call in _calls(tree)
+        if ast.unparse(call.func).rpartition(".")[2] in _METRICS and call.args
+        for text in _constants(call.args[0])
+        if _METRIC.fullmatch(text)
+    }
+
+
+def _settings() -> set[str]:
+    return {f"PAYINTENT_{field.upper()}" for field in Settings.model_fields}
+
+
+def _written(pages: list[Path]) -> set[str]:
+    return {one for path in pages for one in spans(path.read_text())}
+
+
+def _read_elsewhere() -> set[str]:
+    """Names of variables that the sandbox, the tools and files beside the code read themselves."""
+    places = [*ROOT.glob("payintent/sandbox/**/*.py"), *ROOT.glob("payintent/cli/*.py")]
+    places += [*ROOT.glob("tools/**/*.py"), *ROOT.glob("tests/**/*.py"), ROOT / "Makefile"]
+    return {one for path in places for one in _SETTING.findall(path.read_text())}
+
+
+def test_every_event_that_is_logged_as_a_warning_or_worse_is_explained() -> None:
+    explained = _written(_OPERATORS_PAGES)
+    assert sorted(_events(_ALARMING) - explained) == []
+    assert len(_events(_ALARMING)) > 30
+
+
+def test_every_event_that_the_operators_page_explains_is_logged() -> None:
+    table = section(page("docs/operate.md"), "## Health, readiness, logs").partition("| Event |")[2]
+    named = {one for cells in rows(table) for one in spans(cells[0])}
+    assert len(named) > 15
+    assert sorted(named - _events(_LEVELS)) == []
+
+
+def test_every_metric_is_on_a_page_and_every_metric_on_a_page_exists() -> None:
+    text = "\n".join(path.read_text() for path in PAGES)
+    roles = set(re.findall(r"CREATE ROLE (\w+)", text))
+    named = set(_METRIC.findall(prose(text))) - roles
+    counted = _metrics()
+    assert len(counted) > 20
+    assert sorted(counted - _written(_OPERATORS_PAGES)) == []
+    assert sorted(one for one in named if not _stands_for_some(one, counted)) == []
+
+
+def _stands_for_some(named: str, counted: set[str]) -> bool:
+    """Tell whether a name is a metric, or the beginning that several share: `payintent_chain_…`."""
+    return any(one == named or one.startswith(f"{named}_") for one in counted)
+
+
+def test_every_setting_is_on_the_operators_page_and_every_setting_on_a_page_exists() -> None:
+    named = {one for path in PAGES for one in _SETTING.findall(path.read_text())}
+    shown = {cells[0].strip("`") for cells in rows(section(page("docs/operate.md"), "## Settings"))}
+    assert (
+        sorted(_settings() - shown - {"PAYINTENT_DATABASE_URL", "PAYINTENT_DATABASE_DIRECT_URL"})
+        == []
+    )
+    known = _settings() | _read_elsewhere()
+    assert sorted(one for one in named if not any(two.startswith(one) for two in known)) == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name)
+def test_every_line_with_a_pipe_is_a_row_of_a_table_with_all_its_cells(path: Path) -> None:
+    text = path.read_text()
+    assert _broken(text) == []
+
+
+def test_a_row_that_is_in_no_table_or_lacks_a_cell_is_found() -> None:
+    head = "| a | b |\n|---|---|\n"
+    assert _broken(f"{head}| `x|y` | 2 |\n") == ["| `x|y` | 2 |"]
+    assert _broken(f"{head}| 1 2 |\n") == ["| 1 2 |"]
+    assert _broken(f"{head}\n| 1 | 2 |\n") == ["| 1 | 2 |"]
+    assert _broken("| a | b |\n|---|\n| 1 | 2 |\n") != []
+    assert _broken(f"{head}| 1 | `2 \\| 3` |\n\n```text\n| 1\n```\n") == []
+
+
+def _broken(text: str) -> list[str]:
+    """The lines that begin as a row and are none, or have more or fewer cells than their head."""
+    lines = text.splitlines()
+    rows_at: dict[int, bool] = {}
+    fenced: set[int] = set()
+    columns = 0
+    for token in _MARKDOWN.parse(text):
+        if token.map is None:
+            continue
+        if token.type in {"fence", "code_block"}:
+            fenced.update(range(*token.map))
+        elif token.type == "table_open":
+            start, end = token.map
+            columns = _cells(lines[start])
+            rows_at |= {at: _cells(lines[at]) == columns for at in range(start, end)}
+    return [
+        line
+        for at, line in enumerate(lines)
+        if line.lstrip().startswith("|") and at not in fenced and not rows_at.get(at)
+    ]
+
+
+def _cells(line: str) -> int:
+    return len(re.findall(r"(?<!\\)\|", line.strip())) - 1
+
+
+@pytest.mark.parametrize("path", _DECISIONS, ids=lambda path: path.stem[:4])
+def test_every_decision_says_how_it_stands(path: Path) -> None:
+    title, empty, status, *_ = path.read_text().splitlines()
+    assert re.fullmatch(rf"# {int(path.stem[:4])}\. .+", title)
+    assert empty == ""
+    assert re.match(r"Status: (accepted|superseded by \[decision \d+\])", status), status
+
+
+def test_no_decision_says_that_something_is_yet_to_come() -> None:
+    late = re.compile(r"\bis to come\b|\byet to be (written|built)\b")
+    assert [name(path) for path in _DECISIONS if late.search(path.read_text())] == []
