@@ -48,7 +48,7 @@ class Authenticator:
         known = holder and hmac.compare_digest(holder.digest, self._secrets.digest(key.text))
         if holder is None or not known:
             self._kept.pop(mark, None)
-            raise _unauthorized()
+            raise UnauthorizedError(apikey.MERCHANT, _reason(holder and holder.digest))
         narrowed = [self._accounts.narrowed(method) for method in holder.methods]
         holder = replace(holder, payable=payable_decimals(holder.market, narrowed))
         self._keep(mark, holder)
@@ -65,7 +65,7 @@ async def operator(database: Database, secrets: Secrets, headers: Mapping[str, s
     token = bearer(headers, apikey.OPERATOR)
     found = await operators.by_public_id(database, token.public_id)
     if found is None or not hmac.compare_digest(found.digest, secrets.digest(token.text)):
-        raise _unauthorized()
+        raise UnauthorizedError(apikey.OPERATOR, _reason(found and found.digest))
     if not found.is_use_noted:
         await operators.note_use(database, token.public_id)
     return found
@@ -77,9 +77,18 @@ def bearer(headers: Mapping[str, str], prefix: str) -> apikey.KeyText:
     is_bearer = value[: len(_SCHEME)].lower() == _SCHEME
     key = apikey.parse(prefix, value[len(_SCHEME) :]) if is_bearer else None
     if key is None:
-        raise _unauthorized()
+        raise UnauthorizedError(prefix, "malformed" if value else "missing")
     return key
 
 
-def _unauthorized() -> Refused:
-    return Refused(Code.UNAUTHORIZED, "a valid API key is needed")
+class UnauthorizedError(Refused):
+    """Nobody's key or token; `reason` is for the log and the count, never for the caller."""
+
+    def __init__(self, holder: str, reason: str) -> None:
+        super().__init__(Code.UNAUTHORIZED, "a valid API key is needed")
+        self.holder = holder
+        self.reason = reason
+
+
+def _reason(digest: bytes | None) -> str:
+    return "unknown" if digest is None else "wrong_secret"  # revoked and expired ones are unknown

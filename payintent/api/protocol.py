@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import httptools
+from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from payintent.api.envelope import Header, headers_of
@@ -305,7 +306,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._in_headers:
             answer = _written(words, [(b"x-request-id", secrets.token_hex(16).encode())])
         else:
-            answer = _written(words, headers_of(self.cycle.scope))
+            answer = _written(words, headers_of(cast("Scope", self.cycle.scope)))
             self._forget(self.cycle)
         if self._is_answered():
             self.transport.write(answer)
