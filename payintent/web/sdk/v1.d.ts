@@ -209,7 +209,6 @@ export interface NextAction {
     | "redirect"
     | "embedded_card"
     | "onchain_session"
-    | "display_qr"
     | "wait"
     | "none"
     | (string & {});
@@ -226,7 +225,6 @@ export interface NextAction {
     client_secret: string;
   };
   onchain_session?: { session_id: string; chain: string; network_id: number; url: string };
-  display_qr?: { data: string; image_svg_url: string; expires_at?: string };
   wait?: { poll_after_ms: number };
   none?: { poll_after_ms?: number };
   /** The hosted page, which can do all of them. */
