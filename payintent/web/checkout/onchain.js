@@ -82,7 +82,7 @@ function progress() {
   if (isUnderWay() && isSlow()) return word("wallet_slow");
   if (isUnderWay()) return word("wallet_sent");
   if (status === "mismatch") return word("wallet_mismatch");
-  if (AWAY.has(bill.unpayable_reason)) return word("wallet_chain_away", { chain: chain.name });
+  if (AWAY.has(bill.unpayable_reason ?? "")) return word("wallet_chain_away", { chain: chain.name });
   return payable ? "" : word("wallet_choose_other");
 }
 
