@@ -114,8 +114,8 @@ async def test_a_refused_refund_leaves_its_key_free(world: World) -> None:
 @pytest.mark.parametrize(
     ("amount", "code", "malformed"),
     [
-        ("0", Code.UNPROCESSABLE, False),
-        ("0.00", Code.UNPROCESSABLE, False),
+        ("0", Code.INVALID_AMOUNT, False),
+        ("0.00", Code.INVALID_AMOUNT, False),
         ("0..0", Code.INVALID_AMOUNT, True),
         ("00", Code.INVALID_AMOUNT, True),
         (".", Code.INVALID_AMOUNT, True),
