@@ -6,7 +6,7 @@ export VAR_DIR ?= var
 # Compiled modules are kept: without them every process of a test run compiles them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz chaos chaos-chain chaos-gateway check web-check sdk-pack format bench bench-web shots schema contract lock clean
+.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz chaos chaos-chain chaos-gateway check web-check contract-check sdk-pack format bench bench-web shots schema contract lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -17,16 +17,16 @@ dev: $(VENV)/sandbox ## Run the whole sandbox: database, API, workers, gateways,
 demo: $(VENV)/sandbox ## Show create, pay, webhook, refund and every other ending against a running `make dev`
 	@$(BIN)/python -m payintent.sandbox.demo
 
-test: $(VENV)/dev $(VENV)/web/installed browser peers ## Run every test (needs nothing installed: the database comes along)
+test: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser peers ## Run every test (needs nothing installed: the database comes along)
 	$(BIN)/pytest -n 2 $(PYTEST_ARGS)
 
 test-fast: $(VENV)/dev ## The inner loop: below a minute, no browser, no chain, no processes
 	$(BIN)/pytest -n 2 -m "not slow" $(PYTEST_ARGS)
 
-test-burn: $(VENV)/dev $(VENV)/web/installed browser peers ## Ten whole runs, five of them with every core busy; prints a table (RUNS=5)
+test-burn: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser peers ## Ten whole runs, five of them with every core busy; prints a table (RUNS=5)
 	$(BIN)/python -m tools.burn $(VAR_DIR)/burn $(BIN)/pytest -n 2 $(PYTEST_ARGS)
 
-test-pg15: $(VENV)/dev $(VENV)/web/installed browser peers ## The same suite on Debian's PostgreSQL 15, the oldest we promise
+test-pg15: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser peers ## The same suite on Debian's PostgreSQL 15, the oldest we promise
 	@test -x /usr/lib/postgresql/15/bin/initdb || { echo "installing postgresql-15 from Debian"; apt-get install -y -qq postgresql-15; }
 	POSTGRES_BIN=/usr/lib/postgresql/15/bin $(BIN)/pytest -n 2 $(PYTEST_ARGS)
 
@@ -42,7 +42,7 @@ chaos-chain: $(VENV)/dev ## The long form of random chain histories (SEEDS=50): 
 chaos-gateway: $(VENV)/dev ## The long form of the outage test: a gateway that is away for a real minute (OUTAGE_S=60)
 	OUTAGE_S=$(or $(OUTAGE_S),60) $(BIN)/pytest --timeout 1800 tests/e2e/test_outage.py $(PYTEST_ARGS)
 
-check: $(VENV)/dev web-check ## Format, lint, types, layers, dependencies and their known vulnerabilities
+check: $(VENV)/dev web-check contract-check ## Format, lint, types, layers, dependencies and their known vulnerabilities
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright --level error
@@ -53,6 +53,9 @@ check: $(VENV)/dev web-check ## Format, lint, types, layers, dependencies and th
 
 web-check: $(VENV)/web/installed ## The types of the browser's scripts
 	$(BIN)/python -m tools.web.check
+
+contract-check: $(VENV)/openapi/installed ## Redocly and Spectral over contracts/openapi.yaml
+	$(BIN)/python -m tools.openapi.check
 
 sdk-pack: $(VENV)/dev ## Write the npm package of the browser SDK's loader to var/
 	@$(BIN)/python -m tools.web.pack $(VAR_DIR)
@@ -120,4 +123,9 @@ $(VENV)/dev: requirements/dev.txt pyproject.toml | $(VENV)/bin/python
 $(VENV)/web/installed: tools/web/package.json tools/web/package-lock.json | $(VENV)/dev
 	@echo "installing the checks of the browser's part into $(VENV)/web"
 	@$(BIN)/python -m tools.web.install
+	@touch $@
+
+$(VENV)/openapi/installed: tools/openapi/package.json tools/openapi/package-lock.json requirements/clients.txt | $(VENV)/dev
+	@echo "installing what checks the contract and makes clients of it into $(VENV)/openapi and $(VENV)/clients"
+	@$(BIN)/python -m tools.openapi.install
 	@touch $@

@@ -15,7 +15,7 @@ from payintent.api.server import server
 from payintent.config import Settings
 from payintent.sandbox.postgres import Postgres
 from payintent.service import Service, open_service
-from tests.support import leaks
+from tests.support import conformance, leaks
 from tests.support.databases import Databases, make_template
 from tests.support.fakes import FakeGateway
 from tests.support.patience import PATIENCE_S
@@ -27,6 +27,7 @@ _TESTS = Path(__file__).parent
 _SLOW_FOLDERS = {
     "bench",
     "cli",
+    "clients",
     "conformance",
     "contract",
     "docs",
@@ -41,6 +42,7 @@ _SLOW_FILES = {"test_history.py", "test_storm.py", "test_chaos.py", "test_reconc
 
 def pytest_configure(config: pytest.Config) -> None:
     """Start the server in the process that all test processes descend from."""
+    conformance.watch()
     if _ENV in os.environ or config.option.collectonly:
         return
     folder = Path(tempfile.mkdtemp(prefix="payintent-tests-", dir=_memory_folder()))

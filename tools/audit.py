@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-LOCKS = ["requirements/dev.txt", "requirements/build.txt"]  # dev.txt contains run and sandbox
+LOCKS = [
+    "requirements/dev.txt",  # contains run and sandbox
+    "requirements/build.txt",
+    "requirements/clients.txt",
+]
 TIMEOUT_S = int(os.environ.get("AUDIT_TIMEOUT_S", "120"))
 OSV_URL = os.environ.get("OSV_URL", "https://api.osv.dev/v1/query")
 REASON_LENGTH_MAX = 200

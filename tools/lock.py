@@ -10,8 +10,10 @@ FILES = {
     "run.txt": ["pyproject.toml"],
     "sandbox.txt": ["pyproject.toml", "--extra", "sandbox"],
     "dev.txt": ["pyproject.toml", "--extra", "sandbox", "--group", "dev"],
-    "build.txt": ["-"],  # what builds the wheel; read from standard input
+    "build.txt": ["-"],  # what builds the wheel; these are read from standard input
+    "clients.txt": ["-"],  # makes Python clients; its typer is older than the service's
 }
+CLIENTS = "openapi-python-client>=0.29,<0.30"
 COMPILE = [
     *(sys.executable, "-m", "uv", "pip", "compile", "--universal"),
     *("--python-version", "3.11", "--generate-hashes", "--no-header", "--quiet", "--upgrade"),
@@ -21,10 +23,13 @@ COMPILE = [
 def main() -> None:
     """Resolve each set; the larger ones contain the smaller at the same versions."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    builders = "\n".join(project["build-system"]["requires"])
+    typed = {
+        "build.txt": "\n".join(project["build-system"]["requires"]),
+        "clients.txt": CLIENTS,
+    }
     for name, source in FILES.items():
         command = [*COMPILE, *source, "-o", f"requirements/{name}"]
-        subprocess.run(command, cwd=ROOT, input=builders, text=True, check=True)  # noqa: S603
+        subprocess.run(command, cwd=ROOT, input=typed.get(name), text=True, check=True)  # noqa: S603
 
 
 if __name__ == "__main__":

@@ -1,11 +1,9 @@
 """The contract as the tests hold the service to it: stricter than for callers, nothing unsaid."""
 
-import copy
 import re
 from collections.abc import Iterator
 from typing import Any
 
-import requests
 import schemathesis
 from schemathesis import Case, GenerationMode
 from schemathesis.checks import (
@@ -17,6 +15,7 @@ from schemathesis.checks import (
 from schemathesis.schemas import APIOperation
 
 from payintent.api.contract import contract
+from tests.support.conformance import METHODS, check, closed
 from tests.support.world import Answer
 
 CONFORMANCE = [
@@ -25,60 +24,6 @@ CONFORMANCE = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-METHODS = ("get", "post", "put", "patch", "delete")
-
-
-def closed() -> dict[str, Any]:
-    """The contract with every object that an answer may hold closed to members it does not name.
-
-    Requests stay open: what is unknown in them is ignored.
-    """
-    document = copy.deepcopy(contract())
-    schemas = document["components"]["schemas"]
-    del schemas["Email"]["format"]  # tells people; its pattern is the rule, and a little wider
-    for name, schema in schemas.items():
-        if name in bodies():
-            _write_out_null(schema["properties"], schemas)
-        else:
-            _close(schema)
-    for item in document["paths"].values():
-        for method in METHODS:
-            _close(item.get(method, {}).get("responses", {}))
-    return document
-
-
-def bodies() -> set[str]:
-    """The names of the schemas of what callers send."""
-    operations = [item[method] for item in contract()["paths"].values() for method in item
-                  if method in METHODS]  # fmt: skip
-    schemas = [
-        content["schema"]
-        for one in operations
-        for content in one.get("requestBody", {}).get("content", {}).values()
-    ]
-    return {one["$ref"].rpartition("/")[2] for one in schemas if "$ref" in one}
-
-
-def _write_out_null(properties: dict[str, Any], schemas: dict[str, Any]) -> None:
-    """Write `X or null` as one type: what is made from a choice breaks no rule of its parts."""
-    for name, schema in properties.items():
-        if {"type": "null"} in schema.get("oneOf", []):
-            value = copy.deepcopy(schemas[schema["oneOf"][0]["$ref"].rpartition("/")[2]])
-            value["type"] = [value["type"], "null"]
-            if "enum" in value:
-                value["enum"].append(None)
-            properties[name] = value
-
-
-def _close(node: Any) -> None:
-    if isinstance(node, dict):
-        if node.get("type") == "object" and "properties" in node:
-            node.setdefault("additionalProperties", False)
-        for value in node.values():
-            _close(value)
-    elif isinstance(node, list):
-        for value in node:
-            _close(value)
 
 
 def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -122,18 +67,5 @@ def cases_of_every_rule(method: str, path: str) -> Iterator[Case]:
 
 def conforms(method: str, path: str, answer: Answer) -> Answer:
     """Hold an answer of a route to the contract, and give it; `path` as the contract writes it."""
-    headers: dict[str, list[str]] = {}
-    for name, value in answer.headers.items():
-        headers.setdefault(name.lower(), []).append(value)
-    response = schemathesis.Response(
-        status_code=answer.status,
-        headers=headers,
-        content=answer.body,
-        request=requests.Request(method, "http://pay.test/").prepare(),
-        elapsed=0,
-        verify=False,
-    )
-    named = dict.fromkeys(re.findall(r"{(\w+)}", path), "x")
-    case = operation(method, path).Case(path_parameters=named)
-    case.validate_response(response, checks=CONFORMANCE)
+    check(method, re.sub(r"{\w+}", "x", path), answer.status, answer.headers, answer.body)
     return answer

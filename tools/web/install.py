@@ -16,11 +16,11 @@ TIMEOUT_S = 600.0
 ATTEMPTS_MAX = 3
 
 
-def main() -> None:
-    """Install what the lock says, and nothing where that is there."""
-    FOLDER.mkdir(exist_ok=True)
+def install(locked: Path, folder: Path) -> None:
+    """Install what the lock beside `locked` says into a folder, and nothing where that is there."""
+    folder.mkdir(exist_ok=True)
     for name in ("package.json", "package-lock.json"):
-        shutil.copyfile(HERE / name, FOLDER / name)
+        shutil.copyfile(locked / name, folder / name)
     try:
         command = [*npm(), "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
     except AnvilError as error:
@@ -28,7 +28,7 @@ def main() -> None:
     for attempt in range(1, ATTEMPTS_MAX + 1):
         done = subprocess.run(  # noqa: S603
             command,
-            cwd=FOLDER,
+            cwd=folder,
             env=npm_environment(),
             capture_output=True,
             text=True,
@@ -38,7 +38,12 @@ def main() -> None:
         if done.returncode == 0:
             return
         if attempt == ATTEMPTS_MAX:
-            raise SystemExit(f"the web checks cannot be installed: {done.stderr}")
+            raise SystemExit(f"the packages of {locked} cannot be installed: {done.stderr}")
+
+
+def main() -> None:
+    """Install what checks the browser's part."""
+    install(HERE, FOLDER)
 
 
 if __name__ == "__main__":

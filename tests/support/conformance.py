@@ -1,0 +1,298 @@
+"""The contract as a judge of every answer that a test gets: nothing undeclared, nothing missing.
+
+`watch` is installed once, in tests/conftest.py: whatever any aiohttp client of the tests reads from
+the service, in this process or another, is held to `contracts/openapi.yaml`.
+"""
+
+import copy
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+from urllib.parse import unquote
+
+import aiohttp
+import jsonschema_rs
+
+from payintent.api.contract import contract
+from payintent.api.envelope import _OPEN_TO_BROWSERS, _PRIVATE, _STATIC
+
+METHODS = ("get", "post", "put", "patch", "delete")
+#: What HTTP itself and the server add.
+_FRAMING = {"content-length", "content-type", "date", "connection", "transfer-encoding"}
+_CORS = {"access-control-allow-origin", "access-control-expose-headers"}
+#: What tells a browser how careful it has to be with a page or a file.
+_CAREFUL = {
+    "content-security-policy", "cross-origin-opener-policy", "cross-origin-resource-policy",
+    "permissions-policy", "referrer-policy", "x-content-type-options", "x-frame-options",
+    "x-robots-tag",
+}  # fmt: skip
+_NEGOTIATED = {"vary", "content-encoding"}
+_PAGES = ("/c/", "/sdk/", "/docs")
+#: What `info.description` says of every route, with the code of its body.
+_ANY_ROUTE = {404: "NOT_FOUND", 405: "BAD_REQUEST", 408: "BAD_REQUEST", 431: "BAD_REQUEST"}
+#: One event of a stream, of which OpenAPI 3.1 can only say that it is text.
+_EVENT = {
+    "type": "object",
+    "required": ["event", "id", "data"],
+    "properties": {
+        "event": {"enum": ["status", "onchain"]},
+        "id": {"type": "string", "pattern": "^[0-9]+$"},
+        "data": {"type": "string"},
+    },
+    "additionalProperties": False,
+}
+_OPERATORS = ("/operator/", "/metrics")  # on a port of their own, and not in the contract
+_DIGITS_MAX = 18
+_URN = "urn:contract"
+
+
+class NonconformingError(AssertionError):
+    """An answer is not the one that the contract describes."""
+
+
+def closed() -> dict[str, Any]:
+    """The contract with every object that an answer may hold closed to members it does not name.
+
+    Requests stay open: what is unknown in them is ignored.
+    """
+    document = copy.deepcopy(contract())
+    schemas = document["components"]["schemas"]
+    del schemas["Email"]["format"]  # tells people; its pattern is the rule, and a little wider
+    requested = bodies()
+    for name, schema in schemas.items():
+        if name in requested:
+            _write_out_null(schema["properties"], schemas)
+        else:
+            _close(schema)
+    for item in document["paths"].values():
+        for method in set(METHODS) & item.keys():
+            for answer in item[method]["responses"].values():
+                if (stream := answer.get("content", {}).get("text/event-stream")) is not None:
+                    stream["schema"] = _EVENT
+    return document
+
+
+def bodies() -> set[str]:
+    """The names of the schemas of what callers send."""
+    operations = [item[method] for item in contract()["paths"].values() for method in item
+                  if method in METHODS]  # fmt: skip
+    schemas = [
+        content["schema"]
+        for operation in operations
+        for content in operation.get("requestBody", {}).get("content", {}).values()
+    ]
+    return {_name(schema) for schema in schemas if "$ref" in schema}
+
+
+def _name(reference: Mapping[str, str]) -> str:
+    return reference["$ref"].rpartition("/")[2]
+
+
+def _write_out_null(properties: dict[str, Any], schemas: dict[str, Any]) -> None:
+    """Write `X or null` as one type: what is made from a choice breaks no rule of its parts."""
+    for name, schema in properties.items():
+        if {"type": "null"} in schema.get("oneOf", []):
+            value = copy.deepcopy(schemas[_name(schema["oneOf"][0])])
+            value["type"] = [value["type"], "null"]
+            if "enum" in value:
+                value["enum"].append(None)
+            properties[name] = value
+
+
+def _close(node: Any) -> None:
+    if isinstance(node, dict):
+        if node.get("type") == "object" and "properties" in node:
+            node.setdefault("additionalProperties", False)
+        for value in node.values():
+            _close(value)
+    elif isinstance(node, list):
+        for value in node:
+            _close(value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Response:
+    """One status of one operation, compiled."""
+
+    content: Mapping[str, jsonschema_rs.Draft202012Validator]
+    headers: Mapping[str, jsonschema_rs.Draft202012Validator]
+    needed: frozenset[str]
+    codes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """The routes of the contract, and what each may answer; compiled when first needed."""
+
+    document: dict[str, Any]
+    registry: jsonschema_rs.Registry
+    routes: list[tuple[re.Pattern[str], str]]
+
+    def path_of(self, path: str) -> str | None:
+        """Give the path as the contract writes it; the first one that fits, as in routes.py."""
+        return next((known for pattern, known in self.routes if pattern.fullmatch(path)), None)
+
+
+@cache
+def _judge() -> _Judge:
+    document = closed()
+    paths = sorted(document["paths"], key=lambda path: "{mark}" in path)
+    routes = [(re.compile(re.sub(r"{\w+}", "[^/]+", path)), path) for path in paths]
+    return _Judge(document, jsonschema_rs.Registry([(_URN, document)]), routes)
+
+
+@cache
+def _response(method: str, path: str, status: int) -> _Response | None:
+    judge = _judge()
+    said = judge.document["paths"][path].get(method)
+    answer = said and said["responses"].get(str(status))
+    if answer is None:
+        return None
+    if "$ref" in answer:
+        answer = judge.document["components"]["responses"][_name(answer)]
+    declared = {name.lower(): _header(one) for name, one in answer.get("headers", {}).items()}
+    return _Response(
+        {kind: _validator(one["schema"]) for kind, one in answer.get("content", {}).items()},
+        {name: _validator(one["schema"]) for name, one in declared.items()},
+        frozenset(name for name, one in declared.items() if one.get("required")),
+        frozenset(answer.get("x-codes", [])),
+    )
+
+
+def _header(said: Mapping[str, Any]) -> Mapping[str, Any]:
+    if "$ref" not in said:
+        return said
+    found: Mapping[str, Any] = _judge().document["components"]["headers"][_name(said)]
+    return found
+
+
+def _validator(schema: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
+    if "$ref" in schema:
+        schema = schema | {"$ref": f"{_URN}{schema['$ref']}"}
+    return jsonschema_rs.Draft202012Validator(
+        dict(schema), registry=_judge().registry, validate_formats=True
+    )
+
+
+def check(method: str, path: str, status: int, headers: Mapping[str, str], body: bytes) -> None:
+    """Hold an answer to the contract; `NonconformingError` says where it differs."""
+    known = _judge().path_of(path)
+    if path.startswith(_OPERATORS) or (method == "OPTIONS" and status in {204, 405}):
+        return
+    lower = {name.lower(): headers[name] for name in headers}
+    faults = list(_faults(method.lower(), path, known, status, lower, body))
+    if faults:
+        raise NonconformingError(f"{method} {path}: {status}: {'; '.join(faults)}")
+
+
+def _faults(
+    method: str,
+    path: str,
+    known: str | None,
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+) -> Iterator[str]:
+    said = _response("get" if method == "head" else method, known, status) if known else None
+    if said is None:
+        yield from _of_any_route(status, body)
+        said = _Response({}, {}, frozenset(), frozenset())
+    elif method != "head":
+        yield from _content_faults(said, headers.get("content-type", ""), body)
+    yield from _header_faults(said, path, status, headers)
+
+
+def _of_any_route(status: int, body: bytes) -> Iterator[str]:
+    if status not in _ANY_ROUTE:
+        yield "the status is not declared"
+    elif body and json.loads(body)["code"] != _ANY_ROUTE[status]:
+        yield f"the body is not that of any {status}: {body[:200]!r}"
+
+
+def _content_faults(said: _Response, content_type: str, body: bytes) -> Iterator[str]:
+    kind = content_type.partition(";")[0].strip()
+    if not said.content:
+        if body:
+            yield "a body is not declared"
+        return
+    validator = said.content.get(kind, said.content.get("*/*"))
+    if validator is None:
+        yield f"{kind or 'no type'} is not declared"
+    elif kind == "application/json":
+        try:
+            value = json.loads(body, parse_int=_integer)
+        except ValueError:
+            yield f"the body is no JSON: {body[:200]!r}"
+            return
+        yield from (_told(error) for error in validator.iter_errors(value))
+        if said.codes and value.get("code") not in said.codes:
+            yield f"the code {value.get('code')} is not declared"
+    elif kind == "text/event-stream":
+        for event in _events(body):
+            yield from (_told(error) for error in validator.iter_errors(event))
+
+
+def _integer(digits: str) -> int:
+    """Read a number; of one that is longer than any of ours, only that it is one matters."""
+    return int(digits[:_DIGITS_MAX])
+
+
+def _told(error: Any) -> str:
+    where = "/".join(str(step) for step in error.instance_path)
+    return f"{where or 'the body'}: {error.message}"
+
+
+def _events(body: bytes) -> Iterator[dict[str, str]]:
+    """Read a stream's events; comments and the time to wait are none."""
+    for block in body.decode().split("\n\n"):
+        lines = [line.partition(": ") for line in block.splitlines() if not line.startswith(":")]
+        fields = {name: value for name, _, value in lines if name != "retry"}
+        if fields:
+            yield fields
+
+
+def _header_faults(
+    said: _Response, path: str, status: int, headers: Mapping[str, str]
+) -> Iterator[str]:
+    for name in (said.needed | {"x-request-id"}) - headers.keys():
+        yield f"the header {name} is missing"
+    for name, value in headers.items():
+        if name in said.headers:
+            if not said.headers[name].is_valid(value):
+                yield f"the header {name} is not as declared: {value}"
+        elif name not in _of_every_answer(path, status):
+            yield f"the header {name} is not declared"
+    private = path.startswith(_PRIVATE) and not path.startswith(_STATIC)
+    if private and headers.get("cache-control") != "no-store":
+        yield "it may be kept by caches"
+
+
+@cache
+def _of_every_answer(path: str, status: int) -> frozenset[str]:
+    names = {"x-request-id"} | _FRAMING
+    if path.startswith(_OPEN_TO_BROWSERS):
+        names |= _CORS
+    if path.startswith(_PRIVATE):
+        names.add("cache-control")
+    if path.startswith(_PAGES) or path == "/openapi.yaml":
+        names |= _CAREFUL | _CORS | _NEGOTIATED
+    if path.endswith("/events"):
+        names.add("x-accel-buffering")
+    return frozenset(names | ({"allow"} if status == 405 else set()))
+
+
+def watch() -> None:
+    """Check whatever an aiohttp client reads of the service, known by the id on its answers."""
+    read = aiohttp.ClientResponse.read
+
+    async def read_and_check(self: aiohttp.ClientResponse) -> bytes:
+        body = await read(self)
+        if "X-Request-Id" in self.headers:
+            path = unquote(self.url.raw_path)
+            check(self.method, path, self.status, self.headers, body)
+        return body
+
+    aiohttp.ClientResponse.read = read_and_check

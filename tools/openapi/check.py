@@ -1,0 +1,51 @@
+"""Checks the contract with Redocly and Spectral: `python -m tools.openapi.check`."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from payintent.sandbox.anvil_binary import npm
+from tools.openapi.install import FOLDER, HERE, ROOT
+
+CONTRACT = ROOT / "contracts" / "openapi.yaml"
+REDOCLY = "@redocly/cli/bin/cli.js"
+SPECTRAL = "@stoplight/spectral-cli/dist/index.js"
+TYPESCRIPT_CLIENT = "openapi-typescript/bin/cli.js"
+
+
+def command(program: str, *arguments: str) -> list[str]:
+    """Give the command of one of the installed programs."""
+    node, *_ = npm()
+    return [node, str(FOLDER / "node_modules" / program), *arguments]
+
+
+def checks(contract: Path) -> list[list[str]]:
+    """Give the commands that check a contract; each ends with 0 where it finds nothing."""
+    document = str(contract)
+    return [
+        command(REDOCLY, "lint", document, "--config", str(HERE / "redocly.yaml")),
+        command(
+            *(SPECTRAL, "lint", document, "--ruleset", str(HERE / "spectral.yaml")),
+            *("--fail-severity", "hint"),
+        ),
+    ]
+
+
+def environment() -> dict[str, str]:
+    """Give the environment of the checks, which tell nobody that they run."""
+    quiet = {"REDOCLY_TELEMETRY": "off", "REDOCLY_SUPPRESS_UPDATE_NOTICE": "true"}
+    return {**os.environ, **quiet}
+
+
+def main() -> None:
+    """Run both, and end with 1 where either finds something."""
+    ended = [
+        subprocess.run(check, env=environment(), check=False).returncode  # noqa: S603
+        for check in checks(CONTRACT)
+    ]
+    sys.exit(int(any(ended)))
+
+
+if __name__ == "__main__":
+    main()
