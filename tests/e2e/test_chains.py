@@ -55,6 +55,11 @@ class on_stage:  # noqa: N801 - it is used as a context
         await self._http.close()
 
 
+async def is_sold(stage: Stage, slug: str) -> bool:
+    """Tell whether the service offers a chain's methods: its watcher reads it near its head."""
+    return (await stage.call("GET", f"/chains/{slug}"))["status"] == "active"
+
+
 def test_the_sandbox_tells_its_chains_to_their_owner_alone(sandbox: Sandbox) -> None:
     chains = sandbox.told["chains"]
     assert {slug: one["network_id"] for slug, one in chains.items()} == {
@@ -117,6 +122,7 @@ async def test_a_chain_that_dies_and_forgets_comes_back_and_takes_payments(
         assert await instance(chain) != before
     kept = folder / "chain.json"
     await until(lambda: before not in kept.read_text(), "the sandbox has looked after it")
+    await until(lambda: is_sold(stage, "bsc"), "the chain is watched again")
     await pay_in_tokens(stage)
 
 
