@@ -82,6 +82,7 @@ class Service:
             sandbox=self.settings.sandbox,
             providers=self.accounts.providers,
             credentials=self.accounts.credentials,
+            countries=self.accounts.countries,
             origins=self._origins(),
             operations=OPERATIONS,
         )

@@ -18,7 +18,7 @@ from payintent.operation.accounts import (
 
 app = typer.Typer(no_args_is_help=True, help="Accounts at providers: ours and merchants' own.")
 _Id = typer.Argument(help="The account's number.")
-_COLUMNS = ("id", "provider", "merchant_id", "name", "base_url", "enabled")
+_COLUMNS = ("id", "provider", "merchant_id", "name", "base_url", "countries", "enabled")
 _HELP = "A file with a JSON object of texts, or - for standard input: never on the command line."
 
 
@@ -29,6 +29,7 @@ def add(
     credentials: str = typer.Option(..., help=_HELP),
     merchant: int | None = typer.Option(None, help="Whose it is; left out: the platform's."),
     name: str = typer.Option("", help="What it is for."),
+    countries: str | None = typer.Option(None, help="With commas; left out: all of its gateway."),
     why: str = Why,
     as_json: bool = Json,
 ) -> None:
@@ -39,6 +40,7 @@ def add(
         credentials=_read(credentials),
         merchant_id=merchant,
         name=name,
+        countries=None if countries is None else countries.split(","),
     )
     show_one(perform(operation, why), as_json=as_json)
 
@@ -61,15 +63,17 @@ def change(
     name: str | None = typer.Option(None, help="What it is for."),
     base_url: str | None = typer.Option(None, help="Where the provider's API is."),
     credentials: str | None = typer.Option(None, help=_HELP),
+    countries: str | None = typer.Option(None, help='With commas; "" is all of its gateway.'),
     why: str = Why,
     as_json: bool = Json,
 ) -> None:
-    """Give an account another name, address or credentials; what is not given stays."""
+    """Give an account another name, address, countries or credentials; what is not given stays."""
     operation = ChangeAccount(
         account_id=account_id,
         name=name,
         base_url=base_url,
         credentials=None if credentials is None else _read(credentials),
+        countries=None if countries is None else [code for code in countries.split(",") if code],
     )
     show_one(perform(operation, why), as_json=as_json)
 

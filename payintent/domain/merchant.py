@@ -56,6 +56,7 @@ class Acceptance:
     provider: str
     currencies: tuple[str, ...]
     countries: tuple[str, ...] | None  # None: all
+    account_countries: tuple[str, ...] | None  # where its account takes payments; None: all
     token: str | None
     token_decimals: int | None  # on its chain; None where it is no token, or taken nowhere
     enabled: bool

@@ -1,6 +1,6 @@
 """What can be paid: the one rule that the catalog, creates and quotes answer from."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from payintent.domain.catalog import currencies
 from payintent.domain.market import TENDER
@@ -11,18 +11,30 @@ def reached_by(method: Acceptance) -> Market | None:
     """Give the currencies and countries that a method can be used for; None where it cannot.
 
     The method and its account are enabled, its token is enabled and has an address, its chain is
-    watched, and its gateway counts the currency.
+    watched, and its gateway counts the currency. Countries are those of both method and account.
     """
     if not (method.enabled and method.account_enabled):
         return None
     taken = tuple(code for code in method.currencies if held_decimals(method, code) is not None)
-    return Market(method.countries, taken) if taken else None
+    countries = common_countries(method.countries, method.account_countries)
+    return Market(countries, taken) if taken else None
 
 
 def reached_by_all(methods: Iterable[Acceptance]) -> tuple[Market, ...]:
     """Give what each method that can be used reaches."""
     found = (reached_by(method) for method in methods)
     return tuple(reached for reached in found if reached is not None)
+
+
+def common_countries(
+    countries: tuple[str, ...] | None, others: Collection[str] | None
+) -> tuple[str, ...] | None:
+    """Give the countries that two lists share; `None` stands for all."""
+    if others is None:
+        return countries
+    if countries is None:
+        return tuple(sorted(others))
+    return tuple(country for country in countries if country in others)
 
 
 def held_decimals(method: Acceptance, currency: str) -> int | None:

@@ -7,8 +7,9 @@ from typing import TypeVar
 
 import msgspec
 
-from payintent.domain.gateway import Account, Capabilities, Gateway
+from payintent.domain.gateway import Account, Gateway
 from payintent.domain.merchant import Acceptance, PaymentMethod
+from payintent.domain.payable import common_countries
 from payintent.domain.rate import Limit
 from payintent.lifecycle.buyer_calls import BuyerCalls
 from payintent.lifecycle.health import Channel, Health
@@ -51,6 +52,11 @@ class Accounts:
         """Name the credentials that an account of each provider must hold."""
         return {name: one.capabilities.credentials for name, one in self._gateways.items()}
 
+    @property
+    def countries(self) -> Mapping[str, frozenset[str] | None]:
+        """Name the countries where each provider's gateway takes payments; None: all."""
+        return {name: one.capabilities.countries for name, one in self._gateways.items()}
+
     def gateway(self, provider: str) -> Gateway | None:
         """Give the adapter of a provider, where this installation has one."""
         return self._gateways.get(provider)
@@ -70,7 +76,9 @@ class Accounts:
             return replace(method, account_enabled=False)
         capabilities = gateway.capabilities
         return replace(
-            method, decimals=capabilities.decimals, countries=_both(method.countries, capabilities)
+            method,
+            decimals=capabilities.decimals,
+            countries=common_countries(method.countries, capabilities.countries),
         )
 
     async def open(self, account_id: int) -> Account | None:
@@ -95,11 +103,3 @@ class Accounts:
             self._kept.clear()
         self._kept[account_id] = (self._monotonic() + _KEPT_S, account)
         return account
-
-
-def _both(countries: tuple[str, ...] | None, capabilities: Capabilities) -> tuple[str, ...] | None:
-    if capabilities.countries is None:
-        return countries
-    if countries is None:
-        return tuple(sorted(capabilities.countries))
-    return tuple(one for one in countries if one in capabilities.countries)

@@ -1,7 +1,7 @@
 """Provider accounts: the platform's and merchants' own, their credentials sealed."""
 
 import secrets as chance
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -12,6 +12,7 @@ from payintent.domain.web_origin import web_origin
 from payintent.operation.checks import (
     LISTED_MAX,
     check_listed,
+    check_market,
     check_merchant,
     check_name,
     check_url,
@@ -21,7 +22,7 @@ from payintent.operation.checks import (
 from payintent.operation.desk import Change, Desk, Read
 from payintent.operation.keyring import note_writer
 from payintent.storage import accounts
-from payintent.storage.accounts import SealedAccount
+from payintent.storage.accounts import NewAccount, SealedAccount
 from payintent.storage.database import Tx
 from payintent.storage.sealed import NONCE_BYTES, account_place
 
@@ -38,6 +39,7 @@ class AddAccount(Change[SealedAccount], frozen=True, kw_only=True):
     credentials: dict[str, str]
     merchant_id: int | None = None
     name: str = ""
+    countries: list[str] | None = None  # None: all that the adapter has
 
     async def needs_approval(self, desk: Desk) -> bool:
         """Need it always: buyers' money goes where the credentials say."""
@@ -49,6 +51,7 @@ class AddAccount(Change[SealedAccount], frozen=True, kw_only=True):
         del desk
         return [
             f"a new account at {self.provider}, of {_whose(self.merchant_id)}: {self.base_url}",
+            f"it takes payments in {_country_words(self.countries)}",
             *_credential_words(self.credentials),
         ]
 
@@ -62,14 +65,20 @@ class AddAccount(Change[SealedAccount], frozen=True, kw_only=True):
         _check_credentials(self.credentials)
         _check_complete(desk, self.provider, self.credentials)
         _check_origins(desk, self.provider, self.base_url, self.credentials)
+        _check_countries(desk, self.provider, self.countries)
         await check_merchant(desk.database, self.merchant_id)
 
     async def apply(self, desk: Desk, tx: Tx) -> SealedAccount:
         """Write the account, then seal its credentials to its id."""
         await note_writer(desk, tx)
-        account_id = await accounts.add(
-            tx, self.provider, self.merchant_id, self.name, self.base_url
+        new = NewAccount(
+            provider=self.provider,
+            merchant_id=self.merchant_id,
+            name=self.name,
+            base_url=self.base_url,
+            countries=self.countries,
         )
+        account_id = await accounts.add(tx, new)
         account = NewSeal(account_id, self.provider, self.base_url)
         await seal_credentials(desk, tx, account, self.credentials)
         return await _known(tx, account_id)
@@ -99,7 +108,7 @@ class ShowAccount(Read[SealedAccount], frozen=True, kw_only=True):
 
 
 class ChangeAccount(Change[SealedAccount], frozen=True, kw_only=True):
-    """Give an account another name, address or credentials; what is not given stays."""
+    """Give an account another name, address, countries or credentials; what is not given stays."""
 
     action: ClassVar[str] = "account.change"
     hidden: ClassVar[frozenset[str]] = frozenset({"credentials"})
@@ -107,9 +116,10 @@ class ChangeAccount(Change[SealedAccount], frozen=True, kw_only=True):
     name: str | None = None
     base_url: str | None = None
     credentials: dict[str, str] | None = None
+    countries: list[str] | None = None  # an empty list: all that the adapter has
 
     async def needs_approval(self, desk: Desk) -> bool:
-        """Need it for all but the name: buyers' money goes where the credentials say."""
+        """Need it for address and credentials: buyers' money goes where the credentials say."""
         del desk
         return self.base_url is not None or self.credentials is not None
 
@@ -121,6 +131,9 @@ class ChangeAccount(Change[SealedAccount], frozen=True, kw_only=True):
             words.append(f"its address becomes {self.base_url}; it is {account.base_url}")
         if self.name is not None:
             words.append(f"its name becomes {told(self.name)}; it is {told(account.name)}")
+        if self.countries is not None:
+            after, before = _country_words(self.countries), _country_words(account.countries)
+            words.append(f"it takes payments in {after}; in {before} until now")
         return words + _credential_words(self.credentials or {})
 
     async def check(self, desk: Desk) -> None:
@@ -130,6 +143,7 @@ class ChangeAccount(Change[SealedAccount], frozen=True, kw_only=True):
         if self.base_url is not None:
             check_url("base_url", self.base_url, sandbox=desk.sandbox)
         account = await _known(desk.database, self.account_id)
+        _check_countries(desk, account.provider, self.countries or None)
         if self.credentials is None:
             if self.base_url is not None:
                 raise Refused(
@@ -149,6 +163,7 @@ class ChangeAccount(Change[SealedAccount], frozen=True, kw_only=True):
             known,
             name=known.name if self.name is None else self.name,
             base_url=self.base_url or known.base_url,
+            countries=known.countries if self.countries is None else tuple(self.countries) or None,
         )
         await accounts.change(tx, changed)
         if self.credentials is not None:
@@ -257,6 +272,22 @@ def _check_origins(
                 f"{name}: {told(origin or url)} is no origin of {provider}; others are named in "
                 "PAYINTENT_GATEWAY_ORIGINS",
             )
+
+
+def _check_countries(desk: Desk, provider: str, countries: Sequence[str] | None) -> None:
+    """Refuse countries that the service does not know, or where the gateway takes no payments."""
+    check_market(countries, None)
+    allowed = desk.countries.get(provider)
+    if countries is None or allowed is None:
+        return
+    if strangers := ", ".join(sorted(set(countries) - allowed)):
+        raise Refused(
+            Code.BAD_REQUEST, f"countries: {provider} takes no payments in {told(strangers)}"
+        )
+
+
+def _country_words(countries: Sequence[str] | None) -> str:
+    return ", ".join(countries or ()) or "every country of its gateway"
 
 
 def _whose(merchant_id: int | None) -> str:

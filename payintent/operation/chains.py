@@ -22,6 +22,7 @@ from payintent.operation.desk import Change, Desk, Read, details
 from payintent.operation.keyring import note_writer
 from payintent.operation.plain import plain
 from payintent.storage import accounts, chain_refunds, chains
+from payintent.storage.accounts import NewAccount
 from payintent.storage.chains import ChainRow, ContractRow, Cursor, TokenRow
 from payintent.storage.database import Executor, Tx
 
@@ -82,9 +83,13 @@ class AddContract(Change[ContractView], frozen=True, kw_only=True):
         await note_writer(desk, tx)
         chain = await _known(tx, self.chain)
         address = await self._check_new(tx)
-        account_id = await accounts.add(
-            tx, PROVIDER, self.merchant_id, self.name, f"evm:{self.chain}"
+        new = NewAccount(
+            provider=PROVIDER,
+            merchant_id=self.merchant_id,
+            name=self.name,
+            base_url=f"evm:{self.chain}",
         )
+        account_id = await accounts.add(tx, new)
         credentials = {"chain": self.chain, "network_id": str(chain.network_id)}
         account = NewSeal(account_id, PROVIDER, f"evm:{self.chain}")
         await seal_credentials(desk, tx, account, credentials)

@@ -45,6 +45,7 @@ class Desk:
     providers: frozenset[str]  # that this installation has adapters for
     #: Names of the credentials that an account of each provider must hold.
     credentials: Mapping[str, frozenset[str]]
+    countries: Mapping[str, frozenset[str] | None]  # by provider: where it pays; None: all
     origins: Mapping[str, frozenset[str]]  # by provider: where its accounts may be
     operations: Mapping[str, "type[Read[Any] | Change[Any]]"] = field(repr=False)
     actor: Actor = Actor("")

@@ -1,9 +1,11 @@
 """Providers, and the accounts at them: the platform's and merchants' own."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
-from payintent.storage.database import Executor, Tx
+from payintent.storage.database import Executor, Row, Tx
 
 _PROVIDERS_MAX = 100
 
@@ -17,6 +19,7 @@ class SealedAccount:
     merchant_id: int | None  # None: the platform's
     name: str
     base_url: str
+    countries: tuple[str, ...] | None  # where it takes payments; None: all of its adapter's
     sealed: bytes = field(repr=False)
     enabled: bool
 
@@ -31,21 +34,33 @@ class Provider:
     changed_at: datetime
 
 
-async def add(tx: Tx, provider: str, merchant_id: int | None, name: str, base_url: str) -> int:
-    """Make room for an account; its credentials are sealed to the id that this gives."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewAccount:
+    """An account to add, without its credentials."""
+
+    provider: str
+    merchant_id: int | None
+    name: str
+    base_url: str
+    countries: Sequence[str] | None = None
+
+
+async def add(tx: Tx, account: NewAccount) -> int:
+    """Add an account; its credentials are sealed to the id that this gives."""
     row = await tx.row(
         """
         WITH known AS (
             INSERT INTO provider (name, wire_name) VALUES ($1, $1) ON CONFLICT DO NOTHING
         )
-        INSERT INTO provider_account (provider, merchant_id, name, base_url)
-        VALUES ($1, $2, $3, $4)
+        INSERT INTO provider_account (provider, merchant_id, name, base_url, countries)
+        VALUES ($1, $2, $3, $4, $5)
         RETURNING id
         """,
-        provider,
-        merchant_id,
-        name,
-        base_url,
+        account.provider,
+        account.merchant_id,
+        account.name,
+        account.base_url,
+        None if account.countries is None else list(account.countries),
     )
     assert row is not None  # noqa: S101 - RETURNING gives the inserted row
     return row["id"]
@@ -57,17 +72,18 @@ async def seal(tx: Tx, account_id: int, sealed: bytes) -> None:
 
 
 async def change(tx: Tx, account: SealedAccount) -> None:
-    """Keep an account's name, its address and whether it is on."""
+    """Write an account's name, its address, its countries and whether it is on."""
     await tx.fetch(
         """
         UPDATE provider_account
-        SET name = $2, base_url = $3, enabled = $4,
-            changed_at = CASE WHEN enabled <> $4 THEN clock() ELSE changed_at END
+        SET name = $2, base_url = $3, countries = $4, enabled = $5,
+            changed_at = CASE WHEN enabled <> $5 THEN clock() ELSE changed_at END
         WHERE id = $1
         """,
         account.id,
         account.name,
         account.base_url,
+        None if account.countries is None else list(account.countries),
         account.enabled,
     )
 
@@ -76,48 +92,48 @@ async def by_id(database: Executor, account_id: int) -> SealedAccount | None:
     """Read one account."""
     row = await database.row(
         """
-        SELECT id, provider, merchant_id, name, base_url, sealed, enabled
+        SELECT id, provider, merchant_id, name, base_url, countries, sealed, enabled
         FROM provider_account
         WHERE id = $1 AND sealed IS NOT NULL
         """,
         account_id,
     )
-    return SealedAccount(**row) if row else None
+    return _account(row) if row else None
 
 
 async def lock(tx: Tx, account_id: int) -> SealedAccount | None:
     """Read an account that is about to be changed."""
     row = await tx.row(
         """
-        SELECT id, provider, merchant_id, name, base_url, sealed, enabled
+        SELECT id, provider, merchant_id, name, base_url, countries, sealed, enabled
         FROM provider_account
         WHERE id = $1 AND sealed IS NOT NULL
         FOR NO KEY UPDATE
         """,
         account_id,
     )
-    return SealedAccount(**row) if row else None
+    return _account(row) if row else None
 
 
 async def platform(database: Executor) -> list[SealedAccount]:
     """List the platform's own accounts that are on, which any merchant's methods may use."""
     rows = await database.fetch(
         """
-        SELECT id, provider, merchant_id, name, base_url, sealed, enabled
+        SELECT id, provider, merchant_id, name, base_url, countries, sealed, enabled
         FROM provider_account
         WHERE merchant_id IS NULL AND sealed IS NOT NULL AND enabled
         ORDER BY id
         LIMIT 100
         """
     )
-    return [SealedAccount(**row) for row in rows]
+    return [_account(row) for row in rows]
 
 
 async def listed(database: Executor, limit: int) -> list[SealedAccount]:
     """List every account."""
     rows = await database.fetch(
         """
-        SELECT id, provider, merchant_id, name, base_url, sealed, enabled
+        SELECT id, provider, merchant_id, name, base_url, countries, sealed, enabled
         FROM provider_account
         WHERE sealed IS NOT NULL
         ORDER BY id
@@ -125,7 +141,7 @@ async def listed(database: Executor, limit: int) -> list[SealedAccount]:
         """,
         limit,
     )
-    return [SealedAccount(**row) for row in rows]
+    return [_account(row) for row in rows]
 
 
 async def providers(database: Executor) -> list[Provider]:
@@ -165,3 +181,10 @@ async def rename_provider(tx: Tx, name: str, wire_name: str) -> Provider | None:
         wire_name,
     )
     return Provider(**row) if row else None
+
+
+def _account(row: Row) -> SealedAccount:
+    values: dict[str, Any] = dict(row)
+    if values["countries"] is not None:
+        values["countries"] = tuple(values["countries"])
+    return SealedAccount(**values)

@@ -18,7 +18,7 @@ METHODS_MAX = 200  # of one merchant
 
 #: What decides whether a method can be used: the fields of `Acceptance` but its gateway's.
 _ACCEPTANCE = f"""
-    a.provider, m.currencies, m.countries, m.token,
+    a.provider, m.currencies, m.countries, a.countries AS account_countries, m.token,
     CASE WHEN t.enabled AND t.address IS NOT NULL THEN t.decimals END AS token_decimals,
     m.enabled,
     a.enabled AND v.enabled AND (m.chain IS NULL OR {WATCHED}) AS account_enabled
@@ -240,7 +240,8 @@ def _texts(values: Sequence[str] | None) -> tuple[str, ...] | None:
 def _method(row: Row) -> PaymentMethod:
     values = dict(row)
     values["currencies"] = tuple(row["currencies"])
-    values["countries"] = None if row["countries"] is None else tuple(row["countries"])
+    values["countries"] = _texts(row["countries"])
+    values["account_countries"] = _texts(row["account_countries"])
     values["fee_mode"] = FeeMode(row["fee_mode"])
     values["token_minimum"] = int(row["token_minimum"])
     address, zero_first = values.pop("token_address"), values.pop("token_zero_first")

@@ -616,7 +616,9 @@ CREATE TABLE public.provider_account (
     enabled boolean DEFAULT true NOT NULL,
     created_at timestamp with time zone DEFAULT public.clock() NOT NULL,
     name text DEFAULT ''::text NOT NULL,
-    changed_at timestamp with time zone DEFAULT public.clock() NOT NULL
+    changed_at timestamp with time zone DEFAULT public.clock() NOT NULL,
+    countries text[],
+    CONSTRAINT provider_account_countries CHECK ((cardinality(countries) > 0))
 );
 
 ALTER TABLE public.provider_account ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (

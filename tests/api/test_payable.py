@@ -7,7 +7,7 @@ import pytest
 
 from payintent.config import Settings
 from payintent.domain.gateway import Capabilities
-from payintent.operation.accounts import DisableAccount, EnableAccount
+from payintent.operation.accounts import ChangeAccount, DisableAccount, EnableAccount
 from payintent.operation.chains import SetToken
 from payintent.operation.methods import DisableMethod, EnableMethod
 from payintent.operation.providers import DisableProvider, EnableProvider
@@ -72,6 +72,11 @@ _SWITCHES: dict[str, tuple[str, Callable[[Api], Any], Callable[[Api], Any]]] = {
         "USD",
         _perform(lambda api: DisableAccount(account_id=api.world.account_id)),
         _perform(lambda api: EnableAccount(account_id=api.world.account_id)),
+    ),
+    "account's countries": (
+        "USD",
+        _perform(lambda api: ChangeAccount(account_id=api.world.account_id, countries=["TH"])),
+        _perform(lambda api: ChangeAccount(account_id=api.world.account_id, countries=[])),
     ),
     "provider": (
         "USD",

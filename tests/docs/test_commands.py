@@ -38,7 +38,8 @@ _CREDENTIALS = b'{"api_key": "a key", "signing_secret": "a secret of the gateway
 _PREFIXES = {"payment": ids.PAYMENT, "case": ids.CASE, "refund": ids.REFUND}
 _PREFIXES |= {"approval": ids.APPROVAL}
 _TWO_PEOPLE = {"operator.issue", "operator.extend", "account.add", "chain.add-contract"}
-_TWO_PEOPLE |= {"account.change", "chain.set-token"}
+_TWO_PEOPLE |= {"chain.set-token"}
+_FOR_TWO = {"--refunder", "--credentials", "--base-url"}  # options that need two people anywhere
 _ELSEWHERE = f"0x{20 * '7a'}"
 _GETADDRINFO = socket.getaddrinfo
 
@@ -111,7 +112,7 @@ class _People:
         return len(self.tokens) > 1
 
     def must_agree(self, name: str, words: list[str]) -> bool:
-        return self.are_two and (name in _TWO_PEOPLE or "--refunder" in words)
+        return self.are_two and (name in _TWO_PEOPLE or not _FOR_TWO.isdisjoint(words))
 
     def arrange(self, name: str) -> None:
         """Let something wait for whoever decides."""

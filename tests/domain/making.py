@@ -109,6 +109,7 @@ def a_method(**changes: Any) -> PaymentMethod:
         "label": "Card",
         "currencies": ("USD", "THB", "JPY", "TWD", "IDR", "PHP"),
         "countries": None,
+        "account_countries": None,
         "chain": None,
         "token": None,
         "token_decimals": None,

@@ -1,10 +1,12 @@
 """Each operation, and its effect where it matters: keys, quotes, catalogs, callbacks."""
 
 import base64
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pytest
 
 from payintent.config import Settings
@@ -287,6 +289,41 @@ async def test_a_changed_account_is_used_by_the_next_process_at_once(
         "http://gateway.test/v2",
         {"signing_secret": "another"},
     )
+
+
+async def test_an_account_takes_payments_in_its_countries_alone(
+    api: Api, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, capabilities = api.world, gateway.capabilities
+    monkeypatch.setattr(
+        gateway, "capabilities", replace(capabilities, countries=frozenset({"TH", "JP"}))
+    )
+    assert {code for code, taken in (await _catalog(api)).items() if taken} == {"TH", "JP"}
+    change = ChangeAccount(account_id=world.account_id, countries=["TH", "US"])
+    with pytest.raises(Refused, match="fake takes no payments in 'US'") as refused:
+        await world.perform(change)
+    assert refused.value.code is Code.BAD_REQUEST
+    new = AddAccount(
+        provider="fake",
+        base_url="http://theirs.test",
+        credentials={"signing_secret": "theirs"},
+        countries=["US"],
+    )
+    with pytest.raises(Refused, match="fake takes no payments in 'US'"):
+        await world.perform(new)
+    for countries, kept, payable in (
+        (["TH"], ("TH",), {"TH"}),
+        (None, ("TH",), {"TH"}),
+        ([], None, {"TH", "JP"}),
+    ):
+        changed = await world.perform(
+            ChangeAccount(account_id=world.account_id, countries=countries)
+        )
+        assert changed.countries == kept
+        assert changed == await world.perform(ShowAccount(account_id=world.account_id))
+        assert {code for code, taken in (await _catalog(api)).items() if taken} == payable
+    added = await world.perform(msgspec.structs.replace(new, countries=["JP"]))
+    assert added.countries == ("JP",)
 
 
 async def test_an_account_or_a_provider_that_is_off_offers_nothing(api: Api) -> None:

@@ -126,6 +126,7 @@ async def test_it_is_shown_in_words_what_would_change_and_no_secret(stage: Stage
         f"account {account} at fake, of merchant {merchant}",
         "its address becomes https://gateway.example.com/v2; it is https://gateway.example.com",
         "its name becomes 'theirs'; it is ''",
+        "it takes payments in TH; in every country of its gateway until now",
         "its signing_secret becomes another secret",
     ]
     rows = await stage.world.rows("SELECT p::text AS row FROM proposal p")

@@ -377,6 +377,7 @@ BROKEN: list[tuple[str, str]] = [
     ),
     ("provider_wire_name", "UPDATE provider SET wire_name = 'No Name'"),
     ("provider_account_provider", "UPDATE provider_account SET provider = 'nobody'"),
+    ("provider_account_countries", "UPDATE provider_account SET countries = '{}'"),
     ("restriction_type", "UPDATE restriction SET type = 'CARD'"),
     ("merchant_tax_country", "UPDATE merchant SET tax_country = 'buyer'"),
     ("catalog_shown_viewer", "INSERT INTO catalog_shown VALUES (1, 'de', '', clock())"),
