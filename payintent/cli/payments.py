@@ -5,12 +5,14 @@ from typing import Any
 import msgspec
 import typer
 
-from payintent.cli.run import Json, print_json, read_as_operator, show, show_one
+from payintent.cli.run import Json, Why, perform, print_json, read_as_operator, show, show_one
 from payintent.lifecycle.trail import trail
 from payintent.lifecycle.wire import encode
+from payintent.operation.payments import EndPayment
 from payintent.service import Service
 
 app = typer.Typer(no_args_is_help=True, help="One payment, and everything that happened to it.")
+_Id = typer.Argument(help="Such as pay_0351NDickobV3yYH8omp8v.")
 _PARTS = {
     "sessions": ("id", "provider", "chain", "token", "amount_smallest_unit", "life", "outcome"),
     "receipts": ("disposition", "chain", "block", "tx_hash", "amount_smallest_unit", "final_at"),
@@ -18,13 +20,8 @@ _PARTS = {
 }
 
 
-@app.callback()
-def _group() -> None:
-    """Keep `payment show` a command of its own while it is the only one."""
-
-
 @app.command("show")
-def show_payment(payment_id: str, as_json: bool = Json) -> None:
+def show_payment(payment_id: str = _Id, as_json: bool = Json) -> None:
     """Show a payment as its merchant sees it, its sessions, the chain's receipts and its cases."""
 
     async def work(service: Service) -> dict[str, Any]:
@@ -40,3 +37,9 @@ def show_payment(payment_id: str, as_json: bool = Json) -> None:
         if parts[name]:
             print()
             show(parts[name], columns, as_json=False)
+
+
+@app.command()
+def end(payment_id: str = _Id, why: str = Why, as_json: bool = Json) -> None:
+    """Expire a payment whose time is over and whose chain nobody watches; needs two people."""
+    show_one(perform(EndPayment(payment_id=payment_id), why), as_json=as_json)

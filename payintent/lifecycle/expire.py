@@ -1,6 +1,7 @@
 """PENDING or PROCESSING → EXPIRED, once a payment's time is over."""
 
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from payintent.domain import ids
@@ -10,13 +11,22 @@ from payintent.domain.session import Life, Session
 from payintent.domain.settlement import CaseKind
 from payintent.lifecycle.advance import Move, advance, lock
 from payintent.lifecycle.mint import Mint
+from payintent.lifecycle.wire import timestamp
 from payintent.log import get
-from payintent.storage import captures, payments, sessions
+from payintent.storage import captures, chain_watch, payments, sessions
 from payintent.storage.captures import Place
-from payintent.storage.database import Database, Tx
+from payintent.storage.database import Database, Executor, Tx
 from payintent.storage.payments import Seen
 
 _log = get("expire")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedPayment:
+    """A payment that has expired while its session goes on, and the case for money of that."""
+
+    payment: Payment
+    case_id: UUID
 
 
 async def expire_pending(tx: Tx, mint: Mint, limit: int) -> int:
@@ -65,9 +75,49 @@ async def expire_undecided(tx: Tx, mint: Mint, session: Session, patience: timed
         return
     if chain is not None and not await sessions.can_be_read(tx, chain, payment.expires_at):
         return
-    await advance(
-        tx, [Move(payment=payment, trigger=Trigger.EXPIRE, at=now, session=session)], mint
-    )
+    await _expire_with_case(tx, mint, payment, session, now)
+    _log.error("payment_undecided", payment=ids.text(ids.PAYMENT, payment.id))
+
+
+async def expire_stranded(tx: Tx, mint: Mint, payment_id: UUID) -> EndedPayment:
+    """Expire a payment whose chain is not watched, because people have decided so.
+
+    It leaves a case for the money that the chain may still show. The session stays `closing`, and
+    ends when the chain is read again. Refused (`CONFLICT`) as `check_stranded` does.
+    """
+    locked = await lock(tx, [payment_id])
+    payment, now = locked.payments[0], locked.now
+    session = await sessions.lock(tx, payment.session_id) if payment.session_id else None
+    session = await check_stranded(tx, Seen(payment, session, now))
+    await sessions.close(tx, [session.id], now)
+    return await _expire_with_case(tx, mint, payment, session, now)
+
+
+async def check_stranded(database: Executor, seen: Seen) -> Session:
+    """Refuse (`CONFLICT`) a payment that ends without a person; gives the session it waits for."""
+    payment, session = seen.payment, seen.session
+    if payment.status is not Status.PROCESSING:
+        raise Refused(Code.CONFLICT, f"the payment is {payment.status}, not PROCESSING")
+    if not payment.elapsed(seen.now):
+        raise Refused(
+            Code.CONFLICT, f"the payment's time is over at {timestamp(payment.expires_at)} only"
+        )
+    chain = session.offer.chain if session else None
+    if session is None or chain is None:
+        raise Refused(Code.CONFLICT, "the payment waits for a gateway, not for a chain")
+    if session.life is Life.ENDED:
+        raise Refused(Code.CONFLICT, "the payment's session has ended: it expires by itself")
+    if await chain_watch.is_watched(database, chain):
+        raise Refused(Code.CONFLICT, f"{chain} is watched: the payment ends by what its blocks say")
+    return session
+
+
+async def _expire_with_case(
+    tx: Tx, mint: Mint, payment: Payment, session: Session, now: datetime
+) -> EndedPayment:
+    """Expire a locked payment, and open a case that money of its session will fill."""
+    move = Move(payment=payment, trigger=Trigger.EXPIRE, at=now, session=session)
+    [payment] = await advance(tx, [move], mint)
     place = Place(
         merchant_id=payment.merchant_id,
         payment_id=payment.id,
@@ -75,8 +125,9 @@ async def expire_undecided(tx: Tx, mint: Mint, session: Session, patience: timed
         account_id=session.offer.account_id,
         at=now,
     )
-    await captures.open_case(tx, mint.id(), CaseKind.UNDECIDED, place, None)
-    _log.error("payment_undecided", payment=ids.text(ids.PAYMENT, payment.id))
+    case_id = mint.id()
+    await captures.open_case(tx, case_id, CaseKind.UNDECIDED, place, None)
+    return EndedPayment(payment=payment, case_id=case_id)
 
 
 async def expire_seen(database: Database, mint: Mint, *payment_ids: UUID) -> None:

@@ -18,7 +18,7 @@ from payintent.lifecycle.health import Channel
 from payintent.lifecycle.mint import Mint
 from payintent.lifecycle.settle import settle
 from payintent.log import get
-from payintent.storage import captures, sessions
+from payintent.storage import captures, chain_watch, sessions
 from payintent.storage.captures import Place
 from payintent.storage.database import Database
 from payintent.storage.sessions import Ask
@@ -134,13 +134,17 @@ class Janitor:
     async def _hand_over(self, session: Session) -> bool:
         """After a week without a last word a person must look; False where one must ask on.
 
-        A payment may still wait for this session, as on a chain that nobody has read for a week.
+        A payment may still wait for this session. Nobody has to look at one on a chain that is
+        not watched: it ends when the chain is read again.
         """
         async with self.database.transaction() as tx:
             locked = await lock(tx, [session.payment_id])
             present = await sessions.lock(tx, session.id)
             if present.life is Life.ENDED:
                 return True
+            chain = session.offer.chain
+            if chain is not None and not await chain_watch.is_watched(tx, chain):
+                return False
             payment = locked.payments[0]
             place = Place(
                 merchant_id=payment.merchant_id,

@@ -60,13 +60,21 @@ async def apply_receipts(
     await advance(tx, batch.moves, mint)
     await receipts.add(tx, chain, batch.receipts, batch.at)
     await receipts.add_captures(tx, batch.captures, batch.at)
-    await receipts.open_cases(tx, batch.cases, batch.at)
-    for case in batch.cases:
-        if case.capture_id is not None:
-            await give_back(tx, mint, case.kind, case.id, case.capture_id, case.merchant_id)
+    await _keep_cases(tx, mint, batch)
     credited = [move.session.id for move in batch.moves if move.session]
     await receipts.end_sessions(tx, credited, _OUTCOME, batch.at)
     return Counter(one.disposition for one in batch.receipts)
+
+
+async def _keep_cases(tx: Tx, mint: Mint, batch: _Batch) -> None:
+    """Fill the cases that wait for this money, open the others, and give back what goes back."""
+    filled = await receipts.fill_undecided(tx, batch.cases)
+    opened = [case for case in batch.cases if case.receipt_id not in filled]
+    await receipts.open_cases(tx, opened, batch.at)
+    for case in batch.cases:
+        if case.capture_id is not None:
+            case_id = filled.get(case.receipt_id, case.id)
+            await give_back(tx, mint, case.kind, case_id, case.capture_id, case.merchant_id)
 
 
 async def _read(

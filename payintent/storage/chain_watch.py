@@ -48,6 +48,15 @@ async def is_unwatched(database: Executor, slug: str) -> bool:
     return row is not None
 
 
+async def is_watched(database: Executor, slug: str) -> bool:
+    """Tell whether a chain is watched; not where it halted, or has no contract of ours."""
+    row = await database.row(
+        "SELECT FROM chain_cursor k WHERE k.chain = $1 AND" + WATCHED,
+        slug,
+    )
+    return row is not None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainWatch:
     """Whether a chain is watched, and how many sessions wait there that have not ended."""

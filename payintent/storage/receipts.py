@@ -204,6 +204,35 @@ async def add_captures(tx: Tx, captures: Sequence[NewCapture], at: datetime) -> 
     )
 
 
+async def fill_undecided(tx: Tx, cases: Sequence[NewCase]) -> dict[UUID, UUID]:
+    """Give money to the open cases that wait for it, one of each session.
+
+    The result has the id of the case that was filled, by the receipt.
+    """
+    filling = [one for one in cases if one.session_id and one.capture_id]
+    if not filling:
+        return {}
+    rows = await tx.fetch(
+        """
+        UPDATE money_case m
+        SET kind = c.kind, capture_id = c.capture_id, receipt_id = c.receipt_id
+        FROM (
+            SELECT DISTINCT ON (session_id) session_id, kind, capture_id, receipt_id
+            FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::uuid[])
+                WITH ORDINALITY AS n (session_id, kind, capture_id, receipt_id, place)
+            ORDER BY session_id, place
+        ) c
+        WHERE m.session_id = c.session_id AND m.kind = 'UNDECIDED' AND m.status = 'OPEN'
+        RETURNING m.id, m.receipt_id
+        """,
+        [one.session_id for one in filling],
+        [one.kind for one in filling],
+        [one.capture_id for one in filling],
+        [one.receipt_id for one in filling],
+    )
+    return {row["receipt_id"]: row["id"] for row in rows}
+
+
 async def open_cases(tx: Tx, cases: Sequence[NewCase], at: datetime) -> None:
     """Open a case for each receipt that no payment may own."""
     if not cases:

@@ -25,7 +25,7 @@ from payintent.operation.provider_file import HEADER
 from payintent.operation.table import OPERATIONS
 from payintent.service import Service, open_service
 from tests.docs.reading import examples, page, section, spans
-from tests.support.contracts import finalized, log_of
+from tests.support.contracts import finalized, log_of, strand_payment
 from tests.support.fakes import FakeGateway
 from tests.support.terminal import Said, Terminal
 from tests.support.world import Api, World
@@ -38,7 +38,7 @@ _CREDENTIALS = b'{"api_key": "a key", "signing_secret": "a secret of the gateway
 _PREFIXES = {"payment": ids.PAYMENT, "case": ids.CASE, "refund": ids.REFUND}
 _PREFIXES |= {"approval": ids.APPROVAL}
 _TWO_PEOPLE = {"operator.issue", "operator.extend", "account.add", "chain.add-contract"}
-_TWO_PEOPLE |= {"chain.set-token"}
+_TWO_PEOPLE |= {"chain.set-token", "payment.end"}
 _FOR_TWO = {"--refunder", "--credentials", "--base-url"}  # options that need two people anywhere
 _ELSEWHERE = f"0x{20 * '7a'}"
 _GETADDRINFO = socket.getaddrinfo
@@ -145,6 +145,8 @@ async def _arrange(settings: Settings, name: str) -> None:
     connection = await asyncpg.connect(settings.database_url)
     if name == "payment.show":
         await _happen(settings)
+    elif name == "payment.end":
+        await _strand(settings)
     elif name == "refund.show":
         await _wait_for_somebody(settings)
     elif name == "webhooks.replay-missed":
@@ -168,6 +170,13 @@ async def _happen(settings: Settings) -> None:
     async with service.database.transaction() as tx:
         await cancel(tx, service.mint, payment, None)
     await service.close()
+
+
+async def _strand(settings: Settings) -> None:
+    """Let a payment wait past its time, for a chain that nobody watches."""
+    world = _world(await open_service(settings, {"simulator": FakeGateway()}))
+    await strand_payment(world)
+    await world.service.close()
 
 
 async def _wait_for_somebody(settings: Settings) -> None:
@@ -196,6 +205,7 @@ async def _really(settings: Settings, name: str, words: list[str]) -> list[str]:
             "SELECT id FROM proposal WHERE status = 'WAITING'",
         ),
         "payment.show": "SELECT id FROM payment",
+        "payment.end": "SELECT id FROM payment WHERE status = 'PROCESSING'",
         "case.show": "SELECT id FROM money_case",
         "case.resolve": "SELECT id FROM money_case WHERE status = 'OPEN'",
         "refund.show": "SELECT id FROM refund WHERE step = 'approval'",

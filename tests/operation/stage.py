@@ -29,7 +29,7 @@ from payintent.service import Service, open_service
 from payintent.storage import captures, refunds
 from payintent.storage.proposals import Proposal
 from payintent.storage.refunds import NewRefund
-from tests.support.contracts import CONTRACT, RECEIVER
+from tests.support.contracts import CONTRACT, RECEIVER, strand_payment
 from tests.support.fakes import captured
 from tests.support.world import World
 
@@ -186,6 +186,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
     "case.show": {"case_id": "$case"},
     "case.resolve": {"case_id": "$case", "resolution": "dismiss", "note": "it went back"},
+    "payment.end": {"payment_id": "$stranded"},
     "refund.list": {
         "merchant_id": "$old_merchant",
         "payment_id": "$payment",
@@ -212,6 +213,7 @@ TWO_PEOPLE = frozenset(
         "account.change",
         "chain.set-token",
         "chain.add-contract",
+        "payment.end",
     }
 )
 TWO_OVER_HTTP = TWO_PEOPLE | {"key.issue", "merchant.rotate-secret"}
@@ -226,6 +228,7 @@ ABOUT = {
     "method.disable": "$merchant",
     "fraud.remove": "$merchant",
     "case.resolve": "$old_merchant",
+    "payment.end": "$old_merchant",
     "refund.approve": "$old_merchant",
     "refund.reject": "$old_merchant",
     "webhooks.replay": "$old_merchant",
@@ -321,6 +324,7 @@ async def make_stage(world: World, service: Service) -> Stage:
         "case": await _case(world),
         "event": str(await _event(world)),
         "payment": ids.text(ids.PAYMENT, payment),
+        "stranded": ids.text(ids.PAYMENT, (await strand_payment(world)).id),
         "refund": ids.text(ids.REFUND, first),
         "other_refund": ids.text(ids.REFUND, second),
     }

@@ -78,6 +78,15 @@ async def bill(world: World, method: int, **changes: Any) -> tuple[Payment, Sess
     return selected.payment, selected.session
 
 
+async def strand_payment(world: World) -> Payment:
+    """Let a payment wait past its time for a chain that nobody watches, without its contract."""
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    await world.rows("UPDATE session SET chain = 'bsc', token = 'USDT' WHERE id = $1", session.id)
+    await world.rows("UPDATE payment SET expires_at = clock() WHERE id = $1", payment.id)
+    return payment
+
+
 def log_of(session: Session | None, **changes: Any) -> PaidLog:
     """Write down what pays a session exactly, in the chain's own coin, but for changes.
 
