@@ -169,7 +169,7 @@ def _write_dev_json(api: Api, folder: Path) -> None:
     world = World(
         ports=Ports(port, port, port, port),
         database_url="",
-        kept={"merchants": [merchant], "operator_token": "", "edge_secret": ""},
+        kept={"merchants": [merchant], "operator_token": "", "operators": [], "edge_secret": ""},
         time_scale=1.0,
     )
     (folder / "var").mkdir()
