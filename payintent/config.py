@@ -74,6 +74,8 @@ class Settings(BaseSettings):
     rate_read_burst: int = 2_000
     checkout_per_address_per_s: int = 20  # behind a declared proxy, per process; 0: no limit
     checkout_per_address_burst: int = 100
+    failed_logins_per_address_per_s: int = 10  # without a valid key, per process; 0: no limit
+    failed_logins_per_address_burst: int = 100
     fraud_decisions_days: int = 90  # how long denials are kept
 
     # Gateways

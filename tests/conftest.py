@@ -125,6 +125,7 @@ def any_settings() -> Settings:
             "request_wait_s": 60.0,  # what is not shed by intent is not shed by a slow machine
             "api_key_cache_s": 0.0,
             "policy_cache_s": 0.0,
+            "failed_logins_per_address_per_s": 0,  # many tests call with every bad key there is
             "chain_watched_s": 1e9,  # many tests move the clock and have no watcher
             "chain_behind_max_s": 0.0,
             # A test that is not about them waits for a busy machine.

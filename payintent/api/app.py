@@ -7,6 +7,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 
+from payintent.api.attempts import Attempts
 from payintent.api.auth import Authenticator
 from payintent.api.body import TooLarge, WrongType
 from payintent.api.context import Context
@@ -36,13 +37,17 @@ def build_app(
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
         service = await open_(settings)
+        edge = Edge(settings)
+        attempts = Attempts(settings, edge, service.secrets)
+        kept_s = settings.api_key_cache_s
         authenticator = Authenticator(
-            service.database, service.secrets, service.accounts, settings.api_key_cache_s
+            service.database, service.secrets, service.accounts, attempts, kept_s
         )
         app.state.context = Context(
             service,
             authenticator,
-            Edge(settings),
+            attempts,
+            edge,
             Limiter(service.database, settings),
             AddressLimiter(settings),
             Replays(),

@@ -5,8 +5,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from starlette.requests import Request
+
+from payintent.api.attempts import Attempts, UnauthorizedError
 from payintent.domain import apikey
-from payintent.domain.errors import Code, Refused
 from payintent.domain.payable import payable_decimals
 from payintent.lifecycle.accounts import Accounts
 from payintent.storage import merchants, operators
@@ -27,22 +29,31 @@ class Authenticator:
         database: Database,
         secrets: Secrets,
         accounts: Accounts,
+        attempts: Attempts,
         kept_s: float,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
         self._secrets = secrets
         self._accounts = accounts
+        self._attempts = attempts
         self._kept_s = kept_s
         self._monotonic = monotonic
         self._kept: dict[bytes, tuple[float, Holder]] = {}  # by digest of the whole header
 
-    async def merchant(self, headers: Mapping[str, str]) -> Holder:
-        """Find who holds the key of a request; refused (`UNAUTHORIZED`) where nobody does."""
-        mark = self._secrets.digest(headers.get("authorization", ""))
+    async def merchant(self, request: Request) -> Holder:
+        """Find who holds the key of a request; refused (`UNAUTHORIZED`) where nobody does.
+
+        Refused (`RATE_LIMITED`) where too many of its address failed, and this key is not kept.
+        """
+        mark = self._secrets.digest(request.headers.get("authorization", ""))
         kept = self._kept.get(mark)
         if kept is not None and kept[0] > self._monotonic():
             return kept[1]
+        with self._attempts.attempt(request, apikey.MERCHANT):
+            return await self._look_up(mark, request.headers)
+
+    async def _look_up(self, mark: bytes, headers: Mapping[str, str]) -> Holder:
         key = bearer(headers, apikey.MERCHANT)
         holder = await merchants.holder(self._database, key.public_id)
         known = holder and hmac.compare_digest(holder.digest, self._secrets.digest(key.text))
@@ -79,15 +90,6 @@ def bearer(headers: Mapping[str, str], prefix: str) -> apikey.KeyText:
     if key is None:
         raise UnauthorizedError(prefix, "malformed" if value else "missing")
     return key
-
-
-class UnauthorizedError(Refused):
-    """Nobody's key or token; `reason` is for the log and the count, never for the caller."""
-
-    def __init__(self, holder: str, reason: str) -> None:
-        super().__init__(Code.UNAUTHORIZED, "a valid API key is needed")
-        self.holder = holder
-        self.reason = reason
 
 
 def _reason(digest: bytes | None) -> str:

@@ -7,6 +7,7 @@ from typing import Any, cast
 from starlette.requests import Request
 from starlette.responses import Response
 
+from payintent.api.attempts import Attempts
 from payintent.api.auth import Authenticator
 from payintent.api.edge import Edge
 from payintent.api.limits import AddressLimiter, Limiter
@@ -24,6 +25,7 @@ class Context:
 
     service: Service
     authenticator: Authenticator
+    attempts: Attempts
     edge: Edge
     limiter: Limiter
     addresses: AddressLimiter

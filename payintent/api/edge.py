@@ -54,5 +54,10 @@ class Edge:
                 return str(address)
         return None
 
+    def caller_address(self, request: Request) -> str | None:
+        """Give the viewer's address, else that of whoever is connected: many may share it."""
+        peer = request.client.host if request.client else None
+        return self.viewer_address(request) or peer or None
+
     def _trusts(self, address: Address | None) -> bool:
         return address is not None and any(address in network for network in self._trusted)

@@ -4,15 +4,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import cast
 
-from prometheus_client import Counter
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
 
-from payintent.api.auth import UnauthorizedError
-from payintent.domain import apikey
 from payintent.domain.errors import Code, LockTimeout, NotStorable, Refused, StorageDown
 from payintent.domain.fraud import Denied
 from payintent.lifecycle.screen import denial_fields
@@ -52,12 +49,6 @@ STATUS: dict[Code, int] = {
     Code.REFUND_PROVIDER_UNAVAILABLE: 503,
 }
 _MALFORMED_STATUS = 400
-_HOLDERS = {apikey.MERCHANT: "merchant", apikey.OPERATOR: "operator"}
-AUTHENTICATION_FAILURES = Counter(
-    "payintent_authentication_failures_total",
-    "Requests with no key or token that is somebody's",
-    ["holder", "reason"],
-)
 RETRY_AFTER_S = 1
 
 
@@ -79,19 +70,10 @@ def error(
     )
 
 
-async def on_refused(request: Request, exc: Exception) -> Response:
+async def on_refused(_: Request, exc: Exception) -> Response:
     """Tell the caller why we decline."""
     refused = cast("Refused", exc)
-    if isinstance(refused, UnauthorizedError):
-        _note_failure(request, refused)
     return error(refused.code, refused.message, status_of(refused), refused.retry_after_s)
-
-
-def _note_failure(request: Request, failed: UnauthorizedError) -> None:
-    holder = _HOLDERS[failed.holder]
-    AUTHENTICATION_FAILURES.labels(holder, failed.reason).inc()
-    peer = request.client.host if request.client else None
-    _log.warning("authentication_failed", holder=holder, reason=failed.reason, peer=peer)
 
 
 async def on_denied(_: Request, exc: Exception) -> Response:

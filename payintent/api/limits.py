@@ -139,32 +139,55 @@ class Limiter:
         bucket.lapses_at = now + _KEPT_S
 
 
+class AddressBuckets:
+    """A bucket for each address, as many as are kept; a limit of 0/s is none."""
+
+    def __init__(self, limit: Limit, monotonic: Callable[[], float]) -> None:
+        self._limit = limit
+        self._monotonic = monotonic
+        self._full_at: dict[str, float] = {}
+
+    def wait_s(self, address: str | None) -> int:
+        """Give the whole seconds until an address may spend; 0 where it may now."""
+        if address is None or self._limit.per_s == 0:
+            return 0
+        now = self._monotonic()
+        wait_s = self._spent_once_more(counted_as(address), now) - self._latest(now)
+        return math.ceil(wait_s) if wait_s > _HAIR else 0
+
+    def spend(self, address: str | None) -> None:
+        """Spend one; an empty bucket stays empty, it is not in debt."""
+        if address is None or self._limit.per_s == 0:
+            return
+        caller, now = counted_as(address), self._monotonic()
+        full_at = min(self._spent_once_more(caller, now), self._latest(now))
+        if len(self._full_at) >= _KEPT_MAX:
+            self._full_at = {kept: at for kept, at in self._full_at.items() if at > now}
+            if len(self._full_at) > _KEPT_MAX // 2:  # looking through them must not become the rule
+                self._full_at.clear()
+        self._full_at[caller] = full_at
+
+    def _spent_once_more(self, caller: str, now: float) -> float:
+        return max(now, self._full_at.get(caller, now)) + 1 / self._limit.per_s
+
+    def _latest(self, now: float) -> float:
+        """Give the time at which a bucket that is empty now is full."""
+        return now + self._limit.burst / self._limit.per_s
+
+
 class AddressLimiter:
     """Spends addresses' requests, in this process alone; nobody's where no address is known."""
 
     def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._limit = Limit(
-            settings.checkout_per_address_per_s, settings.checkout_per_address_burst
-        )
-        self._monotonic = monotonic
-        self._full_at: dict[str, float] = {}
+        limit = Limit(settings.checkout_per_address_per_s, settings.checkout_per_address_burst)
+        self._buckets = AddressBuckets(limit, monotonic)
 
     def spend(self, address: str | None) -> None:
         """Spend one request of an address; refused (`RATE_LIMITED`) where it has none left."""
-        if address is None or self._limit.per_s == 0:
-            return
-        caller = counted_as(address)
-        now = self._monotonic()
-        full_at = max(now, self._full_at.get(caller, now)) + 1 / self._limit.per_s
-        wait_s = full_at - now - self._limit.burst / self._limit.per_s
-        if wait_s > _HAIR:
-            wait = math.ceil(wait_s)
-            raise Refused(Code.RATE_LIMITED, "too many requests", retry_after_s=wait)
-        if len(self._full_at) >= _KEPT_MAX:
-            self._full_at = {one: at for one, at in self._full_at.items() if at > now}
-            if len(self._full_at) > _KEPT_MAX // 2:  # looking through them must not become the rule
-                self._full_at.clear()
-        self._full_at[caller] = full_at
+        wait_s = self._buckets.wait_s(address)
+        if wait_s:
+            raise Refused(Code.RATE_LIMITED, "too many requests", retry_after_s=wait_s)
+        self._buckets.spend(address)
 
 
 def limit_headers(kind: str, limit: Limit, standing: Standing) -> Mapping[str, str]:

@@ -49,7 +49,7 @@ def for_merchants(handler: Held) -> Handler:
     @wraps(handler)
     async def answered(request: Request) -> Response:
         here = context(request)
-        holder = await here.authenticator.merchant(request.headers)
+        holder = await here.authenticator.merchant(request)
         await _spend(request, here, holder, RateClass.READ)
         return await handler(request, here, holder)
 
@@ -62,7 +62,7 @@ async def create_payment(request: Request) -> Response:
     Beyond its limit a merchant still gets what a key has done, as often as its look-ups allow.
     """
     here = context(request)
-    holder = await here.authenticator.merchant(request.headers)
+    holder = await here.authenticator.merchant(request)
     try:
         await _spend(request, here, holder, RateClass.CREATE)
     except LimitExceeded as exceeded:

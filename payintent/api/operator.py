@@ -17,7 +17,7 @@ from payintent.api import auth
 from payintent.api.body import read_raw
 from payintent.api.context import Context, context, json_answer
 from payintent.api.errors import error
-from payintent.domain import ids
+from payintent.domain import apikey, ids
 from payintent.domain.errors import Code, Refused
 from payintent.lifecycle.trail import trail
 from payintent.lifecycle.wire import timestamp
@@ -106,7 +106,8 @@ async def operate(request: Request) -> Response:
 async def _operated(request: Request) -> tuple[Context, Actor]:
     """Let an operator in; gives who it is."""
     here = context(request)
-    who = await auth.operator(here.service.database, here.service.secrets, request.headers)
+    with here.attempts.attempt(request, apikey.OPERATOR):
+        who = await auth.operator(here.service.database, here.service.secrets, request.headers)
     _log.info("operator", who=who.name, method=request.method, path=request.url.path)
     return here, Actor(who.name, role=who.role, over_http=True)
 

@@ -170,7 +170,7 @@ def test_addresses_whose_bucket_is_full_again_are_forgotten() -> None:
     for one in range(20_500):
         limiter.spend(f"10.{one >> 16}.{one >> 8 & 255}.{one & 255}")
         clock.now += 0.01
-    assert len(limiter._full_at) <= 20_000
+    assert len(limiter._buckets._full_at) <= 20_000
 
 
 @pytest.fixture

@@ -8,10 +8,13 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from starlette.requests import Request
 from starlette.routing import Route
 
 from payintent.api.app import build_app
+from payintent.api.attempts import Attempts
 from payintent.api.auth import Authenticator
+from payintent.api.edge import Edge
 from payintent.api.routes import ROUTES
 from payintent.api.server import server
 from payintent.config import Settings
@@ -286,12 +289,16 @@ async def test_every_process_sees_a_revocation(world: World) -> None:
 async def test_what_is_kept_of_a_key_is_as_old_as_the_setting_says_at_most(world: World) -> None:
     now = 100.0
     service = world.service
-    keeping = Authenticator(service.database, service.secrets, service.accounts, 1.0, lambda: now)
-    headers = {"authorization": f"Bearer {world.api_key}"}
-    assert (await keeping.merchant(headers)).merchant_id == world.merchant_id
+    attempts = Attempts(service.settings, Edge(service.settings), service.secrets)
+    keeping = Authenticator(
+        service.database, service.secrets, service.accounts, attempts, 1.0, lambda: now
+    )
+    key = f"Bearer {world.api_key}".encode()
+    request = Request({"type": "http", "headers": [(b"authorization", key)], "client": None})
+    assert (await keeping.merchant(request)).merchant_id == world.merchant_id
     await world.perform(RevokeKey(public_id=world.api_key.split("_")[2]))
     now = 100.9
-    assert (await keeping.merchant(headers)).merchant_id == world.merchant_id
+    assert (await keeping.merchant(request)).merchant_id == world.merchant_id
     now = 101.0
     with pytest.raises(Refused):
-        await keeping.merchant(headers)
+        await keeping.merchant(request)
