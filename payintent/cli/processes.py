@@ -15,6 +15,7 @@ from payintent.cli.chain_checks import chain_findings
 from payintent.cli.run import fail, settings
 from payintent.config import Settings
 from payintent.domain.errors import StorageDown
+from payintent.operation.examine_setup import SetupFinding, examine_setup
 from payintent.places import PlacesUnusableError, check_places, endpoint_problems
 from payintent.service import open_service
 from payintent.storage import audit
@@ -79,7 +80,7 @@ TOLD: dict[str, Callable[[], str]] = {}
 
 
 def doctor() -> None:
-    """Check settings, secrets, database, migrations and chains, and say what is wrong."""
+    """Check settings, secrets, database, migrations, setup and chains; say what is wrong."""
     chosen = settings()
     checks = [
         ("python", lambda: sys.version.split()[0]),
@@ -94,10 +95,30 @@ def doctor() -> None:
         except (StorageDown, SecretsUnusable, PlacesUnusableError, OSError) as error:
             print(f"{name:10} FAIL  {error}")
             raise typer.Exit(1) from error
+    _show_setup(chosen)
     for name, tell in TOLD.items():
         print(f"{name:10} ok    {tell()}")
     if not asyncio.run(_chains(chosen)):
         raise typer.Exit(1)
+
+
+def _show_setup(chosen: Settings) -> None:
+    """Print what is found of operators and accounts; ends where credentials cannot be opened."""
+    try:
+        findings = asyncio.run(_setup(chosen))
+    except SecretsUnusable as error:
+        print(f"{'accounts':10} FAIL  {error}")
+        raise typer.Exit(1) from error
+    for finding in findings:
+        print(f"{finding.subject:10} {'ok   ' if finding.works else 'WARN '} {finding.text}")
+
+
+async def _setup(chosen: Settings) -> list[SetupFinding]:
+    service = await open_service(chosen)
+    try:
+        return await examine_setup(service.desk)
+    finally:
+        await service.close()
 
 
 async def _chains(chosen: Settings) -> bool:

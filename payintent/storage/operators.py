@@ -72,6 +72,26 @@ async def count(tx: Tx) -> int:
     return row["n"]
 
 
+async def is_readable(database: Executor) -> bool:
+    """Tell whether PostgreSQL lets the role of this connection read tokens."""
+    row = await database.row("SELECT has_table_privilege('operator_token', 'SELECT') AS readable")
+    return row is not None and row["readable"]
+
+
+async def count_live(database: Executor, role: Role) -> int:
+    """Count the tokens of a role that work: not revoked, their time not over."""
+    row = await database.row(
+        """
+        SELECT count(*) AS n
+        FROM operator_token
+        WHERE role = $1 AND revoked_at IS NULL AND expires_at > clock()
+        """,
+        role,
+    )
+    assert row is not None  # noqa: S101 - a count is one row
+    return row["n"]
+
+
 async def by_public_id(database: Executor, public_id: str) -> Operator | None:
     """Find a token that works: not revoked, its time not over."""
     row = await database.row(

@@ -1,0 +1,120 @@
+"""What `doctor` says of operators and accounts that cannot work as they are set up."""
+
+import asyncio
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from payintent.domain.operator import Role
+from payintent.operation.accounts import DisableAccount
+from payintent.operation.desk import Desk
+from payintent.operation.examine_setup import SetupFinding, examine_setup
+from payintent.operation.operators import IssueToken, RevokeToken
+from payintent.storage.sealed import SecretsUnusable, account_place, first_account_place
+from tests.cli.conftest import Run, run
+from tests.support.world import World
+
+__all__ = ["run"]
+_DAY_S = 24 * 3600
+_ALL_WELL = SetupFinding("accounts", True, "1, with the credentials that they need")
+
+
+@pytest.fixture
+def desk(world: World) -> Desk:
+    """What operations work with outside the sandbox, with an adapter that needs a time zone."""
+    credentials = {**world.service.desk.credentials, "2c2p": frozenset({"utc_offset"})}
+    return replace(world.service.desk, sandbox=False, credentials=credentials)
+
+
+async def _add_account(world: World, credentials: dict[str, str]) -> int:
+    """Add an account at 2C2P as it was kept before its credentials were checked."""
+    await world.rows("INSERT INTO provider (name, wire_name) VALUES ('2c2p', '2c2p') "
+                     "ON CONFLICT DO NOTHING")  # fmt: skip
+    [row] = await world.rows(
+        "INSERT INTO provider_account (provider, base_url) VALUES ('2c2p', 'http://2c2p.test') "
+        "RETURNING id"
+    )
+    place = account_place(row["id"], "2c2p", "http://2c2p.test")
+    await _seal(world, row["id"], place, credentials)
+    return row["id"]
+
+
+async def _seal(world: World, account_id: int, place: str, credentials: dict[str, str]) -> None:
+    sealed = world.service.secrets.seal(msgspec.json.encode(credentials), place, 12 * b"n")
+    await world.rows("UPDATE provider_account SET sealed = $2 WHERE id = $1", account_id, sealed)
+
+
+async def test_fewer_than_two_admins_whose_tokens_work_can_approve_nothing(
+    world: World, desk: Desk
+) -> None:
+    async def admins() -> tuple[bool, str]:
+        [finding, _] = await examine_setup(desk)
+        return finding.works, finding.text
+
+    too_few = "nothing can be approved with fewer than 2"
+    assert await admins() == (False, f"admins whose token works: 0; {too_few}")
+    await world.perform(IssueToken(name="Ada", role=Role.ADMIN))
+    await world.perform(IssueToken(name="Fay", role=Role.FINANCE))
+    assert await admins() == (False, f"admins whose token works: 1; {too_few}")
+    alan = await world.perform(IssueToken(name="Alan", role=Role.ADMIN))
+    await world.perform(IssueToken(name="Eve", role=Role.ADMIN, days=1))
+    assert await admins() == (True, "admins whose token works: 3")
+    await world.perform(RevokeToken(public_id=alan.token.split("_")[1]))
+    assert await admins() == (True, "admins whose token works: 2")
+    await world.move_clock(_DAY_S + 1)
+    assert await admins() == (False, f"admins whose token works: 1; {too_few}")
+
+
+async def test_in_the_sandbox_a_terminal_needs_no_second_admin(world: World) -> None:
+    assert await examine_setup(world.service.desk) == [_ALL_WELL]
+
+
+async def test_accounts_without_a_credential_that_their_gateway_needs_sell_nothing(
+    world: World, desk: Desk
+) -> None:
+    desk = replace(desk, sandbox=True)
+    assert await examine_setup(desk) == [_ALL_WELL]
+    await _add_account(world, {"utc_offset": "+08:00"})
+    lacking = [await _add_account(world, {"secret_key": "x"}) for _ in range(3)]
+    await world.perform(DisableAccount(account_id=lacking.pop()))
+    text = "accounts at 2c2p without utc_offset, which sell nothing: "
+    assert await examine_setup(desk) == [
+        SetupFinding("accounts", False, text + ", ".join(map(str, lacking)))
+    ]
+
+
+async def test_credentials_that_are_bound_to_nothing_wait_for_keyring_rotate(
+    world: World, desk: Desk
+) -> None:
+    desk = replace(desk, sandbox=True)
+    place = first_account_place(world.account_id)
+    await _seal(world, world.account_id, place, {"signing_secret": "x"})
+    [finding] = await examine_setup(desk)
+    assert finding == SetupFinding(
+        "accounts",
+        False,
+        "accounts whose credentials are not bound to provider and base_url: "
+        f"{world.account_id}; run payintent keyring rotate",
+    )
+    await _seal(world, world.account_id, "elsewhere", {"signing_secret": "x"})
+    with pytest.raises(SecretsUnusable):
+        await examine_setup(desk)
+
+
+async def test_doctor_prints_each_in_a_line_and_ends_well(world: World, run: Run) -> None:
+    await _add_account(world, {"secret_key": "x"})
+    place = first_account_place(world.account_id)
+    await _seal(world, world.account_id, place, {"signing_secret": "x"})
+    said = await asyncio.to_thread(run, "doctor", PAYINTENT_SANDBOX=None)
+    assert said.status == 0, said
+    lines = [line.split(None, 2) for line in said.out.splitlines()]
+    warned = [(subject, text.split(":")[0]) for subject, level, text in lines if level == "WARN"]
+    missing = "gateway_public_key, merchant_id, merchant_private_key, utc_offset"
+    assert warned == [
+        ("operators", "admins whose token works"),
+        ("accounts", f"accounts at 2c2p without {missing}, which sell nothing"),
+        ("accounts", "accounts whose credentials are not bound to provider and base_url"),
+    ]
+    await _seal(world, world.account_id, "elsewhere", {"signing_secret": "x"})
+    assert (await asyncio.to_thread(run, "doctor")).status == 1
