@@ -180,6 +180,7 @@ REFUSED: list[tuple[str, dict[str, Any], Code, str]] = [
     ("chain.resume", {"chain": "ethereum"}, _UNKNOWN, "nothing of ours is on ethereum"),
     ("chain.resume", {"block": -1}, _BAD, "block is the number of a block"),
     *((f"case.{verb}", {"case_id": "x"}, _UNKNOWN, "no case 'x'") for verb in ("show", "resolve")),
+    ("payment.end", {"payment_id": "pay_0"}, _UNKNOWN, "no payment 'pay_0'"),
     ("case.resolve", {"note": " "}, _BAD, "note has 1 to 500 characters"),
     ("case.resolve", {"note": "x" * 501}, _BAD, "note has 1 to 500 characters"),
     ("case.resolve", {"note": "\x00"}, _BAD, "note has 1 to 500 characters"),
