@@ -46,6 +46,11 @@ _ISO_DECIMALS: dict[str, int] = {
     for decimals, codes in ((0, _NO_DECIMALS), (3, _THREE_DECIMALS))
     for code in codes.split()
 }
+#: Decimals of each minor unit, also of currencies that no payment is asked in, and of all others.
+MINOR_DECIMALS: Mapping[str, int] = _ISO_DECIMALS | {
+    code: currency.amount_decimals for code, currency in TENDER.items()
+}
+MINOR_DECIMALS_ELSE = 2
 
 GLOBAL = "GL"  # nowhere in particular: tokens only
 LOCAL_FIAT: dict[str, str] = {"TH": "THB", "JP": "JPY", "TW": "TWD", "ID": "IDR", "PH": "PHP"}
@@ -87,8 +92,7 @@ COUNTRY_NAMES: dict[str, str] = {
 
 def minor_decimals(currency: str) -> int:
     """Give the decimals of a currency's minor unit, also of one that no payment is asked in."""
-    tender = TENDER.get(currency)
-    return tender.amount_decimals if tender else _ISO_DECIMALS.get(currency, 2)
+    return MINOR_DECIMALS.get(currency, MINOR_DECIMALS_ELSE)
 
 
 def accepted_currencies(currency: str, *, pegged: bool) -> tuple[str, ...]:

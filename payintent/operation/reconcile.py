@@ -8,7 +8,7 @@ from itertools import islice
 from typing import ClassVar
 
 from payintent.domain.errors import Code, Refused
-from payintent.domain.market import FIAT
+from payintent.domain.market import CRYPTO, MINOR_DECIMALS, SETTLING, minor_decimals
 from payintent.domain.money import format_amount
 from payintent.domain.operator import Role
 from payintent.lifecycle.wire import timestamp
@@ -144,7 +144,7 @@ async def _scope(database: Executor, comparison: Comparison) -> Scope:
     until = until or file.last
     if since is None or until is None:
         raise Refused(Code.BAD_REQUEST, "the file has no lines: say from when to when it is")
-    return Scope(accounts=accounts, since=since, until=until, decimals=FIAT)
+    return Scope(accounts=accounts, since=since, until=until, decimals=MINOR_DECIMALS)
 
 
 async def _compare(
@@ -206,7 +206,8 @@ def _money(amount: Decimal | None, currency: str | None) -> str:
     if amount is None or currency is None:
         return ""
     fraction = format(amount, "f").partition(".")[2].rstrip("0")
-    decimals = max(FIAT.get(currency, 0), len(fraction))
+    least = 0 if currency in {*CRYPTO, *SETTLING} else minor_decimals(currency)
+    decimals = max(least, len(fraction))
     return f"{format_amount(amount, decimals)} {currency}"
 
 

@@ -6,11 +6,14 @@ from datetime import datetime
 from decimal import Decimal
 from uuid import UUID
 
+from payintent.domain.market import MINOR_DECIMALS_ELSE
 from payintent.storage.database import Executor, Tx
 
 _ACCOUNTS_MAX = 100_000
 _TIMEOUT_MS = 30 * 60_000  # a million lines take longer than a request may
 _LOCK_TIMEOUT_MS = 30_000
+#: The decimals of a minor unit, where `u` is the currency in the table of them.
+_DECIMALS = f"coalesce(u.decimals, {MINOR_DECIMALS_ELSE})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +36,7 @@ class Scope:
     accounts: Sequence[int]
     since: datetime
     until: datetime
-    decimals: Mapping[str, int]  # of each currency that smallest units are counted in
+    decimals: Mapping[str, int]  # of minor units; currencies without have MINOR_DECIMALS_ELSE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,11 +167,11 @@ async def compare(tx: Tx, scope: Scope) -> None:
     await tx.fetch(_REFUNDS_HERE, accounts, *units, scope.since, scope.until)
 
 
-_PAYMENTS_THERE = """
+_PAYMENTS_THERE = f"""
     WITH judged AS (
         SELECT DISTINCT ON (l.number) l.number, l.reference, l.amount, l.currency, l.at,
             c.id AS capture_id, c.currency AS here_currency,
-            c.amount_minor * 10::numeric ^ -coalesce(u.decimals, 0) AS here,
+            c.amount_minor * 10::numeric ^ -{_DECIMALS} AS here,
             s.id AS session_id, coalesce(c.payment_id, s.payment_id) AS payment_id
         FROM provider_line l
         LEFT JOIN capture c ON c.reference = l.reference AND c.account_id = ANY($1::bigint[])
@@ -177,7 +180,7 @@ _PAYMENTS_THERE = """
         LEFT JOIN session s ON s.id = l.our_id AND s.account_id = ANY($1::bigint[])
         WHERE l.type = 'payment'
         ORDER BY l.number, c.currency = l.currency
-            AND c.amount_minor * 10::numeric ^ -coalesce(u.decimals, 0) = l.amount DESC NULLS LAST
+            AND c.amount_minor * 10::numeric ^ -{_DECIMALS} = l.amount DESC NULLS LAST
     )
     INSERT INTO provider_difference (type, what, reference, there, there_currency, here,
         here_currency, at, merchant_id, payment_id, session_id, capture_id)
@@ -189,13 +192,13 @@ _PAYMENTS_THERE = """
     WHERE j.capture_id IS NULL OR j.here <> j.amount OR j.here_currency <> j.currency
     ORDER BY j.number
 """
-_REFUNDS_THERE = """
+_REFUNDS_THERE = f"""
     WITH judged AS (
         SELECT DISTINCT ON (l.number) l.number, l.reference, l.amount, l.currency, l.at, r.*
         FROM provider_line l
         LEFT JOIN LATERAL (
             SELECT f.id, f.status, f.merchant_id, f.payment_id, c.currency AS here_currency,
-                f.amount_minor * 10::numeric ^ -coalesce(u.decimals, 0) AS here
+                f.amount_minor * 10::numeric ^ -{_DECIMALS} AS here
             FROM (
                 SELECT * FROM refund WHERE reference = l.reference
                 UNION
@@ -219,11 +222,11 @@ _REFUNDS_THERE = """
         OR j.here_currency <> j.currency
     ORDER BY j.number
 """
-_PAYMENTS_HERE = """
+_PAYMENTS_HERE = f"""
     INSERT INTO provider_difference (type, what, reference, here, here_currency, at, merchant_id,
         payment_id, capture_id)
     SELECT 'payment', 'missing', c.reference,
-        c.amount_minor * 10::numeric ^ -coalesce(u.decimals, 0), c.currency, c.captured_at,
+        c.amount_minor * 10::numeric ^ -{_DECIMALS}, c.currency, c.captured_at,
         p.merchant_id, c.payment_id, c.id
     FROM capture c
     LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals) ON u.currency = c.currency
@@ -234,11 +237,11 @@ _PAYMENTS_HERE = """
         )
     ORDER BY c.captured_at, c.id
 """
-_REFUNDS_HERE = """
+_REFUNDS_HERE = f"""
     INSERT INTO provider_difference (type, what, reference, here, here_currency, at, merchant_id,
         payment_id, refund_id, refund_status)
     SELECT 'refund', 'missing', coalesce(r.reference, r.id::text),
-        r.amount_minor * 10::numeric ^ -coalesce(u.decimals, 0), c.currency, r.updated_at,
+        r.amount_minor * 10::numeric ^ -{_DECIMALS}, c.currency, r.updated_at,
         r.merchant_id, r.payment_id, r.id, r.status
     FROM refund r
     JOIN capture c ON c.id = r.capture_id

@@ -46,10 +46,14 @@ def write(tmp_path: Path) -> Write:
     return written
 
 
-async def _paid(world: World, reference: str, amount_minor: int = 159_000) -> Payment:
+async def _paid(
+    world: World, reference: str, amount_minor: int = 159_000, currency: str = "THB"
+) -> Payment:
     payment = await world.create()
     session = (await world.select(payment)).session
-    return await world.report(payment, session.id, captured(amount_minor, reference=reference))
+    return await world.report(
+        payment, session.id, captured(amount_minor, currency, reference=reference)
+    )
 
 
 async def _refunded(world: World, reference: str | None, state: RefundState) -> list[UUID]:
@@ -134,6 +138,31 @@ async def test_each_difference_is_told_and_becomes_one_case(world: World, write:
         "fake refund back-1: different, 91.005 THB there, 90.00 THB here",
         "fake refund back-new: extra, 7 JPY at 2026-11-21T08:00:00.000Z",
     ]
+
+
+async def test_money_in_a_currency_that_nobody_asks_for_is_counted_in_its_own_minor_unit(
+    world: World, write: Write
+) -> None:
+    for reference, amount_minor, currency in (
+        ("cap-same", 1_250, "SGD"),
+        ("cap-less", 1_250, "SGD"),
+        ("cap-lost", 12_345, "KWD"),
+        ("cap-won", 1_250, "KRW"),
+    ):
+        await _paid(world, reference, amount_minor, currency)
+    path = write(
+        f"payment,cap-same,,12.50,SGD,{_AT}",
+        f"payment,cap-less,,1250,SGD,{_AT}",
+        f"payment,cap-won,,1250,KRW,{_AT}",
+        f"payment,cap-new,,7.5,EUR,{_AT}",
+    )
+    found = await _compare(world, path)
+    assert [subject.split(" at ")[0] for subject in found.differences] == [
+        "fake payment cap-less: different, 1250.00 SGD there, 12.50 SGD here",
+        "fake payment cap-new: extra, 7.50 EUR",
+        "fake payment cap-lost: missing, 12.345 KWD",
+    ]
+    assert _counts(found)["payment"] == (4, 2, 1, 1, 1)
 
 
 async def test_a_case_names_what_is_known_of_it(world: World, write: Write) -> None:
