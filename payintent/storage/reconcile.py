@@ -6,14 +6,14 @@ from datetime import datetime
 from decimal import Decimal
 from uuid import UUID
 
-from payintent.domain.market import MINOR_DECIMALS_ELSE
 from payintent.storage.database import Executor, Tx
 
 _ACCOUNTS_MAX = 100_000
 _TIMEOUT_MS = 30 * 60_000  # a million lines take longer than a request may
 _LOCK_TIMEOUT_MS = 30_000
-#: The decimals of a minor unit, where `u` is the currency in the table of them.
-_DECIMALS = f"coalesce(u.decimals, {MINOR_DECIMALS_ELSE})"
+#: The decimals of a minor unit, where `u` is the currency in the table of them; else
+#: MINOR_DECIMALS_ELSE, written out, for queries are literals.
+_DECIMALS = "coalesce(u.decimals, 2)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
