@@ -34,6 +34,12 @@ _AutoRefund = typer.Option(
     help="Give back at once what no payment may own; at first: on.",
 )
 
+_AllowHttp = typer.Option(
+    None,
+    "--allow-http/--no-allow-http",
+    help="Whether its webhooks may go by http; at first: not, but in the sandbox.",
+)
+
 
 @app.command()
 def create(
@@ -41,6 +47,7 @@ def create(
     callback_url: str | None = typer.Option(None, help="Where webhooks go."),
     methods: str = typer.Option("none", help="`all` provisions every platform account."),
     auto_refund: bool | None = _AutoRefund,
+    allow_http: bool | None = _AllowHttp,
     why: str = Why,
     as_json: bool = Json,
 ) -> None:
@@ -53,6 +60,7 @@ def create(
         callback_url=callback_url,
         methods=chosen,
         auto_refund=auto_refund is not False,
+        allow_http=allow_http is True,
     )
     new = perform(operation, why)
     fields = {
@@ -117,11 +125,14 @@ def profile(
 def set_callback_url(
     merchant_id: int = MerchantId,
     callback_url: str | None = typer.Argument(None, help="Left out: keep events, send none."),
+    allow_http: bool | None = _AllowHttp,
     why: str = Why,
     as_json: bool = Json,
 ) -> None:
     """Send a merchant's webhooks elsewhere; `webhooks replay-missed` sends what was skipped."""
-    operation = SetCallbackUrl(merchant_id=merchant_id, callback_url=callback_url)
+    operation = SetCallbackUrl(
+        merchant_id=merchant_id, callback_url=callback_url, allow_http=allow_http
+    )
     _show(perform(operation, why), as_json=as_json)
 
 

@@ -42,6 +42,7 @@ class Merchant:
     allowed_origins: tuple[str, ...]
     tax_country: TaxCountry = TaxCountry.SELECTION
     auto_refund: bool = True  # what no payment may own goes back at once
+    allow_http: bool = False  # its callback URL need not be https
 
     @property
     def origins(self) -> frozenset[str]:

@@ -69,18 +69,25 @@ class CreateMerchant(Change[NewMerchant], frozen=True, kw_only=True):
     callback_url: str | None = None
     methods: Literal["none", "all"] = "none"  # `all`: whatever the platform's accounts can do
     auto_refund: bool = True  # give back at once what no payment may own
+    allow_http: bool = False  # its callback URL need not be https
 
     async def check(self, desk: Desk) -> None:
         """Refuse a name that cannot be printed and a URL that may not be called."""
         check_name("name", self.name, _NAME_MAX)
-        await check_callback_url(self.callback_url, sandbox=desk.sandbox)
+        allow_http = self.allow_http or desk.sandbox
+        await check_callback_url(self.callback_url, sandbox=desk.sandbox, allow_http=allow_http)
 
     async def apply(self, desk: Desk, tx: Tx) -> NewMerchant:
         """Write the merchant, its key and its secret."""
         await note_writer(desk, tx)
         activation = Activation.ACTIVE if desk.sandbox else Activation.NEW
         merchant = await merchants.add(
-            tx, self.name, self.callback_url, activation, auto_refund=self.auto_refund
+            tx,
+            self.name,
+            self.callback_url,
+            activation,
+            auto_refund=self.auto_refund,
+            allow_http=self.allow_http or (desk.sandbox and _is_http(self.callback_url)),
         )
         key = await issue_key(desk, tx, merchant.id, "first")
         secret = await _add_secret(desk, tx, merchant.id)
@@ -172,17 +179,25 @@ class SetCallbackUrl(Change[Merchant], frozen=True, kw_only=True):
     action: ClassVar[str] = "merchant.set-callback-url"
     merchant_id: int
     callback_url: str | None = None
+    allow_http: bool | None = None  # None: as it was
 
     async def check(self, desk: Desk) -> None:
         """Refuse a URL that may not be called."""
-        await check_callback_url(self.callback_url, sandbox=desk.sandbox)
+        merchant = await known_merchant(desk.database, self.merchant_id)
+        allow_http = self._allows_http(merchant) or desk.sandbox
+        await check_callback_url(self.callback_url, sandbox=desk.sandbox, allow_http=allow_http)
 
     async def apply(self, desk: Desk, tx: Tx) -> Merchant:
-        """Write it."""
-        del desk
-        known = await _locked(tx, self.merchant_id)
-        await merchants.set_callback_url(tx, self.merchant_id, self.callback_url)
-        return replace(known, callback_url=self.callback_url)
+        """Write it, unless the merchant's permission has been taken back meanwhile."""
+        merchant = await _locked(tx, self.merchant_id)
+        allow_http = self._allows_http(merchant) or (desk.sandbox and _is_http(self.callback_url))
+        _check_https(self.callback_url, allow_http=allow_http)
+        url = self.callback_url
+        await merchants.set_callback_url(tx, self.merchant_id, url, allow_http=allow_http)
+        return replace(merchant, callback_url=url, allow_http=allow_http)
+
+    def _allows_http(self, merchant: Merchant) -> bool:
+        return merchant.allow_http if self.allow_http is None else self.allow_http
 
 
 class RotateSecret(Change[NewSecret], frozen=True, kw_only=True):
@@ -220,14 +235,27 @@ class RotateSecret(Change[NewSecret], frozen=True, kw_only=True):
         return NewSecret(self.merchant_id, await _add_secret(desk, tx, self.merchant_id))
 
 
-async def check_callback_url(url: str | None, *, sandbox: bool) -> None:
+async def check_callback_url(url: str | None, *, sandbox: bool, allow_http: bool) -> None:
     """Refuse (`BAD_REQUEST`) a URL that webhooks may not be sent to; its name is resolved."""
     if url is None:
         return
+    _check_https(url, allow_http=allow_http)
     try:
         await check_registration(url, sandbox)
     except EgressRefused as error:
         raise Refused(Code.BAD_REQUEST, f"callback_url is refused: {error.reason}") from error
+
+
+def _check_https(url: str | None, *, allow_http: bool) -> None:
+    if _is_http(url) and not allow_http:
+        raise Refused(
+            Code.BAD_REQUEST,
+            "callback_url is refused: it must be https, or the merchant must be allowed http",
+        )
+
+
+def _is_http(url: str | None) -> bool:
+    return url is not None and url.lower().startswith("http://")
 
 
 async def _locked(tx: Tx, merchant_id: int) -> Merchant:

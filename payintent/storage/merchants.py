@@ -15,7 +15,7 @@ from payintent.storage.database import Executor, Row, Tx
 COLUMNS = """
     m.id, m.name, m.activation, m.countries, m.currencies, m.callback_url, m.tax_manager,
     m.default_country, m.locale, m.logo_url, m.support_url, m.return_url, m.allowed_origins,
-    m.tax_country, m.auto_refund
+    m.tax_country, m.auto_refund, m.allow_http
 """
 
 
@@ -69,19 +69,27 @@ class SealedSecret:
 
 
 async def add(
-    tx: Tx, name: str, callback_url: str | None, activation: Activation, *, auto_refund: bool
+    tx: Tx,
+    name: str,
+    callback_url: str | None,
+    activation: Activation,
+    *,
+    auto_refund: bool,
+    allow_http: bool,
 ) -> Merchant:
     """Register a merchant."""
     row = await tx.row(
         """
-        INSERT INTO merchant AS m (name, callback_url, activation, activated_at, auto_refund)
-        VALUES ($1, $2, $3, CASE $3 WHEN 'ACTIVE' THEN clock() END, $4)
+        INSERT INTO merchant AS m
+            (name, callback_url, activation, activated_at, auto_refund, allow_http)
+        VALUES ($1, $2, $3, CASE $3 WHEN 'ACTIVE' THEN clock() END, $4, $5)
         RETURNING"""
         + COLUMNS,
         name,
         callback_url,
         activation,
         auto_refund,
+        allow_http,
     )
     assert row is not None  # noqa: S101 - RETURNING gives the inserted row
     return from_row(row)
@@ -99,9 +107,16 @@ async def all_of(database: Executor, limit: int) -> list[Merchant]:
     return [from_row(row) for row in rows]
 
 
-async def set_callback_url(tx: Tx, merchant_id: int, callback_url: str | None) -> None:
+async def set_callback_url(
+    tx: Tx, merchant_id: int, callback_url: str | None, *, allow_http: bool
+) -> None:
     """Set where a merchant's webhooks go; None keeps events without sending them."""
-    await tx.fetch("UPDATE merchant SET callback_url = $2 WHERE id = $1", merchant_id, callback_url)
+    await tx.fetch(
+        "UPDATE merchant SET callback_url = $2, allow_http = $3 WHERE id = $1",
+        merchant_id,
+        callback_url,
+        allow_http,
+    )
 
 
 async def set_profile(tx: Tx, merchant: Merchant) -> None:
@@ -305,4 +320,5 @@ def from_row(row: Row) -> Merchant:
         allowed_origins=tuple(row["allowed_origins"]),
         tax_country=TaxCountry(row["tax_country"]),
         auto_refund=row["auto_refund"],
+        allow_http=row["allow_http"],
     )

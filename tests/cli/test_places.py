@@ -7,6 +7,7 @@ import pytest
 from payintent.config import Settings
 from payintent.places import PlacesUnusableError, check_places
 from payintent.service import open_service
+from tests.support.terminal import Terminal
 
 ONE, OTHER = "https://rpc.one.example/key", "https://rpc.other.example/key"
 
@@ -35,6 +36,19 @@ def changed(settings: Settings, **changes: Any) -> Settings:
 )
 def test_what_an_installation_starts_with(settings: Settings, changes: dict[str, Any]) -> None:
     check_places(changed(settings, **changes))
+
+
+def test_doctor_says_what_was_allowed(settings: Settings) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        terminal = Terminal(settings.model_copy(update={"sandbox": False}), patch)
+        patch.setenv("PAYINTENT_RPC_BSC", "http://127.0.0.1:1/key-of-ours")
+        refused = terminal.run("doctor")
+        patch.setenv("PAYINTENT_CHAIN_ANY_ENDPOINTS", "true")
+        allowed = terminal.run("doctor")
+    problem = "PAYINTENT_RPC_BSC needs two endpoints at different hosts"
+    assert f"FAIL  {problem}, or set PAYINTENT_CHAIN_ANY_ENDPOINTS" in refused.out
+    assert f"ok    PAYINTENT_CHAIN_ANY_ENDPOINTS allows that {problem}" in allowed.out
+    assert "key-of-ours" not in refused.out + allowed.out
 
 
 @pytest.mark.parametrize(

@@ -35,11 +35,12 @@ from tests.support.world import World
 
 ADA, ALAN = Actor("Ada", "ticket 7", Role.ADMIN), Actor("Alan", "agreed", Role.ADMIN)
 HOOKS = "https://93.184.216.34/hooks"  # public, and no name that would have to be resolved
+_CALLBACK = {"callback_url": HOOKS, "allow_http": False}
 SECRET = "a-credential-of-the-gateway"
 
 #: Fields by action, in the table's order; `$name` stands for what the stage knows.
 EXAMPLES: dict[str, dict[str, Any]] = {
-    "merchant.create": {"name": "Third Shop", "callback_url": HOOKS, "methods": "all"},
+    "merchant.create": {"name": "Third Shop", "methods": "all", **_CALLBACK},
     "merchant.list": {"limit": 10},
     "merchant.show": {"merchant_id": "$merchant"},
     "merchant.profile": {
@@ -55,7 +56,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "tax_country": "merchant",
         "auto_refund": True,
     },
-    "merchant.set-callback-url": {"merchant_id": "$merchant", "callback_url": HOOKS},
+    "merchant.set-callback-url": {"merchant_id": "$merchant", **_CALLBACK},
     "merchant.rotate-secret": {"merchant_id": "$merchant", "overlap_s": 60},
     "merchant.activation": {"merchant_id": "$merchant"},
     "merchant.request": {

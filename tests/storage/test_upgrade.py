@@ -171,6 +171,21 @@ async def test_the_first_process_after_the_upgrade_leaves_its_own_mark(
     await old.close()
 
 
+async def test_merchants_that_are_told_by_http_go_on_being_told(
+    old: asyncpg.Connection, settings: Settings
+) -> None:
+    await old.execute("UPDATE merchant SET callback_url = 'HTTP://tea.example/' WHERE id = 2")
+    await migrate.migrate(settings.database_url)
+    told = await old.fetch("SELECT callback_url, allow_http FROM merchant ORDER BY id")
+    assert [tuple(one) for one in told] == [
+        ("https://shop.example.com/", False),
+        ("HTTP://tea.example/", True),
+    ]
+    with pytest.raises(asyncpg.CheckViolationError, match="merchant_callback_https"):
+        await old.execute("UPDATE merchant SET allow_http = false")
+    await old.close()
+
+
 @pytest.fixture
 async def third(old: asyncpg.Connection, settings: Settings, tmp_path: Path) -> asyncpg.Connection:
     """A connection to a database of the third version, in which money has come by a chain."""
