@@ -1,0 +1,133 @@
+"""Hostile bodies cost time in proportion to their length, at every route that takes one.
+
+Counted in executed lines of the service, not in seconds: twice the bytes are at most twice the
+lines. What runs in C has no lines: the decoder is one pass, the count of levels has a test of its
+own (`test_levels.py`), and regular expressions are held to be linear (`test_linear_patterns.py`).
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from starlette.routing import Route
+
+import payintent
+from payintent.api.routes import OPERATOR_ROUTES, ROUTES
+from tests.support.world import Api
+
+_CODE = str(Path(payintent.__file__).parent)
+_BYTES = 64 * 1024 - 64
+_CALLBACK_BYTES = 16 * 1024 - 64  # what most adapters take
+_SOME_LINES = 600  # what differs between two requests of any size: caches, waits, bookkeeping
+
+
+def _filled(start: bytes, part: bytes, size: int) -> bytes:
+    return start + part * ((size - len(start)) // len(part))
+
+
+_HOSTILE: dict[str, Callable[[int], bytes]] = {
+    "a string without an end": lambda size: _filled(b"{" * 201 + b'"', b'\\"', size),
+    "brackets": lambda size: _filled(b"", b"[{", size),
+    "backslashes": lambda size: _filled(b'{"metadata":"', b"\\", size),
+    "halves of pairs": lambda size: _filled(b'{"metadata":{"a":"', b"\\ud83d", size) + b'"}}',
+    "many fields": lambda size: _filled(b'{"a":0', b',"b":1', size) + b"}",
+    "a field that is long": lambda size: _filled(b'{"payer_email":"a@', b"a.", size) + b'a"}',
+    "digits": lambda size: _filled(b'{"amount":"', b"1", size) + b'"}',
+    "a form": lambda size: _filled(b"a=1", b"&%61=%25", size),
+    "no text": lambda size: _filled(b"", b"\xff\x00", size),
+}
+_TAKING = {"POST", "PATCH"}
+
+
+def _taking(routes: list[Any]) -> list[tuple[str, str]]:
+    return [
+        (method, route.path)
+        for route in routes
+        if isinstance(route, Route)
+        for method in sorted(_TAKING & (route.methods or set()))
+    ]
+
+
+class _Lines:
+    """Counts lines of the service that are executed in this thread."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def begin(self, frame: FrameType, event: str, argument: object) -> Any:
+        del event, argument
+        return self.step if frame.f_code.co_filename.startswith(_CODE) else None
+
+    def step(self, frame: FrameType, event: str, argument: object) -> Any:
+        del frame, argument
+        self.count += event == "line"
+        return self.step
+
+
+@contextmanager
+def _counted() -> Iterator[_Lines]:
+    lines, before = _Lines(), sys.gettrace()
+    sys.settrace(lines.begin)
+    try:
+        yield lines
+    finally:
+        sys.settrace(before)
+
+
+async def _lines(api: Api, method: str, path: str, body: bytes, headers: dict[str, str]) -> int:
+    with _counted() as lines:
+        answer = await api.send(method, path, data=body, headers=headers)
+    assert answer.status < 500, (path, answer.body[:200])
+    return lines.count
+
+
+async def _hold_linear(api: Api, method: str, path: str, headers: dict[str, str]) -> None:
+    size = _CALLBACK_BYTES if "/callbacks/" in path else _BYTES
+    kind = "application/x-www-form-urlencoded" if path.startswith("/c/") else "application/json"
+
+    async def lines(body: bytes) -> int:
+        sent = headers | {"Content-Type": kind, "Idempotency-Key": str(uuid4())}
+        return await _lines(api, method, path, body, sent)
+
+    for name, make in _HOSTILE.items():
+        half, whole = await lines(make(size // 2)), await lines(make(size))
+        assert 0 < whole <= 2 * half + _SOME_LINES, (method, path, name, half, whole)
+
+
+def test_lines_that_grow_with_the_square_are_seen() -> None:
+    """The count itself: a scanner in Python that starts anew at each byte is caught."""
+    source = "def scan(text):\n for at in range(len(text)):\n  for _ in text[at:]:\n   pass\n"
+    names: dict[str, Any] = {}
+    exec(compile(source, f"{_CODE}/of_the_test.py", "exec"), names)  # noqa: S102
+
+    def lines(size: int) -> int:
+        with _counted() as counted:
+            names["scan"](b"x" * size)
+        return counted.count
+
+    assert lines(100) > 2 * lines(50) + _SOME_LINES
+
+
+@pytest.mark.parametrize(("method", "path"), _taking(ROUTES), ids=str)
+async def test_no_hostile_body_costs_more_than_its_length(api: Api, method: str, path: str) -> None:
+    created = (await api.create()).json
+    named = {
+        "payment_id": created["id"],
+        "checkout_id": created["checkout_id"],
+        "session_id": str(uuid4()),
+        "provider": "fake",
+        "account_id": str(api.world.account_id),
+    }
+    await _hold_linear(api, method, path.format_map(named), api.bearer())
+
+
+@pytest.mark.parametrize(("method", "path"), _taking(OPERATOR_ROUTES), ids=str)
+async def test_nor_does_one_at_the_operators_port(operator: Api, method: str, path: str) -> None:
+    named = {"event_id": str(uuid4()), "subject": "tax", "verb": "set"}
+    headers = operator.bearer(await operator.world.operator_token())
+    await _hold_linear(operator, method, path.format_map(named), headers)

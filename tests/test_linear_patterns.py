@@ -1,0 +1,116 @@
+"""Every regular expression of the service takes time in proportion to its text."""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import payintent
+from tests.support.patterns import ways_to_backtrack
+
+_ROOT = Path(payintent.__file__).parent
+_ANCHORED = {"match", "fullmatch"}
+_CALLS = {"compile", "search", "sub", "subn", "split", "findall", "finditer"} | _ANCHORED
+
+#: Those that the automaton cannot answer for, and why they do no harm.
+_EXCUSED = {
+    "api/sdk.py": "reads the SDK's own source, once",
+    "sandbox/anvil_binary.py": "reads what a program of the sandbox says of its version",
+}
+
+
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def _patterns() -> Iterator[tuple[str, str | bytes, int, bool]]:
+    """Give each expression: where it is, its text and flags, and whether it is searched for."""
+    for path in sorted(_ROOT.rglob("*.py")):
+        calls = [node for node in ast.walk(_tree(path)) if isinstance(node, ast.Call)]
+        for call in calls:
+            found = _expression(call)
+            if found is None:
+                continue
+            place = f"{path.relative_to(_ROOT)}:{ast.unparse(found)[:60]}"
+            made = _evaluated(path, call, found)
+            for pattern, flags in made:
+                yield place, pattern, flags, _is_searched(path, call)
+
+
+def _expression(call: ast.Call) -> ast.expr | None:
+    function = call.func
+    if isinstance(function, ast.Attribute) and ast.unparse(function.value) == "re":
+        return call.args[0] if function.attr in _CALLS else None
+    if isinstance(function, ast.Name) and function.id == "Meta":
+        return next((one.value for one in call.keywords if one.arg == "pattern"), None)
+    return None
+
+
+def _evaluated(path: Path, call: ast.Call, found: ast.expr) -> list[tuple[str | bytes, int]]:
+    name = ".".join(path.relative_to(_ROOT.parent).with_suffix("").parts)
+    names = vars(import_module(name))
+    if isinstance(found, ast.Subscript):  # a table of patterns
+        return [(one, 0) for one in _value(found.value, names).values()]
+    if ast.unparse(call.func) != "re.compile":
+        return [(_value(found, names), 0)]
+    made = _value(call, names)
+    return [(made.pattern, made.flags & ~re.UNICODE)]
+
+
+def _value(node: ast.expr, names: dict[str, Any]) -> Any:
+    return eval(compile(ast.Expression(node), "pattern", "eval"), names)  # noqa: S307 - our code
+
+
+def _is_searched(path: Path, call: ast.Call) -> bool:
+    used = ast.unparse(call.func).rpartition(".")[2]
+    if used != "compile":
+        return used not in _ANCHORED
+    names = [
+        target.id
+        for node in _tree(path).body
+        if isinstance(node, ast.Assign) and node.value is call
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    ]
+    uses = re.findall(rf"\b{names[0]}\.(\w+)\(", path.read_text()) if names else []
+    return not uses or not set(uses) <= _ANCHORED
+
+
+def test_no_expression_of_the_service_can_backtrack() -> None:
+    found = list(_patterns())
+    assert len(found) > 60
+    bad = {
+        place: way
+        for place, pattern, flags, searched in found
+        if (way := ways_to_backtrack(pattern, flags, search=searched))
+    }
+    files = {place.partition(":")[0] for place in bad}
+    assert files == set(_EXCUSED), bad
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [r"(a+)+b", r"(a*)*b", r"(aa?)*b", r"(a|ab|b)*c", r"a*a*b", r"(?:\\.|[^\"])*\"", r"(\w+\s?)+;"],
+)
+def test_an_expression_that_backtracks_is_seen(pattern: str) -> None:
+    assert ways_to_backtrack(pattern)
+
+
+@pytest.mark.parametrize("pattern", [r"a+b", r"\s*x", r"a.*b", r'"(?:[^"\\]|\\.)*"'])
+def test_one_that_starts_anew_at_every_character_is_seen(pattern: str) -> None:
+    """The last one froze the service on a string without an end."""
+    assert ways_to_backtrack(pattern, search=True)
+    assert not ways_to_backtrack(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"[a-z]+_[0-9]{22}", r"a(?:-[a-z]{2,8}){0,3}", r"(?:\\.|[^\"\\])*\"", r"a?a?b"]
+)
+def test_one_that_does_not_is_let_through(pattern: str) -> None:
+    assert not ways_to_backtrack(pattern)
