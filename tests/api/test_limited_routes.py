@@ -232,6 +232,14 @@ async def test_refusals_say_where_the_merchant_stands_too(api: Api) -> None:
     assert told(reads[1]) == ("read", 19)
 
 
+async def test_a_body_that_is_too_large_is_refused_unread_and_spends_nothing(api: Api) -> None:
+    await limit(api, CREATE, 10)
+    answer = await post(api, b" " * (64 * 1024 + 1))
+    assert refusal(answer) == (413, "BAD_REQUEST")
+    assert not [name for name in answer.headers if name.lower().startswith("ratelimit")]
+    assert await left(api, CREATE) == 10
+
+
 async def test_a_fault_of_the_service_says_where_the_merchant_stands(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
