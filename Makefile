@@ -6,7 +6,7 @@ export VAR_DIR ?= var
 # Compiled modules are kept: without them every process of a test run compiles them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz chaos chaos-chain chaos-gateway check web-check contract-check sdk-pack format bench bench-web shots schema contract lock clean
+.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz chaos chaos-chain chaos-gateway clients-long check web-check contract-check sdk-pack format bench bench-web shots schema contract lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,6 +41,9 @@ chaos-chain: $(VENV)/dev ## The long form of random chain histories (SEEDS=50): 
 
 chaos-gateway: $(VENV)/dev ## The long form of the outage test: a gateway that is away for a real minute (OUTAGE_S=60)
 	OUTAGE_S=$(or $(OUTAGE_S),60) $(BIN)/pytest --timeout 1800 tests/e2e/test_outage.py $(PYTEST_ARGS)
+
+clients-long: $(VENV)/dev $(VENV)/clients-long/installed peers maven ## Java and Python clients by openapi-generator, compiled and used against the service
+	$(BIN)/pytest -v -s -p no:randomly --timeout 1800 tests/clients/long_form.py $(PYTEST_ARGS)
 
 check: $(VENV)/dev web-check contract-check ## Format, lint, types, layers, dependencies and their known vulnerabilities
 	$(BIN)/ruff format --check .
@@ -101,6 +104,12 @@ peers: $(VENV)/dev
 	    done=$$?; [ -z "$$ours" ] || rm -f $$ours; exit $$done' peers $$missing >/dev/null 2>&1 || \
 	  echo "$$missing cannot be installed; the tests that need it will fail"; }
 
+maven:
+	@command -v mvn >/dev/null || { \
+	  echo "installing maven from Debian (it compiles the generated Java client)"; \
+	  $(if $(filter 0,$(shell id -u)),,sudo) sh -c 'apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends maven' >/dev/null 2>&1 || \
+	  echo "maven cannot be installed; the Java client will fail"; }
+
 $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || { \
 	  echo "installing python3-venv from Debian (this Python has no ensurepip)"; rm -rf $(VENV); \
@@ -128,4 +137,9 @@ $(VENV)/web/installed: tools/web/package.json tools/web/package-lock.json | $(VE
 $(VENV)/openapi/installed: tools/openapi/package.json tools/openapi/package-lock.json requirements/clients.txt | $(VENV)/dev
 	@echo "installing what checks the contract and makes clients of it into $(VENV)/openapi and $(VENV)/clients"
 	@$(BIN)/python -m tools.openapi.install
+	@touch $@
+
+$(VENV)/clients-long/installed: requirements/clients-long.txt | $(VENV)/dev
+	@echo "installing openapi-generator into $(VENV)/clients-long"
+	@$(BIN)/python -m tools.openapi.install long
 	@touch $@

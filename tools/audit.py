@@ -16,6 +16,7 @@ LOCKS = [
     "requirements/dev.txt",  # contains run and sandbox
     "requirements/build.txt",
     "requirements/clients.txt",
+    "requirements/clients-long.txt",
 ]
 TIMEOUT_S = int(os.environ.get("AUDIT_TIMEOUT_S", "120"))
 OSV_URL = os.environ.get("OSV_URL", "https://api.osv.dev/v1/query")

@@ -12,8 +12,13 @@ FILES = {
     "dev.txt": ["pyproject.toml", "--extra", "sandbox", "--group", "dev"],
     "build.txt": ["-"],  # what builds the wheel; these are read from standard input
     "clients.txt": ["-"],  # makes Python clients; its typer is older than the service's
+    "clients-long.txt": ["-"],  # openapi-generator, and what its Python client needs
 }
 CLIENTS = "openapi-python-client>=0.29,<0.30"
+CLIENTS_LONG = [
+    "openapi-generator-cli==7.26.0",
+    *("pydantic>=2.11,<3", "python-dateutil>=2.8.2", "typing-extensions>=4.7.1", "urllib3>=2.7,<3"),
+]
 COMPILE = [
     *(sys.executable, "-m", "uv", "pip", "compile", "--universal"),
     *("--python-version", "3.11", "--generate-hashes", "--no-header", "--quiet", "--upgrade"),
@@ -26,6 +31,7 @@ def main() -> None:
     typed = {
         "build.txt": "\n".join(project["build-system"]["requires"]),
         "clients.txt": CLIENTS,
+        "clients-long.txt": "\n".join(CLIENTS_LONG),
     }
     for name, source in FILES.items():
         command = [*COMPILE, *source, "-o", f"requirements/{name}"]

@@ -17,10 +17,10 @@ PYTHON = str(CLIENTS / "bin" / "python")
 TIMEOUT_S = 300  # a compiler on a machine that is busy with something else
 
 
-def run(*words: str, folder: Path) -> str:
+def run(*words: str, folder: Path, timeout_s: int = TIMEOUT_S) -> str:
     """Run a program to its end; what it says where it fails is the assertion."""
     ended = subprocess.run(
-        words, cwd=folder, env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S,
+        words, cwd=folder, env=environment(), capture_output=True, text=True, timeout=timeout_s,
         check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stdout + ended.stderr

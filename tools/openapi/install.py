@@ -1,5 +1,7 @@
 """Installs what checks the contract and makes clients of it: `python -m tools.openapi.install`.
 
+With `long` it installs openapi-generator, for `make clients-long`, into `clients-long`.
+
 The npm packages go to the environment's `openapi` folder. The generator of Python clients goes to
 an environment of its own, `clients`, for it needs an older typer than the service.
 """
@@ -15,14 +17,16 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
 FOLDER = Path(sys.prefix) / "openapi"
 CLIENTS = Path(sys.prefix) / "clients"
+CLIENTS_LONG = Path(sys.prefix) / "clients-long"
+LOCKS = ROOT / "requirements"
 
 
-def install_python(lock: Path) -> None:
-    """Install a lock into the environment of the clients, by the pip of this one."""
-    if not (CLIENTS / "bin" / "python").exists():
-        venv.create(CLIENTS, symlinks=True)
+def install_python(lock: Path, into: Path) -> None:
+    """Install a lock into an environment of its own, by the pip of this one."""
+    if not (into / "bin" / "python").exists():
+        venv.create(into, symlinks=True)
     command = [
-        *(sys.executable, "-m", "pip", "--python", str(CLIENTS / "bin" / "python"), "install"),
+        *(sys.executable, "-m", "pip", "--python", str(into / "bin" / "python"), "install"),
         *("-q", "--disable-pip-version-check", "--require-hashes", "-r", str(lock)),
     ]
     subprocess.run(command, check=True)  # noqa: S603
@@ -30,8 +34,11 @@ def install_python(lock: Path) -> None:
 
 def main() -> None:
     """Install what the locks say, and nothing where that is there."""
+    if sys.argv[1:] == ["long"]:
+        install_python(LOCKS / "clients-long.txt", CLIENTS_LONG)
+        return
     install(HERE, FOLDER)
-    install_python(ROOT / "requirements" / "clients.txt")
+    install_python(LOCKS / "clients.txt", CLIENTS)
 
 
 if __name__ == "__main__":

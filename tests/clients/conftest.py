@@ -1,0 +1,17 @@
+"""The arguments of the programs that use generated clients."""
+
+import pytest
+
+from payintent.domain.fraud import RuleKind
+from payintent.operation.fraud import AddFraudRule
+from tests.api.refunding import paid
+from tests.clients.uses import DENIED
+from tests.support.world import Api
+
+
+@pytest.fixture
+async def uses(api: Api) -> list[str]:
+    """What a program is told: the service, a key, a payment to refund and a buyer to deny."""
+    done = await paid(api)
+    await api.world.perform(AddFraudRule(kind=RuleKind.PAYER, value=DENIED))
+    return [api.base, api.world.api_key, done.json["id"], DENIED]

@@ -1,0 +1,82 @@
+"""`make clients-long`: the clients that openapi-generator makes, for Java and for Python.
+
+No part of `make test`: it takes minutes, and Maven fetches what the Java client needs.
+"""
+
+import asyncio
+import json
+import shutil
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+from tests.clients.making import HERE, basedpyright, run
+from tests.clients.uses import check_what_was_done
+from tests.support.tools import java
+from tools.openapi.check import CONTRACT
+from tools.openapi.install import CLIENTS_LONG
+
+_PYTHON = str(CLIENTS_LONG / "bin" / "python")
+_MAVEN = ("mvn", "-B", "-q", f"-Dmaven.repo.local={CLIENTS_LONG / 'maven'}", "-Dmaven.test.skip")
+
+_MAVEN_TIMEOUT_S = 1_200  # the first run fetches some 40 MB
+
+
+def _generated(*options: str) -> Path:
+    """Run openapi-generator over the contract as it is; gives the folder of what it made."""
+    folder = Path(mkdtemp(prefix="payintent-client-"))
+    [jar] = CLIENTS_LONG.glob("lib/python*/site-packages/openapi_generator_cli/*.jar")
+    run(java(), "-jar", str(jar), "generate", "-i", str(CONTRACT), "-o", ".", *options,
+        folder=folder)  # fmt: skip
+    return folder
+
+
+@cache
+def _python_client() -> Path:
+    folder = _generated("-g", "python", "--package-name", "payintent_client")
+    shutil.copy(HERE / "use_openapi_generator.py", folder)
+    checked = {
+        "include": ["use_openapi_generator.py"],
+        "typeCheckingMode": "standard",
+        "strict": ["use_openapi_generator.py"],
+        "reportMissingTypeStubs": False,
+    }
+    (folder / "pyrightconfig.json").write_text(json.dumps(checked))
+    return folder
+
+
+@cache
+def _java_client() -> tuple[Path, str]:
+    """Compile the client with the program that uses it; gives the folder and the class path."""
+    package = "payintent.client"
+    named = f"invokerPackage={package},apiPackage={package}.api,modelPackage={package}.model"
+    folder = _generated("-g", "java", "--library", "native", f"--additional-properties={named}")
+    shutil.copy(HERE / "UseOpenapiGenerator.java", folder / "src" / "main" / "java")
+    run(*_MAVEN, "-Dmdep.outputFile=classpath", "compile", "dependency:build-classpath",
+        folder=folder, timeout_s=_MAVEN_TIMEOUT_S)  # fmt: skip
+    return folder, f"target/classes:{(folder / 'classpath').read_text().strip()}"
+
+
+def _use_python(uses: list[str]) -> str:
+    return run(_PYTHON, "use_openapi_generator.py", *uses, folder=_python_client())
+
+
+def _use_java(uses: list[str]) -> str:
+    folder, class_path = _java_client()
+    return run(java(), "-cp", class_path, "UseOpenapiGenerator", *uses, folder=folder)
+
+
+@pytest.mark.parametrize("use", [_use_python, _use_java])
+async def test_a_client_of_openapi_generator_does_all_that_a_merchant_does(
+    uses: list[str], use: Callable[[list[str]], str]
+) -> None:
+    said = await asyncio.to_thread(use, uses)
+    print(said)  # whoever ran this by hand wants to see it
+    check_what_was_done(json.loads(said))
+
+
+def test_the_python_client_of_openapi_generator_is_used_with_its_types_right() -> None:
+    print(run(basedpyright(), "--level", "error", "--pythonpath", _PYTHON, folder=_python_client()))
