@@ -30,6 +30,9 @@ from payintent.domain.errors import Code, Refused
 from payintent.domain.gateway import (
     Callback,
     Created,
+    DisputedFunds,
+    DisputeReport,
+    DisputeState,
     NotContacted,
     RefundReport,
     RefundRequest,
@@ -63,8 +66,8 @@ WAS_PAID = {"PAID", "PARTIALLY_REFUNDED", "REFUNDED"}
 #: What a refund does to a payment that was paid; nothing else about it ever changes.
 REFUNDING = ("status", "version", "refunded_amount", "reserved_amount", "updated_at")
 TABLES = """
-    step, payment, session, capture, refund, money_case, event, delivery, callback, idempotency,
-    gateway_outage
+    step, given, payment, session, capture, refund, money_case, dispute, event, delivery, callback,
+    idempotency, gateway_outage
 """
 LOG = """
     CREATE TABLE step (number bigint GENERATED ALWAYS AS IDENTITY, payment_id uuid, before text,
@@ -76,6 +79,16 @@ LOG = """
     END $$;
     CREATE TRIGGER log_step AFTER UPDATE OF status ON payment
         FOR EACH ROW EXECUTE FUNCTION log_step();
+    CREATE TABLE given (capture_id uuid, held numeric, amount numeric);
+    CREATE FUNCTION log_given() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO given (capture_id, held, amount) VALUES (NEW.id,
+            NEW.refunded_minor + NEW.reserved_minor + NEW.disputed_minor, NEW.amount_minor);
+        RETURN NULL;
+    END $$;
+    CREATE TRIGGER log_given AFTER UPDATE ON capture FOR EACH ROW
+        WHEN (NEW.refunded_minor + NEW.reserved_minor > OLD.refunded_minor + OLD.reserved_minor)
+        EXECUTE FUNCTION log_given();
 """
 PAYMENTS_MAX = 6
 SESSIONS = """
@@ -84,8 +97,11 @@ SESSIONS = """
     JOIN payment p ON p.id = s.payment_id
     ORDER BY p.status = 'PROCESSING' DESC, s.opened_at DESC, s.id
 """
+#: Captures that can be disputed: those that were refunded lately are disputed as well.
+CAPTURES = "SELECT id, reference, amount_minor, currency FROM capture ORDER BY captured_at DESC, id"
+HOLDING = {DisputeState.OPEN, DisputeState.UNDER_REVIEW, DisputeState.LOST}
 DAYS_S = 3 * 24 * 3600
-OTHERS = ("select", "cancel", "work", "look", "callback", "refund", "money")
+OTHERS = ("select", "cancel", "work", "look", "callback", "refund", "money", "dispute")
 
 Act = Coroutine[Any, Any, Any]
 numbers = st.integers(0, 11)
@@ -100,6 +116,9 @@ refund_words = st.sampled_from(
     ("done", "done", "pending", "declined", "absent", "silent", "gone", "crash")
 )
 amounts = st.sampled_from((None, "1590", "1000", "590.01", "0.01", "0.01", "795"))
+dispute_states = st.sampled_from(DisputeState)
+funds = st.sampled_from(DisputedFunds)
+parts = st.sampled_from((1, 2, 2, 3))  # of a third of a capture each; two disputes may be too many
 answers = st.sampled_from(
     [
         *["accept"] * 5,
@@ -138,6 +157,7 @@ class History(RuleBasedStateMachine):
         self.quotes: dict[UUID, tuple[Any, ...]] = {}
         self.asked_for: dict[UUID, tuple[Any, ...]] = {}  # refunds, as they were asked for
         self.ended: dict[UUID, tuple[Any, ...]] = {}  # refunds, how they ended
+        self.dispute_ends: set[UUID] = set()
         self.clock_s = 0
         self.stays = "silent"  # what the gateway says in the end, for ever
         self.run(self._begin())
@@ -226,6 +246,25 @@ class History(RuleBasedStateMachine):
         for one in await due(self.world):
             with suppress(Crash):
                 await self.world.service.submitter.look_after(one)
+
+    async def _dispute(
+        self, number: int, name: str, state: DisputeState, funds: DisputedFunds, thirds: int
+    ) -> None:
+        captures = await self.world.rows(CAPTURES)
+        if not captures:
+            return
+        capture = captures[number % len(captures)]
+        report = DisputeReport(
+            reference=f"du-{capture['id']}-{name}",
+            capture=capture["reference"],
+            state=state,
+            funds=funds,
+            amount_minor=int(capture["amount_minor"]) * thirds // 3,
+            currency=capture["currency"],
+        )
+        service = self.world.service
+        callback = Callback(id=uuid4().hex, dispute=report)
+        await receive(service.database, service.mint, self.world.account_id, callback, b"")
 
     async def _auto_refund(self, on: bool) -> None:
         await self.world.rows("UPDATE merchant SET auto_refund = $1", on)
@@ -325,6 +364,27 @@ class History(RuleBasedStateMachine):
         key = uuid4() if same else None
         self.do(*(self._ask_refund(number, part, key) for part in parts))
 
+    @precondition(lambda self: self.payments)
+    @rule(number=numbers, name=st.sampled_from("ab"), states=st.tuples(dispute_states,
+        dispute_states), funds=funds, thirds=parts, amount=amounts)  # fmt: skip
+    def dispute(
+        self,
+        number: int,
+        name: str,
+        states: tuple[DisputeState, DisputeState],
+        funds: DisputedFunds,
+        thirds: int,
+        amount: str | None,
+    ) -> None:
+        for state in states:
+            before = {key: payment["status"] for key, payment in self.seen.items()}
+            self.do(self._dispute(number, name, state, funds, thirds))
+            self.it_holds()
+            after = {key: payment["status"] for key, payment in self.seen.items()}
+            assert after == before, "a dispute changed a payment's status"
+            self.do(self._ask_refund(number, amount))
+            self.it_holds()
+
     @rule(on=st.booleans())
     def policy(self, on: bool) -> None:
         self.do(self._auto_refund(on))
@@ -348,6 +408,9 @@ class History(RuleBasedStateMachine):
             "callback": lambda: self._callback(number, kinds[1], names[1]),
             "refund": lambda: self._ask_refund(number, "590.01"),
             "money": lambda: self._refund_work("done", "done"),
+            "dispute": lambda: self._dispute(
+                number, "a", DisputeState.OPEN, DisputedFunds.WITHDRAWN, 2
+            ),
         }
         self.do(self._callback(number, kinds[0], names[0]), acts[other]())
 
@@ -371,7 +434,11 @@ class History(RuleBasedStateMachine):
         self._check_sessions(payments, sessions)
         captures = await rows("SELECT * FROM capture")
         cases = await rows("SELECT * FROM money_case")
-        about = Counter(one["capture_id"] for one in cases if one["refund_id"] is None)
+        own = [one for one in cases if one["refund_id"] is None and one["kind"] != "DISPUTE"]
+        about = Counter(one["capture_id"] for one in own)
+        self._check_disputes(
+            captures, cases, await rows("SELECT * FROM dispute"), await rows("SELECT * FROM given")
+        )
         self._check_money(payments, sessions, captures, about)
         self._check_refunds(payments, captures, cases, await rows("SELECT * FROM refund"))
 
@@ -425,6 +492,23 @@ class History(RuleBasedStateMachine):
             assert capture["amount_minor"] == session["total_minor"]
             assert capture["currency"] == session["currency"]
         assert self.told <= {(c["session_id"], c["reference"]) for c in captures}
+
+    def _check_disputes(self, captures: Any, cases: Any, disputes: Any, given: Any) -> None:
+        """A dispute has one case and holds its amount; nothing is promised back beyond it."""
+        for capture in captures:
+            own = [d for d in disputes if d["capture_id"] == capture["id"]]
+            held = sum(d["amount_minor"] for d in own if d["state"] in HOLDING)
+            assert capture["disputed_minor"] == held
+        about = [one["id"] for one in cases if one["kind"] == "DISPUTE"]
+        assert sorted(about) == sorted(d["case_id"] for d in disputes)
+        for moment in given:  # when a refund was promised; what has gone back may be disputed later
+            assert moment["held"] <= moment["amount"], "more was promised than no dispute holds"
+        for dispute in disputes:
+            end = dispute["state"]
+            if dispute["id"] in self.dispute_ends:
+                assert end in {"won", "lost", "closed"}, "a dispute that ended is open again"
+            if end in {"won", "lost", "closed"}:
+                self.dispute_ends.add(dispute["id"])
 
     def _check_refunds(self, payments: Any, captures: Any, cases: Any, refunds: Any) -> None:
         for payment in payments.values():
