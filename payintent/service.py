@@ -84,6 +84,7 @@ class Service:
             credentials=self.accounts.credentials,
             countries=self.accounts.countries,
             origins=self._origins(),
+            endpoints=self.settings.endpoints,
             operations=OPERATIONS,
         )
 

@@ -21,7 +21,7 @@ def sources() -> list[Path]:
 
 def compiled(source: Path) -> str:
     """Compile a contract and give the text of its JSON file, the same wherever that happens."""
-    formats = ("abi", "bytecode", "bytecode_runtime", "method_identifiers")
+    formats = ("abi", "bytecode", "bytecode_runtime", "layout", "method_identifiers")
     settings = Settings(evm_version=EVM_VERSION, optimize=OptimizationLevel.GAS)
     out = compile_code(source.read_text(), output_formats=formats, settings=settings)
     description = {
@@ -40,6 +40,11 @@ def compiled(source: Path) -> str:
         "abi": out["abi"],
         "bytecode": out["bytecode"],
         "runtime_bytecode": out["bytecode_runtime"],
+        # Deployment appends their values to the runtime code.
+        "immutables": {
+            name: {"offset": place["offset"], "length": place["length"]}
+            for name, place in out["layout"].get("code_layout", {}).items()
+        },
     }
     return json.dumps(description, indent=1) + "\n"
 

@@ -242,6 +242,11 @@ class Reader(ChainReader):
             raise ChainDown(f"{endpoint} refuses a call")
         return told
 
+    async def code(self, endpoint: str, address: bytes) -> bytes:
+        """Read the code of an account as of the latest block; empty where it has none."""
+        calls = [Call("eth_getCode", [_hex(address), "latest"])]
+        return await self._ask(endpoint, calls, _read_code)
+
     async def block(self, endpoint: str, number: int) -> Block | None:
         """Read a block's head; None where the endpoint has none of this number."""
         read = partial(_read_block_at, number=number)
@@ -366,6 +371,10 @@ def _read_call(answers: list[Answer]) -> bytes | Reverted | RpcError:
     if not isinstance(told, RpcError):
         return read_bytes(told)
     return read_revert(told) or told
+
+
+def _read_code(answers: list[Answer]) -> bytes:
+    return read_bytes(result(answers[0]))
 
 
 def _block_call(block: int | str) -> Call:

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
 from payintent.chain.abi import WORD, decimals, to_address, to_uint
+from payintent.chain.contract import read_immutables
 from payintent.chain.keccak import checksummed, selector
 from payintent.chain.reader import Reader
 from payintent.domain.errors import ChainDown
@@ -42,16 +43,14 @@ async def examine(
                 yield await _token(reader, name, token, token.address)
         for contract in contracts:
             if contract.current:
-                yield await _contract(reader, name, contract)
+                yield await examine_contract(reader, name, contract.address, contract.receiver)
 
 
 async def _head(reader: Reader, name: str, chain: ChainRow) -> Finding:
     try:
         heads = await reader.heads_of(name)
     except ChainDown as error:
-        fault = str(error).rpartition(": ")[2]
-        said = f"{name} {_FAULTS[fault]}" if fault in _FAULTS else str(error)
-        return Finding(False, f"{said}, wanted is chain {chain.network_id}")
+        return Finding(False, f"{_fault(name, error)}, wanted is chain {chain.network_id}")
     behind = heads.latest.number - heads.final.number
     return Finding(
         True,
@@ -70,18 +69,42 @@ async def _token(reader: Reader, name: str, token: TokenRow, address: bytes) -> 
     return Finding(right, f"{where} has {to_uint(told)} decimals{set_here}")
 
 
-async def _contract(reader: Reader, name: str, contract: ContractRow) -> Finding:
-    where = f"{name}: contract {checksummed(contract.address)}"
-    told = await ask_word(reader, name, contract.address, _RECEIVER)
-    if isinstance(told, str):
-        return Finding(False, f"{where} {told}")
+async def examine_contract(reader: Reader, name: str, address: bytes, receiver: bytes) -> Finding:
+    """Compare a contract, as one endpoint shows it, with the compiled code and its receiver.
+
+    The receiver is read twice: from the code itself, and from the answer to `receiver()`.
+    """
+    where = f"{name}: contract {checksummed(address)}"
     try:
-        receiver = to_address(told)
+        code = await reader.code(name, address)
+    except ChainDown as error:
+        return Finding(False, f"{where}: {_fault(name, error)}")
+    immutables = read_immutables(code)
+    if immutables is None:
+        other = "other code than the compiled contract" if code else "no code"
+        return Finding(False, f"{where} has {other}")
+    answer = await ask_word(reader, name, address, _RECEIVER)
+    if isinstance(answer, str):
+        return Finding(False, f"{where} {answer}")
+    if answer != immutables["receiver"]:
+        return Finding(False, f"{where} does not answer as its code does")
+    return _receiver(where, answer, receiver)
+
+
+def _receiver(where: str, answer: bytes, receiver: bytes) -> Finding:
+    try:
+        deployed = to_address(answer)
     except ValueError:
-        return Finding(False, f"{where} is none of ours")
-    right = receiver == contract.receiver
-    set_here = "" if right else f", set is {checksummed(contract.receiver)}"
-    return Finding(right, f"{where} pays to {checksummed(receiver)}{set_here}")
+        return Finding(False, f"{where} pays to no address")
+    right = deployed == receiver
+    expected = "" if right else f", set is {checksummed(receiver)}"
+    return Finding(right, f"{where} has our code and pays to {checksummed(deployed)}{expected}")
+
+
+def _fault(name: str, error: ChainDown) -> str:
+    """Say what is wrong with an endpoint, by its name and never by its address."""
+    fault = str(error).rpartition(": ")[2]
+    return f"{name} {_FAULTS[fault]}" if fault in _FAULTS else str(error)
 
 
 async def ask_word(reader: Reader, name: str, to: bytes, data: bytes) -> bytes | str:

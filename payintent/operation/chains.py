@@ -18,6 +18,7 @@ from payintent.operation.chain_views import (
     token_view,
 )
 from payintent.operation.checks import check_name, check_url, is_id, known_merchant, told
+from payintent.operation.contract_code import check_code
 from payintent.operation.desk import Change, Desk, Read, details
 from payintent.operation.keyring import note_writer
 from payintent.operation.plain import plain
@@ -68,15 +69,19 @@ class AddContract(Change[ContractView], frozen=True, kw_only=True):
         ]
 
     async def check(self, desk: Desk) -> None:
-        """Refuse what is no address or no block, and an unknown chain or merchant."""
-        await _known(desk.database, self.chain)
+        """Refuse an unknown chain or merchant, and a contract that endpoints do not show as ours.
+
+        It is checked when it is proposed, and once more when it is approved.
+        """
+        chain = await _known(desk.database, self.chain)
         check_name("name", self.name or "-")
-        await self._check_new(desk.database)
-        _address("receiver", self.receiver)
+        address = await self._check_new(desk.database)
+        receiver = _address("receiver", self.receiver)
         if not 0 <= self.deployed_block <= _BLOCK_MAX:
             raise Refused(Code.BAD_REQUEST, "deployed_block is the number of a block")
         if self.merchant_id is not None:
             await known_merchant(desk.database, self.merchant_id)
+        await check_code(desk, chain, address, receiver)
 
     async def apply(self, desk: Desk, tx: Tx) -> ContractView:
         """Write the account, which is the contract, and read the chain from its block."""

@@ -1,6 +1,6 @@
 """What an operation is, who performs it, and with what."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -47,6 +47,7 @@ class Desk:
     credentials: Mapping[str, frozenset[str]]
     countries: Mapping[str, frozenset[str] | None]  # by provider: where it pays; None: all
     origins: Mapping[str, frozenset[str]]  # by provider: where its accounts may be
+    endpoints: Mapping[str, Sequence[str]] = field(repr=False)  # by chain; they may hold keys
     operations: Mapping[str, "type[Read[Any] | Change[Any]]"] = field(repr=False)
     actor: Actor = Actor("")
     approved_by: str | None = None  # the second person, where the operation needed one

@@ -4,6 +4,7 @@ import base64
 import json
 import os
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -184,7 +185,8 @@ async def prepare_world(
         time_scale=float(os.environ.get("SIM_TIME_SCALE", "10")),
     )
     await migrate.migrate(database_url)
-    service = await open_service(_settings(world))
+    running = {slug: dev_chains.url(slug) for slug in dev_chains.running}
+    service = await open_service(_settings(world, running))
     try:
         await _provision_gateway(service, world)
         keeper.save()
@@ -201,7 +203,9 @@ async def prepare_world(
 
 async def open_world(world: World) -> Service:
     """Open the sandbox's service in this process."""
-    return await open_service(_settings(world))
+    return await open_service(
+        _settings(world, {slug: chain.url for slug, chain in world.chains.items()})
+    )
 
 
 class _Keeper:
@@ -242,7 +246,7 @@ def _key() -> str:
     return base64.b64encode(secrets.token_bytes(32)).decode()
 
 
-def _settings(world: World) -> Settings:
+def _settings(world: World, endpoints: Mapping[str, str]) -> Settings:
     return Settings.model_validate(
         {
             "database_url": world.database_url,
@@ -250,6 +254,7 @@ def _settings(world: World) -> Settings:
             "keyring": world.kept["keyring"],
             "sandbox": True,
         }
+        | {f"rpc_{slug}": url for slug, url in endpoints.items()}
     )
 
 

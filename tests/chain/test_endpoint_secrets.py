@@ -4,12 +4,16 @@ import asyncio
 import json
 import os
 import sys
+import traceback
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from payintent.config import Settings
+from payintent.domain.errors import Refused
 from payintent.operation.chains import ListChains, SetChain
 from payintent.operation.plain import plain
 from tests.support.contracts import bill, offer_tokens, session_path
@@ -48,6 +52,7 @@ class _Worker:
             "PAYINTENT_RPC_ETHEREUM": settings.rpc_ethereum.get_secret_value(),
             "PAYINTENT_SIGNER_NATIVE": settings.signer_native.get_secret_value(),
             "PAYINTENT_SIGNER_BSC": settings.signer_bsc.get_secret_value(),
+            "PAYINTENT_CHAIN_ANY_ENDPOINTS": "true",
             "PAYINTENT_LOG_LEVEL": "DEBUG",
         }
 
@@ -78,9 +83,10 @@ async def test_no_address_of_an_endpoint_is_ever_told(
     api: Api, operator: Api, world: World, worker: _Worker, settings: Settings
 ) -> None:
     await world.perform(SetChain(chain="native", finality="confirmations", confirmations=2))
-    methods = await offer_tokens(world)
+    refused = [await _refusal_of_a_contract(world, chain) for chain in settings.endpoints]
+    methods = await offer_tokens(_without_endpoints(world))
     for chain in ("bsc", "ethereum"):
-        await offer_tokens(world, chain)
+        await offer_tokens(_without_endpoints(world), chain)
     _, session = await bill(world, methods["NATIVED"])
     await worker.start()
     async with Api(f"http://127.0.0.1:{worker.metrics_port}", world) as told:
@@ -99,9 +105,24 @@ async def test_no_address_of_an_endpoint_is_ever_told(
     print(written)
     events = {json.loads(line)["event"] for line in written.splitlines()}
     assert {"chain_away", "chain_not_watched", "chain_signer_unusable"} <= events
-    said = [written, metrics, *(one.body.decode() for one in answers)]
+    said = [written, metrics, *refused, *(one.body.decode() for one in answers)]
     said += [str(plain(await world.perform(ListChains()))), repr(settings), str(settings)]
     assert [one for one in said if _PLANTED in one or "127.0.0.1:1/" in one] == []
+
+
+async def _refusal_of_a_contract(world: World, chain: str) -> str:
+    """Try to add a contract whose code nobody shows; gives the refusal with its causes."""
+    with pytest.raises(Refused) as refused:
+        await offer_tokens(world, chain)
+    assert f"{chain}-1" in refused.value.message
+    return "".join(traceback.format_exception(refused.value))
+
+
+def _without_endpoints(world: World) -> World:
+    """Give the sandbox as a process without endpoints sees it: no code is compared there."""
+    nowhere = {f"rpc_{chain}": SecretStr("") for chain in world.service.settings.endpoints}
+    settings = world.service.settings.model_copy(update=nowhere)
+    return replace(world, service=replace(world.service, settings=settings))
 
 
 async def _until_it_failed(told: Api) -> str:

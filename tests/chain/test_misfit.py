@@ -108,6 +108,7 @@ async def test_doctor_finds_everything_right(ethereum: ChainWorld) -> None:
     assert head.startswith("ethereum-1 is chain 1 at block ")
     assert head.endswith("final 2 blocks before it")
     assert token.endswith("has 6 decimals")
+    assert "has our code and pays to" in contract
     assert contract.endswith(f"pays to {address(ethereum.deployment.receiver)}")
 
 
@@ -126,7 +127,7 @@ async def test_doctor_names_each_thing_that_is_wrong(ethereum: ChainWorld) -> No
     assert "has 18 decimals" not in wrong[0]
     assert "has 6 decimals, set are 18" in wrong[0]
     assert f"set is 0x{40 * '2'}" in wrong[1]
-    assert "does not know the question" in wrong[2]  # a contract, but none of ours
+    assert "has other code than the compiled contract" in wrong[2]
     assert "has no code" in wrong[3]
 
 

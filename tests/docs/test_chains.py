@@ -19,6 +19,7 @@ from payintent.domain.settlement import CaseKind
 from payintent.storage import chains
 from payintent.storage.database import Database
 from tests.docs.reading import ROOT, blocks, examples, page, rows, section, spans
+from tests.support.contract_node import contract_node, with_node
 from tests.support.terminal import Terminal
 
 _PAGE = page("docs/chains.md")
@@ -134,17 +135,19 @@ def operated(settings: Settings, tmp_path: Path) -> Iterator[tuple[Terminal, tup
 
 
 def test_a_new_contract_is_taken_as_the_page_says(
-    operated: tuple[Terminal, tuple[str, str]],
+    operated: tuple[Terminal, tuple[str, str]], settings: Settings
 ) -> None:
     terminal, tokens = operated
     [snippet] = examples(_PAGE, "sh", "a new contract")
-    for line in snippet.splitlines()[1:]:
-        words = shlex.split(line)[1:]
-        if words[1] == "add-contract":
-            said = terminal.run_agreed(tokens, *words)
-        else:
-            said = terminal.run(*words)
-        assert (said.status, said.err) == (0, ""), line
+    with contract_node() as url:
+        terminal.set_endpoints(with_node(settings, url))
+        for line in snippet.splitlines()[1:]:
+            words = shlex.split(line)[1:]
+            if words[1] == "add-contract":
+                said = terminal.run_agreed(tokens, *words)
+            else:
+                said = terminal.run(*words)
+            assert (said.status, said.err) == (0, ""), line
     [listed] = [one for one in terminal.run("chain", "list", "--json").json if one["slug"] == "bsc"]
     assert [one["deployed_block"] for one in listed["contracts"]] == [listed["block"] + 1]
 

@@ -25,6 +25,7 @@ from payintent.operation.provider_file import HEADER
 from payintent.operation.table import OPERATIONS
 from payintent.service import Service, open_service
 from tests.docs.reading import examples, page, section, spans
+from tests.support.contract_node import contract_node, with_node
 from tests.support.contracts import finalized, log_of, strand_payment
 from tests.support.fakes import FakeGateway
 from tests.support.terminal import Said, Terminal
@@ -57,6 +58,13 @@ def terminal(settings: Settings, tmp_path: Path) -> Iterator[Terminal]:
 
 
 @pytest.fixture
+def node_url() -> Iterator[str]:
+    """A node that shows the page's contract."""
+    with contract_node() as url:
+        yield url
+
+
+@pytest.fixture
 def performed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The operations that were performed, in their order."""
     seen: list[str] = []
@@ -81,11 +89,13 @@ def _name(words: list[str]) -> str:
 
 
 def test_every_example_runs_in_its_order_and_does_the_operation_of_its_name(
-    terminal: Terminal, performed: list[str], settings: Settings
+    terminal: Terminal, performed: list[str], settings: Settings, node_url: str
 ) -> None:
     people = _People(terminal)
     for words in _commands():
         name = _name(words)
+        if name == "chain.add-contract":
+            terminal.set_endpoints(with_node(settings, node_url))
         asyncio.run(_arrange(settings, name))
         people.arrange(name)
         real = asyncio.run(_really(settings, name, words))

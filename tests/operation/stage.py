@@ -29,6 +29,7 @@ from payintent.service import Service, open_service
 from payintent.storage import captures, refunds
 from payintent.storage.proposals import Proposal
 from payintent.storage.refunds import NewRefund
+from tests.support.contract_node import contract_node, with_node
 from tests.support.contracts import CONTRACT, RECEIVER, strand_payment
 from tests.support.fakes import captured
 from tests.support.world import World
@@ -276,11 +277,12 @@ async def agreed(service: Service, operation: Read[Any] | Change[Any], actor: Ac
 async def out_of_the_sandbox(world: World) -> AsyncIterator[Service]:
     """Open the world's installation once more, as one that is no sandbox."""
     settings = world.service.settings.model_copy(update={"sandbox": False})
-    service = await open_service(settings, {"fake": world.gateway})
-    try:
-        yield service
-    finally:
-        await service.close()
+    with contract_node() as url:
+        service = await open_service(with_node(settings, url), {"fake": world.gateway})
+        try:
+            yield service
+        finally:
+            await service.close()
 
 
 async def make_stage(world: World, service: Service) -> Stage:

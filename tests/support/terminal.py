@@ -52,6 +52,14 @@ class Terminal:
         # Loggers are kept once they are configured, and would outlive this test's streams.
         patch.setattr("payintent.cli.run.configure", lambda _: None)
 
+    def set_endpoints(self, settings: Settings) -> None:
+        """Read chains through the endpoints of these settings from now on."""
+        for slug, urls in settings.endpoints.items():
+            self._patch.setenv(f"PAYINTENT_RPC_{slug.upper()}", ",".join(urls))
+        self._patch.setenv(
+            "PAYINTENT_CHAIN_ANY_ENDPOINTS", str(settings.chain_any_endpoints).lower()
+        )
+
     def become(self, token: str | None) -> None:
         """Act with an operator's token from now on, or with none."""
         if token is None:

@@ -1,0 +1,80 @@
+"""A node that shows contracts at addresses of the test's choice, whatever its chain."""
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from pydantic import SecretStr
+
+from payintent.config import Settings
+from payintent.sandbox.chain_deploy import PLANS
+from payintent.sandbox.contracts import GATEWAY, load
+from tests.support.contracts import CONTRACT, RECEIVER
+
+_LOOK_S = 0.01
+_HASH = f"0x{64 * 'a'}"
+_BLOCK = {"number": "0x0", "hash": _HASH, "parentHash": _HASH, "timestamp": "0x6a000000"}
+
+
+def deployed_code(receiver: str) -> str:
+    """Give the code of our contract as it stands on a chain, with its receiver behind it."""
+    return load(GATEWAY).runtime_bytecode + receiver.removeprefix("0x").lower().rjust(64, "0")
+
+
+@contextmanager
+def contract_node(codes: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Serve code by lower-case address, our contract's if none is given; gives the node's URL.
+
+    The chain's number is the path. Any call is answered with the last word of the code, which is
+    the receiver where the code is our contract's.
+    """
+    shown = codes if codes is not None else {CONTRACT: deployed_code(RECEIVER)}
+
+    class Node(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            network_id = int(self.path.rpartition("/")[2])
+            if isinstance(asked, list):
+                told: Any = [_said(call, network_id, shown) for call in asked]
+            else:
+                told = _said(asked, network_id, shown)
+            body = json.dumps(told).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """Write nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Node) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(_LOOK_S,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def with_node(settings: Settings, url: str) -> Settings:
+    """Make a node the one endpoint of every chain."""
+    urls = {f"rpc_{slug}": SecretStr(f"{url}/{one.network_id}") for slug, one in PLANS.items()}
+    return settings.model_copy(update={"chain_any_endpoints": True, **urls})
+
+
+def _said(call: dict[str, Any], network_id: int, codes: Mapping[str, str]) -> dict[str, Any]:
+    params = call["params"]
+    match call["method"]:
+        case "eth_chainId":
+            result: Any = hex(network_id)
+        case "eth_getBlockByNumber":
+            result = _BLOCK
+        case "eth_getCode":
+            result = codes.get(params[0], "0x")
+        case _:
+            result = f"0x{codes.get(params[0]['to'], '')[-64:]}"
+    return {"jsonrpc": "2.0", "id": call["id"], "result": result}
