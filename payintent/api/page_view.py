@@ -186,9 +186,6 @@ def step_of(
         redirect: dict[str, Any] = action["redirect"]
         known: dict[str, Any] = {"kind": "redirect", "method": "GET", "fields": {}}
         return known | redirect
-    if action["type"] == "display_qr":
-        shown = action["display_qr"]
-        return {"kind": "qr", "image": shown["image_svg_url"], "data": shown["data"]}
     return {"kind": "wait"}
 
 

@@ -23,9 +23,8 @@ CONTENTS = {
     "redirect": {"url", "method", "fields", "expires_at"},
     "embedded_card": {"provider", "script_url", "publishable_key", "client_secret"},
     "onchain_session": {"session_id", "chain", "network_id", "url"},
-    "display_qr": {"data", "image_svg_url", "expires_at"},
 }
-LOCATIONS = {"url", "script_url", "image_svg_url"}
+LOCATIONS = {"url", "script_url"}
 
 
 async def test_a_session_opens_under_a_name_and_tells_the_buyer_what_to_do(

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.contract.conforming import METHODS, operations
 
 _SCHEMAS = contract()["components"]["schemas"]
 _RESPONSES = contract()["components"]["responses"]
+_ROOT = Path(__file__).resolve().parents[2]
 _KEY = "7f4df3a5-0c0b-4c4e-9a43-5a2f6f0b1c8e"
 _NULL = {"type": "null"}
 _GENERATED = re.compile(r"Inline|\d{3}|Request$")
@@ -132,3 +134,20 @@ def test_the_pattern_of_a_key_takes_what_the_service_takes(key: str) -> None:
     except Refused:
         taken = False
     assert bool(re.search(schema["pattern"], key)) is taken
+
+
+def test_adapters_are_told_of_the_next_actions_that_the_contract_has() -> None:
+    by_type = _SCHEMAS["NextAction"]["discriminator"]["mapping"]
+    members = {
+        type_: _named(_named(by_type[type_])["properties"][type_]["$ref"])["properties"].keys()
+        for type_ in by_type.keys() - {"wait", "none"}  # these are the service's own
+    }
+    text = (_ROOT / "docs" / "extend.md").read_text()
+    table = text.partition("| `T` | Members |")[2].partition("\n\n")[0]
+    rows = [re.findall(r"`(\w+)`", row) for row in table.splitlines()[2:]]
+    assert {name: set(named) - {"GET", "POST"} for name, *named in rows} == members
+
+
+def _named(reference: str) -> dict[str, Any]:
+    schema: dict[str, Any] = _SCHEMAS[reference.rpartition("/")[2]]
+    return schema

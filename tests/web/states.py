@@ -146,11 +146,6 @@ async def card_embedded(gallery: Gallery) -> Visit:
 
 
 @state
-async def qr(gallery: Gallery) -> Visit:
-    return await _under_way(gallery, "qr")
-
-
-@state
 async def wait(gallery: Gallery) -> Visit:
     return await _under_way(gallery, "wait", texts=("waiting",))
 

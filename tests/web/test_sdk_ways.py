@@ -299,7 +299,7 @@ async def test_a_form_is_posted_with_its_fields_also_one_that_is_named_submit(de
 
 async def test_what_is_not_known_here_is_done_by_the_hosted_page(desk: Desk) -> None:
     act = "([id, action]) => void sdk.handleNextAction(id, action)"
-    for type_ in ("embedded_card", "display_qr", "onchain_session", "of_the_future"):
+    for type_ in ("embedded_card", "onchain_session", "of_the_future"):
         await desk.open()
         created = await desk.create()
         url = created.json["checkout_url"]
