@@ -18,6 +18,7 @@ from payintent.service import Service, open_service
 from tests.support import conformance, leaks
 from tests.support.databases import Databases, make_template
 from tests.support.fakes import FakeGateway
+from tests.support.listening import listening
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Api, World, free_port, make_world
 
@@ -166,14 +167,11 @@ async def api(settings: Settings, world: World) -> AsyncIterator[Api]:
         return world.service
 
     port = free_port()
-    running = server(build_app(settings, opened), settings, "127.0.0.1", port)
-    task = asyncio.create_task(running.serve())
-    while not running.started:
-        await asyncio.sleep(0.01)
-    async with Api(f"http://127.0.0.1:{port}", world) as client:
-        yield client
-    running.should_exit = True
-    await task
+    app = build_app(settings, opened)
+    async with listening(server(app, settings, "127.0.0.1", port)):
+        async with Api(f"http://127.0.0.1:{port}", world) as client:
+            yield client
+        app.stopping()  # or streams would be waited for
 
 
 @pytest.fixture
@@ -191,15 +189,11 @@ async def operator(settings: Settings, world: World, operated: Service) -> Async
 
     app = build_operator_app()
     ports = free_port(), free_port()
-    running = [
-        server(build_app(settings, opened, app), settings, "127.0.0.1", ports[0]),
-        server(Envelope(app), settings, "127.0.0.1", ports[1], lifespan=False),
-    ]
-    tasks = [asyncio.create_task(one.serve()) for one in running]
-    while not all(one.started for one in running):
-        await asyncio.sleep(0.01)
-    async with Api(f"http://127.0.0.1:{ports[1]}", world) as client:
+    api = server(build_app(settings, opened, app), settings, "127.0.0.1", ports[0])
+    ours = server(Envelope(app), settings, "127.0.0.1", ports[1], lifespan=False)
+    async with (
+        listening(api),
+        listening(ours),
+        Api(f"http://127.0.0.1:{ports[1]}", world) as client,
+    ):
         yield client
-    for one in running:
-        one.should_exit = True
-    await asyncio.gather(*tasks)

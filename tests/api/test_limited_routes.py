@@ -22,6 +22,7 @@ from payintent.service import Service
 from tests.api.arrange import count, document, post, refusal
 from tests.api.fault_proxy import FaultProxy
 from tests.support.clock import StoppedClock
+from tests.support.listening import listening
 from tests.support.world import Answer, Api, World, free_port
 
 CREATE, READ = RateClass.CREATE, RateClass.READ
@@ -41,15 +42,10 @@ async def serving(settings: Settings, world: World, clock: StoppedClock) -> Asyn
         return world.service
 
     port, app = free_port(), build_app(settings, opened)
-    running = server(app, settings, "127.0.0.1", port)
-    task = asyncio.create_task(running.serve())
-    while not running.started:
-        await asyncio.sleep(0.01)
-    app._app.state.context.limiter._monotonic = clock.monotonic  # type: ignore[attr-defined]
-    async with Api(f"http://127.0.0.1:{port}", world) as client:
-        yield client
-    running.should_exit = True
-    await task
+    async with listening(server(app, settings, "127.0.0.1", port)):
+        app._app.state.context.limiter._monotonic = clock.monotonic  # type: ignore[attr-defined]
+        async with Api(f"http://127.0.0.1:{port}", world) as client:
+            yield client
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from payintent.service import Service, open_service
 from tests.api.arrange import payment_of, refusal
 from tests.api.refunding import ask, capture_of, kept, paid, read, send, uuid_of
 from tests.lifecycle.staging import held
+from tests.support.listening import listening
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Answer, Api, World, free_port, patient
 
@@ -40,14 +41,12 @@ async def another(world: World, **changes: Any) -> AsyncIterator[Api]:
     async def opened(_: Settings) -> Service:
         return service
 
-    running = server(build_app(settings, opened), settings, "127.0.0.1", port := free_port())
-    task = asyncio.create_task(running.serve())
-    while not running.started:
-        await asyncio.sleep(0.01)
-    async with Api(f"http://127.0.0.1:{port}", world) as api:
+    port = free_port()
+    async with (
+        listening(server(build_app(settings, opened), settings, "127.0.0.1", port)),
+        Api(f"http://127.0.0.1:{port}", world) as api,
+    ):
         yield api
-    running.should_exit = True
-    await task
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from payintent.service import open_service
 from tests.api.arrange import BODY, payment_of, refusal, select
 from tests.api.refunding import ask as refund
 from tests.api.refunding import paid
+from tests.support.listening import listening
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Answer, Api, World, free_port
 
@@ -250,14 +251,12 @@ async def _process(world: World, settings: Settings) -> AsyncIterator[Api]:
     async def opened(_: Settings) -> Any:
         return service
 
-    running = server(build_app(settings, opened), settings, "127.0.0.1", port := free_port())
-    task = asyncio.create_task(running.serve())
-    while not running.started:
-        await asyncio.sleep(0.01)
-    async with Api(f"http://127.0.0.1:{port}", world) as api:
+    port = free_port()
+    async with (
+        listening(server(build_app(settings, opened), settings, "127.0.0.1", port)),
+        Api(f"http://127.0.0.1:{port}", world) as api,
+    ):
         yield api
-    running.should_exit = True
-    await task
 
 
 async def _until(reached: Callable[[], Awaitable[bool]]) -> None:

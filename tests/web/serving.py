@@ -1,6 +1,5 @@
 """Page and API on a real socket, in the loop of the test."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -9,6 +8,7 @@ from payintent.api.envelope import Envelope
 from payintent.api.server import server
 from payintent.config import Settings
 from payintent.service import Service
+from tests.support.listening import listening
 
 
 @asynccontextmanager
@@ -19,11 +19,6 @@ async def serving(settings: Settings, service: Service, port: int) -> AsyncItera
         return service
 
     app = build_app(settings, opened)
-    running = server(app, settings, "127.0.0.1", port)
-    task = asyncio.create_task(running.serve())
-    while not running.started:
-        await asyncio.sleep(0.01)
-    yield app
-    app.stopping()  # or streams would be waited for
-    running.should_exit = True
-    await task
+    async with listening(server(app, settings, "127.0.0.1", port)):
+        yield app
+        app.stopping()  # or streams would be waited for
