@@ -1,16 +1,16 @@
 """The public list of countries, and the flags that it leads to."""
 
 import re
+from dataclasses import replace
 from urllib.parse import urlsplit
 from xml.etree import ElementTree as ET
 
 import pytest
 
-from payintent.config import Settings
 from payintent.domain.market import COUNTRIES, COUNTRY_NAMES
 from tests.api.arrange import refusal
 from tests.api.wire import Wire
-from tests.support.world import Answer, Api
+from tests.support.world import Answer, Api, World
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _SHAPES = {"svg", "g", "mask", "path", "circle", "rect"}
@@ -22,10 +22,12 @@ _FLAG_BYTES_MAX = 4 * 1024
 
 
 @pytest.fixture
-def settings(settings: Settings, request: pytest.FixtureRequest) -> Settings:
-    """The settings with another address of the API, where a test names one."""
-    base = getattr(request, "param", settings.api_base)
-    return settings.model_copy(update={"api_base": base})
+def world(world: World, request: pytest.FixtureRequest) -> World:
+    """The world at another address of the API, where a test names one."""
+    if hasattr(request, "param"):
+        settings = world.service.settings.model_copy(update={"api_base": request.param})
+        world.service = replace(world.service, settings=settings)
+    return world
 
 
 async def _countries(api: Api, **headers: str) -> Answer:
@@ -73,7 +75,7 @@ async def test_a_list_that_the_caller_has_is_not_sent_again(api: Api) -> None:
         assert (again.status, again.body) == (200, first.body), unknown
 
 
-@pytest.mark.parametrize("settings", ["https://pay.example.com:8443/v1"], indirect=True)
+@pytest.mark.parametrize("world", ["https://pay.example.com:8443/v1"], indirect=True)
 async def test_every_image_is_a_harmless_svg_at_the_origin_of_the_api(api: Api) -> None:
     for one in (await _countries(api)).json["countries"]:
         code = one["country_code"].lower()
@@ -101,7 +103,7 @@ def _check_harmless(image: bytes, code: str) -> None:
             assert "(" not in value or re.fullmatch(r"url\(#\w+\)", value), (code, value)
 
 
-@pytest.mark.parametrize("settings", ["", "pay.example.com/v1"], indirect=True)
+@pytest.mark.parametrize("world", ["", "pay.example.com/v1"], indirect=True)
 async def test_without_an_address_of_the_api_the_metadata_is_an_empty_object(api: Api) -> None:
     listed = (await _countries(api)).json["countries"]
     assert [one["metadata"] for one in listed] == [{}] * 53

@@ -13,6 +13,7 @@ import pytest
 
 from tests.api.arrange import BODY
 from tests.api.wire import exchange
+from tests.support.installed import add_simulator_account
 from tests.support.world import Api, World, free_port
 
 _PLANTED_UID = "planted-uid"
@@ -58,12 +59,11 @@ async def process(world: World) -> AsyncIterator[_Process]:
 
 
 async def test_no_secret_is_ever_written_down(world: World, process: _Process) -> None:
-    account = await world.other_account(
-        f"http://127.0.0.1:{free_port()}",  # nobody listens there
+    account = await add_simulator_account(
+        world.service.settings,
         api_key="planted-gateway-key",
         signing_secret="planted-signing-secret",
     )
-    await world.rows("UPDATE provider_account SET provider = 'simulator' WHERE id = $1", account)
     await world.rows("UPDATE payment_method SET account_id = $1 WHERE id = $2", account, world.card)
     async with Api(f"http://127.0.0.1:{process.port}", world) as api:
         await _up(api)

@@ -13,6 +13,7 @@ import pytest
 from payintent.config import Settings
 from tests.api.arrange import count, document, post
 from tests.api.wire import WireAnswer
+from tests.support.installed import add_simulator_method
 from tests.support.storm import PATIENCE_S, api_process, callers, many_files, storm
 from tests.support.world import Api, World
 
@@ -27,8 +28,17 @@ def sockets() -> Iterator[int]:
 
 
 @pytest.fixture
+async def paid_in_baht(settings: Settings, world: World) -> None:
+    await add_simulator_method(settings, world.merchant_id)
+
+
+@pytest.fixture
 def ports(
-    request: pytest.FixtureRequest, settings: Settings, world: World, tmp_path: Path, sockets: int
+    request: pytest.FixtureRequest,
+    settings: Settings,
+    paid_in_baht: None,
+    tmp_path: Path,
+    sockets: int,
 ) -> Iterator[list[int]]:
     """As many processes of the API as the test asks for."""
     with ExitStack() as stack:
@@ -81,9 +91,10 @@ async def test_ten_thousand_creates_at_once_with_one_key_make_one_payment(
 
 @pytest.mark.parametrize("ports", [2], indirect=True)
 async def test_two_processes_and_two_merchants_make_one_payment_each(
-    world: World, ports: list[int], sockets: int
+    settings: Settings, world: World, ports: list[int], sockets: int
 ) -> None:
     other, key = await world.other_merchant(), str(uuid4())
+    await add_simulator_method(settings, other.merchant.id)
     mine, theirs = (create(one, key, document()) for one in (world.api_key, other.api_key))
     answers = await settled(ports, [mine, mine, theirs, theirs] * 500, sockets)
     by_merchant = [

@@ -26,7 +26,7 @@ def terminal(settings: Settings) -> Iterator[Terminal]:
 def shop(terminal: Terminal, tmp_path: Any) -> Terminal:
     """A terminal of an installation with something in every list."""
     file = tmp_path / "credentials.json"
-    file.write_text('{"signing_secret": "x"}')
+    file.write_text('{"api_key": "k", "signing_secret": "x"}')
     for words in (
         ("account", "add", "--provider", "simulator", "--base-url", "http://127.0.0.1:9/",
          "--credentials", file, "--name", "main"),

@@ -19,15 +19,14 @@ from payintent.domain import ids
 from payintent.domain.gateway import Callback
 from payintent.domain.payment import Payment, Status
 from payintent.lifecycle.receive import Receipt, receive
-from payintent.operation.accounts import AddAccount
-from payintent.operation.methods import AddMethod
 from payintent.service import open_service
 from payintent.storage import sessions
 from tests.e2e import drill
 from tests.e2e.merchant import Receiver, until
 from tests.lifecycle.test_expire import ask_all
 from tests.support.fakes import FakeGateway, captured, declined
-from tests.support.world import ACTOR, Api, World, free_port, make_world
+from tests.support.installed import add_simulator_method
+from tests.support.world import Api, World, free_port, make_world
 
 pytestmark = pytest.mark.e2e
 
@@ -124,7 +123,7 @@ def process(settings: Settings, folder: Path, *words: str) -> Iterator[None]:
 @asynccontextmanager
 async def served(settings: Settings, world: World, folder: Path) -> AsyncIterator[Api]:
     """Serve the API in a process of its own."""
-    await add_method_of_process(settings, world.merchant_id)
+    await add_simulator_method(settings, world.merchant_id)  # the fake gateway lives in the test
     port = free_port()
     with process(settings, folder, "api", "--port", str(port)):
         async with Api(f"http://127.0.0.1:{port}", world) as api:
@@ -137,28 +136,6 @@ async def served(settings: Settings, world: World, folder: Path) -> AsyncIterato
 
             await until(ready, "the restored service is ready", drill.PATIENCE_S)
             yield api
-
-
-async def add_method_of_process(settings: Settings, merchant_id: int) -> None:
-    """Give the merchant a method whose gateway a process knows: the fake one lives in the test."""
-    service = await open_service(settings)
-    account = AddAccount(
-        provider="simulator",
-        base_url="http://127.0.0.1:9",
-        credentials={"api_key": "simkey", "signing_secret": "simsecret"},
-    )
-    try:
-        added = await service.perform(account, ACTOR)
-        method = AddMethod(
-            merchant_id=merchant_id,
-            account_id=added.id,
-            kind="card",
-            label="Card",
-            currencies=["THB"],
-        )
-        await service.perform(method, ACTOR)
-    finally:
-        await service.close()
 
 
 async def test_a_restored_database_holds_every_payment_and_goes_on_with_its_work(

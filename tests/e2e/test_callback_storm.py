@@ -273,6 +273,12 @@ EVENTS = {"PAID": "completed", "REFUNDED": "completed", "FAILED": "failed", "EXP
 
 
 @pytest.fixture
+def settings(settings: Settings) -> Settings:
+    """Settings under which buyers may ask a gateway as often as they like."""
+    return settings.model_copy(update={"buyer_calls_per_s": 0})
+
+
+@pytest.fixture
 def stand() -> Stand:
     return Stand()
 

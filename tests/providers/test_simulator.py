@@ -358,7 +358,7 @@ async def test_an_unsettled_status_at_creation_is_unknown(
 ) -> None:
     async with speaking(reply(f"{status} Said", b'{"error":"busy"}')) as url:
         answer = await gateway.create_session(account_at(url), request_)
-    assert answer == Unknown(detail=f"status {status}: busy")
+    assert answer == Unknown(detail=f"status {status}: busy", throttled=status == 429)
 
 
 @pytest.mark.parametrize(
@@ -604,7 +604,7 @@ async def test_a_refused_refund_that_may_have_been_done_before_is_unknown(
 ) -> None:
     async with speaking(reply(f"{status} Said", b'{"error":"busy"}')) as url:
         answer = await gateway.refund(account_at(url), refund_request())
-    assert answer == Unknown(detail=f"status {status}: busy")
+    assert answer == Unknown(detail=f"status {status}: busy", throttled=status == 429)
 
 
 async def test_a_refund_of_what_the_gateway_does_not_know_is_declined(

@@ -1,0 +1,46 @@
+"""Methods at the gateways that every process of the service knows: the fake one lives in a test."""
+
+from payintent.config import Settings
+from payintent.operation.accounts import AddAccount
+from payintent.operation.methods import AddMethod
+from payintent.service import open_service
+from tests.support.world import ACTOR
+
+NOBODY_URL = "http://127.0.0.1:9"  # the port of `discard`: nobody listens there
+
+
+async def add_simulator_account(
+    settings: Settings,
+    base_url: str = NOBODY_URL,
+    api_key: str = "simkey",
+    signing_secret: str = "simsecret",  # noqa: S107 - nobody knows it
+) -> int:
+    """Add an account at the simulator; gives its id."""
+    service = await open_service(settings)
+    try:
+        account = AddAccount(
+            provider="simulator",
+            base_url=base_url,
+            credentials={"api_key": api_key, "signing_secret": signing_secret},
+        )
+        return (await service.perform(account, ACTOR)).id
+    finally:
+        await service.close()
+
+
+async def add_simulator_method(settings: Settings, *merchants: int) -> None:
+    """Let these merchants be paid by card, in baht, at the simulator."""
+    account_id = await add_simulator_account(settings)
+    service = await open_service(settings)
+    try:
+        for merchant_id in merchants:
+            method = AddMethod(
+                merchant_id=merchant_id,
+                account_id=account_id,
+                kind="card",
+                label="Card",
+                currencies=["THB"],
+            )
+            await service.perform(method, ACTOR)
+    finally:
+        await service.close()
