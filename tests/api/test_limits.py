@@ -334,7 +334,7 @@ def test_addresses_are_forgotten_when_they_are_many(
     limiter = addresses(settings, 1, 1, now)
     for number in range(1_000):
         assert _spends(limiter, f"192.0.{number // 250}.{number % 250}")
-        assert len(limiter._full_at) <= 100
+        assert len(limiter._buckets._full_at) <= 100
     assert not _spends(limiter, "192.0.3.249")
 
 
