@@ -380,6 +380,10 @@ BROKEN: list[tuple[str, str]] = [
     ("provider_account_countries", "UPDATE provider_account SET countries = '{}'"),
     ("restriction_type", "UPDATE restriction SET type = 'CARD'"),
     ("merchant_tax_country", "UPDATE merchant SET tax_country = 'buyer'"),
+    (
+        "merchant_callback_https",
+        MERCHANT.format("callback_url = 'HTTP://shop.test', allow_http = false"),
+    ),
     ("catalog_shown_viewer", "INSERT INTO catalog_shown VALUES (1, 'de', '', clock())"),
     ("restriction_country", "UPDATE restriction SET country = 'kr'"),
     ("fraud_rule_kind", SET_RULE.format("kind = 'MOOD'")),
