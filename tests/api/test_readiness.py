@@ -9,6 +9,7 @@ from payintent.api.envelope import Envelope
 from payintent.api.server import server
 from payintent.config import Settings
 from tests.api.arrange import refusal
+from tests.support.listening import listening
 from tests.support.world import Api, World, free_port
 
 _AWAY = (503, "SERVICE_UNAVAILABLE")
@@ -31,13 +32,8 @@ async def test_while_the_service_opens_the_operators_port_says_that_it_is_not_re
 ) -> None:
     port = free_port()
     running = server(Envelope(build_operator_app()), settings, "127.0.0.1", port, lifespan=False)
-    task = asyncio.create_task(running.serve())
-    while not running.started:
-        await asyncio.sleep(0.01)
-    async with Api(f"http://127.0.0.1:{port}", world) as api:
+    async with listening(running), Api(f"http://127.0.0.1:{port}", world) as api:
         for path in ("/readyz", "/operator/tax/list", "/operator/webhooks"):
             assert refusal(await api.send("GET", path)) == _AWAY
         assert (await api.send("GET", "/healthz")).status == 200
         assert (await api.send("GET", "/metrics")).status == 200
-    running.should_exit = True
-    await task
