@@ -15,6 +15,7 @@ from tests.api.arrange import (
     payment_of,
     refusal,
 )
+from tests.support.installed import add_simulator_account
 from tests.support.world import Api
 
 
@@ -61,8 +62,8 @@ async def test_an_unknown_account_or_provider_is_not_found(api: Api) -> None:
 
 
 async def test_an_account_answers_to_its_own_provider_alone(api: Api) -> None:
-    other = await api.world.other_account("http://other.test", signing_secret="another-secret")
-    await api.world.rows("UPDATE provider_account SET provider = 'stripe' WHERE id = $1", other)
+    settings = api.world.service.settings
+    other = await add_simulator_account(settings, signing_secret="another-secret")
     signed = {"fake-signature": "another-secret"}
     answer = await api.send(
         "POST", f"/v1/callbacks/fake/{other}", data=b'{"id":"1"}', headers=signed
