@@ -290,7 +290,8 @@ def watch() -> None:
 
     async def read_and_check(self: aiohttp.ClientResponse) -> bytes:
         body = await read(self)
-        if "X-Request-Id" in self.headers:
+        stands_in = "aiohttp" in self.headers.get("Server", "")  # a test's own, not the service
+        if "X-Request-Id" in self.headers and not stands_in:
             path = unquote(self.url.raw_path)
             check(self.method, path, self.status, self.headers, body)
         return body
