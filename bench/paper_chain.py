@@ -48,6 +48,7 @@ class PaperChain:
         }
         logs = [_log(number) for number in range(self.payments)]
         self._written = [json.dumps(log) for log in logs]
+        self._numbers = {_hash("block", number): number for number in range(1, self.head + 1)}
         self._receipts = {log["transactionHash"]: json.dumps(_receipt(log)) for log in logs}
 
     async def answer(self, request: web.Request) -> web.Response:
@@ -76,9 +77,20 @@ class PaperChain:
         return json.dumps(block)
 
     def _logs(self, search: dict[str, Any]) -> str:
+        if "blockHash" in search:  # EIP-234: proofs ask for one block
+            number = hex(self._number_of(search["blockHash"]))
+            search = {"fromBlock": number, "toBlock": number}
         start, end = int(search["fromBlock"], 16), min(int(search["toBlock"], 16), self.head)
         found = self._written[max(0, start - 1) * PER_BLOCK : max(0, end) * PER_BLOCK]
         return f"[{','.join(found)}]"
+
+    def _number_of(self, block_hash: str) -> int:
+        if block_hash not in self._numbers:  # the chain has grown
+            start = len(self._numbers) + 1
+            self._numbers |= {
+                _hash("block", number): number for number in range(start, self.head + 1)
+            }
+        return self._numbers[block_hash]
 
     def _receipt(self, tx_hash: str) -> str:
         return self._receipts.get(tx_hash, "null")
