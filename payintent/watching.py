@@ -90,10 +90,20 @@ class _View:
             if self.reader is None:
                 return None
             if not await fits(chain.slug, self.reader, tokens):
-                await chains.halt(self.service.database, self.slug, _MISFIT)
+                await self._halt(tokens)
                 return None
             self.made_for = (chain, tokens)
         return (chain, self.reader) if self.reader else None
+
+    async def _halt(self, tokens: list[TokenRow]) -> None:
+        """Halt the chain, unless the operator has changed its tokens since they were compared.
+
+        Under the lock that `resume` takes too: what was compared before it halts nothing after it.
+        """
+        async with self.service.database.transaction() as tx:
+            await chains.lock_cursor(tx, self.slug)
+            if await chains.tokens(tx, self.slug) == tokens:
+                await chains.halt(tx, self.slug, _MISFIT)
 
     async def close(self) -> None:
         """Close the reader's connections."""

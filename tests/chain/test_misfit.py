@@ -4,9 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
+import pytest
 from pydantic import SecretStr
 
+from payintent import watching as watching_module
 from payintent.chain.keccak import checksummed
 from payintent.lifecycle.examine import examine
 from payintent.operation.chains import AddContract, ResumeChain, SetChain, SetToken
@@ -98,6 +101,26 @@ async def test_a_token_that_is_changed_while_the_chain_is_watched_is_asked_again
         await until(lambda: read(ethereum))
         await set_decimals(ethereum, 18)
         await until(lambda: _is(halted(ethereum)))
+
+
+async def test_a_token_that_is_mended_while_it_is_compared_halts_nothing(
+    ethereum: ChainWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await ethereum.mine()
+    await set_decimals(ethereum, 18)
+    compare, verdicts = watching_module.fits, []
+
+    async def mended_meanwhile(*compared: Any) -> bool:
+        verdicts.append(await compare(*compared))
+        if len(verdicts) == 1:
+            await set_decimals(ethereum, 6)
+        return verdicts[-1]
+
+    monkeypatch.setattr(watching_module, "fits", mended_meanwhile)
+    async with watched(ethereum):
+        await until(lambda: read(ethereum))
+    assert verdicts[:2] == [False, True]
+    assert await halted(ethereum) is None
 
 
 async def test_doctor_finds_everything_right(ethereum: ChainWorld) -> None:
