@@ -5,11 +5,7 @@ lines. What runs in C has no lines: the decoder is one pass, the count of levels
 own (`test_levels.py`), and regular expressions are held to be linear (`test_linear_patterns.py`).
 """
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any
 from uuid import uuid4
 
@@ -18,6 +14,7 @@ from starlette.routing import Route
 
 import payintent
 from payintent.api.routes import OPERATOR_ROUTES, ROUTES
+from tests.support.steps import HOSTILE, counted
 from tests.support.world import Api
 
 _CODE = str(Path(payintent.__file__).parent)
@@ -26,21 +23,6 @@ _CALLBACK_BYTES = 16 * 1024 - 64  # what most adapters take
 _SOME_LINES = 600  # what differs between two requests of any size: caches, waits, bookkeeping
 
 
-def _filled(start: bytes, part: bytes, size: int) -> bytes:
-    return start + part * ((size - len(start)) // len(part))
-
-
-_HOSTILE: dict[str, Callable[[int], bytes]] = {
-    "a string without an end": lambda size: _filled(b"{" * 201 + b'"', b'\\"', size),
-    "brackets": lambda size: _filled(b"", b"[{", size),
-    "backslashes": lambda size: _filled(b'{"metadata":"', b"\\", size),
-    "halves of pairs": lambda size: _filled(b'{"metadata":{"a":"', b"\\ud83d", size) + b'"}}',
-    "many fields": lambda size: _filled(b'{"a":0', b',"b":1', size) + b"}",
-    "a field that is long": lambda size: _filled(b'{"payer_email":"a@', b"a.", size) + b'a"}',
-    "digits": lambda size: _filled(b'{"amount":"', b"1", size) + b'"}',
-    "a form": lambda size: _filled(b"a=1", b"&%61=%25", size),
-    "no text": lambda size: _filled(b"", b"\xff\x00", size),
-}
 _TAKING = {"POST", "PATCH"}
 
 
@@ -53,34 +35,8 @@ def _taking(routes: list[Any]) -> list[tuple[str, str]]:
     ]
 
 
-class _Lines:
-    """Counts lines of the service that are executed in this thread."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def begin(self, frame: FrameType, event: str, argument: object) -> Any:
-        del event, argument
-        return self.step if frame.f_code.co_filename.startswith(_CODE) else None
-
-    def step(self, frame: FrameType, event: str, argument: object) -> Any:
-        del frame, argument
-        self.count += event == "line"
-        return self.step
-
-
-@contextmanager
-def _counted() -> Iterator[_Lines]:
-    lines, before = _Lines(), sys.gettrace()
-    sys.settrace(lines.begin)
-    try:
-        yield lines
-    finally:
-        sys.settrace(before)
-
-
 async def _lines(api: Api, method: str, path: str, body: bytes, headers: dict[str, str]) -> int:
-    with _counted() as lines:
+    with counted(_CODE) as lines:
         answer = await api.send(method, path, data=body, headers=headers)
     assert answer.status < 500, (path, answer.body[:200])
     return lines.count
@@ -94,7 +50,7 @@ async def _hold_linear(api: Api, method: str, path: str, headers: dict[str, str]
         sent = headers | {"Content-Type": kind, "Idempotency-Key": str(uuid4())}
         return await _lines(api, method, path, body, sent)
 
-    for name, make in _HOSTILE.items():
+    for name, make in HOSTILE.items():
         half, whole = await lines(make(size // 2)), await lines(make(size))
         assert 0 < whole <= 2 * half + _SOME_LINES, (method, path, name, half, whole)
 
@@ -106,9 +62,9 @@ def test_lines_that_grow_with_the_square_are_seen() -> None:
     exec(compile(source, f"{_CODE}/of_the_test.py", "exec"), names)  # noqa: S102
 
     def lines(size: int) -> int:
-        with _counted() as counted:
+        with counted(_CODE) as steps:
             names["scan"](b"x" * size)
-        return counted.count
+        return steps.count
 
     assert lines(100) > 2 * lines(50) + _SOME_LINES
 

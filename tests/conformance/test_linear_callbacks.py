@@ -1,0 +1,106 @@
+"""Hostile callbacks with a valid signature cost time in proportion to their length.
+
+A signature keeps strangers from the parser, but not a gateway's own mistakes, nor whoever has
+stolen a secret. Counted in executed lines of Python, ours and every library's: twice the bytes are
+at most twice the lines. What runs in C has no lines; regular expressions are held to be linear by
+`tests/test_linear_patterns.py`.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from payintent.domain.card_data import mask_card_data
+from payintent.domain.gateway import (
+    Account,
+    BadCallback,
+    Callback,
+    CallbackRequest,
+    SessionState,
+)
+from tests.conformance.arrange import paid, told_of_session
+from tests.conformance.harness import Harness
+from tests.conformance.traits import where
+from tests.support.steps import HOSTILE, counted
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    where(lambda adapter, **_: adapter.makes_callbacks),
+]
+
+Parse = Callable[[Account, CallbackRequest], Callback]
+Make = Callable[[int], bytes]
+
+_BYTES_MAX = 64 * 1024
+_SOME_LINES = 600  # what differs between two bodies of any size: caches, and where one is refused
+_WORD = re.compile(rb"\w+")
+_WORDS_MAX = 40
+#: What a word of genuine facts is blown up with: a long value, many fields, many levels.
+_PARTS = (b"9", b"a.", b"\\ud83d", b"%25", b"[", b'","a":"', b"&a=1")
+
+
+async def test_no_hostile_callback_that_is_signed_costs_more_than_its_length(
+    harness: Harness,
+) -> None:
+    for name, make in HOSTILE.items():
+        _hold_linear(harness, harness.gateway.parse_callback, name, make)
+
+
+async def test_no_genuine_callback_that_is_blown_up_costs_more_than_its_length(
+    harness: Harness,
+) -> None:
+    request, _ = await told_of_session(harness, await paid(harness), SessionState.CAPTURED)
+    accepted = 0
+    for name, make in _blown_up(harness.payload(request)):
+        accepted += _hold_linear(harness, harness.gateway.parse_callback, name, make)
+    assert accepted, "none came past the signature, or past the first thing that is read"
+
+
+async def test_a_parser_that_starts_anew_at_every_byte_is_seen(harness: Harness) -> None:
+    """The count itself: a loop behind the signature over all that is left is caught."""
+
+    def parse(account: Account, request: CallbackRequest) -> Callback:
+        for place in range(len(request.body)):
+            for _ in request.body[place:]:
+                pass
+        return harness.gateway.parse_callback(account, request)
+
+    with pytest.raises(AssertionError, match="digits"):
+        _hold_linear(harness, parse, "digits", HOSTILE["digits"], size=512)
+
+
+def _blown_up(facts: bytes) -> Iterator[tuple[str, Make]]:
+    """Give bodies that are genuine facts, but for one word that has become very long."""
+    words = list(_WORD.finditer(facts))
+    for number, word in enumerate(words[:: len(words) // _WORDS_MAX + 1]):
+        part = _PARTS[number % len(_PARTS)]
+
+        def make(size: int, end: int = word.end(), part: bytes = part) -> bytes:
+            return facts[:end] + part * (size // len(part)) + facts[end:]
+
+        yield f"{word[0]!r} with {part!r}", make
+
+
+def _hold_linear(
+    harness: Harness, parse: Parse, name: str, make: Make, size: int | None = None
+) -> bool:
+    """Hold a shape to its length; gives whether the whole one was accepted."""
+    size = size or min(_BYTES_MAX, harness.gateway.capabilities.callback_bytes_max)
+    half, _ = _cost(harness, parse, make(size // 2))
+    whole, accepted = _cost(harness, parse, make(size))
+    assert 0 < whole <= 2 * half + _SOME_LINES, (harness.gateway.provider, name, half, whole)
+    return accepted
+
+
+def _cost(harness: Harness, parse: Parse, payload: bytes) -> tuple[int, bool]:
+    """Count the lines of a parser, and of what follows it before anything is kept."""
+    request = harness.signed(payload, harness.account)
+    with counted() as steps:
+        try:
+            callback = parse(harness.account, request)
+        except BadCallback:
+            return steps.count, False
+        mask_card_data(callback.facts or request.body)
+        harness.gateway.acknowledge(callback)
+    return steps.count, True

@@ -1,0 +1,53 @@
+"""Cost counted in executed lines of Python, and the hostile bytes whose cost must be linear."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+
+def filled(start: bytes, part: bytes, size: int) -> bytes:
+    return start + part * ((size - len(start)) // len(part))
+
+
+#: Bodies of about a size, by what is wrong with them.
+HOSTILE: dict[str, Callable[[int], bytes]] = {
+    "a string without an end": lambda size: filled(b"{" * 201 + b'"', b'\\"', size),
+    "brackets": lambda size: filled(b"", b"[{", size),
+    "backslashes": lambda size: filled(b'{"metadata":"', b"\\", size),
+    "halves of pairs": lambda size: filled(b'{"metadata":{"a":"', b"\\ud83d", size) + b'"}}',
+    "many fields": lambda size: filled(b'{"a":0', b',"b":1', size) + b"}",
+    "a field that is long": lambda size: filled(b'{"payer_email":"a@', b"a.", size) + b'a"}',
+    "digits": lambda size: filled(b'{"amount":"', b"1", size) + b'"}',
+    "a form": lambda size: filled(b"a=1", b"&%61=%25", size),
+    "no text": lambda size: filled(b"", b"\xff\x00", size),
+}
+
+
+class Steps:
+    """Counts lines of this thread that are executed in files whose path begins with `prefix`."""
+
+    def __init__(self, prefix: str) -> None:
+        self.count = 0
+        self._prefix = prefix
+
+    def begin(self, frame: FrameType, event: str, argument: object) -> Any:
+        del event, argument
+        return self.step if frame.f_code.co_filename.startswith(self._prefix) else None
+
+    def step(self, frame: FrameType, event: str, argument: object) -> Any:
+        del frame, argument
+        self.count += event == "line"
+        return self.step
+
+
+@contextmanager
+def counted(prefix: str = "") -> Iterator[Steps]:
+    """Count the lines that run inside of the block; without a prefix, those of every library."""
+    steps, before = Steps(prefix), sys.gettrace()
+    sys.settrace(steps.begin)
+    try:
+        yield steps
+    finally:
+        sys.settrace(before)
