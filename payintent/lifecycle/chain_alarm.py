@@ -1,4 +1,7 @@
-"""Alarms of chains that are not watched: at once, and after a day a case for each payment."""
+"""Alarms of chains that are not watched: at once, and after a day a case for each payment.
+
+The case closes by itself when the payment has ended by what the chain's blocks say.
+"""
 
 from collections.abc import Awaitable, Callable
 
@@ -15,7 +18,7 @@ from payintent.storage.captures import Place
 from payintent.storage.chain_watch import ChainWatch, Stranded
 from payintent.storage.database import Database
 
-_CASES_MAX = 100  # in one step
+_CASES_MAX = 100  # opened for one chain, or closed, in one step
 
 WATCHED = Gauge("payintent_chain_watched", "1 while a chain is watched, and so offered", ["chain"])
 WAITING = Gauge(
@@ -25,7 +28,10 @@ _log = get("chain_alarm")
 
 
 def chain_alarm(database: Database, mint: Mint) -> Callable[[], Awaitable[bool]]:
-    """Make a worker's step: it reports each change, and gives whether more cases are to be made."""
+    """Make a worker's step: it reports each change, opens cases and closes those that are decided.
+
+    The step gives whether there are more cases to open or to close.
+    """
     known: dict[str, bool] = {}
 
     async def step() -> bool:
@@ -35,7 +41,7 @@ def chain_alarm(database: Database, mint: Mint) -> Callable[[], Awaitable[bool]]
             known[watch.chain] = watch.watched
             if not watch.watched:
                 plenty |= await _open_cases(database, mint, watch.chain)
-        return plenty
+        return await _close_cases(database) or plenty
 
     return step
 
@@ -54,6 +60,13 @@ async def _open_cases(database: Database, mint: Mint, chain: str) -> bool:
     for one in stranded:
         await _open_case(database, mint, chain, one)
     return len(stranded) == _CASES_MAX
+
+
+async def _close_cases(database: Database) -> bool:
+    closed = await chain_watch.close_decided_cases(database, _CASES_MAX)
+    if closed:
+        _log.info("stranded_cases_closed", cases=closed)
+    return closed == _CASES_MAX
 
 
 async def _open_case(database: Database, mint: Mint, chain: str, stranded: Stranded) -> None:

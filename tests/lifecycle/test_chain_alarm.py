@@ -1,16 +1,26 @@
 """A chain that is not watched: an alarm at once, a case after a day, and nothing ends meanwhile."""
 
 from collections.abc import AsyncIterator
+from uuid import UUID, uuid4
 
 import pytest
 from structlog.testing import capture_logs
 
 from payintent.config import Settings
+from payintent.domain.payment import Payment
+from payintent.domain.session import Session
 from payintent.lifecycle.chain_alarm import WAITING, WATCHED, chain_alarm
 from payintent.lifecycle.expire import expire_processing
 from payintent.service import Service
 from payintent.storage import chain_watch, sessions
-from tests.support.contracts import bill, contract_service, offer_tokens, session_path
+from tests.support.contracts import (
+    bill,
+    contract_service,
+    finalized,
+    log_of,
+    offer_tokens,
+    session_path,
+)
 from tests.support.fakes import FakeGateway
 from tests.support.world import Api, World
 
@@ -87,6 +97,140 @@ async def test_a_payment_waits_for_its_watcher_and_after_a_day_is_a_case(world: 
         await step()
         assert await world.status(payment) == "PROCESSING"
         assert await world.cases(payment) == cases
+
+
+async def look(world: World) -> None:
+    """Let the worker look at all chains, once."""
+    await chain_alarm(world.service.database, world.service.mint)()
+
+
+@pytest.fixture
+async def stranded(world: World) -> tuple[Payment, Session]:
+    """A payment that has waited for its chain for more than a day, and has a case."""
+    methods = await offer_tokens(world)
+    payment, session = await bill(world, methods["NATIVED"])
+    await let_lapse(world)
+    await world.move_clock(TTL_S + DAY_S + 60)
+    await decide(world)
+    await look(world)
+    assert await case_of(world, payment) == ("OPEN", None, "")
+    return payment, session
+
+
+async def case_of(world: World, payment: Payment) -> tuple[str, str | None, str]:
+    [case] = await world.rows(
+        """
+        SELECT status, closed_by, note
+        FROM money_case
+        WHERE payment_id = $1 AND kind = 'RECONCILIATION' AND subject IS NULL
+        """,
+        payment.id,
+    )
+    return case["status"], case["closed_by"], case["note"]
+
+
+async def read_to_the_end(world: World) -> None:
+    """Let the chain be watched again, and read past the deadline of every payment."""
+    await chain_watch.mark_watched(world.service.database, "native", 0, 60)
+    await world.rows("UPDATE chain_cursor SET at = clock()")
+    await decide(world)
+
+
+def closed(status: str) -> tuple[str, str, str]:
+    return "DISMISSED", "policy:chain_read", f"its chain was read again: the payment is {status}"
+
+
+async def test_the_case_of_a_payment_closes_once_its_chain_has_shown_the_money(
+    world: World, stranded: tuple[Payment, Session]
+) -> None:
+    payment, session = stranded
+    await finalized(world, log_of(session))
+    assert await world.status(payment) == "PAID"
+    await look(world)
+    assert await case_of(world, payment) == closed("PAID")
+
+
+async def test_the_case_of_a_payment_closes_once_its_chain_has_shown_no_money(
+    world: World, stranded: tuple[Payment, Session]
+) -> None:
+    payment, _ = stranded
+    await chain_watch.mark_watched(world.service.database, "native", 0, 60)
+    await look(world)
+    assert await case_of(world, payment) == ("OPEN", None, ""), "nothing was read past its time"
+    await read_to_the_end(world)
+    assert await world.status(payment) == "EXPIRED"
+    with capture_logs() as told:
+        await look(world)
+        await look(world)
+    assert await case_of(world, payment) == closed("EXPIRED")
+    assert [one["event"] for one in told if one["event"] == "stranded_cases_closed"] != []
+
+
+async def test_the_case_stays_where_a_transaction_was_seen_that_nobody_knows_the_end_of(
+    world: World, stranded: tuple[Payment, Session]
+) -> None:
+    payment, session = stranded
+    await world.rows(
+        """
+        INSERT INTO chain_sighting (chain, tx_hash, log_index, session_id, exact, block, seen_at,
+            gone_at)
+        VALUES ('native', $1, 0, $2, true, 7, clock(), clock())
+        """,
+        bytes(32),
+        session.id,
+    )
+    await read_to_the_end(world)
+    assert await world.status(payment) == "FAILED"
+    await look(world)
+    assert await case_of(world, payment) == ("OPEN", None, "")
+
+
+async def test_the_case_stays_where_the_page_has_posted_a_transaction_that_never_came(
+    world: World, stranded: tuple[Payment, Session]
+) -> None:
+    payment, session = stranded
+    await world.rows(
+        "INSERT INTO chain_hint (session_id, tx_hash, step) VALUES ($1, $2, 'pay')",
+        session.id,
+        bytes(32),
+    )
+    await read_to_the_end(world)
+    assert await world.status(payment) == "FAILED"
+    await look(world)
+    assert await case_of(world, payment) == ("OPEN", None, "")
+
+
+async def test_the_case_stays_while_another_one_of_the_session_is_open(
+    world: World, stranded: tuple[Payment, Session]
+) -> None:
+    """Such as a log that one endpoint tells and nobody proves."""
+    payment, session = stranded
+    await add_case(world, payment, session.id)
+    await read_to_the_end(world)
+    await look(world)
+    assert await case_of(world, payment) == ("OPEN", None, "")
+    await world.rows(
+        """
+        UPDATE money_case
+        SET status = 'DISMISSED', closed_at = clock(), closed_by = 'Ada'
+        WHERE subject IS NOT NULL
+        """
+    )
+    await look(world)
+    assert await case_of(world, payment) == closed("EXPIRED")
+
+
+async def add_case(world: World, payment: Payment, session_id: UUID) -> None:
+    await world.rows(
+        """
+        INSERT INTO money_case (id, kind, subject, merchant_id, payment_id, session_id, opened_at)
+        VALUES ($1, 'RECONCILIATION', 'unproven log on native', $2, $3, $4, clock())
+        """,
+        uuid4(),
+        payment.merchant_id,
+        payment.id,
+        session_id,
+    )
 
 
 async def test_an_open_session_says_why_it_cannot_be_paid(api: Api) -> None:
