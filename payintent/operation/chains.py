@@ -126,7 +126,7 @@ class RetireContract(Change[ContractView], frozen=True, kw_only=True):
     async def apply(self, desk: Desk, tx: Tx) -> ContractView:
         """Write it, and turn the account off."""
         del desk
-        account = await accounts.by_id(tx, self.account_id) if is_id(self.account_id) else None
+        account = await accounts.lock(tx, self.account_id) if is_id(self.account_id) else None
         retired = await chains.retire_contract(tx, self.account_id) if account else None
         if account is None or retired is None:
             raise Refused(Code.NOT_FOUND, f"no contract is account {self.account_id}")
@@ -180,6 +180,7 @@ class SetToken(Change[TokenView], frozen=True, kw_only=True):
     async def apply(self, desk: Desk, tx: Tx) -> TokenView:
         """Write what was given."""
         del desk
+        await _locked(tx, self.chain)
         token = await self._changed(tx)
         await chains.set_token(tx, token)
         return token_view(token)
@@ -256,7 +257,7 @@ class SetChain(Change[ChainView], frozen=True, kw_only=True):
         given = {
             name: getattr(self, name) for name in _SET_AS_GIVEN if getattr(self, name) is not None
         }
-        before = await _known(tx, self.chain)
+        before = await _locked(tx, self.chain)
         refunder, above = self._refunds()
         if refunder is not None:
             others = [one for one in before.refunders if one != refunder]
@@ -321,8 +322,19 @@ class ResumeChain(Change[Cursor], frozen=True, kw_only=True):
 async def _known(database: Executor, slug: str) -> ChainRow:
     found = await chains.chain(database, slug)
     if found is None:
-        raise Refused(Code.NOT_FOUND, f"no chain {told(slug)}")
+        raise _unknown(slug)
     return found
+
+
+async def _locked(tx: Tx, slug: str) -> ChainRow:
+    found = await chains.lock_chain(tx, slug)
+    if found is None:
+        raise _unknown(slug)
+    return found
+
+
+def _unknown(slug: str) -> Refused:
+    return Refused(Code.NOT_FOUND, f"no chain {told(slug)}")
 
 
 def _address(what: str, text: str) -> bytes:

@@ -115,6 +115,15 @@ async def chain(database: Executor, slug: str) -> ChainRow | None:
     return ChainRow(**row) if row else None
 
 
+async def lock_chain(tx: Tx, slug: str) -> ChainRow | None:
+    """Lock a chain that is about to be changed, or one of its tokens; nothing paid waits for it."""
+    row = await tx.row(
+        "SELECT" + _CHAIN + "FROM chain WHERE slug = $1 FOR NO KEY UPDATE",
+        slug,
+    )
+    return ChainRow(**row) if row else None
+
+
 async def tokens(database: Executor, slug: str) -> list[TokenRow]:
     """List a chain's tokens, disabled ones too."""
     rows = await database.fetch(

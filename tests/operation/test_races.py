@@ -14,11 +14,14 @@ import pytest
 from payintent.config import Settings
 from payintent.domain.merchant import Merchant, PaymentMethod
 from payintent.operation.accounts import ChangeAccount, DisableAccount, ShowAccount
+from payintent.operation.chain_views import ChainView, TokenView
+from payintent.operation.chains import AddContract, RetireContract, SetChain, SetToken
 from payintent.operation.desk import Change, Desk
 from payintent.operation.merchants import SetCallbackUrl, SetProfile, ShowMerchant
 from payintent.operation.methods import ChangeMethod, DisableMethod, ListMethods
 from payintent.storage.accounts import SealedAccount
 from payintent.storage.database import Tx
+from tests.support.contracts import CONTRACT, RECEIVER
 from tests.support.fakes import captured
 from tests.support.patience import PATIENCE_S
 from tests.support.world import World
@@ -57,6 +60,20 @@ class _SlowMethod(ChangeMethod, frozen=True, kw_only=True):
 
 class _SlowProfile(SetProfile, frozen=True, kw_only=True):
     async def apply(self, desk: Desk, tx: Tx) -> Merchant:
+        changed = await super().apply(desk, tx)
+        await _hold()
+        return changed
+
+
+class _SlowChain(SetChain, frozen=True, kw_only=True):
+    async def apply(self, desk: Desk, tx: Tx) -> ChainView:
+        changed = await super().apply(desk, tx)
+        await _hold()
+        return changed
+
+
+class _SlowToken(SetToken, frozen=True, kw_only=True):
+    async def apply(self, desk: Desk, tx: Tx) -> TokenView:
         changed = await super().apply(desk, tx)
         await _hold()
         return changed
@@ -129,6 +146,36 @@ async def test_two_changes_of_a_merchant_are_both_kept(world: World) -> None:
     seen = await world.perform(ShowMerchant(merchant_id=merchant_id))
     assert (seen.locale, seen.callback_url) == ("ja", url)
     assert (seen.name, seen.default_country) == ("Two", "JP")
+
+
+async def test_what_two_people_have_changed_of_a_chain_stays_beside_the_change_of_one(
+    world: World,
+) -> None:
+    above, refunder = "5", f"0x{40 * '7'}"
+    agreed = _SlowChain(chain="native", refund_approval_above=above, refunder=refunder)
+    await _beside(world, agreed, SetChain(chain="native", finality="finalized"))
+    [row] = await world.rows("SELECT * FROM chain WHERE slug = 'native'")
+    assert (row["refund_approval_above"], row["finality"]) == (Decimal(above), "finalized")
+    assert [one.hex() for one in row["refunders"]] == [refunder[2:]]
+
+
+async def test_a_tokens_address_stays_when_it_is_enabled_meanwhile(world: World) -> None:
+    address = f"0x{40 * '6'}"
+    moved = _SlowToken(chain="native", symbol="USDT", address=address, decimals=6)
+    await _beside(world, moved, SetToken(chain="native", symbol="USDT", enabled=True))
+    [row] = await world.rows("SELECT * FROM chain_token WHERE chain = 'native' AND symbol = 'USDT'")
+    assert (row["address"].hex(), row["decimals"], row["enabled"]) == (address[2:], 6, True)
+
+
+async def test_a_contracts_account_keeps_its_name_when_it_is_retired_meanwhile(
+    world: World,
+) -> None:
+    contract = AddContract(chain="native", address=CONTRACT, receiver=RECEIVER, deployed_block=1)
+    account_id = (await world.perform(contract)).account_id
+    renamed = _SlowAccount(account_id=account_id, name="main")
+    await _beside(world, renamed, RetireContract(account_id=account_id))
+    seen = await world.perform(ShowAccount(account_id=account_id))
+    assert (seen.name, seen.enabled) == ("main", False)
 
 
 async def test_payments_do_not_wait_for_an_operator(world: World) -> None:
