@@ -101,6 +101,9 @@ async def test_a_halted_chain_is_sold_again_after_a_look_and_not_before(
     assert not await _is_sold(api, methods)
     await _look(api)
     assert not await _is_sold(api, methods), "a look of before the halt"
+    await api.world.rows("UPDATE chain_cursor SET watched_until = clock() + interval '1 hour'")
+    assert not await _is_sold(api, methods), "a halt alone is enough"
+    await api.world.rows("UPDATE chain_cursor SET watched_until = clock()")
     await api.world.perform(ResumeChain(chain="native"))
     assert not await _is_sold(api, methods)
     await _look(api)

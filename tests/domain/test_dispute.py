@@ -47,6 +47,14 @@ def test_reports_in_any_order_come_to_the_same_end(end: DisputeState) -> None:
         assert (dispute.state, dispute.funds) == (end, DisputedFunds.REINSTATED)
 
 
+def test_what_a_stale_report_says_of_the_money_still_counts() -> None:
+    lost = replace(BEGUN, state=DisputeState.LOST)
+    dispute = follow(lost, report(DisputeState.OPEN, DisputedFunds.WITHDRAWN))
+    assert dispute == replace(lost, funds=DisputedFunds.WITHDRAWN)
+    dispute = follow(dispute, report(DisputeState.OPEN, DisputedFunds.UNTOUCHED))
+    assert dispute.funds is DisputedFunds.WITHDRAWN
+
+
 def test_a_report_without_a_reason_or_deadline_keeps_those_that_are_known() -> None:
     due = datetime(2026, 12, 1, tzinfo=UTC)
     dispute = follow(replace(BEGUN, respond_by=due), report(DisputeState.OPEN))

@@ -38,6 +38,7 @@ def test_one_origin_has_one_form(url: str, origin: str) -> None:
         "https://a:1e3", "https://a:٣", "https://a..b", "https://" + 64 * "a", "https://[::1",
         "https://[::1]x", "https://[0:0:0:0:0:0:0:1]", "https://*.example.com", "https://a%2eb",
         "https://bücher.example", "//a", "a", "ftp://a", "https:/a", "https:a",
+        "https://a/\\b", "https://a/b c", "https://a/\r\nb", "https://a/\x00", "https://a/?\u202e",
     ],
 )  # fmt: skip
 def test_what_is_no_origin_has_none(url: str) -> None:

@@ -1,6 +1,7 @@
 """A chain that is not watched: an alarm at once, a case after a day, and nothing ends meanwhile."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -86,6 +87,7 @@ async def test_a_payment_waits_for_its_watcher_and_after_a_day_is_a_case(world: 
     payment, _ = await bill(world, methods["USDT"])
     step = chain_alarm(world.service.database, world.service.mint)
     await let_lapse(world)
+    cases_told: list[Any] = []
     for moved_s, cases in (
         (TTL_S + 60, []),
         (DAY_S - 60, []),
@@ -94,9 +96,12 @@ async def test_a_payment_waits_for_its_watcher_and_after_a_day_is_a_case(world: 
     ):
         await world.move_clock(moved_s)
         await decide(world)
-        await step()
+        with capture_logs() as told:
+            await step()
+        cases_told += [one for one in told if one["event"] == "payment_stranded"]
         assert await world.status(payment) == "PROCESSING"
         assert await world.cases(payment) == cases
+    assert len(cases_told) == 1, "it is told once, with its case"
 
 
 async def look(world: World) -> None:

@@ -97,8 +97,12 @@ SESSIONS = """
     JOIN payment p ON p.id = s.payment_id
     ORDER BY p.status = 'PROCESSING' DESC, s.opened_at DESC, s.id
 """
-#: Captures that can be disputed: those that were refunded lately are disputed as well.
-CAPTURES = "SELECT id, reference, amount_minor, currency FROM capture ORDER BY captured_at DESC, id"
+#: Captures that can be disputed: first what paid a payment, and what else came for it.
+CAPTURES = """
+    SELECT id, reference, amount_minor, currency
+    FROM capture
+    ORDER BY coalesce(payment_id = $1, false) DESC, credited DESC, captured_at DESC, id
+"""
 HOLDING = {DisputeState.OPEN, DisputeState.UNDER_REVIEW, DisputeState.LOST}
 DAYS_S = 3 * 24 * 3600
 OTHERS = ("select", "cancel", "work", "look", "callback", "refund", "money", "dispute")
@@ -250,10 +254,10 @@ class History(RuleBasedStateMachine):
     async def _dispute(
         self, number: int, name: str, state: DisputeState, funds: DisputedFunds, thirds: int
     ) -> None:
-        captures = await self.world.rows(CAPTURES)
+        captures = await self.world.rows(CAPTURES, self._paid(number).id)
         if not captures:
             return
-        capture = captures[number % len(captures)]
+        capture = captures[number % 4 // 2 % len(captures)]
         report = DisputeReport(
             reference=f"du-{capture['id']}-{name}",
             capture=capture["reference"],

@@ -89,6 +89,7 @@ async def test_a_new_merchant_has_a_key_that_works_and_a_secret_that_signs(api: 
     listed = await api.world.perform(ListMerchants())
     shown = await api.world.perform(ShowMerchant(merchant_id=new.merchant.id))
     assert listed[-1] == shown == new.merchant
+    assert shown.auto_refund, "what no payment may own goes back, unless somebody says otherwise"
     assert (await api.world.perform(ListMerchants(limit=1))) == listed[:1]
     nothing = await api.world.perform(CreateMerchant(name="Fourth"))
     assert await _catalog(api, nothing.api_key) == {}

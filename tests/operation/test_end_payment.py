@@ -161,6 +161,16 @@ async def test_it_is_refused_for_what_is_not_processing(world: World) -> None:
     assert "is PAID" in await refusal(world, paid)
 
 
+async def test_it_is_refused_where_its_session_has_ended(
+    world: World, stranded: tuple[Payment, Session]
+) -> None:
+    payment, session = stranded
+    ended = "UPDATE session SET life = 'ended', ended_at = clock(), outcome = 'closed' "
+    await world.rows(ended + "WHERE id = $1", session.id)
+    assert "session has ended" in await refusal(world, payment)
+    assert await world.status(payment) == "PROCESSING"
+
+
 async def test_it_is_refused_where_it_was_done(
     world: World, stranded: tuple[Payment, Session]
 ) -> None:

@@ -26,8 +26,12 @@ from payintent.operation.keys import ListKeys
 from payintent.operation.operators import IssueToken, ListTokens, RevokeToken, SetRole
 from payintent.operation.table import OPERATIONS
 from payintent.service import open_service
-from payintent.storage import proposals
+from payintent.storage import accounts, operators
+from payintent.storage.database import Tx
 from payintent.storage.proposals import Proposal
+from payintent.storage.sealed import SecretsUnusable
+from payintent.workers import _prune
+from tests.lifecycle.staging import held, until_waiting
 from tests.operation.stage import (
     ADA,
     ALAN,
@@ -167,6 +171,14 @@ async def test_whoever_proposes_does_not_approve(stage: Stage) -> None:
     assert (await stage.perform(ShowApproval(approval_id=waiting.id))).status == "WAITING"
 
 
+async def test_who_could_not_approve_it_does_not_reject_it(stage: Stage) -> None:
+    waiting = await _propose(stage, "account.change")
+    rejection = Reject(approval_id=waiting.id, note="not theirs")
+    finance, words = replace(ALAN, role=Role.FINANCE), "account.change needs the role admin"
+    assert await _refused(stage, rejection, finance, words) is Code.FORBIDDEN
+    assert (await stage.perform(ShowApproval(approval_id=waiting.id))).status == "WAITING"
+
+
 async def test_the_database_itself_knows_that_two_are_two(stage: Stage) -> None:
     waiting = await _propose(stage, "account.change")
     alone = "UPDATE proposal SET status = 'APPROVED', decided_by = $2, decided_at = clock(), "
@@ -177,11 +189,13 @@ async def test_the_database_itself_knows_that_two_are_two(stage: Stage) -> None:
 
 async def test_who_is_no_operator_any_more_proposes_nothing(stage: Stage) -> None:
     waiting = await _propose(stage, "account.change", replace(ADA, who="Eve"))
-    await stage.perform(SetRole(public_id=stage.known["token"], role=Role.FINANCE))
-    approval, words = Approve(approval_id=waiting.id), "'Eve' may not propose it any more"
-    assert await _refused(stage, approval, ALAN, words) is Code.CONFLICT
-    await stage.perform(RevokeToken(public_id=stage.known["token"]))
-    assert await _refused(stage, approval, ALAN, words) is Code.CONFLICT
+    eve, words = stage.known["token"], "'Eve' may not propose it any more"
+    approval = Approve(approval_id=waiting.id)
+    whole = "role = 'admin', expires_at = clock() + interval '1 day', revoked_at = NULL"
+    for change in ("role = 'finance'", "expires_at = clock()", "revoked_at = clock()"):
+        await stage.world.rows(f"UPDATE operator_token SET {whole} WHERE public_id = $1", eve)
+        await stage.world.rows(f"UPDATE operator_token SET {change} WHERE public_id = $1", eve)
+        assert await _refused(stage, approval, ALAN, words) is Code.CONFLICT, change
     rejected = await stage.perform(Reject(approval_id=waiting.id, note="Eve has left"))
     assert rejected.status == "REJECTED"
 
@@ -216,24 +230,57 @@ async def test_after_a_day_it_lapses_and_its_arguments_are_forgotten(stage: Stag
         assert await _refused(stage, operation, ALAN, words) is Code.CONFLICT
     lapsed = [one.id for one in await stage.perform(ListApprovals(status="LAPSED"))]
     assert waiting.id in lapsed
-    assert await proposals.forget_lapsed(stage.service.database, 100) == len(lapsed)
+    assert len(lapsed) < stage.service.settings.prune_batch_max
+    await _prune(stage.service)
     assert await stage.world.rows("SELECT FROM proposal WHERE sealed IS NOT NULL") == []
     assert (await stage.perform(ShowApproval(approval_id=waiting.id))).status == "LAPSED"
 
 
 async def test_of_two_who_approve_at_once_one_does(stage: Stage) -> None:
-    waiting = await _propose(stage, "operator.issue")
+    """Both have found it waiting, and wait for the account that it would change."""
+    waiting = await _propose(stage, "account.change")
     approval = Approve(approval_id=waiting.id)
-    done = await asyncio.gather(
-        *(stage.service.perform(approval, replace(ALAN, who=who)) for who in ("Alan", "Bob")),
-        return_exceptions=True,
-    )
+    async with held(stage.world, lambda tx: accounts.lock(tx, stage.known["account"])) as first:
+        both = [
+            asyncio.create_task(stage.service.perform(approval, replace(ALAN, who=who)))
+            for who in ("Alan", "Bob")
+        ]
+        await until_waiting(stage.world, *both)
+        await first.commit()
+        done = await asyncio.gather(*both, return_exceptions=True)
     [refused] = [one for one in done if isinstance(one, Refused)]
     assert refused.code is Code.CONFLICT
-    [line] = await stage.world.rows(
-        "SELECT who FROM audit WHERE action = 'operator.issue' AND details->>'name' = 'Grace'"
-    )
-    assert line["who"] == "Ada"
+    lines = await stage.world.rows("SELECT who FROM audit WHERE action = 'account.change'")
+    assert [line["who"] for line in lines] == ["Ada"]
+
+
+async def test_a_role_that_was_lowered_meanwhile_is_not_raised_by_one(stage: Stage) -> None:
+    """It was no raise when it was asked for; nobody else has to agree to that."""
+    eve = stage.known["token"]
+    lower = SetRole(public_id=eve, role=Role.SUPPORT)
+
+    async def become_viewer(tx: Tx) -> None:
+        await operators.set_role(tx, eve, Role.VIEWER)
+
+    async with held(stage.world, become_viewer) as first:
+        asked = asyncio.create_task(stage.service.submit(lower, ADA))
+        await until_waiting(stage.world, asked)
+        await first.commit()
+        with pytest.raises(Refused, match="the role was changed just now"):
+            await asked
+    roles = {token.public_id: token.role for token in await stage.perform(ListTokens())}
+    assert roles[eve] is Role.VIEWER
+
+
+async def test_of_two_operators_of_one_name_one_is_issued(stage: Stage) -> None:
+    grace = _token("grace", 8 * "a")
+    async with held(stage.world, lambda tx: operators.add(tx, grace)) as first:
+        issue = asyncio.create_task(stage.perform(IssueToken(name="Grace")))
+        await until_waiting(stage.world, issue)
+        await first.commit()
+        with pytest.raises(Refused, match="is or was an operator's name") as refused:
+            await issue
+    assert refused.value.code is Code.CONFLICT
 
 
 async def test_a_secret_is_shown_to_whoever_approves_and_kept_nowhere(stage: Stage) -> None:
@@ -261,8 +308,17 @@ async def test_arguments_that_were_tampered_with_are_not_run(stage: Stage) -> No
         ids.parse(ids.APPROVAL, first.id),
         ids.parse(ids.APPROVAL, second.id),
     )
-    with pytest.raises(Exception, match="was sealed by another key or moved"):
+    with pytest.raises(SecretsUnusable, match="was sealed by another key or moved"):
         await stage.service.perform(Approve(approval_id=first.id), ALAN)
+
+
+async def test_a_proposal_in_another_persons_name_is_not_run(stage: Stage) -> None:
+    """Whoever can write to the database cannot make a second person of the first."""
+    waiting = await _propose(stage, "account.change")
+    approval_id = ids.parse(ids.APPROVAL, waiting.id)
+    await stage.world.rows("UPDATE proposal SET proposed_by = 'Eve' WHERE id = $1", approval_id)
+    with pytest.raises(SecretsUnusable, match="was sealed by another key or moved"):
+        await stage.service.perform(Approve(approval_id=waiting.id), ADA)
 
 
 async def test_a_proposal_survives_a_change_of_the_key_that_writes(stage: Stage) -> None:
@@ -364,6 +420,30 @@ async def test_a_terminal_without_a_token_issues_the_first_two_operators_and_not
             words = "outside the sandbox a terminal needs an operator's token"
             code = await _refused(stage, stage.example(action), _TERMINAL, words)
             assert code is Code.FORBIDDEN, action
+
+
+async def test_a_third_operator_is_not_issued_beside_the_second(stage: Stage) -> None:
+    await stage.world.rows("DELETE FROM operator_token")
+
+    async def issue_two(tx: Tx) -> None:
+        await operators.hold(tx)
+        for at, name in enumerate(("Grace", "Edsger")):
+            await operators.add(tx, _token(name, f"{at:08}"))
+
+    async with held(stage.world, issue_two) as first:
+        third = IssueToken(name="Barbara", role=Role.ADMIN)
+        asked = asyncio.create_task(stage.service.submit(third, _TERMINAL))
+        await until_waiting(stage.world, asked)
+        await first.commit()
+        with pytest.raises(Refused, match="the first two operators only"):
+            await asked
+    assert len(await stage.perform(ListTokens())) == 2
+
+
+def _token(name: str, public_id: str) -> operators.NewToken:
+    return operators.NewToken(
+        public_id=public_id, name=name, role=Role.ADMIN, days=1, digest=bytes(32)
+    )
 
 
 def replace_name(issue: IssueToken, name: str) -> IssueToken:
