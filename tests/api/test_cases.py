@@ -1,12 +1,16 @@
 """A merchant's cases: listed newest first, a page at a time, its own alone, and read only."""
 
+from datetime import UTC, datetime
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
+from payintent.api.cases import case_fields
 from payintent.domain import ids
 from payintent.domain.gateway import Callback, DisputeReport, DisputeState
 from payintent.lifecycle.receive import receive
+from payintent.storage.merchant_cases import MerchantCase
 from tests.api.arrange import payment_of, refusal
 from tests.api.refunding import paid, send
 from tests.support.fakes import captured
@@ -77,6 +81,26 @@ async def test_money_in_any_currency_has_that_currencys_decimals(
     await paid_again(api, amount_minor, currency)
     [case] = (await listed(api)).json["data"]
     assert (case["currency"], case["amount"]) == (currency, shown)
+
+
+@pytest.mark.parametrize(
+    ("decimals", "shown"), [(6, "25.5"), (18, "0.0000000000255"), (None, None)]
+)
+def test_money_on_a_chain_has_its_tokens_decimals(decimals: int | None, shown: str | None) -> None:
+    case = MerchantCase(
+        id=uuid4(),
+        kind="LATE_PAYMENT",
+        status="OPEN",
+        payment_id=None,
+        currency="USDT",
+        amount_minor=25_500_000,
+        token_decimals=decimals,
+        on_chain=True,
+        opened_at=datetime(2026, 11, 22, tzinfo=UTC),
+        closed_at=None,
+        dispute=None,
+    )
+    assert case_fields(case).get("amount") == shown
 
 
 async def test_cases_are_listed_newest_first_page_by_page(api: Api) -> None:

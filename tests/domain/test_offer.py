@@ -7,8 +7,15 @@ import pytest
 
 from payintent.domain.errors import Code, Refused
 from payintent.domain.merchant import Market
-from payintent.domain.offer import Place, checked_country, offers, resolve_place, tax_rate_for
-from payintent.domain.quote import TaxManager
+from payintent.domain.offer import (
+    Place,
+    checked_country,
+    offers,
+    resolve_place,
+    tax_rate_for,
+    taxed_country,
+)
+from payintent.domain.quote import TaxCountry, TaxManager
 from payintent.domain.restriction import Restrictions
 from tests.domain.making import a_merchant, a_method, a_payment
 
@@ -52,6 +59,15 @@ def _place(
 
 def _yen() -> Any:
     return a_payment(currency="JPY", amount=Decimal(100))
+
+
+def test_where_a_buyer_seems_to_be_never_decides_tax() -> None:
+    merchant = a_merchant(default_country="US", tax_country=TaxCountry.SELECTION)
+    taxed = {
+        source: taxed_country(merchant, Place("FR", source))
+        for source in ("query", "geo", "default", "first")
+    }
+    assert taxed == {"query": "FR", "geo": "US", "default": "US", "first": "US"}
 
 
 def test_the_country_that_was_asked_for_goes_before_all() -> None:
