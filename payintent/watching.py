@@ -15,7 +15,7 @@ from payintent.lifecycle.chain_refunds import judge_refunds
 from payintent.lifecycle.overdue import report_overdue
 from payintent.lifecycle.sight import Lookout
 from payintent.lifecycle.tokens import fits
-from payintent.lifecycle.watch import Watcher, final_block, poke
+from payintent.lifecycle.watch import HALTED, Watcher, final_block, poke
 from payintent.log import get
 from payintent.service import Service
 from payintent.storage import chain_watch, chains, payments
@@ -104,6 +104,7 @@ class _View:
             await chains.lock_cursor(tx, self.slug)
             if await chains.tokens(tx, self.slug) == tokens:
                 await chains.halt(tx, self.slug, _MISFIT)
+                HALTED.labels(self.slug).set(1)
 
     async def close(self) -> None:
         """Close the reader's connections."""

@@ -9,7 +9,9 @@ from payintent.cli.run import Json, Limit, Why, perform, show, show_one
 from payintent.domain.settlement import CaseKind
 from payintent.operation.cases import ListCases, ResolveCase, ShowCase
 
-app = typer.Typer(no_args_is_help=True, help="Money that no payment may own, for a person.")
+app = typer.Typer(
+    no_args_is_help=True, help="Money that no payment may own, and what else a person must look at."
+)
 _Id = typer.Argument(help="Such as case_0351NDickobV3yYH8omp8v.")
 _COLUMNS = (
     "id",
@@ -45,7 +47,9 @@ class Resolution(StrEnum):
 @app.command("list")
 def list_(
     merchant: int | None = typer.Option(None, help="Of one merchant."),
-    status: CaseStatus = typer.Option(CaseStatus.OPEN, help="Those that wait, or others."),
+    status: CaseStatus = typer.Option(
+        CaseStatus.OPEN, help="Only cases of this status; ALL: every one."
+    ),
     kind: CaseKind | None = typer.Option(None, help="Of one kind."),
     limit: int = Limit,
     as_json: bool = Json,
@@ -65,7 +69,9 @@ def show_case(case_id: str = _Id, as_json: bool = Json) -> None:
 @app.command()
 def resolve(
     case_id: str = _Id,
-    resolution: Resolution = typer.Argument(),
+    resolution: Resolution = typer.Argument(
+        help="`accept`: the money is kept; `dismiss`: there is none; `refund`: it goes back."
+    ),
     note: str = typer.Option("", help="Kept with the case; left out: the reason."),
     destination: str | None = typer.Option(
         None, help="Of money on a chain: where it goes, if not back to its payer."

@@ -17,7 +17,9 @@ from payintent.operation.chains import (
 )
 from payintent.operation.plain import plain
 
-app = typer.Typer(no_args_is_help=True, help="Our contracts, their tokens, how far chains go.")
+app = typer.Typer(
+    no_args_is_help=True, help="Chains: contracts, tokens, finality, and how far each was read."
+)
 _Chain = typer.Argument(help="Such as ethereum.")
 _COLUMNS = ("slug", "network_id", "finality", "confirmations", "block", "head", "halted")
 _CONTRACT = ("account_id", "chain", "address", "receiver", "deployed_block", "current")
@@ -36,18 +38,23 @@ def list_(as_json: bool = Json) -> None:
 @app.command("set")
 def set_chain(
     chain: str = _Chain,
-    finality: Finality | None = typer.Option(None, help="Who says what is final."),
-    confirmations: int | None = typer.Option(None, help="Blocks that make a block final."),
+    finality: Finality | None = typer.Option(
+        None, help="Who says which blocks are final: the nodes, or a number of confirmations."
+    ),
+    confirmations: int | None = typer.Option(
+        None, help="How many blocks on a block make it final."
+    ),
     instant_finality: bool | None = typer.Option(
-        None, help="Believe a node whose latest block is finalized."
+        None,
+        help="Believe nodes that call their latest block final: blocks are final as they appear.",
     ),
     public_rpc_url: list[str] = typer.Option(
-        [], help="What wallets may use, never one of ours; repeat it."
+        [], help="An endpoint for wallets, never one of the watcher's; repeat it."
     ),
-    explorer_url: list[str] = typer.Option([], help="What wallets show; repeat it."),
-    refunder: str | None = typer.Option(None, help="Whose account sends refunds from now on."),
+    explorer_url: list[str] = typer.Option([], help="A block explorer for wallets; repeat it."),
+    refunder: str | None = typer.Option(None, help="The account that sends refunds from now on."),
     refund_approval_above: str | None = typer.Option(
-        None, help="Tokens: a refund of more needs a second person."
+        None, help="So many tokens a merchant may give back in a day without a second person."
     ),
     why: str = Why,
     as_json: bool = Json,
@@ -80,7 +87,9 @@ def set_token(
         None, help="An allowance must be zero before it is changed."
     ),
     minimum: int | None = typer.Option(None, help="In the smallest unit, as our contract has it."),
-    enabled: bool | None = typer.Option(None, "--enabled/--disabled", help="Whether it is taken."),
+    enabled: bool | None = typer.Option(
+        None, "--enabled/--disabled", help="Whether buyers are offered it."
+    ),
     why: str = Why,
     as_json: bool = Json,
 ) -> None:
@@ -102,7 +111,9 @@ def add_contract(
     chain: str = _Chain,
     address: str = typer.Argument(help="Where it was deployed."),
     receiver: str = typer.Option(..., help="The receiver that it was deployed with."),
-    deployed_block: int = typer.Option(..., help="The block it was deployed in: read from here."),
+    deployed_block: int = typer.Option(
+        ..., help="The block it was deployed in; the chain is read from there."
+    ),
     merchant: int | None = typer.Option(None, help="Whose it is; left out: the platform's."),
     name: str = typer.Option("", help="What it is for."),
     why: str = Why,
@@ -133,7 +144,7 @@ def retire_contract(
 @app.command()
 def resume(
     chain: str = _Chain,
-    block: int | None = typer.Option(None, help="The last one that counts as read."),
+    block: int | None = typer.Option(None, help="The last block that counts as read."),
     why: str = Why,
     as_json: bool = Json,
 ) -> None:

@@ -27,6 +27,10 @@ def list_(merchant_id: int = MerchantId, as_json: bool = Json) -> None:
 
 
 @app.command()
-def revoke(public_id: str, why: str = Why, as_json: bool = Json) -> None:
+def revoke(
+    public_id: str = typer.Argument(help="The public part: the eight characters after sk_live_."),
+    why: str = Why,
+    as_json: bool = Json,
+) -> None:
     """Revoke a key for good; every process knows within a second."""
     show_one(perform(RevokeKey(public_id=public_id), why), as_json=as_json)

@@ -31,13 +31,13 @@ app = typer.Typer(no_args_is_help=True, help="Who is paid, and how far its activ
 _AutoRefund = typer.Option(
     None,
     "--auto-refund/--no-auto-refund",
-    help="Give back at once what no payment may own; at first: on.",
+    help="Give back at once money that no payment may own; new merchants have it.",
 )
 
 _AllowHttp = typer.Option(
     None,
     "--allow-http/--no-allow-http",
-    help="Whether its webhooks may go by http; at first: not, but in the sandbox.",
+    help="Whether its callback URL may be http; outside the sandbox it must be https without this.",
 )
 
 
@@ -45,7 +45,9 @@ _AllowHttp = typer.Option(
 def create(
     name: str = typer.Option(..., help="What buyers read: Pay NAME."),
     callback_url: str | None = typer.Option(None, help="Where webhooks go."),
-    methods: str = typer.Option("none", help="`all` provisions every platform account."),
+    methods: str = typer.Option(
+        "none", help="`all`: offer whatever the platform's accounts can do; else `none`."
+    ),
     auto_refund: bool | None = _AutoRefund,
     allow_http: bool | None = _AllowHttp,
     why: str = Why,
@@ -94,9 +96,13 @@ def profile(
     allowed_origin: list[str] = typer.Option(
         [], help="Where selections may return to and widgets may stand; repeat it."
     ),
-    default_country: str | None = typer.Option(None, help="Of the 53, where quotes start."),
+    default_country: str | None = typer.Option(
+        None, help="Where quotes are for, if the buyer names no country; one of the 53."
+    ),
     locale: str | None = typer.Option(None, help="The checkout's language, such as ja."),
-    tax_manager: TaxManager | None = typer.Option(None, help="Who cares for tax."),
+    tax_manager: TaxManager | None = typer.Option(
+        None, help="SERVICE: quotes have tax by the operator's rates; NONE: they have none."
+    ),
     tax_country: TaxCountry | None = typer.Option(
         None, help="Whose rate applies: of the buyer's selection, or of the default country."
     ),
@@ -139,7 +145,9 @@ def set_callback_url(
 @app.command()
 def rotate_secret(
     merchant_id: int = MerchantId,
-    overlap_s: int = typer.Option(OVERLAP_DEFAULT_S, help="How long the old one signs along."),
+    overlap_s: int = typer.Option(
+        OVERLAP_DEFAULT_S, help="For how many seconds the old one signs along."
+    ),
     why: str = Why,
     as_json: bool = Json,
 ) -> None:

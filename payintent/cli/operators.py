@@ -13,7 +13,7 @@ from payintent.operation.operators import (
     SetRole,
 )
 
-app = typer.Typer(no_args_is_help=True, help="Named tokens for the operator's routes.")
+app = typer.Typer(no_args_is_help=True, help="Operators: their names, roles and tokens.")
 
 
 _COLUMNS = ("public_id", "name", "role", "expires_at", "last_used_at", "revoked_at")
@@ -23,7 +23,7 @@ _Id = typer.Argument(help="The public part: the eight characters after op_.")
 
 @app.command()
 def issue(
-    name: str,
+    name: str = typer.Argument(help="The person's name; it can never be used again."),
     role: Role = typer.Option(Role.VIEWER, help="What its holder may do."),
     days: int = _Days,
     why: str = Why,

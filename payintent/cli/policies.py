@@ -21,19 +21,24 @@ from payintent.operation.providers import (
 from payintent.operation.restrictions import AddRestriction, LiftRestriction, ListRestrictions
 from payintent.operation.taxes import ListTaxes, RemoveTax, SetTax
 
-restriction = typer.Typer(no_args_is_help=True, help="Countries where crypto is restricted.")
+restriction = typer.Typer(
+    no_args_is_help=True, help="Countries where crypto or on-ramp orders are restricted."
+)
 fraud = typer.Typer(no_args_is_help=True, help="Rules of fraud screening, and what they denied.")
 tax = typer.Typer(no_args_is_help=True, help="Tax rates, where this service manages tax.")
 provider = typer.Typer(no_args_is_help=True, help="Providers, on or off for everybody.")
 limit = typer.Typer(no_args_is_help=True, help="Merchants' own rate limits.")
 _Country = typer.Argument(help="Two capital letters.")
+_Type = typer.Argument(metavar="TYPE", help="What is restricted: tokens, or on-ramp orders.")
+_Provider = typer.Argument(help="As `provider list` shows it, such as stripe.")
+_Limited = typer.Argument(help="`create`: new payments; `read`: all other calls.")
 _RULE = ("id", "kind", "merchant_id", "denies", "code", "level", "score")
 _DECISION = ("decided_at", "merchant_id", "payment_id", "rule_id", "code", "level", "score")
 
 
 @restriction.command("add")
 def restrict(
-    type_: RestrictionType = typer.Argument(metavar="TYPE"),
+    type_: RestrictionType = _Type,
     country: str = _Country,
     why: str = Why,
     as_json: bool = Json,
@@ -50,7 +55,7 @@ def list_restrictions(as_json: bool = Json) -> None:
 
 @restriction.command()
 def lift(
-    type_: RestrictionType = typer.Argument(metavar="TYPE"),
+    type_: RestrictionType = _Type,
     country: str = _Country,
     why: str = Why,
     as_json: bool = Json,
@@ -61,16 +66,25 @@ def lift(
 
 @fraud.command("add")
 def add_rule(
-    kind: RuleKind,
+    kind: RuleKind = typer.Argument(
+        help="What is compared; a velocity counts how often a payer or an address comes."
+    ),
     value: str | None = typer.Argument(
         None, help="What a list matches: JP, buyer-1, @spam.test, 192.0.2.0/24."
     ),
-    count: int | None = typer.Option(None, help="A velocity: how many are let pass."),
-    window_s: int | None = typer.Option(None, help="A velocity: within how many seconds."),
+    count: int | None = typer.Option(None, help="Of a velocity: how many are let through."),
+    window_s: int | None = typer.Option(None, help="Of a velocity: within how many seconds."),
     merchant: int | None = typer.Option(None, help="For one merchant; left out: for all."),
-    code: str | None = typer.Option(None, help="What callers are told."),
-    level: RiskLevel = typer.Option(RiskLevel.HIGH),
-    score: int = typer.Option(100, min=0, max=100, help="The highest one decides."),
+    code: str | None = typer.Option(
+        None, help="The code that callers get; left out: one that fits the kind."
+    ),
+    level: RiskLevel = typer.Option(RiskLevel.HIGH, help="The risk level that callers get."),
+    score: int = typer.Option(
+        100,
+        min=0,
+        max=100,
+        help="The risk score; of several rules that match, the highest one decides.",
+    ),
     why: str = Why,
     as_json: bool = Json,
 ) -> None:
@@ -101,7 +115,9 @@ def _denied(rule: FraudRule) -> str:
 
 
 @fraud.command("remove")
-def remove_rule(rule_id: int, why: str = Why, as_json: bool = Json) -> None:
+def remove_rule(
+    rule_id: int = typer.Argument(help="The rule's number."), why: str = Why, as_json: bool = Json
+) -> None:
     """Put a rule out of force."""
     show_one(perform(RemoveFraudRule(rule_id=rule_id), why), as_json=as_json)
 
@@ -154,19 +170,24 @@ def list_providers(as_json: bool = Json) -> None:
 
 
 @provider.command()
-def enable(name: str, why: str = Why, as_json: bool = Json) -> None:
+def enable(name: str = _Provider, why: str = Why, as_json: bool = Json) -> None:
     """Turn a provider on."""
     show_one(perform(EnableProvider(provider=name), why), as_json=as_json)
 
 
 @provider.command()
-def disable(name: str, why: str = Why, as_json: bool = Json) -> None:
+def disable(name: str = _Provider, why: str = Why, as_json: bool = Json) -> None:
     """Turn a provider off: no method of it is offered, what runs there ends."""
     show_one(perform(DisableProvider(provider=name), why), as_json=as_json)
 
 
 @provider.command()
-def rename(name: str, wire_name: str, why: str = Why, as_json: bool = Json) -> None:
+def rename(
+    name: str = _Provider,
+    wire_name: str = typer.Argument(help="What merchants and buyers are shown from now on."),
+    why: str = Why,
+    as_json: bool = Json,
+) -> None:
     """Give a provider another name outside; selections that were made keep the old one."""
     show_one(perform(RenameProvider(provider=name, wire_name=wire_name), why), as_json=as_json)
 
@@ -174,7 +195,7 @@ def rename(name: str, wire_name: str, why: str = Why, as_json: bool = Json) -> N
 @limit.command("set")
 def set_limit(
     merchant_id: int = MerchantId,
-    kind: RateClass = typer.Argument(),
+    kind: RateClass = _Limited,
     per_s: int = typer.Option(..., help="Requests a second."),
     burst: int | None = typer.Option(None, help="At once after a pause; left out: twice that."),
     why: str = Why,
@@ -197,7 +218,7 @@ def list_limits(
 @limit.command()
 def clear(
     merchant_id: int = MerchantId,
-    kind: RateClass = typer.Argument(),
+    kind: RateClass = _Limited,
     why: str = Why,
     as_json: bool = Json,
 ) -> None:

@@ -31,12 +31,14 @@ def add_to(app: typer.Typer) -> None:
 
 
 def api(
-    host: str = "127.0.0.1",
-    port: int = 8080,
-    operator_host: str = "127.0.0.1",
-    operator_port: int | None = typer.Option(None, help="Metrics and operator routes."),
+    host: str = typer.Option("127.0.0.1", help="The address to listen on."),
+    port: int = typer.Option(8080, help="The port to listen on."),
+    operator_host: str = typer.Option("127.0.0.1", help="The address of the operator's port."),
+    operator_port: int | None = typer.Option(
+        None, help="Serve metrics and the operator's routes on this port."
+    ),
 ) -> None:
-    """Serve the API and the hosted checkout, and the operator on a port of their own."""
+    """Serve the API and the hosted checkout, and operators on a port of their own."""
     chosen = settings()
     operator = build_operator_app()
     application = build_app(chosen, operator=operator)
@@ -52,9 +54,11 @@ def api(
 
 
 def worker(
-    metrics_port: int | None = typer.Option(None, help="Metrics of this process, on loopback."),
+    metrics_port: int | None = typer.Option(
+        None, help="Serve metrics of this process on this port of loopback."
+    ),
 ) -> None:
-    """Expire, inquire, deliver: the work that nobody asks for."""
+    """Run in the background: expire, inquire, refund, deliver webhooks, watch chains, prune."""
     chosen = settings()
     if metrics_port is not None:
         start_http_server(metrics_port, "127.0.0.1")

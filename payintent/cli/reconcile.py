@@ -28,12 +28,16 @@ def add_to(app: typer.Typer) -> None:
 
 def reconcile(
     provider: str = typer.Option(..., help="Whose file it is, such as stripe."),
-    file: Path = typer.Option(..., help="CSV, as the manual has it."),
+    file: Path = typer.Option(..., help="A CSV file; docs/refunds.md has its columns."),
     account: int | None = typer.Option(None, help="Of one account; left out: all of them."),
     since: datetime | None = typer.Option(
-        None, "--from", help="When what it may lack had come to us, UTC; left out: its first line."
+        None,
+        "--from",
+        help="Look for what came to us from this time on, UTC; left out: the file's first line.",
     ),
-    until: datetime | None = typer.Option(None, "--to", help="And until when; its last line."),
+    until: datetime | None = typer.Option(
+        None, "--to", help="Up to this time, UTC; left out: its last line."
+    ),
     apply: bool = typer.Option(False, "--apply", help="Open a case for each difference."),
     why: str = Why,
     as_json: bool = Json,

@@ -7,7 +7,17 @@ from uuid import UUID
 
 import typer
 
-from payintent.cli.run import Json, Why, fail, perform, print_json, read_as_operator, show, show_one
+from payintent.cli.run import (
+    Json,
+    Limit,
+    Why,
+    fail,
+    perform,
+    print_json,
+    read_as_operator,
+    show,
+    show_one,
+)
 from payintent.domain import ids
 from payintent.domain.errors import Code, Refused
 from payintent.operation.webhooks import ReplayEvent, ReplayMissed
@@ -16,14 +26,15 @@ from payintent.storage import outbox
 from payintent.storage.database import Row
 from payintent.storage.outbox import Delivery, Event
 
-app = typer.Typer(no_args_is_help=True, help="What merchants were told, and telling them again.")
+app = typer.Typer(no_args_is_help=True, help="Events, their delivery, and sending them again.")
+_Id = typer.Argument(help="Such as 01a1fd8e-30f1-7452-8742-48e063df9146.")
 
 
 @app.command("list")
 def list_(
     merchant: int | None = typer.Option(None, help="Of one merchant."),
     state: str | None = typer.Option(None, help=f"One of {', '.join(outbox.STATES)}."),
-    limit: int = typer.Option(20, min=1, max=1000),
+    limit: int = Limit,
     as_json: bool = Json,
 ) -> None:
     """List events and how far their delivery is, newest first."""
@@ -38,7 +49,7 @@ def list_(
 
 
 @app.command("show")
-def show_event(event_id: UUID, as_json: bool = Json) -> None:
+def show_event(event_id: UUID = _Id, as_json: bool = Json) -> None:
     """Show an event, its bytes, and every attempt at it."""
 
     async def work(service: Service) -> tuple[Event, list[Row]]:
@@ -57,16 +68,16 @@ def show_event(event_id: UUID, as_json: bool = Json) -> None:
 
 
 @app.command()
-def replay(event_id: UUID, why: str = Why, as_json: bool = Json) -> None:
+def replay(event_id: UUID = _Id, why: str = Why, as_json: bool = Json) -> None:
     """Send one event again, whatever its state, under its own webhook-id."""
     show_one(perform(ReplayEvent(event_id=event_id), why), as_json=as_json)
 
 
 @app.command()
 def replay_missed(
-    merchant: int | None = typer.Option(None, help="What this merchant did not get."),
-    since: datetime | None = typer.Option(None, help="What did not arrive since then, UTC."),
-    until: datetime | None = typer.Option(None, help="And before then, UTC."),
+    merchant: int | None = typer.Option(None, help="Of one merchant."),
+    since: datetime | None = typer.Option(None, help="Events from this time on, UTC."),
+    until: datetime | None = typer.Option(None, help="Events before this time, UTC."),
     why: str = Why,
     as_json: bool = Json,
 ) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 from pydantic import SecretStr
 
 from payintent import watching as watching_module
@@ -84,12 +85,14 @@ async def test_it_is_not_watched_and_offered_to_nobody_until_a_person_has_mended
     async with watched(ethereum):
         await until(lambda: _is(halted(ethereum)))
         assert "a token is not what is set" in (await halted(ethereum) or "")
+        await until(lambda: _shows_halt(1))
         assert not await read(ethereum)
         quotes = await api.send("GET", f"/v1/checkout/{payment.checkout_id}/quotes")
         assert {one.get("chain") for one in quotes.json["quotes"]} == {None}
         await set_decimals(ethereum, 6)
         await ethereum.world.perform(ResumeChain(chain="ethereum"))
         await until(lambda: read(ethereum))
+        await until(lambda: _shows_halt(0))
     assert await halted(ethereum) is None
 
 
@@ -176,6 +179,11 @@ async def test_a_chain_by_confirmations_needs_no_word_of_the_node(ethereum: Chai
 
 def address(text: str) -> str:
     return checksummed(bytes.fromhex(text[2:]))
+
+
+async def _shows_halt(value: int) -> bool:
+    """Tell what an alarm would see."""
+    return REGISTRY.get_sample_value("payintent_chain_halted", {"chain": "ethereum"}) == value
 
 
 async def _is(told: Awaitable[object]) -> bool:

@@ -98,3 +98,14 @@ def test_every_command_has_an_example_in_the_table() -> None:
     ]
     for leaf in _leaves(typer.main.get_command(build())):
         assert any(one[: len(leaf)] == leaf for one in shown), f"payintent {' '.join(leaf)}"
+
+
+def test_every_argument_and_option_of_every_command_says_what_it_is() -> None:
+    root = typer.main.get_command(build())
+    dumb = [
+        (*leaf, parameter.name)
+        for leaf in _leaves(root)
+        for parameter in _leaf(list(leaf))[0].params
+        if not getattr(parameter, "help", None)
+    ]
+    assert dumb == []

@@ -51,6 +51,12 @@ def test_every_make_target_that_a_page_names_exists(path: Path) -> None:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
+def test_every_make_target_is_in_the_list_of_commands() -> None:
+    targets = set(re.findall(r"^([a-z0-9-]+):.*##", page("Makefile"), re.MULTILINE))
+    listed = set(_TARGET.findall("\n".join(spans(page("CONTRIBUTING.md")))))
+    assert sorted(targets - listed) == []
+
+
 @every_page
 def test_every_folder_and_module_that_a_page_names_exists(path: Path) -> None:
     for span in spans(path.read_text()):

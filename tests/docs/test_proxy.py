@@ -9,7 +9,7 @@ from payintent.api.routes import OPERATOR_ROUTES, ROUTES
 from payintent.api.server import _KEEP_ALIVE_S
 from payintent.config import Settings
 from tests.docs.nginx import read, seconds, size
-from tests.docs.reading import page
+from tests.docs.reading import page, spans
 
 _CONF = read(page("deploy/nginx.conf"))
 _SERVER = _CONF.inner("server")[-1]
@@ -29,6 +29,13 @@ def _paths(routes: list[Route]) -> list[str]:
 
 def _reaches(path: str) -> bool:
     return _SERVER.location(path).all("proxy_pass") == [["http://payintent"]]
+
+
+def test_the_page_names_every_address_that_comes_through() -> None:
+    [line] = [one for one in page("docs/deploy.md").split("\n- ") if one.startswith("**Public**")]
+    named = {span.rstrip("/") for span in spans(line.partition("All else")[0])}
+    public = [one for one in _SERVER.inner("location") if one.all("proxy_pass")]
+    assert named == {f"/{one.words[-1].lstrip('^/').split('/')[0]}" for one in public}
 
 
 def test_the_proxys_limits_are_those_of_the_service() -> None:
