@@ -82,10 +82,19 @@ class Service:
             sandbox=self.settings.sandbox,
             providers=self.accounts.providers,
             credentials=self.accounts.credentials,
+            repeatable_refunds=self._repeatable_refunds(),
             countries=self.accounts.countries,
             origins=self._origins(),
             endpoints=self.settings.endpoints,
             operations=OPERATIONS,
+        )
+
+    def _repeatable_refunds(self) -> frozenset[str]:
+        """Name the providers that do a refund once for one id, however often they are told."""
+        return frozenset(
+            provider
+            for provider in self.accounts.providers
+            if (gateway := self.accounts.gateway(provider)) and gateway.capabilities.refunds_again
         )
 
     def _origins(self) -> dict[str, frozenset[str]]:

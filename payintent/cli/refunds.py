@@ -4,7 +4,13 @@ import typer
 
 from payintent.cli.run import Json, Limit, Why, perform, show, show_one
 from payintent.domain.refund import RefundStatus, Step
-from payintent.operation.refunds import ApproveRefund, ListRefunds, RejectRefund, ShowRefund
+from payintent.operation.refunds import (
+    ApproveRefund,
+    ListRefunds,
+    RejectRefund,
+    ResendRefund,
+    ShowRefund,
+)
 
 app = typer.Typer(no_args_is_help=True, help="Money that goes back, and who agrees to it.")
 _Id = typer.Argument(help="Such as ref_0351NDickobV3yYH8omp8v.")
@@ -63,3 +69,14 @@ def reject(
 ) -> None:
     """End a refund that waits for a person; what it reserved is free again."""
     show_one(perform(RejectRefund(refund_id=refund_id, note=note or why), why), as_json=as_json)
+
+
+@app.command()
+def resend(
+    refund_id: str = _Id,
+    note: str = typer.Option("", help="Kept with its case; left out: the reason."),
+    why: str = Why,
+    as_json: bool = Json,
+) -> None:
+    """Send a refund again that rests with a case and was surely not done; needs two people."""
+    show_one(perform(ResendRefund(refund_id=refund_id, note=note or why), why), as_json=as_json)

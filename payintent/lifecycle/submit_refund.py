@@ -25,7 +25,7 @@ from payintent.lifecycle.health import Channel
 from payintent.lifecycle.mint import Mint
 from payintent.lifecycle.settle_refund import settle_refund
 from payintent.log import get
-from payintent.storage import captures, refunds, sessions
+from payintent.storage import captures, refunds, resting_refunds, sessions
 from payintent.storage.captures import Place
 from payintent.storage.database import Database
 from payintent.storage.refunds import Due
@@ -164,7 +164,9 @@ class Submitter:
                 at=due.now,
             )
             kind = CaseKind.RECONCILIATION
-            await captures.open_case(tx, self.mint.id(), kind, place, refund.capture_id, refund.id)
+            case = (self.mint.id(), kind, place, refund.capture_id, refund.id)
+            if not await captures.open_case(tx, *case):
+                await resting_refunds.reopen_case(tx, refund.id, "it rests again")
             await refunds.rest(tx, refund.id)
 
 

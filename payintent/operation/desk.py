@@ -45,6 +45,8 @@ class Desk:
     providers: frozenset[str]  # that this installation has adapters for
     #: Names of the credentials that an account of each provider must hold.
     credentials: Mapping[str, frozenset[str]]
+    #: Providers that do a refund once for one id, however often they are told.
+    repeatable_refunds: frozenset[str]
     countries: Mapping[str, frozenset[str] | None]  # by provider: where it pays; None: all
     origins: Mapping[str, frozenset[str]]  # by provider: where its accounts may be
     endpoints: Mapping[str, Sequence[str]] = field(repr=False)  # by chain; they may hold keys

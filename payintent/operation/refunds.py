@@ -12,7 +12,7 @@ from payintent.domain.refund import Refund, RefundFailure, RefundStatus, Step
 from payintent.lifecycle.advance import lock
 from payintent.operation.checks import check_listed, check_merchant, check_note, told
 from payintent.operation.desk import Change, Desk, Read
-from payintent.storage import approvals, captures, payments, refunds
+from payintent.storage import approvals, captures, payments, refunds, resting_refunds
 from payintent.storage.approvals import Asked, Wanted
 from payintent.storage.database import Executor, Tx
 
@@ -144,6 +144,71 @@ class RejectRefund(Change[RefundView], frozen=True, kw_only=True):
         return result.merchant_id
 
 
+class ResendRefund(Change[RefundView], frozen=True, kw_only=True):
+    """Take up a refund again that rests with a case; two people decide it.
+
+    A worker asks the gateway, or the chain, before it sends anything: a refund is sent again only
+    where nothing was given back, or where the gateway does it once however often it is told.
+    """
+
+    action: ClassVar[str] = "refund.resend"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    refund_id: str
+    note: str
+
+    async def needs_approval(self, desk: Desk) -> bool:
+        """Need it always: it moves money, on a later day than the one it was counted for."""
+        del desk
+        return True
+
+    async def changes(self, desk: Desk) -> list[str]:
+        """Say what goes back, and where to."""
+        refund = await _known(desk.database, self.refund_id)
+        amount = f"{refund.amount_minor} smallest units of {refund.capture_currency}"
+        destination = refund.destination or "the way that it came"
+        return [
+            f"refund {self.refund_id} of merchant {refund.merchant_id} is taken up again",
+            f"{amount} go back to {destination}, unless they have gone back before",
+            f"note: {self.note}",
+        ]
+
+    async def check(self, desk: Desk) -> None:
+        """Refuse a refund that does not rest, or may have been done."""
+        check_note(self.note)
+        await _check_resting(desk, desk.database, await _known(desk.database, self.refund_id))
+
+    async def apply(self, desk: Desk, tx: Tx) -> RefundView:
+        """Let a worker look after it; its case stays open, or is opened again."""
+        found = await _known(tx, self.refund_id)
+        await _lock(tx, found)
+        await _check_resting(desk, tx, found)
+        await resting_refunds.resume(tx, found.id)
+        await resting_refunds.reopen_case(tx, found.id, f"sent again by {desk.who}: {self.note}")
+        return _view(await _known(tx, self.refund_id))
+
+    def about(self, result: RefundView) -> int | None:
+        """Name the refund's merchant, if it has one."""
+        return result.merchant_id
+
+
+async def _check_resting(desk: Desk, database: Executor, refund: Asked) -> None:
+    """Refuse (`CONFLICT`, `UNPROCESSABLE`) a refund that does not rest, or may have been done."""
+    found = await resting_refunds.find(database, refund.id)
+    if not found.resting:
+        state = found.status if found.step == Step.ENDED else found.step
+        raise Refused(Code.CONFLICT, f"the refund does not rest with a case: it is {state}")
+    if found.logged:
+        raise Refused(Code.CONFLICT, "the chain shows that money went back under this refund's id")
+    if found.disputed:
+        raise Refused(Code.CONFLICT, "a dispute holds the money that it would give back")
+    if found.step == Step.SENT and found.provider not in desk.repeatable_refunds:
+        raise Refused(
+            Code.UNPROCESSABLE,
+            f"{found.provider} may have done this refund, and might do it twice if it is sent "
+            "again: settle it at the gateway",
+        )
+
+
 async def _known(database: Executor, refund_id: str) -> Asked:
     parsed = ids.parse(ids.REFUND, refund_id)
     found = await approvals.by_id(database, parsed) if parsed else None
@@ -154,14 +219,19 @@ async def _known(database: Executor, refund_id: str) -> Asked:
 
 async def _waiting(tx: Tx, known: Asked) -> tuple[Refund, datetime]:
     """Lock payment, capture and refund; refuse (`CONFLICT`) one that waits for nobody."""
-    if known.payment_id is not None:
-        await lock(tx, [known.payment_id])
-    await captures.lock(tx, known.capture_id)
-    refund = await refunds.lock(tx, known.id)
+    refund = await _lock(tx, known)
     if refund.step is not Step.APPROVAL:
         how_far = refund.failure_reason or refund.step
         raise Refused(Code.CONFLICT, f"the refund waits for nobody: it is {how_far}")
     return refund, await payments.now(tx)
+
+
+async def _lock(tx: Tx, known: Asked) -> Refund:
+    """Lock payment, capture and refund, in this order."""
+    if known.payment_id is not None:
+        await lock(tx, [known.payment_id])
+    await captures.lock(tx, known.capture_id)
+    return await refunds.lock(tx, known.id)
 
 
 def _check_second_person(desk: Desk, refund: Refund) -> None:

@@ -100,6 +100,7 @@ _ALL: tuple[Operation, ...] = (
     refunds.ShowRefund,
     refunds.ApproveRefund,
     refunds.RejectRefund,
+    refunds.ResendRefund,
     keyring.ShowKeyring,
     keyring.RotateKeyring,
     log.ListAudit,

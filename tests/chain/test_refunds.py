@@ -13,6 +13,7 @@ from payintent.chain.refunder import ChainRefunder
 from payintent.domain import ids
 from payintent.lifecycle.refund import refund_case
 from payintent.operation.chains import SetChain
+from payintent.operation.refunds import ResendRefund
 from payintent.storage import chains
 from payintent.storage.sightings import ChainLedger
 from tests.support.onchain import ChainWorld
@@ -322,7 +323,7 @@ async def test_a_transaction_that_was_reverted_is_sent_again_when_that_is_final(
     await is_sent_now(refunding, refund)
 
 
-async def test_a_refund_that_was_reverted_three_times_is_a_case_and_not_sent_again(
+async def test_a_refund_that_was_reverted_three_times_is_a_case_and_sent_again_by_people_only(
     refunding: RefundWorld,
 ) -> None:
     payment, session = await refunding.paid()
@@ -346,6 +347,13 @@ async def test_a_refund_that_was_reverted_three_times_is_a_case_and_not_sent_aga
     assert await refunding.stands(refund) == SENT
     [row] = await refunding.ground.world.rows("SELECT refund_id FROM money_case")
     assert row["refund_id"] == refund.id
+    await refunding.ground.world.perform(
+        ResendRefund(refund_id=ids.text(ids.REFUND, refund.id), note="it has gas again")
+    )
+    await refunding.ground.move_clock(UNSEEN_S)
+    await refunding.turn()
+    assert await refunding.stands(refund) == WAITS, "the contract says that it was not done"
+    await is_sent_now(refunding, refund)
 
 
 async def test_a_destination_that_burns_gas_is_not_paid(refunding: RefundWorld) -> None:

@@ -39,7 +39,7 @@ _CREDENTIALS = b'{"api_key": "a key", "signing_secret": "a secret of the gateway
 _PREFIXES = {"payment": ids.PAYMENT, "case": ids.CASE, "refund": ids.REFUND}
 _PREFIXES |= {"approval": ids.APPROVAL}
 _TWO_PEOPLE = {"operator.issue", "operator.extend", "account.add", "chain.add-contract"}
-_TWO_PEOPLE |= {"chain.set-token", "payment.end"}
+_TWO_PEOPLE |= {"chain.set-token", "payment.end", "refund.resend"}
 _FOR_TWO = {"--refunder", "--credentials", "--base-url"}  # options that need two people anywhere
 _ELSEWHERE = f"0x{20 * '7a'}"
 _GETADDRINFO = socket.getaddrinfo
@@ -159,6 +159,8 @@ async def _arrange(settings: Settings, name: str) -> None:
         await _strand(settings)
     elif name == "refund.show":
         await _wait_for_somebody(settings)
+    elif name == "refund.resend":
+        await connection.execute("UPDATE refund SET next_at = NULL WHERE step = 'queued'")
     elif name == "webhooks.replay-missed":
         await connection.execute("UPDATE delivery SET state = 'dead'")
         await connection.execute("UPDATE event SET occurred_at = '2026-11-21T08:30:00Z'")
@@ -221,6 +223,7 @@ async def _really(settings: Settings, name: str, words: list[str]) -> list[str]:
         "refund.show": "SELECT id FROM refund WHERE step = 'approval'",
         "refund.approve": "SELECT id FROM refund WHERE step = 'approval'",
         "refund.reject": "SELECT id FROM refund WHERE step = 'approval'",
+        "refund.resend": "SELECT id FROM refund WHERE step = 'queued'",
         "webhooks.show": "SELECT id FROM event",
         "webhooks.replay": "SELECT id FROM event",
     }

@@ -199,6 +199,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "refund.show": {"refund_id": "$refund"},
     "refund.approve": {"refund_id": "$refund", "note": "the buyer asked for it by letter"},
     "refund.reject": {"refund_id": "$other_refund", "note": "asked for twice"},
+    "refund.resend": {"refund_id": "$resting_refund", "note": "the gateway is back"},
     "keyring.show": {},
     "keyring.rotate": {},
     "audit.list": {"merchant_id": "$merchant", "of": "merchant", "limit": 5},
@@ -216,6 +217,7 @@ TWO_PEOPLE = frozenset(
         "chain.set-token",
         "chain.add-contract",
         "payment.end",
+        "refund.resend",
     }
 )
 TWO_OVER_HTTP = TWO_PEOPLE | {"key.issue", "merchant.rotate-secret"}
@@ -232,6 +234,7 @@ ABOUT = {
     "case.resolve": "$old_merchant",
     "payment.end": "$old_merchant",
     "refund.approve": "$old_merchant",
+    "refund.resend": "$old_merchant",
     "refund.reject": "$old_merchant",
     "webhooks.replay": "$old_merchant",
 }
@@ -330,6 +333,7 @@ async def make_stage(world: World, service: Service) -> Stage:
         "stranded": ids.text(ids.PAYMENT, (await strand_payment(world)).id),
         "refund": ids.text(ids.REFUND, first),
         "other_refund": ids.text(ids.REFUND, second),
+        "resting_refund": ids.text(ids.REFUND, await resting_refund(world)),
     }
     return Stage(world, service, known, tokens)
 
@@ -362,6 +366,13 @@ async def waiting_refunds(world: World) -> tuple[UUID, UUID, UUID]:
             )
             made.append((await refunds.add(tx, new)).id)
     return payment.id, made[0], made[1]
+
+
+async def resting_refund(world: World) -> UUID:
+    """Let a refund of the first merchant rest that no gateway was told of."""
+    _, refund_id, _ = await waiting_refunds(world)
+    await world.rows("UPDATE refund SET step = 'queued', next_at = NULL WHERE id = $1", refund_id)
+    return refund_id
 
 
 async def _contract(service: Service) -> int:

@@ -19,7 +19,7 @@ from tests.support.world import Api, World
 _DAY_S = 24 * 3600
 _SUPPORT = {"webhooks.replay", "webhooks.replay-missed", "case.resolve"}
 _FINANCE = {"refund.approve", "refund.reject", "approval.approve", "approval.reject"}
-_FINANCE |= {"payment.end"}
+_FINANCE |= {"payment.end", "refund.resend"}
 _OWN = {"operator.replace"}  # one's own token: every role
 
 

@@ -188,7 +188,7 @@ REFUSED: list[tuple[str, dict[str, Any], Code, str]] = [
     ("case.resolve", {"resolution": "refund"}, _REFUSED, "no money of this case is known to be"),
     *(
         (f"refund.{verb}", {"refund_id": "x"}, _UNKNOWN, "no refund 'x'")
-        for verb in ("show", "approve", "reject")
+        for verb in ("show", "approve", "reject", "resend")
     ),
     ("refund.list", {"payment_id": "x"}, _UNKNOWN, "no payment 'x'"),
     ("refund.list", {"payment_id": f"pay_{22 * '0'}"}, _UNKNOWN, "no payment 'pay_"),
