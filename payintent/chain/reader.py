@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import aiohttp
 import msgspec
 
 from payintent.chain.answers import read_block, read_bytes, read_number, read_receipt, read_tx
@@ -41,6 +40,9 @@ from payintent.domain.evm import (
     TxReceipt,
     Unanswered,
 )
+
+if TYPE_CHECKING:
+    import aiohttp
 
 SPAN_FIRST = 2_000  # blocks
 SPAN_MAX = 10_000
@@ -321,7 +323,7 @@ class Reader(ChainReader):
         if asked >= span:  # a shorter search proves nothing
             self._spans[endpoint] = min(SPAN_MAX, max(span + 1, span + span // SPAN_GROWTH))
 
-    def _open(self) -> aiohttp.ClientSession:
+    def _open(self) -> "aiohttp.ClientSession":
         if self._session is None:
             self._session = open_session()
         return self._session

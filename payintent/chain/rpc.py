@@ -9,15 +9,17 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-import aiohttp
 import msgspec
 from prometheus_client import Counter
 
 from payintent.domain.errors import ChainDown
 from payintent.log import get
+
+if TYPE_CHECKING:
+    import aiohttp
 
 REST_FIRST_S = 0.05
 REST_MAX_S = 30.0
@@ -145,7 +147,7 @@ class Endpoint:
         url: str,
         *,
         limits: Limits,
-        session: Callable[[], aiohttp.ClientSession],
+        session: Callable[[], "aiohttp.ClientSession"],
         clock: Callable[[], float],
     ) -> None:
         self.chain = chain
@@ -233,6 +235,8 @@ class Endpoint:
         return [_answer(told[number]) for number in ids]
 
     async def _post(self, body: bytes, timeout_s: float) -> bytes:
+        import aiohttp  # imported when used: most commands call no node
+
         try:
             async with (
                 asyncio.timeout(timeout_s),
@@ -249,7 +253,7 @@ class Endpoint:
             fault = Fault.CONNECTION
         raise Failed(fault)
 
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _read(self, response: "aiohttp.ClientResponse") -> bytes:
         body = bytearray()
         async for piece in response.content.iter_chunked(_PIECE_BYTES):
             body += piece
@@ -278,8 +282,10 @@ class Endpoint:
             _log.warning(name, chain=self.chain, endpoint=self.name, kind=fault.value)
 
 
-def open_session() -> aiohttp.ClientSession:
+def open_session() -> "aiohttp.ClientSession":
     """Open the HTTP client of all endpoints of a chain."""
+    import aiohttp
+
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit_per_host=SOCKETS_PER_ENDPOINT_MAX),
         headers={"Content-Type": "application/json", "Accept-Encoding": "identity"},

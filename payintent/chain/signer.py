@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-import aiohttp
 from prometheus_client import Counter
 
 from payintent.chain import abi
@@ -36,6 +36,9 @@ from payintent.domain.errors import ChainDown
 from payintent.domain.evm import Reverted
 from payintent.domain.gateway import NotContacted, Unknown
 from payintent.log import get
+
+if TYPE_CHECKING:
+    import aiohttp
 
 #: Of an ordinary refund's need; a destination that runs more code than that is not paid.
 GAS_MAX = 1_000_000
@@ -160,7 +163,7 @@ class Signer:
         WAITING.labels(self._chain, why.value).inc()
         return NotContacted(detail=detail)
 
-    def _open(self) -> aiohttp.ClientSession:
+    def _open(self) -> "aiohttp.ClientSession":
         if self._session is None:
             self._session = open_session()
         return self._session

@@ -1,17 +1,14 @@
-"""The processes of an installation: `api`, `worker`, `migrate`, `doctor`."""
+"""The processes of an installation: `api`, `worker`, `migrate`, `doctor`.
+
+Each imports what it needs when it runs, so that no other command pays for it.
+"""
 
 import asyncio
 import sys
 from collections.abc import Callable
 
 import typer
-import uvloop
-from prometheus_client import start_http_server
 
-from payintent.api.app import build_app, build_operator_app
-from payintent.api.envelope import Envelope
-from payintent.api.server import serve, server
-from payintent.cli.chain_checks import chain_findings
 from payintent.cli.run import fail, settings
 from payintent.config import Settings
 from payintent.domain.errors import StorageDown
@@ -21,7 +18,6 @@ from payintent.service import open_service
 from payintent.storage import audit
 from payintent.storage import migrate as migrations
 from payintent.storage.sealed import SecretsUnusable, read_secrets
-from payintent.workers import run_worker
 
 
 def add_to(app: typer.Typer) -> None:
@@ -39,6 +35,10 @@ def api(
     ),
 ) -> None:
     """Serve the API and the hosted checkout, and operators on a port of their own."""
+    from payintent.api.app import build_app, build_operator_app
+    from payintent.api.envelope import Envelope
+    from payintent.api.server import serve, server
+
     chosen = settings()
     operator = build_operator_app()
     application = build_app(chosen, operator=operator)
@@ -59,6 +59,11 @@ def worker(
     ),
 ) -> None:
     """Run in the background: expire, inquire, refund, deliver webhooks, watch chains, prune."""
+    import uvloop
+    from prometheus_client import start_http_server
+
+    from payintent.workers import run_worker
+
     chosen = settings()
     if metrics_port is not None:
         start_http_server(metrics_port, "127.0.0.1")
@@ -127,6 +132,8 @@ async def _setup(chosen: Settings) -> list[SetupFinding]:
 
 async def _chains(chosen: Settings) -> bool:
     """Say of every chain what is found; tells whether all of it is right."""
+    from payintent.cli.chain_checks import chain_findings
+
     wrong = 0
     async for slug, finding in chain_findings(chosen):
         print(f"{slug:10} {'ok   ' if finding.right else 'FAIL '} {finding.text}")

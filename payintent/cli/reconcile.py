@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import NoReturn
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from payintent.cli.run import Json, Why, perform, show, show_one
 from payintent.operation.provider_file import BadFile, examine
@@ -65,6 +63,15 @@ def reconcile(
 @contextmanager
 def _progress(file: Path) -> Generator[Callable[[int], None]]:
     """Show how far a long file was read, to whoever sits at a terminal."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
     size = file.stat().st_size if file.is_file() else 0
     quiet = size < _LONG_BYTES or not sys.stderr.isatty()
     console = Console(stderr=True)

@@ -8,15 +8,12 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import msgspec
 import typer
 from pydantic import ValidationError
-from rich.console import Console
-from rich.table import Table
 
-from payintent.api import auth
 from payintent.config import Settings
 from payintent.domain.errors import LockTimeout, NotStorable, Refused, StorageDown
 from payintent.log import configure
@@ -27,6 +24,9 @@ from payintent.places import PlacesUnusableError
 from payintent.service import Service, open_service
 from payintent.storage.proposals import Proposal
 from payintent.storage.sealed import SecretsUnusable
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 T = TypeVar("T")
 MerchantId = typer.Argument(help="The merchant's number.")
@@ -123,6 +123,8 @@ async def _actor(service: Service, why: str) -> Actor:
     token = os.environ.get(TOKEN_ENV)
     if not token:
         return Actor(f"{TERMINAL}{_person()}", why)
+    from payintent.api import auth  # only with a token: it brings the web framework along
+
     headers = {"authorization": f"Bearer {token}"}
     try:
         operator = await auth.operator(service.database, service.secrets, headers)
@@ -154,6 +156,8 @@ def show(rows: Sequence[object], columns: Iterable[str], *, as_json: bool) -> No
     if as_json:
         print_json(known)
         return
+    from rich.console import Console
+
     names = list(columns)
     cells = [[_cell(row.get(name)) for name in names] for row in known]
     # Whole values for whoever reads a file or a pipe; a terminal folds at its own width.
@@ -161,8 +165,10 @@ def show(rows: Sequence[object], columns: Iterable[str], *, as_json: bool) -> No
     console.print(_table([_title(name) for name in names], cells, console.width))
 
 
-def _table(names: list[str], cells: list[list[str]], width: int) -> Table:
+def _table(names: list[str], cells: list[list[str]], width: int) -> "Table":
     """Lay out a table in which times, numbers and words stay whole, as long as there is room."""
+    from rich.table import Table
+
     longest = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
     whole = [
         not any(" " in row[at] or len(row[at]) > _WHOLE_MAX for row in cells)

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-import aiohttp
+from typing import TYPE_CHECKING
 
 from payintent.domain.gateway import NotContacted, Unknown
+
+if TYPE_CHECKING:
+    import aiohttp
 
 CONNECT_TIMEOUT_S = 5.0
 SOCKETS_MAX = 512
@@ -43,6 +45,8 @@ class Http:
         `NotContacted` where no connection came about, so that nothing can have been read.
         Redirects are not followed and compressed bodies are not unpacked.
         """
+        import aiohttp  # imported when used: most commands call no gateway
+
         try:
             async with self._open().request(
                 method,
@@ -66,7 +70,9 @@ class Http:
             await self._session.close()
             self._session = None
 
-    def _open(self) -> aiohttp.ClientSession:
+    def _open(self) -> "aiohttp.ClientSession":
+        import aiohttp
+
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 timeout=aiohttp.ClientTimeout(
@@ -80,7 +86,7 @@ class Http:
             )
         return self._session
 
-    async def _read(self, response: aiohttp.ClientResponse) -> Answer | Unknown:
+    async def _read(self, response: "aiohttp.ClientResponse") -> Answer | Unknown:
         body = bytearray()
         async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
             body += chunk

@@ -5,9 +5,10 @@ import itertools
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import aiohttp
+if TYPE_CHECKING:
+    import aiohttp
 
 REQUEST_TIMEOUT_S = 30.0
 MINED_TIMEOUT_S = 30.0
@@ -21,13 +22,15 @@ class ChainError(Exception):
 class Chain:
     """One development chain; it signs for its own accounts, so no key is ever here."""
 
-    def __init__(self, url: str, client: aiohttp.ClientSession) -> None:
+    def __init__(self, url: str, client: "aiohttp.ClientSession") -> None:
         self.url = url
         self._client = client
         self._ids = itertools.count(1)
 
     async def ask(self, method: str, *params: Any) -> Any:
         """Call a method and give its result (ChainError)."""
+        import aiohttp  # imported when used: most commands call no chain
+
         body = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params}
         try:
             async with self._client.post(self.url, json=body) as answer:
@@ -68,6 +71,8 @@ class Chain:
 @asynccontextmanager
 async def open_chain(url: str) -> AsyncGenerator[Chain]:
     """Open a connection to a chain."""
+    import aiohttp
+
     timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S)
     async with aiohttp.ClientSession(timeout=timeout) as client:
         yield Chain(url, client)

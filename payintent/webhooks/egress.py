@@ -8,10 +8,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
-from aiohttp.abc import AbstractResolver, ResolveResult
+if TYPE_CHECKING:
+    from aiohttp.abc import ResolveResult
 
 URL_CHARS_MAX = 2_048
 HOST_CHARS_MAX = 253
@@ -97,8 +98,8 @@ async def check_registration(
     return target
 
 
-class CheckedResolver(AbstractResolver):
-    """Resolves names for the HTTP client, which connects to no address but those returned here.
+class CheckedResolver:
+    """Resolves names for the HTTP client, which connects to no address but those it returns.
 
     The client asks no resolver about IP literals: `check_url` and `checked_socket` see to those.
     """
@@ -121,7 +122,7 @@ class CheckedResolver(AbstractResolver):
         host: str,
         port: int = 0,
         family: socket.AddressFamily = socket.AF_UNSPEC,  # noqa: ARG002 - every answer is checked
-    ) -> list[ResolveResult]:
+    ) -> "list[ResolveResult]":
         """Give a name's addresses; one refused among them refuses the name (EgressRefused)."""
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -285,7 +286,14 @@ def _system_addresses(host: str) -> list[str]:
     return [str(info[4][0]) for info in infos]
 
 
-def _result(host: str, answer: str, port: int) -> ResolveResult:
+def _result(host: str, answer: str, port: int) -> "ResolveResult":
     family = socket.AF_INET6 if ":" in answer else socket.AF_INET
     flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
-    return ResolveResult(hostname=host, host=answer, port=port, family=family, proto=0, flags=flags)
+    return {
+        "hostname": host,
+        "host": answer,
+        "port": port,
+        "family": family,
+        "proto": 0,
+        "flags": flags,
+    }

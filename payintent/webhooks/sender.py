@@ -13,6 +13,7 @@ from functools import partial
 from urllib.parse import urlsplit
 
 import aiohttp
+from aiohttp.abc import AbstractResolver
 
 from payintent.config import Settings
 from payintent.version import API_VERSION
@@ -35,6 +36,10 @@ RETRY_AFTER_DIGITS_MAX = 9
 
 _SUCCESS, _REDIRECT, _CLIENT_ERROR = 200, 300, 400
 _GONE, _TOO_MANY, _UNAVAILABLE = 410, 429, 503
+
+
+class _ClientResolver(CheckedResolver, AbstractResolver):
+    """The checked resolver as the HTTP client's own kind."""
 
 
 class Outcome(StrEnum):
@@ -99,7 +104,7 @@ class Sender:
         self._lookup = lookup
         self._tls = tls
         self._session: aiohttp.ClientSession | None = None
-        self._resolver: CheckedResolver | None = None
+        self._resolver: _ClientResolver | None = None
 
     async def send(self, delivery: Delivery) -> Attempt:
         """Post one webhook within the deadline; a failure is an `Attempt` too, never raised."""
@@ -144,7 +149,7 @@ class Sender:
     def _client(self) -> aiohttp.ClientSession:
         if self._session is None:
             settings = self._settings
-            self._resolver = CheckedResolver(
+            self._resolver = _ClientResolver(
                 sandbox=settings.sandbox,
                 timeout_s=settings.webhook_dns_timeout_s,
                 lookup=self._lookup,
