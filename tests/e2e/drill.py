@@ -65,6 +65,7 @@ def variables_of(settings: Settings) -> dict[str, str]:
         "PAYINTENT_CHECKOUT_BASE": settings.checkout_base,
         "PAYINTENT_API_BASE": settings.api_base,
         "PAYINTENT_SANDBOX": "true",
+        "PAYINTENT_REQUEST_WAIT_S": str(settings.request_wait_s),
     }
 
 
