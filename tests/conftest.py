@@ -38,6 +38,8 @@ _SLOW_FOLDERS = {
     "web",
 }
 _SLOW_FIXTURES = {"anvil", "evm", "chain_url", "raw_chain"}
+_COUNT = pytest.StashKey[int]()  # of tests that this process has run
+_THAW_EVERY = 500  # tests: often enough for memory, too seldom to cost time
 _SLOW_FILES = {"test_history.py", "test_storm.py", "test_chaos.py", "test_reconcile.py"}
 
 
@@ -80,6 +82,9 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
     """Blame a leak on the test that made it, not on the one during which it was collected."""
     yield
     leaks.forget_logs(item.config)
+    item.config.stash[_COUNT] = count = item.config.stash.get(_COUNT, 0) + 1
+    if count % _THAW_EVERY == 0:
+        leaks.thaw()
     if found := leaks.collect_leaks():
         raise leaks.LeakError(f"{item.nodeid} left open: " + "; ".join(found))
 
