@@ -21,7 +21,9 @@ SKIPS = {
     "tests/sandbox/test_postgres.py": "another system than Linux, or another user than root",
     "tests/storage/test_schema_file.py": "a PostgreSQL before 18",
 }
-SKIPPING = re.compile(r"\b(?:pytest\.skip|skipif|importorskip|mark\.skip|SkipTest|xfail)\b")
+SKIPPING = re.compile(
+    r"\b(?:pytest\.skip|skipif|importorskip|mark\.skip|SkipTest|xfail|unittest\.skip)\b"
+)
 
 # A letter in brackets keeps this file itself clean of the words.
 UNFINISHED = re.compile(r"\b([T]ODO|[F]IXME)\b")

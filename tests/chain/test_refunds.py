@@ -13,8 +13,8 @@ from payintent.chain.refunder import ChainRefunder
 from payintent.domain import ids
 from payintent.lifecycle.refund import refund_case
 from payintent.operation.chains import SetChain
-from payintent.operation.refunds import ResendRefund
-from payintent.storage import chains
+from payintent.operation.refunds import RejectRefund, ResendRefund
+from payintent.storage import approvals, chains
 from payintent.storage.sightings import ChainLedger
 from tests.support.onchain import ChainWorld
 from tests.support.refunding import COIN, Mood, RefundWorld, refunding
@@ -341,6 +341,7 @@ async def test_a_refund_that_was_reverted_three_times_is_a_case_and_sent_again_b
         await refunding.turn()
         cases.append(await refunding.ground.cases())
     assert cases == [[], [], ["RECONCILIATION"]]
+    await refunding.ground.move_clock(2 * UNSEEN_S)
     for _ in range(2):
         await refunding.turn()
     assert refunding.signer.sent == []
@@ -436,13 +437,31 @@ async def test_the_threshold_holds_over_a_day_and_not_for_each_refund(
         return sorted([(await refunding.see(one)).step.value for one in asked])
 
     assert await steps("16", "16") == ["approval", "queued"], "together they are 32"
-    assert await steps("4") == ["queued"]
+    [waiting] = await world.rows("SELECT id FROM refund WHERE step = 'approval'")
+    refund_id = ids.text(ids.REFUND, waiting["id"])
+    await world.perform(RejectRefund(refund_id=refund_id, note="asked for twice"))
+    assert await steps("4") == ["queued"], "what was rejected does not count"
     assert await steps("5", "9") == ["approval", "queued"]
+    await world.perform(SetChain(chain="native", refund_approval_above="20"))
+    assert await steps("0.1") == ["approval"]
     await world.rows("UPDATE refund SET approved_by = 'bob' WHERE step = 'queued'")
-    assert await steps("0.2") == ["queued"], "what a second person has seen does not count"
+    assert await steps("0.1") == ["queued"], "what a second person has seen does not count"
     await world.rows("UPDATE refund SET approved_by = NULL WHERE step = 'queued'")
+    assert await steps("0.1") == ["approval"]
+    async with world.service.database.transaction() as tx:
+        sums = [
+            await approvals.sum_unapproved(tx, merchant_id, chain)
+            for merchant_id, chain in (
+                (world.merchant_id, "native"),
+                (world.merchant_id + 1, "native"),
+                (None, "native"),
+                (world.merchant_id, "bsc"),
+            )
+        ]
+    assert sums[0] > 20
+    assert sums[1:] == [0, 0, 0], "each merchant and each chain has a threshold of its own"
     await refunding.ground.move_clock(24 * 3600 + 60)
-    assert await steps("0.2") == ["queued"]
+    assert await steps("0.1") == ["queued"]
 
 
 async def test_a_token_that_is_unknown_now_always_waits_for_a_second_person(

@@ -508,7 +508,10 @@ BROKEN: list[tuple[str, str]] = [
         *(ADD_CHAIN_REFUND.format(log, quoted("settles"), THE_REFUND) for log in (0, 1))])),
     ("chain_refund_try_sender",
         "INSERT INTO chain_refund_try (refund_id, sender) VALUES (gen_random_uuid(), '')"),
-    ("session_quote_frozen", SESSION.format("token_address = token_address")),
+    *(
+        ("session_quote_frozen", SESSION.format(f"{column} = {column}"))
+        for column in ("token_address", "token_decimals", "token_zero_first")
+    ),
     ("operator_token_role", ADD_TOKEN.format("'12345678'", "'x'", "sha256('')")
         + "; UPDATE operator_token SET role = 'x'"),
     ("operator_token_name_once", ";".join(
