@@ -14,13 +14,15 @@ from tempfile import mkdtemp
 import pytest
 
 from tests.clients.making import HERE, basedpyright, run
+from tests.clients.maven_lock import check_fetched
 from tests.clients.uses import check_what_was_done
 from tests.support.tools import java
 from tools.openapi.check import CONTRACT
 from tools.openapi.install import CLIENTS_LONG
 
 _PYTHON = str(CLIENTS_LONG / "bin" / "python")
-_MAVEN = ("mvn", "-B", "-q", f"-Dmaven.repo.local={CLIENTS_LONG / 'maven'}", "-Dmaven.test.skip")
+_FETCHED = CLIENTS_LONG / "maven"
+_MAVEN = ("mvn", "-B", "-q", f"-Dmaven.repo.local={_FETCHED}", "-Dmaven.test.skip")
 
 _MAVEN_TIMEOUT_S = 1_200  # the first run fetches some 40 MB
 
@@ -50,13 +52,19 @@ def _python_client() -> Path:
 
 @cache
 def _java_client() -> tuple[Path, str]:
-    """Compile the client with the program that uses it; gives the folder and the class path."""
+    """Compile the client with the program that uses it; gives the folder and the class path.
+
+    What Maven has fetched is held to the list before Maven runs it, and what it fetches now before
+    the client does: only a first run trusts the registry for as long as the compiler runs.
+    """
     package = "payintent.client"
     named = f"invokerPackage={package},apiPackage={package}.api,modelPackage={package}.model"
     folder = _generated("-g", "java", "--library", "native", f"--additional-properties={named}")
     shutil.copy(HERE / "UseOpenapiGenerator.java", folder / "src" / "main" / "java")
+    check_fetched(_FETCHED)
     run(*_MAVEN, "-Dmdep.outputFile=classpath", "compile", "dependency:build-classpath",
         folder=folder, timeout_s=_MAVEN_TIMEOUT_S)  # fmt: skip
+    check_fetched(_FETCHED)
     return folder, f"target/classes:{(folder / 'classpath').read_text().strip()}"
 
 

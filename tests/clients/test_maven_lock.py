@@ -1,0 +1,34 @@
+"""The list of what Maven may fetch refuses whatever is not on it."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from tests.clients.maven_lock import check_fetched
+
+_NAME = "org/example/thing/1.0/thing-1.0.jar"
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    jar = tmp_path / "repository" / _NAME
+    jar.parent.mkdir(parents=True)
+    jar.write_bytes(b"a jar")
+    (tmp_path / "lock").write_text(f"{hashlib.sha256(b'a jar').hexdigest()}  {_NAME}\n")
+    return tmp_path / "repository"
+
+
+def test_what_is_on_the_list_may_be_used(repository: Path) -> None:
+    check_fetched(repository, repository.parent / "lock")
+
+
+@pytest.mark.parametrize("name", [_NAME, _NAME.replace("1.0", "1.1")])
+def test_a_jar_that_was_changed_or_has_another_version_is_refused(
+    repository: Path, name: str
+) -> None:
+    jar = repository / name
+    jar.parent.mkdir(parents=True, exist_ok=True)
+    jar.write_bytes(b"another jar")
+    with pytest.raises(AssertionError, match=name):
+        check_fetched(repository, repository.parent / "lock")
