@@ -14,6 +14,7 @@ from payintent.domain.gateway import NotContacted, Unknown
 from payintent.lifecycle.examine_refunds import examine_refunds
 from payintent.operation.chains import SetChain
 from payintent.storage import chains
+from tests.e2e.merchant import until
 from tests.support.onchain import ChainWorld
 from tests.support.refunding import COIN, Mood, RefundWorld
 from tests.support.world import free_port
@@ -126,6 +127,7 @@ async def test_what_surely_was_not_sent_differs_from_silence(refunding: RefundWo
     silent = await refunder.send(sender, call, gas)
     assert isinstance(silent, Unknown)
     assert not isinstance(silent, NotContacted)
+    await until(lambda: refunding.signer.sent, "the signer has sent, however slow it is")
     assert len(refunding.signer.sent) == 1
     refunding.signer.away = True
     refunding.ground.clock.skipped_s += 60

@@ -16,6 +16,7 @@ from payintent.operation.chains import SetChain
 from payintent.operation.refunds import RejectRefund, ResendRefund
 from payintent.storage import approvals, chains
 from payintent.storage.sightings import ChainLedger
+from tests.e2e.merchant import until
 from tests.support.onchain import ChainWorld
 from tests.support.refunding import COIN, Mood, RefundWorld, refunding
 from tests.support.world import free_port
@@ -97,6 +98,7 @@ async def test_an_answer_that_is_lost_costs_nothing_but_the_time_until_it_is_fin
     refund = await refunding.ask(payment)
     refunding.signer.mood = Mood.LOSES
     await refunding.turn()
+    await until(lambda: refunding.signer.sent, "the signer has sent, however slow it is")
     seen = await refunding.see(refund)
     assert (await refunding.stands(refund), seen.reference) == (SENT, None)
     await refunding.ground.move_clock(UNSEEN_S)

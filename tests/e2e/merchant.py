@@ -271,6 +271,15 @@ async def move_clock(database: asyncpg.Connection, seconds: float) -> None:
     )
 
 
+async def stop_clock(database: asyncpg.Connection) -> None:
+    """Let the service's one clock stand still, so that nothing more falls due."""
+    now = await database.fetchval("SELECT clock()")
+    await database.execute(
+        "CREATE OR REPLACE FUNCTION clock() RETURNS timestamptz LANGUAGE sql STABLE "
+        f"RETURN timestamptz '{now.isoformat()}'"
+    )
+
+
 @dataclass
 class Form:
     """A form of a page: where it leads, and what it sends unless the person types."""
