@@ -1,6 +1,10 @@
 import asyncio
 import socket
 
+import pytest
+from aiohttp import web
+
+from tests.support.http_server import clean_up
 from tests.support.leaks import collect_leaks
 from tests.support.tcp_server import TcpServer
 
@@ -34,6 +38,24 @@ def test_a_stopped_server_leaves_nothing_open_whatever_its_callers_do() -> None:
         for _, writer in callers:
             writer.transport.abort()
         await asyncio.sleep(0)
+
+    asyncio.run(play())
+    assert collect_leaks() == []
+
+
+@pytest.mark.parametrize("turns", range(5))
+def test_an_http_server_that_ends_closes_what_it_has_just_accepted(turns: int) -> None:
+    async def play() -> None:
+        runner = web.AppRunner(web.Application(), shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        port = runner.addresses[0][1]
+        callers = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
+        for _ in range(turns):
+            await asyncio.sleep(0)  # the loop accepts them, and does not say so at once
+        await clean_up(runner)
+        for caller in callers:
+            caller.close()
 
     asyncio.run(play())
     assert collect_leaks() == []

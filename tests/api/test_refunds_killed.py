@@ -27,6 +27,7 @@ from tests.api.refunding import ask, capture_of, read
 from tests.e2e.drill import variables_of
 from tests.sandbox.simulator.running import KEY, SECRET, running_simulator
 from tests.support.fakes import FakeGateway
+from tests.support.http_server import clean_up
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Answer, Api
 
@@ -78,7 +79,7 @@ async def front() -> AsyncIterator[Front]:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         front.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         yield front
-        await runner.cleanup()
+        await clean_up(runner)
 
 
 @pytest.fixture

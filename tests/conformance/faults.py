@@ -11,6 +11,7 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
+from tests.support.http_server import clean_up
 from tests.support.patience import PATIENCE_S
 
 _NEITHER = frozenset({"connection", "content-length", "host", "transfer-encoding", "keep-alive"})
@@ -92,7 +93,7 @@ class FaultProxy:
     async def close(self) -> None:
         self._over.set()
         if self._runner:
-            await self._runner.cleanup()
+            await clean_up(self._runner)
         if self._http:
             await self._http.close()
         self._held.close()

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 from payintent.domain.gateway import Account, BadCallback, Callback, CallbackRequest, Gateway
+from tests.support.http_server import clean_up
 from tests.support.patience import PATIENCE_S
 
 
@@ -88,4 +89,4 @@ async def receiving() -> AsyncGenerator[Receiver]:
     try:
         yield receiver
     finally:
-        await runner.cleanup()
+        await clean_up(runner)

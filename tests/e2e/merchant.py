@@ -18,6 +18,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 from payintent.domain import ids
 from payintent.service import Service
 from tests.e2e.sandbox import Sandbox
+from tests.support.http_server import clean_up
 from tests.support.patience import PATIENCE_S
 
 LOOK_S = 0.03
@@ -76,7 +77,7 @@ class Receiver:
 
     async def stop(self) -> None:
         if self._runner is not None:
-            await self._runner.cleanup()
+            await clean_up(self._runner)
             self._runner = None
 
     def of(self, payment: dict[str, Any]) -> list[Delivery]:

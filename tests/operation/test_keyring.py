@@ -35,6 +35,7 @@ from payintent.storage.sealed import SecretsUnusable, first_account_place, secre
 from payintent.workers import work
 from tests.api.arrange import callback, captured, payment_of, select
 from tests.support.contracts import CONTRACT, RECEIVER
+from tests.support.http_server import clean_up
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Api, World
 
@@ -178,7 +179,7 @@ async def _listening(world: World) -> AsyncIterator[Shop]:
     try:
         yield shop
     finally:
-        await runner.cleanup()
+        await clean_up(runner)
 
 
 @asynccontextmanager

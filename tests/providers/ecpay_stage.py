@@ -26,6 +26,7 @@ from payintent.domain.gateway import (
 from payintent.providers.ecpay import EcpayGateway
 from payintent.providers.http import Http
 from tests.sandbox.ecpay.running import ACCOUNT, APPROVED, Buyer, Ear, listening, signed
+from tests.support.http_server import clean_up
 
 WHOLE = 159_000  # 1590.00 TWD
 BACK = "https://pay.example/c/cs_1/return"
@@ -199,7 +200,7 @@ async def scripted(script: Script) -> AsyncGenerator[Account]:
     try:
         yield account_at(f"http://{host}:{port}")
     finally:
-        await runner.cleanup()
+        await clean_up(runner)
 
 
 def trade_of(session: SessionRef, **changes: str) -> dict[str, str]:

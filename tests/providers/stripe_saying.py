@@ -19,6 +19,7 @@ from payintent.domain.gateway import (
     SessionRef,
     SessionRequest,
 )
+from tests.support.http_server import clean_up
 from tests.support.stripe import credentials
 
 NOW = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)
@@ -74,7 +75,7 @@ async def saying() -> AsyncGenerator[Saying]:
     try:
         yield stripe
     finally:
-        await runner.cleanup()
+        await clean_up(runner)
 
 
 def order(**changes: Any) -> SessionRequest:

@@ -26,6 +26,8 @@ from typing import Any, Self
 import aiohttp
 from aiohttp import web
 
+from tests.support.http_server import clean_up
+
 CLOSE_S = 0.0  # requests that hang are cut off
 LIMIT_EXCEEDED = -32_005
 
@@ -108,7 +110,7 @@ class FaultyNode:
         self._closing.set()
         assert self._runner
         assert self._client
-        await self._runner.cleanup()
+        await clean_up(self._runner)
         await self._client.close()
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:

@@ -18,6 +18,7 @@ from payintent.domain.session import Session
 from payintent.lifecycle.refund import RefundAsk
 from payintent.operation.chains import SetChain
 from payintent.storage import refunds
+from tests.support.http_server import clean_up
 from tests.support.onchain import ChainWorld
 
 COIN = 10**18
@@ -168,7 +169,7 @@ async def signing(upstream: str) -> AsyncIterator[Signer]:
     try:
         yield signer
     finally:
-        await runner.cleanup()
+        await clean_up(runner)
 
 
 @asynccontextmanager

@@ -41,9 +41,12 @@ class TcpServer:
         """Listen no more, and wait until nothing is open; harmless twice."""
         if self._server is None:
             return
-        self._server.close()
+        loop = asyncio.get_running_loop()
+        for listening in self._server.sockets:  # closed at once it would drop what it accepts
+            loop.remove_reader(listening.fileno())
         for _ in range(_ACCEPT_STEPS):
             await asyncio.sleep(0)
+        self._server.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

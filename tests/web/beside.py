@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
+from tests.support.http_server import clean_up
 from tests.support.world import free_port
 
 _FIELDS = """<!doctype html><html lang="en"><title>Card</title><style>
@@ -60,7 +61,7 @@ async def beside() -> AsyncIterator[str]:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port).start()
     yield origin
-    await runner.cleanup()
+    await clean_up(runner)
 
 
 def _giving(kind: str, text: str):

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
+from tests.support.http_server import clean_up
+
 _SHOP = """<!doctype html><html lang="en"><title>Shop</title><body><div id="pay"></div>
 <script src="{origin}/sdk/v1.js"></script>
 <script>
@@ -118,4 +120,4 @@ async def running_shop(service: str) -> AsyncIterator[Shop]:
     try:
         yield shop
     finally:
-        await runner.cleanup()
+        await clean_up(runner)

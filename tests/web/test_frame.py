@@ -13,6 +13,7 @@ from payintent.api.envelope import Envelope
 from payintent.domain.gateway import Unknown
 from payintent.domain.payment import Payment
 from payintent.operation.merchants import SetProfile
+from tests.support.http_server import clean_up
 from tests.support.onchain import ChainWorld
 from tests.support.world import World
 from tests.web.buyer import GATEWAY, Desk, make_desk
@@ -86,7 +87,7 @@ async def serving_shop() -> AsyncIterator[str]:
     try:
         yield f"http://localhost:{runner.addresses[0][1]}"
     finally:
-        await runner.cleanup()
+        await clean_up(runner)
 
 
 @asynccontextmanager

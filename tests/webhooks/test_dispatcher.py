@@ -29,6 +29,7 @@ from payintent.webhooks.dispatcher import Dispatcher
 from payintent.webhooks.schedule import ATTEMPTS_MAX, WAITS_S
 from payintent.webhooks.sender import Sender
 from payintent.webhooks.windows import OPEN_AFTER_FAILURES, OPEN_S, WINDOW_MAX, Windows
+from tests.support.http_server import clean_up
 from tests.support.patience import PATIENCE_S
 from tests.support.world import World
 
@@ -89,7 +90,7 @@ async def listening(shop: Shop) -> AsyncIterator[Shop]:
     try:
         yield shop
     finally:
-        await runner.cleanup()
+        await clean_up(runner)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from aiohttp import web
 from payintent.chain.reader import Reader, ReaderConfig, open_reader
 from payintent.domain.evm import Chunk
 from tests.chain.contract.ground import Ground
+from tests.support.http_server import clean_up
 
 NETWORK = 612_055
 CHAIN = "native"
@@ -79,7 +80,7 @@ async def saying(say: Say, *, config: ReaderConfig = CONFIG) -> AsyncIterator[Re
         yield reader
     finally:
         await reader.close()
-        await runner.cleanup()
+        await clean_up(runner)
 
 
 def said(call: dict[str, Any], result: Any) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from aiohttp import web
 from payintent.sandbox.ecpay.app import make_app
 from payintent.sandbox.ecpay.model import Account
 from tests.sandbox.simulator.running import PATIENCE_S, until_true
+from tests.support.http_server import clean_up
 
 #: ECPay's own, public test merchant; the other is invented.
 ACCOUNT = Account("3002607", "pwFHCqoQZGmho4w6", "EkRm7iFT261dpevs", "59997889")
@@ -108,7 +109,7 @@ async def listening() -> AsyncGenerator[Ear]:
     try:
         yield ear
     finally:
-        await runner.cleanup()
+        await clean_up(runner)
 
 
 class Buyer:

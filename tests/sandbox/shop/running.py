@@ -18,6 +18,7 @@ from standardwebhooks import Webhook
 
 from payintent.sandbox.shop.app import Config, make_app
 from payintent.sandbox.shop.webhook import read_secret
+from tests.support.http_server import clean_up
 
 API_KEY = "sk_live_demo_key"
 SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef0123456789abcdef").decode()
@@ -59,7 +60,7 @@ async def running_api() -> AsyncGenerator[Api]:
     try:
         yield api
     finally:
-        await runner.cleanup()
+        await clean_up(runner)
 
 
 @asynccontextmanager

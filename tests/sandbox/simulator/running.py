@@ -19,6 +19,7 @@ from aiohttp import web
 
 from payintent.sandbox.simulator.app import make_app
 from payintent.sandbox.simulator.model import Account
+from tests.support.http_server import clean_up
 from tests.support.patience import PATIENCE_S
 
 KEY, SECRET = "sim_key_one", "sim_secret_one"
@@ -104,7 +105,7 @@ async def receiving_merchant() -> AsyncGenerator[Merchant]:
     try:
         yield merchant
     finally:
-        await runner.cleanup()
+        await clean_up(runner)
 
 
 @dataclass
