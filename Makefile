@@ -90,9 +90,10 @@ clean: ## Forget the virtual environment and the sandbox's data
 
 browser: $(VENV)/dev
 	@$(BIN)/python -m tests.support.browser 2>/dev/null || { \
-	  echo "installing chromium from Debian (the tests of the checkout page run in it)"; \
-	  $(if $(filter 0,$(shell id -u)),,sudo) sh -c 'apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium' >/dev/null 2>&1 || \
-	  echo "chromium cannot be installed; the tests that need it will fail"; }
+	  echo "installing chromium and its headless shell from Debian (the tests of the checkout page run in them)"; \
+	  $(if $(filter 0,$(shell id -u)),,sudo) sh -c 'apt-get -qq update; for package in chromium chromium-headless-shell; do \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$package || failed=1; done; exit $$failed' >/dev/null 2>&1 || \
+	  echo "not all could be installed: without the shell the tests take longer, without chromium they fail"; }
 
 # Java's HTTP client, curl and nginx. nginx would be started where it is installed, so a policy keeps it still.
 peers: $(VENV)/dev

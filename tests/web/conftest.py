@@ -1,4 +1,5 @@
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -88,15 +89,27 @@ async def site(settings: Settings, service: Service, port: int) -> AsyncIterator
         yield app
 
 
-@fixture(loop_scope=LOOP, scope="session")
-async def browser() -> AsyncIterator[Browser]:
-    program = programs.find()
+@asynccontextmanager
+async def _running(program: str | None) -> AsyncIterator[Browser]:
     if program is None:
         pytest.fail(programs.MISSING)
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=program)
         yield browser
         await browser.close()
+
+
+@fixture(loop_scope=LOOP, scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    async with _running(programs.find_light()) as browser:
+        yield browser
+
+
+@fixture(loop_scope=LOOP, scope="session")
+async def whole_browser() -> AsyncIterator[Browser]:
+    """For tests that leave for a site that is not there: the shell shows no page for that."""
+    async with _running(programs.find()) as browser:
+        yield browser
 
 
 @fixture(loop_scope=LOOP, scope="session")
