@@ -20,6 +20,8 @@ from tests.support.patience import PATIENCE_S
 
 ANSWER_S = 30
 LOOK_S = 0.02
+_MINES_BY_ITSELF_S = 5.0
+_MINED_LOOK_S = 0.003
 GAS = hex(3_000_000)
 
 
@@ -85,7 +87,7 @@ class Evm:
     def mine(self, sender: str, to: str | None, data: str = "0x", *, value: int = 0) -> Receipt:
         """Send a transaction and wait until it is mined, whether it fails or not."""
         asked = {"from": sender, "to": to, "data": data, "value": hex(value), "gas": GAS}
-        told = self.ask("eth_sendTransactionSync", asked)
+        told = self.receipt(self.ask("eth_sendTransaction", asked))
         self.fees[sender] += int(told["gasUsed"], 16) * int(told["effectiveGasPrice"], 16)
         return Receipt(
             ok=told["status"] == "0x1",
@@ -94,6 +96,20 @@ class Evm:
             logs=[Log(one["address"], one["topics"], one["data"]) for one in told["logs"]],
             created=told["contractAddress"],
         )
+
+    def receipt(self, tx_hash: str) -> dict[str, Any]:
+        """Wait for a receipt; a node that has not mined by itself for long is told to.
+
+        `eth_sendTransactionSync` of a busy anvil can miss the block that it waits for.
+        """
+        begun = time.monotonic()
+        while (found := self.ask("eth_getTransactionReceipt", tx_hash)) is None:
+            waited_s = time.monotonic() - begun
+            assert waited_s < PATIENCE_S, f"{tx_hash} is not mined"
+            if waited_s > _MINES_BY_ITSELF_S:
+                self.ask("evm_mine")
+            time.sleep(_MINED_LOOK_S)
+        return found
 
     def deploy(self, name: str, *arguments: Any) -> "Deployed":
         contract = load(name)

@@ -103,7 +103,7 @@ def sign_and_send(
         "chainId": int(evm.ask("eth_chainId"), 16),
     }
     signed = Account.sign_transaction(asked, buyer.private_key).raw_transaction
-    receipt = evm.ask("eth_sendRawTransactionSync", f"0x{signed.hex()}")
+    receipt = evm.receipt(evm.ask("eth_sendRawTransaction", f"0x{signed.hex()}"))
     assert receipt["status"] == "0x1"
 
 
