@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 export VAR_DIR ?= var
+# A file's tests run in one process, so that what they share starts once.
+PYTEST := $(BIN)/pytest -n 3 --dist loadfile
 # Compiled modules are kept: without them every process of a test run compiles them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -18,20 +20,20 @@ demo: $(VENV)/sandbox ## Show create, pay, webhook, refund and every other endin
 	@$(BIN)/python -m payintent.sandbox.demo
 
 test: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser peers ## Run every test (needs nothing installed: the database comes along)
-	$(BIN)/pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS)
 
 test-fast: $(VENV)/dev ## The inner loop: below a minute, no browser, no chain, no processes
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow" $(PYTEST_ARGS)
+	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
 test-burn: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser peers ## Ten whole runs, five of them with every core busy; prints a table (RUNS=5)
-	$(BIN)/python -m tools.burn $(VAR_DIR)/burn $(BIN)/pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m tools.burn $(VAR_DIR)/burn $(PYTEST) $(PYTEST_ARGS)
 
 test-pg15: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser peers ## The same suite on Debian's PostgreSQL 15, the oldest we promise
 	@test -x /usr/lib/postgresql/15/bin/initdb || { echo "installing postgresql-15 from Debian"; apt-get install -y -qq postgresql-15; }
-	POSTGRES_BIN=/usr/lib/postgresql/15/bin $(BIN)/pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+	POSTGRES_BIN=/usr/lib/postgresql/15/bin $(PYTEST) $(PYTEST_ARGS)
 
 fuzz: $(VENV)/dev ## The long forms: a thousand random histories, 20,000 requests made from the contract
-	HYPOTHESIS_PROFILE=long $(BIN)/pytest -n 2 --dist loadgroup --timeout 1800 tests/lifecycle/test_history.py tests/contract/test_fuzz.py $(PYTEST_ARGS)
+	HYPOTHESIS_PROFILE=long $(PYTEST) --timeout 1800 tests/lifecycle/test_history.py tests/contract/test_fuzz.py $(PYTEST_ARGS)
 
 chaos: $(VENV)/dev ## The long form of the kill test (KILL_SEEDS=2,3,4 KILL_PAYMENTS=800)
 	$(BIN)/pytest --timeout 1800 tests/e2e/test_kill.py $(PYTEST_ARGS)

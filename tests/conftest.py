@@ -37,8 +37,6 @@ _SLOW_FOLDERS = {
     "tools",
     "web",
 }
-#: Folders whose tests share processes, and how many parts of a path name who shares them.
-_GROUPS = {"web": 1, "sandbox": 2, "e2e": 2, "conformance": 2}
 _SLOW_FIXTURES = {"anvil", "evm", "chain_url", "raw_chain"}
 _COUNT = pytest.StashKey[int]()  # of tests that this process has run
 _THAW_EVERY = 500  # tests: often enough for memory, too seldom to cost time
@@ -65,15 +63,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what `make test-fast` leaves out, and what shares processes that are slow to start.
-
-    A group runs in one worker (`--dist loadgroup`), so that its browser or sandbox starts once.
-    """
+    """Mark what `make test-fast` leaves out: browsers, chains, processes and long searches."""
     for item in items:
-        path = item.path.relative_to(_TESTS)
-        folder = path.parts[0]
-        if folder in _GROUPS:
-            item.add_marker(pytest.mark.xdist_group("/".join(path.parts[: _GROUPS[folder]])))
+        folder = item.path.relative_to(_TESTS).parts[0]
         names = set(getattr(item, "fixturenames", ()))
         if folder in _SLOW_FOLDERS or names & _SLOW_FIXTURES or item.path.name in _SLOW_FILES:
             item.add_marker("slow")
