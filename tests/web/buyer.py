@@ -70,10 +70,24 @@ class Desk:
                 await asyncio.sleep(LOOK_S)
 
     async def asked(self, event: str = "online") -> Any:
-        """Let the page ask how the payment stands; gives what it was told."""
-        async with self.page.expect_response(lambda one: self._is_view(one.url)) as answer:
-            await self.page.evaluate(f"dispatchEvent(new Event('{event}'))")
-        return await (await answer.value).json()
+        """Let the page ask how the payment stands; gives what it was told.
+
+        The answer is read on its way: a page that goes on by itself takes its answers along.
+        """
+        told: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        async def read(route: Route) -> None:
+            answer = await route.fetch()
+            if not told.done():
+                told.set_result(await answer.json())
+            await route.fulfill(response=answer)
+
+        await self.page.route(self._is_view, read)
+        await self.page.evaluate(f"dispatchEvent(new Event('{event}'))")
+        async with asyncio.timeout(PATIENCE_S):
+            view = await told
+        await self.page.unroute(self._is_view, read)
+        return view
 
     async def turns(self, *, hidden: bool) -> None:
         """Go behind another window, or come back."""
