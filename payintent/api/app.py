@@ -3,6 +3,8 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+# Loaded at the start, so that the first buyer who waits for a gateway does not wait for it too.
+import aiohttp  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response

@@ -193,7 +193,7 @@ class ResendRefund(Change[RefundView], frozen=True, kw_only=True):
 
 async def _check_resting(desk: Desk, database: Executor, refund: Asked) -> None:
     """Refuse (`CONFLICT`, `UNPROCESSABLE`) a refund that does not rest, or may have been done."""
-    found = await resting_refunds.find(database, refund.id)
+    found = await resting_refunds.get(database, refund.id)
     if not found.resting:
         state = found.status if found.step == Step.ENDED else found.step
         raise Refused(Code.CONFLICT, f"the refund does not rest with a case: it is {state}")

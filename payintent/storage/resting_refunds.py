@@ -18,7 +18,7 @@ class RestingRefund:
     disputed: bool  # a dispute holds some of what it gives back
 
 
-async def find(database: Executor, refund_id: UUID) -> RestingRefund:
+async def get(database: Executor, refund_id: UUID) -> RestingRefund:
     """Read what is known of a refund."""
     row = await database.row(
         """

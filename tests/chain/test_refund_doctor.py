@@ -14,8 +14,8 @@ from payintent.domain.gateway import NotContacted, Unknown
 from payintent.lifecycle.examine_refunds import examine_refunds
 from payintent.operation.chains import SetChain
 from payintent.storage import chains
-from tests.e2e.merchant import until
 from tests.support.onchain import ChainWorld
+from tests.support.patience import until
 from tests.support.refunding import COIN, Mood, RefundWorld
 from tests.support.world import free_port
 

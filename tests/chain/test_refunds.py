@@ -16,8 +16,8 @@ from payintent.operation.chains import SetChain
 from payintent.operation.refunds import RejectRefund, ResendRefund
 from payintent.storage import approvals, chains
 from payintent.storage.sightings import ChainLedger
-from tests.e2e.merchant import until
 from tests.support.onchain import ChainWorld
+from tests.support.patience import until
 from tests.support.refunding import COIN, Mood, RefundWorld, refunding
 from tests.support.world import free_port
 

@@ -1,6 +1,5 @@
 """A merchant of the test's own: its webhook receiver, its buyers, and its view of the service."""
 
-import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
@@ -19,9 +18,8 @@ from payintent.domain import ids
 from payintent.service import Service
 from tests.e2e.sandbox import Sandbox
 from tests.support.http_server import clean_up
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import until
 
-LOOK_S = 0.03
 APPROVED = "4242424242424242"
 
 Answering = Callable[["Delivery"], Awaitable[web.Response]]
@@ -248,19 +246,6 @@ def key_of(payment: dict[str, Any]) -> UUID:
     found = ids.parse(ids.PAYMENT, payment["id"])
     assert found is not None
     return found
-
-
-async def until(ask: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
-    """Ask until there is something, and give it."""
-    deadline = time.monotonic() + patience_s
-    while True:
-        found = ask()
-        if asyncio.iscoroutine(found):
-            found = await found
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"not within {patience_s:g} s: {what}"
-        await asyncio.sleep(LOOK_S)
 
 
 async def move_clock(database: asyncpg.Connection, seconds: float) -> None:

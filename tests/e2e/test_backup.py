@@ -22,10 +22,11 @@ from payintent.lifecycle.receive import Receipt, receive
 from payintent.service import open_service
 from payintent.storage import sessions
 from tests.e2e import drill
-from tests.e2e.merchant import Receiver, until
+from tests.e2e.merchant import Receiver
 from tests.lifecycle.test_expire import ask_all
 from tests.support.fakes import FakeGateway, captured, declined
 from tests.support.installed import add_simulator_method
+from tests.support.patience import until
 from tests.support.world import Api, World, free_port, make_world
 
 pytestmark = pytest.mark.e2e

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.merchant import Merchant, key_of, move_clock, until
+from tests.e2e.merchant import Merchant, key_of, move_clock
+from tests.support.patience import until
 
 pytestmark = pytest.mark.e2e
 

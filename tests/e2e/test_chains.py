@@ -19,9 +19,9 @@ from payintent.sandbox.chain_rpc import open_chain
 from payintent.sandbox.chains import instance
 from payintent.sandbox.demo_stage import Stage, read_sandbox
 from payintent.sandbox.demo_tokens import PAID_IN, pay_in_tokens, pay_otherwise
-from tests.e2e.merchant import until
 from tests.e2e.sandbox import Sandbox, children_of, command_line, is_alive, running_sandbox
 from tests.support.chain import fetched_anvil
+from tests.support.patience import until
 from tests.support.world import free_port
 
 pytestmark = pytest.mark.e2e

@@ -11,8 +11,9 @@ import aiohttp
 import pytest
 
 from payintent.domain import ids
-from tests.e2e.merchant import Merchant, until
+from tests.e2e.merchant import Merchant
 from tests.e2e.sandbox import Sandbox, is_alive
+from tests.support.patience import until
 
 CALLERS = 16
 BEFORE, AFTER = 200, 200  # creates that succeed before the end, and after it

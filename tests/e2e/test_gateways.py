@@ -15,8 +15,8 @@ from payintent.sandbox.demo_refunds import (
     refund_with_each,
 )
 from payintent.sandbox.demo_stage import Stage, read_sandbox
-from tests.e2e.merchant import until
 from tests.e2e.sandbox import Sandbox, children_of, command_line
+from tests.support.patience import until
 
 pytestmark = pytest.mark.e2e
 

@@ -18,9 +18,9 @@ import pytest
 
 from payintent.domain import ids
 from tests.e2e.conftest import NewMerchant
-from tests.e2e.merchant import APPROVED, Delivery, Merchant, key_of, move_clock, until
+from tests.e2e.merchant import APPROVED, Delivery, Merchant, key_of, move_clock
 from tests.e2e.sandbox import Sandbox
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 
 PAYMENTS = int(os.environ.get("KILL_PAYMENTS", "200"))
 SEEDS = [int(seed) for seed in os.environ.get("KILL_SEEDS", "1").split(",")]

@@ -10,8 +10,9 @@ import pytest
 from standardwebhooks import Webhook
 
 from tests.e2e.conftest import NewMerchant
-from tests.e2e.merchant import APPROVED, Browser, Merchant, until
+from tests.e2e.merchant import APPROVED, Browser, Merchant
 from tests.e2e.sandbox import Sandbox, free_port_base, is_alive, running_sandbox
+from tests.support.patience import until
 
 pytestmark = pytest.mark.e2e
 

@@ -31,10 +31,9 @@ from payintent.service import Service, open_service
 from payintent.storage import methods
 from tests.conformance.faults import Fault, FaultProxy, faulty
 from tests.e2e.drill import variables_of
-from tests.e2e.merchant import until
 from tests.lifecycle.refunding import auto_refund
 from tests.support.fakes import FakeGateway
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from tests.support.world import World, free_port, make_world
 
 OUTAGE_S = float(os.environ.get("OUTAGE_S") or 6)

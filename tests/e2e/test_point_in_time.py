@@ -17,8 +17,8 @@ from payintent.storage import migrate
 from tests.conftest import _memory_folder
 from tests.docs.reading import blocks, page
 from tests.e2e import drill
-from tests.e2e.merchant import until
 from tests.support.fakes import FakeGateway
+from tests.support.patience import until
 from tests.support.world import World, make_world
 
 pytestmark = pytest.mark.e2e

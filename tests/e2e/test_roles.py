@@ -16,8 +16,9 @@ from payintent.operation.accounts import AddAccount
 from payintent.operation.merchants import CreateMerchant, NewMerchant
 from payintent.service import open_service
 from tests.e2e.drill import command, variables_of
-from tests.e2e.merchant import APPROVED, Receiver, until
+from tests.e2e.merchant import APPROVED, Receiver
 from tests.e2e.test_outage import is_well, process
+from tests.support.patience import until
 from tests.support.roles import OWNER, database_with_roles
 from tests.support.world import ACTOR, free_port
 

@@ -11,8 +11,9 @@ from aiohttp import web
 
 from payintent.operation.merchants import SetCallbackUrl
 from tests.e2e.conftest import NewMerchant
-from tests.e2e.merchant import Answering, Delivery, Merchant, accept, move_clock, stop_clock, until
+from tests.e2e.merchant import Answering, Delivery, Merchant, accept, move_clock, stop_clock
 from tests.e2e.sandbox import Sandbox
+from tests.support.patience import until
 from tests.support.world import ACTOR
 
 pytestmark = pytest.mark.e2e

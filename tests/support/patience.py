@@ -3,4 +3,23 @@
 A condition that comes true costs no more for a larger number; a busy machine may need it.
 """
 
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
 PATIENCE_S = 90.0
+_LOOK_S = 0.03
+
+
+async def until(ask: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
+    """Ask until there is something, and give it."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        found = ask()
+        if asyncio.iscoroutine(found):
+            found = await found
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"not within {patience_s:g} s: {what}"
+        await asyncio.sleep(_LOOK_S)

@@ -72,22 +72,22 @@ class Desk:
     async def asked(self, event: str = "online") -> Any:
         """Let the page ask how the payment stands; gives what it was told.
 
-        The answer is read on its way: a page that goes on by itself takes its answers along.
+        The body is read before the page gets it: no browser gives it once the page has navigated.
         """
-        told: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        view: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         async def read(route: Route) -> None:
             answer = await route.fetch()
-            if not told.done():
-                told.set_result(await answer.json())
+            if not view.done():
+                view.set_result(await answer.json())
             await route.fulfill(response=answer)
 
         await self.page.route(self._is_view, read)
         await self.page.evaluate(f"dispatchEvent(new Event('{event}'))")
         async with asyncio.timeout(PATIENCE_S):
-            view = await told
+            await view
         await self.page.unroute(self._is_view, read)
-        return view
+        return view.result()
 
     async def turns(self, *, hidden: bool) -> None:
         """Go behind another window, or come back."""

@@ -1,0 +1,23 @@
+import subprocess
+import sys
+
+import pytest
+
+_FRAMEWORKS = ("aiohttp", "starlette", "uvicorn", "jinja2")
+
+
+def _loaded_by(module: str) -> set[str]:
+    code = f"import sys, {module}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split()).intersection(_FRAMEWORKS)
+
+
+def test_a_command_starts_without_what_only_servers_need() -> None:
+    assert _loaded_by("payintent.cli") == set()
+
+
+@pytest.mark.parametrize("process", ["payintent.api.app", "payintent.workers"])
+def test_a_process_that_serves_has_its_http_client_before_the_first_buyer_waits(
+    process: str,
+) -> None:
+    assert "aiohttp" in _loaded_by(process)
