@@ -1,7 +1,8 @@
 """Refunds go to their gateways: sent once, asked about until they have ended.
 
 A refund is marked as sent before its gateway hears of it, so that whoever finds it after a death
-asks first. It is sent again only where surely nothing was done, or where twice is once.
+asks first. It is sent again only where surely nothing was done, or where the gateway does it once
+for one id.
 """
 
 from dataclasses import dataclass
