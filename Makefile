@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest -n 3 --dist loadfile
 # Compiled modules are kept: without them every process of a test run compiles them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz chaos chaos-chain chaos-gateway clients-long check web-check contract-check sdk-pack format bench bench-web shots schema contract lock clean
+.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway clients-long check web-check contract-check sdk-pack format bench bench-web shots schema contract lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -34,6 +34,9 @@ test-pg15: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser p
 
 fuzz: $(VENV)/dev ## The long forms: a thousand random histories, 20,000 requests made from the contract
 	HYPOTHESIS_PROFILE=long $(PYTEST) --timeout 1800 tests/lifecycle/test_history.py tests/contract/test_fuzz.py $(PYTEST_ARGS)
+
+storms: $(VENV)/dev ## The long forms of the storms: 10,000 callbacks over 2,000 payments, 10,000 creates with one key
+	STORM_PAYMENTS=2000 STORM_CREATES=10000 $(BIN)/pytest --timeout 1800 tests/e2e/test_callback_storm.py tests/api/test_storm.py $(PYTEST_ARGS)
 
 chaos: $(VENV)/dev ## The long form of the kill test (KILL_SEEDS=2,3,4 KILL_PAYMENTS=800)
 	$(BIN)/pytest --timeout 1800 tests/e2e/test_kill.py $(PYTEST_ARGS)

@@ -40,7 +40,7 @@ SLUG = "native"
 CONFIRMATIONS = 12
 ACTOR = Actor("bench", "the benchmark's own")
 FULL = (20_000, 10_000)  # payments, blocks of an outage
-QUICK = (1_000, 500)
+QUICK = (200, 100)
 _SOME = 100  # more payments, after the outage
 _KEY = base64.b64encode(bytes(range(32))).decode()
 
@@ -255,7 +255,7 @@ def main() -> None:
     """Measure and print, or watch for somebody who measures."""
     parser = argparse.ArgumentParser(prog="python -m bench.chain", description=__doc__)
     parser.add_argument("--watch", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--quick", action="store_true", help="a smoke of a second, no figures")
+    parser.add_argument("--quick", action="store_true", help="a smoke of moments, no figures")
     given = parser.parse_args()
     if given.watch:
         task = msgspec.json.decode(sys.stdin.buffer.read(), type=_Task)

@@ -26,7 +26,7 @@ from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld, chain_world
 from tests.support.world import World
 
-SEEDS = int(os.environ.get("CHAIN_SEEDS", "5"))
+SEEDS = int(os.environ.get("CHAIN_SEEDS", "3"))
 ROUNDS = 120
 CONFIRMATIONS = 12
 REORG_MAX = 10  # blocks, above finality

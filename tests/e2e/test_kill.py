@@ -22,7 +22,7 @@ from tests.e2e.merchant import APPROVED, Delivery, Merchant, key_of, move_clock
 from tests.e2e.sandbox import Sandbox
 from tests.support.patience import PATIENCE_S, until
 
-PAYMENTS = int(os.environ.get("KILL_PAYMENTS", "200"))
+PAYMENTS = int(os.environ.get("KILL_PAYMENTS", "120"))
 SEEDS = [int(seed) for seed in os.environ.get("KILL_SEEDS", "1").split(",")]
 KILLING_S = PAYMENTS / 16  # as long as buyers arrive
 # The gateway tells of a capture six times in 756 s; the last of them must find us alive.

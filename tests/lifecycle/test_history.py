@@ -55,7 +55,7 @@ from tests.support.fakes import FakeGateway, accept, captured, declined
 from tests.support.world import World, make_world
 
 _SAID = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
-settings.register_profile("history", max_examples=120, stateful_step_count=30, **_SAID)
+settings.register_profile("history", max_examples=60, stateful_step_count=30, **_SAID)
 settings.register_profile("long", max_examples=1000, stateful_step_count=60, **_SAID)
 PROFILE = settings.get_profile(os.environ.get("HYPOTHESIS_PROFILE", "history"))
 

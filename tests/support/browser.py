@@ -12,6 +12,8 @@ from pathlib import Path
 _SHELL = "chromium-headless-shell"
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _DOWNLOADED = "chromium-*/chrome-linux*/chrome"
+#: Pages share one process, which is slow to start: tests look at one page at a time.
+THRIFTY = ["--renderer-process-limit=1"]
 MISSING = "there is no browser: install chromium, or let `make test` do it"
 
 

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from aiohttp import web
 from playwright.async_api import BrowserContext, ConsoleMessage, Locator, Page, Route, expect
 
 from payintent.api.context import Context
@@ -13,6 +14,7 @@ from payintent.api.envelope import Envelope
 from payintent.domain.payment import Payment
 from payintent.lifecycle.lookout import Lookout
 from tests.support.fakes import captured
+from tests.support.http_server import clean_up
 from tests.support.world import World
 from tests.web.till import PATIENCE_MS, choose
 from tests.web.wallet import LOOK_S, PATIENCE_S
@@ -116,17 +118,30 @@ class Desk:
             self.troubles.append(message.text)
 
 
-async def _stands(route: Route) -> None:
-    """Be any other site: what it shows does not matter here."""
-    await route.fulfill(content_type="text/html", body="<title>elsewhere</title><h1>Elsewhere</h1>")
+@asynccontextmanager
+async def other_sites() -> AsyncIterator[int]:
+    """Serve the gateway's and the shop's pages, whose content does not matter; gives the port."""
+
+    async def page(_: web.Request) -> web.Response:
+        return web.Response(
+            text="<title>elsewhere</title><h1>Elsewhere</h1>", content_type="text/html"
+        )
+
+    app = web.Application()
+    app.router.add_get("/{any:.*}", page)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield runner.addresses[0][1]
+    finally:
+        await clean_up(runner)
 
 
 async def make_desk(world: World, app: Envelope, buyer: BrowserContext) -> Desk:
-    """Open a page; the shop and the gateway are somewhere else on the web."""
+    """Open a page."""
     page = await buyer.new_page()
     page.set_default_timeout(PATIENCE_MS)
-    for place in (GATEWAY, SHOP):
-        await buyer.route(f"{place}/**", _stands)
     desk = Desk(world, app, page)
     page.on("console", desk._hear)
     page.on("pageerror", lambda error: desk.troubles.append(str(error)))

@@ -1,6 +1,6 @@
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.async_api import Browser, BrowserContext, async_playwright
@@ -22,6 +22,7 @@ from tests.support.fakes import FakeGateway
 from tests.support.onchain import SLUG, ChainWorld, chain_world
 from tests.support.world import Api, World, free_port, make_world
 from tests.web import sdk_desk
+from tests.web.buyer import GATEWAY, SHOP, other_sites
 from tests.web.gallery import Gallery, open_gallery, server_url
 from tests.web.sdk_desk import Desk
 from tests.web.sdk_shop import running_shop
@@ -89,27 +90,18 @@ async def site(settings: Settings, service: Service, port: int) -> AsyncIterator
         yield app
 
 
-@asynccontextmanager
-async def _running(program: str | None) -> AsyncIterator[Browser]:
-    if program is None:
-        pytest.fail(programs.MISSING)
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=program)
-        yield browser
-        await browser.close()
-
-
 @fixture(loop_scope=LOOP, scope="session")
 async def browser() -> AsyncIterator[Browser]:
-    async with _running(programs.find_light()) as browser:
+    """A browser to which the gateway's and the shop's hosts are a port of this machine."""
+    program = programs.find_light()
+    if program is None:
+        pytest.fail(programs.MISSING)
+    async with other_sites() as port, async_playwright() as playwright:
+        hosts = ",".join(f"MAP {urlsplit(url).netloc} 127.0.0.1:{port}" for url in (GATEWAY, SHOP))
+        options = [f"--host-resolver-rules={hosts}", *programs.THRIFTY]
+        browser = await playwright.chromium.launch(executable_path=program, args=options)
         yield browser
-
-
-@fixture(loop_scope=LOOP, scope="session")
-async def whole_browser() -> AsyncIterator[Browser]:
-    """For tests that leave for a site that is not there: the shell shows no page for that."""
-    async with _running(programs.find()) as browser:
-        yield browser
+        await browser.close()
 
 
 @fixture(loop_scope=LOOP, scope="session")

@@ -29,11 +29,6 @@ LOOP = "session"
 pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
 
 
-@fixture(loop_scope=LOOP, scope="session")
-async def browser(whole_browser: Browser) -> Browser:
-    return whole_browser
-
-
 APPROVED = "4242424242424242"
 DECLINED = "4000000000000002"
 CHALLENGED = "4000002500003155"

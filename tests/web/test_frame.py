@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from playwright.async_api import Browser, BrowserContext, FrameLocator, Page, Route, expect
+from playwright.async_api import BrowserContext, FrameLocator, Page, Route, expect
 from pytest_asyncio import fixture
 
 from payintent.api.envelope import Envelope
@@ -20,11 +20,6 @@ from tests.web.buyer import GATEWAY, Desk, make_desk
 
 LOOP = "session"
 pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
-
-
-@fixture(loop_scope=LOOP, scope="session")
-async def browser(whole_browser: Browser) -> Browser:
-    return whole_browser
 
 
 LISTENS = """<!doctype html><title>shop</title><h1>The shop</h1><script>

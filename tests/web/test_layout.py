@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from playwright.async_api import Browser, BrowserContext, Page, expect
+from playwright.async_api import BrowserContext, Page, expect
 from pytest_asyncio import fixture
 
 from payintent.api.envelope import Envelope
@@ -13,11 +13,6 @@ from tests.web.buyer import GATEWAY, Desk, make_desk
 
 LOOP = "session"
 pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
-
-
-@fixture(loop_scope=LOOP, scope="session")
-async def browser(whole_browser: Browser) -> Browser:
-    return whole_browser
 
 
 SMALL_PX = 320
