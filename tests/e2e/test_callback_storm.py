@@ -478,4 +478,4 @@ async def every_capture_has_its_place(world: World) -> None:
     assert refunds["refunded"] == refunds["given"] == KINDS[_given_back] * Decimal("1590.00")
     assert refunds["reserved"] == 0
     [waiting] = await world.rows("SELECT count(*) AS n FROM callback WHERE applied_at IS NULL")
-    assert waiting["n"] == 50 + KINDS[_foreign], "whoever nobody knows is kept for a day"
+    assert waiting["n"] == SHARE + KINDS[_foreign], "whoever nobody knows is kept for a day"
