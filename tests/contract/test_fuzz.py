@@ -109,9 +109,9 @@ class Ids:
 
     def aim(self, case: Case, status: str) -> None:
         """Give the case the id of a payment in this status, in place of its own invention."""
-        created = self._known.get(status) or self._pending()
         for name, value in (("payment_id", "id"), ("checkout_id", "checkout_id")):
             if name in case.path_parameters:
+                created = self._known.get(status) or self._pending()
                 case.path_parameters[name] = created.json[value]
         if "session_id" in case.path_parameters:  # one that can be paid, for most
             case.path_parameters["session_id"] = self._session_ids.get(

@@ -440,7 +440,7 @@ async def test_the_file_of_something_else_opens_no_cases(
 
 
 async def test_a_long_file_is_never_in_memory_as_a_whole(world: World, tmp_path: Path) -> None:
-    count = 12_000
+    count = 30_000
     path = tmp_path / "long.csv"
     with path.open("w") as out:
         print(_HEADER, file=out)
