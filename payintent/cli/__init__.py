@@ -1,88 +1,22 @@
-"""The operator's command line: processes, and every operation as a command."""
+"""The command `payintent`."""
 
-import importlib
-import importlib.util
+import gc
 import sys
 from typing import Any
-
-import typer
-
-from payintent.cli import (
-    accounts,
-    approvals,
-    cases,
-    chains,
-    keys,
-    merchants,
-    methods,
-    operators,
-    payments,
-    policies,
-    processes,
-    reconcile,
-    records,
-    refunds,
-    webhooks,
-)
-
-_COMMANDS = {
-    "merchant": merchants.app,
-    "key": keys.app,
-    "account": accounts.app,
-    "method": methods.app,
-    "provider": policies.provider,
-    "tax": policies.tax,
-    "restriction": policies.restriction,
-    "fraud": policies.fraud,
-    "limit": policies.limit,
-    "chain": chains.app,
-    "payment": payments.app,
-    "case": cases.app,
-    "refund": refunds.app,
-    "webhooks": webhooks.app,
-    "approval": approvals.app,
-    "operator": operators.app,
-    "keyring": records.keyring,
-    "audit": records.audit,
-}
-_SANDBOX = "payintent.sandbox.commands"
-#: Whatever is wrong with arguments; the framework tells no other name of it.
-_MISUSED: type[BaseException] = typer.BadParameter.__bases__[0]
-
-
-def build() -> typer.Typer:
-    """Build the command; where the sandbox is installed it adds its own."""
-    app = typer.Typer(
-        no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__
-    )
-    processes.add_to(app)
-    reconcile.add_to(app)
-    for name, commands in _COMMANDS.items():
-        app.add_typer(commands, name=name)
-    # Found by name, for nothing outside the sandbox imports it, and production can do without.
-    if importlib.util.find_spec("payintent.sandbox") is not None:
-        importlib.import_module(_SANDBOX).add_to(app)
-    return app
 
 
 def main() -> None:
     """Run the command; what is refused, and what was mistyped, is one line on standard error."""
+    # What is imported stays, so looking for garbage in it, now and at the end, finds nothing.
+    gc.disable()
+    from payintent.cli.commands import ABORTED, MISUSED, build, misused
+
+    gc.freeze()
+    gc.enable()
     try:
         status: Any = build()(standalone_mode=False)
-    except _MISUSED as error:
-        sys.exit(_misused(error))
-    except typer.Abort:
+    except MISUSED as error:
+        sys.exit(misused(error))
+    except ABORTED:
         sys.exit(1)
     sys.exit(status if isinstance(status, int) else 0)
-
-
-def _misused(error: Any) -> int:
-    """Say what is wrong with the arguments; where there were none, show the help instead."""
-    message = str(error.format_message())
-    if "\n" in message:
-        print(message, file=sys.stderr)
-    elif message:
-        where = error.ctx.command_path if error.ctx else "payintent"
-        known = message.replace("Value error, ", "").rstrip(".")
-        print(f"payintent: {known}; see {where} --help", file=sys.stderr)
-    return error.exit_code

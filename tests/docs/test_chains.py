@@ -12,7 +12,7 @@ import click
 import pytest
 import typer
 
-from payintent.cli import build
+from payintent.cli.commands import build
 from payintent.config import Settings
 from payintent.domain.onchain import CASES, MISMATCHES
 from payintent.domain.settlement import CaseKind

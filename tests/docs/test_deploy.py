@@ -15,7 +15,7 @@ import yaml
 
 from payintent.api.routes import ROUTES
 from payintent.api.server import _STOP_WAIT_S
-from payintent.cli import build
+from payintent.cli.commands import build
 from payintent.config import Settings
 from tests.docs.reading import ROOT, blocks, page, spans
 

@@ -10,7 +10,7 @@ import typer
 from pydantic import SecretStr
 from pydantic_core import PydanticUndefined
 
-from payintent.cli import build
+from payintent.cli.commands import build
 from payintent.config import Settings
 from tests.docs.reading import blocks, page, rows, section, spans
 
