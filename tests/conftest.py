@@ -1,6 +1,7 @@
 """One PostgreSQL for the whole run, a fresh database for every test, and a service on it."""
 
 import asyncio
+import json
 import os
 import shutil
 import tempfile
@@ -16,14 +17,23 @@ from payintent.config import Settings
 from payintent.sandbox.postgres import Postgres
 from payintent.service import Service, open_service
 from tests.support import conformance, leaks
-from tests.support.databases import Databases, make_template
+from tests.support.databases import (
+    TEMPLATE,
+    WORLD_TEMPLATE,
+    Databases,
+    copy_template,
+    make_template,
+)
 from tests.support.fakes import FakeGateway
 from tests.support.listening import listening
 from tests.support.patience import PATIENCE_S
-from tests.support.world import Api, World, free_port, make_world
+from tests.support.world import ARRANGED, Api, World, free_port, make_world
 
 _KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 _ENV = "PAYINTENT_TEST_SERVER"
+_WORLD_ENV = "PAYINTENT_TEST_WORLD"  # what a copy of the template with a merchant holds, as JSON
+#: Where a test has none of its own of these, its merchant may come with its database.
+_ARRANGED_BY = ("settings", "service", "gateway", "world")
 _TESTS = Path(__file__).parent
 _SLOW_FOLDERS = {
     "bench",
@@ -52,14 +62,25 @@ def pytest_configure(config: pytest.Config) -> None:
     folder.chmod(0o711)  # so that the server's own user can reach its data
     postgres = Postgres(folder / "data", durable=False)
     os.environ[_ENV] = f"{postgres.start()}?sslmode=disable"  # nothing there speaks TLS
-    asyncio.run(make_template(os.environ[_ENV]))
+    asyncio.run(_make_templates(os.environ[_ENV]))
 
     def stop() -> None:
         postgres.stop()
         os.environ.pop(_ENV, None)
+        os.environ.pop(_WORLD_ENV, None)
         shutil.rmtree(folder, ignore_errors=True)
 
     config.add_cleanup(stop)
+
+
+async def _make_templates(url: str) -> None:
+    await make_template(url)
+    gateway = FakeGateway()
+    settings = _settings(await copy_template(url))
+    service = await open_service(settings, {"fake": gateway})
+    world = await make_world(service, gateway)
+    os.environ[_WORLD_ENV] = json.dumps({name: getattr(world, name) for name in ARRANGED})
+    await service.close()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -108,9 +129,16 @@ def databases() -> Iterator[Databases]:
 
 
 @pytest.fixture
-def database_url(databases: Databases) -> Iterator[str]:
+def arranged(request: pytest.FixtureRequest) -> bool:
+    """Whether the test's merchant comes with its database: arranging it costs more than a copy."""
+    fixtures = request.node._fixtureinfo.name2fixturedefs
+    return all(len(fixtures.get(name, ())) == 1 for name in _ARRANGED_BY)
+
+
+@pytest.fixture
+def database_url(databases: Databases, arranged: bool) -> Iterator[str]:
     """A database of the test's own, with real commits."""
-    url = databases.take()
+    url = databases.take(WORLD_TEMPLATE if arranged else TEMPLATE)
     yield url
     databases.give_back(url)
 
@@ -118,9 +146,13 @@ def database_url(databases: Databases) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def any_settings() -> Settings:
     """Settings of a test but for its database, read once: reading them costs more than a test."""
+    return _settings(os.environ[_ENV])
+
+
+def _settings(database_url: str) -> Settings:
     return Settings.model_validate(
         {
-            "database_url": os.environ[_ENV],
+            "database_url": database_url,
             "pepper": _KEY,
             "keyring": f"test:{_KEY}",
             "checkout_base": "http://pay.test/c",
@@ -159,8 +191,10 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 
 
 @pytest.fixture
-async def world(service: Service, gateway: FakeGateway) -> World:
+async def world(service: Service, gateway: FakeGateway, arranged: bool) -> World:
     """A merchant with two ways to pay at a gateway that does as it is told."""
+    if arranged:
+        return World(service=service, gateway=gateway, **json.loads(os.environ[_WORLD_ENV]))
     return await make_world(service, gateway)
 
 

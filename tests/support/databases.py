@@ -1,7 +1,7 @@
 """Fresh databases for tests, made before they are asked for and dropped behind the test's back.
 
 A test waits for neither `CREATE DATABASE` nor `DROP DATABASE`: one thread does both over one
-connection, with one database in stock.
+connection, with one database of each kind in stock.
 """
 
 import asyncio
@@ -18,6 +18,8 @@ import asyncpg
 from payintent.storage import migrate
 
 TEMPLATE = "payintent_template"
+#: A copy of it in which the tests' merchant is arranged.
+WORLD_TEMPLATE = "payintent_world_template"
 _WAIT_S = 60.0
 _SCRAM_ITERATIONS_SINCE = 160_000  # PostgreSQL 16
 
@@ -34,6 +36,14 @@ async def make_template(url: str) -> None:
     await _make_passwords_cheap(connection, urlsplit(url).password or "")
     await connection.close()
     await migrate.migrate(at_database(url, TEMPLATE))
+
+
+async def copy_template(url: str) -> str:
+    """Copy the template for the one with a merchant; gives its URL."""
+    connection = await asyncpg.connect(url)
+    await connection.execute(f'CREATE DATABASE "{WORLD_TEMPLATE}" TEMPLATE "{TEMPLATE}"')
+    await connection.close()
+    return at_database(url, WORLD_TEMPLATE)
 
 
 async def _make_passwords_cheap(connection: asyncpg.Connection, password: str) -> None:
@@ -53,17 +63,21 @@ class Databases:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self._stock: SimpleQueue[Future[str]] = SimpleQueue()
+        self._stocks: dict[str, SimpleQueue[Future[str]]] = {
+            TEMPLATE: SimpleQueue(),
+            WORLD_TEMPLATE: SimpleQueue(),
+        }
         self._busy = asyncio.Lock()  # a connection does one statement at a time
         self._connection: asyncpg.Connection = self._run(asyncpg.connect(server_url)).result(
             _WAIT_S
         )
-        self._order()
+        for template in self._stocks:
+            self._order(template)
 
-    def take(self) -> str:
+    def take(self, template: str = TEMPLATE) -> str:
         """Give the URL of a database that nobody else has, and have the next one made."""
-        self._order()
-        return at_database(self._server_url, self._stock.get().result(_WAIT_S))
+        self._order(template)
+        return at_database(self._server_url, self._stocks[template].get().result(_WAIT_S))
 
     def give_back(self, url: str) -> None:
         """Drop a database, and whatever is still connected to it, without waiting for it."""
@@ -76,12 +90,12 @@ class Databases:
         self._thread.join()
         self._loop.close()
 
-    def _order(self) -> None:
-        self._stock.put(self._run(self._make()))
+    def _order(self, template: str) -> None:
+        self._stocks[template].put(self._run(self._make(template)))
 
-    async def _make(self) -> str:
+    async def _make(self, template: str) -> str:
         name = f"test_{uuid4().hex}"
-        await self._execute(f'CREATE DATABASE "{name}" TEMPLATE "{TEMPLATE}" STRATEGY file_copy')
+        await self._execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}" STRATEGY file_copy')
         return name
 
     async def _execute(self, statement: str) -> None:

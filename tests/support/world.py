@@ -31,6 +31,10 @@ ACTOR = Actor("test", "it is arranged")
 ALL_FIAT = ("USD", "THB", "JPY", "TWD", "IDR", "PHP")
 
 
+#: What a world is made of beside the service and the gateway of its process.
+ARRANGED = ("merchant_id", "api_key", "callback_secret", "account_id", "card", "transfer")
+
+
 @dataclass
 class World:
     """A merchant with a card and a transfer at the fake gateway."""
