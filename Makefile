@@ -17,7 +17,7 @@ dev: $(VENV)/sandbox ## Run the whole sandbox: database, API, workers, gateways,
 	@exec $(BIN)/payintent dev
 
 demo: $(VENV)/sandbox ## Show create, pay, webhook, refund and every other ending against a running `make dev`
-	@$(BIN)/python -m payintent.sandbox.demo
+	@$(BIN)/python -m payintent_sandbox.demo.__main__
 
 test: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser peers ## Run every test (needs nothing installed: the database comes along)
 	$(PYTEST) $(PYTEST_ARGS)
@@ -132,7 +132,7 @@ $(VENV)/dev: requirements/dev.txt pyproject.toml | $(VENV)/bin/python
 	@echo "installing the developers' packages into $(VENV)"
 	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@$(BIN)/python tools/link.py
-	@$(BIN)/python -m payintent.sandbox.anvil_binary
+	@$(BIN)/python -m payintent_sandbox.chains.anvil_binary
 	@touch $@ $(VENV)/sandbox
 
 $(VENV)/web/installed: tools/web/package.json tools/web/package-lock.json | $(VENV)/dev

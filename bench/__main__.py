@@ -26,11 +26,11 @@ from bench.load import ID, KEY, Load, Plan
 from payintent.config import Settings
 from payintent.domain import ids
 from payintent.domain.quote import TaxManager
-from payintent.sandbox.chains import DevChains
-from payintent.sandbox.postgres import Postgres, find_binaries
-from payintent.sandbox.world import prepare_world
 from payintent.storage import payments
 from payintent.storage.database import Database
+from payintent_sandbox.chains.dev_chains import DevChains
+from payintent_sandbox.installation import prepare_world
+from payintent_sandbox.postgres import Postgres, find_binaries
 
 CLIENTS = 32
 CALLBACKS_PER_S = 100.0

@@ -25,16 +25,17 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.paper_chain import AMOUNT, CONTRACT, PER_BLOCK, RECEIVER, TOKEN
-from payintent.chain.reader import Finality, Reader, ReaderConfig, open_reader
 from payintent.config import Settings
-from payintent.operation.chains import AddContract, SetChain, SetToken
-from payintent.operation.desk import Actor
-from payintent.operation.merchants import CreateMerchant
-from payintent.operation.methods import AddMethod
-from payintent.sandbox.postgres import Postgres
+from payintent.evm.chain_reader import Finality, Reader, ReaderConfig, open_reader
+from payintent.onchain.watch_loop import look
+from payintent.operations.base import Actor
+from payintent.operations.chains import AddContract, SetChain, SetToken
+from payintent.operations.merchants import CreateMerchant
+from payintent.operations.payment_methods import AddMethod
 from payintent.service import Service, open_service
-from payintent.storage import chains, migrate
-from payintent.watching import look
+from payintent.storage import migrations_runner
+from payintent.storage.onchain import chains
+from payintent_sandbox.postgres import Postgres
 
 SLUG = "native"
 CONFIRMATIONS = 12
@@ -105,7 +106,7 @@ def settings(database_url: str) -> Settings:
 
 async def provision(database_url: str, payments: int) -> None:
     """Write a contract, a token, and payments that wait for their money."""
-    await migrate.migrate(database_url)
+    await migrations_runner.migrate(database_url)
     service = await open_service(settings(database_url))
     how = SetChain(chain=SLUG, finality="confirmations", confirmations=CONFIRMATIONS)
     await service.perform(how, ACTOR)
@@ -169,7 +170,7 @@ async def watch(task: _Task) -> Found:
 
 async def _read(service: Service, reader: Reader) -> None:
     chain = await chains.chain(service.database, SLUG)
-    while chain and await look(service, chain, reader):
+    while chain and await look(service.watch_context, chain, reader):
         pass
 
 

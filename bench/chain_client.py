@@ -6,8 +6,8 @@ import time
 
 from rich.console import Console
 
-from payintent.chain.abi import pay
-from payintent.chain.logs import PAID, read_logs
+from payintent.evm.abi import pay
+from payintent.evm.event_logs import PAID, read_logs
 
 LOGS = 20_000
 PER_BLOCK = 300

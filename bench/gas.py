@@ -9,18 +9,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from payintent.sandbox.anvil import Anvil
-from payintent.sandbox.anvil_binary import AnvilError
-from payintent.sandbox.chain_deploy import (
-    NATIVE,
-    Deployment,
-    Plan,
-    Token,
-    deploy,
-    fund,
-)
-from payintent.sandbox.chain_rpc import Chain, open_chain
-from payintent.sandbox.contracts import GATEWAY, PLAIN_TOKEN, encode, load
+from payintent_sandbox.chains.anvil import Anvil
+from payintent_sandbox.chains.anvil_binary import AnvilError
+from payintent_sandbox.chains.contracts import GATEWAY, PLAIN_TOKEN, encode, load
+from payintent_sandbox.chains.deploy import NATIVE, Deployment, Plan, Token, deploy, fund
+from payintent_sandbox.chains.rpc import Chain, open_chain
 
 FAR = 2**40
 PLAN = Plan(

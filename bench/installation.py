@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from payintent.sandbox.world import Ports, World
+from payintent_sandbox.installation import Ports, World
 
 _READY_TRIES_MAX = 300
 _READY_WAIT_S = 0.1
@@ -53,7 +53,11 @@ class Installation:
     @contextlib.contextmanager
     def gateway(self) -> Iterator[None]:
         """Run the simulator gateway."""
-        command = ["payintent.sandbox.simulator", "--port", str(self.world.ports.simulator)]
+        command = [
+            "payintent_sandbox.emulators.simulator",
+            "--port",
+            str(self.world.ports.simulator),
+        ]
         environment = self.world.simulator_environment()
         with self._process("simulator", command, environment) as process:
             self._wait_ready(process, f"{self.world.simulator_url}/healthz")

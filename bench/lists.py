@@ -13,8 +13,8 @@ from bench.http import body_start, request
 from bench.installation import Installation
 from bench.report import Listing, percentile_ms
 from payintent.config import Settings
-from payintent.operation.desk import Actor
-from payintent.operation.merchants import CreateMerchant
+from payintent.operations.base import Actor
+from payintent.operations.merchants import CreateMerchant
 from payintent.service import open_service
 
 _RECEIVED_MAX = 1 << 16

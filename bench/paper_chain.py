@@ -15,7 +15,7 @@ from typing import Any
 import uvloop
 from aiohttp import web
 
-from payintent.chain.logs import PAID
+from payintent.evm.event_logs import PAID
 
 NETWORK_ID = 612_055
 PER_BLOCK = 10

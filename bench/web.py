@@ -20,7 +20,7 @@ from rich.table import Table
 
 from bench import web_speed
 from bench.web_speed import Speed
-from payintent.sandbox.postgres import Postgres
+from payintent_sandbox.postgres import Postgres
 from tests.support import browser as programs
 from tests.web import weight
 from tests.web.gallery import Gallery, open_gallery

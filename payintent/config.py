@@ -5,7 +5,7 @@ from decimal import Decimal
 from pydantic import AliasChoices, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from payintent.domain.rate import Limit
+from payintent.domain.rate_limit import Limit
 
 
 class Settings(BaseSettings):

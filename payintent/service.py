@@ -6,36 +6,37 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
-from payintent.chain.refunder import Refunders, open_refunders
+from payintent.address_checks import check_places
 from payintent.config import Settings
 from payintent.domain.errors import StorageDown
 from payintent.domain.gateway import Gateway
 from payintent.domain.web_origin import web_origin
-from payintent.lifecycle.accounts import Accounts
-from payintent.lifecycle.inquire import Janitor
-from payintent.lifecycle.mint import Mint
-from payintent.lifecycle.policies import Policies
-from payintent.lifecycle.refund import RefundDesk
-from payintent.lifecycle.screen import Screen
-from payintent.lifecycle.select_quote import Places
-from payintent.lifecycle.submit_refund import Submitter
+from payintent.encryption import Secrets, read_secrets
+from payintent.evm.refund_sender import Refunders, open_refunders
+from payintent.gateways.ecpay.adapter import EcpayGateway
+from payintent.gateways.http_client import Http
+from payintent.gateways.onchain import GatewayContract
+from payintent.gateways.simulator import SimulatorGateway
+from payintent.gateways.stripe.adapter import StripeGateway
+from payintent.gateways.twoc2p.adapter import TwoC2pGateway
+from payintent.id_generator import Mint
 from payintent.log import get
-from payintent.operation.desk import Actor, Change, Desk, Read
-from payintent.operation.keyring import check_secrets
-from payintent.operation.submit import perform, submit
-from payintent.operation.table import OPERATIONS
-from payintent.places import check_places
-from payintent.providers.ecpay import EcpayGateway
-from payintent.providers.gateway_contract import GatewayContract
-from payintent.providers.http import Http
-from payintent.providers.simulator import SimulatorGateway
-from payintent.providers.stripe import StripeGateway
-from payintent.providers.twoc2p import TwoC2pGateway
+from payintent.onchain.watch_loop import WatchContext
+from payintent.operations.base import Actor, Change, Desk, Read
+from payintent.operations.keyring import check_secrets
+from payintent.operations.registry import OPERATIONS
+from payintent.operations.submit import perform, submit
+from payintent.payments.create_refund import RefundDesk
+from payintent.payments.fraud_screening import Screen
+from payintent.payments.gateway_accounts import Accounts
+from payintent.payments.inquire_sessions import Janitor
+from payintent.payments.policy_cache import Policies
+from payintent.payments.select_quote import Places
+from payintent.payments.send_refund import Submitter
 from payintent.storage.database import Database
+from payintent.storage.event_notify import Wake
+from payintent.storage.onchain.pending_transfers import ChainLedger
 from payintent.storage.proposals import Proposal
-from payintent.storage.sealed import Secrets, read_secrets
-from payintent.storage.sightings import ChainLedger
-from payintent.storage.wake import Wake
 
 R = TypeVar("R")
 _log = get("service")
@@ -138,6 +139,11 @@ class Service:
             mint=self.mint,
             api_base=self.settings.api_base,
         )
+
+    @property
+    def watch_context(self) -> WatchContext:
+        """Give what the watchers of chains work with."""
+        return WatchContext(settings=self.settings, database=self.database, mint=self.mint)
 
     async def close(self) -> None:
         """Let go of everything."""

@@ -10,27 +10,28 @@ from prometheus_client import Counter, Gauge
 
 from payintent.config import Settings
 from payintent.domain.errors import LockTimeout, StorageDown
-from payintent.lifecycle.chain_alarm import chain_alarm
-from payintent.lifecycle.deliver import DeliveryDesk
-from payintent.lifecycle.expire import expire_pending, expire_processing
-from payintent.lifecycle.receive import apply_waiting
 from payintent.log import get
+from payintent.onchain.chain_alarm import chain_alarm
+from payintent.onchain.watch_loop import watch
+from payintent.payments.expire import expire_pending, expire_processing
+from payintent.payments.receive_callback import apply_waiting
 from payintent.service import Service, open_service
 from payintent.storage import (
     callbacks,
+    fraud,
     idempotency,
     payments,
-    policies,
     proposals,
     refunds,
     sessions,
 )
 from payintent.storage.refunds import Due
 from payintent.storage.sessions import Ask
-from payintent.watching import endpoints, watch
+from payintent.waiting import wait_until_stopped
 from payintent.webhooks.dispatcher import Dispatcher
+from payintent.webhooks.endpoint_windows import Windows
+from payintent.webhooks.outbox import DeliveryDesk
 from payintent.webhooks.sender import Sender
-from payintent.webhooks.windows import Windows
 
 _log = get("workers")
 _LEASE_S = 60.0  # of a session that the janitor has taken; a gateway call takes 15 s at most
@@ -86,7 +87,7 @@ async def work(service: Service, stop: asyncio.Event) -> None:
     loops: list[Coroutine[Any, Any, None]] = [
         forever(name, step, every, stop) for name, every, step in steps
     ]
-    loops += [watch(service, slug, stop) for slug in endpoints(service)]
+    loops += [watch(service.watch_context, slug, stop) for slug in settings.endpoints]
     await asyncio.gather(dispatcher.run(stop), *loops)
     await janitors.finish()
     await submitters.finish()
@@ -112,15 +113,7 @@ async def forever(
             STEP_FAILURES.labels(name).inc()
             _log.error("step_failed", step=name, exc_info=error)
         if not plenty:
-            await _wait(stop, every_s)
-
-
-async def _wait(stop: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await stop.wait()
-    except TimeoutError:
-        pass
+            await wait_until_stopped(stop, every_s)
 
 
 async def _expire(service: Service) -> bool:
@@ -154,7 +147,7 @@ async def _prune(service: Service) -> bool:
         _log.warning("callbacks_forgotten", count=unknown)  # their sessions never appeared
     days = service.settings.callback_bodies_days
     bodies = await callbacks.prune_bodies(service.database, days, limit)
-    screened = await policies.prune(service.database, service.settings.fraud_decisions_days, limit)
+    screened = await fraud.prune(service.database, service.settings.fraud_decisions_days, limit)
     lapsed = await proposals.forget_lapsed(service.database, limit)
     return limit in (keys, unknown, bodies, screened, lapsed)
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from payintent.api.app import build_app, build_operator_app
-from payintent.api.envelope import Envelope
+from payintent.api.middleware import Envelope
 from payintent.api.server import server
+from payintent.app import build_app, build_operator_app
 from payintent.config import Settings
-from payintent.sandbox.postgres import Postgres
 from payintent.service import Service, open_service
+from payintent_sandbox.postgres import Postgres
 from tests.support import conformance, leaks
 from tests.support.databases import (
     TEMPLATE,

@@ -127,7 +127,7 @@ def test_each_migration_has_a_number_of_its_own() -> None:
 def test_a_status_is_written_in_one_place() -> None:
     """Every change of status goes through `advance`, and it alone calls `payments.write`."""
     writers = [_name(path) for path in FILES if "payments.write(" in path.read_text()]
-    assert writers == ["payintent/lifecycle/advance.py"]
+    assert writers == ["payintent/payments/transitions.py"]
     update = re.compile(r"UPDATE payment\b.*\n.*\bstatus =")
     updates = [_name(path) for path in FILES if update.search(path.read_text())]
     assert updates == ["payintent/storage/payments.py"]

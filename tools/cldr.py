@@ -11,8 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from payintent.api.texts import LOCALES
-from payintent.domain.market import COUNTRIES, FIAT, GLOBAL
+from payintent.checkout.languages import LOCALES
+from payintent.domain.currencies import COUNTRIES, FIAT, GLOBAL
 
 FOLDER = Path(__file__).parent.parent / "payintent" / "web" / "checkout" / "cldr"
 _SCRIPT = Path(__file__).with_suffix(".mjs")

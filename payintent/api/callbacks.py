@@ -4,12 +4,12 @@ from prometheus_client import Counter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.api.body import read_raw
 from payintent.api.context import context
+from payintent.api.request_body import read_raw
 from payintent.domain.errors import Code, Refused
 from payintent.domain.gateway import BadCallback, CallbackRequest
-from payintent.lifecycle.receive import receive
 from payintent.log import get
+from payintent.payments.receive_callback import receive
 
 _log = get("callbacks")
 _ACCOUNT_DIGITS_MAX = 18  # of a bigint; the framework's own `int` takes any number, and fails

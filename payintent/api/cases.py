@@ -9,14 +9,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.api.context import Context, json_answer
-from payintent.api.listing import read_id_cursor, read_limit, write_id_cursor
-from payintent.api.merchant import for_merchants
+from payintent.api.list_payments import read_id_cursor, read_limit, write_id_cursor
+from payintent.api.payments import for_merchants
 from payintent.domain import ids
+from payintent.domain.currencies import minor_decimals
 from payintent.domain.errors import Code, Refused
-from payintent.domain.market import minor_decimals
 from payintent.domain.money import format_amount
 from payintent.domain.settlement import CaseKind
-from payintent.lifecycle.wire import timestamp
+from payintent.payments.serialization import timestamp
 from payintent.storage import merchant_cases
 from payintent.storage.cases import STATUSES
 from payintent.storage.merchant_cases import CaseFilter, MerchantCase

@@ -6,17 +6,16 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.api import shapes
-from payintent.api.body import read_json
+from payintent.api import schemas
 from payintent.api.context import Context, context, json_answer
+from payintent.api.request_body import read_json
 from payintent.domain import ids
-from payintent.domain.market import COUNTRIES
+from payintent.domain.currencies import COUNTRIES
 from payintent.domain.payment import TERMINAL
 from payintent.domain.session import Session
-from payintent.lifecycle.cancel import cancel_by_buyer
-from payintent.lifecycle.expire import refuse_ended
-from payintent.lifecycle.select_quote import Selected, Selection, select_quote
-from payintent.lifecycle.views import (
+from payintent.payments.cancel import cancel_by_buyer
+from payintent.payments.expire import refuse_ended
+from payintent.payments.lookup import (
     Asked,
     Quotes,
     checkout_fields,
@@ -26,7 +25,8 @@ from payintent.lifecycle.views import (
     offer_fields,
     quotes_for,
 )
-from payintent.lifecycle.wire import timestamp
+from payintent.payments.select_quote import Selected, Selection, select_quote
+from payintent.payments.serialization import timestamp
 from payintent.storage import outbox, payments
 from payintent.storage.payments import Seen
 
@@ -63,8 +63,8 @@ async def post_quotes(request: Request) -> Response:
     """`POST /checkout/{checkout_id}/quotes`: selects one and opens its session."""
     here = context(request)
     seen = await read(request)
-    body = await read_json(request, shapes.SELECT, here.service.settings.body_bytes_max)
-    shapes.check_select(body)
+    body = await read_json(request, schemas.SELECT, here.service.settings.body_bytes_max)
+    schemas.check_select(body)
     selected = await select(
         here,
         seen,
@@ -95,8 +95,8 @@ async def patch_checkout(request: Request) -> Response:
     """`PATCH /checkout/{checkout_id}`: keeps the buyer's e-mail."""
     here = context(request)
     seen = await read(request)
-    body = await read_json(request, shapes.EMAIL, here.service.settings.body_bytes_max)
-    shapes.check_email(body.payer_email)
+    body = await read_json(request, schemas.EMAIL, here.service.settings.body_bytes_max)
+    schemas.check_email(body.payer_email)
     await screen(here, seen, request, body.payer_email)
     await refuse_ended(here.service.database, here.service.mint, seen)
     async with here.service.database.transaction() as tx:

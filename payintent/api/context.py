@@ -7,15 +7,15 @@ from typing import Any, cast
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.api.attempts import Attempts
-from payintent.api.auth import Authenticator
-from payintent.api.edge import Edge
-from payintent.api.limits import AddressLimiter, Limiter
+from payintent.api.authentication import Authenticator
+from payintent.api.authentication_failures import Attempts
+from payintent.api.concurrent_creates import Replays
+from payintent.api.rate_limits import AddressLimiter, Limiter
 from payintent.api.readiness import Readiness
-from payintent.api.replay import Replays
+from payintent.api.viewer import Edge
 from payintent.domain.errors import Code, Refused
-from payintent.lifecycle.lookout import Lookout
-from payintent.lifecycle.wire import encode
+from payintent.payments.change_feed import Lookout
+from payintent.payments.serialization import encode
 from payintent.service import Service
 
 

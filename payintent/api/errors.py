@@ -12,9 +12,9 @@ from starlette.routing import Match, Route
 
 from payintent.domain.errors import Code, LockTimeout, NotStorable, Refused, StorageDown
 from payintent.domain.fraud import Denied
-from payintent.lifecycle.screen import denial_fields
-from payintent.lifecycle.wire import encode
 from payintent.log import get
+from payintent.payments.fraud_screening import denial_fields
+from payintent.payments.serialization import encode
 
 _log = get("api")
 

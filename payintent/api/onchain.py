@@ -5,13 +5,13 @@ import re
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.api import shapes
-from payintent.api.body import read_json
+from payintent.api import schemas
 from payintent.api.context import context, json_answer
+from payintent.api.request_body import read_json
 from payintent.domain import ids
 from payintent.domain.errors import Code, Refused
-from payintent.lifecycle.onchain_views import chain_view, open_session, session_view
-from payintent.storage import sightings
+from payintent.onchain.views import chain_view, open_session, session_view
+from payintent.storage.onchain import pending_transfers
 
 _NO_STORE = {"Cache-Control": "no-store"}
 _SLUG = re.compile(r"[a-z]{1,20}", re.ASCII)
@@ -44,7 +44,7 @@ async def post_transaction(request: Request) -> Response:
     here = context(request)
     here.addresses.spend(here.edge.viewer_address(request))
     service = here.service
-    body = await read_json(request, shapes.TRANSACTION, service.settings.body_bytes_max)
+    body = await read_json(request, schemas.TRANSACTION, service.settings.body_bytes_max)
     if not _TX_HASH.fullmatch(body.tx_hash):
         raise Refused(Code.BAD_REQUEST, "tx_hash must be 0x and 64 hex digits")
     if body.step not in _STEPS:
@@ -52,7 +52,9 @@ async def post_transaction(request: Request) -> Response:
     session_id = ids.parse(ids.SESSION, request.path_params["session_id"])
     session = await open_session(service.database, session_id)
     async with service.database.transaction() as tx:
-        kept = await sightings.post_hint(tx, session.id, bytes.fromhex(body.tx_hash[2:]), body.step)
+        kept = await pending_transfers.post_hint(
+            tx, session.id, bytes.fromhex(body.tx_hash[2:]), body.step
+        )
     if not kept:
         raise Refused(Code.CONFLICT, "this session has too many transactions")
     return json_answer({"tx_hash": body.tx_hash.lower(), "step": body.step}, 202)

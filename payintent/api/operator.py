@@ -1,7 +1,7 @@
 """The operator's routes, on a port of their own, each with a named token; and metrics.
 
-Every operation of `operation/table.py` is a route: `POST /operator/tax/set` for a change, with its
-fields and `why` as JSON, `GET /operator/tax/list` for what only reads, with its fields as query.
+Every operation of `operations/registry.py` is a route: `POST /operator/tax/set` for a change, with
+its fields and `why` as JSON, `GET /operator/tax/list` for what only reads, with its fields as query.
 """
 
 from dataclasses import replace
@@ -13,20 +13,20 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.api import auth
-from payintent.api.body import read_raw
+from payintent.api import authentication
 from payintent.api.context import Context, context, json_answer
 from payintent.api.errors import error
-from payintent.domain import apikey, ids
+from payintent.api.request_body import read_raw
+from payintent.domain import api_key, ids
 from payintent.domain.errors import Code, Refused
-from payintent.lifecycle.trail import trail
-from payintent.lifecycle.wire import timestamp
 from payintent.log import get
-from payintent.operation.approvals import proposal_view
-from payintent.operation.desk import Actor, Read
-from payintent.operation.plain import plain
-from payintent.operation.table import OPERATIONS
-from payintent.operation.webhooks import ReplayEvent
+from payintent.operations.approvals import proposal_view
+from payintent.operations.base import Actor, Read
+from payintent.operations.json_values import plain
+from payintent.operations.payment_details import trail
+from payintent.operations.registry import OPERATIONS
+from payintent.operations.webhooks import ReplayEvent
+from payintent.payments.serialization import timestamp
 from payintent.storage import outbox
 from payintent.storage.proposals import Proposal
 
@@ -106,8 +106,10 @@ async def operate(request: Request) -> Response:
 async def _operated(request: Request) -> tuple[Context, Actor]:
     """Let an operator in; gives who it is."""
     here = context(request)
-    with here.attempts.attempt(request, apikey.OPERATOR):
-        who = await auth.operator(here.service.database, here.service.secrets, request.headers)
+    with here.attempts.attempt(request, api_key.OPERATOR):
+        who = await authentication.operator(
+            here.service.database, here.service.secrets, request.headers
+        )
     _log.info("operator", who=who.name, method=request.method, path=request.url.path)
     return here, Actor(who.name, role=who.role, over_http=True)
 

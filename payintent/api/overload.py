@@ -5,9 +5,9 @@ import secrets
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from payintent.api.envelope import Envelope
+from payintent.api.content_security_policy import write_policy
 from payintent.api.errors import error
-from payintent.api.page_policy import write_policy
+from payintent.api.middleware import Envelope
 from payintent.domain.errors import Code
 
 _AGAIN_MAX_S = 5

@@ -14,8 +14,8 @@ import httptools
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from payintent.api.envelope import Header, headers_of
 from payintent.api.gate import Gate, Place, Waiting
+from payintent.api.middleware import Header, headers_of
 from payintent.api.overload import again_s, shed
 from payintent.api.transport import (
     BODY_TOO_LARGE,

@@ -6,15 +6,15 @@ from hashlib import sha256
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.api import shapes
-from payintent.api.body import read_json
-from payintent.api.caching import tagged
+from payintent.api import schemas
 from payintent.api.context import context, json_answer
+from payintent.api.etag import tagged
+from payintent.api.request_body import read_json
+from payintent.domain.currencies import COUNTRY_NAMES
 from payintent.domain.errors import Code, Refused
-from payintent.domain.market import COUNTRY_NAMES
 from payintent.domain.web_origin import web_origin
-from payintent.lifecycle.wire import encode
-from payintent.operation.checks import check_iso_country
+from payintent.operations.validation import check_iso_country
+from payintent.payments.serialization import encode
 from payintent.version import API_VERSION
 
 _COUNTRIES_MAX_AGE_S = 3600
@@ -30,7 +30,7 @@ async def countries(request: Request) -> Response:
 async def onramp_order(request: Request) -> Response:
     """`POST /v1/onramp/orders`: checks the country's restriction; orders are not taken yet."""
     service = context(request).service
-    body = await read_json(request, shapes.ONRAMP, service.settings.body_bytes_max)
+    body = await read_json(request, schemas.ONRAMP, service.settings.body_bytes_max)
     check_iso_country(body.country)
     if body.country in (await service.policies.restrictions()).onramp:
         raise Refused(

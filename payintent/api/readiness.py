@@ -4,8 +4,8 @@ import time
 
 from payintent.config import Settings
 from payintent.domain.errors import StorageDown
-from payintent.lifecycle.kept import Kept
-from payintent.storage import migrate
+from payintent.storage import migrations_runner
+from payintent.ttl_cache import Kept
 
 
 class Readiness:
@@ -21,7 +21,7 @@ class Readiness:
 
     async def _look(self, _: str) -> str:
         try:
-            missing = await migrate.pending(self._url)
+            missing = await migrations_runner.pending(self._url)
         except StorageDown:
             return "the database is away"
         return f"{len(missing)} migrations are missing" if missing else ""

@@ -3,17 +3,17 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.api import shapes
-from payintent.api.body import idempotency_key, read_json
+from payintent.api import schemas
 from payintent.api.context import Context, json_answer
-from payintent.api.listing import read_id_cursor, read_limit, write_id_cursor
-from payintent.api.merchant import for_merchants
+from payintent.api.list_payments import read_id_cursor, read_limit, write_id_cursor
+from payintent.api.payments import for_merchants
+from payintent.api.request_body import idempotency_key, read_json
 from payintent.domain import ids
 from payintent.domain.errors import Code, Refused
 from payintent.domain.payment import Payment
-from payintent.lifecycle.refund import RefundAsk
-from payintent.lifecycle.views import payment_for, refund_for, refunds_for
-from payintent.lifecycle.wire import refund_fields
+from payintent.payments.create_refund import RefundAsk
+from payintent.payments.lookup import payment_for, refund_for, refunds_for
+from payintent.payments.serialization import refund_fields
 from payintent.storage.merchants import Holder
 
 _REPLAYED = {"Idempotency-Replayed": "true"}
@@ -27,10 +27,10 @@ async def post_refund(request: Request, here: Context, holder: Holder) -> Respon
         raise Refused(Code.BAD_REQUEST, "Idempotency-Key is required")
     service = here.service
     body = await read_json(
-        request, shapes.REFUND, service.settings.body_bytes_max, shapes.RefundBody()
+        request, schemas.REFUND, service.settings.body_bytes_max, schemas.RefundBody()
     )
-    shapes.check_refund(body)
-    amount = shapes.refund_amount(body.amount)
+    schemas.check_refund(body)
+    amount = schemas.refund_amount(body.amount)
     payment = await _payment(request, here, holder)
     asked = await service.refund_desk.ask(
         RefundAsk(

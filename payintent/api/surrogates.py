@@ -9,7 +9,7 @@ import secrets
 
 import msgspec
 
-from payintent.api.shapes import CreateBody
+from payintent.api.schemas import CreateBody
 
 _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # a pair

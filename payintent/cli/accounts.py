@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 import typer
 
-from payintent.cli.run import Json, Why, fail, perform, show, show_one
-from payintent.operation.accounts import (
+from payintent.cli.common import Json, Why, fail, perform, show, show_one
+from payintent.operations.accounts import (
     AddAccount,
     ChangeAccount,
     DisableAccount,

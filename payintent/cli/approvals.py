@@ -4,9 +4,9 @@ from typing import Any, Literal
 
 import typer
 
-from payintent.cli.run import Json, Limit, Why, perform, print_json, show, show_one
-from payintent.operation.approvals import Approve, ListApprovals, Reject, ShowApproval
-from payintent.operation.plain import plain
+from payintent.cli.common import Json, Limit, Why, perform, print_json, show, show_one
+from payintent.operations.approvals import Approve, ListApprovals, Reject, ShowApproval
+from payintent.operations.json_values import plain
 
 app = typer.Typer(no_args_is_help=True, help="What waits for another person.")
 _Id = typer.Argument(help="Such as appr_0351NDickobV3yYH8omp8v, or a refund that waits.")

@@ -5,9 +5,9 @@ from typing import Any
 
 import typer
 
-from payintent.cli.run import Json, Limit, Why, perform, show, show_one
+from payintent.cli.common import Json, Limit, Why, perform, show, show_one
 from payintent.domain.settlement import CaseKind
-from payintent.operation.cases import ListCases, ResolveCase, ShowCase
+from payintent.operations.cases import ListCases, ResolveCase, ShowCase
 
 app = typer.Typer(
     no_args_is_help=True, help="Money that no payment may own, and what else a person must look at."

@@ -3,18 +3,18 @@
 from collections.abc import AsyncGenerator
 
 from payintent.config import Settings
-from payintent.lifecycle.examine import Finding, examine
-from payintent.lifecycle.examine_refunds import examine_refunds
+from payintent.onchain.chain_checks import Finding, examine
+from payintent.onchain.refund_checks import examine_refunds
+from payintent.onchain.watch_loop import reader_of
 from payintent.service import Service, open_service
-from payintent.storage import chains
-from payintent.watching import endpoints, reader_of
+from payintent.storage.onchain import chains
 
 
 async def chain_findings(chosen: Settings) -> AsyncGenerator[tuple[str, Finding]]:
     """Look at every chain that has endpoints; gives its slug with each finding."""
     service = await open_service(chosen)
     try:
-        for slug in endpoints(service):
+        for slug in service.settings.endpoints:
             async for finding in _look(service, slug):
                 yield slug, finding
     finally:
@@ -23,7 +23,7 @@ async def chain_findings(chosen: Settings) -> AsyncGenerator[tuple[str, Finding]
 
 async def _look(service: Service, slug: str) -> AsyncGenerator[Finding]:
     chain = await chains.chain(service.database, slug)
-    reader = reader_of(service, chain) if chain else None
+    reader = reader_of(service.settings, chain) if chain else None
     if chain is None or reader is None:
         yield Finding(False, "cannot be watched as it is set up")
         return

@@ -4,9 +4,9 @@ from typing import Any
 
 import typer
 
-from payintent.chain.reader import Finality
-from payintent.cli.run import Json, Why, perform, show, show_one
-from payintent.operation.chains import (
+from payintent.cli.common import Json, Why, perform, show, show_one
+from payintent.evm.chain_reader import Finality
+from payintent.operations.chains import (
     AddContract,
     ChainView,
     ListChains,
@@ -15,7 +15,7 @@ from payintent.operation.chains import (
     SetChain,
     SetToken,
 )
-from payintent.operation.plain import plain
+from payintent.operations.json_values import plain
 
 app = typer.Typer(
     no_args_is_help=True, help="Chains: contracts, tokens, finality, and how far each was read."

@@ -45,7 +45,7 @@ _COMMANDS = {
     "keyring": records.keyring,
     "audit": records.audit,
 }
-_SANDBOX = "payintent.sandbox.commands"
+_SANDBOX = "payintent_sandbox.commands"
 #: Whatever is wrong with arguments; the framework tells no other name of it.
 MISUSED: type[BaseException] = typer.BadParameter.__bases__[0]
 ABORTED: type[BaseException] = typer.Abort
@@ -61,7 +61,7 @@ def build() -> typer.Typer:
     for name, commands in _COMMANDS.items():
         app.add_typer(commands, name=name)
     # Found by name, for nothing outside the sandbox imports it, and production can do without.
-    if importlib.util.find_spec("payintent.sandbox") is not None:
+    if importlib.util.find_spec("payintent_sandbox") is not None:
         importlib.import_module(_SANDBOX).add_to(app)
     return app
 

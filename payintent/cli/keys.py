@@ -2,8 +2,8 @@
 
 import typer
 
-from payintent.cli.run import Json, MerchantId, Why, perform, show, show_one
-from payintent.operation.keys import IssueKey, ListKeys, RevokeKey
+from payintent.cli.common import Json, MerchantId, Why, perform, show, show_one
+from payintent.operations.keys import IssueKey, ListKeys, RevokeKey
 
 app = typer.Typer(no_args_is_help=True, help="Merchants' API keys.")
 

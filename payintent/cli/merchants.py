@@ -4,10 +4,10 @@ from typing import Any
 
 import typer
 
-from payintent.cli.run import Json, MerchantId, Why, fail, perform, show, show_one
+from payintent.cli.common import Json, MerchantId, Why, fail, perform, show, show_one
 from payintent.domain.merchant import Merchant
 from payintent.domain.quote import TaxCountry, TaxManager
-from payintent.operation.activation import (
+from payintent.operations.activation import (
     Activate,
     ApplyActivation,
     RequestActivation,
@@ -16,7 +16,8 @@ from payintent.operation.activation import (
     Suspend,
     ValidateActivation,
 )
-from payintent.operation.merchants import (
+from payintent.operations.json_values import plain
+from payintent.operations.merchants import (
     OVERLAP_DEFAULT_S,
     CreateMerchant,
     ListMerchants,
@@ -25,7 +26,6 @@ from payintent.operation.merchants import (
     SetProfile,
     ShowMerchant,
 )
-from payintent.operation.plain import plain
 
 app = typer.Typer(no_args_is_help=True, help="Who is paid, and how far its activation is.")
 _AutoRefund = typer.Option(

@@ -6,9 +6,9 @@ from typing import Any
 
 import typer
 
-from payintent.cli.run import Json, MerchantId, Why, fail, perform, show, show_one
+from payintent.cli.common import Json, MerchantId, Why, fail, perform, show, show_one
 from payintent.domain.quote import FeeMode, format_rate
-from payintent.operation.methods import (
+from payintent.operations.payment_methods import (
     AddMethod,
     ChangeMethod,
     DisableMethod,

@@ -2,9 +2,9 @@
 
 import typer
 
-from payintent.cli.run import Json, Why, perform, show, show_one
+from payintent.cli.common import Json, Why, perform, show, show_one
 from payintent.domain.operator import TOKEN_DAYS, Role
-from payintent.operation.operators import (
+from payintent.operations.operators import (
     ExtendToken,
     IssueToken,
     ListTokens,

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import typer
 
-from payintent.cli.run import Json, Why, perform, print_json, read_as_operator, show, show_one
-from payintent.lifecycle.trail import trail
-from payintent.lifecycle.wire import encode
-from payintent.operation.payments import EndPayment
+from payintent.cli.common import Json, Why, perform, print_json, read_as_operator, show, show_one
+from payintent.operations.payment_details import trail
+from payintent.operations.payments import EndPayment
+from payintent.payments.serialization import encode
 from payintent.service import Service
 
 app = typer.Typer(no_args_is_help=True, help="One payment, and everything that happened to it.")

@@ -4,22 +4,27 @@ from dataclasses import asdict
 
 import typer
 
+from payintent.cli.common import Json, Limit, MerchantId, Why, perform, show, show_one
 from payintent.cli.methods import rate
-from payintent.cli.run import Json, Limit, MerchantId, Why, perform, show, show_one
 from payintent.domain.fraud import FraudRule, RiskLevel, RuleKind
-from payintent.domain.rate import RateClass
+from payintent.domain.rate_limit import RateClass
 from payintent.domain.restriction import RestrictionType
-from payintent.operation.fraud import AddFraudRule, ListDecisions, ListFraudRules, RemoveFraudRule
-from payintent.operation.limits import ClearRateLimit, ListRateLimits, SetRateLimit
-from payintent.operation.providers import (
+from payintent.operations.fraud import (
+    AddFraudRule,
+    ListDecisions,
+    ListFraudRules,
+    RemoveFraudRule,
+)
+from payintent.operations.providers import (
     DisableProvider,
     EnableProvider,
     ListOutages,
     ListProviders,
     RenameProvider,
 )
-from payintent.operation.restrictions import AddRestriction, LiftRestriction, ListRestrictions
-from payintent.operation.taxes import ListTaxes, RemoveTax, SetTax
+from payintent.operations.rate_limits import ClearRateLimit, ListRateLimits, SetRateLimit
+from payintent.operations.restrictions import AddRestriction, LiftRestriction, ListRestrictions
+from payintent.operations.tax_rates import ListTaxes, RemoveTax, SetTax
 
 restriction = typer.Typer(
     no_args_is_help=True, help="Countries where crypto or on-ramp orders are restricted."

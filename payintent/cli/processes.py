@@ -9,15 +9,15 @@ from collections.abc import Callable
 
 import typer
 
-from payintent.cli.run import fail, settings
+from payintent.address_checks import PlacesUnusableError, check_places, endpoint_problems
+from payintent.cli.common import fail, settings
 from payintent.config import Settings
 from payintent.domain.errors import StorageDown
-from payintent.operation.examine_setup import SetupFinding, examine_setup
-from payintent.places import PlacesUnusableError, check_places, endpoint_problems
+from payintent.encryption import SecretsUnusable, read_secrets
+from payintent.operations.examine_setup import SetupFinding, examine_setup
 from payintent.service import open_service
 from payintent.storage import audit
-from payintent.storage import migrate as migrations
-from payintent.storage.sealed import SecretsUnusable, read_secrets
+from payintent.storage import migrations_runner as migrations
 
 
 def add_to(app: typer.Typer) -> None:
@@ -35,9 +35,9 @@ def api(
     ),
 ) -> None:
     """Serve the API and the hosted checkout, and operators on a port of their own."""
-    from payintent.api.app import build_app, build_operator_app
-    from payintent.api.envelope import Envelope
+    from payintent.api.middleware import Envelope
     from payintent.api.server import serve, server
+    from payintent.app import build_app, build_operator_app
 
     chosen = settings()
     operator = build_operator_app()

@@ -9,9 +9,9 @@ from typing import NoReturn
 
 import typer
 
-from payintent.cli.run import Json, Why, perform, show, show_one
-from payintent.operation.provider_file import BadFile, examine
-from payintent.operation.reconcile import CompareFile, Comparison, Reconciled, ReconcileFile
+from payintent.cli.common import Json, Why, perform, show, show_one
+from payintent.operations.provider_file import BadFile, examine
+from payintent.operations.reconcile import CompareFile, Comparison, Reconciled, ReconcileFile
 
 #: As of `diff`: 0 where nothing differs, 1 where something does, 2 where nobody can tell.
 _DIFFERS, _TROUBLE = 1, 2

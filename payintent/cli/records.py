@@ -2,9 +2,9 @@
 
 import typer
 
-from payintent.cli.run import Json, Limit, Why, perform, show, show_one
-from payintent.operation.keyring import RotateKeyring, ShowKeyring
-from payintent.operation.log import ListAudit
+from payintent.cli.common import Json, Limit, Why, perform, show, show_one
+from payintent.operations.audit_log import ListAudit
+from payintent.operations.keyring import RotateKeyring, ShowKeyring
 
 audit = typer.Typer(no_args_is_help=True, help="Who changed what, and why.")
 keyring = typer.Typer(no_args_is_help=True, help="The keys that secrets are sealed with.")

@@ -2,9 +2,9 @@
 
 import typer
 
-from payintent.cli.run import Json, Limit, Why, perform, show, show_one
+from payintent.cli.common import Json, Limit, Why, perform, show, show_one
 from payintent.domain.refund import RefundStatus, Step
-from payintent.operation.refunds import (
+from payintent.operations.refunds import (
     ApproveRefund,
     ListRefunds,
     RejectRefund,

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import typer
 
-from payintent.cli.run import (
+from payintent.cli.common import (
     Json,
     Limit,
     Why,
@@ -20,7 +20,7 @@ from payintent.cli.run import (
 )
 from payintent.domain import ids
 from payintent.domain.errors import Code, Refused
-from payintent.operation.webhooks import ReplayEvent, ReplayMissed
+from payintent.operations.webhooks import ReplayEvent, ReplayMissed
 from payintent.service import Service
 from payintent.storage import outbox
 from payintent.storage.database import Row

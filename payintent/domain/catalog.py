@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import lru_cache
 
-from payintent.domain.market import COUNTRY_NAMES, CURRENCIES, TENDERED
+from payintent.domain.currencies import COUNTRY_NAMES, CURRENCIES, TENDERED
 from payintent.domain.merchant import Market
 from payintent.domain.restriction import Restrictions
 

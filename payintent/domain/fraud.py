@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from payintent.domain.address import Network, network_of, read_address, read_network
+from payintent.domain.ip_address import Network, network_of, read_address, read_network
 
 
 class RuleKind(StrEnum):

@@ -61,8 +61,9 @@ class Capabilities:
 class SessionRequest:
     """What a gateway is asked to collect: exactly the frozen quote.
 
-    Amounts are in the currency's minor units as we count them (`domain/market.py`), also where the
-    gateway counts in others: an adapter converts, and is only asked for what it can hold exactly.
+    Amounts are in the currency's minor units as we count them (`domain/currencies.py`), also where
+    the gateway counts in others: an adapter converts, and is only asked for what it can hold
+    exactly.
     """
 
     session_id: UUID  # also the provider's idempotency key

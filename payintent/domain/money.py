@@ -3,8 +3,8 @@
 import re
 from decimal import ROUND_HALF_UP, ROUND_UP, Context, Decimal, localcontext
 
+from payintent.domain.currencies import CURRENCIES
 from payintent.domain.errors import Code, Refused
-from payintent.domain.market import CURRENCIES
 
 #: Keeps every digit of an amount times a rate; the default context would round them to 28.
 EXACT = Context(prec=80)

@@ -10,8 +10,8 @@ from enum import StrEnum
 from typing import Protocol
 from uuid import UUID
 
-from payintent.domain.chain_refund import RefundFacts
 from payintent.domain.gateway import Capture, RefundRequest, Report, SessionState
+from payintent.domain.onchain_refund import RefundFacts
 from payintent.domain.payment import TERMINAL, FailureReason, Payment
 from payintent.domain.session import Session
 from payintent.domain.settlement import CaseKind

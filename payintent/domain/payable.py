@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 
 from payintent.domain.catalog import currencies
-from payintent.domain.market import TENDER
+from payintent.domain.currencies import TENDER
 from payintent.domain.merchant import Acceptance, Market
 
 

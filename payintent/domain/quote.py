@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from enum import StrEnum
 
-from payintent.domain.market import TENDER
+from payintent.domain.currencies import TENDER
 from payintent.domain.money import EXACT, format_amount, round_half_up, round_up
 
 

@@ -1,13 +1,13 @@
 """The bucket of each gateway account for calls that buyers cause: GCRA, one call at a time."""
 
-from payintent.domain.rate import Limit
+from payintent.domain.rate_limit import Limit
 from payintent.storage.database import Executor
 
 
 async def take(database: Executor, account_id: int, limit: Limit) -> bool:
     """Take one call out of an account's bucket; False where it is empty.
 
-    The bucket is the time at which it will be full, as in `storage/rates.py`.
+    The bucket is the time at which it will be full, as in `storage/rate_limits.py`.
     """
     row = await database.row(
         """

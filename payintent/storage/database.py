@@ -8,6 +8,7 @@ from typing import LiteralString, Protocol
 
 from payintent.config import Settings
 from payintent.domain.errors import LockTimeout, NotStorable, StorageDown
+from payintent.storage.connection_pool import Pool
 from payintent.storage.driver import (
     GONE,
     LOCK_TIMEOUT,
@@ -17,7 +18,6 @@ from payintent.storage.driver import (
     Row,
     connect_as,
 )
-from payintent.storage.pool import Pool
 
 __all__ = ["Database", "Executor", "Row", "Tx", "in_transaction"]
 

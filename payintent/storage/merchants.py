@@ -8,8 +8,8 @@ from uuid import UUID
 from payintent.domain.activation import Activation
 from payintent.domain.merchant import Acceptance, Market, Merchant
 from payintent.domain.quote import TaxCountry, TaxManager
-from payintent.domain.rate import Limit, RateClass
-from payintent.storage import methods
+from payintent.domain.rate_limit import Limit, RateClass
+from payintent.storage import payment_methods
 from payintent.storage.database import Executor, Row, Tx
 
 COLUMNS = """
@@ -206,7 +206,7 @@ async def holder(database: Executor, public_id: str) -> Holder | None:
             merchant.countries, merchant.currencies,
             c.per_s AS create_per_s, c.burst AS create_burst,
             r.per_s AS read_per_s, r.burst AS read_burst,"""
-        + methods.ACCEPTANCES
+        + payment_methods.ACCEPTANCES
         + """ AS methods
         FROM api_key k
         JOIN merchant ON merchant.id = k.merchant_id
@@ -223,8 +223,8 @@ async def holder(database: Executor, public_id: str) -> Holder | None:
         activation=Activation(row["activation"]),
         tax_manager=TaxManager(row["tax_manager"]),
         digest=row["digest"],
-        market=methods.market_of(row),
-        methods=methods.acceptances_of(row),
+        market=payment_methods.market_of(row),
+        methods=payment_methods.acceptances_of(row),
         limits={
             kind: Limit(row[f"{kind}_per_s"], row[f"{kind}_burst"])
             for kind in RateClass
@@ -309,7 +309,7 @@ def from_row(row: Row) -> Merchant:
         id=row["id"],
         name=row["name"],
         activation=Activation(row["activation"]),
-        market=methods.market_of(row),
+        market=payment_methods.market_of(row),
         callback_url=row["callback_url"],
         tax_manager=TaxManager(row["tax_manager"]),
         default_country=row["default_country"],

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from payintent.domain.outgoing import Missed
+from payintent.domain.delivery import Missed
 from payintent.storage.database import Executor, Row, Tx
 
 #: How far a delivery can be; `dead` and `skipped` ones are sent again on demand.

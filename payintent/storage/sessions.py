@@ -8,8 +8,8 @@ from uuid import UUID
 from payintent.domain.onchain import SECOND_THOUGHT
 from payintent.domain.quote import FeeMode, Quote
 from payintent.domain.session import Life, Offer, Session
-from payintent.storage.chain_watch import WATCHED
 from payintent.storage.database import Executor, Row, Tx
+from payintent.storage.onchain.chain_watch import WATCHED
 
 _SHOWN_MAX = 1_000
 _DECIDABLE_MAX = 1_000  # sessions of a chain, at one look

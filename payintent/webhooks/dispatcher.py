@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from prometheus_client import Counter, Histogram
 
+from payintent.domain.delivery import Outbox, Outcome, Parcel
 from payintent.domain.errors import LockTimeout, StorageDown
-from payintent.domain.outgoing import Outbox, Outcome, Parcel
 from payintent.log import get
-from payintent.webhooks.schedule import next_wait_s
+from payintent.webhooks.endpoint_windows import Flight, Windows
+from payintent.webhooks.retry_schedule import next_wait_s
 from payintent.webhooks.sender import Attempt, Delivery, Sender
-from payintent.webhooks.windows import Flight, Windows
 
 _log = get("dispatcher")
 _RECORD_MAX = 50  # attempts in one statement

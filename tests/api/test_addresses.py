@@ -8,12 +8,12 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from payintent.api.edge import Edge
-from payintent.api.limits import AddressLimiter
+from payintent.api.rate_limits import AddressLimiter
+from payintent.api.viewer import Edge
 from payintent.config import Settings
 from payintent.domain.errors import Code, Refused
 from payintent.domain.fraud import RuleKind
-from payintent.operation.fraud import AddFraudRule
+from payintent.operations.fraud import AddFraudRule
 from tests.api.arrange import refusal
 from tests.support.world import Api
 

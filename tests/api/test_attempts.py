@@ -7,13 +7,13 @@ import pytest
 from prometheus_client import REGISTRY
 from starlette.requests import Request
 
-from payintent.api import attempts as attempts_module
-from payintent.api.attempts import Attempts, UnauthorizedError
-from payintent.api.edge import Edge
+from payintent.api import authentication_failures as attempts_module
+from payintent.api.authentication_failures import Attempts, UnauthorizedError
+from payintent.api.viewer import Edge
 from payintent.config import Settings
-from payintent.domain import apikey
+from payintent.domain import api_key
 from payintent.domain.errors import Code, Refused
-from payintent.storage.sealed import Secrets
+from payintent.encryption import Secrets
 from tests.api.arrange import refusal
 from tests.support.world import Answer, Api
 
@@ -27,8 +27,8 @@ def settings(settings: Settings) -> Settings:
     return settings.model_copy(update={"edge_trusted_proxies": "127.0.0.1"} | _LIMITS)
 
 
-def _unknown(prefix: str = apikey.MERCHANT) -> str:
-    return apikey.make(prefix, "ZZZZZZZZ", "A" * apikey.SECRET_CHARS).text
+def _unknown(prefix: str = api_key.MERCHANT) -> str:
+    return api_key.make(prefix, "ZZZZZZZZ", "A" * api_key.SECRET_CHARS).text
 
 
 async def _ask(api: Api, key: str, address: str | None, path: str = "/v1/payments") -> Answer:
@@ -76,7 +76,7 @@ async def test_operators_tokens_are_slowed_down_as_well(operator: Api) -> None:
     path = "/operator/tax/list"
     assert (await _ask(operator, token, "192.0.2.7", path)).status == 200
     *_, refused = await _exhaust(
-        lambda: _ask(operator, _unknown(apikey.OPERATOR), "192.0.2.7", path)
+        lambda: _ask(operator, _unknown(api_key.OPERATOR), "192.0.2.7", path)
     )
     assert refusal(refused) == (429, "RATE_LIMITED")
     assert (await _ask(operator, token, "192.0.2.7", path)).status == 200
@@ -95,9 +95,9 @@ class _Attempts:
         headers = [(b"authorization", key.encode())]
         request = Request({"type": "http", "headers": headers, "client": client})
         try:
-            with self.attempts.attempt(request, apikey.MERCHANT):
+            with self.attempts.attempt(request, api_key.MERCHANT):
                 if not good:
-                    raise UnauthorizedError(apikey.MERCHANT, "unknown")
+                    raise UnauthorizedError(api_key.MERCHANT, "unknown")
         except Refused as refused:
             return refused.code
         return "good"

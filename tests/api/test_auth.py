@@ -5,10 +5,10 @@ from uuid import uuid4
 
 import pytest
 
-from payintent.api import auth
+from payintent.api import authentication
 from payintent.config import Settings
-from payintent.domain import apikey
-from payintent.operation.keys import IssueKey, RevokeKey
+from payintent.domain import api_key
+from payintent.operations.keys import IssueKey, RevokeKey
 from tests.api.arrange import BODY, refusal
 from tests.support.world import Api
 
@@ -40,7 +40,7 @@ async def test_without_a_good_key_every_merchant_route_is_401(api: Api) -> None:
         "mistyped": {"Authorization": f"Bearer {key[:20]}{another}{key[21:]}"},
         "test key": {"Authorization": f"Bearer {key.replace('sk_live_', 'sk_test_')}"},
         "test key of good form": {
-            "Authorization": f"Bearer {apikey.make('sk_test', 'A' * 8, 'A' * 43).text}"
+            "Authorization": f"Bearer {api_key.make('sk_test', 'A' * 8, 'A' * 43).text}"
         },
         "lower case": {"Authorization": f"Bearer {key.lower()}"},
         "other header": {"X-Api-Key": key},
@@ -66,8 +66,8 @@ async def test_the_scheme_has_no_case_and_a_key_in_the_query_is_no_key(api: Api)
 
 async def test_a_well_formed_key_of_this_public_part_with_another_secret_is_401(api: Api) -> None:
     public_id = api.world.api_key.split("_")[2]
-    forged = apikey.make(apikey.MERCHANT, public_id, "A" * apikey.SECRET_CHARS)
-    unknown = apikey.make(apikey.MERCHANT, "ZZZZZZZZ", "A" * apikey.SECRET_CHARS)
+    forged = api_key.make(api_key.MERCHANT, public_id, "A" * api_key.SECRET_CHARS)
+    unknown = api_key.make(api_key.MERCHANT, "ZZZZZZZZ", "A" * api_key.SECRET_CHARS)
     for key in (forged, unknown):
         assert await _create_with(api, api.bearer(key.text)) == _UNAUTHORIZED
 
@@ -89,8 +89,8 @@ async def test_every_key_of_a_merchant_works_until_it_is_revoked(api: Api) -> No
 
 
 async def test_a_digest_is_compared_in_constant_time() -> None:
-    assert "hmac.compare_digest(" in inspect.getsource(auth.Authenticator)
-    assert "hmac.compare_digest(" in inspect.getsource(auth.operator)
+    assert "hmac.compare_digest(" in inspect.getsource(authentication.Authenticator)
+    assert "hmac.compare_digest(" in inspect.getsource(authentication.operator)
 
 
 async def test_another_merchants_payment_is_forbidden_and_stays_as_it_is(api: Api) -> None:

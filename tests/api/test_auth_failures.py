@@ -3,7 +3,7 @@
 import pytest
 from prometheus_client import REGISTRY
 
-from payintent.domain import apikey
+from payintent.domain import api_key
 from tests.api.arrange import refusal
 from tests.support.world import Api
 
@@ -17,9 +17,9 @@ def _counts(holder: str) -> list[float]:
 
 
 async def _fail(api: Api, path: str, prefix: str, public_id: str) -> list[float]:
-    secret = "s" * apikey.SECRET_CHARS
-    keys = (apikey.make(prefix, one, secret).text for one in ("0" * 8, public_id))
-    holder = "operator" if prefix == apikey.OPERATOR else "merchant"
+    secret = "s" * api_key.SECRET_CHARS
+    keys = (api_key.make(prefix, one, secret).text for one in ("0" * 8, public_id))
+    holder = "operator" if prefix == api_key.OPERATOR else "merchant"
     before = _counts(holder)
     for text in ("", "nonsense", *keys):
         headers = {"Authorization": f"Bearer {text}"} if text else {}
@@ -31,7 +31,7 @@ async def test_failures_of_merchants_are_counted_by_reason_and_logged_without_th
     api: Api, capfd: pytest.CaptureFixture[str]
 ) -> None:
     public_id = api.world.api_key.split("_")[2]
-    assert await _fail(api, "/v1/catalog", apikey.MERCHANT, public_id) == [1, 1, 1, 1]
+    assert await _fail(api, "/v1/catalog", api_key.MERCHANT, public_id) == [1, 1, 1, 1]
     logged = capfd.readouterr()
     text = logged.out + logged.err
     assert text.count("authentication_failed") == len(_REASONS)
@@ -42,4 +42,4 @@ async def test_failures_of_merchants_are_counted_by_reason_and_logged_without_th
 async def test_failures_of_operators_are_counted_by_reason(operator: Api) -> None:
     public_id = (await operator.world.operator_token()).split("_")[1]
     path = "/operator/tax/list"
-    assert await _fail(operator, path, apikey.OPERATOR, public_id) == [1, 1, 1, 1]
+    assert await _fail(operator, path, api_key.OPERATOR, public_id) == [1, 1, 1, 1]

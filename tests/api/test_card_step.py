@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from payintent.api.card_step import CardStep, card_step
-from payintent.api.page_policy import write_policy
-from payintent.providers.stripe import SCRIPT_URL
+from payintent.api.content_security_policy import write_policy
+from payintent.checkout.card_step import CardStep, card_step
+from payintent.gateways.stripe.adapter import SCRIPT_URL
 
 
 def step(script_url: str) -> CardStep:

@@ -9,7 +9,7 @@ import pytest
 from payintent.api.cases import case_fields
 from payintent.domain import ids
 from payintent.domain.gateway import Callback, DisputeReport, DisputeState
-from payintent.lifecycle.receive import receive
+from payintent.payments.receive_callback import receive
 from payintent.storage.merchant_cases import MerchantCase
 from tests.api.arrange import payment_of, refusal
 from tests.api.refunding import paid, send

@@ -11,15 +11,20 @@ import pytest
 from payintent.config import Settings
 from payintent.domain.fraud import RuleKind
 from payintent.domain.restriction import RestrictionType
-from payintent.operation.accounts import ChangeAccount, DisableAccount, EnableAccount
-from payintent.operation.activation import ApplyActivation, RequestActivation
-from payintent.operation.fraud import AddFraudRule
-from payintent.operation.keys import IssueKey
-from payintent.operation.merchants import SetCallbackUrl, SetProfile
-from payintent.operation.methods import AddMethod, ChangeMethod, DisableMethod, EnableMethod
-from payintent.operation.providers import DisableProvider, EnableProvider
-from payintent.operation.restrictions import AddRestriction, LiftRestriction
-from payintent.operation.taxes import SetTax
+from payintent.operations.accounts import ChangeAccount, DisableAccount, EnableAccount
+from payintent.operations.activation import ApplyActivation, RequestActivation
+from payintent.operations.fraud import AddFraudRule
+from payintent.operations.keys import IssueKey
+from payintent.operations.merchants import SetCallbackUrl, SetProfile
+from payintent.operations.payment_methods import (
+    AddMethod,
+    ChangeMethod,
+    DisableMethod,
+    EnableMethod,
+)
+from payintent.operations.providers import DisableProvider, EnableProvider
+from payintent.operations.restrictions import AddRestriction, LiftRestriction
+from payintent.operations.tax_rates import SetTax
 from tests.api.arrange import refusal
 from tests.support.world import Answer, Api
 

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from payintent.api.body import LEVELS_MAX
+from payintent.api.request_body import LEVELS_MAX
 from tests.api.arrange import bring_to, count, document, post, refusal, view
 from tests.support.world import Api
 

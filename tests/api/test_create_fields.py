@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from payintent.domain.market import COUNTRIES
+from payintent.domain.currencies import COUNTRIES
 from tests.api.arrange import count, document, offers_tokens, post, refusal
 from tests.support.world import Answer, Api
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from payintent.api import contract as shipped
-from payintent.api.contract import contract
-from payintent.api.docs import page_of
+from payintent.api.docs import files as shipped
+from payintent.api.docs.files import contract
+from payintent.api.docs.pages import page_of
 from tests.docs.reading import ROOT
 from tests.support.world import Api
 
@@ -132,5 +132,5 @@ def test_the_wheel_carries_the_documents_where_the_service_looks_for_them() -> N
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
     carried = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
     for name, place in shipped._PLACES.items():
-        assert carried[place] == f"payintent/web/docs/{name}"
+        assert carried[place] == f"payintent/api/docs/templates/{name}"
         assert (ROOT / place).is_file()

@@ -13,14 +13,14 @@ from typing import Any
 import aiohttp
 import pytest
 
-from payintent.api import events
-from payintent.api.app import build_app
+from payintent.api import checkout_events
 from payintent.api.context import Context
-from payintent.api.envelope import Envelope
+from payintent.api.middleware import Envelope
 from payintent.api.server import server
+from payintent.app import build_app
 from payintent.config import Settings
-from payintent.lifecycle.lookout import OF_ONE_MAX
-from payintent.operation.fraud import AddFraudRule
+from payintent.operations.fraud import AddFraudRule
+from payintent.payments.change_feed import OF_ONE_MAX
 from payintent.service import Service
 from tests.api.arrange import DECLINED, bring_to, callback, captured, payment_of, select
 from tests.support.patience import PATIENCE_S
@@ -193,13 +193,13 @@ async def test_an_ended_checkout_is_told_once_and_then_nobody_need_come_again(ap
 async def test_a_stream_without_news_gives_signs_of_life_and_ends_after_a_while(
     api: Api, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "_HEARTBEAT_S", 0.01)
+    monkeypatch.setattr(checkout_events, "_HEARTBEAT_S", 0.01)
     created = await api.create()
     async with listening(api, created) as stream:
         await stream.told()
         for _ in range(3):
             assert await stream.next() == {"": "here"}
-    monkeypatch.setattr(events, "_LIFE_S", 0.0)
+    monkeypatch.setattr(checkout_events, "_LIFE_S", 0.0)
     async with listening(api, created) as stream:
         await stream.told()
         await stream.ends()

@@ -8,8 +8,8 @@ import pytest
 
 from payintent.config import Settings
 from payintent.domain.fraud import FraudRule, RiskLevel, RuleKind
-from payintent.operation.fraud import AddFraudRule, ListDecisions, RemoveFraudRule
-from payintent.operation.methods import DisableMethod
+from payintent.operations.fraud import AddFraudRule, ListDecisions, RemoveFraudRule
+from payintent.operations.payment_methods import DisableMethod
 from tests.api.arrange import bring_to, count, payment_of, refusal, select, view
 from tests.support.world import Answer, Api, patient
 

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from payintent.domain.currencies import COUNTRIES, CURRENCIES
 from payintent.domain.errors import Code
-from payintent.domain.market import COUNTRIES, CURRENCIES
 from tests.api.arrange import BODY, post
 from tests.support.world import Answer, Api
 

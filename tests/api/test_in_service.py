@@ -4,8 +4,8 @@ from uuid import uuid4
 
 import pytest
 
-from payintent.operation.accounts import DisableAccount
-from payintent.operation.activation import (
+from payintent.operations.accounts import DisableAccount
+from payintent.operations.activation import (
     Activate,
     ApplyActivation,
     RequestActivation,
@@ -13,9 +13,9 @@ from payintent.operation.activation import (
     Suspend,
     ValidateActivation,
 )
-from payintent.operation.desk import Change
-from payintent.operation.methods import ChangeMethod, DisableMethod
-from payintent.operation.providers import DisableProvider
+from payintent.operations.base import Change
+from payintent.operations.payment_methods import ChangeMethod, DisableMethod
+from payintent.operations.providers import DisableProvider
 from tests.api.arrange import DECLINED, callback, cancel, payment_of, quotes, refusal, select
 from tests.support.world import Api, World
 

@@ -4,8 +4,8 @@ import asyncio
 from uuid import uuid4
 
 from payintent.domain.fraud import RiskLevel, RuleKind
-from payintent.operation.fraud import AddFraudRule, RemoveFraudRule
-from payintent.operation.keys import IssueKey, ListKeys, RevokeKey
+from payintent.operations.fraud import AddFraudRule, RemoveFraudRule
+from payintent.operations.keys import IssueKey, ListKeys, RevokeKey
 from tests.api.arrange import cancel, count, payment_of, refusal
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Answer, Api

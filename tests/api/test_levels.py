@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payintent.api.body import levels
+from payintent.api.request_body import levels
 from tests.api.arrange import refusal
 from tests.support.world import Api
 

@@ -9,15 +9,15 @@ from uuid import uuid4
 
 import pytest
 
-from payintent.api import merchant as merchant_routes
-from payintent.api.app import build_app
+from payintent.api import payments as merchant_routes
 from payintent.api.server import server
+from payintent.app import build_app
 from payintent.config import Settings
 from payintent.domain.fraud import RiskLevel, RuleKind
-from payintent.domain.rate import RateClass
-from payintent.operation.fraud import AddFraudRule
-from payintent.operation.keys import IssueKey
-from payintent.operation.limits import ClearRateLimit, SetRateLimit
+from payintent.domain.rate_limit import RateClass
+from payintent.operations.fraud import AddFraudRule
+from payintent.operations.keys import IssueKey
+from payintent.operations.rate_limits import ClearRateLimit, SetRateLimit
 from payintent.service import Service
 from tests.api.arrange import count, document, post, refusal
 from tests.api.fault_proxy import FaultProxy

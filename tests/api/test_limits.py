@@ -10,14 +10,14 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from payintent.api import limits
-from payintent.api.limits import AddressLimiter, Limiter, LimitExceeded
+from payintent.api import rate_limits
+from payintent.api.rate_limits import AddressLimiter, Limiter, LimitExceeded
 from payintent.config import Settings
 from payintent.domain.activation import Activation
 from payintent.domain.errors import Refused, StorageDown
 from payintent.domain.merchant import Market
 from payintent.domain.quote import TaxManager
-from payintent.domain.rate import Limit, RateClass, Standing
+from payintent.domain.rate_limit import Limit, RateClass, Standing
 from payintent.storage.database import Database, Row
 from payintent.storage.merchants import Holder
 from tests.support.clock import StoppedClock
@@ -191,7 +191,7 @@ async def test_what_is_left_is_counted_exactly(limiter: Limiter, clock: StoppedC
 )
 def test_headers_tell_whole_seconds_and_none_too_many(seconds: float, whole: int) -> None:
     limit = Limit(per_s=3, burst=9)
-    told = limits.limit_headers(CREATE, limit, Standing(4, seconds + 1e-9))
+    told = rate_limits.limit_headers(CREATE, limit, Standing(4, seconds + 1e-9))
     assert told["RateLimit"] == f'"create";r=4;t={whole}'
     assert LimitExceeded(CREATE, limit, seconds + 1e-9).retry_after_s == max(1, whole)
 
@@ -286,7 +286,7 @@ async def test_who_waits_for_a_bucket_that_cannot_be_read_fails_with_the_first(
 async def test_twenty_thousand_merchants_are_kept_and_no_more(
     world: World, clock: StoppedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "_KEPT_MAX", 3)
+    monkeypatch.setattr(rate_limits, "_KEPT_MAX", 3)
     limiter = Limiter(world.service.database, world.service.settings, clock.monotonic)
     for merchant_id in range(10):
         assert await passes(limiter, holder_of(merchant_id, Limit(per_s=1, burst=1)))
@@ -329,7 +329,7 @@ def test_no_address_and_no_limit_are_never_refused(settings: Settings) -> None:
 def test_addresses_are_forgotten_when_they_are_many(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "_KEPT_MAX", 100)
+    monkeypatch.setattr(rate_limits, "_KEPT_MAX", 100)
     now = [0.0]
     limiter = addresses(settings, 1, 1, now)
     for number in range(1_000):

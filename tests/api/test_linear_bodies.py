@@ -13,7 +13,7 @@ import pytest
 from starlette.routing import Route
 
 import payintent
-from payintent.api.routes import OPERATOR_ROUTES, ROUTES
+from payintent.routes import OPERATOR_ROUTES, ROUTES
 from tests.support.steps import HOSTILE, counted
 from tests.support.world import Api
 

@@ -9,7 +9,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from payintent.domain import ids
-from payintent.domain.market import CURRENCIES
+from payintent.domain.currencies import CURRENCIES
 from tests.api.arrange import bring_to, cancel, payment_of, refusal
 from tests.api.lists import START, Row, listed, pages, rows_of, spread, told
 from tests.support.rows import STATUSES, write_payments

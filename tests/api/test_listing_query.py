@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from payintent.domain.market import CURRENCIES
+from payintent.domain.currencies import CURRENCIES
 from tests.api.arrange import refusal
 from tests.api.lists import listed, pages, send
 from tests.api.wire import exchange

@@ -12,7 +12,7 @@ from payintent.config import Settings
 from payintent.domain import ids
 from payintent.domain.payment import Payment
 from payintent.domain.session import ExpectedToken, Life, Session
-from payintent.operation.chains import SetChain, SetToken
+from payintent.operations.chains import SetChain, SetToken
 from payintent.service import Service
 from payintent.storage import sessions
 from tests.api.arrange import refusal

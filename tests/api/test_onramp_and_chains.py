@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from payintent.domain.restriction import RestrictionType
-from payintent.operation.chains import AddContract, RetireContract, SetToken
-from payintent.operation.restrictions import AddRestriction, LiftRestriction
+from payintent.operations.chains import AddContract, RetireContract, SetToken
+from payintent.operations.restrictions import AddRestriction, LiftRestriction
 from tests.api.arrange import refusal
 from tests.support.world import Answer, Api
 

@@ -3,7 +3,7 @@
 import pytest
 
 from payintent.domain import ids
-from payintent.operation.operators import RevokeToken
+from payintent.operations.operators import RevokeToken
 from tests.support.fakes import captured
 from tests.support.world import Api, World
 

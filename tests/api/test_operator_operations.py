@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import fields
 
-from payintent.domain import apikey
-from payintent.operation.desk import Read
-from payintent.operation.operators import RevokeToken
-from payintent.operation.table import OPERATIONS
+from payintent.domain import api_key
+from payintent.operations.base import Read
+from payintent.operations.operators import RevokeToken
+from payintent.operations.registry import OPERATIONS
 from payintent.service import Service
 from tests.api.arrange import refusal
 from tests.operation.stage import (
@@ -113,7 +113,7 @@ async def test_what_is_answered_is_what_the_operation_gives(
 async def test_every_operation_needs_an_operators_token(
     operator: Api, stage: Stage, token: str
 ) -> None:
-    forged = apikey.make(apikey.OPERATOR, token.split("_")[1], "A" * apikey.SECRET_CHARS).text
+    forged = api_key.make(api_key.OPERATOR, token.split("_")[1], "A" * api_key.SECRET_CHARS).text
     revoked = await stage.world.operator_token("Mallory")
     await stage.world.perform(RevokeToken(public_id=revoked.split("_")[1]))
     keys = [f"Bearer {text}" for text in (stage.world.api_key, "op_x", forged, revoked)]

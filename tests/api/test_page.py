@@ -6,12 +6,12 @@ from decimal import Decimal
 
 import pytest
 
-from payintent.api.page_view import result_of
-from payintent.api.texts import texts
+from payintent.checkout.languages import texts
+from payintent.checkout.page_fields import result_of
 from payintent.config import Settings
 from payintent.domain.gateway import Unknown
-from payintent.lifecycle.views import merchant_of
-from payintent.storage import taxes
+from payintent.payments.lookup import merchant_of
+from payintent.storage import tax_rates
 from tests.api.arrange import bring_to, callback, payment_of
 from tests.api.refunding import in_status
 from tests.support.world import Answer, Api
@@ -226,8 +226,8 @@ async def test_the_buyers_country_is_chosen_on_the_page(api: Api) -> None:
 async def _taxed(api: Api) -> Answer:
     await api.world.rows("UPDATE merchant SET tax_manager = 'SERVICE'")
     async with api.world.service.database.transaction() as tx:
-        await taxes.set_tax_rate(tx, "TH", Decimal("0.07"))
-        await taxes.set_tax_rate(tx, "PH", Decimal("0.12"))
+        await tax_rates.set_tax_rate(tx, "TH", Decimal("0.07"))
+        await tax_rates.set_tax_rate(tx, "PH", Decimal("0.12"))
     return await api.create()
 
 

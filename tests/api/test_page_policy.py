@@ -5,14 +5,14 @@ import re
 
 import pytest
 
-from payintent.api.assets import asset
-from payintent.api.page_policy import Sources, write_policy
-from payintent.api.page_view import picture_of
+from payintent.api.content_security_policy import Sources, write_policy
+from payintent.checkout.page_fields import picture_of
+from payintent.checkout.static_files import asset
 from payintent.config import Settings
 from payintent.domain.gateway import Created
-from payintent.lifecycle.views import merchant_of
-from payintent.operation.fraud import AddFraudRule
-from payintent.operation.merchants import SetProfile
+from payintent.operations.fraud import AddFraudRule
+from payintent.operations.merchants import SetProfile
+from payintent.payments.lookup import merchant_of
 from tests.api.arrange import bring_to, payment_of, select
 from tests.api.refunding import in_status
 from tests.support.world import Answer, Api

@@ -8,9 +8,9 @@ from io import BytesIO
 import pytest
 import segno
 
-from payintent.api.texts import LOCALES, OWN_NAMES
+from payintent.checkout.languages import LOCALES, OWN_NAMES
 from payintent.config import Settings
-from payintent.operation.merchants import SetProfile
+from payintent.operations.merchants import SetProfile
 from tests.api.arrange import bring_to, callback, captured, payment_of, select, view
 from tests.api.refunding import in_status
 from tests.support.world import Answer, Api
@@ -122,7 +122,7 @@ async def test_no_page_shows_a_slip_of_ours_in_any_language(api: Api, status: st
 
 
 def test_every_language_has_the_same_texts_with_the_same_values() -> None:
-    folder = resources.files("payintent") / "web" / "checkout" / "texts"
+    folder = resources.files("payintent") / "checkout" / "locales" / "texts"
     known = {one: json.loads((folder / f"{one}.json").read_text()) for one in LOCALES}
     for locale, words in known.items():
         assert list(words) == list(known["en"]), locale

@@ -7,10 +7,10 @@ import pytest
 
 from payintent.config import Settings
 from payintent.domain.gateway import Capabilities
-from payintent.operation.accounts import ChangeAccount, DisableAccount, EnableAccount
-from payintent.operation.chains import SetToken
-from payintent.operation.methods import DisableMethod, EnableMethod
-from payintent.operation.providers import DisableProvider, EnableProvider
+from payintent.operations.accounts import ChangeAccount, DisableAccount, EnableAccount
+from payintent.operations.chains import SetToken
+from payintent.operations.payment_methods import DisableMethod, EnableMethod
+from payintent.operations.providers import DisableProvider, EnableProvider
 from payintent.service import Service
 from tests.api.arrange import quotes, refusal, select
 from tests.support.contracts import contract_service, offer_tokens

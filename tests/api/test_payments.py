@@ -6,8 +6,8 @@ from uuid import uuid4
 import pytest
 
 from payintent.domain.gateway import Report, SessionState
-from payintent.lifecycle.expire import expire_processing
-from payintent.storage import sessions, taxes
+from payintent.payments.expire import expire_processing
+from payintent.storage import sessions, tax_rates
 from tests.api.arrange import (
     bring_to,
     callback,
@@ -72,7 +72,7 @@ async def test_a_paid_payment_shows_quote_receipt_and_time(api: Api) -> None:
 async def test_tax_is_an_estimate_until_it_is_paid(api: Api) -> None:
     await api.world.rows("UPDATE merchant SET tax_manager = 'SERVICE'")
     async with api.world.service.database.transaction() as tx:
-        await taxes.set_tax_rate(tx, "TH", Decimal("0.07"))
+        await tax_rates.set_tax_rate(tx, "TH", Decimal("0.07"))
     created = await api.create()
     assert (created.json["tax_manager"], created.json["tax_amount"]) == ("SERVICE", "0")
     assert (await select(api, created, country="TH")).status == 200

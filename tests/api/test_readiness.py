@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from payintent.api.app import build_operator_app
-from payintent.api.envelope import Envelope
+from payintent.api.middleware import Envelope
 from payintent.api.server import server
+from payintent.app import build_operator_app
 from payintent.config import Settings
 from tests.api.arrange import refusal
 from tests.support.listening import listening

@@ -10,11 +10,11 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from payintent.api.app import build_app
 from payintent.api.server import server
+from payintent.app import build_app
 from payintent.config import Settings
 from payintent.domain.gateway import RefundReport, RefundState
-from payintent.lifecycle.settle_refund import settle_refund
+from payintent.payments.settle_refund import settle_refund
 from payintent.service import Service, open_service
 from tests.api.arrange import payment_of, refusal
 from tests.api.refunding import ask, capture_of, kept, paid, read, send, uuid_of

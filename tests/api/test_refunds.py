@@ -6,9 +6,9 @@ from uuid import uuid4
 import pytest
 
 from payintent.domain.gateway import RefundReport, RefundState, Unknown
-from payintent.domain.rate import RateClass
-from payintent.lifecycle.health import FAILURES_MAX, PAUSE_S, Channel
-from payintent.operation.limits import SetRateLimit
+from payintent.domain.rate_limit import RateClass
+from payintent.operations.rate_limits import SetRateLimit
+from payintent.payments.gateway_health import FAILURES_MAX, PAUSE_S, Channel
 from tests.api.arrange import cancel, payment_of, quotes, refusal, select, view
 from tests.api.refunding import (
     REFUNDS,

@@ -17,10 +17,10 @@ from aiohttp import web
 
 from payintent.config import Settings
 from payintent.domain.gateway import Report
-from payintent.operation.accounts import AddAccount
-from payintent.operation.methods import AddMethod
-from payintent.providers.http import Http
-from payintent.providers.simulator import SimulatorGateway
+from payintent.gateways.http_client import Http
+from payintent.gateways.simulator import SimulatorGateway
+from payintent.operations.accounts import AddAccount
+from payintent.operations.payment_methods import AddMethod
 from payintent.service import Service, open_service
 from tests.api.arrange import payment_of, select
 from tests.api.refunding import ask, capture_of, read

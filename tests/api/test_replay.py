@@ -7,10 +7,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from payintent.api.replay import Replays
+from payintent.api.concurrent_creates import Replays
 from payintent.domain.errors import Code, Refused, StorageDown
 from payintent.domain.fraud import Denial, Denied, RiskLevel
-from payintent.lifecycle.create import Created
+from payintent.payments.create import Created
 from tests.support.world import World
 
 KEY = UUID(int=1)

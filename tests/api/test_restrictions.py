@@ -6,7 +6,7 @@ import pytest
 
 from payintent.config import Settings
 from payintent.domain.restriction import RestrictionType
-from payintent.operation.restrictions import AddRestriction, LiftRestriction
+from payintent.operations.restrictions import AddRestriction, LiftRestriction
 from tests.api.arrange import offers_tokens, payment_of, quotes, refusal, select
 from tests.support.world import Answer, Api
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from payintent.operation.merchants import SetProfile
+from payintent.operations.merchants import SetProfile
 from tests.api.arrange import refusal, select
 from tests.domain.making import NO_WAY_BACK
 from tests.support.world import Api

@@ -8,7 +8,7 @@ import pytest
 
 from payintent.config import Settings
 from payintent.domain.fraud import RuleKind
-from payintent.operation.fraud import AddFraudRule
+from payintent.operations.fraud import AddFraudRule
 from tests.api.fault_proxy import FaultProxy
 from tests.support.world import Api
 

@@ -11,16 +11,16 @@ import pytest
 from starlette.requests import Request
 from starlette.routing import Route
 
-from payintent.api.app import build_app
-from payintent.api.attempts import Attempts
-from payintent.api.auth import Authenticator
-from payintent.api.edge import Edge
-from payintent.api.routes import ROUTES
+from payintent.api.authentication import Authenticator
+from payintent.api.authentication_failures import Attempts
 from payintent.api.server import server
+from payintent.api.viewer import Edge
+from payintent.app import build_app
 from payintent.config import Settings
-from payintent.domain import apikey
+from payintent.domain import api_key
 from payintent.domain.errors import Refused
-from payintent.operation.keys import IssueKey, RevokeKey
+from payintent.operations.keys import IssueKey, RevokeKey
+from payintent.routes import ROUTES
 from payintent.service import open_service
 from tests.api.arrange import BODY, payment_of, refusal, select
 from tests.api.refunding import ask as refund
@@ -81,10 +81,10 @@ async def _keys(world: World) -> dict[str, dict[str, str]]:
         "malformed": key[:-1],
         "wrong checksum": key[:-1] + last,
         "revoked": revoked,
-        "unknown": apikey.make(apikey.MERCHANT, "A" * 8, "A" * 43).text,
-        "another secret": apikey.make(apikey.MERCHANT, key.split("_")[2], "A" * 43).text,
+        "unknown": api_key.make(api_key.MERCHANT, "A" * 8, "A" * 43).text,
+        "another secret": api_key.make(api_key.MERCHANT, key.split("_")[2], "A" * 43).text,
         "operator": await world.operator_token(),
-        "test key": apikey.make("sk_test", key.split("_")[2], "A" * 43).text,
+        "test key": api_key.make("sk_test", key.split("_")[2], "A" * 43).text,
     }
     return {"none": {}} | {
         name: {"Authorization": f"Bearer {text}"} for name, text in texts.items()

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from payintent.api.texts import LOCALES, OWN_NAMES, negotiate, texts
-from payintent.domain.market import COUNTRIES, FIAT, GLOBAL
-from payintent.operation.methods import AddMethod
+from payintent.checkout.languages import LOCALES, OWN_NAMES, negotiate, texts
+from payintent.domain.currencies import COUNTRIES, FIAT, GLOBAL
+from payintent.operations.payment_methods import AddMethod
 from tests.api import texts_used as used
 from tools import cldr
 

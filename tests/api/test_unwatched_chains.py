@@ -7,9 +7,9 @@ import pytest
 
 from payintent.config import Settings
 from payintent.domain.payment import Payment
-from payintent.operation.chains import AddContract, ResumeChain
+from payintent.operations.chains import AddContract, ResumeChain
 from payintent.service import Service
-from payintent.storage import chain_watch, chains
+from payintent.storage.onchain import chain_watch, chains
 from tests.api.arrange import refusal
 from tests.support.contracts import RECEIVER, contract_service, offer_tokens
 from tests.support.fakes import FakeGateway

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from bench import gas
-from payintent.sandbox.anvil_binary import Binary
+from payintent_sandbox.chains.anvil_binary import Binary
 from tests.support.chain import fetched_anvil
 
 CEILINGS = {

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from payintent.chain.refunder import ChainRefunder
 from payintent.config import Settings
 from payintent.domain.gateway import Gateway
 from payintent.domain.onchain import PROVIDER
-from payintent.providers.gateway_contract import GatewayContract
-from payintent.sandbox.anvil import Anvil
-from payintent.sandbox.anvil_binary import Binary
+from payintent.evm.refund_sender import ChainRefunder
+from payintent.gateways.onchain import GatewayContract
 from payintent.service import Service, open_service
 from payintent.storage.database import Database
-from payintent.storage.sightings import ChainLedger
+from payintent.storage.onchain.pending_transfers import ChainLedger
+from payintent_sandbox.chains.anvil import Anvil
+from payintent_sandbox.chains.anvil_binary import Binary
 from tests.support.chain import Evm, fetched_anvil
 from tests.support.fakes import FakeGateway
 from tests.support.onchain import ChainWorld, chain_world

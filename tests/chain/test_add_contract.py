@@ -6,17 +6,17 @@ from dataclasses import dataclass, replace
 import pytest
 from pydantic import SecretStr
 
-from payintent.chain.contract import runtime_codes
 from payintent.domain import ids
 from payintent.domain.errors import Code, Refused
 from payintent.domain.operator import Role
-from payintent.operation.approvals import Approve
-from payintent.operation.chains import AddContract
-from payintent.operation.desk import Actor
-from payintent.sandbox.contracts import PLAIN_TOKEN
+from payintent.evm.contract_abi import runtime_codes
+from payintent.operations.approvals import Approve
+from payintent.operations.base import Actor
+from payintent.operations.chains import AddContract
 from payintent.service import Service
-from payintent.storage import chains
+from payintent.storage.onchain import chains
 from payintent.storage.proposals import Proposal
+from payintent_sandbox.chains.contracts import PLAIN_TOKEN
 from tests.chain.contract.ground import gateway_for
 from tests.support.chain import Deployed, Evm
 from tests.support.contract_node import contract_node, deployed_code

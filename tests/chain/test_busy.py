@@ -1,7 +1,7 @@
 """Who waits for a development chain's blocks: whoever has a session there that has not ended."""
 
-from payintent.sandbox.chain_offer import ChainOffer
-from payintent.storage import chains
+from payintent.storage.onchain import chains
+from payintent_sandbox.chains.registration import ChainOffer
 from tests.support.onchain import ChainWorld
 from tests.support.world import ACTOR
 

@@ -15,13 +15,13 @@ from uuid import UUID
 
 import pytest
 
-from payintent.chain.logs import PAID
 from payintent.domain.errors import ChainDown, Refused
 from payintent.domain.payment import Payment
 from payintent.domain.session import Session
-from payintent.sandbox.anvil import Anvil
-from payintent.sandbox.anvil_binary import Binary
-from payintent.sandbox.chain_rpc import ChainError
+from payintent.evm.event_logs import PAID
+from payintent_sandbox.chains.anvil import Anvil
+from payintent_sandbox.chains.anvil_binary import Binary
+from payintent_sandbox.chains.rpc import ChainError
 from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld, chain_world
 from tests.support.world import World

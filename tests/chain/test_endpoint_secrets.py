@@ -14,8 +14,8 @@ from pydantic import SecretStr
 
 from payintent.config import Settings
 from payintent.domain.errors import Refused
-from payintent.operation.chains import ListChains, SetChain
-from payintent.operation.plain import plain
+from payintent.operations.chains import ListChains, SetChain
+from payintent.operations.json_values import plain
 from tests.support.contracts import bill, offer_tokens, session_path
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Api, World, free_port

@@ -8,7 +8,7 @@ import pytest
 from payintent.domain import ids
 from payintent.domain.errors import Refused
 from payintent.domain.payment import Payment
-from payintent.lifecycle.overdue import OVERDUE
+from payintent.onchain.overdue_transfers import OVERDUE
 from tests.support.fault_rpc import FaultyNode
 from tests.support.onchain import ChainWorld, chain_world
 from tests.support.world import Api, World

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from payintent.domain.errors import ChainDown
-from payintent.lifecycle.prove import LIES
-from payintent.lifecycle.watch import LATE, STRETCHES_MAX
-from payintent.sandbox.anvil import Anvil
-from payintent.sandbox.anvil_binary import Binary
-from payintent.sandbox.chain_rpc import open_chain
+from payintent.onchain.log_proof import LIES
+from payintent.onchain.watcher import LATE, STRETCHES_MAX
+from payintent_sandbox.chains.anvil import Anvil
+from payintent_sandbox.chains.anvil_binary import Binary
+from payintent_sandbox.chains.rpc import open_chain
 from tests.support.fault_rpc import ALL, Faults, FaultyNode
 from tests.support.onchain import ChainWorld, chain_world
 from tests.support.world import World

@@ -3,7 +3,7 @@
 import pytest
 
 from payintent.domain.errors import Code, Refused
-from payintent.operation.chains import ResumeChain
+from payintent.operations.chains import ResumeChain
 from tests.support.onchain import ChainWorld
 from tests.support.world import Api
 

@@ -3,7 +3,7 @@
 import pytest
 
 from payintent.domain.errors import Code, Refused
-from payintent.storage import sightings
+from payintent.storage.onchain import pending_transfers
 from tests.support.onchain import ChainWorld, session_path
 from tests.support.world import Api
 
@@ -179,7 +179,7 @@ async def test_hashes_that_nobody_knows_do_not_keep_others_from_being_looked_up(
     for digit in "12345":
         await ground.post(session, "0x" + 64 * digit)
     database = ground.world.service.database
-    turns = [await sightings.undecided_hints(database, "native", 2) for _ in range(4)]
+    turns = [await pending_transfers.undecided_hints(database, "native", 2) for _ in range(4)]
     first = {one.tx_hash for turn in turns[:3] for one in turn}
     assert len(first) == 5
     assert [len(turn) for turn in turns] == [2, 2, 2, 2]
@@ -193,4 +193,4 @@ async def test_hashes_of_a_session_that_has_ended_are_looked_up_no_more(
     await ground.pay(session)
     await ground.final()
     database = ground.world.service.database
-    assert await sightings.undecided_hints(database, "native", 10) == []
+    assert await pending_transfers.undecided_hints(database, "native", 10) == []

@@ -5,9 +5,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from payintent.lifecycle.cancel import cancel
-from payintent.operation.chains import AddContract, SetToken
-from payintent.sandbox.chain_deploy import PLANS, deploy
+from payintent.operations.chains import AddContract, SetToken
+from payintent.payments.cancel import cancel
+from payintent_sandbox.chains.deploy import PLANS, deploy
 from tests.support.onchain import ChainWorld, session_path
 from tests.support.world import Api
 

@@ -10,13 +10,13 @@ import pytest
 from prometheus_client import REGISTRY
 from pydantic import SecretStr
 
-from payintent import watching as watching_module
-from payintent.chain.keccak import checksummed
-from payintent.lifecycle.examine import examine
-from payintent.operation.chains import AddContract, ResumeChain, SetChain, SetToken
+from payintent.evm.keccak import checksummed
+from payintent.onchain import watch_loop as watching_module
+from payintent.onchain.chain_checks import examine
+from payintent.onchain.watch_loop import reader_of, watch
+from payintent.operations.chains import AddContract, ResumeChain, SetChain, SetToken
 from payintent.service import Service
-from payintent.storage import chains
-from payintent.watching import reader_of, watch
+from payintent.storage.onchain import chains
 from tests.support.onchain import ChainWorld
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Api, free_port
@@ -34,7 +34,7 @@ def watching(ground: ChainWorld) -> Service:
 @asynccontextmanager
 async def watched(ground: ChainWorld) -> AsyncIterator[None]:
     stop = asyncio.Event()
-    watcher = asyncio.create_task(watch(watching(ground), ground.slug, stop))
+    watcher = asyncio.create_task(watch(watching(ground).watch_context, ground.slug, stop))
     yield
     stop.set()
     await watcher
@@ -67,7 +67,7 @@ async def found(ground: ChainWorld) -> list[tuple[bool, str]]:
     database = service.database
     row = await chains.chain(database, ground.slug)
     assert row is not None
-    reader = reader_of(service, row)
+    reader = reader_of(service.settings, row)
     assert reader is not None
     tokens = await chains.tokens(database, ground.slug)
     contracts = await chains.contracts(database, ground.slug)

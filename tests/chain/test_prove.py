@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from payintent.chain import abi
 from payintent.domain.evm import Log, PaidLog, RefundedLog
-from payintent.lifecycle.prove import Claim, Proof, prove
+from payintent.evm import abi
+from payintent.onchain.log_proof import Claim, Proof, prove
 from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld, chain_world
 from tests.support.world import World

@@ -5,15 +5,15 @@ from uuid import uuid4
 
 import pytest
 
-from payintent.chain import abi
-from payintent.chain.keccak import checksummed
-from payintent.chain.refunder import open_refunders
-from payintent.chain.signer import Signer, open_signers
-from payintent.domain.chain_refund import RefundCall
 from payintent.domain.gateway import NotContacted, Unknown
-from payintent.lifecycle.examine_refunds import examine_refunds
-from payintent.operation.chains import SetChain
-from payintent.storage import chains
+from payintent.domain.onchain_refund import RefundCall
+from payintent.evm import abi
+from payintent.evm.keccak import checksummed
+from payintent.evm.refund_sender import open_refunders
+from payintent.evm.signer import Signer, open_signers
+from payintent.onchain.refund_checks import examine_refunds
+from payintent.operations.chains import SetChain
+from payintent.storage.onchain import chains
 from tests.support.onchain import ChainWorld
 from tests.support.patience import until
 from tests.support.refunding import COIN, Mood, RefundWorld

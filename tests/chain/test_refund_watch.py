@@ -8,14 +8,14 @@ from uuid import uuid4
 
 import pytest
 
-from payintent.chain.logs import REFUNDED
-from payintent.chain.refunder import ChainRefunder
-from payintent.lifecycle.chain_refunds import REFUNDS
-from payintent.lifecycle.prove import LIES
-from payintent.lifecycle.watch import LATE
-from payintent.operation.chains import AddContract, SetChain
-from payintent.sandbox.chain_deploy import PLANS, deploy
-from payintent.storage import chain_refunds
+from payintent.evm.event_logs import REFUNDED
+from payintent.evm.refund_sender import ChainRefunder
+from payintent.onchain.log_proof import LIES
+from payintent.onchain.settle_refund_logs import REFUNDS
+from payintent.onchain.watcher import LATE
+from payintent.operations.chains import AddContract, SetChain
+from payintent.storage.onchain import refund_logs
+from payintent_sandbox.chains.deploy import PLANS, deploy
 from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld, chain_world
 from tests.support.refunding import Mood, RefundWorld, refunding
@@ -251,7 +251,7 @@ async def test_what_was_kept_and_not_judged_is_settled_by_whoever_comes_first(
         return []
 
     with monkeypatch.context() as patch:
-        patch.setattr(chain_refunds, "unjudged", died)
+        patch.setattr(refund_logs, "unjudged", died)
         await refunding.ground.look()
     assert await refunding.logs() == [None]
     assert await refunding.stands(refund) == SENT

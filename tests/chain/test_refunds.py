@@ -8,14 +8,15 @@ from uuid import uuid4
 
 import pytest
 
-from payintent.chain import abi
-from payintent.chain.refunder import ChainRefunder
 from payintent.domain import ids
-from payintent.lifecycle.refund import refund_case
-from payintent.operation.chains import SetChain
-from payintent.operation.refunds import RejectRefund, ResendRefund
-from payintent.storage import approvals, chains
-from payintent.storage.sightings import ChainLedger
+from payintent.evm import abi
+from payintent.evm.refund_sender import ChainRefunder
+from payintent.operations.chains import SetChain
+from payintent.operations.refunds import RejectRefund, ResendRefund
+from payintent.payments.create_refund import refund_case
+from payintent.storage import refund_reviews
+from payintent.storage.onchain import chains
+from payintent.storage.onchain.pending_transfers import ChainLedger
 from tests.support.onchain import ChainWorld
 from tests.support.patience import until
 from tests.support.refunding import COIN, Mood, RefundWorld, refunding
@@ -452,7 +453,7 @@ async def test_the_threshold_holds_over_a_day_and_not_for_each_refund(
     assert await steps("0.1") == ["approval"]
     async with world.service.database.transaction() as tx:
         sums = [
-            await approvals.sum_unapproved(tx, merchant_id, chain)
+            await refund_reviews.sum_unapproved(tx, merchant_id, chain)
             for merchant_id, chain in (
                 (world.merchant_id, "native"),
                 (world.merchant_id + 1, "native"),

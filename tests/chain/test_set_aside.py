@@ -8,7 +8,7 @@ import pytest
 from payintent.domain.errors import ChainDown
 from payintent.domain.evm import BlockId, Unanswered
 from payintent.domain.session import Session
-from payintent.lifecycle import set_aside
+from payintent.onchain import unproven_transfers
 from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld, chain_world
 from tests.support.world import World
@@ -103,7 +103,7 @@ async def test_more_than_can_be_looked_at_stops_the_chain(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ground, one, other = pair
-    monkeypatch.setattr(set_aside, "OPEN_MAX", 0)
+    monkeypatch.setattr(unproven_transfers, "OPEN_MAX", 0)
     _, session = await ground.bill("USDT")
     tx_hash = await ground.pay(session)
     await refuse(ground, one, tx_hash)

@@ -7,9 +7,9 @@ from uuid import uuid4
 import pytest
 
 from payintent.domain.errors import Code, Refused
-from payintent.lifecycle.tokens import fits
-from payintent.operation.chains import SetToken
-from payintent.storage import chains
+from payintent.onchain.token_checks import fits
+from payintent.operations.chains import SetToken
+from payintent.storage.onchain import chains
 from tests.support.onchain import ChainWorld, offer
 from tests.support.world import Api
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from eth_abi import decode
 
-from payintent.sandbox.anvil import Anvil
-from payintent.sandbox.anvil_binary import Binary
+from payintent_sandbox.chains.anvil import Anvil
+from payintent_sandbox.chains.anvil_binary import Binary
 from tests.support.onchain import ChainWorld, chain_world, session_path
 from tests.support.world import Answer, Api
 

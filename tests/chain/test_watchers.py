@@ -14,13 +14,13 @@ from typing import Any
 import asyncpg
 import pytest
 
-from payintent.chain.reader import open_reader
 from payintent.config import Settings
-from payintent.lifecycle.watch import STRETCHES_MAX
-from payintent.sandbox.chain_deploy import PLANS, deploy
-from payintent.storage import chains
-from payintent.storage.leader import leading
-from payintent.watching import look
+from payintent.evm.chain_reader import open_reader
+from payintent.onchain.watch_loop import look
+from payintent.onchain.watcher import STRETCHES_MAX
+from payintent.storage.advisory_lock import leading
+from payintent.storage.onchain import chains
+from payintent_sandbox.chains.deploy import PLANS, deploy
 from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld, config_of
 from tests.support.patience import PATIENCE_S
@@ -243,8 +243,8 @@ async def test_many_blocks_are_caught_up_in_several_looks(ground: ChainWorld) ->
         assert row is not None
         await ground.mine(2 * STRETCHES_MAX)
         reader = open_reader("native", [node.url], config_of("native"))
-        assert await look(ground.world.service, row, reader)  # there is more
-        while await look(ground.world.service, row, reader):
+        assert await look(ground.world.service.watch_context, row, reader)  # there is more
+        while await look(ground.world.service.watch_context, row, reader):
             pass
         await reader.close()
     assert (await ground.cursor()).block == await ground.height() - 2

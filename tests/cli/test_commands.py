@@ -9,8 +9,8 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from payintent.lifecycle.cancel import cancel
-from payintent.operation.merchants import SetCallbackUrl
+from payintent.operations.merchants import SetCallbackUrl
+from payintent.payments.cancel import cancel
 from tests.cli.conftest import Run
 from tests.support.world import World
 

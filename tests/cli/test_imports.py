@@ -16,7 +16,7 @@ def test_a_command_starts_without_what_only_servers_need() -> None:
     assert _loaded_by("payintent.cli.commands") == set()
 
 
-@pytest.mark.parametrize("process", ["payintent.api.app", "payintent.workers"])
+@pytest.mark.parametrize("process", ["payintent.app", "payintent.workers"])
 def test_a_process_that_serves_has_its_http_client_before_the_first_buyer_waits(
     process: str,
 ) -> None:

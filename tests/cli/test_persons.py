@@ -8,10 +8,10 @@ import pytest
 
 from payintent.config import Settings
 from payintent.domain import ids
-from payintent.lifecycle.refund import refund_case
-from payintent.operation.chains import AddContract
+from payintent.operations.chains import AddContract
+from payintent.payments.create_refund import refund_case
 from payintent.service import open_service
-from payintent.storage import outages
+from payintent.storage import gateway_outages
 from tests.support.contracts import CONTRACT, RECEIVER, finalized, log_of
 from tests.support.fakes import FakeGateway
 from tests.support.terminal import Terminal
@@ -138,7 +138,7 @@ def test_two_tokens_at_one_terminal_are_two_persons(
 
 
 async def _down(world: World) -> None:
-    assert await outages.trip(world.service.database, world.account_id, "refunds", 15, 300)
+    assert await gateway_outages.trip(world.service.database, world.account_id, "refunds", 15, 300)
 
 
 def test_accounts_that_are_down_are_listed(terminal: Terminal, beside: Beside[None]) -> None:

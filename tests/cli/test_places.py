@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from payintent.address_checks import PlacesUnusableError, check_places
 from payintent.config import Settings
-from payintent.places import PlacesUnusableError, check_places
 from payintent.service import open_service
 from tests.support.terminal import Terminal
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from payintent.config import Settings
-from payintent.operation.provider_file import HEADER
+from payintent.operations.provider_file import HEADER
 from payintent.service import open_service
 from tests.support.fakes import FakeGateway, captured
 from tests.support.terminal import Said, Terminal

@@ -3,7 +3,7 @@
 import pytest
 
 from payintent.domain.fraud import RuleKind
-from payintent.operation.fraud import AddFraudRule
+from payintent.operations.fraud import AddFraudRule
 from tests.api.refunding import paid
 from tests.clients.uses import DENIED
 from tests.support.world import Api

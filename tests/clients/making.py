@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 
-from payintent.sandbox.anvil_binary import npm
+from payintent_sandbox.chains.anvil_binary import npm
 from tools.openapi.check import CONTRACT, TYPESCRIPT_CLIENT, command, environment
 from tools.openapi.install import CLIENTS, FOLDER
 

@@ -20,9 +20,9 @@ from payintent.domain.gateway import (
     Unknown,
 )
 from payintent.domain.payment import FailureReason
-from payintent.providers.ecpay import EcpayGateway
-from payintent.providers.http import Answer, Http
-from payintent.sandbox.ecpay.model import Account as Merchant
+from payintent.gateways.ecpay.adapter import EcpayGateway
+from payintent.gateways.http_client import Answer, Http
+from payintent_sandbox.emulators.ecpay.model import Account as Merchant
 from tests.conformance.faults import FaultProxy, faulty
 from tests.conformance.harness import Harness, RefundOutcome, hurried, patient
 from tests.conformance.receiver import receiving

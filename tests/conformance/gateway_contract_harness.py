@@ -16,8 +16,6 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
-from payintent.chain.logs import REFUNDED
-from payintent.chain.refunder import Refunders
 from payintent.config import Settings
 from payintent.domain.gateway import (
     Account,
@@ -32,15 +30,17 @@ from payintent.domain.onchain import PROVIDER
 from payintent.domain.payment import FailureReason
 from payintent.domain.quote import FeeMode, Quote
 from payintent.domain.session import ExpectedToken, Life, Offer, Session
-from payintent.lifecycle.settle import complete_selection
-from payintent.operation.chains import AddContract
-from payintent.providers.gateway_contract import GatewayContract
-from payintent.sandbox.anvil import Anvil
-from payintent.sandbox.chain_deploy import PLANS, deploy
+from payintent.evm.event_logs import REFUNDED
+from payintent.evm.refund_sender import Refunders
+from payintent.gateways.onchain import GatewayContract
+from payintent.operations.chains import AddContract
+from payintent.payments.settle import complete_selection
 from payintent.service import Service, open_service
 from payintent.storage import payments, sessions
 from payintent.storage.database import Database
-from payintent.storage.sightings import ChainLedger
+from payintent.storage.onchain.pending_transfers import ChainLedger
+from payintent_sandbox.chains.anvil import Anvil
+from payintent_sandbox.chains.deploy import PLANS, deploy
 from tests.conformance.harness import Harness, RefundOutcome
 from tests.conformance.receiver import receiving
 from tests.conformance.traits import TRAITS

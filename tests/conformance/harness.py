@@ -29,7 +29,7 @@ from payintent.domain.gateway import (
     SessionRequest,
 )
 from payintent.domain.payment import FailureReason
-from payintent.providers.http import Http
+from payintent.gateways.http_client import Http
 from tests.conformance.faults import FaultProxy
 from tests.conformance.receiver import Receiver
 from tests.conformance.traits import Traits

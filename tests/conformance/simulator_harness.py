@@ -23,8 +23,8 @@ from payintent.domain.gateway import (
     SessionRequest,
 )
 from payintent.domain.payment import FailureReason
-from payintent.providers.http import Http
-from payintent.providers.simulator import SimulatorGateway
+from payintent.gateways.http_client import Http
+from payintent.gateways.simulator import SimulatorGateway
 from tests.conformance.faults import FaultProxy, faulty
 from tests.conformance.harness import Harness, RefundOutcome, hurried, patient
 from tests.conformance.receiver import receiving

@@ -21,8 +21,8 @@ from payintent.domain.gateway import (
     RefundRequest,
     SessionRequest,
 )
-from payintent.providers.stripe import StripeGateway
-from payintent.providers.stripe_wire import FAILURES
+from payintent.gateways.stripe.adapter import StripeGateway
+from payintent.gateways.stripe.api import FAILURES
 from tests.conformance.faults import FaultProxy, faulty
 from tests.conformance.harness import Harness, RefundOutcome, hurried, patient
 from tests.conformance.receiver import receiving

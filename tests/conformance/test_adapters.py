@@ -9,8 +9,8 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from payintent.config import Settings
+from payintent.domain.currencies import TENDER
 from payintent.domain.gateway import Gateway, Refunds
-from payintent.domain.market import TENDER
 from payintent.domain.payment import FailureReason
 from payintent.service import open_service
 from tests.conformance.adapters import HARNESSES

@@ -19,9 +19,9 @@ from payintent.domain.gateway import (
     RefundRequest,
     SessionRequest,
 )
-from payintent.providers.twoc2p import TwoC2pGateway
-from payintent.providers.twoc2p_codes import FAILURES
-from payintent.providers.twoc2p_jwt import verify
+from payintent.gateways.twoc2p.adapter import TwoC2pGateway
+from payintent.gateways.twoc2p.jwt import verify
+from payintent.gateways.twoc2p.response_codes import FAILURES
 from tests.conformance.faults import FaultProxy, faulty
 from tests.conformance.harness import Harness, RefundOutcome, hurried, patient
 from tests.conformance.receiver import receiving

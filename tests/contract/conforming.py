@@ -14,7 +14,7 @@ from schemathesis.checks import (
 )
 from schemathesis.schemas import APIOperation
 
-from payintent.api.contract import contract
+from payintent.api.docs.files import contract
 from tests.support.conformance import METHODS, check, closed
 from tests.support.world import Answer
 

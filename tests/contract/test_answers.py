@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from payintent.api.assets import asset
+from payintent.checkout.static_files import asset
 from payintent.config import Settings
 from payintent.domain import ids
 from payintent.domain.gateway import (
@@ -16,7 +16,7 @@ from payintent.domain.gateway import (
     RefundReport,
     RefundState,
 )
-from payintent.lifecycle.receive import receive
+from payintent.payments.receive_callback import receive
 from tests.api.arrange import bring_to, callback, captured, payment_of, select
 from tests.api.refunding import REFUND, REFUNDS, ask, in_status, listed, paid, read, send
 from tests.contract.conforming import conforms, operations

@@ -5,7 +5,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from payintent.api import checkout, merchant
+from payintent.api import checkout, payments
 from payintent.domain.errors import Code, Refused
 from tests.support.conformance import NonconformingError, check
 from tests.support.world import Api
@@ -61,8 +61,8 @@ async def test_a_field_that_the_service_adds_unsaid_fails_the_test_that_sees_it(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     created = await api.create()
-    told = merchant.payment_fields
-    monkeypatch.setattr(merchant, "payment_fields", lambda *of: told(*of) | {"planted": True})
+    told = payments.payment_fields
+    monkeypatch.setattr(payments, "payment_fields", lambda *of: told(*of) | {"planted": True})
     with pytest.raises(NonconformingError, match=r"POST /v1/payments: 201: .*planted"):
         await api.create()
     with pytest.raises(NonconformingError, match=r"GET /v1/payments/pay_\w+: 200: .*planted"):

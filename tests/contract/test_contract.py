@@ -10,22 +10,22 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
-from payintent.api.contract import contract
+from payintent.api.docs.files import contract
 from payintent.api.errors import STATUS
-from payintent.api.listing import _LISTED_DEFAULT
-from payintent.api.routes import ROUTES
-from payintent.api.shapes import EXPIRES_IN_DEFAULT_S, EXPIRES_IN_MAX_S
+from payintent.api.list_payments import _LISTED_DEFAULT
+from payintent.api.schemas import EXPIRES_IN_DEFAULT_S, EXPIRES_IN_MAX_S
+from payintent.domain.currencies import COUNTRIES, CURRENCIES
 from payintent.domain.errors import Code
 from payintent.domain.event import EventType, payload_fields
 from payintent.domain.fraud import RiskLevel
 from payintent.domain.gateway import DisputedFunds, DisputeState
-from payintent.domain.market import COUNTRIES, CURRENCIES
 from payintent.domain.payment import FailureReason, Status
 from payintent.domain.quote import FeeMode, TaxManager
 from payintent.domain.refund import RefundFailure, RefundStatus
 from payintent.domain.settlement import CaseKind
+from payintent.routes import ROUTES
 from payintent.storage.cases import STATUSES
-from payintent.storage.listing import LISTED_MAX
+from payintent.storage.payment_list import LISTED_MAX
 from payintent.version import API_VERSION
 from tests.contract.conforming import closed, operations
 from tests.docs.reading import ROOT

@@ -12,14 +12,14 @@ from uuid import uuid4
 
 import pytest
 
-from payintent.api.contract import contract
+from payintent.api.docs.files import contract
 from payintent.api.errors import STATUS
 from payintent.config import Settings
 from payintent.domain.errors import Code, Refused
 from payintent.domain.gateway import Report, SessionState, Unknown
 from payintent.domain.payment import FailureReason, Status, Trigger, step
-from payintent.lifecycle.health import FAILURES_MAX, Channel
-from payintent.operation.chains import SetToken
+from payintent.operations.chains import SetToken
+from payintent.payments.gateway_health import FAILURES_MAX, Channel
 from tests.api.arrange import bring_to, cancel, post, quotes, refusal, select, view
 from tests.api.fault_proxy import FaultProxy
 from tests.api.refunding import REFUNDS, ask, kept, paid

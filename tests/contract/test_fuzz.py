@@ -25,8 +25,8 @@ from schemathesis.checks import (
 )
 from schemathesis.core.failures import FailureGroup
 
-from payintent.api import events
-from payintent.api.contract import contract
+from payintent.api import checkout_events
+from payintent.api.docs.files import contract
 from payintent.domain.gateway import Report, SessionState
 from payintent.domain.ids import SESSION, text
 from tests.api.arrange import DECLINED, bring_to, callback, captured, payment_of, select
@@ -131,8 +131,8 @@ class Ids:
 @pytest.fixture(autouse=True)
 def streams_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody here waits for five minutes."""
-    monkeypatch.setattr(events, "_HEARTBEAT_S", 0.01)
-    monkeypatch.setattr(events, "_LIFE_S", 0.0)
+    monkeypatch.setattr(checkout_events, "_HEARTBEAT_S", 0.01)
+    monkeypatch.setattr(checkout_events, "_LIFE_S", 0.0)
 
 
 @pytest.fixture

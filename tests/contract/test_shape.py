@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from payintent.api.body import idempotency_key
-from payintent.api.contract import contract
+from payintent.api.docs.files import contract
+from payintent.api.request_body import idempotency_key
 from payintent.domain.errors import Refused
 from tests.contract.conforming import METHODS, operations
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from payintent.api.contract import contract
+from payintent.api.docs.files import contract
 from payintent.domain.gateway import Capabilities, RefundState, SessionState
 from tests.docs.reading import PAGES, name, page, prose, rows, section
 

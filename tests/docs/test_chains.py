@@ -16,8 +16,8 @@ from payintent.cli.commands import build
 from payintent.config import Settings
 from payintent.domain.onchain import CASES, MISMATCHES
 from payintent.domain.settlement import CaseKind
-from payintent.storage import chains
 from payintent.storage.database import Database
+from payintent.storage.onchain import chains
 from tests.docs.reading import ROOT, blocks, examples, page, rows, section, spans
 from tests.support.contract_node import contract_node, with_node
 from tests.support.terminal import Terminal

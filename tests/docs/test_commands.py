@@ -17,12 +17,12 @@ import pytest
 
 from payintent.config import Settings
 from payintent.domain import ids
-from payintent.lifecycle.cancel import cancel
-from payintent.lifecycle.refund import POLICY, refund_case
-from payintent.operation.desk import Actor
-from payintent.operation.merchants import ShowMerchant
-from payintent.operation.provider_file import HEADER
-from payintent.operation.table import OPERATIONS
+from payintent.operations.base import Actor
+from payintent.operations.merchants import ShowMerchant
+from payintent.operations.provider_file import HEADER
+from payintent.operations.registry import OPERATIONS
+from payintent.payments.cancel import cancel
+from payintent.payments.create_refund import POLICY, refund_case
 from payintent.service import Service, open_service
 from tests.docs.reading import examples, page, section, spans
 from tests.support.contract_node import contract_node, with_node

@@ -13,10 +13,10 @@ import pytest
 import typer
 import yaml
 
-from payintent.api.routes import ROUTES
 from payintent.api.server import _STOP_WAIT_S
 from payintent.cli.commands import build
 from payintent.config import Settings
+from payintent.routes import ROUTES
 from tests.docs.reading import ROOT, blocks, page, spans
 
 _PAGE = page("docs/deploy.md")

@@ -13,8 +13,8 @@ from uuid import uuid4
 import pytest
 
 from payintent.domain.gateway import Gateway
-from payintent.sandbox.world import Ports, World
 from payintent.webhooks.signature import encode_secret, new_key, sign
+from payintent_sandbox.installation import Ports, World
 from tests.api.refunding import paid, send
 from tests.docs.reading import blocks, examples, page
 from tests.support.world import Api

@@ -4,15 +4,15 @@ import json
 import re
 from datetime import timedelta
 
-from payintent.api.contract import contract
+from payintent.api.docs.files import contract
 from payintent.config import Settings
 from payintent.domain.event import EventType, payload_fields
 from payintent.domain.payment import Status
-from payintent.sandbox.ecpay.cards import CARDS as ECPAY_CARDS
-from payintent.sandbox.simulator.cards import CARDS
-from payintent.sandbox.stripe.model import CARDS as STRIPE_CARDS
-from payintent.sandbox.twoc2p.cards import CARDS as TWOC2P_CARDS
-from payintent.webhooks.schedule import ATTEMPTS_MAX, WAITS_S
+from payintent.webhooks.retry_schedule import ATTEMPTS_MAX, WAITS_S
+from payintent_sandbox.emulators.ecpay.cards import CARDS as ECPAY_CARDS
+from payintent_sandbox.emulators.simulator.cards import CARDS
+from payintent_sandbox.emulators.stripe.model import CARDS as STRIPE_CARDS
+from payintent_sandbox.emulators.twoc2p.cards import CARDS as TWOC2P_CARDS
 from tests.docs.reading import blocks, page, rows, section, spans
 
 _INTEGRATE = page("docs/integrate.md")

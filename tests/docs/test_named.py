@@ -97,7 +97,7 @@ def _written(pages: list[Path]) -> set[str]:
 
 def _read_elsewhere() -> set[str]:
     """Names of variables that the sandbox, the tools and files beside the code read themselves."""
-    places = [*ROOT.glob("payintent/sandbox/**/*.py"), *ROOT.glob("payintent/cli/*.py")]
+    places = [*ROOT.glob("payintent_sandbox/**/*.py"), *ROOT.glob("payintent/cli/*.py")]
     places += [*ROOT.glob("tools/**/*.py"), *ROOT.glob("tests/**/*.py"), ROOT / "Makefile"]
     return {one for path in places for one in _SETTING.findall(path.read_text())}
 

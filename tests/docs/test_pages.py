@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from payintent.api.routes import OPERATOR_ROUTES, ROUTES
-from payintent.operation.desk import Read
-from payintent.operation.table import OPERATIONS
+from payintent.operations.base import Read
+from payintent.operations.registry import OPERATIONS
+from payintent.routes import OPERATOR_ROUTES, ROUTES
 from tests.docs.reading import PAGES, ROOT, anchors, blocks, links, name, page, prose, spans
 
 _MACHINE_PATHS = re.compile(r"(?<![\w.:/-])/(?:home|root|Users|work|tmp)/|\bshared[/]")

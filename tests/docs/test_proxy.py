@@ -5,9 +5,9 @@ import re
 import pytest
 from starlette.routing import Route
 
-from payintent.api.routes import OPERATOR_ROUTES, ROUTES
 from payintent.api.server import _KEEP_ALIVE_S
 from payintent.config import Settings
+from payintent.routes import OPERATOR_ROUTES, ROUTES
 from tests.docs.nginx import read, seconds, size
 from tests.docs.reading import page, spans
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from payintent.domain.catalog import currencies, payable
-from payintent.domain.market import COUNTRIES, COUNTRY_NAMES, CURRENCIES
+from payintent.domain.currencies import COUNTRIES, COUNTRY_NAMES, CURRENCIES
 from payintent.domain.merchant import Market
-from payintent.domain.offer import Place, offers, resolve_place
+from payintent.domain.quoting import Place, offers, resolve_place
 from payintent.domain.restriction import Restrictions
 from tests.domain.making import a_merchant, a_method, a_payment
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from payintent.domain.address import counted_as, read_address, read_network
 from payintent.domain.fraud import FraudRule, RiskLevel, RuleBook, RuleKind, Subject
+from payintent.domain.ip_address import counted_as, read_address, read_network
 
 _MERCHANT = 1
 

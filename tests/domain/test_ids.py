@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payintent.domain import apikey, ids
-from payintent.lifecycle.mint import Mint
+from payintent.domain import api_key, ids
+from payintent.id_generator import Mint
 
 _numbers = st.integers(min_value=0, max_value=2**128 - 1)
 
@@ -83,31 +83,31 @@ def test_the_mint_makes_new_names_in_the_form_they_need() -> None:
     assert mint.session_id() != mint.session_id()
 
 
-KEY = apikey.make(apikey.MERCHANT, "Abcd1234", "s" * 43)
+KEY = api_key.make(api_key.MERCHANT, "Abcd1234", "s" * 43)
 
 
 def test_an_api_key_has_the_documented_form_and_a_crc_of_what_stands_before() -> None:
     assert re.fullmatch(r"sk_live_Abcd1234_s{43}[0-9A-Za-z]{6}", KEY.text)
     assert KEY.text[-6:] == ids.base62(zlib.crc32(KEY.text[:-6].encode()), 6)
-    assert apikey.parse(apikey.MERCHANT, KEY.text) == KEY
+    assert api_key.parse(api_key.MERCHANT, KEY.text) == KEY
 
 
 def test_no_single_changed_character_passes_for_a_key() -> None:
     for place, char in enumerate(KEY.text):
         other = "x" if char != "x" else "y"
         changed = KEY.text[:place] + other + KEY.text[place + 1 :]
-        assert apikey.parse(apikey.MERCHANT, changed) is None, place
+        assert api_key.parse(api_key.MERCHANT, changed) is None, place
 
 
 @pytest.mark.parametrize(
     "text", ["", KEY.text[:-1], KEY.text + "0", KEY.text + "\n", f" {KEY.text}"]
 )
 def test_a_text_of_another_form_is_no_key(text: str) -> None:
-    assert apikey.parse(apikey.MERCHANT, text) is None
+    assert api_key.parse(api_key.MERCHANT, text) is None
 
 
 def test_a_key_of_another_kind_is_no_merchants() -> None:
-    for prefix in (apikey.OPERATOR, "sk_test"):
-        other = apikey.make(prefix, "Abcd1234", "s" * 43)
-        assert apikey.parse(prefix, other.text) == other
-        assert apikey.parse(apikey.MERCHANT, other.text) is None
+    for prefix in (api_key.OPERATOR, "sk_test"):
+        other = api_key.make(prefix, "Abcd1234", "s" * 43)
+        assert api_key.parse(prefix, other.text) == other
+        assert api_key.parse(api_key.MERCHANT, other.text) is None

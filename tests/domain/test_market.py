@@ -1,6 +1,6 @@
 """The countries and currencies of the specification's section 2.5, written out again."""
 
-from payintent.domain.market import (
+from payintent.domain.currencies import (
     COUNTRIES,
     COUNTRY_NAMES,
     CURRENCIES,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from payintent.domain.currencies import CURRENCIES
 from payintent.domain.errors import Code, Refused
-from payintent.domain.market import CURRENCIES
 from payintent.domain.money import (
     format_amount,
     from_smallest,

@@ -7,7 +7,8 @@ import pytest
 
 from payintent.domain.errors import Code, Refused
 from payintent.domain.merchant import Market
-from payintent.domain.offer import (
+from payintent.domain.quote import TaxCountry, TaxManager
+from payintent.domain.quoting import (
     Place,
     checked_country,
     offers,
@@ -15,7 +16,6 @@ from payintent.domain.offer import (
     tax_rate_for,
     taxed_country,
 )
-from payintent.domain.quote import TaxCountry, TaxManager
 from payintent.domain.restriction import Restrictions
 from tests.domain.making import a_merchant, a_method, a_payment
 

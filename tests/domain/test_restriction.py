@@ -3,9 +3,9 @@
 from datetime import UTC, datetime
 from itertools import chain, combinations, product
 
-from payintent.domain.offer import Place, resolve_place
+from payintent.domain.quoting import Place, resolve_place
 from payintent.domain.restriction import Restrictions, RestrictionType
-from payintent.storage.policies import Restriction, effective
+from payintent.storage.fraud import Restriction, effective
 from tests.domain.making import a_merchant, a_method, a_payment
 
 _PLACES = ("DE", "US", "KR")

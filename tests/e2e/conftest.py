@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from payintent.config import Settings
-from payintent.operation.merchants import CreateMerchant
+from payintent.operations.merchants import CreateMerchant
 from payintent.service import open_service
 from tests.e2e.merchant import Merchant, Receiver, move_clock
 from tests.e2e.sandbox import Sandbox, running_sandbox

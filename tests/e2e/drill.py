@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import asyncpg
 
 from payintent.config import Settings
-from payintent.sandbox.postgres import find_binaries
+from payintent_sandbox.postgres import find_binaries
 from tests.docs.reading import examples, page
 from tests.support.patience import PATIENCE_S
 

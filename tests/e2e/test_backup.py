@@ -18,7 +18,7 @@ from payintent.config import Settings
 from payintent.domain import ids
 from payintent.domain.gateway import Callback
 from payintent.domain.payment import Payment, Status
-from payintent.lifecycle.receive import Receipt, receive
+from payintent.payments.receive_callback import Receipt, receive
 from payintent.service import open_service
 from payintent.storage import sessions
 from tests.e2e import drill

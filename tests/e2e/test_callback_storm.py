@@ -25,9 +25,11 @@ from payintent.domain import ids
 from payintent.domain.gateway import RefundReport, RefundState
 from payintent.domain.payment import Payment
 from payintent.domain.quote import FeeMode
-from payintent.operation.accounts import AddAccount
-from payintent.sandbox.simulator import callbacks as wire
-from payintent.sandbox.simulator.model import (
+from payintent.operations.accounts import AddAccount
+from payintent.service import Service, open_service
+from payintent.storage import payment_methods
+from payintent_sandbox.emulators.simulator import callbacks as wire
+from payintent_sandbox.emulators.simulator.model import (
     Account,
     Capture,
     Order,
@@ -37,8 +39,6 @@ from payintent.sandbox.simulator.model import (
     Session,
     Status,
 )
-from payintent.service import Service, open_service
-from payintent.storage import methods
 from tests.lifecycle.refunding import asked, auto_refund, work
 from tests.lifecycle.test_expire import ask_all, sweep
 from tests.support.fakes import FakeGateway, captured
@@ -314,7 +314,7 @@ async def stage(service: Service, gateway: FakeGateway, stand: Stand) -> Stage:
 
 async def _add_method(world: World, account_id: int, position: int) -> int:
     async with world.service.database.transaction() as tx:
-        method = methods.NewMethod(
+        method = payment_methods.NewMethod(
             merchant_id=world.merchant_id,
             account_id=account_id,
             kind="card",
@@ -325,7 +325,7 @@ async def _add_method(world: World, account_id: int, position: int) -> int:
             fee_rate=Decimal(0),
             position=position,
         )
-        return await methods.add(tx, method)
+        return await payment_methods.add(tx, method)
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ import aiohttp
 import pytest
 from rich.console import Console
 
-from payintent.sandbox.anvil import answers
-from payintent.sandbox.chain_rpc import open_chain
-from payintent.sandbox.chains import instance
-from payintent.sandbox.demo_stage import Stage, read_sandbox
-from payintent.sandbox.demo_tokens import PAID_IN, pay_in_tokens, pay_otherwise
+from payintent_sandbox.chains.anvil import answers
+from payintent_sandbox.chains.dev_chains import instance
+from payintent_sandbox.chains.rpc import open_chain
+from payintent_sandbox.demo.stage import Stage, read_sandbox
+from payintent_sandbox.demo.tokens import PAID_IN, pay_in_tokens, pay_otherwise
 from tests.e2e.sandbox import Sandbox, children_of, command_line, is_alive, running_sandbox
 from tests.support.chain import fetched_anvil
 from tests.support.patience import until

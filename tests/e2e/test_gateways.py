@@ -8,13 +8,13 @@ import aiohttp
 import pytest
 from rich.console import Console
 
-from payintent.sandbox.demo_refunds import (
+from payintent_sandbox.demo.refunds import (
     STRIPE,
     decline_three_times,
     refund_otherwise,
     refund_with_each,
 )
-from payintent.sandbox.demo_stage import Stage, read_sandbox
+from payintent_sandbox.demo.stage import Stage, read_sandbox
 from tests.e2e.sandbox import Sandbox, children_of, command_line
 from tests.support.patience import until
 
@@ -83,6 +83,6 @@ async def test_a_gateway_that_dies_is_there_again_with_the_keys_that_it_had(
 def process_of(sandbox: Sandbox, name: str) -> int:
     """Find a gateway's process; 0 while it is away."""
     for pid in children_of(sandbox.pid):
-        if f"payintent.sandbox.{name} " in command_line(pid):
+        if f"payintent_sandbox.{name} " in command_line(pid):
             return pid
     return 0

@@ -26,9 +26,9 @@ import pytest
 from payintent.config import Settings
 from payintent.domain import ids
 from payintent.domain.quote import FeeMode
-from payintent.operation.accounts import AddAccount
+from payintent.operations.accounts import AddAccount
 from payintent.service import Service, open_service
-from payintent.storage import methods
+from payintent.storage import payment_methods
 from tests.conformance.faults import Fault, FaultProxy, faulty
 from tests.e2e.drill import variables_of
 from tests.lifecycle.refunding import auto_refund
@@ -147,7 +147,13 @@ async def scene(
         "SIM_TIME_SCALE": str(SCALE),
     }
     here = variables_of(settings) | {"PAYINTENT_GATEWAY_TIMEOUT_S": str(GATEWAY_TIMEOUT_S)}
-    words = ["payintent.sandbox.simulator", "--port", str(port), "--public-url", simulator]
+    words = [
+        "payintent_sandbox.emulators.simulator",
+        "--port",
+        str(port),
+        "--public-url",
+        simulator,
+    ]
     timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
     async with (
         aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as http,
@@ -192,7 +198,7 @@ async def arranged(service: Service, gateway: FakeGateway, base_url: str) -> Wor
     await world.rows("UPDATE payment_method SET enabled = false")
     async with service.database.transaction() as tx:
         for position, label in enumerate(("Card", "Other card")):
-            method = methods.NewMethod(
+            method = payment_methods.NewMethod(
                 merchant_id=world.merchant_id,
                 account_id=account.id,
                 kind="card",
@@ -203,7 +209,7 @@ async def arranged(service: Service, gateway: FakeGateway, base_url: str) -> Wor
                 fee_rate=Decimal(0),
                 position=position,
             )
-            await methods.add(tx, method)
+            await payment_methods.add(tx, method)
     await set_clock(world, 0)
     return world
 

@@ -11,9 +11,9 @@ import asyncpg
 import pytest
 
 from payintent.config import Settings
-from payintent.sandbox.postgres import Postgres
 from payintent.service import open_service
-from payintent.storage import migrate
+from payintent.storage import migrations_runner
+from payintent_sandbox.postgres import Postgres
 from tests.conftest import _memory_folder
 from tests.docs.reading import blocks, page
 from tests.e2e import drill
@@ -59,7 +59,7 @@ async def test_the_database_goes_back_to_a_moment_between_two_payments(
     archiving: Postgres, folder: Path, settings: Settings, gateway: FakeGateway
 ) -> None:
     url = archiving.url()
-    await migrate.migrate(url)
+    await migrations_runner.migrate(url)
     service = await open_service(
         settings.model_copy(update={"database_url": url}), {"fake": gateway}
     )

@@ -12,8 +12,8 @@ import asyncpg
 import pytest
 
 from payintent.config import Settings
-from payintent.operation.accounts import AddAccount
-from payintent.operation.merchants import CreateMerchant, NewMerchant
+from payintent.operations.accounts import AddAccount
+from payintent.operations.merchants import CreateMerchant, NewMerchant
 from payintent.service import open_service
 from tests.e2e.drill import command, variables_of
 from tests.e2e.merchant import APPROVED, Receiver
@@ -98,7 +98,11 @@ async def scene(tmp_path: Path, server_url: str, settings: Settings) -> AsyncIte
         simulator = ["--port", scene.simulator.rpartition(":")[2], "--public-url", scene.simulator]
         accounts = json.dumps([{"api_key": KEY, "signing_secret": SECRET}])
         for name, words, environment in (
-            ("simulator", ["payintent.sandbox.simulator", *simulator], {"SIM_ACCOUNTS": accounts}),
+            (
+                "simulator",
+                ["payintent_sandbox.emulators.simulator", *simulator],
+                {"SIM_ACCOUNTS": accounts},
+            ),
             (
                 "api",
                 ["payintent", "api", "--port", str(port)],

@@ -8,9 +8,9 @@ from uuid import UUID, uuid4
 from payintent.domain.gateway import Callback, RefundReport, RefundState
 from payintent.domain.payment import Payment
 from payintent.domain.refund import Refund
-from payintent.lifecycle.receive import Receipt, receive
-from payintent.lifecycle.refund import RefundAsk
-from payintent.operation.merchants import SetProfile
+from payintent.operations.merchants import SetProfile
+from payintent.payments.create_refund import RefundAsk
+from payintent.payments.receive_callback import Receipt, receive
 from payintent.storage import refunds
 from tests.support.fakes import captured
 from tests.support.world import World

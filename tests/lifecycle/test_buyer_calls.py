@@ -6,11 +6,11 @@ import pytest
 
 from payintent.domain.errors import Code, Refused
 from payintent.domain.gateway import Report, SessionState, Unknown
-from payintent.domain.rate import Limit
-from payintent.lifecycle.buyer_calls import BuyerCalls
-from payintent.lifecycle.health import FAILURES_MAX, Channel, Health
-from payintent.lifecycle.inquire import ask_on_return
-from payintent.lifecycle.select_quote import SELECTIONS_MAX
+from payintent.domain.rate_limit import Limit
+from payintent.payments.buyer_calls import BuyerCalls
+from payintent.payments.gateway_health import FAILURES_MAX, Channel, Health
+from payintent.payments.inquire_sessions import ask_on_return
+from payintent.payments.select_quote import SELECTIONS_MAX
 from payintent.storage import sessions
 from tests.lifecycle.test_expire import ask_all
 from tests.support.clock import StoppedClock

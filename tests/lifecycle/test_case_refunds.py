@@ -10,8 +10,8 @@ from payintent.domain.gateway import Report, SessionState
 from payintent.domain.payment import Payment
 from payintent.domain.refund import AUTOMATIC, RefundStatus
 from payintent.domain.settlement import CaseKind
-from payintent.lifecycle.advance import lock
-from payintent.lifecycle.refund import POLICY, give_back, refund_case
+from payintent.payments.create_refund import POLICY, give_back, refund_case
+from payintent.payments.transitions import lock
 from payintent.storage import captures, cases, refunds
 from tests.lifecycle.refund_gateway import RefundGateway
 from tests.lifecycle.refunding import (

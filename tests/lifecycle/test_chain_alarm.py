@@ -10,10 +10,11 @@ from structlog.testing import capture_logs
 from payintent.config import Settings
 from payintent.domain.payment import Payment
 from payintent.domain.session import Session
-from payintent.lifecycle.chain_alarm import WAITING, WATCHED, chain_alarm
-from payintent.lifecycle.expire import expire_processing
+from payintent.onchain.chain_alarm import WAITING, WATCHED, chain_alarm
+from payintent.payments.expire import expire_processing
 from payintent.service import Service
-from payintent.storage import chain_watch, sessions
+from payintent.storage import sessions
+from payintent.storage.onchain import chain_watch
 from tests.support.contracts import (
     bill,
     contract_service,

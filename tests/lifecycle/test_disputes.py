@@ -12,8 +12,8 @@ from payintent.domain import ids
 from payintent.domain.errors import Code, Refused
 from payintent.domain.gateway import Callback, DisputedFunds, DisputeReport, DisputeState
 from payintent.domain.payment import Payment
-from payintent.lifecycle.receive import Receipt, receive
-from payintent.operation.cases import CaseView, ListCases, ResolveCase
+from payintent.operations.cases import CaseView, ListCases, ResolveCase
+from payintent.payments.receive_callback import Receipt, receive
 from tests.lifecycle.refunding import asked, paid, work
 from tests.support.world import World
 

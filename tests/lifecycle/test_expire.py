@@ -8,9 +8,9 @@ from payintent.domain.errors import Code, Refused
 from payintent.domain.gateway import Report, SessionState, Unknown
 from payintent.domain.payment import Payment
 from payintent.domain.restriction import Restrictions
-from payintent.lifecycle.cancel import cancel, cancel_by_buyer
-from payintent.lifecycle.expire import expire_pending, expire_processing
-from payintent.lifecycle.views import Asked, checkout_for, payment_for, quotes_for
+from payintent.payments.cancel import cancel, cancel_by_buyer
+from payintent.payments.expire import expire_pending, expire_processing
+from payintent.payments.lookup import Asked, checkout_for, payment_for, quotes_for
 from payintent.storage import sessions
 from payintent.workers import OLDEST, measure
 from tests.support.fakes import captured, declined

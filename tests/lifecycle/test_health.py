@@ -16,9 +16,9 @@ from payintent.domain.gateway import (
     Unknown,
 )
 from payintent.domain.payment import Payment
-from payintent.lifecycle.health import FAILURES_MAX, PAUSE_S, Channel, Health
-from payintent.lifecycle.submit_refund import UNSENT_WAIT_MAX_S
-from payintent.lifecycle.views import Asked, quotes_for
+from payintent.payments.gateway_health import FAILURES_MAX, PAUSE_S, Channel, Health
+from payintent.payments.lookup import Asked, quotes_for
+from payintent.payments.send_refund import UNSENT_WAIT_MAX_S
 from payintent.service import Service, open_service
 from tests.lifecycle.refund_gateway import GONE, SILENT
 from tests.lifecycle.refunding import asked, auto_refund, paid, work

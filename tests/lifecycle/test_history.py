@@ -42,10 +42,10 @@ from payintent.domain.gateway import (
     Unknown,
 )
 from payintent.domain.payment import Payment
-from payintent.lifecycle.cancel import cancel, cancel_by_buyer
-from payintent.lifecycle.health import FAILURES_MAX, Channel, Health
-from payintent.lifecycle.receive import apply_waiting, receive
-from payintent.lifecycle.views import payment_for
+from payintent.payments.cancel import cancel, cancel_by_buyer
+from payintent.payments.gateway_health import FAILURES_MAX, Channel, Health
+from payintent.payments.lookup import payment_for
+from payintent.payments.receive_callback import apply_waiting, receive
 from payintent.service import open_service
 from payintent.storage import sessions
 from tests.domain.test_payment import EXPECTED

@@ -9,8 +9,8 @@ import pytest
 
 from payintent.domain.gateway import Report, SessionState
 from payintent.domain.payment import Payment
-from payintent.lifecycle.cancel import cancel
-from payintent.storage.taxes import set_tax_rate
+from payintent.payments.cancel import cancel
+from payintent.storage.tax_rates import set_tax_rate
 from tests.lifecycle.refunding import asked, work
 from tests.lifecycle.test_expire import TTL_S, ask_all, sweep
 from tests.lifecycle.test_janitor import crash_in_selection

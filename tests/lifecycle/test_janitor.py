@@ -7,7 +7,7 @@ import pytest
 from payintent.domain.errors import Code, Refused
 from payintent.domain.gateway import Report, SessionState, Unknown
 from payintent.domain.payment import Payment
-from payintent.lifecycle.inquire import CLOSING_WAITS_S, GIVE_UP_AFTER_S, OPEN_WAITS_S
+from payintent.payments.inquire_sessions import CLOSING_WAITS_S, GIVE_UP_AFTER_S, OPEN_WAITS_S
 from payintent.storage import sessions
 from tests.lifecycle.test_expire import ask_all
 from tests.support.fakes import captured, declined

@@ -6,7 +6,7 @@ import pytest
 from payintent.domain.errors import Code, Refused
 from payintent.domain.gateway import Rejected, Report, SessionState, Unknown
 from payintent.domain.payment import FailureReason
-from payintent.lifecycle.cancel import cancel
+from payintent.payments.cancel import cancel
 from tests.support.fakes import captured, declined
 from tests.support.world import World
 

@@ -31,13 +31,13 @@ from payintent.domain.gateway import (
 )
 from payintent.domain.payment import FailureReason, Payment
 from payintent.domain.quote import FeeMode
-from payintent.lifecycle.advance import lock
-from payintent.lifecycle.cancel import cancel
-from payintent.lifecycle.receive import receive
-from payintent.lifecycle.settle import settle
-from payintent.operation.accounts import AddAccount
+from payintent.operations.accounts import AddAccount
+from payintent.payments.cancel import cancel
+from payintent.payments.receive_callback import receive
+from payintent.payments.settle import settle
+from payintent.payments.transitions import lock
 from payintent.service import Service, open_service
-from payintent.storage import methods, sessions
+from payintent.storage import payment_methods, sessions
 from tests.lifecycle.refunding import auto_refund, work
 from tests.lifecycle.staging import held, until_waiting
 from tests.lifecycle.test_expire import TTL_S, ask_all, sweep
@@ -239,7 +239,7 @@ async def add_side(world: World, stand: Stand) -> Side:
     )
     account_id = (await world.perform(account)).id
     async with world.service.database.transaction() as tx:
-        method = methods.NewMethod(
+        method = payment_methods.NewMethod(
             merchant_id=world.merchant_id,
             account_id=account_id,
             kind="redirect",
@@ -250,7 +250,7 @@ async def add_side(world: World, stand: Stand) -> Side:
             fee_rate=Decimal(0),
             position=0,
         )
-        return Side(stand, account_id, await methods.add(tx, method))
+        return Side(stand, account_id, await payment_methods.add(tx, method))
 
 
 @pytest.fixture

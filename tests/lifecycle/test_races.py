@@ -9,13 +9,13 @@ import pytest
 from payintent.domain.errors import Code, Refused
 from payintent.domain.gateway import Callback, Report, Unknown
 from payintent.domain.payment import Payment
-from payintent.lifecycle.advance import lock
-from payintent.lifecycle.cancel import cancel, cancel_by_buyer
-from payintent.lifecycle.create import CreateRequest, create
-from payintent.lifecycle.expire import expire_pending, expire_processing, expire_seen
-from payintent.lifecycle.receive import Receipt, receive
-from payintent.lifecycle.select_quote import Selected
-from payintent.lifecycle.settle import settle
+from payintent.payments.cancel import cancel, cancel_by_buyer
+from payintent.payments.create import CreateRequest, create
+from payintent.payments.expire import expire_pending, expire_processing, expire_seen
+from payintent.payments.receive_callback import Receipt, receive
+from payintent.payments.select_quote import Selected
+from payintent.payments.settle import settle
+from payintent.payments.transitions import lock
 from payintent.storage import idempotency, payments, sessions
 from payintent.storage.database import Tx
 from payintent.storage.idempotency import First

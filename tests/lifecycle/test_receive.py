@@ -17,8 +17,8 @@ from payintent.domain.gateway import (
     Unknown,
 )
 from payintent.domain.payment import FailureReason, Payment
-from payintent.lifecycle.advance import lock
-from payintent.lifecycle.receive import Receipt, apply_waiting, receive
+from payintent.payments.receive_callback import Receipt, apply_waiting, receive
+from payintent.payments.transitions import lock
 from payintent.storage import callbacks
 from payintent.workers import _prune
 from tests.lifecycle.staging import held, until_waiting

@@ -9,11 +9,11 @@ from payintent.domain.errors import Code, Refused
 from payintent.domain.operator import Role
 from payintent.domain.payment import Payment
 from payintent.domain.refund import Refund, RefundStatus
-from payintent.lifecycle.submit_refund import GIVE_UP_AFTER_S
-from payintent.operation.approvals import Approve, ShowApproval
-from payintent.operation.chains import AddContract
-from payintent.operation.desk import Actor
-from payintent.operation.refunds import ResendRefund
+from payintent.operations.approvals import Approve, ShowApproval
+from payintent.operations.base import Actor
+from payintent.operations.chains import AddContract
+from payintent.operations.refunds import ResendRefund
+from payintent.payments.send_refund import GIVE_UP_AFTER_S
 from payintent.storage.proposals import Proposal
 from tests.lifecycle.refund_gateway import GONE, SILENT, RefundGateway, able
 from tests.lifecycle.refunding import ABSENT, DONE, PENDING, asked, hear, kept, paid, wait_s, work

@@ -7,10 +7,10 @@ import pytest
 
 from payintent.domain.gateway import RefundRequest
 from payintent.domain.refund import RefundStatus, Step
-from payintent.lifecycle.advance import lock
-from payintent.lifecycle.health import Channel
-from payintent.lifecycle.submit_refund import ABSENT_PROVES_AFTER_S, GIVE_UP_AFTER_S, WAITS_S
-from payintent.storage import approvals, payments
+from payintent.payments.gateway_health import Channel
+from payintent.payments.send_refund import ABSENT_PROVES_AFTER_S, GIVE_UP_AFTER_S, WAITS_S
+from payintent.payments.transitions import lock
+from payintent.storage import payments, refund_reviews
 from tests.lifecycle.refund_gateway import GONE, SILENT, RefundGateway, able
 from tests.lifecycle.refunding import (
     ABSENT,
@@ -397,7 +397,7 @@ async def test_who_thinks_for_a_week_before_approving_has_not_been_silent(world:
     await world.move_clock(GIVE_UP_AFTER_S + 60)
     async with world.service.database.transaction() as tx:
         at = await payments.now(tx)
-        await approvals.approve(tx, refund.id, "bob", "it is theirs", at)
+        await refund_reviews.approve(tx, refund.id, "bob", "it is theirs", at)
     assert await work(world) == 1
     assert await world.cases(payment) == []
     assert await wait_s(world, refund) == pytest.approx(WAITS_S[0], abs=2)

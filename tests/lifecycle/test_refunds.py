@@ -10,8 +10,8 @@ from payintent.domain.errors import Code, Refused
 from payintent.domain.gateway import Refunds
 from payintent.domain.payment import Payment
 from payintent.domain.refund import Refund, RefundStatus
-from payintent.lifecycle.advance import lock
-from payintent.lifecycle.health import FAILURES_MAX, Channel
+from payintent.payments.gateway_health import FAILURES_MAX, Channel
+from payintent.payments.transitions import lock
 from tests.lifecycle.refund_gateway import GONE, RefundGateway, able
 from tests.lifecycle.refunding import Books, asked, books, kept, paid, work
 from tests.lifecycle.staging import held, until_waiting

@@ -12,12 +12,12 @@ from payintent.config import Settings
 from payintent.domain.errors import Code, Refused, StorageDown
 from payintent.domain.fraud import Denial, Denied, RiskLevel, RuleKind, Subject
 from payintent.domain.restriction import RestrictionType
-from payintent.lifecycle.create import OPERATION, _new
-from payintent.lifecycle.policies import Policies
-from payintent.operation.fraud import AddFraudRule, RemoveFraudRule
-from payintent.operation.restrictions import AddRestriction
+from payintent.operations.fraud import AddFraudRule, RemoveFraudRule
+from payintent.operations.restrictions import AddRestriction
+from payintent.payments.create import OPERATION, _new
+from payintent.payments.policy_cache import Policies
 from payintent.service import open_service
-from payintent.storage import idempotency, payments, policies
+from payintent.storage import fraud, idempotency, payments
 from payintent.storage.database import Database
 from payintent.storage.idempotency import First
 from payintent.workers import _prune
@@ -146,7 +146,7 @@ async def test_a_second_create_of_a_payer_waits_for_the_first_to_be_counted(worl
     """Staged: the first holds its count open, the second waits, and then counts the first."""
     await world.perform(AddFraudRule(kind=RuleKind.PAYER_VELOCITY, count_max=1, window_s=60))
     digest = world.service.secrets.digest(f"payer:{world.merchant_id}:buyer-1")
-    async with held(world, lambda tx: policies.lock_count(tx, digest)) as first:
+    async with held(world, lambda tx: fraud.lock_count(tx, digest)) as first:
         second = asyncio.create_task(world.service.screen.create(world.request()))
         await until_waiting(world, second)
         await world.create()
@@ -195,7 +195,7 @@ async def test_there_are_no_more_rules_than_a_process_reads(world: World, known:
     await world.rows(
         "INSERT INTO fraud_rule (kind, value, code, level, score) "
         "SELECT 'PAYER', 'listed-' || n, 'X', 'LOW', 1 FROM generate_series(1, $1::int) n",
-        policies.RULES_MAX - 1,
+        fraud.RULES_MAX - 1,
     )
     last = await world.perform(_payer())
     with pytest.raises(Refused) as refused:
@@ -211,12 +211,12 @@ async def _decide(world: World, many: int) -> None:
     denial = Denial(rule_id=rule.id, code="X", level=RiskLevel.LOW, score=1, rule="payer:1")
     for _ in range(many):
         mint = world.service.mint
-        await policies.decide(world.service.database, mint.id(), world.merchant_id, None, denial)
+        await fraud.decide(world.service.database, mint.id(), world.merchant_id, None, denial)
 
 
 async def _attempt(world: World, many: int) -> None:
     for number in range(many):
-        await policies.add_attempt(world.service.database, bytes([number]), world.merchant_id)
+        await fraud.add_attempt(world.service.database, bytes([number]), world.merchant_id)
 
 
 async def _kept(world: World) -> tuple[int, int]:

@@ -9,11 +9,11 @@ import pytest
 from payintent.domain.errors import Code, Refused
 from payintent.domain.gateway import Callback, Report, SessionState
 from payintent.domain.settlement import CaseKind
-from payintent.lifecycle.advance import lock
-from payintent.lifecycle.receive import apply_waiting, receive
-from payintent.lifecycle.refund import refund_case
-from payintent.lifecycle.settle import settle
-from payintent.operation.cases import CaseView, ListCases, ResolveCase, ShowCase
+from payintent.operations.cases import CaseView, ListCases, ResolveCase, ShowCase
+from payintent.payments.create_refund import refund_case
+from payintent.payments.receive_callback import apply_waiting, receive
+from payintent.payments.settle import settle
+from payintent.payments.transitions import lock
 from payintent.storage import callbacks
 from tests.lifecycle.refund_gateway import RefundGateway
 from tests.lifecycle.refunding import work

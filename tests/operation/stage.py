@@ -14,17 +14,17 @@ from payintent.domain import ids
 from payintent.domain.fraud import RuleKind
 from payintent.domain.operator import Role
 from payintent.domain.refund import Step
-from payintent.lifecycle.advance import lock
-from payintent.lifecycle.cancel import cancel
-from payintent.operation.accounts import AddAccount
-from payintent.operation.approvals import Approve
-from payintent.operation.chains import AddContract, SetChain
-from payintent.operation.desk import Actor, Change, Read
-from payintent.operation.fraud import AddFraudRule
-from payintent.operation.keys import IssueKey
-from payintent.operation.merchants import CreateMerchant
-from payintent.operation.methods import AddMethod
-from payintent.operation.table import OPERATIONS
+from payintent.operations.accounts import AddAccount
+from payintent.operations.approvals import Approve
+from payintent.operations.base import Actor, Change, Read
+from payintent.operations.chains import AddContract, SetChain
+from payintent.operations.fraud import AddFraudRule
+from payintent.operations.keys import IssueKey
+from payintent.operations.merchants import CreateMerchant
+from payintent.operations.payment_methods import AddMethod
+from payintent.operations.registry import OPERATIONS
+from payintent.payments.cancel import cancel
+from payintent.payments.transitions import lock
 from payintent.service import Service, open_service
 from payintent.storage import captures, refunds
 from payintent.storage.proposals import Proposal

@@ -8,7 +8,7 @@ import pytest
 
 from payintent.domain.activation import ARROWS, Activation, ActivationStep
 from payintent.domain.errors import Code, Refused
-from payintent.operation.activation import (
+from payintent.operations.activation import (
     Activate,
     ApplyActivation,
     RequestActivation,
@@ -17,7 +17,7 @@ from payintent.operation.activation import (
     Suspend,
     ValidateActivation,
 )
-from payintent.operation.methods import AddMethod
+from payintent.operations.payment_methods import AddMethod
 from tests.api.arrange import refusal
 from tests.operation.stage import Stage
 from tests.support.world import Answer, Api

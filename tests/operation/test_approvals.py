@@ -11,8 +11,8 @@ from payintent.domain import ids
 from payintent.domain.errors import Code, Refused
 from payintent.domain.operator import Role
 from payintent.domain.refund import RefundStatus, Step
-from payintent.operation.desk import Actor
-from payintent.operation.refunds import ApproveRefund, ListRefunds, RejectRefund, ShowRefund
+from payintent.operations.base import Actor
+from payintent.operations.refunds import ApproveRefund, ListRefunds, RejectRefund, ShowRefund
 from tests.operation.stage import Stage, waiting_refunds
 from tests.support.world import World, patient
 

@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from payintent.domain.errors import Code, Refused
-from payintent.lifecycle.mint import Mint
-from payintent.operation.desk import Actor, Change, Desk
-from payintent.operation.log import ListAudit
-from payintent.operation.plain import plain
-from payintent.operation.table import OPERATIONS
-from payintent.operation.taxes import SetTax
-from payintent.storage import taxes
+from payintent.id_generator import Mint
+from payintent.operations.audit_log import ListAudit
+from payintent.operations.base import Actor, Change, Desk
+from payintent.operations.json_values import plain
+from payintent.operations.registry import OPERATIONS
+from payintent.operations.tax_rates import SetTax
+from payintent.storage import tax_rates
 from payintent.storage.database import Tx
 from tests.operation.stage import ABOUT, ADA, EXAMPLES, SECRET, TWO_PEOPLE, Stage
 from tests.support.world import World
@@ -147,7 +147,7 @@ class _Half(Change[None], frozen=True, kw_only=True):
 
     async def apply(self, desk: Desk, tx: Tx) -> None:
         del desk
-        await taxes.set_tax_rate(tx, "TH", Decimal("0.07"))
+        await tax_rates.set_tax_rate(tx, "TH", Decimal("0.07"))
         raise Refused(Code.CONFLICT, "half way")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from payintent.domain.errors import Code, Refused
-from payintent.operation.merchants import CreateMerchant, SetCallbackUrl, ShowMerchant
+from payintent.operations.merchants import CreateMerchant, SetCallbackUrl, ShowMerchant
 from tests.operation.stage import ADA, HOOKS, Stage
 from tests.support.world import World
 

@@ -11,8 +11,8 @@ from payintent.domain.errors import Code, Refused
 from payintent.domain.payment import Payment
 from payintent.domain.session import Session
 from payintent.domain.settlement import CaseKind
-from payintent.operation.cases import ListCases, ResolveCase, ShowCase
-from payintent.operation.desk import Actor
+from payintent.operations.base import Actor
+from payintent.operations.cases import ListCases, ResolveCase, ShowCase
 from payintent.service import Service
 from tests.support.contracts import (
     PAYER,

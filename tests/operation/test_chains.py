@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from payintent.chain.keccak import checksummed
 from payintent.config import Settings
 from payintent.domain.errors import Code, Refused
-from payintent.operation.chains import (
+from payintent.evm.keccak import checksummed
+from payintent.operations.chains import (
     AddContract,
     ChainView,
     ListChains,
@@ -16,9 +16,9 @@ from payintent.operation.chains import (
     SetChain,
     SetToken,
 )
-from payintent.operation.methods import AddMethod
+from payintent.operations.payment_methods import AddMethod
 from payintent.service import Service
-from payintent.storage import chain_watch
+from payintent.storage.onchain import chain_watch
 from tests.support.contracts import (
     CONTRACT,
     RECEIVER,

@@ -13,9 +13,9 @@ from payintent.config import Settings
 from payintent.domain.errors import Code, Refused
 from payintent.domain.fraud import RiskLevel, RuleKind
 from payintent.domain.quote import FeeMode, TaxCountry, TaxManager
-from payintent.domain.rate import RateClass
+from payintent.domain.rate_limit import RateClass
 from payintent.domain.restriction import RestrictionType
-from payintent.operation.accounts import (
+from payintent.operations.accounts import (
     AddAccount,
     ChangeAccount,
     DisableAccount,
@@ -23,10 +23,14 @@ from payintent.operation.accounts import (
     ListAccounts,
     ShowAccount,
 )
-from payintent.operation.fraud import AddFraudRule, ListDecisions, ListFraudRules, RemoveFraudRule
-from payintent.operation.keys import IssueKey, ListKeys, RevokeKey
-from payintent.operation.limits import ClearRateLimit, ListRateLimits, SetRateLimit
-from payintent.operation.merchants import (
+from payintent.operations.fraud import (
+    AddFraudRule,
+    ListDecisions,
+    ListFraudRules,
+    RemoveFraudRule,
+)
+from payintent.operations.keys import IssueKey, ListKeys, RevokeKey
+from payintent.operations.merchants import (
     CreateMerchant,
     ListMerchants,
     RotateSecret,
@@ -34,23 +38,24 @@ from payintent.operation.merchants import (
     SetProfile,
     ShowMerchant,
 )
-from payintent.operation.methods import (
+from payintent.operations.operators import ListTokens, RevokeToken
+from payintent.operations.payment_methods import (
     AddMethod,
     ChangeMethod,
     DisableMethod,
     EnableMethod,
     ListMethods,
 )
-from payintent.operation.operators import ListTokens, RevokeToken
-from payintent.operation.providers import (
+from payintent.operations.providers import (
     DisableProvider,
     EnableProvider,
     ListProviders,
     RenameProvider,
 )
-from payintent.operation.restrictions import AddRestriction, LiftRestriction, ListRestrictions
-from payintent.operation.taxes import ListTaxes, RemoveTax, SetTax
-from payintent.operation.webhooks import ReplayEvent, ReplayMissed
+from payintent.operations.rate_limits import ClearRateLimit, ListRateLimits, SetRateLimit
+from payintent.operations.restrictions import AddRestriction, LiftRestriction, ListRestrictions
+from payintent.operations.tax_rates import ListTaxes, RemoveTax, SetTax
+from payintent.operations.webhooks import ReplayEvent, ReplayMissed
 from payintent.service import open_service
 from payintent.storage import merchants
 from tests.api.arrange import cancel, offers_tokens, quotes, refusal, select, view

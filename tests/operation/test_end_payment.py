@@ -12,11 +12,12 @@ from payintent.domain.errors import Code, Refused
 from payintent.domain.operator import Role
 from payintent.domain.payment import Payment
 from payintent.domain.session import Session
-from payintent.operation.approvals import Approve, ShowApproval
-from payintent.operation.desk import Actor
-from payintent.operation.payments import EndPayment
+from payintent.operations.approvals import Approve, ShowApproval
+from payintent.operations.base import Actor
+from payintent.operations.payments import EndPayment
 from payintent.service import Service
-from payintent.storage import chain_watch, sessions
+from payintent.storage import sessions
+from payintent.storage.onchain import chain_watch
 from payintent.storage.proposals import Proposal
 from tests.operation.stage import ADA, ALAN
 from tests.support.contracts import bill, contract_service, finalized, log_of, offer_tokens

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from payintent.domain.operator import Role
-from payintent.operation.accounts import DisableAccount
-from payintent.operation.desk import Desk
-from payintent.operation.examine_setup import SetupFinding, examine_setup
-from payintent.operation.operators import IssueToken, RevokeToken
-from payintent.storage.sealed import SecretsUnusable, account_place, first_account_place
+from payintent.encryption import SecretsUnusable, account_place, first_account_place
+from payintent.operations.accounts import DisableAccount
+from payintent.operations.base import Desk
+from payintent.operations.examine_setup import SetupFinding, examine_setup
+from payintent.operations.operators import IssueToken, RevokeToken
 from tests.cli.conftest import Run, run
 from tests.support.world import World
 

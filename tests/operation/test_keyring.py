@@ -18,11 +18,12 @@ from standardwebhooks import Webhook
 
 from payintent.config import Settings
 from payintent.domain.errors import LockTimeout, StorageDown
-from payintent.operation.accounts import AddAccount, ChangeAccount
-from payintent.operation.chains import AddContract
-from payintent.operation.desk import Actor, Desk
-from payintent.operation.keyring import RotateKeyring, ShowKeyring
-from payintent.operation.merchants import (
+from payintent.encryption import SecretsUnusable, first_account_place, secret_place
+from payintent.operations.accounts import AddAccount, ChangeAccount
+from payintent.operations.base import Actor, Desk
+from payintent.operations.chains import AddContract
+from payintent.operations.keyring import RotateKeyring, ShowKeyring
+from payintent.operations.merchants import (
     CreateMerchant,
     NewMerchant,
     RotateSecret,
@@ -31,7 +32,6 @@ from payintent.operation.merchants import (
 from payintent.service import Service, open_service
 from payintent.storage import merchants
 from payintent.storage.database import Tx
-from payintent.storage.sealed import SecretsUnusable, first_account_place, secret_place
 from payintent.workers import work
 from tests.api.arrange import callback, captured, payment_of, select
 from tests.support.contracts import CONTRACT, RECEIVER
@@ -273,7 +273,7 @@ async def test_credentials_from_before_open_and_are_bound_by_sealing_them_anew(r
 async def test_more_secrets_than_a_batch_has_are_all_sealed_anew(
     ring: Ring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("payintent.operation.keyring._BATCH", 2)
+    monkeypatch.setattr("payintent.operations.keyring._BATCH", 2)
     for number in range(4):
         await ring.world.other_merchant(f"{number}")
         await ring.world.other_account(f"http://gateway.test/{number}", signing_secret="x")

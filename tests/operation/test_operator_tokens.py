@@ -7,10 +7,10 @@ import pytest
 
 from payintent.domain.errors import Code, Refused
 from payintent.domain.operator import Role
-from payintent.operation.desk import Actor, Change, Read
-from payintent.operation.operators import ExtendToken, IssueToken, ListTokens
-from payintent.operation.reconcile import CompareFile, ReconcileFile
-from payintent.operation.table import OPERATIONS
+from payintent.operations.base import Actor, Change, Read
+from payintent.operations.operators import ExtendToken, IssueToken, ListTokens
+from payintent.operations.reconcile import CompareFile, ReconcileFile
+from payintent.operations.registry import OPERATIONS
 from payintent.service import Service
 from tests.api.arrange import refusal
 from tests.operation.stage import Stage

@@ -13,12 +13,12 @@ import pytest
 
 from payintent.config import Settings
 from payintent.domain.merchant import Merchant, PaymentMethod
-from payintent.operation.accounts import ChangeAccount, DisableAccount, ShowAccount
-from payintent.operation.chain_views import ChainView, TokenView
-from payintent.operation.chains import AddContract, RetireContract, SetChain, SetToken
-from payintent.operation.desk import Change, Desk
-from payintent.operation.merchants import SetCallbackUrl, SetProfile, ShowMerchant
-from payintent.operation.methods import ChangeMethod, DisableMethod, ListMethods
+from payintent.operations.accounts import ChangeAccount, DisableAccount, ShowAccount
+from payintent.operations.base import Change, Desk
+from payintent.operations.chain_views import ChainView, TokenView
+from payintent.operations.chains import AddContract, RetireContract, SetChain, SetToken
+from payintent.operations.merchants import SetCallbackUrl, SetProfile, ShowMerchant
+from payintent.operations.payment_methods import ChangeMethod, DisableMethod, ListMethods
 from payintent.storage.accounts import SealedAccount
 from payintent.storage.database import Tx
 from tests.support.contracts import CONTRACT, RECEIVER

@@ -16,12 +16,12 @@ from payintent.domain.errors import Code, Refused
 from payintent.domain.gateway import RefundReport, RefundState
 from payintent.domain.payment import Payment
 from payintent.domain.settlement import CaseKind
-from payintent.lifecycle.settle_refund import settle_refund
-from payintent.operation import reconcile
-from payintent.operation.cases import ListCases, ResolveCase
-from payintent.operation.log import ListAudit
-from payintent.operation.provider_file import HEADER, BadFile, ProviderFile, examine
-from payintent.operation.reconcile import CompareFile, Comparison, Reconciled, ReconcileFile
+from payintent.operations import reconcile
+from payintent.operations.audit_log import ListAudit
+from payintent.operations.cases import ListCases, ResolveCase
+from payintent.operations.provider_file import HEADER, BadFile, ProviderFile, examine
+from payintent.operations.reconcile import CompareFile, Comparison, Reconciled, ReconcileFile
+from payintent.payments.settle_refund import settle_refund
 from payintent.storage import refunds
 from tests.operation.stage import waiting_refunds
 from tests.support.contracts import offer_tokens

@@ -14,13 +14,13 @@ from payintent.domain.gateway import RefundReport, RefundState
 from payintent.domain.operator import Role
 from payintent.domain.payment import Payment
 from payintent.domain.settlement import CaseKind
-from payintent.lifecycle.advance import lock
-from payintent.lifecycle.refund import RefundAsk, refund_case
-from payintent.lifecycle.settle_refund import settle_refund
-from payintent.operation.cases import CaseView, ListCases, ResolveCase, ShowCase
-from payintent.operation.desk import Actor
-from payintent.operation.merchants import SetProfile
-from payintent.operation.refunds import ApproveRefund, ListRefunds, RejectRefund
+from payintent.operations.base import Actor
+from payintent.operations.cases import CaseView, ListCases, ResolveCase, ShowCase
+from payintent.operations.merchants import SetProfile
+from payintent.operations.refunds import ApproveRefund, ListRefunds, RejectRefund
+from payintent.payments.create_refund import RefundAsk, refund_case
+from payintent.payments.settle_refund import settle_refund
+from payintent.payments.transitions import lock
 from payintent.service import Service
 from payintent.storage import captures
 from payintent.storage.captures import Place

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from payintent.domain.errors import Code, Refused
-from payintent.operation.table import OPERATIONS
+from payintent.operations.registry import OPERATIONS
 from tests.operation.stage import ADA, EXAMPLES, Stage
 
 _BAD, _UNKNOWN, _CONFLICT = Code.BAD_REQUEST, Code.NOT_FOUND, Code.CONFLICT

@@ -11,25 +11,25 @@ import pytest
 from payintent.domain import ids
 from payintent.domain.errors import Code, Refused
 from payintent.domain.operator import Role
-from payintent.operation.accounts import ChangeAccount, ShowAccount
-from payintent.operation.approvals import (
+from payintent.encryption import SecretsUnusable
+from payintent.operations.accounts import ChangeAccount, ShowAccount
+from payintent.operations.approvals import (
     Approve,
     ListApprovals,
     Reject,
     ShowApproval,
     proposal_view,
 )
-from payintent.operation.chains import ListChains, SetChain
-from payintent.operation.desk import Actor
-from payintent.operation.keyring import RotateKeyring
-from payintent.operation.keys import ListKeys
-from payintent.operation.operators import IssueToken, ListTokens, RevokeToken, SetRole
-from payintent.operation.table import OPERATIONS
+from payintent.operations.base import Actor
+from payintent.operations.chains import ListChains, SetChain
+from payintent.operations.keyring import RotateKeyring
+from payintent.operations.keys import ListKeys
+from payintent.operations.operators import IssueToken, ListTokens, RevokeToken, SetRole
+from payintent.operations.registry import OPERATIONS
 from payintent.service import open_service
-from payintent.storage import accounts, operators
+from payintent.storage import accounts, operator_tokens
 from payintent.storage.database import Tx
 from payintent.storage.proposals import Proposal
-from payintent.storage.sealed import SecretsUnusable
 from payintent.workers import _prune
 from tests.lifecycle.staging import held, until_waiting
 from tests.operation.stage import (
@@ -260,7 +260,7 @@ async def test_a_role_that_was_lowered_meanwhile_is_not_raised_by_one(stage: Sta
     lower = SetRole(public_id=eve, role=Role.SUPPORT)
 
     async def become_viewer(tx: Tx) -> None:
-        await operators.set_role(tx, eve, Role.VIEWER)
+        await operator_tokens.set_role(tx, eve, Role.VIEWER)
 
     async with held(stage.world, become_viewer) as first:
         asked = asyncio.create_task(stage.service.submit(lower, ADA))
@@ -274,7 +274,7 @@ async def test_a_role_that_was_lowered_meanwhile_is_not_raised_by_one(stage: Sta
 
 async def test_of_two_operators_of_one_name_one_is_issued(stage: Stage) -> None:
     grace = _token("grace", 8 * "a")
-    async with held(stage.world, lambda tx: operators.add(tx, grace)) as first:
+    async with held(stage.world, lambda tx: operator_tokens.add(tx, grace)) as first:
         issue = asyncio.create_task(stage.perform(IssueToken(name="Grace")))
         await until_waiting(stage.world, issue)
         await first.commit()
@@ -426,9 +426,9 @@ async def test_a_third_operator_is_not_issued_beside_the_second(stage: Stage) ->
     await stage.world.rows("DELETE FROM operator_token")
 
     async def issue_two(tx: Tx) -> None:
-        await operators.hold(tx)
+        await operator_tokens.hold(tx)
         for at, name in enumerate(("Grace", "Edsger")):
-            await operators.add(tx, _token(name, f"{at:08}"))
+            await operator_tokens.add(tx, _token(name, f"{at:08}"))
 
     async with held(stage.world, issue_two) as first:
         third = IssueToken(name="Barbara", role=Role.ADMIN)
@@ -440,8 +440,8 @@ async def test_a_third_operator_is_not_issued_beside_the_second(stage: Stage) ->
     assert len(await stage.perform(ListTokens())) == 2
 
 
-def _token(name: str, public_id: str) -> operators.NewToken:
-    return operators.NewToken(
+def _token(name: str, public_id: str) -> operator_tokens.NewToken:
+    return operator_tokens.NewToken(
         public_id=public_id, name=name, role=Role.ADMIN, days=1, digest=bytes(32)
     )
 

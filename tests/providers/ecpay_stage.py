@@ -23,8 +23,8 @@ from payintent.domain.gateway import (
     SessionRef,
     SessionRequest,
 )
-from payintent.providers.ecpay import EcpayGateway
-from payintent.providers.http import Http
+from payintent.gateways.ecpay.adapter import EcpayGateway
+from payintent.gateways.http_client import Http
 from tests.sandbox.ecpay.running import ACCOUNT, APPROVED, Buyer, Ear, listening, signed
 from tests.support.http_server import clean_up
 

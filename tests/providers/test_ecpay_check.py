@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payintent.providers.ecpay_check import FIELDS_MAX, check_value, verified
-from payintent.sandbox.ecpay import checkmac
+from payintent.gateways.ecpay.check_mac import FIELDS_MAX, check_value, verified
+from payintent_sandbox.emulators.ecpay import checkmac
 from tests.providers.ecpay_stage import account_at
 from tests.sandbox.ecpay.running import ACCOUNT, mac, signed
 from tests.sandbox.ecpay.test_orders import PUBLISHED, PUBLISHED_MAC

@@ -17,9 +17,9 @@ from payintent.domain.gateway import (
     SessionRef,
     Unknown,
 )
-from payintent.providers import ecpay_refund
-from payintent.providers.ecpay import EcpayGateway
-from payintent.providers.http import Http
+from payintent.gateways.ecpay import refunds
+from payintent.gateways.ecpay.adapter import EcpayGateway
+from payintent.gateways.http_client import Http
 from tests.providers.ecpay_stage import (
     WHOLE,
     Script,
@@ -348,7 +348,7 @@ async def test_a_payment_that_ecpay_does_not_know_is_declined_and_stays_unknown(
 async def test_a_look_that_takes_too_long_leaves_the_refund_unasked(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ecpay_refund, "LOOK_MAX_S", 0.1)
+    monkeypatch.setattr(refunds, "LOOK_MAX_S", 0.1)
     session = ref_of(stage.request())
     held = asyncio.Event()
     script = Script(trade_of(session), acts=[], hold=held)

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from payintent.domain.gateway import NotContacted, Unknown
-from payintent.providers.http import Answer, Http
+from payintent.gateways.http_client import Answer, Http
 from tests.providers.speaking import reply, speaking
 
 LIMIT = 1_000

@@ -29,8 +29,8 @@ from payintent.domain.gateway import (
     Unknown,
 )
 from payintent.domain.payment import FailureReason
-from payintent.providers.http import Http
-from payintent.providers.simulator import SimulatorGateway
+from payintent.gateways.http_client import Http
+from payintent.gateways.simulator import SimulatorGateway
 from tests.providers.speaking import reply, speaking
 from tests.sandbox.simulator.running import (
     KEY,

@@ -20,10 +20,15 @@ from payintent.domain.gateway import (
     Unknown,
 )
 from payintent.domain.payment import FailureReason
-from payintent.providers import stripe as adapter
-from payintent.providers.http import Http
-from payintent.providers.stripe import API_VERSION, REPLAYS_FOR_S, SCRIPT_URL, StripeGateway
-from payintent.providers.stripe_wire import DECIMALS, FAILURES
+from payintent.gateways.http_client import Http
+from payintent.gateways.stripe import adapter
+from payintent.gateways.stripe.adapter import (
+    API_VERSION,
+    REPLAYS_FOR_S,
+    SCRIPT_URL,
+    StripeGateway,
+)
+from payintent.gateways.stripe.api import DECIMALS, FAILURES
 from tests.providers.stripe_saying import (
     NOW,
     Asked,

@@ -21,10 +21,10 @@ from payintent.domain.gateway import (
     SessionState,
 )
 from payintent.domain.payment import FailureReason
-from payintent.providers.http import Http
-from payintent.providers.stripe import StripeGateway
-from payintent.providers.stripe_wire import CALLBACK_TOLERANCE_S, verify
-from payintent.sandbox.stripe.events import signature
+from payintent.gateways.http_client import Http
+from payintent.gateways.stripe.adapter import StripeGateway
+from payintent.gateways.stripe.api import CALLBACK_TOLERANCE_S, verify
+from payintent_sandbox.emulators.stripe.events import signature
 from tests.providers.stripe_saying import NOW, intent, order, refund
 from tests.support.stripe import WEBHOOK_SECRET, credentials
 

@@ -25,9 +25,9 @@ from payintent.domain.gateway import (
     Unknown,
 )
 from payintent.domain.payment import FailureReason
-from payintent.providers.http import Http
-from payintent.providers.twoc2p import TwoC2pGateway, invoice_no
-from payintent.providers.twoc2p_codes import FAILURES, STATES
+from payintent.gateways.http_client import Http
+from payintent.gateways.twoc2p.adapter import TwoC2pGateway, invoice_no
+from payintent.gateways.twoc2p.response_codes import FAILURES, STATES
 from tests.providers.speaking import reply, speaking
 from tests.sandbox.simulator.running import Merchant
 from tests.sandbox.twoc2p.running import (

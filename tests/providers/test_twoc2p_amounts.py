@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payintent.providers.twoc2p_amounts import DECIMALS, order_amount, read_amount, refund_amount
+from payintent.gateways.twoc2p.amounts import DECIMALS, order_amount, read_amount, refund_amount
 
 
 @pytest.mark.parametrize(

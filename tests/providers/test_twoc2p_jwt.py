@@ -11,9 +11,9 @@ from cryptography.x509.oid import NameOID
 from joserfc import jwe, jws
 from joserfc.jwk import RSAKey
 
-from payintent.providers.twoc2p_jwt import BadToken, Keys, seal, sign, unseal, verify
-from payintent.sandbox.twoc2p import envelope
-from payintent.sandbox.twoc2p.keys import read_private, read_public
+from payintent.gateways.twoc2p.jwt import BadToken, Keys, seal, sign, unseal, verify
+from payintent_sandbox.emulators.twoc2p import envelope
+from payintent_sandbox.emulators.twoc2p.keys import read_private, read_public
 from tests.sandbox.twoc2p.running import MERCHANT, SECRET, b64, jwt, pair
 
 #: What developer.2c2p.com shows for the secret of `running.py`, and what it holds.

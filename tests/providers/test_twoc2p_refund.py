@@ -17,12 +17,12 @@ from payintent.domain.gateway import (
     RefundState,
     Unknown,
 )
-from payintent.providers.http import Http
-from payintent.providers.twoc2p import TwoC2pGateway
-from payintent.providers.twoc2p_codes import REFUND_STATES, REFUSED
-from payintent.providers.twoc2p_refund import _url
-from payintent.sandbox.twoc2p import envelope
-from payintent.sandbox.twoc2p.keys import read_private, read_public
+from payintent.gateways.http_client import Http
+from payintent.gateways.twoc2p.adapter import TwoC2pGateway
+from payintent.gateways.twoc2p.refunds import _url
+from payintent.gateways.twoc2p.response_codes import REFUND_STATES, REFUSED
+from payintent_sandbox.emulators.twoc2p import envelope
+from payintent_sandbox.emulators.twoc2p.keys import read_private, read_public
 from tests.providers.speaking import reply, speaking
 from tests.providers.test_twoc2p import account_at
 from tests.sandbox.twoc2p.running import MERCHANT, UNSETTLED, Shop, pair, running_twoc2p

@@ -12,13 +12,13 @@ import aiohttp
 import pytest
 from rich.console import Console
 
-from payintent.sandbox.demo_stage import Stage, StepError, masked, read_sandbox, together
+from payintent_sandbox.demo.stage import Stage, StepError, masked, read_sandbox, together
 
 SECRET = "whsec_very-secret"
 
 
 def play(var_dir: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "payintent.sandbox.demo"]
+    command = [sys.executable, "-m", "payintent_sandbox.demo.__main__"]
     variables = os.environ | {"VAR_DIR": str(var_dir)}
     return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
 

@@ -15,13 +15,13 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from payintent.sandbox.postgres import Postgres, PostgresError, _launcher
+from payintent_sandbox.postgres import Postgres, PostgresError, _launcher
 from tests.support.patience import PATIENCE_S
 
 _PARENT = """
 import sys, threading
 from pathlib import Path
-from payintent.sandbox.postgres import Postgres
+from payintent_sandbox.postgres import Postgres
 server = Postgres(Path(sys.argv[1]), durable=False)
 starter = threading.Thread(target=server.start)  # the thread ends, the server must not
 starter.start()

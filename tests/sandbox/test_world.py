@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from payintent.operation.accounts import ListAccounts
-from payintent.operation.merchants import SetProfile, ShowMerchant
-from payintent.operation.methods import ListMethods
-from payintent.sandbox.chains import DevChains
-from payintent.sandbox.ports import Ports
-from payintent.sandbox.world import ACTOR, World, open_world, prepare_world
+from payintent.operations.accounts import ListAccounts
+from payintent.operations.merchants import SetProfile, ShowMerchant
+from payintent.operations.payment_methods import ListMethods
+from payintent_sandbox.chains.dev_chains import DevChains
+from payintent_sandbox.installation import ACTOR, World, open_world, prepare_world
+from payintent_sandbox.ports import Ports
 
 FIAT = [
     ("Card", "card"),

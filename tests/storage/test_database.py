@@ -7,8 +7,8 @@ import pytest
 
 from payintent.domain.errors import LockTimeout, NotStorable, StorageDown
 from payintent.domain.payment import Trigger
-from payintent.lifecycle.advance import Move, Overtaken, advance, lock
-from payintent.lifecycle.cancel import cancel
+from payintent.payments.cancel import cancel
+from payintent.payments.transitions import Move, Overtaken, advance, lock
 from payintent.service import open_service
 from payintent.storage.database import Database, in_transaction
 from tests.lifecycle.staging import impatient

@@ -7,7 +7,7 @@ import pytest
 
 from payintent.domain.errors import Code, Refused
 from payintent.domain.payment import Payment
-from payintent.lifecycle.cancel import cancel
+from payintent.payments.cancel import cancel
 from payintent.storage import idempotency
 from tests.support.world import World
 

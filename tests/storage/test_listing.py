@@ -10,11 +10,11 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from payintent.domain.market import CURRENCIES
+from payintent.domain.currencies import CURRENCIES
 from payintent.domain.payment import Status
-from payintent.storage import listing, policies
+from payintent.storage import fraud, payment_list
 from payintent.storage.database import Row
-from payintent.storage.listing import Wanted
+from payintent.storage.payment_list import Wanted
 from tests.support.rows import write_payments
 from tests.support.world import World
 
@@ -128,7 +128,7 @@ async def test_what_a_list_reads_is_bounded_by_its_page_and_not_by_the_table(
     for filters, place in product(_FILTERS, _PLACES):
         asked = Recorder()
         wanted = Wanted(merchant_id=world.merchant_id, limit=LIMIT, **filters, **place)
-        await listing.listed(asked, wanted)
+        await payment_list.listed(asked, wanted)
         done = await plan(crowded, asked)
         looks = len(wanted.statuses) * len(wanted.currencies)
         if looks == len(Status) * len(CURRENCIES) and wanted.payer_uid is None:
@@ -147,7 +147,7 @@ async def test_counting_a_payers_latest_payments_reads_no_older_ones(
     since = (datetime.now(UTC) - START).total_seconds()
     for payer, window_s in (("ann", 1.0), ("ann", since + 3600), ("nobody", since + 3600)):
         asked = Recorder()
-        await policies.payments_of(asked, world.merchant_id, payer, int(window_s), LIMIT)
+        await fraud.payments_of(asked, world.merchant_id, payer, int(window_s), LIMIT)
         done = await plan(crowded, asked)
         kinds = len(Status) * len(CURRENCIES)
         assert rows_read(done) <= LIMIT * 2, payer

@@ -7,17 +7,17 @@ import asyncpg
 import pytest
 
 from payintent.domain.errors import StorageDown
-from payintent.storage import migrate
+from payintent.storage import migrations_runner
 from tests.support.world import free_port
 
-NAMES = [migration.name for migration in migrate.all_migrations()]
+NAMES = [migration.name for migration in migrations_runner.all_migrations()]
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with one small migration, in place of ours."""
     (tmp_path / "0001_first.sql").write_text("CREATE TABLE first (id int)")
-    monkeypatch.setattr(migrate, "FOLDER", tmp_path)
+    monkeypatch.setattr(migrations_runner, "FOLDER", tmp_path)
     return tmp_path
 
 
@@ -31,52 +31,52 @@ async def _tables(url: str) -> set[str]:
 
 
 async def test_everything_is_applied_once_and_named(empty_url: str) -> None:
-    assert await migrate.pending(empty_url) == NAMES
-    assert await migrate.migrate(empty_url) == NAMES
-    assert await migrate.migrate(empty_url) == []
-    assert await migrate.pending(empty_url) == []
+    assert await migrations_runner.pending(empty_url) == NAMES
+    assert await migrations_runner.migrate(empty_url) == NAMES
+    assert await migrations_runner.migrate(empty_url) == []
+    assert await migrations_runner.pending(empty_url) == []
 
 
 async def test_many_processes_may_migrate_at_once(empty_url: str) -> None:
-    done = await asyncio.gather(*(migrate.migrate(empty_url) for _ in range(4)))
+    done = await asyncio.gather(*(migrations_runner.migrate(empty_url) for _ in range(4)))
     assert sorted(name for names in done for name in names) == NAMES
 
 
 async def test_only_what_is_new_is_applied(empty_url: str, folder: Path) -> None:
-    assert await migrate.migrate(empty_url) == ["0001_first"]
+    assert await migrations_runner.migrate(empty_url) == ["0001_first"]
     (folder / "0002_second.sql").write_text("CREATE TABLE second (id int)")
-    assert await migrate.pending(empty_url) == ["0002_second"]
-    assert await migrate.migrate(empty_url) == ["0002_second"]
+    assert await migrations_runner.pending(empty_url) == ["0002_second"]
+    assert await migrations_runner.migrate(empty_url) == ["0002_second"]
     assert await _tables(empty_url) == {"first", "second", "schema_migration"}
 
 
 async def test_an_edited_migration_is_refused_before_anything_is_done(
     empty_url: str, folder: Path
 ) -> None:
-    await migrate.migrate(empty_url)
+    await migrations_runner.migrate(empty_url)
     (folder / "0001_first.sql").write_text("CREATE TABLE first (id bigint)")
     (folder / "0002_second.sql").write_text("CREATE TABLE second (id int)")
-    with pytest.raises(migrate.MigrationChanged, match="0001_first"):
-        await migrate.migrate(empty_url)
+    with pytest.raises(migrations_runner.MigrationChanged, match="0001_first"):
+        await migrations_runner.migrate(empty_url)
     assert "second" not in await _tables(empty_url)
 
 
 async def test_a_migration_that_fails_leaves_nothing_behind(empty_url: str, folder: Path) -> None:
     (folder / "0002_bad.sql").write_text("CREATE TABLE half (id int); SELECT 1 / 0")
     with pytest.raises(asyncpg.DivisionByZeroError):
-        await migrate.migrate(empty_url)
+        await migrations_runner.migrate(empty_url)
     assert await _tables(empty_url) == {"first", "schema_migration"}
-    assert await migrate.pending(empty_url) == ["0002_bad"]
+    assert await migrations_runner.pending(empty_url) == ["0002_bad"]
 
 
 async def test_a_migration_and_its_record_are_one(empty_url: str, folder: Path) -> None:
     unrecorded = "ALTER TABLE schema_migration ADD CHECK (number < 2)"
     (folder / "0002_bad.sql").write_text(f"CREATE TABLE half (id int); {unrecorded}")
     with pytest.raises(asyncpg.CheckViolationError):
-        await migrate.migrate(empty_url)
+        await migrations_runner.migrate(empty_url)
     assert await _tables(empty_url) == {"first", "schema_migration"}
 
 
 async def test_a_database_that_is_away_is_told_as_such() -> None:
     with pytest.raises(StorageDown):
-        await migrate.pending(f"postgresql://payintent@127.0.0.1:{free_port()}/payintent")
+        await migrations_runner.pending(f"postgresql://payintent@127.0.0.1:{free_port()}/payintent")

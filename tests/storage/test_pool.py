@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
+from payintent.storage.connection_pool import Pool
 from payintent.storage.driver import GONE, connect
-from payintent.storage.pool import Pool
 
 SIZE = 2
 SOON_S = 0.05

@@ -15,10 +15,10 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from payintent.config import Settings
-from payintent.domain.rate import Limit, RateClass
-from payintent.sandbox.postgres import Postgres
-from payintent.storage import migrate, rates
+from payintent.domain.rate_limit import Limit, RateClass
+from payintent.storage import migrations_runner, rate_limits
 from payintent.storage.database import Database
+from payintent_sandbox.postgres import Postgres
 from tests.support.clock import StoppedClock
 from tests.support.world import World
 
@@ -64,7 +64,7 @@ async def test_a_bucket_grants_what_the_model_grants(world: World, clock: Stoppe
         for ms, wanted in steps:
             await clock.move(ms)
             now = Fraction(round(clock.monotonic() * 1000), 1000)
-            grant = await rates.take(database, merchant_id, CREATE, limit, wanted)
+            grant = await rate_limits.take(database, merchant_id, CREATE, limit, wanted)
             assert grant.granted == model.take(now, wanted)
             assert grant.full_in_s == pytest.approx(float(model.full_at - now), abs=1e-5)
 
@@ -86,16 +86,16 @@ async def test_a_burst_is_granted_at_once_and_comes_back_one_by_one(
     world: World, clock: StoppedClock
 ) -> None:
     database, limit = world.service.database, Limit(per_s=4, burst=10)
-    assert (await rates.take(database, 1, CREATE, limit, 7)).granted == 7
-    assert (await rates.take(database, 1, CREATE, limit, 7)).granted == 3
-    empty = await rates.take(database, 1, CREATE, limit, 7)
+    assert (await rate_limits.take(database, 1, CREATE, limit, 7)).granted == 7
+    assert (await rate_limits.take(database, 1, CREATE, limit, 7)).granted == 3
+    empty = await rate_limits.take(database, 1, CREATE, limit, 7)
     assert (empty.granted, empty.full_in_s) == (0, pytest.approx(2.5))
     await clock.move(249)
-    assert (await rates.take(database, 1, CREATE, limit, 7)).granted == 0
+    assert (await rate_limits.take(database, 1, CREATE, limit, 7)).granted == 0
     await clock.move(1)
-    assert (await rates.take(database, 1, CREATE, limit, 7)).granted == 1
+    assert (await rate_limits.take(database, 1, CREATE, limit, 7)).granted == 1
     await clock.move(60_000)
-    assert (await rates.take(database, 1, CREATE, limit, 99)).granted == 10
+    assert (await rate_limits.take(database, 1, CREATE, limit, 99)).granted == 10
 
 
 async def test_merchants_and_kinds_have_buckets_of_their_own(
@@ -103,7 +103,7 @@ async def test_merchants_and_kinds_have_buckets_of_their_own(
 ) -> None:
     database, limit = world.service.database, Limit(per_s=1, burst=1)
     taken = [
-        (await rates.take(database, merchant_id, kind, limit, 1)).granted
+        (await rate_limits.take(database, merchant_id, kind, limit, 1)).granted
         for merchant_id, kind in ((1, CREATE), (1, READ), (2, CREATE), (2, READ), (1, CREATE))
     ]
     assert taken == [1, 1, 1, 1, 0]
@@ -111,7 +111,9 @@ async def test_merchants_and_kinds_have_buckets_of_their_own(
 
 async def test_many_at_once_get_no_more_than_there_is(world: World, clock: StoppedClock) -> None:
     database, limit = world.service.database, Limit(per_s=100, burst=50)
-    grants = await asyncio.gather(*(rates.take(database, 1, CREATE, limit, 7) for _ in range(20)))
+    grants = await asyncio.gather(
+        *(rate_limits.take(database, 1, CREATE, limit, 7) for _ in range(20))
+    )
     assert sum(grant.granted for grant in grants) == 50
 
 
@@ -120,22 +122,24 @@ async def test_a_clock_that_is_set_back_keeps_nobody_out_for_longer_than_a_burst
 ) -> None:
     database, limit = world.service.database, Limit(per_s=10, burst=20)
     await clock.move(3_600_000)
-    await rates.take(database, 1, CREATE, limit, 20)
+    await rate_limits.take(database, 1, CREATE, limit, 20)
     await clock.move(-3_600_000)
-    assert (await rates.take(database, 1, CREATE, limit, 20)).granted == 0
+    assert (await rate_limits.take(database, 1, CREATE, limit, 20)).granted == 0
     await clock.move(2_000)
-    assert (await rates.take(database, 1, CREATE, limit, 20)).granted == 20
+    assert (await rate_limits.take(database, 1, CREATE, limit, 20)).granted == 20
 
 
 async def test_a_slow_limit_that_was_replaced_is_not_paid_for_under_a_faster_one(
     world: World, clock: StoppedClock
 ) -> None:
     database = world.service.database
-    assert (await rates.take(database, 1, CREATE, Limit(per_s=1, burst=600), 600)).granted == 600
+    assert (
+        await rate_limits.take(database, 1, CREATE, Limit(per_s=1, burst=600), 600)
+    ).granted == 600
     fast = Limit(per_s=100, burst=200)
-    assert (await rates.take(database, 1, CREATE, fast, 1)).granted == 0
+    assert (await rate_limits.take(database, 1, CREATE, fast, 1)).granted == 0
     await clock.move(2_000)
-    assert (await rates.take(database, 1, CREATE, fast, 200)).granted == 200
+    assert (await rate_limits.take(database, 1, CREATE, fast, 200)).granted == 200
 
 
 async def test_a_limit_that_is_set_or_cleared_starts_with_a_full_bucket(
@@ -143,15 +147,15 @@ async def test_a_limit_that_is_set_or_cleared_starts_with_a_full_bucket(
 ) -> None:
     database, limit, mine = world.service.database, Limit(per_s=1, burst=5), world.merchant_id
     for change in ("set", "clear"):
-        await rates.take(database, mine, CREATE, limit, 5)
-        assert (await rates.take(database, mine, CREATE, limit, 5)).granted == 0
+        await rate_limits.take(database, mine, CREATE, limit, 5)
+        assert (await rate_limits.take(database, mine, CREATE, limit, 5)).granted == 0
         async with database.transaction() as tx:
             if change == "set":
-                own = rates.SetLimit(merchant_id=mine, kind=CREATE, per_s=1, burst=5)
-                await rates.set_limit(tx, own)
+                own = rate_limits.SetLimit(merchant_id=mine, kind=CREATE, per_s=1, burst=5)
+                await rate_limits.set_limit(tx, own)
             else:
-                assert await rates.clear_limit(tx, mine, CREATE)
-        assert (await rates.take(database, mine, CREATE, limit, 5)).granted == 5, change
+                assert await rate_limits.clear_limit(tx, mine, CREATE)
+        assert (await rate_limits.take(database, mine, CREATE, limit, 5)).granted == 5, change
 
 
 async def test_after_a_crash_of_the_database_every_bucket_is_full(settings: Settings) -> None:
@@ -160,7 +164,7 @@ async def test_after_a_crash_of_the_database_every_bucket_is_full(settings: Sett
         postgres = Postgres(Path(folder) / "data", durable=False)
         try:
             url = postgres.start()
-            await migrate.migrate(url)
+            await migrations_runner.migrate(url)
             assert await _take_all(settings, url) == [1_000, 0]
             await _checkpoint(url)  # the schema is there for good, whatever commits are worth here
             postmaster = int((Path(folder) / "data" / "postmaster.pid").read_text().split()[0])
@@ -182,6 +186,6 @@ async def _take_all(settings: Settings, url: str) -> list[int]:
         Database(settings.model_copy(update={"database_url": url})),
         Limit(per_s=1, burst=1_000),
     )
-    grants = [await rates.take(database, 1, CREATE, limit, wanted) for wanted in (1_000, 1)]
+    grants = [await rate_limits.take(database, 1, CREATE, limit, wanted) for wanted in (1_000, 1)]
     await database.close()
     return [grant.granted for grant in grants]

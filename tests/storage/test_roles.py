@@ -22,11 +22,11 @@ from tests.support.roles import OWNER, RUNNING, database_with_roles, example, ru
 ROOT = Path(__file__).parents[2]
 STORAGE = ROOT / "payintent" / "storage"
 CALLS = {"fetch", "row", "fetchrow", "fetchval", "execute"}
-#: Where a query is passed on or put together; the parts of `listing` are looked at by themselves.
-COMPOSED = {"database", "listing", "migrate"}
-MIGRATING = {"migrate.migrate", "migrate._apply"}  # the owner's
+#: Where a query is passed on or put together; the parts of `payment_list` are looked at by themselves.
+COMPOSED = {"database", "payment_list", "migrations_runner"}
+MIGRATING = {"migrations_runner.migrate", "migrations_runner._apply"}  # the owner's
 #: Only operators do these, and a worker is nobody's terminal.
-NOT_THE_WORKERS = {"operation", "api", "cli"}
+NOT_THE_WORKERS = {"operations", "api", "checkout", "cli"}
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,14 @@ def roles() -> Iterator[dict[str, str]]:
 
 
 def _statements() -> Iterator[Statement]:
-    for path in sorted(STORAGE.glob("[a-z]*.py")):
-        names = vars(importlib.import_module(f"payintent.storage.{path.stem}"))
+    for path in sorted(STORAGE.rglob("[a-z]*.py")):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        names = vars(importlib.import_module(module))
         for function in ast.walk(ast.parse(path.read_text())):
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 for query in _queries(function, names):
                     yield Statement(f"{path.stem}.{function.name}", query)
-    listing = vars(importlib.import_module("payintent.storage.listing"))
+    listing = vars(importlib.import_module("payintent.storage.payment_list"))
     for query in ("_ALL", "_OF_KINDS"):
         yield Statement("listing.listed", listing[query] + listing["_PAGE"])
 

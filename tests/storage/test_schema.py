@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from payintent.domain.payment import ARROWS, Status
-from payintent.storage.migrate import FOLDER
+from payintent.storage.migrations_runner import FOLDER
 from tests.support.fakes import captured
 from tests.support.world import World
 

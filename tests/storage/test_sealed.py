@@ -8,8 +8,8 @@ import pytest
 from pydantic import SecretStr
 
 from payintent.config import Settings
+from payintent.encryption import Secrets, SecretsUnusable, read_secrets
 from payintent.service import open_service
-from payintent.storage.sealed import Secrets, SecretsUnusable, read_secrets
 from tests.support.world import World
 
 PEPPER, OLD, NEW = bytes(32), b"o" * 32, b"n" * 32

@@ -8,20 +8,20 @@ import asyncpg
 import pytest
 
 from payintent.config import Settings
-from payintent.domain import apikey
+from payintent.domain import api_key
 from payintent.domain.payable import payable_decimals
-from payintent.lifecycle.refund import RefundAsk
-from payintent.operation.desk import Actor
-from payintent.operation.keyring import ShowKeyring
-from payintent.operation.providers import ListProviders
-from payintent.operation.taxes import ListTaxes
+from payintent.encryption import first_account_place, read_secrets, secret_place
+from payintent.operations.base import Actor
+from payintent.operations.keyring import ShowKeyring
+from payintent.operations.providers import ListProviders
+from payintent.operations.tax_rates import ListTaxes
+from payintent.payments.create_refund import RefundAsk
 from payintent.service import open_service
-from payintent.storage import merchants, migrate, payments
-from payintent.storage.sealed import first_account_place, read_secrets, secret_place
+from payintent.storage import merchants, migrations_runner, payments
 from tests.support.fakes import FakeGateway
 
 _PAYMENT, _SESSION, _SECRET = UUID(int=1), UUID(int=2), UUID(int=3)
-_KEY = apikey.make(apikey.MERCHANT, "A" * 8, "B" * 43)
+_KEY = api_key.make(api_key.MERCHANT, "A" * 8, "B" * 43)
 _ROWS = f"""
 INSERT INTO installation (secrets_fingerprint) VALUES ('0123456789abcdef');
 INSERT INTO merchant (name, callback_url) VALUES ('Nimbus Books', 'https://shop.example.com/');
@@ -93,11 +93,11 @@ async def old(settings: Settings, tmp_path: Path) -> asyncpg.Connection:
 
 async def _bring_to(version: int, settings: Settings, folder: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        wanted = migrate.all_migrations()[:version]
+        wanted = migrations_runner.all_migrations()[:version]
         for one in wanted:
             (folder / f"{one.name}.sql").write_text(one.sql)
-        patch.setattr(migrate, "FOLDER", folder)
-        done = await migrate.migrate(settings.database_url)
+        patch.setattr(migrations_runner, "FOLDER", folder)
+        done = await migrations_runner.migrate(settings.database_url)
         assert done == [one.name for one in wanted][-len(done) :]
 
 
@@ -123,7 +123,7 @@ async def test_a_database_of_the_first_version_goes_on_working(
     old: asyncpg.Connection, settings: Settings, gateway: FakeGateway
 ) -> None:
     created_at = await old.fetchval("SELECT created_at FROM installation")
-    await migrate.migrate(settings.database_url)
+    await migrations_runner.migrate(settings.database_url)
     states = await old.fetch("SELECT activation, activated_at, locale, countries FROM merchant")
     assert [(one["activation"], one["locale"], one["countries"]) for one in states] == [
         ("ACTIVE", "en", None)
@@ -162,7 +162,7 @@ async def test_the_first_process_after_the_upgrade_leaves_its_own_mark(
     old: asyncpg.Connection, settings: Settings, gateway: FakeGateway
 ) -> None:
     """The old fingerprint held a ring key, and could never have let it go."""
-    await migrate.migrate(settings.database_url)
+    await migrations_runner.migrate(settings.database_url)
     assert await old.fetchval("SELECT pepper_mark FROM installation") is None
     service = await open_service(settings, {"fake": gateway})
     mark = await old.fetchval("SELECT pepper_mark FROM installation")
@@ -175,7 +175,7 @@ async def test_merchants_that_are_told_by_http_go_on_being_told(
     old: asyncpg.Connection, settings: Settings
 ) -> None:
     await old.execute("UPDATE merchant SET callback_url = 'HTTP://tea.example/' WHERE id = 2")
-    await migrate.migrate(settings.database_url)
+    await migrations_runner.migrate(settings.database_url)
     told = await old.fetch("SELECT callback_url, allow_http FROM merchant ORDER BY id")
     assert [tuple(one) for one in told] == [
         ("https://shop.example.com/", False),
@@ -198,7 +198,7 @@ async def test_money_that_nobody_knew_the_session_of_becomes_a_capture(
     third: asyncpg.Connection, settings: Settings
 ) -> None:
     before = await third.fetch("SELECT * FROM payment")
-    await migrate.migrate(settings.database_url)
+    await migrations_runner.migrate(settings.database_url)
     captures = await third.fetch(
         "SELECT receipt_id, reference, payment_id, currency, amount_minor, credited, captured_at "
         "FROM capture ORDER BY receipt_id"
@@ -219,7 +219,7 @@ async def test_cases_find_the_money_that_they_are_about(
     third: asyncpg.Connection, settings: Settings
 ) -> None:
     cases = await third.fetchval("SELECT count(*) FROM money_case")
-    await migrate.migrate(settings.database_url)
+    await migrations_runner.migrate(settings.database_url)
     about = await third.fetch(
         "SELECT r.disposition, c.receipt_id = m.receipt_id AS found FROM money_case m "
         "LEFT JOIN chain_receipt r ON r.id = m.receipt_id "
@@ -238,7 +238,7 @@ async def test_cases_find_the_money_that_they_are_about(
 async def test_a_payment_of_a_former_version_can_be_given_back(
     third: asyncpg.Connection, settings: Settings, gateway: FakeGateway
 ) -> None:
-    await migrate.migrate(settings.database_url)
+    await migrations_runner.migrate(settings.database_url)
     service = await open_service(settings, {"fake": gateway})
     ask = RefundAsk(merchant_id=1, payment_id=_PAYMENT, key=UUID(int=21), amount="40")
     refund = (await service.refund_desk.ask(ask)).refund
@@ -259,7 +259,7 @@ async def test_operators_of_before_are_admins_with_names_of_their_own(
     await old.execute(add, "bbbbbbbb", "ada", 2, None)
     await old.execute(add, "cccccccc", "Ada", 1, gone)
     await old.execute(add, "dddddddd", "Alan", 1, None)
-    await migrate.migrate(settings.database_url)
+    await migrations_runner.migrate(settings.database_url)
     rows = await old.fetch(
         "SELECT public_id, name, role, expires_at - clock() AS left FROM operator_token "
         "ORDER BY public_id"

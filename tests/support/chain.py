@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import pytest
 from eth_abi import decode, encode
 
-from payintent.sandbox.anvil_binary import AnvilUnsupportedError, Binary, ensure
-from payintent.sandbox.contracts import Contract, load
+from payintent_sandbox.chains.anvil_binary import AnvilUnsupportedError, Binary, ensure
+from payintent_sandbox.chains.contracts import Contract, load
 from tests.support.patience import PATIENCE_S
 
 ANSWER_S = 30

@@ -16,8 +16,8 @@ from urllib.parse import unquote
 import aiohttp
 import jsonschema_rs
 
-from payintent.api.contract import contract
-from payintent.api.envelope import _OPEN_TO_BROWSERS, _PRIVATE, _STATIC
+from payintent.api.docs.files import contract
+from payintent.api.middleware import _OPEN_TO_BROWSERS, _PRIVATE, _STATIC
 
 METHODS = ("get", "post", "put", "patch", "delete")
 #: What HTTP itself and the server add.

@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import SecretStr
 
 from payintent.config import Settings
-from payintent.sandbox.chain_deploy import PLANS
-from payintent.sandbox.contracts import GATEWAY, load
+from payintent_sandbox.chains.contracts import GATEWAY, load
+from payintent_sandbox.chains.deploy import PLANS
 from tests.support.contracts import CONTRACT, RECEIVER
 
 _LOOK_S = 0.01

@@ -13,14 +13,14 @@ from payintent.domain.gateway import Gateway
 from payintent.domain.onchain import PROVIDER
 from payintent.domain.payment import Payment
 from payintent.domain.session import Session
-from payintent.lifecycle.onchain import apply_receipts
-from payintent.operation.chains import AddContract, SetToken
-from payintent.operation.methods import AddMethod
-from payintent.providers.gateway_contract import GatewayContract
+from payintent.gateways.onchain import GatewayContract
+from payintent.onchain.settle_transfers import apply_receipts
+from payintent.operations.chains import AddContract, SetToken
+from payintent.operations.payment_methods import AddMethod
 from payintent.service import Service, open_service
-from payintent.storage import chain_watch, chains
 from payintent.storage.database import Database
-from payintent.storage.sightings import ChainLedger
+from payintent.storage.onchain import chain_watch, chains
+from payintent.storage.onchain.pending_transfers import ChainLedger
 from tests.support.fakes import FakeGateway
 from tests.support.world import World
 

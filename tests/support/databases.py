@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import asyncpg
 
-from payintent.storage import migrate
+from payintent.storage import migrations_runner
 
 TEMPLATE = "payintent_template"
 #: A copy of it in which the tests' merchant is arranged.
@@ -35,7 +35,7 @@ async def make_template(url: str) -> None:
     await connection.execute(f'CREATE DATABASE "{TEMPLATE}"')
     await _make_passwords_cheap(connection, urlsplit(url).password or "")
     await connection.close()
-    await migrate.migrate(at_database(url, TEMPLATE))
+    await migrations_runner.migrate(at_database(url, TEMPLATE))
 
 
 async def copy_template(url: str) -> str:

@@ -1,8 +1,8 @@
 """Methods at the gateways that every process of the service knows: the fake one lives in a test."""
 
 from payintent.config import Settings
-from payintent.operation.accounts import AddAccount
-from payintent.operation.methods import AddMethod
+from payintent.operations.accounts import AddAccount
+from payintent.operations.payment_methods import AddMethod
 from payintent.service import open_service
 from tests.support.world import ACTOR
 

@@ -7,21 +7,22 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from payintent.chain import abi
-from payintent.chain.reader import Finality, Reader, ReaderConfig, open_reader
 from payintent.domain import ids
 from payintent.domain.payment import Payment
 from payintent.domain.session import Session
-from payintent.lifecycle.expire import expire_pending, expire_processing
-from payintent.lifecycle.onchain_views import session_view
-from payintent.operation.chains import AddContract, SetChain, SetToken
-from payintent.operation.methods import AddMethod
-from payintent.sandbox.chain_deploy import PLANS, Deployment, deploy, fund
-from payintent.sandbox.chain_rpc import Chain, open_chain
-from payintent.storage import chain_watch, chains, sessions
-from payintent.storage.chains import Cursor
-from payintent.storage.sightings import post_hint
-from payintent.watching import look
+from payintent.evm import abi
+from payintent.evm.chain_reader import Finality, Reader, ReaderConfig, open_reader
+from payintent.onchain.views import session_view
+from payintent.onchain.watch_loop import look
+from payintent.operations.chains import AddContract, SetChain, SetToken
+from payintent.operations.payment_methods import AddMethod
+from payintent.payments.expire import expire_pending, expire_processing
+from payintent.storage import sessions
+from payintent.storage.onchain import chain_watch, chains
+from payintent.storage.onchain.chains import Cursor
+from payintent.storage.onchain.pending_transfers import post_hint
+from payintent_sandbox.chains.deploy import PLANS, Deployment, deploy, fund
+from payintent_sandbox.chains.rpc import Chain, open_chain
 from tests.support.contracts import WATCHED_S
 from tests.support.world import World
 
@@ -162,7 +163,7 @@ class ChainWorld:
         row = await chains.chain(service.database, self.slug)
         assert row is not None
         self.clock.skipped_s += 60
-        while await look(service, row, self.reader):
+        while await look(service.watch_context, row, self.reader):
             pass
 
     async def decide(self) -> None:

@@ -10,13 +10,13 @@ from uuid import UUID, uuid4
 import aiohttp
 from aiohttp import web
 
-from payintent.chain import abi
-from payintent.chain.refunder import ChainRefunder, Refunders, open_refunders
 from payintent.domain.payment import Payment
 from payintent.domain.refund import Refund
 from payintent.domain.session import Session
-from payintent.lifecycle.refund import RefundAsk
-from payintent.operation.chains import SetChain
+from payintent.evm import abi
+from payintent.evm.refund_sender import ChainRefunder, Refunders, open_refunders
+from payintent.operations.chains import SetChain
+from payintent.payments.create_refund import RefundAsk
 from payintent.storage import refunds
 from tests.support.http_server import clean_up
 from tests.support.onchain import ChainWorld

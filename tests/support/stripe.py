@@ -43,7 +43,7 @@ def running_stripe(log: Path, **environment: str) -> Iterator[str]:
 def _started(log: Path, environment: dict[str, str]) -> tuple[subprocess.Popen[bytes], str]:
     for _ in range(PORTS_TRIED_MAX):  # a port that was free may be taken by now
         port = free_port()
-        command = [sys.executable, "-m", "payintent.sandbox.stripe", "--port", str(port)]
+        command = [sys.executable, "-m", "payintent_sandbox.emulators.stripe", "--port", str(port)]
         with log.open("ab") as told:
             process = subprocess.Popen(command, stdout=told, stderr=told, env=environment)
         url = f"http://127.0.0.1:{port}"

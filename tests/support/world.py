@@ -14,16 +14,16 @@ from payintent.domain.gateway import Report
 from payintent.domain.operator import Role
 from payintent.domain.payment import Payment
 from payintent.domain.quote import FeeMode, TaxManager
-from payintent.lifecycle.create import CreateRequest, create
-from payintent.lifecycle.select_quote import Selected, Selection, select_quote
-from payintent.lifecycle.settle import settle
-from payintent.lifecycle.views import checkout_for
-from payintent.operation.accounts import AddAccount
-from payintent.operation.desk import Actor, Change, Read
-from payintent.operation.merchants import CreateMerchant, NewMerchant
-from payintent.operation.operators import IssueToken
+from payintent.operations.accounts import AddAccount
+from payintent.operations.base import Actor, Change, Read
+from payintent.operations.merchants import CreateMerchant, NewMerchant
+from payintent.operations.operators import IssueToken
+from payintent.payments.create import CreateRequest, create
+from payintent.payments.lookup import checkout_for
+from payintent.payments.select_quote import Selected, Selection, select_quote
+from payintent.payments.settle import settle
 from payintent.service import Service
-from payintent.storage import methods, payments
+from payintent.storage import payment_methods, payments
 from payintent.storage.payments import Seen
 from tests.support.fakes import FakeGateway
 
@@ -161,7 +161,7 @@ async def make_world(service: Service, gateway: FakeGateway) -> World:
     ids = []
     async with service.database.transaction() as tx:
         for position, (kind, label) in enumerate((("card", "Card"), ("redirect", "Transfer"))):
-            method = methods.NewMethod(
+            method = payment_methods.NewMethod(
                 merchant_id=new.merchant.id,
                 account_id=account_id,
                 kind=kind,
@@ -172,7 +172,7 @@ async def make_world(service: Service, gateway: FakeGateway) -> World:
                 fee_rate=Decimal("0.029"),
                 position=position,
             )
-            ids.append(await methods.add(tx, method))
+            ids.append(await payment_methods.add(tx, method))
     return World(
         service=service,
         gateway=gateway,

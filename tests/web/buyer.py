@@ -10,9 +10,9 @@ from aiohttp import web
 from playwright.async_api import BrowserContext, ConsoleMessage, Locator, Page, Route, expect
 
 from payintent.api.context import Context
-from payintent.api.envelope import Envelope
+from payintent.api.middleware import Envelope
 from payintent.domain.payment import Payment
-from payintent.lifecycle.lookout import Lookout
+from payintent.payments.change_feed import Lookout
 from tests.support.fakes import captured
 from tests.support.http_server import clean_up
 from tests.support.world import World

@@ -6,16 +6,16 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, async_playwright
 from pytest_asyncio import fixture
 
-from payintent.api.envelope import Envelope
+from payintent.api.middleware import Envelope
 from payintent.config import Settings
 from payintent.domain.gateway import Gateway
 from payintent.domain.onchain import PROVIDER
-from payintent.providers.gateway_contract import GatewayContract
-from payintent.sandbox.anvil import Anvil
-from payintent.sandbox.chain_deploy import PLANS
+from payintent.gateways.onchain import GatewayContract
 from payintent.service import Service, open_service
 from payintent.storage.database import Database
-from payintent.storage.sightings import ChainLedger
+from payintent.storage.onchain.pending_transfers import ChainLedger
+from payintent_sandbox.chains.anvil import Anvil
+from payintent_sandbox.chains.deploy import PLANS
 from tests.support import browser as programs
 from tests.support.chain import fetched_anvil
 from tests.support.fakes import FakeGateway

@@ -18,18 +18,18 @@ from payintent.domain.gateway import Account, Created, Gateway, Rejected, Sessio
 from payintent.domain.onchain import PROVIDER
 from payintent.domain.payment import Payment
 from payintent.domain.quote import FeeMode, TaxManager
-from payintent.operation.accounts import AddAccount
-from payintent.operation.fraud import AddFraudRule
-from payintent.operation.merchants import SetProfile
-from payintent.operation.methods import AddMethod
-from payintent.operation.taxes import SetTax
-from payintent.providers.gateway_contract import GatewayContract
-from payintent.sandbox.anvil import Anvil
-from payintent.sandbox.chain_deploy import PLANS
+from payintent.gateways.onchain import GatewayContract
+from payintent.operations.accounts import AddAccount
+from payintent.operations.fraud import AddFraudRule
+from payintent.operations.merchants import SetProfile
+from payintent.operations.payment_methods import AddMethod
+from payintent.operations.tax_rates import SetTax
 from payintent.service import open_service
-from payintent.storage import migrate
+from payintent.storage import migrations_runner
 from payintent.storage.database import Database
-from payintent.storage.sightings import ChainLedger
+from payintent.storage.onchain.pending_transfers import ChainLedger
+from payintent_sandbox.chains.anvil import Anvil
+from payintent_sandbox.chains.deploy import PLANS
 from tests.support.chain import fetched_anvil
 from tests.support.fakes import FakeGateway
 from tests.support.onchain import SLUG, ChainWorld, chain_world
@@ -257,7 +257,7 @@ async def _database(server_url: str) -> AsyncIterator[str]:
     await server.execute(f'CREATE DATABASE "{name}"')
     url = urlunsplit(urlsplit(server_url)._replace(path=f"/{name}"))
     try:
-        await migrate.migrate(url)
+        await migrations_runner.migrate(url)
         yield url
     finally:
         await server.execute(f'DROP DATABASE "{name}" WITH (FORCE)')

@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from payintent.api.app import build_app
-from payintent.api.envelope import Envelope
+from payintent.api.middleware import Envelope
 from payintent.api.server import server
+from payintent.app import build_app
 from payintent.config import Settings
 from payintent.service import Service
 from tests.support.listening import listening

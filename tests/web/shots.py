@@ -8,7 +8,7 @@ from pathlib import Path
 
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
-from payintent.sandbox.postgres import Postgres
+from payintent_sandbox.postgres import Postgres
 from tests.support import browser as programs
 from tests.web.gallery import Gallery, open_gallery
 from tests.web.states import STATES

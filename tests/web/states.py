@@ -11,8 +11,8 @@ from payintent.domain.gateway import Report
 from payintent.domain.payment import FailureReason, Payment
 from payintent.domain.quote import TaxManager
 from payintent.domain.refund import RefundStatus
-from payintent.lifecycle.cancel import cancel_by_buyer
-from payintent.lifecycle.refund import RefundAsk
+from payintent.payments.cancel import cancel_by_buyer
+from payintent.payments.create_refund import RefundAsk
 from payintent.storage import refunds
 from tests.support.fakes import captured, declined
 from tests.support.world import World

@@ -6,7 +6,7 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, Page
 from pytest_asyncio import fixture
 
-from payintent.api.texts import LOCALES
+from payintent.checkout.languages import LOCALES
 from tests.web import checks
 from tests.web.gallery import Gallery
 from tests.web.states import MAIN, STATES

@@ -4,7 +4,7 @@ import aiohttp
 import pytest
 from playwright.async_api import Browser
 
-from payintent.api.texts import LOCALES
+from payintent.checkout.languages import LOCALES
 from tests.web import weight
 from tests.web.gallery import Gallery
 from tests.web.states import STATES

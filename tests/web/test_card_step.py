@@ -10,13 +10,13 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, Error, FrameLocator, Page, expect
 from pytest_asyncio import fixture
 
-from payintent.api.envelope import Envelope
+from payintent.api.middleware import Envelope
 from payintent.config import Settings
 from payintent.domain.payment import Payment
-from payintent.operation.accounts import AddAccount
-from payintent.operation.methods import AddMethod
-from payintent.providers.http import Http
-from payintent.providers.stripe import StripeGateway
+from payintent.gateways.http_client import Http
+from payintent.gateways.stripe.adapter import StripeGateway
+from payintent.operations.accounts import AddAccount
+from payintent.operations.payment_methods import AddMethod
 from payintent.service import Service, open_service
 from payintent.storage import sessions
 from tests.support.fakes import FakeGateway

@@ -7,16 +7,16 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, Page, Route, expect
 from pytest_asyncio import fixture
 
-from payintent.api.envelope import Envelope
+from payintent.api.middleware import Envelope
 from payintent.config import Settings
 from payintent.domain.payment import Payment
-from payintent.lifecycle.cancel import cancel_by_buyer
-from payintent.operation.accounts import AddAccount
-from payintent.operation.fraud import AddFraudRule
-from payintent.operation.merchants import SetProfile
-from payintent.operation.methods import AddMethod
-from payintent.providers.http import Http
-from payintent.providers.simulator import SimulatorGateway
+from payintent.gateways.http_client import Http
+from payintent.gateways.simulator import SimulatorGateway
+from payintent.operations.accounts import AddAccount
+from payintent.operations.fraud import AddFraudRule
+from payintent.operations.merchants import SetProfile
+from payintent.operations.payment_methods import AddMethod
+from payintent.payments.cancel import cancel_by_buyer
 from payintent.service import Service, open_service
 from tests.sandbox.simulator.running import KEY, SECRET, running_simulator
 from tests.support.fakes import FakeGateway

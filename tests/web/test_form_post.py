@@ -9,13 +9,13 @@ import pytest
 from playwright.async_api import Browser, ConsoleMessage, Page, expect
 from pytest_asyncio import fixture
 
-from payintent.api.envelope import Envelope
+from payintent.api.middleware import Envelope
 from payintent.config import Settings
 from payintent.domain.payment import Payment
-from payintent.operation.accounts import AddAccount
-from payintent.operation.methods import AddMethod
-from payintent.providers.ecpay import EcpayGateway
-from payintent.providers.http import Http
+from payintent.gateways.ecpay.adapter import EcpayGateway
+from payintent.gateways.http_client import Http
+from payintent.operations.accounts import AddAccount
+from payintent.operations.payment_methods import AddMethod
 from payintent.service import Service, open_service
 from tests.sandbox.ecpay.running import ACCOUNT, APPROVED, DECLINED, running_ecpay
 from tests.support.fakes import FakeGateway

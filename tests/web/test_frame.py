@@ -9,10 +9,10 @@ from aiohttp import web
 from playwright.async_api import BrowserContext, FrameLocator, Page, Route, expect
 from pytest_asyncio import fixture
 
-from payintent.api.envelope import Envelope
+from payintent.api.middleware import Envelope
 from payintent.domain.gateway import Unknown
 from payintent.domain.payment import Payment
-from payintent.operation.merchants import SetProfile
+from payintent.operations.merchants import SetProfile
 from tests.support.http_server import clean_up
 from tests.support.onchain import ChainWorld
 from tests.support.world import World

@@ -8,7 +8,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from payintent.api.texts import LOCALES, texts
+from payintent.checkout.languages import LOCALES, texts
 from tests.support.node import SETTINGS, node, tool
 from tests.web.gallery import Gallery
 from tests.web.states import STATES, Visit

@@ -6,7 +6,7 @@ import pytest
 from playwright.async_api import BrowserContext, Page, expect
 from pytest_asyncio import fixture
 
-from payintent.api.envelope import Envelope
+from payintent.api.middleware import Envelope
 from payintent.domain.payment import Payment
 from tests.support.world import World
 from tests.web.buyer import GATEWAY, Desk, make_desk

@@ -3,7 +3,7 @@
 import pytest
 from playwright.async_api import Browser, BrowserContext, expect
 
-from payintent.api.envelope import Envelope
+from payintent.api.middleware import Envelope
 from tests.support.onchain import ChainWorld
 from tests.web.till import Till, make_till
 

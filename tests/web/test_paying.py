@@ -9,9 +9,9 @@ import aiohttp
 import pytest
 from playwright.async_api import BrowserContext, expect
 
-from payintent.chain import abi
 from payintent.config import Settings
-from payintent.operation.chains import SetChain
+from payintent.evm import abi
+from payintent.operations.chains import SetChain
 from payintent.service import Service
 from tests.support.onchain import ChainWorld
 from tests.support.world import free_port

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, BrowserContext
 
+from payintent.domain.currencies import COUNTRIES, CURRENCIES
 from payintent.domain.fraud import RuleKind
-from payintent.domain.market import COUNTRIES, CURRENCIES
-from payintent.operation.fraud import AddFraudRule
+from payintent.operations.fraud import AddFraudRule
 from tests.api.arrange import bring_to, callback, payment_of, select
 from tests.support import browser as programs
 from tests.support.onchain import ChainWorld

@@ -12,8 +12,8 @@ import pytest
 from playwright.async_api import Browser
 
 import payintent
-from payintent.api.sdk import lighter
-from payintent.sandbox.anvil_binary import npm
+from payintent.checkout.sdk_files import lighter
+from payintent_sandbox.chains.anvil_binary import npm
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Answer
 from tests.web.sdk_desk import Desk

@@ -9,9 +9,9 @@ from playwright.async_api import BrowserContext, Page, expect
 from pytest_asyncio import fixture
 
 from payintent.config import Settings
-from payintent.sandbox.shop.app import Config, make_app
-from payintent.sandbox.shop.webhook import read_secret
 from payintent.storage import payments
+from payintent_sandbox.shop.app import Config, make_app
+from payintent_sandbox.shop.webhook import read_secret
 from tests.api.arrange import callback
 from tests.support.world import Api, World, free_port
 from tests.web.sdk_desk import PATIENCE_MS

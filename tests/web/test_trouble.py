@@ -3,7 +3,7 @@
 import pytest
 from playwright.async_api import BrowserContext, Route, expect
 
-from payintent.chain import abi
+from payintent.evm import abi
 from tests.web.till import Till
 from tests.web.wallet import ELSEWHERE, REJECTED, Wallet, WalletError
 

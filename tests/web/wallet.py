@@ -8,7 +8,7 @@ from typing import Any
 
 from playwright.async_api import BrowserContext
 
-from payintent.sandbox.chain_rpc import Chain, ChainError
+from payintent_sandbox.chains.rpc import Chain, ChainError
 from tests.support.patience import PATIENCE_S
 
 REJECTED = 4001

@@ -21,14 +21,14 @@ from standardwebhooks import Webhook
 
 from payintent.config import Settings
 from payintent.domain.payment import Payment
-from payintent.lifecycle.cancel import cancel
-from payintent.lifecycle.deliver import DeliveryDesk
-from payintent.operation.merchants import RotateSecret, SetCallbackUrl
-from payintent.operation.webhooks import ReplayMissed
+from payintent.operations.merchants import RotateSecret, SetCallbackUrl
+from payintent.operations.webhooks import ReplayMissed
+from payintent.payments.cancel import cancel
 from payintent.webhooks.dispatcher import Dispatcher
-from payintent.webhooks.schedule import ATTEMPTS_MAX, WAITS_S
+from payintent.webhooks.endpoint_windows import OPEN_AFTER_FAILURES, OPEN_S, WINDOW_MAX, Windows
+from payintent.webhooks.outbox import DeliveryDesk
+from payintent.webhooks.retry_schedule import ATTEMPTS_MAX, WAITS_S
 from payintent.webhooks.sender import Sender
-from payintent.webhooks.windows import OPEN_AFTER_FAILURES, OPEN_S, WINDOW_MAX, Windows
 from tests.support.http_server import clean_up
 from tests.support.patience import PATIENCE_S
 from tests.support.world import World

@@ -7,8 +7,8 @@ from collections import deque
 
 import pytest
 
-from payintent.webhooks.schedule import next_wait_s
-from payintent.webhooks.windows import Windows
+from payintent.webhooks.endpoint_windows import Windows
+from payintent.webhooks.retry_schedule import next_wait_s
 
 EVENTS_PER_S = 200
 DEADLINE_S = 15.0

@@ -1,6 +1,6 @@
 import pytest
 
-from payintent.webhooks.windows import PAUSE_MAX_S, Windows
+from payintent.webhooks.endpoint_windows import PAUSE_MAX_S, Windows
 
 DEAD, WELL = 1, 2
 

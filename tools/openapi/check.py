@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from payintent.sandbox.anvil_binary import npm
+from payintent_sandbox.chains.anvil_binary import npm
 from tools.openapi.install import FOLDER, HERE, ROOT
 
 CONTRACT = ROOT / "contracts" / "openapi.yaml"

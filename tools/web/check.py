@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from payintent.sandbox.anvil_binary import npm
+from payintent_sandbox.chains.anvil_binary import npm
 from tools.web.install import FOLDER
 
 HERE = Path(__file__).parent

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from payintent.sandbox.anvil_binary import AnvilError, npm, npm_environment
+from payintent_sandbox.chains.anvil_binary import AnvilError, npm, npm_environment
 
 HERE = Path(__file__).parent
 FOLDER = Path(sys.prefix) / "web"

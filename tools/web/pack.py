@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from payintent.sandbox.anvil_binary import npm, npm_environment
+from payintent_sandbox.chains.anvil_binary import npm, npm_environment
 
 SDK = Path(__file__).parent.parent.parent / "payintent" / "web" / "sdk"
 TIMEOUT_S = 120.0

@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from payintent.chain.reader import Reader, open_reader
+from payintent.evm.chain_reader import Reader, open_reader
 from tests.chain.client.net import CHAIN, CONFIG
 from tests.chain.contract.ground import Ground, make_ground
 from tests.support.chain import Evm

@@ -8,8 +8,8 @@ from typing import Any
 
 from aiohttp import web
 
-from payintent.chain.reader import Reader, ReaderConfig, open_reader
 from payintent.domain.evm import Chunk
+from payintent.evm.chain_reader import Reader, ReaderConfig, open_reader
 from tests.chain.contract.ground import Ground
 from tests.support.http_server import clean_up
 

@@ -8,9 +8,9 @@ from eth_abi import encode
 from hypothesis import given
 from hypothesis import strategies as some
 
-from payintent.chain import abi, logs
 from payintent.domain.evm import PayCall
-from payintent.sandbox.contracts import GATEWAY, PLAIN_TOKEN, load
+from payintent.evm import abi, event_logs
+from payintent_sandbox.chains.contracts import GATEWAY, PLAIN_TOKEN, load
 
 UINTS = some.integers(0, 2**256 - 1) | some.integers(0, 1_000)
 ADDRESSES = some.binary(min_size=20, max_size=20)
@@ -42,7 +42,7 @@ def test_the_signature_of_pay_is_the_compiled_contracts() -> None:
 
 
 def test_topics_are_those_of_the_compiled_contract() -> None:
-    known = {"Paid": logs.PAID, "Refunded": logs.REFUNDED}
+    known = {"Paid": event_logs.PAID, "Refunded": event_logs.REFUNDED}
     assert load(GATEWAY).topics == {name: f"0x{one.hex()}" for name, one in known.items()}
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from payintent.chain.reader import Reader, open_reader
 from payintent.domain.evm import Behind, Chunk
+from payintent.evm.chain_reader import Reader, open_reader
 from tests.chain.client.net import CHAIN, CONFIG, NODE, height, pay_some, search
 from tests.chain.contract.ground import Ground
 from tests.support.fault_rpc import Faults, FaultyNode

@@ -6,7 +6,7 @@ from eth_utils import to_checksum_address
 from hypothesis import given
 from hypothesis import strategies as some
 
-from payintent.chain.keccak import checksummed, keccak, parse_address
+from payintent.evm.keccak import checksummed, keccak, parse_address
 
 # The examples of EIP-55.
 WRITTEN = [

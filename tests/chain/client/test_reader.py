@@ -9,12 +9,19 @@ from typing import Any
 import pytest
 from eth_abi import encode
 
-from payintent.chain import abi
-from payintent.chain.reader import SPAN_FIRST, SPAN_MAX, Finality, Reader, ReaderConfig, open_reader
 from payintent.domain.errors import ChainDown
 from payintent.domain.evm import Behind, PaidLog, RangeTooLarge, RefundedLog, Reverted
-from payintent.sandbox.anvil import Anvil
-from payintent.sandbox.anvil_binary import Binary
+from payintent.evm import abi
+from payintent.evm.chain_reader import (
+    SPAN_FIRST,
+    SPAN_MAX,
+    Finality,
+    Reader,
+    ReaderConfig,
+    open_reader,
+)
+from payintent_sandbox.chains.anvil import Anvil
+from payintent_sandbox.chains.anvil_binary import Binary
 from tests.chain.client.net import (
     AMOUNT,
     BLOCK,

@@ -12,9 +12,9 @@ from aiohttp import web
 from prometheus_client import REGISTRY, generate_latest
 from structlog.testing import capture_logs
 
-from payintent.chain.reader import Reader, open_reader
-from payintent.chain.rpc import Limits
 from payintent.domain.errors import ChainDown
+from payintent.evm.chain_reader import Reader, open_reader
+from payintent.evm.rpc import Limits
 from tests.chain.client.net import (
     BLOCK,
     CHAIN,
@@ -318,7 +318,7 @@ async def test_a_node_that_wants_smaller_batches_gets_them_from_then_on(
 async def test_after_a_while_larger_batches_are_tried_again(
     node: FaultyNode, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("payintent.chain.rpc.ROUNDS_UNTIL_LARGER_BATCH", 4)
+    monkeypatch.setattr("payintent.evm.rpc.ROUNDS_UNTIL_LARGER_BATCH", 4)
     await reader.block(NODE, 1)
     node.faults = Faults(batch_max=2)
     await reader.receipts(NODE, HASHES)

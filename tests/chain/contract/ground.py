@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from payintent.sandbox.contracts import (
+from payintent_sandbox.chains.contracts import (
     GATEWAY,
     HOSTILE_ACCOUNT,
     HOSTILE_TOKEN,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from payintent.sandbox.contracts import load
+from payintent_sandbox.chains.contracts import load
 from tools.contract import FOLDER, compiled, sources
 
 

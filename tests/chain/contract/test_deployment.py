@@ -7,9 +7,9 @@ import pytest
 import rlp
 from eth_utils import keccak
 
-from payintent.sandbox.anvil import Anvil
-from payintent.sandbox.anvil_binary import Binary
-from payintent.sandbox.contracts import GATEWAY, load
+from payintent_sandbox.chains.anvil import Anvil
+from payintent_sandbox.chains.anvil_binary import Binary
+from payintent_sandbox.chains.contracts import GATEWAY, load
 from tests.chain.contract.ground import (
     COIN_MINIMUM,
     MINIMUM,

@@ -3,7 +3,7 @@
 import pytest
 from eth_abi import encode
 
-from payintent.sandbox.contracts import PLAIN_TOKEN
+from payintent_sandbox.chains.contracts import PLAIN_TOKEN
 from tests.chain.contract.ground import (
     BILL,
     COIN_MINIMUM,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from payintent.sandbox.contracts import PLAIN_TOKEN
+from payintent_sandbox.chains.contracts import PLAIN_TOKEN
 from tests.chain.contract.ground import NATIVE, Ground, gateway_for
 from tests.chain.contract.test_pay import AMOUNT, COINS
 from tests.support.chain import refused

@@ -1,6 +1,6 @@
 import pytest
 
-from payintent.sandbox.anvil_binary import Binary
+from payintent_sandbox.chains.anvil_binary import Binary
 from tests.support.chain import fetched_anvil
 
 

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from payintent.sandbox.anvil import Anvil, answers, supervised
-from payintent.sandbox.anvil_binary import AnvilError, Binary
-from payintent.sandbox.children import Child, Children
+from payintent_sandbox.chains.anvil import Anvil, answers, supervised
+from payintent_sandbox.chains.anvil_binary import AnvilError, Binary
+from payintent_sandbox.processes import Child, Children
 from tests.e2e.sandbox import free_port_base
 from tests.support.chain import Evm, await_that
 
 _PARENT = """
 import sys
 from pathlib import Path
-from payintent.sandbox.anvil import Anvil
+from payintent_sandbox.chains.anvil import Anvil
 chain = Anvil(1, log=Path(sys.argv[1]))
 print(chain.start(), chain.pid, flush=True)
 sys.stdin.read()

@@ -14,8 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from payintent.sandbox import anvil_binary
-from payintent.sandbox.anvil_binary import AnvilError, Binary, describe, ensure, find, refusal
+from payintent_sandbox.chains import anvil_binary
+from payintent_sandbox.chains.anvil_binary import (
+    AnvilError,
+    Binary,
+    describe,
+    ensure,
+    find,
+    refusal,
+)
 from tests.support.chain import await_that
 from tests.support.world import free_port
 

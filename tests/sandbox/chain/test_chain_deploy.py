@@ -11,9 +11,10 @@ import pytest
 from eth_account import Account
 from eth_utils import to_checksum_address
 
-from payintent.sandbox.anvil import Anvil
-from payintent.sandbox.anvil_binary import Binary
-from payintent.sandbox.chain_deploy import (
+from payintent_sandbox.chains.anvil import Anvil
+from payintent_sandbox.chains.anvil_binary import Binary
+from payintent_sandbox.chains.contracts import GATEWAY, PLAIN_TOKEN, load
+from payintent_sandbox.chains.deploy import (
     PLANS,
     Buyer,
     Deployment,
@@ -24,8 +25,7 @@ from payintent.sandbox.chain_deploy import (
     describe,
     fund,
 )
-from payintent.sandbox.chain_rpc import ChainError, open_chain
-from payintent.sandbox.contracts import GATEWAY, PLAIN_TOKEN, load
+from payintent_sandbox.chains.rpc import ChainError, open_chain
 from tests.support.chain import Deployed, Evm
 from tests.support.world import free_port
 

@@ -10,21 +10,21 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from payintent.chain.keccak import checksummed, parse_address
-from payintent.chain.reader import Finality, ReaderConfig, open_reader
-from payintent.chain.signer import open_signers
-from payintent.lifecycle.examine_refunds import examine_refunds
-from payintent.operation.chains import AddContract, ChainView, ListChains
-from payintent.operation.methods import ListMethods
-from payintent.sandbox.anvil_binary import Binary
-from payintent.sandbox.chain_deploy import deployed
-from payintent.sandbox.chain_offer import ChainOffer
-from payintent.sandbox.chain_rpc import open_chain
-from payintent.sandbox.chains import ChainsBusy, DevChain, DevChains, Holder, holder
-from payintent.sandbox.devchain import app
-from payintent.storage import chain_watch, chains
-from payintent.storage.chains import Cursor
-from payintent.watching import look
+from payintent.evm.chain_reader import Finality, ReaderConfig, open_reader
+from payintent.evm.keccak import checksummed, parse_address
+from payintent.evm.signer import open_signers
+from payintent.onchain.refund_checks import examine_refunds
+from payintent.onchain.watch_loop import look
+from payintent.operations.chains import AddContract, ChainView, ListChains
+from payintent.operations.payment_methods import ListMethods
+from payintent.storage.onchain import chain_watch, chains
+from payintent.storage.onchain.chains import Cursor
+from payintent_sandbox.chains.anvil_binary import Binary
+from payintent_sandbox.chains.commands import app
+from payintent_sandbox.chains.deploy import deployed
+from payintent_sandbox.chains.dev_chains import ChainsBusy, DevChain, DevChains, Holder, holder
+from payintent_sandbox.chains.registration import ChainOffer
+from payintent_sandbox.chains.rpc import open_chain
 from tests.e2e.sandbox import free_port_base
 from tests.support.contracts import WATCHED_S
 from tests.support.world import ACTOR, World
@@ -67,7 +67,7 @@ class Ground:
         assert row is not None
         config = ReaderConfig(network_id=56, finality=Finality(row.finality))
         reader = open_reader(SLUG, [chain.url], config)
-        while await look(self.world.service, row, reader):
+        while await look(self.world.service.watch_context, row, reader):
             pass
         await reader.close()
         cursor = await self.cursor()

@@ -4,7 +4,7 @@ import eth_abi
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payintent.sandbox.contracts import GATEWAY, encode, load
+from payintent_sandbox.chains.contracts import GATEWAY, encode, load
 
 words = st.integers(0, 2**256 - 1)
 texts = st.text(max_size=80)

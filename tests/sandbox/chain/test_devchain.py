@@ -13,9 +13,9 @@ import pytest
 from eth_account import Account
 from typer.testing import CliRunner, Result
 
-from payintent.sandbox.anvil_binary import Binary
-from payintent.sandbox.contracts import PLAIN_TOKEN, load
-from payintent.sandbox.devchain import app
+from payintent_sandbox.chains.anvil_binary import Binary
+from payintent_sandbox.chains.commands import app
+from payintent_sandbox.chains.contracts import PLAIN_TOKEN, load
 from tests.e2e.sandbox import free_port_base
 from tests.support.chain import Deployed, Evm
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from payintent.sandbox.anvil import Anvil
-from payintent.sandbox.anvil_binary import Binary
-from payintent.sandbox.chain_rpc import Chain, ChainError, open_chain
-from payintent.sandbox.chains import instance
-from payintent.sandbox.miner import FINAL_DEPTH, Miner
+from payintent_sandbox.chains.anvil import Anvil
+from payintent_sandbox.chains.anvil_binary import Binary
+from payintent_sandbox.chains.dev_chains import instance
+from payintent_sandbox.chains.miner import FINAL_DEPTH, Miner
+from payintent_sandbox.chains.rpc import Chain, ChainError, open_chain
 
 
 class Waiting:

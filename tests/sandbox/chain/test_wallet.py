@@ -8,7 +8,7 @@ from eth_account import Account
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from payintent.sandbox.wallet import sign
+from payintent_sandbox.chains.wallet import sign
 
 ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 ADDRESS = bytes.fromhex("5fbdb2315678afecb367f032d93f642f64180aa3")

@@ -18,8 +18,8 @@ import aiohttp
 import uvicorn
 from aiohttp import web
 
-from payintent.sandbox.ecpay.app import make_app
-from payintent.sandbox.ecpay.model import Account
+from payintent_sandbox.emulators.ecpay.app import make_app
+from payintent_sandbox.emulators.ecpay.model import Account
 from tests.sandbox.simulator.running import PATIENCE_S, until_true
 from tests.support.http_server import clean_up
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from payintent.sandbox.ecpay import checkmac
+from payintent_sandbox.emulators.ecpay import checkmac
 from tests.sandbox.ecpay.running import ACCOUNT, OTHER, Shop, mac, signed
 
 #: From ECPay's own page about the check value.

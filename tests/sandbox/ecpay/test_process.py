@@ -11,7 +11,7 @@ import pytest
 from tests.sandbox.simulator.running import until_true
 from tests.sandbox.simulator.test_process import answers, free_port
 
-COMMAND = [sys.executable, "-m", "payintent.sandbox.ecpay"]
+COMMAND = [sys.executable, "-m", "payintent_sandbox.emulators.ecpay"]
 ONE = {"merchant_id": "1", "hash_key": "verysecret", "hash_iv": "iv", "credit_check_code": "2"}
 ACCOUNTS = json.dumps([ONE])
 
@@ -59,13 +59,13 @@ def test_bad_settings_end_the_command_with_a_reason_and_no_secret(
 
 def test_the_counterpart_imports_nothing_of_the_service() -> None:
     script = (
-        "import sys, payintent.sandbox.ecpay.__main__\n"
+        "import sys, payintent_sandbox.emulators.ecpay.__main__\n"
         "print(*(name for name in sys.modules if name.partition('.')[0] == 'payintent'))"
     )
     names = subprocess.check_output([sys.executable, "-c", script], text=True).split()
-    own = "payintent.sandbox.ecpay"
+    own = "payintent_sandbox.emulators.ecpay"
     assert {name for name in names if not name.startswith(own)} == {
         "payintent",
-        "payintent.sandbox",
+        "payintent_sandbox",
     }
     assert f"{own}.machine" in names

@@ -16,8 +16,8 @@ import uvicorn
 from aiohttp import web
 from standardwebhooks import Webhook
 
-from payintent.sandbox.shop.app import Config, make_app
-from payintent.sandbox.shop.webhook import read_secret
+from payintent_sandbox.shop.app import Config, make_app
+from payintent_sandbox.shop.webhook import read_secret
 from tests.support.http_server import clean_up
 
 API_KEY = "sk_live_demo_key"

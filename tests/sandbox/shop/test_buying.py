@@ -4,7 +4,7 @@ from uuid import UUID
 
 import aiohttp
 
-from payintent.sandbox import shop as shop_package
+from payintent_sandbox import shop as shop_package
 from tests.sandbox.shop.running import API_KEY, Api, Visitor, running_shop
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.sandbox.shop.running import API_KEY, SECRET, Visitor, event, signed
 from tests.support.patience import PATIENCE_S
 
-COMMAND = [sys.executable, "-m", "payintent.sandbox.shop"]
+COMMAND = [sys.executable, "-m", "payintent_sandbox.shop"]
 
 
 def environment(**changes: str) -> dict[str, str]:

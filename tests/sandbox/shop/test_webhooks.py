@@ -1,9 +1,9 @@
 import pytest
 from standardwebhooks import Webhook
 
-from payintent.sandbox.shop import orders as ledger
-from payintent.sandbox.shop.goods import PRODUCTS
-from payintent.sandbox.shop.webhook import read_secret
+from payintent_sandbox.shop import orders as ledger
+from payintent_sandbox.shop.goods import PRODUCTS
+from payintent_sandbox.shop.webhook import read_secret
 from tests.sandbox.shop.running import OLD_SECRET, SECRET, Visitor, event, signed
 
 

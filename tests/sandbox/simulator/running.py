@@ -17,8 +17,8 @@ import aiohttp
 import uvicorn
 from aiohttp import web
 
-from payintent.sandbox.simulator.app import make_app
-from payintent.sandbox.simulator.model import Account
+from payintent_sandbox.emulators.simulator.app import make_app
+from payintent_sandbox.emulators.simulator.model import Account
 from tests.support.http_server import clean_up
 from tests.support.patience import PATIENCE_S
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from payintent.sandbox.simulator.cards import CARDS
+from payintent_sandbox.emulators.simulator.cards import CARDS
 from tests.sandbox.simulator.running import (
     RETURN_URL,
     SCALE,

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import uvloop
 
-from payintent.sandbox.simulator.later import Later
+from payintent_sandbox.emulators.simulator.later import Later
 
 WAITS = 200
 

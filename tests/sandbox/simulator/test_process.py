@@ -12,7 +12,7 @@ import pytest
 
 from tests.sandbox.simulator.running import until_true
 
-COMMAND = [sys.executable, "-m", "payintent.sandbox.simulator"]
+COMMAND = [sys.executable, "-m", "payintent_sandbox.emulators.simulator"]
 ACCOUNTS = json.dumps([{"api_key": "k1", "signing_secret": "very-secret"}])
 
 
@@ -79,13 +79,13 @@ def test_bad_settings_end_the_command_with_a_reason_and_no_secret(
 
 def test_the_simulator_imports_nothing_of_the_service() -> None:
     script = (
-        "import sys, payintent.sandbox.simulator.__main__\n"
+        "import sys, payintent_sandbox.emulators.simulator.__main__\n"
         "print(*(name for name in sys.modules if name.partition('.')[0] == 'payintent'))"
     )
     names = subprocess.check_output([sys.executable, "-c", script], text=True).split()
-    own = "payintent.sandbox.simulator"
+    own = "payintent_sandbox.emulators.simulator"
     assert {name for name in names if not name.startswith(own)} == {
         "payintent",
-        "payintent.sandbox",
+        "payintent_sandbox",
     }
     assert f"{own}.machine" in names

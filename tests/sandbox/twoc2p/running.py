@@ -15,9 +15,9 @@ from typing import Any
 import aiohttp
 import uvicorn
 
-from payintent.sandbox.twoc2p.app import make_app
-from payintent.sandbox.twoc2p.keys import make_pair, read_private
-from payintent.sandbox.twoc2p.model import Account
+from payintent_sandbox.emulators.twoc2p.app import make_app
+from payintent_sandbox.emulators.twoc2p.keys import make_pair, read_private
+from payintent_sandbox.emulators.twoc2p.model import Account
 from tests.sandbox.simulator.running import PATIENCE_S, until_true
 
 MERCHANT, SECRET = "JT01", "1F4EDB965BBB3094F791A83750FBDCDA3852131CB5218E21E4F42929A1975E60"

@@ -1,7 +1,7 @@
 from xml.etree import ElementTree as ET
 
-from payintent.sandbox.twoc2p import envelope
-from payintent.sandbox.twoc2p.keys import read_private, read_public
+from payintent_sandbox.emulators.twoc2p import envelope
+from payintent_sandbox.emulators.twoc2p.keys import read_private, read_public
 from tests.sandbox.twoc2p.running import APPROVED, MERCHANT, UNSETTLED, Shop, pair
 
 GATEWAY = read_private(pair("gateway")[0])

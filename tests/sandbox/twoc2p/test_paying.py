@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from payintent.sandbox.twoc2p.cards import CARDS
-from payintent.sandbox.twoc2p.machine import Machine
-from payintent.sandbox.twoc2p.model import Order
+from payintent_sandbox.emulators.twoc2p.cards import CARDS
+from payintent_sandbox.emulators.twoc2p.machine import Machine
+from payintent_sandbox.emulators.twoc2p.model import Order
 from tests.sandbox.simulator.running import Merchant
 from tests.sandbox.twoc2p.running import (
     APPROVED,

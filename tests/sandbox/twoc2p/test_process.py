@@ -12,7 +12,7 @@ import pytest
 
 from tests.sandbox.simulator.running import until_true
 
-COMMAND = [sys.executable, "-m", "payintent.sandbox.twoc2p"]
+COMMAND = [sys.executable, "-m", "payintent_sandbox.emulators.twoc2p"]
 ACCOUNTS = json.dumps([{"merchant_id": "JT01", "secret_key": "very-secret"}])
 
 
@@ -78,13 +78,13 @@ def test_bad_settings_end_the_command_with_a_reason_and_no_secret(
 
 def test_the_counterpart_imports_nothing_of_the_service() -> None:
     script = (
-        "import sys, payintent.sandbox.twoc2p.__main__\n"
+        "import sys, payintent_sandbox.emulators.twoc2p.__main__\n"
         "print(*(name for name in sys.modules if name.partition('.')[0] == 'payintent'))"
     )
     names = subprocess.check_output([sys.executable, "-c", script], text=True).split()
-    own = "payintent.sandbox.twoc2p"
+    own = "payintent_sandbox.emulators.twoc2p"
     assert {name for name in names if not name.startswith(own)} == {
         "payintent",
-        "payintent.sandbox",
+        "payintent_sandbox",
     }
     assert f"{own}.machine" in names

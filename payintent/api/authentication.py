@@ -1,0 +1,96 @@
+"""Who calls: keys and tokens, found by their public part and compared by digest."""
+
+import hmac
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from starlette.requests import Request
+
+from payintent.api.authentication_failures import Attempts, UnauthorizedError
+from payintent.domain import api_key
+from payintent.domain.payable import payable_decimals
+from payintent.encryption import Secrets
+from payintent.payments.gateway_accounts import Accounts
+from payintent.storage import merchants, operator_tokens
+from payintent.storage.database import Database
+from payintent.storage.merchants import Holder
+from payintent.storage.operator_tokens import Operator
+
+_KEPT_MAX = 10_000
+_SCHEME = "bearer "
+
+
+class Authenticator:
+    """Tells merchants by their keys. What it knows is a second old at most, revocations too."""
+
+    def __init__(
+        self,
+        database: Database,
+        secrets: Secrets,
+        accounts: Accounts,
+        attempts: Attempts,
+        kept_s: float,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._database = database
+        self._secrets = secrets
+        self._accounts = accounts
+        self._attempts = attempts
+        self._kept_s = kept_s
+        self._monotonic = monotonic
+        self._kept: dict[bytes, tuple[float, Holder]] = {}  # by digest of the whole header
+
+    async def merchant(self, request: Request) -> Holder:
+        """Find who holds the key of a request; refused (`UNAUTHORIZED`) where nobody does.
+
+        Refused (`RATE_LIMITED`) where too many of its address failed, and this key is not kept.
+        """
+        mark = self._secrets.digest(request.headers.get("authorization", ""))
+        kept = self._kept.get(mark)
+        if kept is not None and kept[0] > self._monotonic():
+            return kept[1]
+        with self._attempts.attempt(request, api_key.MERCHANT):
+            return await self._look_up(mark, request.headers)
+
+    async def _look_up(self, mark: bytes, headers: Mapping[str, str]) -> Holder:
+        key = bearer(headers, api_key.MERCHANT)
+        holder = await merchants.holder(self._database, key.public_id)
+        known = holder and hmac.compare_digest(holder.digest, self._secrets.digest(key.text))
+        if holder is None or not known:
+            self._kept.pop(mark, None)
+            raise UnauthorizedError(api_key.MERCHANT, _reason(holder and holder.digest))
+        narrowed = [self._accounts.narrowed(method) for method in holder.methods]
+        holder = replace(holder, payable=payable_decimals(holder.market, narrowed))
+        self._keep(mark, holder)
+        return holder
+
+    def _keep(self, mark: bytes, holder: Holder) -> None:
+        if len(self._kept) >= _KEPT_MAX:
+            self._kept.clear()
+        self._kept[mark] = (self._monotonic() + self._kept_s, holder)
+
+
+async def operator(database: Database, secrets: Secrets, headers: Mapping[str, str]) -> Operator:
+    """Find whose operator token a request carries; refused (`UNAUTHORIZED`) where nobody's."""
+    token = bearer(headers, api_key.OPERATOR)
+    found = await operator_tokens.by_public_id(database, token.public_id)
+    if found is None or not hmac.compare_digest(found.digest, secrets.digest(token.text)):
+        raise UnauthorizedError(api_key.OPERATOR, _reason(found and found.digest))
+    if not found.is_use_noted:
+        await operator_tokens.note_use(database, token.public_id)
+    return found
+
+
+def bearer(headers: Mapping[str, str], prefix: str) -> api_key.KeyText:
+    """Read a well-formed key out of `Authorization`; refused (`UNAUTHORIZED`) without one."""
+    value = headers.get("authorization", "")
+    is_bearer = value[: len(_SCHEME)].lower() == _SCHEME
+    key = api_key.parse(prefix, value[len(_SCHEME) :]) if is_bearer else None
+    if key is None:
+        raise UnauthorizedError(prefix, "malformed" if value else "missing")
+    return key
+
+
+def _reason(digest: bytes | None) -> str:
+    return "unknown" if digest is None else "wrong_secret"  # revoked and expired ones are unknown

@@ -1,0 +1,149 @@
+"""A checkout's stream of server-sent events: how it stands, now and at each change."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from payintent.api import checkout
+from payintent.api.context import Context, context
+from payintent.domain import ids
+from payintent.domain.errors import LockTimeout, Refused, StorageDown
+from payintent.domain.onchain import PROVIDER
+from payintent.domain.payment import TERMINAL
+from payintent.log import get
+from payintent.onchain.views import session_view
+from payintent.payments.change_feed import Watch
+from payintent.payments.serialization import encode, timestamp
+from payintent.storage import payments
+from payintent.storage.payments import Seen
+
+_log = get("events")
+_HEARTBEAT_S = 15.0
+_LIFE_S = 300.0  # then the browser comes again, maybe to another process
+_RETRY_MS = 2_000
+_VERSION_DIGITS_MAX = 9
+_HEADERS = {
+    "Content-Type": "text/event-stream",
+    "X-Accel-Buffering": "no",  # a proxy that collects bytes would tell nobody anything
+}
+
+
+async def get_events(request: Request) -> Response:
+    """`GET /checkout/{checkout_id}/events`: ends with the payment, or after five minutes.
+
+    `Last-Event-ID` is the version that is known already: it is not told again, and where it is the
+    end, 204 tells the browser not to come again.
+    """
+    here = context(request)
+    seen = await checkout.read(request)
+    known = _last_id(request)
+    if seen.payment.status in TERMINAL and seen.payment.version == known:
+        return Response(status_code=204)
+    if request.method == "HEAD":
+        return Response(headers=_HEADERS)
+    here.lookout.refuse_more(seen.payment.id)
+    return _Stream(here, seen, known)
+
+
+def _last_id(request: Request) -> int | None:
+    given = request.headers.get("last-event-id", "")
+    fits = given.isascii() and given.isdecimal() and len(given) <= _VERSION_DIGITS_MAX
+    return int(given) if fits else None
+
+
+class _Stream(StreamingResponse):
+    """The answer; it is watched for as long as it is sent, whether or not anybody takes it."""
+
+    def __init__(self, here: Context, seen: Seen, known: int | None) -> None:
+        self._here = here
+        self._seen = seen
+        self._watch = Watch()
+        super().__init__(_told(here, seen, self._watch, known), 200, _HEADERS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Not in the generator: one that nobody has started never ends either.
+        with self._here.lookout.watching(self._seen.payment.id, self._watch):
+            await super().__call__(scope, receive, send)
+
+
+async def _told(
+    here: Context, seen: Seen, watch: Watch, version: int | None
+) -> AsyncGenerator[bytes]:
+    """Write events until the payment has ended, this process does, or the stream is old."""
+    yield f"retry: {_RETRY_MS}\n\n".encode()
+    loop = asyncio.get_running_loop()
+    over_at = loop.time() + _LIFE_S
+    told: dict[str, Any] | None = None
+    while True:
+        watch.changed.clear()
+        try:
+            now = await payments.by_id(here.service.database, seen.payment.id) or seen
+            onchain = await _onchain(here, now)
+        except (StorageDown, LockTimeout) as error:
+            _log.warning("stream_ended", why=type(error).__name__)
+            return  # the browser comes again
+        if now.payment.version != version:
+            version = now.payment.version
+            yield _event("status", _status(now), version)
+        if onchain is not None and onchain != told:
+            told = onchain
+            yield _event("onchain", onchain, now.payment.version)
+        if now.payment.status in TERMINAL or here.lookout.closing:
+            return
+        while not await _changes(watch):
+            if loop.time() >= over_at:
+                return
+            yield b": here\n\n"
+
+
+async def _changes(watch: Watch) -> bool:
+    """Wait until something changes; False where it is time for a sign that we are here."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_HEARTBEAT_S):
+            await watch.changed.wait()
+    return watch.changed.is_set()
+
+
+def _status(seen: Seen) -> dict[str, Any]:
+    payment = seen.payment
+    return {
+        "status": payment.status,
+        "version": payment.version,
+        "server_time": timestamp(seen.now),
+        "expires_at": timestamp(payment.expires_at),
+    }
+
+
+async def _onchain(here: Context, seen: Seen) -> dict[str, Any] | None:
+    """Say what was seen on the chain of the present session; None where that is nothing."""
+    session = seen.session
+    if session is None or session.offer.provider != PROVIDER:
+        return None
+    try:
+        view = await session_view(
+            here.service.database, session.id, here.service.settings.checkout_base
+        )
+    except Refused:  # the session has ended
+        return None
+    transactions = view["transactions"]
+    if not transactions:
+        return None
+    confirmations = view["confirmations"]
+    return {
+        "session_id": ids.text(ids.SESSION, session.id),
+        "status": view["status"],
+        "tx_hash": transactions[-1]["tx_hash"],
+        "step": transactions[-1]["step"],
+        "seen": confirmations["seen"],
+        "needed": confirmations["needed"],
+        "eta_seconds": confirmations["eta_seconds"],
+    }
+
+
+def _event(name: str, data: dict[str, Any], version: int) -> bytes:
+    return b"id: %d\nevent: %b\ndata: %b\n\n" % (version, name.encode(), encode(data))

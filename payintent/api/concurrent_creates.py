@@ -1,0 +1,75 @@
+"""Creates with one key at once: the first one works, the others of this process wait and share.
+
+A storm of one key so costs the database one request at a time. They share a refusal as well as a
+payment; where the first one fails otherwise, the next one tries. Nothing is remembered when the
+work is done: what a key did is in the database, where every process finds it.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from uuid import UUID
+
+from payintent.domain.errors import Code, Refused
+from payintent.domain.fraud import Denied
+from payintent.payments.create import Created
+
+_WAIT_S = 2.0
+
+_Key = tuple[int, UUID, bytes]
+_Outcome = Created | Refused | Denied | None  # None: it is not known, somebody must try again
+
+
+class Replays:
+    """What this process is creating just now."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._running: dict[_Key, asyncio.Future[_Outcome]] = {}
+
+    async def once(
+        self,
+        merchant_id: int,
+        key: UUID,
+        request_hash: bytes,
+        work: Callable[[], Awaitable[Created]],
+    ) -> Created:
+        """Do the work, or share what the very same request is doing already.
+
+        Refused or `Denied` as the work is, and refused (`CONFLICT`) after two seconds.
+        """
+        name = (merchant_id, key, request_hash)
+        deadline = self._monotonic() + _WAIT_S
+        while (running := self._running.get(name)) is not None:
+            outcome = await _wait(running, deadline - self._monotonic())
+            if isinstance(outcome, Created):
+                return replace(outcome, replayed=True)
+            if isinstance(outcome, Denied):
+                raise Denied(outcome.denial, replayed=True)
+            if outcome is not None:
+                raise outcome.with_traceback(None)  # it would grow with everyone who raises it
+        return await self._lead(name, work)
+
+    async def _lead(self, name: _Key, work: Callable[[], Awaitable[Created]]) -> Created:
+        outcome: _Outcome = None
+        done: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
+        self._running[name] = done
+        try:
+            created = outcome = await work()
+        except (Refused, Denied) as declined:
+            outcome = declined
+            raise
+        finally:
+            del self._running[name]
+            done.set_result(outcome)
+        return created
+
+
+async def _wait(running: asyncio.Future[_Outcome], seconds: float) -> _Outcome:
+    try:
+        return await asyncio.wait_for(asyncio.shield(running), max(0.0, seconds))
+    except TimeoutError:
+        raise Refused(
+            Code.CONFLICT, "a request with this Idempotency-Key is running", retry_after_s=1
+        ) from None

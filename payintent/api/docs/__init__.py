@@ -1,0 +1,1 @@
+"""The served documentation: the OpenAPI document, its reference, pages from Markdown."""

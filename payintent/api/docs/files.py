@@ -1,0 +1,28 @@
+"""The documents that the service ships: the contract and the guide, in a checkout or installed."""
+
+from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+#: What the wheel has beside the templates, and where a checkout keeps it.
+_PLACES = {"openapi.yaml": "contracts/openapi.yaml", "integrate.md": "docs/integrate.md"}
+
+
+def document(name: str) -> str:
+    """Read `openapi.yaml` or `integrate.md`."""
+    return _place(name).read_text(encoding="utf-8")
+
+
+@cache
+def contract() -> dict[str, Any]:
+    """Give the contract as it is written; nobody changes it."""
+    return yaml.load(document("openapi.yaml"), Loader=yaml.CSafeLoader)
+
+
+def _place(name: str) -> Traversable:
+    packed = resources.files("payintent") / "api" / "docs" / "templates" / name
+    return packed if packed.is_file() else Path(__file__).parents[3] / _PLACES[name]

@@ -1,0 +1,201 @@
+"""The documentation as it is served: the contract itself, and pages for people, made from files."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from hashlib import sha256
+from importlib import resources
+from itertools import pairwise
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from starlette.requests import Request
+from starlette.responses import Response
+
+from payintent.api.docs.files import contract, document
+from payintent.api.docs.reference import Reference
+from payintent.api.etag import tagged
+from payintent.domain.errors import Code, Refused
+
+_MAX_AGE_S = 300
+_HEADERS = {
+    "Cache-Control": f"public, max-age={_MAX_AGE_S}",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; img-src data:; base-uri 'none'; "
+        "frame-ancestors 'none'; form-action 'none'"
+    ),
+}
+_ANY_ORIGIN = {"Access-Control-Allow-Origin": "*"}
+#: Where a page's links lead when it is served; what is not served becomes plain text.
+_SERVED = {
+    "": "",
+    "integrate.md": "/docs/integrate",
+    "../contracts/openapi.yaml": "/docs/reference",
+}
+_markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+
+
+async def openapi_yaml(request: Request) -> Response:
+    """`GET /openapi.yaml`: the contract, for any browser's tools too."""
+    return _answer(request, _contract_bytes(), "application/yaml", _ANY_ORIGIN)
+
+
+async def index(request: Request) -> Response:
+    """`GET /docs`: what there is to read."""
+    return _answer(request, await asyncio.to_thread(_index), "text/html")
+
+
+async def page(request: Request) -> Response:
+    """`GET /docs/{name}`: the guide, the reference, or their style sheet."""
+    name: str = request.path_params["name"]
+    if name not in _PAGES:
+        raise Refused(Code.NOT_FOUND, "no such page")
+    render, media_type = _PAGES[name]
+    return _answer(request, await asyncio.to_thread(render), media_type)
+
+
+def page_of(markdown: str) -> tuple[list[tuple[str, str]], str]:
+    """Give a page's HTML, and before it the anchors and texts of its second headings."""
+    tokens = _markdown.parse(markdown)
+    contents = _name_headings(tokens)
+    _name_cells(tokens)
+    return contents, _markdown.renderer.render(_led(tokens), _markdown.options, {})
+
+
+def _answer(
+    request: Request, body: bytes, media_type: str, more: Mapping[str, str] | None = None
+) -> Response:
+    etag = f'"{sha256(body).hexdigest()}"'
+    return tagged(request, body, etag, {**_HEADERS, **(more or {})}, media_type)
+
+
+@cache
+def _contract_bytes() -> bytes:
+    return document("openapi.yaml").encode()
+
+
+@cache
+def _style() -> bytes:
+    return (resources.files("payintent") / "api" / "docs" / "templates" / "docs.css").read_bytes()
+
+
+@cache
+def _index() -> bytes:
+    groups = Reference(contract()).groups()
+    return _rendered("index.html", contents=[], groups=groups)
+
+
+@cache
+def _guide() -> bytes:
+    contents, body = page_of(document("integrate.md"))
+    return _rendered("guide.html", contents=contents, body=body)
+
+
+@cache
+def _reference() -> bytes:
+    reference = Reference(contract())
+    groups, events, shapes = reference.groups(), reference.events(), reference.shapes()
+    contents = [
+        *((group.id, group.name) for group in groups),
+        ("webhooks", "Webhooks"),
+        ("x-error-codes", "Error codes"),
+        ("components", "Shapes"),
+    ]
+    return _rendered(
+        "reference.html",
+        contents=contents,
+        groups=groups,
+        events=events,
+        shapes=shapes,
+        errors=contract()["x-error-codes"],
+    )
+
+
+_PAGES: dict[str, tuple[Callable[[], bytes], str]] = {
+    "integrate": (_guide, "text/html"),
+    "reference": (_reference, "text/html"),
+    "docs.css": (_style, "text/css"),
+}
+
+
+def _rendered(template: str, **shown: Any) -> bytes:
+    return _templates().get_template(template).render(info=contract()["info"], **shown).encode()
+
+
+@cache
+def _templates() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("payintent", "api/docs/templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["prose"] = _markdown.render
+    environment.filters["line"] = _markdown.renderInline
+    return environment
+
+
+def _name_headings(tokens: Sequence[Token]) -> list[tuple[str, str]]:
+    """Give each heading the anchor that links name it by, and list those of the second level."""
+    contents: list[tuple[str, str]] = []
+    for opening, inline in pairwise(tokens):
+        if opening.type == "heading_open":
+            anchor = _anchor(inline.content)
+            opening.attrSet("id", anchor)
+            if opening.tag == "h2":
+                contents.append((anchor, inline.content))
+    return contents
+
+
+def _name_cells(tokens: Sequence[Token]) -> None:
+    """Tell each cell its column's name: on a narrow screen the cells stand below each other."""
+    names: list[str] = []
+    column = 0
+    for opening, inline in pairwise(tokens):
+        if opening.type == "thead_open":
+            names = []
+        elif opening.type == "tr_open":
+            column = 0
+        elif opening.type == "th_open":
+            names.append(inline.content)
+        elif opening.type == "td_open":
+            opening.attrSet("data-column", names[column])
+            column += 1
+
+
+def _anchor(heading: str) -> str:
+    kept = [char for char in heading.lower() if char.isalnum() or char in "_- "]
+    return "".join(kept).replace(" ", "-")
+
+
+def _led(tokens: list[Token]) -> list[Token]:
+    """Lead links to what is served, and leave of the others the text alone."""
+    for token in tokens:
+        if token.children:
+            token.children = list(_links(token.children))
+    return tokens
+
+
+def _links(children: Sequence[Token]) -> list[Token]:
+    kept: list[Token] = []
+    dead = False
+    for child in children:
+        if child.type == "link_open":
+            href = _served(str(child.attrs.get("href", "")))
+            dead = href is None
+            child.attrSet("href", href or "")
+        if not (dead and child.type in {"link_open", "link_close"}):
+            kept.append(child)
+    return kept
+
+
+def _served(href: str) -> str | None:
+    if href.startswith(("http://", "https://")):
+        return href
+    where, separator, anchor = href.partition("#")
+    return _SERVED[where] + separator + anchor if where in _SERVED else None

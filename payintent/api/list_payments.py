@@ -1,0 +1,108 @@
+"""`GET /payments`: a merchant's payments, newest first, a page at a time."""
+
+import base64
+import binascii
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from payintent.api import schemas
+from payintent.api.context import Context, json_answer
+from payintent.api.payments import for_merchants, shown
+from payintent.api.times import read_time
+from payintent.domain.currencies import CURRENCIES
+from payintent.domain.errors import Code, Refused
+from payintent.domain.payment import Status
+from payintent.payments.lookup import payments_for
+from payintent.storage.merchants import Holder
+from payintent.storage.payment_list import LISTED_MAX, Wanted
+
+_LISTED_DEFAULT = 20
+_PAYER_UID_MAX = 255
+_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+_CURSOR_BYTES = 24
+_ID_CURSOR_BYTES = 16
+
+
+@for_merchants
+async def list_payments(request: Request, here: Context, holder: Holder) -> Response:
+    """`GET /payments?status=&currency=&payer_uid=&created_from=&created_to=&limit=&cursor=`."""
+    wanted = _wanted(request, holder.merchant_id)
+    service = here.service
+    found, more = await payments_for(service.database, service.mint, wanted)
+    answer: dict[str, object] = {"data": [shown(here, one) for one in found]}
+    if more is not None:
+        answer["next_cursor"] = _write_cursor(*more)
+    return json_answer(answer)
+
+
+def _wanted(request: Request, merchant_id: int) -> Wanted:
+    query = request.query_params
+    status, currency, payer = query.get("status"), query.get("currency"), query.get("payer_uid")
+    if status is not None and status not in set(Status):
+        raise Refused(Code.BAD_REQUEST, f"status must be one of {', '.join(Status)}")
+    if currency is not None and currency not in CURRENCIES:
+        raise Refused(Code.INVALID_CURRENCY, f"currency must be one of {', '.join(CURRENCIES)}")
+    if payer is not None:
+        schemas.check_text("payer_uid", payer, _PAYER_UID_MAX)
+    cursor = query.get("cursor")
+    return Wanted(
+        merchant_id=merchant_id,
+        statuses=tuple(Status) if status is None else (Status(status),),
+        currencies=tuple(CURRENCIES) if currency is None else (currency,),
+        payer_uid=payer,
+        created_from=_time("created_from", query.get("created_from")),
+        created_to=_time("created_to", query.get("created_to")),
+        before=None if cursor is None else _read_cursor(cursor),
+        limit=read_limit(query.get("limit")),
+    )
+
+
+def read_limit(raw: str | None) -> int:
+    """Read how many are to be listed; refused (`BAD_REQUEST`) outside 1 to 100."""
+    if raw is None:
+        return _LISTED_DEFAULT
+    known = raw.isascii() and raw.isdecimal() and len(raw) <= len(str(LISTED_MAX))
+    if not known or not 1 <= int(raw) <= LISTED_MAX:
+        raise Refused(Code.BAD_REQUEST, f"limit must be from 1 to {LISTED_MAX}")
+    return int(raw)
+
+
+def write_id_cursor(last_id: UUID) -> str:
+    """Name the end of a page of a list in the order of its ids."""
+    return base64.urlsafe_b64encode(last_id.bytes).decode()
+
+
+def read_id_cursor(raw: str | None) -> UUID | None:
+    """Read the end of a page; refused (`BAD_REQUEST`) where no list has given it."""
+    if raw is None:
+        return None
+    try:
+        read = base64.b64decode(raw.encode("ascii"), altchars=b"-_", validate=True)
+        if len(read) == _ID_CURSOR_BYTES:
+            return UUID(bytes=read)
+    except (binascii.Error, ValueError):
+        pass
+    raise Refused(Code.BAD_REQUEST, "cursor is not one that a list has given")
+
+
+def _time(name: str, raw: str | None) -> datetime | None:
+    return None if raw is None else read_time(name, raw)
+
+
+def _write_cursor(created_at: datetime, payment_id: UUID) -> str:
+    moment = (created_at - _EPOCH) // timedelta(microseconds=1)
+    return base64.urlsafe_b64encode(moment.to_bytes(8, "big") + payment_id.bytes).decode()
+
+
+def _read_cursor(raw: str) -> tuple[datetime, UUID]:
+    try:
+        read = base64.b64decode(raw.encode("ascii"), altchars=b"-_", validate=True)
+        if len(read) == _CURSOR_BYTES:
+            moment = timedelta(microseconds=int.from_bytes(read[:8], "big"))
+            return _EPOCH + moment, UUID(bytes=read[8:])
+    except (binascii.Error, ValueError, OverflowError):
+        pass
+    raise Refused(Code.BAD_REQUEST, "cursor is not one that a list has given")

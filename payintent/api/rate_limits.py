@@ -1,0 +1,211 @@
+"""Rate limits: of merchants across all processes, of addresses in this one.
+
+A merchant's bucket is in the database. A process takes a little more than it needs at a time, a
+fiftieth of a second's worth, so that a limit of 500/s costs a statement for every tenth request.
+Below 100/s it takes one at a time, and is exact.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from payintent.config import Settings
+from payintent.domain.errors import Code, LockTimeout, Refused, StorageDown
+from payintent.domain.ip_address import counted_as
+from payintent.domain.rate_limit import Limit, RateClass, Standing
+from payintent.storage import rate_limits
+from payintent.storage.database import Database
+from payintent.storage.merchants import Holder
+
+_SHARE = 50  # of a second's requests are taken at a time
+_KEPT_S = 1.0  # taken requests that nobody sends lapse
+_KEPT_MAX = 20_000
+_UNREADABLE = "the rate limits cannot be read"
+_LOOKUP = "lookup"  # the bucket of keys that are looked up for creates beyond their limit
+_LOOKUP_SHARE = 10  # of the create limit: a tenth
+_LOOKUP_BURST_MIN = 10
+_HAIR = 1e-6  # sums of times are never exact, and must not round up to another second
+
+
+class LimitExceeded(Refused):
+    """Too many requests; carries what the answer's headers say."""
+
+    def __init__(self, kind: str, limit: Limit, wait_s: float) -> None:
+        wait = max(1, _whole(wait_s))
+        super().__init__(Code.RATE_LIMITED, f"too many {kind} requests", retry_after_s=wait)
+        self.headers = limit_headers(kind, limit, Standing(0, wait_s))
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """What this process has taken out of one merchant's bucket."""
+
+    taken: int = 0
+    lapses_at: float = 0.0
+    empty_until: float = 0.0
+    left: int = 0  # in the database, when it was last asked
+    full_at: float = 0.0
+    failures: int = 0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Limiter:
+    """Spends merchants' requests."""
+
+    def __init__(
+        self,
+        database: Database,
+        settings: Settings,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._database = database
+        self._monotonic = monotonic
+        self._default = {} if settings.sandbox else _defaults(settings)
+        self._buckets: dict[tuple[int, str, Limit], _Bucket] = {}
+
+    def limit_of(self, holder: Holder, kind: RateClass) -> Limit | None:
+        """Give a merchant's limit: its own, else the installation's; None in the sandbox."""
+        return holder.limits.get(kind, self._default.get(kind))
+
+    async def spend(self, holder: Holder, kind: RateClass) -> Mapping[str, str]:
+        """Spend one request; gives the answer's headers. Refused (`RATE_LIMITED`) without one."""
+        limit = self.limit_of(holder, kind)
+        return {} if limit is None else await self._spend(holder.merchant_id, kind, limit)
+
+    async def spend_lookup(self, holder: Holder) -> None:
+        """Spend one look-up of a key, for a create beyond its limit (`LimitExceeded`).
+
+        The bucket is small, and no other request spends from it.
+        """
+        limit = self.limit_of(holder, RateClass.CREATE)
+        if limit is not None:
+            burst = max(limit.burst // _LOOKUP_SHARE, _LOOKUP_BURST_MIN)
+            share = Limit(max(limit.per_s // _LOOKUP_SHARE, 1), burst)
+            await self._spend(holder.merchant_id, _LOOKUP, share)
+
+    async def _spend(self, merchant_id: int, kind: str, limit: Limit) -> Mapping[str, str]:
+        bucket = self._bucket(merchant_id, kind, limit)
+        if not self._has(bucket):
+            failures = bucket.failures
+            async with bucket.lock:
+                if bucket.failures != failures:  # whoever waits does not try once more each
+                    raise StorageDown(_UNREADABLE)
+                if not self._has(bucket):
+                    await self._take(bucket, merchant_id, kind, limit)
+        bucket.taken -= 1
+        standing = Standing(bucket.left + bucket.taken, bucket.full_at - self._monotonic())
+        return limit_headers(kind, limit, standing)
+
+    def give_back(self, holder: Holder, kind: RateClass) -> None:
+        """Take a request back that turned out to be of the other kind."""
+        limit = self.limit_of(holder, kind)
+        if limit is not None:
+            self._bucket(holder.merchant_id, kind, limit).taken += 1
+
+    def _bucket(self, merchant_id: int, kind: str, limit: Limit) -> _Bucket:
+        name = (merchant_id, kind, limit)  # another limit is another bucket
+        known = self._buckets.get(name)
+        if known is not None:
+            return known
+        if len(self._buckets) >= _KEPT_MAX:
+            self._buckets.clear()
+        self._buckets[name] = new = _Bucket()
+        return new
+
+    def _has(self, bucket: _Bucket) -> bool:
+        return bucket.taken > 0 and bucket.lapses_at > self._monotonic()
+
+    async def _take(self, bucket: _Bucket, merchant_id: int, kind: str, limit: Limit) -> None:
+        now = self._monotonic()
+        if bucket.empty_until > now + _HAIR:
+            raise LimitExceeded(kind, limit, bucket.empty_until - now)
+        # Half a burst at most: while one half is spent, the other must have room to come back.
+        wanted = max(1, min(limit.per_s // _SHARE, limit.burst // 2))
+        try:
+            grant = await rate_limits.take(self._database, merchant_id, kind, limit, wanted)
+        except (StorageDown, LockTimeout) as error:
+            bucket.failures += 1
+            raise StorageDown(_UNREADABLE) from error
+        bucket.full_at = now + grant.full_in_s
+        bucket.left = math.floor(limit.burst - grant.full_in_s * limit.per_s + _HAIR * limit.per_s)
+        if grant.granted == 0:
+            # Until as many fit as are taken at a time, so that refusals cost no statement each.
+            wait_s = grant.full_in_s - (limit.burst - wanted) / limit.per_s
+            bucket.empty_until = now + wait_s
+            raise LimitExceeded(kind, limit, wait_s)
+        bucket.taken = grant.granted
+        bucket.lapses_at = now + _KEPT_S
+
+
+class AddressBuckets:
+    """A bucket for each address, as many as are kept; a limit of 0/s is none."""
+
+    def __init__(self, limit: Limit, monotonic: Callable[[], float]) -> None:
+        self._limit = limit
+        self._monotonic = monotonic
+        self._full_at: dict[str, float] = {}
+
+    def wait_s(self, address: str | None) -> int:
+        """Give the whole seconds until an address may spend; 0 where it may now."""
+        if address is None or self._limit.per_s == 0:
+            return 0
+        now = self._monotonic()
+        wait_s = self._spent_once_more(counted_as(address), now) - self._latest(now)
+        return math.ceil(wait_s) if wait_s > _HAIR else 0
+
+    def spend(self, address: str | None) -> None:
+        """Spend one; an empty bucket stays empty, it is not in debt."""
+        if address is None or self._limit.per_s == 0:
+            return
+        caller, now = counted_as(address), self._monotonic()
+        full_at = min(self._spent_once_more(caller, now), self._latest(now))
+        if len(self._full_at) >= _KEPT_MAX:
+            self._full_at = {kept: at for kept, at in self._full_at.items() if at > now}
+            if len(self._full_at) > _KEPT_MAX // 2:  # looking through them must not become the rule
+                self._full_at.clear()
+        self._full_at[caller] = full_at
+
+    def _spent_once_more(self, caller: str, now: float) -> float:
+        return max(now, self._full_at.get(caller, now)) + 1 / self._limit.per_s
+
+    def _latest(self, now: float) -> float:
+        """Give the time at which a bucket that is empty now is full."""
+        return now + self._limit.burst / self._limit.per_s
+
+
+class AddressLimiter:
+    """Spends addresses' requests, in this process alone; nobody's where no address is known."""
+
+    def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
+        limit = Limit(settings.checkout_per_address_per_s, settings.checkout_per_address_burst)
+        self._buckets = AddressBuckets(limit, monotonic)
+
+    def spend(self, address: str | None) -> None:
+        """Spend one request of an address; refused (`RATE_LIMITED`) where it has none left."""
+        wait_s = self._buckets.wait_s(address)
+        if wait_s:
+            raise Refused(Code.RATE_LIMITED, "too many requests", retry_after_s=wait_s)
+        self._buckets.spend(address)
+
+
+def limit_headers(kind: str, limit: Limit, standing: Standing) -> Mapping[str, str]:
+    """Write `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers)."""
+    full_in = max(0, _whole(standing.full_in_s))
+    return {
+        "RateLimit-Policy": f'"{kind}";q={limit.per_s};w=1',
+        "RateLimit": f'"{kind}";r={max(0, standing.remaining)};t={full_in}',
+    }
+
+
+def _whole(seconds: float) -> int:
+    """Round up to whole seconds."""
+    return math.ceil(seconds - _HAIR)
+
+
+def _defaults(settings: Settings) -> dict[RateClass, Limit]:
+    return {
+        RateClass.CREATE: Limit(settings.rate_create_per_s, settings.rate_create_burst),
+        RateClass.READ: Limit(settings.rate_read_per_s, settings.rate_read_burst),
+    }

@@ -1,0 +1,63 @@
+"""Where a viewer is: told by trusted proxies alone, and the country only with the shared secret."""
+
+import hmac
+from collections.abc import Sequence
+
+from starlette.requests import Request
+
+from payintent.config import Settings
+from payintent.domain.ip_address import Address, Network, read_address, read_network
+
+_FORWARDED = "X-Forwarded-For"
+
+
+class Edge:
+    """Reads what the edge network says of a viewer; from anybody else it is ignored."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._country_header = settings.edge_country_header
+        self._secret_header = settings.edge_secret_header
+        self._secret = settings.edge_secret.get_secret_value().encode()
+        self._trusted: Sequence[Network] = [
+            read_network(one.strip())
+            for one in settings.edge_trusted_proxies.split(",")
+            if one.strip()
+        ]
+
+    def viewer_country(self, request: Request) -> str | None:
+        """Give the viewer's country; None where nobody we trust has said one."""
+        if not self._secret or request.client is None:
+            return None
+        if not self._trusts(read_address(request.client.host)):
+            return None
+        given = request.headers.getlist(self._secret_header)
+        if len(given) != 1 or not hmac.compare_digest(given[0].encode(), self._secret):
+            return None
+        countries = request.headers.getlist(self._country_header)
+        return countries[0].upper() if len(countries) == 1 else None
+
+    def viewer_address(self, request: Request) -> str | None:
+        """Give the viewer's address; None where no proxy is declared, for then it may be a proxy's.
+
+        Of `X-Forwarded-For` the last address counts that is not a trusted proxy's own: whatever
+        stands before it was written by whoever came there.
+        """
+        if not self._trusted or request.client is None:
+            return None
+        peer = request.client.host
+        hops = ",".join(request.headers.getlist(_FORWARDED)).split(",")
+        for hop in [peer, *reversed(hops)]:
+            address = read_address(hop.strip())
+            if address is None:
+                return None
+            if not self._trusts(address):
+                return str(address)
+        return None
+
+    def caller_address(self, request: Request) -> str | None:
+        """Give the viewer's address, else that of whoever is connected: many may share it."""
+        peer = request.client.host if request.client else None
+        return self.viewer_address(request) or peer or None
+
+    def _trusts(self, address: Address | None) -> bool:
+        return address is not None and any(address in network for network in self._trusted)

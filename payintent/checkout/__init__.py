@@ -1,0 +1,1 @@
+"""The hosted checkout page: routes, fields, templates, languages, static files, the browser SDK."""

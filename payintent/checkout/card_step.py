@@ -1,0 +1,40 @@
+"""The hosted page's card step: the provider's own fields in a frame, and what may be loaded."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from payintent.api.content_security_policy import Sources
+from payintent.domain.web_origin import web_origin
+
+#: What Stripe documents for Stripe.js: https://docs.stripe.com/security/guide
+_STRIPE = Sources(
+    scripts=("https://js.stripe.com", "https://*.js.stripe.com"),
+    frames=("https://js.stripe.com", "https://*.js.stripe.com", "https://hooks.stripe.com"),
+    asks=("https://api.stripe.com",),
+)
+_DOCUMENTED = {"https://js.stripe.com": _STRIPE}
+
+
+@dataclass(frozen=True, slots=True)
+class CardStep:
+    """A payment that the buyer confirms in the provider's element, on our page."""
+
+    script_url: str
+    publishable_key: str
+    client_secret: str = field(repr=False)  # whoever has it may pay, and see how that went
+
+    @property
+    def sources(self) -> Sources:
+        """Name the provider's script, its frames, and whom both ask: elsewhere, one origin."""
+        place = web_origin(self.script_url)
+        if place is None:
+            return Sources()
+        return _DOCUMENTED.get(place) or Sources((place,), (place,), (place,))
+
+
+def card_step(action: dict[str, Any]) -> CardStep | None:
+    """Give the step of a page whose next action is an embedded card; None for every other page."""
+    if action["type"] != "embedded_card":
+        return None
+    card: dict[str, str] = action["embedded_card"]
+    return CardStep(card["script_url"], card["publishable_key"], card["client_secret"])

@@ -1,0 +1,121 @@
+"""The languages of the hosted checkout: their words, numbers, and names of countries and money."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from itertools import takewhile
+from typing import Any
+
+LOCALES = ("en", "ja", "th", "zh-Hant", "id", "ar")
+OWN_NAMES = {
+    "en": "English",
+    "ja": "日本語",
+    "th": "ไทย",
+    "zh-Hant": "繁體中文",
+    "id": "Bahasa Indonesia",
+    "ar": "العربية",
+}
+_RIGHT_TO_LEFT = frozenset({"ar"})
+_ONCE_NAMED = {"in": "id"}  # what Java's old programs call Indonesian
+#: Subtags that mean simplified characters, which are another language to read.
+_SIMPLIFIED = frozenset({"hans", "cn", "my", "sg"})
+_HEADER_CHARS_MAX = 500
+_WEIGHT = re.compile(r"q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """One language."""
+
+    locale: str
+    words: Mapping[str, str]
+    decimal: str
+    group: str
+    countries: Mapping[str, str]  # in the order in which the language lists them
+    currencies: Mapping[str, str]
+
+    @property
+    def direction(self) -> str:
+        """Say where lines begin."""
+        return "rtl" if self.locale in _RIGHT_TO_LEFT else "ltr"
+
+    def t(self, key: str, **values: object) -> str:
+        """Give a text with its values; a key that is not there is a bug."""
+        return self.words[key].format(**values)
+
+    def pick(self, keys: Iterable[str]) -> dict[str, str]:
+        """Give texts as they are, for scripts that put the values in."""
+        return {key: self.words[key] for key in keys}
+
+    def number(self, text: str) -> str:
+        """Write a plain decimal, such as `1590.00`, with the language's separators."""
+        whole, _, fraction = text.partition(".")
+        shown = f"{int(whole):,}".replace(",", self.group)
+        return f"{shown}{self.decimal}{fraction}" if fraction else shown
+
+    def money(self, text: str, currency: str) -> str:
+        """Write an amount with its code: a symbol alone would not tell which dollar it is."""
+        return f"{self.number(text)}\u00a0{currency}"
+
+
+@cache
+def texts(locale: str) -> Texts:
+    """Read a language of `LOCALES`."""
+    cldr: dict[str, Any] = _read("cldr", locale)
+    return Texts(
+        locale=locale,
+        words=_read("texts", locale),
+        decimal=cldr["decimal"],
+        group=cldr["group"],
+        countries=cldr["countries"],
+        currencies=cldr["currencies"],
+    )
+
+
+def negotiate(asked: str | None, accepted: str, fallback: str) -> str:
+    """Choose a language: the one asked for, else the buyer's, else the merchant's, else English.
+
+    `accepted` is an `Accept-Language`, of which no more than 500 characters are read.
+    """
+    for tag in (asked or "", *_preferred(accepted), fallback):
+        if (locale := _ours(tag)) is not None:
+            return locale
+    return LOCALES[0]
+
+
+def _ours(tag: str) -> str | None:
+    """Find the language that a tag means, such as `th-TH` or `zh_TW`."""
+    language, *subtags = tag.strip().lower().replace("_", "-").split("-")
+    if language == "zh":
+        return "zh-Hant" if "hant" in subtags or _SIMPLIFIED.isdisjoint(subtags) else None
+    language = _ONCE_NAMED.get(language, language)
+    return language if language in LOCALES else None
+
+
+def _preferred(header: str) -> list[str]:
+    """Read an `Accept-Language` (RFC 9110 section 12.5.4), the liked ones first.
+
+    Whoever likes any language (`*`) as much as what is left gets the merchant's.
+    """
+    if len(header) > _HEADER_CHARS_MAX:  # what the cut went through may have meant another one
+        header = header[:_HEADER_CHARS_MAX].rpartition(",")[0]
+    ranges = [part.partition(";") for part in header.split(",")]
+    weighted = [(_weight(parameter.strip()), tag.strip()) for tag, _, parameter in ranges]
+    liked = sorted(weighted, key=lambda one: -one[0])  # stable: of equals the first one
+    return list(takewhile(lambda tag: tag != "*", (tag for weight, tag in liked if weight > 0)))
+
+
+def _weight(parameter: str) -> float:
+    """Read `q=0.8`; nothing is 1, and rubbish is 0."""
+    if not parameter:
+        return 1
+    found = _WEIGHT.fullmatch(parameter)
+    return float(found[1]) if found else 0
+
+
+def _read(kind: str, locale: str) -> dict[str, Any]:
+    file = resources.files("payintent") / "checkout" / "locales" / kind / f"{locale}.json"
+    return json.loads(file.read_text(encoding="utf-8"))

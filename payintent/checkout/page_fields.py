@@ -1,0 +1,222 @@
+"""What a page of the hosted checkout shows, from what is known of the payment."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from starlette.requests import Request
+
+from payintent.checkout.card_step import CardStep
+from payintent.checkout.languages import Texts
+from payintent.checkout.wallet_step import WalletStep
+from payintent.domain.currencies import CURRENCIES
+from payintent.domain.errors import Code, Refused
+from payintent.domain.merchant import Merchant
+from payintent.domain.money import format_amount
+from payintent.domain.payment import FailureReason, Payment, Status
+from payintent.domain.web_origin import web_origin
+from payintent.storage.payments import Seen
+
+#: What stays in the address from one page to the next.
+_SAID = ("lang", "country")
+_KEPT = (*_SAID, "embed_origin", "nonce")
+_KEPT_CHARS_MAX = 300
+_WORDS = ("minutes_left", "minute_left", "time_left", "time_over", "offline", "copied")
+_PROBLEM_WORDS = (
+    "problem_total",
+    "problem_busy",
+    "problem_upstream",
+    "problem_unavailable",
+    "problem_other",
+)
+#: Whoever opens the page of a payment of yesterday wants to look at it.
+_TAKEN_BACK_WITHIN = timedelta(minutes=5)
+
+_FAILED = {
+    FailureReason.DECLINED: "failed_declined",
+    FailureReason.TX_REVERTED: "failed_reverted",
+    FailureReason.AMOUNT_MISMATCH: "failed_mismatch",
+    FailureReason.TOKEN_MISMATCH: "failed_mismatch",
+    FailureReason.ONCHAIN_TIMEOUT: "failed_timeout",
+    FailureReason.UNKNOWN: "failed_unknown",
+}
+_PROBLEMS = {
+    Code.PAYMENT_METHOD_NOT_FOUND: "problem_choose",
+    Code.PG_NOT_AVAILABLE: "problem_unavailable",
+    Code.PAYMENT_TOKEN_NOT_AVAILABLE: "problem_unavailable",
+    Code.UNSUPPORTED_CURRENCY: "problem_unavailable",
+    Code.PG_UPSTREAM_ERROR: "problem_upstream",
+    Code.INVALID_CHECKOUT_STATE: "problem_detected",
+    Code.RATE_LIMITED: "sorry_many",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Embed:
+    """The page in a frame of the merchant's: whom it may talk to, and by which word."""
+
+    origin: str
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where this page is, with what it keeps: language, country, and the frame around it."""
+
+    checkout_id: str
+    kept: Mapping[str, str]
+
+    @property
+    def path(self) -> str:
+        """Give the page itself, without what it keeps."""
+        return f"/c/{quote(self.checkout_id)}"
+
+    @property
+    def here(self) -> str:
+        """Give the page itself."""
+        return _with(self.path, self.kept)
+
+    @property
+    def top(self) -> str:
+        """Give the page itself outside of any frame."""
+        return _with(self.path, {name: self.kept[name] for name in _SAID if name in self.kept})
+
+    def link(self, name: str) -> str:
+        """Give one of the page's own addresses, such as `select` or `receipt`."""
+        return _with(f"{self.path}/{name}", self.kept)
+
+
+def address_of(request: Request, checkout_id: str) -> Address:
+    """Read what the address keeps."""
+    query = request.query_params
+    kept = {name: query[name] for name in _KEPT if 0 < len(query.get(name, "")) <= _KEPT_CHARS_MAX}
+    return Address(checkout_id, kept)
+
+
+def embed_of(address: Address, merchant: Merchant) -> Embed | None:
+    """Tell in whose frame the page is; an origin that the merchant has not registered is nobody."""
+    asked = web_origin(address.kept.get("embed_origin", ""))
+    if asked is None or asked not in merchant.origins:
+        return None
+    return Embed(asked, address.kept.get("nonce", ""))
+
+
+def _with(path: str, query: Mapping[str, str]) -> str:
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a payment ended, in words."""
+
+    mood: str
+    title: str  # a key
+    text: str
+
+
+def result_of(payment: Payment, merchant: Merchant, texts: Texts) -> Result:
+    """Word the end of a payment; a state that nobody knows is told as one."""
+    t, name = texts.t, merchant.name
+    if payment.status is Status.FAILED:
+        reason = _FAILED.get(payment.failure_reason or FailureReason.UNKNOWN, "failed_unknown")
+        return Result("bad", "failed", t("sentences", first=t(reason), second=t("again_from_shop")))
+    if payment.status is Status.PARTIALLY_REFUNDED:
+        return Result(
+            "good", "partly_refunded", t("partly_refunded_text", amount=refunded(payment, texts))
+        )
+    known = {
+        Status.PAID: Result("good", "paid", t("paid_thanks", merchant=name)),
+        Status.REFUNDED: Result("plain", "refunded", t("refunded_text")),
+        Status.EXPIRED: Result("bad", "expired", t("expired_text")),
+        Status.CANCELLED: Result("plain", "cancelled", t("cancelled_text")),
+    }
+    unknown = Result("plain", "unknown_state", t("unknown_state_text"))
+    return known.get(payment.status, unknown)
+
+
+def refunded(payment: Payment, texts: Texts) -> str:
+    """Write what was given back."""
+    currency = CURRENCIES[payment.currency]
+    amount = format_amount(payment.refunded_amount, currency.amount_decimals, trim=currency.crypto)
+    return texts.money(amount, payment.currency)
+
+
+def problem_of(refused: Refused, texts: Texts) -> str:
+    """Word a refusal for a buyer."""
+    if refused.code is Code.CONFLICT:
+        return texts.t("problem_busy" if refused.retry_after_s else "problem_total")
+    if is_about_email(refused):
+        return texts.t("problem_email")
+    return texts.t(_PROBLEMS.get(refused.code, "problem_other"))
+
+
+def is_about_email(refused: Refused | None) -> bool:
+    """Tell whether the buyer's e-mail is what was refused."""
+    return refused is not None and refused.message.startswith("payer_email")
+
+
+def chosen_of(offered: Sequence[Mapping[str, Any]], typed: Mapping[str, str] | None) -> str:
+    """Say which way to pay is chosen already: the buyer's last choice, at first the first one."""
+    known = [f"{one['payment_method_id']}|{one['currency']}" for one in offered]
+    if typed is None:
+        return known[0] if known else ""
+    method = typed.get("method", "")
+    return next((one for one in known if method.startswith(f"{one}|")), "")
+
+
+def step_of(
+    action: Mapping[str, Any],
+    wallet: WalletStep | None,
+    card: CardStep | None,
+    embed: Embed | None,
+) -> dict[str, Any]:
+    """Say what the buyer does now, as the templates tell the ways apart.
+
+    Wallets do not come into frames: from there the step leads out.
+    """
+    if wallet and embed:
+        return {"kind": "out"}
+    if wallet:
+        return {"kind": "wallet"}
+    if card:
+        return {"kind": "card"}
+    if action["type"] == "redirect":
+        redirect: dict[str, Any] = action["redirect"]
+        known: dict[str, Any] = {"kind": "redirect", "method": "GET", "fields": {}}
+        return known | redirect
+    return {"kind": "wait"}
+
+
+def back_to(view: Mapping[str, Any]) -> str | None:
+    """Give the way back to the shop, with hints; what they say is to be asked of the API."""
+    url: str | None = view.get("return_url")
+    if url is None:
+        return None
+    hints = urlencode({name: view[name] for name in ("checkout_id", "payment_id", "status")})
+    parts = urlsplit(url)
+    return parts._replace(query=f"{parts.query}&{hints}" if parts.query else hints).geturl()
+
+
+def picture_of(view: Mapping[str, Any], merchant: Merchant, *, sandbox: bool) -> str | None:
+    """Give the product's picture where it lies at an origin that the merchant has registered."""
+    image: str | None = view.get("product", {}).get("image")
+    if image is None or web_origin(image) not in merchant.origins:
+        return None
+    return image if sandbox or image.startswith("https://") else None
+
+
+def words_for(texts: Texts, kind: str, embed: Embed | None) -> dict[str, str]:
+    """Pick what the page's scripts say."""
+    prefix = {"wallet": "wallet_", "card": "card_"}.get(kind)
+    special = [key for key in texts.words if prefix and key.startswith(prefix)]
+    return texts.pick((*_WORDS, *special, *(_PROBLEM_WORDS if embed else ())))
+
+
+def is_taken_back(seen: Seen) -> bool:
+    """Tell whether the buyer has paid just now, and so may be taken back to the shop."""
+    payment = seen.payment
+    if payment.status is not Status.PAID or payment.paid_at is None:
+        return False
+    return seen.now - payment.paid_at < _TAKEN_BACK_WITHIN

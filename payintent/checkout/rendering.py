@@ -1,0 +1,77 @@
+"""How a page of the hosted checkout is written: its template, its language, its headers."""
+
+import gzip
+import re
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import Response
+
+from payintent.api.content_security_policy import write_policy
+from payintent.checkout.languages import OWN_NAMES, Texts, negotiate, texts
+from payintent.checkout.static_files import asset, takes_gzip
+
+#: What every answer to a buyer carries; that nobody keeps it, the envelope adds.
+HEADERS = {
+    "Referrer-Policy": "no-referrer",  # the address is the capability
+    "Vary": "Accept-Language, Accept-Encoding",
+    "X-Content-Type-Options": "nosniff",
+    "X-Robots-Tag": "noindex, nofollow",
+}
+_GZIP_LEVEL = 5
+_SURROGATE = re.compile("[\ud800-\udfff]")  # halves of pairs, which no page can hold
+_templates = Environment(
+    loader=PackageLoader("payintent", "checkout/templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_templates.policies["json.dumps_kwargs"] = {"ensure_ascii": False}  # a third smaller in Thai
+
+
+def language(request: Request, fallback: str) -> Texts:
+    """Choose the language of an answer."""
+    accepted = request.headers.get("accept-language", "")
+    return texts(negotiate(request.query_params.get("lang"), accepted, fallback))
+
+
+def common(spoken: Texts) -> dict[str, Any]:
+    """Give what the frame of all pages reads."""
+    return {
+        "texts": spoken,
+        "t": spoken.t,
+        "asset": asset,
+        "languages": OWN_NAMES,
+        "embed": None,
+        "words": None,
+        "scripts": [],
+    }
+
+
+def answer(
+    request: Request, template: str, fields: dict[str, Any], policy: str, status: int = 200
+) -> Response:
+    """Write a page."""
+    html = _SURROGATE.sub("\ufffd", _templates.get_template(template).render(fields)).encode()
+    headers = {**HEADERS, "Content-Security-Policy": policy}
+    if takes_gzip(request):
+        html = gzip.compress(html, _GZIP_LEVEL, mtime=0)
+        headers["Content-Encoding"] = "gzip"
+    return Response(html, status, headers, "text/html")
+
+
+def sorry(request: Request, key: str, status: int, again: str | None = None) -> Response:
+    """Say that something did not work, and where to try it `again`."""
+    spoken = language(request, "en")
+    fields = common(spoken) | {
+        "title": spoken.t("sorry"),
+        "heading": spoken.t("sorry"),
+        "message": spoken.t(key),
+        "mood": "bad",
+        "status": None,
+        "again": again,
+        "merchant": None,
+    }
+    return answer(request, "sorry.html", fields, write_policy(), status)

@@ -1,0 +1,116 @@
+"""The browser SDK as it is served: the scripts without what only people read, and the types."""
+
+import base64
+import gzip
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256, sha384
+from importlib import resources
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from payintent.api.etag import tagged
+from payintent.domain.errors import Code, Refused
+
+_HASH_CHARS = 12
+_HEADERS = {
+    "Access-Control-Allow-Origin": "*",
+    "Cross-Origin-Resource-Policy": "cross-origin",
+    "Vary": "Accept-Encoding",
+    "X-Content-Type-Options": "nosniff",
+}
+_FOR_EVER = "public, max-age=31536000, immutable"
+_FOR_MINUTES = "public, max-age=300"
+_SCRIPT = "text/javascript"
+
+# Strings, templates and regular expressions stay as they are; spaces and comments are what goes.
+_PARTS = re.compile(
+    r"""(?P<kept>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`)"""
+    r"""|(?P<gap>(?:\s|//[^\n]*|/\*.*?\*/)+)"""
+    r"""|(?P<regex>/(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n\[])+/)""",
+    re.DOTALL,
+)
+_AROUND_SPACE = frozenset("{}()[],;:=<>?&|!")
+_BEFORE_LINE = frozenset("{(,;")
+_AFTER_LINE = frozenset("})")
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    type: str
+    plain: bytes
+    packed: bytes
+    keep: str
+    at: str  # the address that names this very content, where there is one
+
+
+async def sdk(request: Request) -> Response:
+    """`GET /sdk/{name}`: the scripts, by their plain names or pinned by their hashes."""
+    found = _files().get(request.path_params["name"])
+    if found is None:
+        raise Refused(Code.NOT_FOUND, "no such file")
+    headers = {**_HEADERS, "Cache-Control": found.keep}
+    if found.at:
+        headers["Content-Location"] = found.at
+    body = found.plain
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        body, headers["Content-Encoding"] = found.packed, "gzip"
+    return tagged(request, body, f'"{sha256(body).hexdigest()}"', headers, found.type)
+
+
+def lighter(source: str) -> str:
+    """Take comments and needless spaces out of a script; templates in templates are not known."""
+    return _PARTS.sub(_shortened, source).strip()
+
+
+def _shortened(part: re.Match[str]) -> str:
+    if part["gap"] is None:
+        return part[0]
+    before = part.string[part.start() - 1 : part.start()]
+    after = part.string[part.end() : part.end() + 1]
+    if "\n" in part[0]:  # a line's end may stand for a semicolon
+        return "" if before in _BEFORE_LINE or after in _AFTER_LINE else "\n"
+    return "" if before in _AROUND_SPACE or after in _AROUND_SPACE else " "
+
+
+@cache
+def _files() -> Mapping[str, _File]:
+    wallets = lighter(_read("v1.onchain.js"))
+    core = lighter(_told_of(_read("v1.js"), wallets))
+    return {
+        **_script("v1.js", core),
+        **_script("v1.onchain.js", wallets),
+        "loader.js": _file(_SCRIPT, lighter(_read("loader.js"))),
+        "v1.d.ts": _file("text/plain", _read("v1.d.ts")),
+    }
+
+
+def _told_of(core: str, wallets: str) -> str:
+    """Tell the script which wallets' part is its own: whoever pins the one has pinned both."""
+    digest = base64.b64encode(sha384(wallets.encode()).digest()).decode()
+    named = core.replace('PART = "v1.onchain.js"', f'PART = "{_pinned("v1.onchain.js", wallets)}"')
+    return named.replace('INTEGRITY = ""', f'INTEGRITY = "sha384-{digest}"')
+
+
+def _script(name: str, text: str) -> dict[str, _File]:
+    pinned = _pinned(name, text)
+    return {
+        name: _file(_SCRIPT, text, at=f"/sdk/{pinned}"),
+        pinned: _file(_SCRIPT, text, keep=_FOR_EVER),
+    }
+
+
+def _pinned(name: str, text: str) -> str:
+    return f"{name.removesuffix('.js')}.{sha256(text.encode()).hexdigest()[:_HASH_CHARS]}.js"
+
+
+def _file(type_: str, text: str, *, keep: str = _FOR_MINUTES, at: str = "") -> _File:
+    plain = text.encode()
+    return _File(type_, plain, gzip.compress(plain, mtime=0), keep, at)
+
+
+def _read(name: str) -> str:
+    return (resources.files("payintent") / "checkout" / "sdk" / name).read_text()

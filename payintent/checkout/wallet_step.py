@@ -1,0 +1,50 @@
+"""The hosted page's wallet step: what is to be paid, and where its script asks for it."""
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from payintent.api.context import Context
+from payintent.config import Settings
+from payintent.domain import ids
+from payintent.domain.errors import Refused
+from payintent.domain.web_origin import web_origin
+from payintent.onchain.views import session_view
+
+_OWN_API = "/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class WalletStep:
+    """An on-chain session as the page shows it."""
+
+    bill: dict[str, Any]  # as `GET /onchain/sessions/{session_id}` gives it
+    url: str  # of the session; relative where page and API share an origin
+
+
+async def wallet_step(here: Context, action: dict[str, Any]) -> WalletStep | None:
+    """Give the step of a page whose next action is a wallet's; None for every other page.
+
+    None as well where the session ended meanwhile: the page then shows that it waits.
+    """
+    if action["type"] != "onchain_session":
+        return None
+    settings = here.service.settings
+    session_id: str = action["onchain_session"]["session_id"]
+    try:
+        bill = await session_view(
+            here.service.database, ids.parse(ids.SESSION, session_id), settings.checkout_base
+        )
+    except Refused:
+        return None
+    return WalletStep(bill, f"{api_of(settings)[0]}/onchain/sessions/{session_id}")
+
+
+def api_of(settings: Settings) -> tuple[str, str]:
+    """Give the API's address as the page calls it, and its origin where that is another one."""
+    if not settings.checkout_base:  # the page is wherever the API is
+        return _OWN_API, ""
+    api = web_origin(settings.api_base)
+    if api is None or api == web_origin(settings.checkout_base):
+        return urlsplit(settings.api_base).path.rstrip("/"), ""
+    return settings.api_base.rstrip("/"), api

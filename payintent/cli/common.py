@@ -1,0 +1,222 @@
+"""What all commands share: the service for one command, tables, JSON, and plain errors."""
+
+import asyncio
+import getpass
+import os
+import re
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+
+import msgspec
+import typer
+from pydantic import ValidationError
+
+from payintent.address_checks import PlacesUnusableError
+from payintent.config import Settings
+from payintent.domain.errors import LockTimeout, NotStorable, Refused, StorageDown
+from payintent.encryption import SecretsUnusable
+from payintent.log import configure
+from payintent.operations.approvals import proposal_view
+from payintent.operations.base import TERMINAL, Actor, Change, Read, check_role
+from payintent.operations.json_values import plain
+from payintent.service import Service, open_service
+from payintent.storage.proposals import Proposal
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+T = TypeVar("T")
+MerchantId = typer.Argument(help="The merchant's number.")
+#: What `payintent dev` writes into VAR_DIR, so that commands find the sandbox.
+SANDBOX_ENV = "dev.env"
+#: An operator's token: who acts is then its name, as at the operator's port.
+TOKEN_ENV = "PAYINTENT_OPERATOR_TOKEN"  # noqa: S105 - a name
+#: The exit status of a command whose operation waits for another person.
+PROPOSED = 3
+_PIPE_COLUMNS = 240
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)  # as on the wire
+_WHOLE_MAX = 36  # characters, such as an event's id
+_FOLDED_MIN = 8
+Json = typer.Option(False, "--json", help="Print JSON instead of a table.")
+Why = typer.Option("", help="The reason, for the audit log; needed outside the sandbox.")
+Limit = typer.Option(20, min=1, max=1000, help="How many at most.")
+
+
+def settings() -> Settings:
+    """Read the settings; ends the command with what is missing.
+
+    Without secrets in the environment a sandbox that was started here lends its own.
+    """
+    try:
+        found = Settings(_env_file=_sandbox_file())  # pyright: ignore[reportCallIssue]
+    except ValidationError as error:
+        names = ", ".join(_variable(str(item["loc"][0])) for item in error.errors())
+        fail(f"settings missing or wrong: {names}")
+    configure(found.log_level)
+    return found
+
+
+def _sandbox_file() -> Path | None:
+    file = Path(os.environ.get("VAR_DIR", "var"), SANDBOX_ENV)
+    if "PAYINTENT_PEPPER" in os.environ or not file.is_file():
+        return None
+    print(f"payintent: with the settings of the sandbox in {file}", file=sys.stderr)
+    return file
+
+
+def with_service(work: Callable[[Service], Awaitable[T]]) -> T:
+    """Run one piece of work on the service; what we decline ends the command with status 1."""
+    chosen = settings()
+
+    async def run() -> T:
+        service = await open_service(chosen)
+        try:
+            return await work(service)
+        finally:
+            await service.close()
+
+    try:
+        return asyncio.run(run())
+    except Refused as refused:
+        fail(refused.message)
+    except (StorageDown, SecretsUnusable, PlacesUnusableError) as error:
+        fail(str(error))
+    except LockTimeout:
+        fail("somebody else is changing this just now; try again")
+    except NotStorable:
+        fail("an argument is not valid Unicode")
+
+
+def perform(operation: Read[T] | Change[T], why: str = "") -> T:
+    """Do one operation as the person at this terminal, or whose token the environment has.
+
+    Where another person must approve, shows the proposal and ends the command with status 3.
+    """
+
+    async def work(service: Service) -> T | Proposal:
+        return await service.submit(operation, await _actor(service, why))
+
+    result = with_service(work)
+    if not isinstance(result, Proposal):
+        return result
+    show_one(proposal_view(result), as_json="--json" in sys.argv)
+    print("payintent: waits for another person's approval", file=sys.stderr)
+    raise typer.Exit(PROPOSED)
+
+
+def read_as_operator(work: Callable[[Service], Awaitable[T]]) -> T:
+    """Read something that is no operation; any role may, outside the sandbox nobody without one."""
+
+    async def checked(service: Service) -> T:
+        actor = await _actor(service, "")
+        check_role(replace(service.desk, actor=actor), Read())
+        return await work(service)
+
+    return with_service(checked)
+
+
+async def _actor(service: Service, why: str) -> Actor:
+    """Say who does it: a token's name is proven, a terminal's user is only what the shell says."""
+    token = os.environ.get(TOKEN_ENV)
+    if not token:
+        return Actor(f"{TERMINAL}{_person()}", why)
+    from payintent.api import authentication  # only with a token: it brings the web framework along
+
+    headers = {"authorization": f"Bearer {token}"}
+    try:
+        operator = await authentication.operator(service.database, service.secrets, headers)
+    except Refused as refused:
+        raise Refused(
+            refused.code,
+            f"{TOKEN_ENV} is no operator's token, or one that was revoked or has expired",
+        ) from refused
+    return Actor(operator.name, why, operator.role)
+
+
+def _person() -> str:
+    """Name who typed this; under sudo the one who did."""
+    try:
+        return os.environ.get("SUDO_USER") or getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return f"uid {os.getuid()}"
+
+
+def fail(message: str) -> NoReturn:
+    """End the command with one line on standard error."""
+    print(f"payintent: {message}", file=sys.stderr)
+    raise typer.Exit(1)
+
+
+def show(rows: Sequence[object], columns: Iterable[str], *, as_json: bool) -> None:
+    """Print records as a table, or as a JSON list of all their fields."""
+    known = [plain(row) for row in rows]
+    if as_json:
+        print_json(known)
+        return
+    from rich.console import Console
+
+    names = list(columns)
+    cells = [[_cell(row.get(name)) for name in names] for row in known]
+    # Whole values for whoever reads a file or a pipe; a terminal folds at its own width.
+    console = Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
+    console.print(_table([_title(name) for name in names], cells, console.width))
+
+
+def _table(names: list[str], cells: list[list[str]], width: int) -> "Table":
+    """Lay out a table in which times, numbers and words stay whole, as long as there is room."""
+    from rich.table import Table
+
+    longest = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
+    whole = [
+        not any(" " in row[at] or len(row[at]) > _WHOLE_MAX for row in cells)
+        for at in range(len(names))
+    ]
+    taken = sum(n if kept else _FOLDED_MIN for n, kept in zip(longest, whole, strict=True))
+    roomy = taken + 2 * len(names) <= width
+    table = Table(box=None, pad_edge=False)
+    for name, kept in zip(names, whole, strict=True):
+        table.add_column(name, overflow="fold", no_wrap=kept and roomy)
+    for row in cells:
+        table.add_row(*row)
+    return table
+
+
+def show_one(row: object, *, as_json: bool) -> None:
+    """Print one record, a line for each field, or as a JSON object."""
+    known: dict[str, Any] = plain(row)
+    if as_json:
+        print_json(known)
+        return
+    widest = max(len(name) for name in known)
+    for name, value in known.items():
+        print(f"{_title(name):{widest}}  {_cell(value)}".rstrip())
+
+
+def print_json(value: object) -> None:
+    """Print JSON on one line."""
+    print(msgspec.json.encode(value).decode())
+
+
+def _cell(value: object) -> str:
+    """Write a value for people: lists with commas, yes and no, times to the second."""
+    if isinstance(value, list):
+        return ", ".join(_cell(one) for one in cast("list[object]", value))
+    if isinstance(value, dict):
+        known = cast("dict[str, object]", value)
+        return " ".join(f"{name}={_cell(one)}" for name, one in known.items())
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str) and _TIME.fullmatch(value):
+        return f"{value[:10]} {value[11:19]}Z"
+    return "" if value is None else str(value)
+
+
+def _title(name: str) -> str:
+    return "merchant" if name == "merchant_id" else name.replace("_", " ")
+
+
+def _variable(name: str) -> str:
+    return name.upper() if name.startswith("database_") else f"PAYINTENT_{name.upper()}"

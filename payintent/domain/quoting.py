@@ -1,0 +1,194 @@
+"""Which ways to pay a payment has in a country, and at what price."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from payintent.domain.catalog import reach
+from payintent.domain.currencies import (
+    COUNTRIES,
+    TENDER,
+    TENDERED,
+    accepted_currencies,
+    payable_in,
+)
+from payintent.domain.errors import Code, Refused
+from payintent.domain.merchant import Merchant, PaymentMethod
+from payintent.domain.money import round_up, to_smallest
+from payintent.domain.payable import held_decimals, reached_by, reached_by_all
+from payintent.domain.payment import Payment
+from payintent.domain.quote import Quote, Tariff, TaxCountry, TaxManager, make_quote
+from payintent.domain.restriction import Restrictions
+from payintent.domain.session import Offer
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The country that quotes are for, and the rule that chose it.
+
+    `source` is `query` (the buyer named it), `geo` (the viewer's), `default` (the merchant's) or
+    `first` (of those that can pay). `crypto` tells whether tokens may be offered to this viewer.
+    """
+
+    country: str
+    source: str
+    crypto: bool = True
+
+
+def resolve_place(
+    payment: Payment,
+    merchant: Merchant,
+    methods: Iterable[PaymentMethod],
+    asked: str | None,
+    viewer: str | None,
+    restrictions: Restrictions,
+) -> Place:
+    """Find the country that quotes are for, and whether tokens may be offered there.
+
+    The country of the query counts whatever can be paid there. Without one it is the first of the
+    viewer's, the merchant's and all others where one of the methods takes this payment.
+
+    Refused (`BAD_REQUEST`, `UNSUPPORTED_COUNTRY`) where the query names no country of ours.
+    """
+    if asked is not None:
+        country = checked_country(asked)
+        return Place(country, "query", crypto=restrictions.allow_crypto(country, viewer))
+    reached = reach(merchant.market, reached_by_all(methods))
+    accepted = accepted_currencies(payment.currency, pegged=payment.include_pegged_assets)
+    places = list(_candidates(merchant, viewer, restrictions))
+    for place in places:
+        payable = (code for code in accepted if place.crypto or not TENDER[code].crypto)
+        if not set(reached[place.country]).isdisjoint(payable):
+            return place
+    # Nothing can be paid anywhere now: a country that could, so that this is no refusal.
+    pegged = payment.include_pegged_assets
+    tendered = [one for one in places if payable_in(one.country, payment.currency, pegged=pegged)]
+    return next(one for one in tendered if one.source != "geo")
+
+
+def _candidates(
+    merchant: Merchant, viewer: str | None, restrictions: Restrictions
+) -> Iterator[Place]:
+    countries = [(merchant.default_country, "default"), *((code, "first") for code in COUNTRIES)]
+    if viewer is not None and viewer in COUNTRIES:
+        countries.insert(0, (viewer, "geo"))
+    for country, source in countries:
+        yield Place(country, source, crypto=restrictions.allow_crypto(country, viewer))
+
+
+def checked_country(code: str) -> str:
+    """Accept one of the 53 codes of spec section 2.5, upper case only."""
+    if len(code) != 2:  # noqa: PLR2004 - ISO 3166-1 alpha-2
+        raise Refused(Code.BAD_REQUEST, "country must have two letters")
+    if code not in COUNTRIES:
+        raise Refused(Code.UNSUPPORTED_COUNTRY, f"country {code!r} is not supported")
+    return code
+
+
+def offers(
+    payment: Payment,
+    merchant: Merchant,
+    methods: Iterable[PaymentMethod],
+    place: Place,
+    currency: str | None,
+    tax_rate: Decimal,
+) -> list[Offer]:
+    """Price every way to pay, in the methods' order.
+
+    Left out is what the merchant is not activated for, and tokens where they are restricted.
+
+    Without `currency` whatever cannot be had is left out; with one that this payment cannot be
+    paid with in this country it is refused (`INVALID_CURRENCY`, `UNSUPPORTED_CURRENCY`).
+    """
+    country = place.country
+    currencies = [
+        code
+        for code in _currencies(payment, country, currency)
+        if (place.crypto or not TENDER[code].crypto) and merchant.market.includes(code, country)
+    ]
+    return [
+        offer
+        for method in methods
+        if (reached := reached_by(method)) is not None
+        for code in currencies
+        if reached.includes(code, country)
+        and (offer := _offer(payment, method, country, code, tax_rate)) is not None
+    ]
+
+
+def taxed_country(merchant: Merchant, place: Place) -> str:
+    """Name the country whose tax applies; where the buyer seems to be never decides it."""
+    chosen = merchant.tax_country is TaxCountry.SELECTION and place.source == "query"
+    return place.country if chosen else merchant.default_country
+
+
+def tax_rate_for(payment: Payment, country: str, rates: Mapping[str, Decimal]) -> Decimal:
+    """Give the tax rate that applies where this service manages tax, else zero."""
+    if payment.tax_manager is TaxManager.NONE:
+        return Decimal(0)
+    return rates.get(country, Decimal(0))
+
+
+def _currencies(payment: Payment, country: str, asked: str | None) -> tuple[str, ...]:
+    accepted = accepted_currencies(payment.currency, pegged=payment.include_pegged_assets)
+    payable = tuple(code for code in accepted if code in TENDERED[country])
+    if asked is None:
+        return payable
+    if asked not in TENDER:
+        raise Refused(Code.INVALID_CURRENCY, f"currency {asked!r} is not known")
+    if asked not in payable:
+        raise Refused(
+            Code.UNSUPPORTED_CURRENCY, f"this payment cannot be paid in {asked} in {country}"
+        )
+    return (asked,)
+
+
+def _offer(
+    payment: Payment, method: PaymentMethod, country: str, currency: str, tax_rate: Decimal
+) -> Offer | None:
+    decimals = held_decimals(method, currency)
+    if decimals is None or not holds_exactly(payment, currency, decimals):
+        return None
+    tariff = Tariff(
+        fee_mode=method.fee_mode,
+        fee_rate=method.fee_rate,
+        tax_rate=tax_rate,
+        decimals=decimals,
+    )
+    quote = make_quote(payment.amount, currency, tariff)
+    total_minor = to_smallest(Decimal(quote.total_amount), decimals)
+    if total_minor is None or total_minor < method.token_minimum:
+        return None
+    if not _collects(method, quote):
+        return None
+    return _offered(method, country, quote, total_minor)
+
+
+def _collects(method: PaymentMethod, quote: Quote) -> bool:
+    """Tell whether the gateway can hold the total exactly."""
+    if method.decimals is None:
+        return True
+    total = Decimal(quote.total_amount)
+    return to_smallest(total, method.decimals[quote.currency]) is not None
+
+
+def holds_exactly(payment: Payment, currency: str, decimals: int) -> bool:
+    """Tell whether a token can hold what was asked in it; pegged amounts are rounded up."""
+    return currency != payment.currency or round_up(payment.amount, decimals) == payment.amount
+
+
+def _offered(method: PaymentMethod, country: str, quote: Quote, total_minor: int) -> Offer:
+    return Offer(
+        payment_method_id=method.id,
+        account_id=method.account_id,
+        provider=method.provider,
+        provider_name=method.provider_name,
+        kind=method.kind,
+        label=method.label,
+        country=country,
+        chain=method.chain,
+        token=method.token,
+        quote=quote,
+        total_minor=total_minor,
+        expected_token=method.expected_token,
+    )

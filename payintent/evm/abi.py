@@ -1,0 +1,148 @@
+"""The few calls and words that we speak with contracts: all of 32 bytes, cut by slices."""
+
+from payintent.domain.evm import PayCall
+from payintent.evm.keccak import selector
+
+PAY_SIGNATURE = "pay(bytes16,address,uint256,uint256)"
+PAY = selector(PAY_SIGNATURE)
+REFUND = selector("refund(bytes16,bytes16,address,address,uint256)")
+IS_PAID = selector("is_paid(bytes16,address,uint256)")
+APPROVE = selector("approve(address,uint256)")
+ALLOWANCE = selector("allowance(address,address)")
+BALANCE_OF = selector("balanceOf(address)")
+DECIMALS = selector("decimals()")
+
+WORD = 32
+_UUID, _ADDRESS = 16, 20
+_UUID_PADDING = bytes(WORD - _UUID)  # on the right: bytes stand on the left of their word
+_ADDRESS_PADDING = bytes(WORD - _ADDRESS)  # on the left: addresses are numbers
+_SELECTOR = 4
+_PAY_LENGTH = _SELECTOR + 4 * WORD
+
+_ERROR = selector("Error(string)")
+_PANIC = selector("Panic(uint256)")
+_REASON_CHARS_MAX = 200
+
+
+def pay(uuid: bytes, token: bytes, amount: int, deadline: int) -> bytes:
+    """Encode a payment; the deadline in Unix seconds."""
+    words = (_of_uuid(uuid), _of_address(token), _of_uint(amount), _of_uint(deadline))
+    return PAY + b"".join(words)
+
+
+def refund(uuid: bytes, refund_id: bytes, token: bytes, to: bytes, amount: int) -> bytes:
+    """Encode a refund."""
+    words = (_of_uuid(uuid), _of_uuid(refund_id), _of_address(token), _of_address(to))
+    return REFUND + b"".join(words) + _of_uint(amount)
+
+
+def is_paid(uuid: bytes, token: bytes, amount: int) -> bytes:
+    """Encode the question whether exactly this was paid."""
+    return IS_PAID + _of_uuid(uuid) + _of_address(token) + _of_uint(amount)
+
+
+def approve(spender: bytes, amount: int) -> bytes:
+    """Encode an allowance for a token's spender."""
+    return APPROVE + _of_address(spender) + _of_uint(amount)
+
+
+def allowance(owner: bytes, spender: bytes) -> bytes:
+    """Encode the question how much a spender may still move."""
+    return ALLOWANCE + _of_address(owner) + _of_address(spender)
+
+
+def balance_of(owner: bytes) -> bytes:
+    """Encode the question how much of a token somebody has."""
+    return BALANCE_OF + _of_address(owner)
+
+
+def decimals() -> bytes:
+    """Encode the question how many decimals a token has."""
+    return DECIMALS
+
+
+def read_pay(data: bytes) -> PayCall | None:
+    """Read a call of `pay` from a transaction's input; None where it is any other call."""
+    if not data.startswith(PAY) or len(data) != _PAY_LENGTH:
+        return None
+    uuid, token, amount, deadline = words(data[_SELECTOR:], 4)
+    try:
+        return PayCall(to_uuid(uuid), to_address(token), to_uint(amount), to_uint(deadline))
+    except ValueError:
+        return None  # the contract refuses dirty words too
+
+
+def words(data: bytes, count: int) -> list[bytes]:
+    """Cut data into exactly so many words (ValueError)."""
+    if len(data) != count * WORD:
+        raise ValueError(f"{len(data)} bytes are not {count} words")
+    return [data[at : at + WORD] for at in range(0, len(data), WORD)]
+
+
+def to_uint(word: bytes) -> int:
+    """Read a number from its word (ValueError)."""
+    if len(word) != WORD:
+        raise ValueError("a number is one word")
+    return int.from_bytes(word, "big")
+
+
+def to_address(word: bytes) -> bytes:
+    """Read an address from its word (ValueError)."""
+    if len(word) != WORD or not word.startswith(_ADDRESS_PADDING):
+        raise ValueError("an address is twelve zeros and twenty bytes")
+    return word[WORD - _ADDRESS :]
+
+
+def to_uuid(word: bytes) -> bytes:
+    """Read a uuid from its word (ValueError)."""
+    if len(word) != WORD or not word.endswith(_UUID_PADDING):
+        raise ValueError("a uuid is sixteen bytes and sixteen zeros")
+    return word[:_UUID]
+
+
+def to_bool(word: bytes) -> bool:
+    """Read a truth value from its word (ValueError)."""
+    if (value := to_uint(word)) > 1:
+        raise ValueError("a truth value is 0 or 1")
+    return value == 1
+
+
+def read_reason(data: bytes) -> str:
+    """Read why a call was reverted; "" where nothing is said, hex digits where it is no text."""
+    if data.startswith(_ERROR):
+        return _read_text(data[_SELECTOR:])
+    if data.startswith(_PANIC) and len(data) == _SELECTOR + WORD:
+        return f"panic {to_uint(data[_SELECTOR:]):#x}"
+    return f"0x{data[:_SELECTOR].hex()}" if data else ""
+
+
+def readable(text: str) -> str:
+    """Make a stranger's words fit for a log: short, and of characters that can be seen."""
+    kept = text[:_REASON_CHARS_MAX]
+    return "".join(char if char.isprintable() else "\ufffd" for char in kept)
+
+
+def _read_text(data: bytes) -> str:
+    """Read the one text of `Error(string)`; "" where it is cut off."""
+    place, length, text = data[:WORD], data[WORD : 2 * WORD], data[2 * WORD :]
+    if len(length) != WORD or to_uint(place) != WORD or to_uint(length) > len(text):
+        return ""
+    return readable(text[: to_uint(length)].decode("utf-8", errors="replace"))
+
+
+def _of_uint(value: int) -> bytes:
+    if not 0 <= value < 2 ** (8 * WORD):
+        raise ValueError("a number has 256 bits and no sign")
+    return value.to_bytes(WORD, "big")
+
+
+def _of_address(value: bytes) -> bytes:
+    if len(value) != _ADDRESS:
+        raise ValueError("an address has 20 bytes")
+    return _ADDRESS_PADDING + value
+
+
+def _of_uuid(value: bytes) -> bytes:
+    if len(value) != _UUID:
+        raise ValueError("a uuid has 16 bytes")
+    return value + _UUID_PADDING

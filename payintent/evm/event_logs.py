@@ -1,0 +1,132 @@
+"""The contract's logs, from JSON to values: whatever has not their exact shape is refused."""
+
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+from payintent.domain.evm import PaidLog, RefundedLog, place
+from payintent.evm.abi import to_address, to_uint, to_uuid, words
+from payintent.evm.hex_values import HASH, read_hash, read_hex, read_index, read_sized
+from payintent.evm.keccak import topic
+
+PAID = topic("Paid(bytes16,address,address,uint256,address)")
+REFUNDED = topic("Refunded(bytes16,bytes16,address,uint256,address,address)")
+
+_PAID_TEXT, _REFUNDED_TEXT = f"0x{PAID.hex()}", f"0x{REFUNDED.hex()}"
+_ADDRESS = 20
+
+Logs = tuple[tuple[PaidLog, ...], tuple[RefundedLog, ...]]
+
+
+class LogAnswer(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """A log as an endpoint writes it."""
+
+    address: str
+    topics: list[str]
+    data: str
+    block_number: str
+    block_hash: str
+    transaction_hash: str
+    log_index: str
+    removed: bool = False
+
+
+_LOGS = msgspec.json.Decoder(list[LogAnswer])
+
+
+def read_logs(raw: msgspec.Raw | bytes, contracts: Collection[bytes], start: int, end: int) -> Logs:
+    """Read the answer to a search, in the chain's order; what was not asked for is refused.
+
+    One identity twice and two hashes of one block are refused too: no chain has such logs.
+    """
+    logs, refunds = _read(_LOGS.decode(raw))
+    found = (*logs, *refunds)
+    hashes: dict[int, bytes] = {}
+    for one in found:
+        if one.contract not in contracts or not start <= one.block_number <= end:
+            raise ValueError("a log that was not asked for")
+        if hashes.setdefault(one.block_number, one.block_hash) != one.block_hash:
+            raise ValueError("two hashes of one block")
+    if len({(one.tx_hash, one.log_index) for one in found}) < len(found):
+        raise ValueError("a log twice")
+    if len({place(one) for one in found}) < len(found):
+        raise ValueError("two logs at one place")
+    return logs, refunds
+
+
+def read_looking_like_ours(answers: Iterable[LogAnswer]) -> Logs:
+    """Read those logs of a transaction that have the shape of ours, and pass over all others.
+
+    Anybody can write a log that only begins like ours, from a contract of his own, in the same
+    transaction; it must not make the receipt unreadable.
+    """
+    return _read(one for one in answers if _has_our_shape(one))
+
+
+def read_paid(log: LogAnswer) -> PaidLog:
+    """Read a payment."""
+    _, uuid, payer, token = _topics(log)
+    amount, receiver = words(read_hex(log.data), 2)
+    return PaidLog(
+        contract=read_sized(log.address, _ADDRESS),
+        uuid=to_uuid(uuid),
+        payer=to_address(payer),
+        token=to_address(token),
+        amount=to_uint(amount),
+        receiver=to_address(receiver),
+        block_number=read_index(log.block_number),
+        block_hash=read_hash(log.block_hash),
+        tx_hash=read_hash(log.transaction_hash),
+        log_index=read_index(log.log_index),
+    )
+
+
+def read_refunded(log: LogAnswer) -> RefundedLog:
+    """Read a refund."""
+    _, uuid, refund_id, token = _topics(log)
+    amount, to, sender = words(read_hex(log.data), 3)
+    return RefundedLog(
+        contract=read_sized(log.address, _ADDRESS),
+        uuid=to_uuid(uuid),
+        refund_id=to_uuid(refund_id),
+        token=to_address(token),
+        amount=to_uint(amount),
+        to=to_address(to),
+        sender=to_address(sender),
+        block_number=read_index(log.block_number),
+        block_hash=read_hash(log.block_hash),
+        tx_hash=read_hash(log.transaction_hash),
+        log_index=read_index(log.log_index),
+    )
+
+
+def _read(answers: Iterable[LogAnswer]) -> Logs:
+    logs: list[PaidLog] = []
+    refunds: list[RefundedLog] = []
+    for one in answers:
+        first = _first_topic(one)
+        if first == _PAID_TEXT:
+            logs.append(read_paid(one))
+        elif first == _REFUNDED_TEXT:
+            refunds.append(read_refunded(one))
+        else:
+            raise ValueError("a log of another event")
+    return tuple(sorted(logs, key=place)), tuple(sorted(refunds, key=place))
+
+
+def _has_our_shape(log: LogAnswer) -> bool:
+    try:
+        _read((log,))
+    except ValueError:
+        return False
+    return True
+
+
+def _topics(log: LogAnswer) -> list[bytes]:
+    if log.removed:
+        raise ValueError("a log that was taken back")
+    return [read_sized(one, HASH) for one in log.topics]
+
+
+def _first_topic(log: LogAnswer) -> str:
+    return log.topics[0].lower() if log.topics else ""

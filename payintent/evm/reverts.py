@@ -1,0 +1,28 @@
+"""Why a call would fail: the contract's own words, out of whatever a node makes of them."""
+
+import re
+
+from payintent.domain.evm import Reverted
+from payintent.evm.abi import read_reason, readable
+from payintent.evm.rpc import RpcError
+
+_CODE = 3
+_WORDS = re.compile(r"revert", re.IGNORECASE)
+_REASON = re.compile(r"execution reverted:? ?(.*)", re.DOTALL)
+
+
+def read_revert(error: RpcError) -> Reverted | None:
+    """Read an error as the contract's refusal; None where the node itself refuses."""
+    if error.code != _CODE and not _WORDS.search(error.message):
+        return None
+    return Reverted(_reason(error))
+
+
+def _reason(error: RpcError) -> str:
+    """Take the reason from the data, where nodes give any, else from what the node says itself."""
+    try:
+        data = bytes.fromhex(error.data.removeprefix("0x"))
+    except ValueError:
+        data = b""
+    said = _REASON.match(error.message)
+    return read_reason(data) or readable(said[1] if said else "")

@@ -1,0 +1,138 @@
+"""What endpoints answer, as types: everything is checked here, once (ValueError)."""
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from payintent.domain.evm import Block, Tx, TxReceipt
+from payintent.evm.event_logs import LogAnswer, read_looking_like_ours
+from payintent.evm.hex_values import read_hash, read_hex, read_index, read_sized, read_uint
+
+_ADDRESS = 20
+_YEAR_9999_S = 253_370_764_800  # its first second
+
+
+class _BlockAnswer(msgspec.Struct, frozen=True, rename="camel"):
+    number: str
+    hash: str
+    timestamp: str
+    parent_hash: str
+
+
+class _ReceiptAnswer(msgspec.Struct, frozen=True, rename="camel"):
+    transaction_hash: str
+    block_number: str
+    block_hash: str
+    status: str
+    to: str | None
+    logs: list[LogAnswer]
+
+
+class _TxAnswer(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    hash: str
+    to: str | None
+    input: str
+    block_number: str | None
+    block_hash: str | None = None
+    from_: str = msgspec.field(name="from")
+    value: str
+
+
+_BLOCK = msgspec.json.Decoder(_BlockAnswer | None)
+_RECEIPT = msgspec.json.Decoder(_ReceiptAnswer | None)
+_TX = msgspec.json.Decoder(_TxAnswer | None)
+_TEXT = msgspec.json.Decoder(str)
+_TEXTS = msgspec.json.Decoder(list[str])
+
+
+def read_number(raw: msgspec.Raw) -> int:
+    """Read a number, such as a chain id."""
+    return read_index(_TEXT.decode(raw))
+
+
+def read_amount(raw: msgspec.Raw) -> int:
+    """Read a number of up to 256 bits, such as a balance."""
+    return read_uint(_TEXT.decode(raw))
+
+
+def read_tx_hash(raw: msgspec.Raw) -> bytes:
+    """Read the hash of a transaction that was taken."""
+    return read_hash(_TEXT.decode(raw))
+
+
+def read_addresses(raw: msgspec.Raw) -> list[bytes]:
+    """Read addresses, such as those that a signer has keys for."""
+    return [read_sized(one, _ADDRESS) for one in _TEXTS.decode(raw)]
+
+
+def read_bytes(raw: msgspec.Raw) -> bytes:
+    """Read bytes of any length, such as what a call returned."""
+    return read_hex(_TEXT.decode(raw))
+
+
+def read_block(raw: msgspec.Raw, number: int | None = None) -> Block | None:
+    """Read a block's head, which must have this number if one is given."""
+    told = _BLOCK.decode(raw)
+    if told is None:
+        return None
+    block = Block(
+        number=read_index(told.number),
+        hash=read_hash(told.hash),
+        at=_time(read_index(told.timestamp)),
+        parent_hash=read_hash(told.parent_hash),
+    )
+    if number is not None and block.number != number:
+        raise ValueError("another block than the one that was asked for")
+    return block
+
+
+def read_receipt(raw: msgspec.Raw, tx_hash: bytes) -> TxReceipt | None:
+    """Read the receipt of this transaction."""
+    told = _RECEIPT.decode(raw)
+    if told is None:
+        return None
+    block_number, block_hash = read_index(told.block_number), read_hash(told.block_hash)
+    status = read_index(told.status)
+    if read_hash(told.transaction_hash) != tx_hash or status > 1:
+        raise ValueError("no receipt of this transaction")
+    logs, refunds = read_looking_like_ours(told.logs)
+    for one in (*logs, *refunds):
+        if (one.tx_hash, one.block_number, one.block_hash) != (tx_hash, block_number, block_hash):
+            raise ValueError("a receipt with a log of another transaction or block")
+    return TxReceipt(
+        tx_hash=tx_hash,
+        block_number=block_number,
+        block_hash=block_hash,
+        status=status,
+        to=_address(told.to),
+        logs=logs,
+        refunds=refunds,
+    )
+
+
+def read_tx(raw: msgspec.Raw, tx_hash: bytes) -> Tx | None:
+    """Read this transaction."""
+    told = _TX.decode(raw)
+    if told is None:
+        return None
+    if read_hash(told.hash) != tx_hash:
+        raise ValueError("another transaction than the one that was asked for")
+    return Tx(
+        tx_hash=tx_hash,
+        to=_address(told.to),
+        input=read_hex(told.input),
+        block_number=None if told.block_number is None else read_index(told.block_number),
+        block_hash=None if told.block_hash is None else read_hash(told.block_hash),
+        sender=read_sized(told.from_, _ADDRESS),
+        value=read_uint(told.value),
+    )
+
+
+def _address(text: str | None) -> bytes | None:
+    return None if text is None else read_sized(text, _ADDRESS)
+
+
+def _time(seconds: int) -> datetime:
+    if seconds > _YEAR_9999_S:
+        raise ValueError("a time beyond all calendars")
+    return datetime.fromtimestamp(seconds, UTC)

@@ -1,0 +1,1 @@
+"""ECPay: the adapter, its API, its check value and its refunds."""

@@ -1,0 +1,293 @@
+"""The adapter to ECPay (Taiwan): card payments on its hosted page, AIO version 5."""
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from payintent.domain.gateway import (
+    Account,
+    Ack,
+    BadCallback,
+    Callback,
+    CallbackRequest,
+    Capabilities,
+    Created,
+    RefundReport,
+    RefundRequest,
+    Refunds,
+    Rejected,
+    Report,
+    SessionRef,
+    SessionRequest,
+    SessionState,
+    Unknown,
+)
+from payintent.domain.payment import FailureReason
+from payintent.gateways.ecpay.api import (
+    CREDENTIALS,
+    CURRENCY,
+    DECIMALS,
+    NOT_FOUND,
+    PAID,
+    TAIPEI,
+    Ecpay,
+    Trade,
+    amount_of,
+    lacking,
+    merchant_trade_no_of,
+)
+from payintent.gateways.ecpay.check_mac import signed, verified
+from payintent.gateways.ecpay.refunds import give_back, look_back
+from payintent.gateways.http_client import Http
+from payintent.gateways.minor_units import read_capture, to_gateway
+
+URL_CHARS_MAX = 200
+DESCRIPTION_CHARS_MAX = 200  # of TradeDesc; ItemName may have 400, and says the same
+#: ECPay cannot close an order, and an unpaid one looks the same while a card is tried and when the
+#: buyer has left. Its own modules give a card order up after an hour, and so does this one.
+#: No deadline can be carried either: `ExpireDate` (days) is read of ATM orders alone, and
+#: `StoreExpireDate` (minutes, or days) of those that are paid in shops.
+ABANDONED_AFTER_S = 3600
+
+_PAGE = "/Cashier/AioCheckOut/V5"
+_UNPAID = "0"  # or the bank has not answered yet
+_NOT_ESTABLISHED = "10200095"  # nothing was paid: the page is open, was left, or the card failed
+_CODE = re.compile(r"-?[0-9]{1,10}")
+_TRADE_NO = re.compile(r"[0-9A-Z]{0,20}")
+_SESSION = re.compile(r"[0-9a-f]{32}")
+
+_LANGUAGES = {"en": "ENG", "ja": "JPN", "ko": "KOR", "zh": "CHT"}
+_SIMPLIFIED = frozenset({"zh-hans", "zh-cn", "zh-sg"})
+
+#: Codes of the result notification that decide nothing.
+_UNDECIDED = {
+    "2": None,  # a transfer's number was given out
+    "10100073": None,  # a shop's number was given out
+    "10300028": None,  # the order was posted twice: the first may well be paid
+    "10300066": Report(state=SessionState.AUTHORISING),  # to be confirmed
+}
+_FAILURES = {
+    "10100058": FailureReason.DECLINED,  # authentication failed
+    "10100248": FailureReason.DECLINED,  # refused by the bank
+    "10100251": FailureReason.DECLINED,  # expired card
+    "10100252": FailureReason.DECLINED,  # no funds
+    "10100254": FailureReason.DECLINED,  # the card's own limits
+    "10100255": FailureReason.DECLINED,  # reported lost
+    "10100256": FailureReason.DECLINED,  # reported stolen
+    "10800001": FailureReason.DECLINED,  # ECPay's own screening
+}
+
+
+class EcpayGateway:
+    """ECPay, as a `Gateway`.
+
+    Credentials: `merchant_id`, `hash_key`, `hash_iv`. With `credit_check_code`, refunds are fitted
+    to what became of the card's authorisation, and can be inquired. `auto_close`, `off` where the
+    account's daily closing is off, lets refunds pass at that hour too. `page_url`.
+    """
+
+    provider = "ecpay"
+    capabilities = Capabilities(
+        credentials=CREDENTIALS,
+        decimals={CURRENCY: DECIMALS},
+        countries=frozenset({"TW"}),
+        refunds=Refunds.PARTS,
+        refunds_again=False,
+        origins=frozenset({"https://payment.ecpay.com.tw", "https://payment-stage.ecpay.com.tw"}),
+    )
+
+    def __init__(self, http: Http, now: Callable[[], float] = time.time) -> None:
+        self._ecpay = Ecpay(http, now)
+        self._now = now
+
+    async def create_session(
+        self, account: Account, request: SessionRequest
+    ) -> Created | Rejected | Unknown:
+        """Word the form that the buyer posts; ECPay knows of the trade when that has happened."""
+        if missing := lacking(account):
+            return Rejected(detail=missing)
+        if request.currency != CURRENCY:
+            return Rejected(detail=f"{request.currency} is not taken")
+        if max(len(request.callback_url), len(request.return_url)) > URL_CHARS_MAX:
+            return Rejected(detail=f"a URL is longer than {URL_CHARS_MAX} characters")
+        try:
+            units = to_gateway(request.amount_minor, CURRENCY, DECIMALS)
+        except ValueError as error:
+            return Rejected(detail=str(error))
+        redirect: dict[str, Any] = {
+            "url": account.page_url.rstrip("/") + _PAGE,
+            "method": "POST",
+            "fields": signed(account, _order(account, request, units)),
+            "expires_at": _rfc3339(request.expires_at),
+        }
+        return Created(
+            reference=merchant_trade_no_of(request.session_id),
+            next_action={"type": "redirect", "redirect": redirect},
+        )
+
+    async def close_session(self, account: Account, session: SessionRef) -> Report | Unknown:
+        """Ask, for nothing closes an order: an unpaid one is given up when it is old enough."""
+        report = await self.inquire(account, session)
+        unpaid = isinstance(report, Report) and report.state is SessionState.OPEN
+        if unpaid and self._is_abandoned(session):
+            return Report(state=SessionState.CLOSED)
+        return report
+
+    async def inquire(self, account: Account, session: SessionRef) -> Report | Unknown:
+        """Ask what became of a trade. It is absent while the buyer has not posted the form."""
+        trade = await self._ecpay.look_up(account, session)
+        if isinstance(trade, Unknown):
+            return trade
+        if trade.status == PAID:
+            return _captured(trade.trade_no, trade.amount) or Unknown(detail="paid without a trade")
+        if trade.status == _NOT_ESTABLISHED and trade.tried:
+            return Report(state=SessionState.DECLINED, reason=FailureReason.DECLINED)
+        if trade.status == _NOT_ESTABLISHED and self._is_abandoned(session):
+            return Report(state=SessionState.CLOSED)
+        return _unpaid(trade)
+
+    def parse_callback(self, account: Account, request: CallbackRequest) -> Callback:
+        """Verify CheckMacValue over the raw body, then read. Raises `BadCallback`."""
+        try:
+            fields = verified(account, request.body)
+            notice = _read(account, fields)
+        except ValueError as error:
+            raise BadCallback(str(error)) from None
+        if notice.simulated:  # by the merchant, from its back office: nobody has paid
+            return Callback(id=f"{notice.id}.simulated", session_id=notice.session_id)
+        if notice.code in _UNDECIDED:
+            report = _UNDECIDED[notice.code]
+        elif notice.code != PAID:
+            # A trade's number is used up by its first attempt: the buyer cannot try again.
+            reason = self.classify_failure(notice.code)
+            report = Report(state=SessionState.DECLINED, reason=reason)
+        else:
+            report = _captured(notice.trade_no, notice.amount)
+            if report is None:
+                raise BadCallback("paid without a trade or an amount")
+        return Callback(id=notice.id, session_id=notice.session_id, report=report)
+
+    def acknowledge(self, callback: Callback) -> Ack:  # noqa: ARG002 - the port's shape
+        """Answer the four characters without which ECPay calls again."""
+        return Ack(body=b"1|OK", content_type="text/plain")
+
+    async def refund(self, account: Account, request: RefundRequest) -> RefundReport | Unknown:
+        """Give money back by what its card's authorisation has come to."""
+        return await give_back(self._ecpay, account, request)
+
+    async def inquire_refund(
+        self, account: Account, request: RefundRequest
+    ) -> RefundReport | Unknown:
+        """Tell from how much has gone back at all: ECPay has no names for refunds."""
+        return await look_back(self._ecpay, account, request)
+
+    def classify_failure(self, code: str) -> FailureReason:
+        """Translate a result code (RtnCode)."""
+        return _FAILURES.get(code, FailureReason.UNKNOWN)
+
+    def _is_abandoned(self, session: SessionRef) -> bool:
+        return self._now() - session.opened_at.timestamp() > ABANDONED_AFTER_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Notice:
+    """A verified result notification about one of our sessions."""
+
+    #: ECPay words one fact in several ways, so that only what it is about names it.
+    id: str
+    session_id: UUID
+    code: str
+    trade_no: str
+    amount: str  # in dollars
+    simulated: bool
+
+
+def _read(account: Account, fields: Mapping[str, str]) -> _Notice:
+    """Read the fields of a notification; ValueError where they cannot be about a session of ours.
+
+    Letters are hashed in lower case, so that whatever names something is taken in one case only.
+    """
+    if fields.get("MerchantID") != account.credentials.get("merchant_id"):
+        raise ValueError("it is for another merchant")
+    code, trade_no = fields.get("RtnCode", ""), fields.get("TradeNo", "")
+    if not _CODE.fullmatch(code) or not _TRADE_NO.fullmatch(trade_no):
+        raise ValueError("the signed body lacks what it is about")
+    named = fields.get("CustomField1", "")
+    if not _SESSION.fullmatch(named):
+        raise ValueError("it names no session")
+    session_id = UUID(hex=named)
+    merchant_trade_no = merchant_trade_no_of(session_id)
+    if fields.get("MerchantTradeNo") != merchant_trade_no:
+        raise ValueError("the signed body contradicts itself")
+    return _Notice(
+        id=f"{merchant_trade_no}.{trade_no}.{code}",
+        session_id=session_id,
+        code=code,
+        trade_no=trade_no,
+        amount=amount_of(fields),
+        simulated=fields.get("SimulatePaid") != "0",
+    )
+
+
+def _order(account: Account, request: SessionRequest, units: int) -> dict[str, str]:
+    text = _plain(request.description)
+    fields = {
+        "MerchantID": account.credentials["merchant_id"],
+        "MerchantTradeNo": merchant_trade_no_of(request.session_id),
+        "MerchantTradeDate": request.opened_at.astimezone(TAIPEI).strftime("%Y/%m/%d %H:%M:%S"),
+        "PaymentType": "aio",
+        "TotalAmount": str(units),
+        "TradeDesc": text,
+        "ItemName": text,
+        "ReturnURL": request.callback_url,
+        "ChoosePayment": "Credit",
+        "EncryptType": "1",
+        "NeedExtraPaidInfo": "Y",  # the card's authorisation number, which refunds need
+        "CustomField1": request.session_id.hex,
+    }
+    if request.return_url:
+        # Not ClientBackURL, a mere link: this one brings the buyer back at once, by a POST.
+        fields["OrderResultURL"] = request.return_url
+    language = _language(request.locale)
+    return fields | ({"Language": language} if language else {})
+
+
+def _plain(text: str) -> str:
+    """Keep letters, digits and a few signs: `#` parts items, and ECPay's firewall reads along."""
+    kept = "".join(one if one.isalnum() or one in "-_.," else " " for one in text)
+    return " ".join(kept.split())[:DESCRIPTION_CHARS_MAX].strip() or "Payment"
+
+
+def _language(locale: str | None) -> str | None:
+    """Name one of ECPay's languages; English where it has not the buyer's own."""
+    if not locale:
+        return None
+    tag = locale.lower().replace("_", "-")
+    if any(tag == one or tag.startswith(f"{one}-") for one in _SIMPLIFIED):
+        return "CHI"
+    return _LANGUAGES.get(tag.partition("-")[0], "ENG")
+
+
+def _unpaid(trade: Trade) -> Report | Unknown:
+    states: Mapping[str, SessionState] = {
+        NOT_FOUND: SessionState.ABSENT,
+        _UNPAID: SessionState.OPEN,
+        _NOT_ESTABLISHED: SessionState.OPEN,
+    }
+    state = states.get(trade.status)
+    return Report(state=state) if state else Unknown(detail="a status that nobody knows")
+
+
+def _captured(trade_no: str, amount: str) -> Report | None:
+    if not trade_no or not amount.strip("0."):
+        return None
+    capture = read_capture(trade_no, amount, CURRENCY)
+    return Report(state=SessionState.CAPTURED, capture=capture)
+
+
+def _rfc3339(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

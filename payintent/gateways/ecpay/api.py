@@ -1,0 +1,124 @@
+"""ECPay's servers as the adapter asks them: signed forms out, and what is believed of answers."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta, timezone
+from urllib.parse import urlencode
+from uuid import UUID
+
+from payintent.domain import ids
+from payintent.domain.gateway import Account, NotContacted, SessionRef, Unknown
+from payintent.gateways.ecpay.check_mac import signed, verified
+from payintent.gateways.http_client import Answer, Http, unusable
+
+CREDENTIALS = frozenset({"merchant_id", "hash_key", "hash_iv"})
+CURRENCY = "TWD"
+DECIMALS = 0
+TAIPEI = timezone(timedelta(hours=8))  # Taiwan keeps one time all year
+TRADE_NO_CHARS = 20
+NOT_FOUND = "10200047"
+PAID = "1"
+_QUERY = "/Cashier/QueryTradeInfo/V5"
+#: Whole dollars, as documented; what is finer was not asked for, and yet it was taken.
+_AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,18})?")
+_FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+_OK, _TOO_FAST = 200, 403
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trade:
+    """What ECPay says of one trade."""
+
+    merchant_trade_no: str
+    status: str
+    trade_no: str
+    amount: str  # in dollars
+    authorisation: str  # of the card (`gwsr`): names it to the credit operations
+    tried: bool  # the bank has decided on a card
+
+    @property
+    def units(self) -> int:
+        """Count whole dollars, as everything that is asked of a trade is counted."""
+        return int(self.amount.partition(".")[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Ecpay:
+    """The servers, and the clock that requests are stamped with."""
+
+    http: Http
+    now: Callable[[], float]
+
+    async def post(
+        self, account: Account, path: str, fields: Mapping[str, str]
+    ) -> Answer | Unknown:
+        """Send a signed form; whatever is not a plain success is `Unknown`."""
+        if missing := lacking(account):
+            return NotContacted(detail=missing)
+        form = signed(account, {"MerchantID": account.credentials["merchant_id"], **fields})
+        answer = await self.http.request(
+            "POST",
+            account.base_url.rstrip("/") + path,
+            headers=_FORM,
+            body=urlencode(form).encode(),
+        )
+        if isinstance(answer, Unknown) or answer.status == _OK:
+            return answer
+        why = ", asked too often" if answer.status == _TOO_FAST else ""
+        return unusable(answer.status, f"status {answer.status}{why}")
+
+    async def look_up(self, account: Account, session: SessionRef) -> Trade | Unknown:
+        """Ask for the trade of a session; one that ECPay has never seen has its own status."""
+        merchant_trade_no = named(session)
+        asked = {"MerchantTradeNo": merchant_trade_no, "TimeStamp": str(int(self.now()))}
+        answer = await self.post(account, _QUERY, asked)
+        if isinstance(answer, Unknown):
+            return answer
+        try:
+            fields = verified(account, answer.body)
+            return _trade(account, session, merchant_trade_no, fields)
+        except ValueError as error:
+            return Unknown(detail=f"an answer that cannot be believed: {error}")
+
+
+def merchant_trade_no_of(session_id: UUID) -> str:
+    """Name a session's trade: ECPay takes 20 of our id's 22 digits, which is 119 bits."""
+    return ids.base62(session_id.int, ids.UUID_CHARS)[-TRADE_NO_CHARS:]
+
+
+def named(session: SessionRef) -> str:
+    """Give the number of a session's trade, also while its creation is unanswered."""
+    return session.reference or merchant_trade_no_of(session.session_id)
+
+
+def lacking(account: Account) -> str:
+    """Say which credentials an account lacks; nothing where it has all."""
+    missing = sorted(name for name in CREDENTIALS if not account.credentials.get(name))
+    return f"the account lacks {', '.join(missing)}" if missing else ""
+
+
+def amount_of(fields: Mapping[str, str]) -> str:
+    """Read dollars, zero where none are told; ValueError for what is no amount."""
+    text = fields.get("TradeAmt") or "0"
+    if not _AMOUNT.fullmatch(text):
+        raise ValueError("an amount that is no number")
+    return text
+
+
+def _trade(
+    account: Account, session: SessionRef, merchant_trade_no: str, fields: Mapping[str, str]
+) -> Trade:
+    about = (fields.get("MerchantID"), fields.get("MerchantTradeNo"))
+    if about != (account.credentials["merchant_id"], merchant_trade_no):
+        raise ValueError("it is about another trade")
+    if fields.get("CustomField1", "") not in ("", session.session_id.hex):
+        raise ValueError("it is about another session")
+    return Trade(
+        merchant_trade_no=merchant_trade_no,
+        status=fields.get("TradeStatus", ""),
+        trade_no=fields.get("TradeNo", ""),
+        amount=amount_of(fields),
+        authorisation=fields.get("gwsr", ""),
+        tried=bool(fields.get("process_date")),
+    )

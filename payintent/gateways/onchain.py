@@ -1,0 +1,205 @@
+"""Stablecoins through our own contract: a gateway whose word is what the chain has made final.
+
+Nothing is called when a session opens, and nothing can be closed: the contract's deadline does it.
+What became of a session is read from the ledger that the watcher keeps.
+"""
+
+import secrets
+from collections.abc import Mapping
+from uuid import UUID
+
+from payintent.domain import ids
+from payintent.domain.gateway import (
+    Account,
+    Ack,
+    BadCallback,
+    Callback,
+    CallbackRequest,
+    Capabilities,
+    Created,
+    NotContacted,
+    RefundReport,
+    RefundRequest,
+    RefundState,
+    Rejected,
+    Report,
+    SessionRef,
+    SessionRequest,
+    SessionState,
+    Unknown,
+)
+from payintent.domain.onchain import PROVIDER, Ledger, decide
+from payintent.domain.onchain_refund import (
+    AlreadyRefunded,
+    Fate,
+    RefundCall,
+    Refunder,
+    RefundFacts,
+)
+from payintent.domain.payment import FailureReason
+
+_UUID_BYTES = 16
+#: A transaction that nobody has seen for so long is sent again.
+REVERTS_MAX = 3  # transactions of one refund; then a person must look
+_UNSEEN_S = 600.0
+_NOBODY: Mapping[str, Refunder] = {}
+
+
+class GatewayContract:
+    """Implements `Gateway` on the ledger; an account is one contract on one chain."""
+
+    provider = PROVIDER
+    capabilities = Capabilities(
+        credentials=frozenset({"chain", "network_id"}),
+        decimals=None,  # a token's, on its chain
+        remote=False,
+    )
+
+    def __init__(
+        self, ledger: Ledger, api_base: str, refunders: Mapping[str, Refunder] = _NOBODY
+    ) -> None:
+        self._ledger = ledger
+        self._api_base = api_base
+        self._refunders = refunders
+
+    async def create_session(
+        self, account: Account, request: SessionRequest
+    ) -> Created | Rejected | Unknown:
+        """Name a session on the chain by 16 random bytes, which tell nothing of ours."""
+        session_id = ids.text(ids.SESSION, request.session_id)
+        action = {
+            "type": "onchain_session",
+            "onchain_session": {
+                "session_id": session_id,
+                "chain": account.credentials["chain"],
+                "network_id": int(account.credentials["network_id"]),
+                "url": f"{self._api_base}/onchain/sessions/{session_id}",
+            },
+        }
+        return Created(reference=f"0x{secrets.token_hex(_UUID_BYTES)}", next_action=action)
+
+    async def close_session(self, account: Account, session: SessionRef) -> Report | Unknown:
+        """Tell how a session stands; it ends when nothing can come of it any more."""
+        return await self.inquire(account, session)
+
+    async def inquire(self, account: Account, session: SessionRef) -> Report | Unknown:
+        """Tell how a session stands on its chain."""
+        del account
+        return await self._stands(session.session_id)
+
+    def parse_callback(self, account: Account, request: CallbackRequest) -> Callback:
+        """Refuse: chains call nobody back."""
+        del account, request
+        raise BadCallback("a contract sends no callbacks")
+
+    def acknowledge(self, callback: Callback) -> Ack:
+        """Answer nothing."""
+        del callback
+        return Ack()
+
+    async def refund(self, account: Account, request: RefundRequest) -> RefundReport | Unknown:
+        """Have the refund signed and sent; it is done when its log is final, and not before.
+
+        Whoever is asked first to send a refund sends it always, whatever the operator has set
+        since: the contract does it once for each sender.
+        """
+        facts = await self._ledger.refund(account.id, request)
+        if facts is None:
+            return NotContacted(detail="no receipt of this money is known")
+        if facts.done_by is not None:
+            return _done(facts.done_by)
+        sender, refunder = facts.sender or facts.refunder, self._refunders.get(facts.chain)
+        if sender is None or refunder is None:
+            missing = "signer" if refunder is None else "refunder"
+            return NotContacted(detail=f"no {missing} is set for {facts.chain}")
+        call = _call(facts, request)
+        if facts.sender is None and call.to in {sender, call.contract}:
+            detail = "the contract gives back neither to itself nor to the sender"
+            return RefundReport(state=RefundState.DECLINED, detail=detail)
+        return await self._ask(refunder, sender, call)
+
+    async def _ask(
+        self, refunder: Refunder, sender: bytes, call: RefundCall
+    ) -> RefundReport | Unknown:
+        """Send a refund if it can be; the ledger knows of it before the signer does."""
+        gas = await refunder.estimate(sender, call)
+        if isinstance(gas, NotContacted):
+            return gas
+        refund_id = UUID(bytes=call.refund_id)
+        if not await self._ledger.hand_over(refund_id, sender):
+            return NotContacted(detail="another sender was asked a moment ago")
+        if isinstance(gas, AlreadyRefunded):
+            return RefundReport(state=RefundState.PENDING)  # its log is not final yet
+        tx_hash = await refunder.send(sender, call, gas)
+        if isinstance(tx_hash, Unknown):
+            return tx_hash
+        await self._ledger.note_sent(refund_id, tx_hash)
+        return RefundReport(state=RefundState.PENDING, reference=f"0x{tx_hash.hex()}")
+
+    async def inquire_refund(
+        self, account: Account, request: RefundRequest
+    ) -> RefundReport | Unknown:
+        """Tell whether the refund is final on its chain, may still become so, or has to be sent.
+
+        Only a final log says that it is done. To call it absent too early costs a transaction that
+        the contract reverts, and no money.
+        """
+        facts = await self._ledger.refund(account.id, request)
+        if facts is None:
+            return Unknown(detail="no receipt of this money is known")
+        if facts.done_by is not None:
+            return _done(facts.done_by)
+        if facts.sender is None:
+            return RefundReport(state=RefundState.ABSENT, detail="no signer was asked")
+        refunder = self._refunders.get(facts.chain)
+        if refunder is None:
+            return Unknown(detail=f"no signer is set for {facts.chain}")
+        fate = await refunder.trace(
+            facts.sender, _call(facts, request), facts.tx_hash, facts.read_up_to
+        )
+        if fate is Fate.REVERTED and facts.tx_hash is not None:
+            return await self._reverted(request.refund_id, facts.tx_hash)
+        return fate if isinstance(fate, Unknown) else _read(fate, facts)
+
+    async def _reverted(self, refund_id: UUID, tx_hash: bytes) -> RefundReport:
+        """Count the revert; after some of them another try would only cost gas again."""
+        reverts = await self._ledger.note_reverted(refund_id, tx_hash)
+        return RefundReport(
+            state=RefundState.ABSENT,
+            detail=f"its transaction was reverted, for time {reverts}",
+            hopeless=reverts >= REVERTS_MAX,
+        )
+
+    def classify_failure(self, code: str) -> FailureReason:
+        """Read a reason as the watcher words it."""
+        known = set(FailureReason)
+        return FailureReason(code) if code in known else FailureReason.UNKNOWN
+
+    async def _stands(self, session_id: UUID) -> Report:
+        evidence = await self._ledger.evidence(session_id)
+        return decide(evidence) if evidence else Report(state=SessionState.ABSENT)
+
+
+def _call(facts: RefundFacts, request: RefundRequest) -> RefundCall:
+    destination = request.destination
+    return RefundCall(
+        network_id=facts.network_id,
+        contract=facts.contract,
+        uuid=facts.uuid,
+        refund_id=request.refund_id.bytes,
+        token=facts.token,
+        to=facts.payer if destination is None else bytes.fromhex(destination.removeprefix("0x")),
+        amount=request.amount_minor,
+    )
+
+
+def _done(tx_hash: bytes) -> RefundReport:
+    return RefundReport(state=RefundState.DONE, reference=f"0x{tx_hash.hex()}")
+
+
+def _read(fate: Fate, facts: RefundFacts) -> RefundReport:
+    if fate is Fate.REVERTED:
+        return RefundReport(state=RefundState.ABSENT, detail="its transaction was reverted")
+    if fate is Fate.UNSEEN and facts.asked_s >= _UNSEEN_S:
+        return RefundReport(state=RefundState.ABSENT, detail="its transaction was lost")
+    return RefundReport(state=RefundState.PENDING)

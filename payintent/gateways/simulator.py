@@ -1,0 +1,364 @@
+"""The adapter to the simulator gateway of the sandbox."""
+
+import hashlib
+import hmac
+import re
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any, Literal, TypeGuard
+from urllib.parse import quote
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta, Struct
+
+from payintent.domain import ids
+from payintent.domain.gateway import (
+    Account,
+    Ack,
+    BadCallback,
+    Callback,
+    CallbackRequest,
+    Capabilities,
+    Capture,
+    Created,
+    RefundReport,
+    RefundRequest,
+    RefundState,
+    Rejected,
+    Report,
+    SessionRef,
+    SessionRequest,
+    SessionState,
+    Unknown,
+)
+from payintent.domain.payment import FailureReason
+from payintent.gateways.http_client import Answer, Http, unusable
+
+CALLBACK_TOLERANCE_S = 300
+DESCRIPTION_CHARS_MAX = 500  # the simulator refuses longer ones
+DETAIL_CHARS_MAX = 200
+
+# All 4xx but those after which the session may exist, or may come to exist.
+_REFUSED = frozenset(range(400, 500)) - {408, 409, 425, 429}
+_NOT_KNOWN = frozenset({404})
+# Said only after a look for our reference: no such capture, or more than is left of it. A wrong key
+# is not among them: an earlier request may have come through before the key was changed.
+_NEVER_GIVEN_BACK = frozenset({404, 422})
+_EVENT_ID = re.compile(r"[0-9A-Za-z_-]{1,100}")
+_TIMESTAMP = re.compile(r"[0-9]{1,12}")
+
+
+class _Status(StrEnum):
+    OPEN = "open"
+    AUTHORISING = "authorising"
+    PAID = "paid"
+    DECLINED = "declined"
+    CANCELLED = "cancelled"
+    CLOSED = "closed"
+    EXPIRED = "expired"
+
+
+_STATES = {
+    _Status.OPEN: SessionState.OPEN,
+    _Status.AUTHORISING: SessionState.AUTHORISING,
+    _Status.PAID: SessionState.CAPTURED,
+    _Status.DECLINED: SessionState.DECLINED,
+    _Status.CANCELLED: SessionState.CANCELLED,
+    _Status.CLOSED: SessionState.CLOSED,
+    _Status.EXPIRED: SessionState.CLOSED,
+}
+_REFUND_STATES = {
+    "pending": RefundState.PENDING,
+    "succeeded": RefundState.DONE,
+    "refused": RefundState.DECLINED,
+}
+_FAILURES = {
+    "card_declined": FailureReason.DECLINED,
+    "insufficient_funds": FailureReason.DECLINED,
+    "expired_card": FailureReason.DECLINED,
+    "incorrect_cvc": FailureReason.DECLINED,
+    "authentication_failed": FailureReason.DECLINED,
+    "processing_error": FailureReason.UNKNOWN,
+}
+_SESSION_EVENTS = frozenset({"session.paid", "session.declined", "session.cancelled"})
+_REFUND_EVENTS = frozenset({"refund.succeeded", "refund.refused"})
+
+_Name = Annotated[str, Meta(pattern=r"^[!-~]{1,200}\Z")]
+_Amount = Annotated[int, Meta(ge=0, le=10**15)]
+
+
+class _Capture(Struct, frozen=True):
+    id: _Name
+    amount_minor: _Amount
+    currency: _Name
+
+
+class _Session(Struct, frozen=True):
+    id: _Name
+    reference: _Name
+    status: _Status
+    pay_url: Annotated[str, Meta(pattern=r"^https?://[^\s/]", max_length=2048)]
+    amount_minor: _Amount
+    currency: _Name
+    capture: _Capture | None = None
+    decline_code: str | None = None
+
+
+class _Refund(Struct, frozen=True):
+    id: _Name
+    reference: _Name
+    status: Literal["pending", "succeeded", "refused"]
+    reason: str = ""
+
+
+class _Event(Struct, frozen=True):
+    type: _Name
+    session: _Session | None = None
+    refund: _Refund | None = None
+
+
+class _Failure(Struct, frozen=True):
+    error: str
+
+
+class SimulatorGateway:
+    """The simulator, as a `Gateway`. Credentials: `api_key`, `signing_secret`."""
+
+    provider = "simulator"
+    capabilities = Capabilities(
+        credentials=frozenset({"api_key", "signing_secret"}),
+        decimals={"USD": 2, "THB": 2, "TWD": 2, "IDR": 2, "PHP": 2, "JPY": 0},
+    )
+
+    def __init__(self, http: Http, now: Callable[[], float] = time.time) -> None:
+        self._http = http
+        self._now = now
+
+    async def create_session(
+        self, account: Account, request: SessionRequest
+    ) -> Created | Rejected | Unknown:
+        """Open a session under our own id; the simulator gives the same one for the same id."""
+        answer = await self._ask(account, "POST", "/sessions", _order(request))
+        if isinstance(answer, Unknown):
+            return answer
+        if answer.status in {200, 201}:
+            return _created(answer, request)
+        if _says(answer, _REFUSED):
+            return Rejected(detail=_detail(answer))
+        return unusable(answer.status, _detail(answer))
+
+    async def close_session(self, account: Account, session: SessionRef) -> Report | Unknown:
+        """Close a session; where money moved or is about to, the report says so instead."""
+        path = f"/sessions/{_name(session)}/cancel"
+        return _reported(await self._ask(account, "POST", path), session, (200, 409))
+
+    async def inquire(self, account: Account, session: SessionRef) -> Report | Unknown:
+        """Ask what became of a session, by its reference or, while we have none, by our id."""
+        path = f"/sessions/{_name(session)}"
+        return _reported(await self._ask(account, "GET", path), session, (200,))
+
+    def parse_callback(self, account: Account, request: CallbackRequest) -> Callback:
+        """Verify `sim-signature` over the raw body, then read. Raises `BadCallback`."""
+        event_id = self._verified_id(account, request)
+        try:
+            event = msgspec.json.decode(request.body, type=_Event)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise BadCallback("the signed body cannot be read") from None
+        if event.type in _REFUND_EVENTS and event.refund:
+            refund_id = ids.parse(ids.REFUND, event.refund.reference)
+            return Callback(id=event_id, refund_id=refund_id, refund=_refund_report(event.refund))
+        if event.type not in _SESSION_EVENTS:
+            return Callback(id=event_id)
+        report = _report(event.session) if event.session else None
+        if event.session is None or report is None:
+            raise BadCallback("the signed body contradicts itself")
+        session_id = ids.parse(ids.SESSION, event.session.reference)
+        return Callback(id=event_id, session_id=session_id, report=report)
+
+    def acknowledge(self, callback: Callback) -> Ack:  # noqa: ARG002 - the port's shape
+        """Answer what the simulator reads of it: the status alone."""
+        return Ack(body=b'{"received":true}')
+
+    async def refund(self, account: Account, request: RefundRequest) -> RefundReport | Unknown:
+        """Ask for money back under our own id; the simulator does one refund for one id."""
+        answer = await self._ask(account, "POST", "/refunds", _refund_order(request))
+        if _says(answer, _NEVER_GIVEN_BACK):
+            return RefundReport(state=RefundState.DECLINED, detail=_detail(answer))
+        return _refunded(answer, request, (200, 201))
+
+    async def inquire_refund(
+        self, account: Account, request: RefundRequest
+    ) -> RefundReport | Unknown:
+        """Ask what became of a refund, by our own id."""
+        answer = await self._ask(account, "GET", f"/refunds/{_refund_id(request)}")
+        if _says(answer, _NOT_KNOWN):
+            return RefundReport(state=RefundState.ABSENT)
+        return _refunded(answer, request, (200,))
+
+    def classify_failure(self, code: str) -> FailureReason:
+        """Translate a decline code."""
+        return _FAILURES.get(code, FailureReason.UNKNOWN)
+
+    async def _ask(
+        self, account: Account, method: str, path: str, body: bytes | None = None
+    ) -> Answer | Unknown:
+        headers = {"Authorization": f"Bearer {account.credentials['api_key']}"}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        url = f"{account.base_url.rstrip('/')}/v1{path}"
+        return await self._http.request(method, url, headers=headers, body=body)
+
+    def _verified_id(self, account: Account, request: CallbackRequest) -> str:
+        event_id = request.headers.get("sim-id", "")
+        timestamp = request.headers.get("sim-timestamp", "")
+        if not _EVENT_ID.fullmatch(event_id) or not _TIMESTAMP.fullmatch(timestamp):
+            raise BadCallback("sim-id or sim-timestamp is missing or malformed")
+        secret = account.credentials.get("signing_secret", "").encode()
+        if not secret:  # anybody can sign with an empty key
+            raise BadCallback("the account has no signing secret")
+        content = f"{event_id}.{timestamp}.".encode() + request.body
+        expected = f"v1={hmac.new(secret, content, hashlib.sha256).hexdigest()}"
+        given = request.headers.get("sim-signature", "")
+        if not hmac.compare_digest(expected.encode(), given.encode(errors="replace")):
+            raise BadCallback("the signature is not this account's")
+        if abs(self._now() - int(timestamp)) > CALLBACK_TOLERANCE_S:
+            raise BadCallback("the timestamp is too far from now")
+        return event_id
+
+
+def _order(request: SessionRequest) -> bytes:
+    order: dict[str, Any] = {
+        "reference": _wire_id(request.session_id),
+        "amount_minor": request.amount_minor,
+        "currency": request.currency,
+        "description": request.description[:DESCRIPTION_CHARS_MAX],
+        "return_url": request.return_url,
+        "callback_url": request.callback_url,
+        "expires_at": _rfc3339(request.expires_at),
+    }
+    if request.locale is not None:
+        order["locale"] = request.locale
+    return msgspec.json.encode(order)
+
+
+def _created(answer: Answer, request: SessionRequest) -> Created | Unknown:
+    session = _read(answer.body)
+    if session is None or session.reference != _wire_id(request.session_id):
+        return unusable(answer.status, f"unreadable answer to a creation, status {answer.status}")
+    if (session.amount_minor, session.currency) != (request.amount_minor, request.currency):
+        return Unknown(detail="the session stands for another amount")
+    redirect: dict[str, Any] = {
+        "url": session.pay_url,
+        "method": "GET",
+        "fields": {},
+        "expires_at": _rfc3339(request.expires_at),
+    }
+    return Created(reference=session.id, next_action={"type": "redirect", "redirect": redirect})
+
+
+def _reported(
+    answer: Answer | Unknown, asked: SessionRef, statuses: tuple[int, ...]
+) -> Report | Unknown:
+    if _says(answer, _NOT_KNOWN):
+        return Report(state=SessionState.ABSENT)
+    if isinstance(answer, Unknown):
+        return answer
+    session = _read(answer.body) if answer.status in statuses else None
+    if session is None or session.reference != _wire_id(asked.session_id):
+        return unusable(answer.status, _detail(answer))
+    return _report(session) or Unknown(detail="the answer contradicts itself")
+
+
+def _refund_order(request: RefundRequest) -> bytes:
+    return msgspec.json.encode(
+        {
+            "reference": _refund_id(request),
+            "capture": request.capture.reference,
+            "amount_minor": request.amount_minor,
+            "currency": request.capture.currency,
+            "callback_url": request.callback_url,
+        }
+    )
+
+
+def _refund_id(request: RefundRequest) -> str:
+    return ids.text(ids.REFUND, request.refund_id)
+
+
+def _refunded(
+    answer: Answer | Unknown, asked: RefundRequest, statuses: tuple[int, ...]
+) -> RefundReport | Unknown:
+    if isinstance(answer, Unknown):
+        return answer
+    try:
+        refund = msgspec.json.decode(answer.body, type=_Refund)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return unusable(answer.status, _detail(answer))
+    if answer.status not in statuses or refund.reference != _refund_id(asked):
+        return unusable(answer.status, _detail(answer))
+    return _refund_report(refund)
+
+
+def _refund_report(refund: _Refund) -> RefundReport:
+    return RefundReport(
+        state=_REFUND_STATES[refund.status], reference=refund.id, detail=refund.reason
+    )
+
+
+def _report(session: _Session) -> Report | None:
+    """Translate the gateway's word; None where status and capture contradict each other."""
+    if (session.status is _Status.PAID) != (session.capture is not None):
+        return None
+    capture = session.capture and Capture(
+        reference=session.capture.id,
+        amount_minor=session.capture.amount_minor,
+        currency=session.capture.currency,
+    )
+    return Report(state=_STATES[session.status], capture=capture, reason=_reason(session))
+
+
+def _reason(session: _Session) -> FailureReason | None:
+    if session.status is not _Status.DECLINED:
+        return None
+    return _FAILURES.get(session.decline_code or "", FailureReason.UNKNOWN)
+
+
+def _read(body: bytes) -> _Session | None:
+    try:
+        return msgspec.json.decode(body, type=_Session)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _says(answer: Answer | Unknown, statuses: frozenset[int]) -> TypeGuard[Answer]:
+    """Tell whether these are the simulator's own words: a proxy's 404 knows nothing of money."""
+    if isinstance(answer, Unknown) or answer.status not in statuses:
+        return False
+    return _failure(answer.body) is not None
+
+
+def _failure(body: bytes) -> str | None:
+    try:
+        return msgspec.json.decode(body, type=_Failure).error
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _detail(answer: Answer) -> str:
+    said = _failure(answer.body) or "nothing readable"
+    return f"status {answer.status}: {said[:DETAIL_CHARS_MAX]}"
+
+
+def _name(session: SessionRef) -> str:
+    return quote(session.reference or _wire_id(session.session_id), safe="")
+
+
+def _wire_id(session_id: UUID) -> str:
+    return ids.text(ids.SESSION, session_id)
+
+
+def _rfc3339(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,1 @@
+"""Stripe: the adapter and its API."""

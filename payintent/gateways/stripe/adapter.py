@@ -1,0 +1,331 @@
+"""The adapter to Stripe: payment intents that the buyer confirms in Stripe's own element."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+from msgspec import Struct
+
+from payintent.domain import ids
+from payintent.domain.gateway import (
+    Account,
+    Ack,
+    Callback,
+    CallbackRequest,
+    Capabilities,
+    Created,
+    RefundReport,
+    RefundRequest,
+    RefundState,
+    Rejected,
+    Report,
+    SessionRef,
+    SessionRequest,
+    SessionState,
+    Unknown,
+)
+from payintent.domain.payment import FailureReason
+from payintent.gateways.http_client import Answer, Http, unusable
+from payintent.gateways.stripe.api import (
+    DECIMALS,
+    FAILURES,
+    Intent,
+    Refund,
+    Refunds,
+    Trouble,
+    read_event,
+    read_trouble,
+    refund_id_of,
+    refund_report,
+    report_of,
+    session_id_of,
+    to_units,
+    verify,
+)
+
+API_VERSION = "2026-10-28.endive"
+#: Stripe.js of the same release.
+SCRIPT_URL = "https://js.stripe.com/endive/stripe.js"
+CALLS_TIMEOUT_S = 15.0  # for an operation of several requests together
+#: Stripe forgets idempotency keys after 24 h; by then a repetition would open a second intent.
+REPLAYS_FOR_S = 23 * 3600
+REFUNDS_PAGE = 100  # Stripe's maximum
+REFUNDS_PAGES_MAX = 10
+
+_OK = 200
+_NOT_FOUND = 404
+# These are 4xx by number, and yet it may have been done or may come to be.
+_UNSETTLED = frozenset({408, 409, 425, 429})
+_REFUSING = frozenset({400, 402, 404})  # what was asked is wrong, not who asked
+_REFUSALS = frozenset({"invalid_request_error", "card_error"})
+
+S = TypeVar("S", bound=Struct)
+R = TypeVar("R")
+
+
+class StripeGateway:
+    """Stripe, as a `Gateway`.
+
+    Credentials: `secret_key`, `publishable_key`, `webhook_secret`; `script_url` where Stripe.js
+    is to come from elsewhere than Stripe. The webhook endpoint is to send `payment_intent`'s
+    `succeeded`, `payment_failed` and `canceled`, `refund`'s `created`, `updated` and `failed`,
+    and all of `charge.dispute`.
+    """
+
+    provider = "stripe"
+    capabilities = Capabilities(
+        credentials=frozenset({"secret_key", "publishable_key", "webhook_secret"}),
+        decimals=DECIMALS,
+        origins=frozenset({"https://api.stripe.com", "https://js.stripe.com"}),
+        callback_bytes_max=256 * 1024,  # an event holds the whole object, with its metadata
+    )
+
+    def __init__(self, http: Http, now: Callable[[], float] = time.time) -> None:
+        self._http = http
+        self._now = now
+
+    async def create_session(
+        self, account: Account, request: SessionRequest
+    ) -> Created | Rejected | Unknown:
+        """Open a payment intent under our own id as the idempotency key."""
+        order = _order(request)
+        answer = await self._post(account, "/payment_intents", order, _wire_id(request))
+        if isinstance(answer, Unknown):
+            return answer
+        intent = _read(answer, Intent)
+        if intent is None:
+            return _refused(answer) or unusable(answer.status, _detail(answer))
+        return _created(account, request, intent)
+
+    async def close_session(self, account: Account, session: SessionRef) -> Report | Unknown:
+        """Cancel a payment intent; where Stripe will not, the report says what it is instead."""
+        return await _in_time(self._close(account, session))
+
+    async def inquire(self, account: Account, session: SessionRef) -> Report | Unknown:
+        """Ask what became of a payment intent."""
+        return await _in_time(self._inquire(account, session))
+
+    def parse_callback(self, account: Account, request: CallbackRequest) -> Callback:
+        """Verify `Stripe-Signature` over the raw body, then read. Raises `BadCallback`."""
+        secret = account.credentials.get("webhook_secret", "")
+        header = request.headers.get("stripe-signature", "")
+        verify(secret, header, request.body, self._now())
+        return read_event(request.body)
+
+    def acknowledge(self, callback: Callback) -> Ack:  # noqa: ARG002 - the port's shape
+        """Answer what Stripe reads of it: the status alone."""
+        return Ack(body=b'{"received":true}')
+
+    async def refund(self, account: Account, request: RefundRequest) -> RefundReport | Unknown:
+        """Ask for money back, unless Stripe already has a refund of this id.
+
+        Its idempotency key keeps repetitions apart for a day; what stands at Stripe, for ever.
+        """
+        return await _in_time(self._refund(account, request))
+
+    async def inquire_refund(
+        self, account: Account, request: RefundRequest
+    ) -> RefundReport | Unknown:
+        """Look for the refund of our id among those of the payment intent."""
+        return await _in_time(self._find_refund(account, request))
+
+    def classify_failure(self, code: str) -> FailureReason:
+        """Translate a decline code, or the error code of an attempt that has none."""
+        return FAILURES.get(code, FailureReason.UNKNOWN)
+
+    async def _inquire(self, account: Account, session: SessionRef) -> Report | Unknown:
+        reference = session.reference or await self._recall(account, session)
+        if not isinstance(reference, str):
+            return reference
+        return _reported(await self._get(account, _path(reference)), session)
+
+    async def _close(self, account: Account, session: SessionRef) -> Report | Unknown:
+        reference = session.reference or await self._recall(account, session)
+        if not isinstance(reference, str):
+            return reference
+        answer = await self._post(account, f"{_path(reference)}/cancel", {})
+        if isinstance(answer, Answer) and answer.status in _REFUSING and _trouble(answer):
+            # It was paid, is being paid or was cancelled before: it tells itself.
+            answer = await self._get(account, _path(reference))
+        return _reported(answer, session)
+
+    async def _recall(self, account: Account, session: SessionRef) -> str | Report | Unknown:
+        """Find a creation that nobody answered: sent again it gives the intent that it made.
+
+        Where it never arrived, this opens the intent: nobody has its client secret, so that it
+        cannot be paid, and it is known from now on.
+        """
+        if self._now() - session.opened_at.timestamp() > REPLAYS_FOR_S:
+            return Unknown(detail="its creation is too old to be sent again")
+        answer = await self._post(account, "/payment_intents", _order(session), _wire_id(session))
+        if isinstance(answer, Unknown):
+            return answer
+        intent = _read(answer, Intent)
+        if intent and session_id_of(intent) == session.session_id:
+            return intent.id
+        if answer.status in _REFUSING and _refused(answer):
+            return Report(state=SessionState.ABSENT)
+        return unusable(answer.status, _detail(answer))
+
+    async def _refund(self, account: Account, request: RefundRequest) -> RefundReport | Unknown:
+        known = await self._find_refund(account, request)
+        if isinstance(known, Unknown) or known.state is not RefundState.ABSENT:
+            return known
+        answer = await self._post(account, "/refunds", _refund_order(request), _refund_id(request))
+        if isinstance(answer, Unknown):
+            return answer
+        refund = _read(answer, Refund)
+        if refund and refund_id_of(refund) == request.refund_id:
+            return refund_report(refund) or Unknown(detail=f"a refund is {refund.status}")
+        if answer.status in _REFUSING and _refused(answer):
+            return RefundReport(state=RefundState.DECLINED, detail=_detail(answer))
+        return unusable(answer.status, _detail(answer))
+
+    async def _find_refund(
+        self, account: Account, request: RefundRequest
+    ) -> RefundReport | Unknown:
+        query = {"payment_intent": request.capture.reference, "limit": str(REFUNDS_PAGE)}
+        for _ in range(REFUNDS_PAGES_MAX):
+            answer = await self._get(account, f"/refunds?{urlencode(query)}")
+            if isinstance(answer, Unknown):
+                return answer
+            if answer.status == _NOT_FOUND and _trouble(answer):
+                return RefundReport(state=RefundState.ABSENT)
+            page = _read(answer, Refunds)
+            if page is None:
+                return unusable(answer.status, _detail(answer))
+            for refund in page.data:
+                if refund_id_of(refund) == request.refund_id:
+                    return refund_report(refund) or Unknown(detail=f"a refund is {refund.status}")
+            if not page.has_more or not page.data:
+                return RefundReport(state=RefundState.ABSENT)
+            query["starting_after"] = page.data[-1].id
+        return Unknown(detail="too many refunds to look through")
+
+    async def _get(self, account: Account, path: str) -> Answer | Unknown:
+        return await self._http.request("GET", _url(account, path), headers=_headers(account))
+
+    async def _post(
+        self, account: Account, path: str, form: Mapping[str, str], key: str | None = None
+    ) -> Answer | Unknown:
+        headers = _headers(account)
+        headers["Content-Type"] = "application/x-www-form-urlencoded"
+        if key is not None:
+            headers["Idempotency-Key"] = key
+        body = urlencode(form).encode()
+        return await self._http.request("POST", _url(account, path), headers=headers, body=body)
+
+
+async def _in_time(work: Awaitable[R]) -> R | Unknown:
+    """Bound several requests by the time that one operation has."""
+    try:
+        async with asyncio.timeout(CALLS_TIMEOUT_S):
+            return await work
+    except TimeoutError:
+        return Unknown(detail=f"not finished within {CALLS_TIMEOUT_S:g} s")
+
+
+def _headers(account: Account) -> dict[str, str]:
+    return {
+        "Authorization": f"Bearer {account.credentials['secret_key']}",
+        "Stripe-Version": API_VERSION,
+    }
+
+
+def _url(account: Account, path: str) -> str:
+    return f"{account.base_url.rstrip('/')}/v1{path}"
+
+
+def _path(reference: str) -> str:
+    return f"/payment_intents/{quote(reference, safe='')}"
+
+
+def _order(session: SessionRequest | SessionRef) -> dict[str, str]:
+    """Word a creation, twice the same for the same session.
+
+    No `payment_method_types`: newer versions refuse it, and the account's own settings decide.
+    """
+    return {
+        "amount": str(to_units(session.amount_minor, session.currency)),
+        "currency": session.currency.lower(),
+        "metadata[session_id]": _wire_id(session),
+    }
+
+
+def _refund_order(request: RefundRequest) -> dict[str, str]:
+    return {
+        "payment_intent": request.capture.reference,
+        "amount": str(to_units(request.amount_minor, request.capture.currency)),
+        "metadata[refund_id]": _refund_id(request),
+    }
+
+
+def _created(account: Account, request: SessionRequest, intent: Intent) -> Created | Unknown:
+    order = _order(request)
+    stands_for = str(intent.amount), intent.currency.lower()
+    if session_id_of(intent) != request.session_id or not intent.client_secret:
+        return Unknown(detail="the answer to a creation is about another one")
+    if stands_for != (order["amount"], order["currency"]):
+        return Unknown(detail="the payment intent stands for another amount")
+    card: dict[str, Any] = {
+        "provider": "stripe",
+        "script_url": account.credentials.get("script_url") or SCRIPT_URL,
+        "publishable_key": account.credentials["publishable_key"],
+        "client_secret": intent.client_secret,
+    }
+    return Created(
+        reference=intent.id, next_action={"type": "embedded_card", "embedded_card": card}
+    )
+
+
+def _reported(answer: Answer | Unknown, asked: SessionRef) -> Report | Unknown:
+    if isinstance(answer, Unknown):
+        return answer
+    if answer.status == _NOT_FOUND and _trouble(answer):
+        # Its own words: a proxy's 404 knows nothing about money.
+        return Report(state=SessionState.ABSENT)
+    intent = _read(answer, Intent)
+    if intent is None or session_id_of(intent) != asked.session_id:
+        return unusable(answer.status, _detail(answer))
+    return report_of(intent) or Unknown(detail=f"a payment intent is {intent.status}")
+
+
+def _read(answer: Answer, kind: type[S]) -> S | None:
+    if answer.status != _OK:
+        return None
+    try:
+        return msgspec.json.decode(answer.body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _trouble(answer: Answer) -> Trouble | None:
+    return read_trouble(answer.body)
+
+
+def _refused(answer: Answer) -> Rejected | None:
+    """Tell whether Stripe understood and will not: a key used for something else is not that."""
+    trouble = _trouble(answer)
+    settled = answer.status // 100 == 4 and answer.status not in _UNSETTLED  # noqa: PLR2004 - 4xx
+    if trouble is None or trouble.type not in _REFUSALS or not settled:
+        return None
+    return Rejected(detail=_detail(answer))
+
+
+def _detail(answer: Answer) -> str:
+    trouble = _trouble(answer)
+    if trouble is None:
+        return f"status {answer.status}: nothing readable"
+    words = (trouble.type, trouble.code, trouble.decline_code, trouble.param)
+    return f"status {answer.status}: {' '.join(word for word in words if word)}"
+
+
+def _wire_id(session: SessionRequest | SessionRef) -> str:
+    return ids.text(ids.SESSION, session.session_id)
+
+
+def _refund_id(request: RefundRequest) -> str:
+    return ids.text(ids.REFUND, request.refund_id)

@@ -1,0 +1,344 @@
+"""What Stripe says and how it signs: the shapes that are read of it, and what its words mean."""
+
+import hashlib
+import hmac
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta, Struct
+
+from payintent.domain import ids
+from payintent.domain.gateway import (
+    BadCallback,
+    Callback,
+    Capture,
+    DisputedFunds,
+    DisputeReport,
+    DisputeState,
+    RefundReport,
+    RefundState,
+    Report,
+    SessionState,
+)
+from payintent.domain.payment import FailureReason
+from payintent.gateways.minor_units import from_gateway, to_gateway
+
+#: Stripe counts in a currency's minor unit. Of ours only the yen has none in charges; that TWD is
+#: paid out in whole dollars is the account owner's affair, it is charged with two decimals.
+DECIMALS = {"USD": 2, "THB": 2, "TWD": 2, "IDR": 2, "PHP": 2, "JPY": 0}
+
+_STATES = {
+    "requires_payment_method": SessionState.OPEN,  # after a decline too: callbacks count those
+    "requires_confirmation": SessionState.OPEN,
+    # The buyer is asked by the bank, and may have left for good. No money moves before the answer,
+    # and Stripe cancels it at once or not at all: so it may be closed, and another way chosen.
+    "requires_action": SessionState.OPEN,
+    "processing": SessionState.AUTHORISING,
+    "requires_capture": SessionState.AUTHORISING,  # we never ask for that; the money is reserved
+    "succeeded": SessionState.CAPTURED,
+    "canceled": SessionState.CLOSED,
+}
+_REFUND_STATES = {
+    "pending": RefundState.PENDING,
+    "requires_action": RefundState.PENDING,
+    "succeeded": RefundState.DONE,
+    "failed": RefundState.DECLINED,
+    "canceled": RefundState.DECLINED,
+}
+
+_DISPUTE_STATES = {
+    "warning_needs_response": DisputeState.INQUIRY,
+    "warning_under_review": DisputeState.INQUIRY,
+    "warning_closed": DisputeState.CLOSED,
+    "prevented": DisputeState.CLOSED,
+    "needs_response": DisputeState.OPEN,
+    "under_review": DisputeState.UNDER_REVIEW,
+    "won": DisputeState.WON,
+    "lost": DisputeState.LOST,
+}
+_DISPUTE_EVENTS = {
+    "charge.dispute.created": DisputedFunds.UNTOUCHED,
+    "charge.dispute.updated": DisputedFunds.UNTOUCHED,
+    "charge.dispute.closed": DisputedFunds.UNTOUCHED,
+    "charge.dispute.funds_withdrawn": DisputedFunds.WITHDRAWN,
+    "charge.dispute.funds_reinstated": DisputedFunds.REINSTATED,
+}
+
+#: Decline codes as documented, but for those in which nobody decided.
+_DECLINES = """
+    approve_with_id authentication_not_handled authentication_required call_issuer
+    card_not_supported card_velocity_exceeded currency_not_supported do_not_honor
+    do_not_try_again duplicate_transaction expired_card fraudulent generic_decline
+    incorrect_address incorrect_cvc incorrect_number incorrect_pin incorrect_zip
+    insufficient_funds invalid_account invalid_amount invalid_cvc invalid_expiry_month
+    invalid_expiry_year invalid_number invalid_pin lost_card merchant_blacklist
+    mobile_device_authentication_required new_account_information_available no_action_taken
+    not_permitted offline_pin_required online_or_offline_pin_required pickup_card
+    pin_try_exceeded restricted_card revocation_of_all_authorizations
+    revocation_of_authorization security_violation service_not_allowed stolen_card
+    stop_payment_order testmode_decline transaction_not_allowed withdrawal_count_limit_exceeded
+"""
+#: Error codes of an attempt that came with no decline code.
+_ERRORS = """
+    authentication_failure bank_account_declined card_declined debit_not_authorized
+    expired_payment_method payment_intent_authentication_failure
+    payment_method_customer_decline payment_method_provider_decline
+"""
+_UNDECIDED = """
+    issuer_not_available payment_intent_payment_attempt_expired
+    payment_intent_payment_attempt_failed payment_method_provider_timeout processing_error
+    reenter_transaction try_again_later
+"""
+FAILURES: dict[str, FailureReason] = {
+    word: reason
+    for words, reason in (
+        (_DECLINES, FailureReason.DECLINED),
+        (_ERRORS, FailureReason.DECLINED),
+        (_UNDECIDED, FailureReason.UNKNOWN),
+    )
+    for word in words.split()
+}
+
+CALLBACK_TOLERANCE_S = 300
+DETAIL_CHARS_MAX = 200
+_TIMESTAMP = re.compile(r"[0-9]{1,12}")
+_REFUND_EVENTS = frozenset(
+    {"refund.created", "refund.updated", "refund.failed", "charge.refund.updated"}
+)
+
+# What the database can hold: no NUL, and whole numbers of 64 bits.
+_Text = Annotated[str, Meta(pattern=r"^[!-~]{1,255}\Z")]
+_Amount = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+_Time = Annotated[int, Meta(ge=0, le=4_102_444_800)]  # the year 2100
+
+
+class Trouble(Struct, frozen=True):
+    """An error object; its message is left alone, for it may quote what was sent."""
+
+    type: str = ""
+    code: str | None = None
+    decline_code: str | None = None
+    param: str | None = None
+
+
+class _Refusal(Struct, frozen=True):
+    error: Trouble
+
+
+class Intent(Struct, frozen=True):
+    """A payment intent."""
+
+    object: Literal["payment_intent"]
+    id: _Text
+    status: str
+    amount: _Amount
+    currency: _Text
+    metadata: dict[str, str] = {}
+    client_secret: str | None = None
+    amount_received: _Amount | None = None
+    last_payment_error: Trouble | None = None
+
+
+class Refund(Struct, frozen=True):
+    """A refund."""
+
+    object: Literal["refund"]
+    id: _Text
+    status: str | None
+    metadata: dict[str, str] | None = None
+    failure_reason: str | None = None
+
+
+class Refunds(Struct, frozen=True):
+    """One page of refunds, the newest first."""
+
+    object: Literal["list"]
+    data: list[Refund]
+    has_more: bool
+
+
+class _Evidence(Struct, frozen=True):
+    due_by: _Time | None = None
+
+
+class Dispute(Struct, frozen=True):
+    """A dispute; of charges without a payment intent, none of which is ours, it names none."""
+
+    object: Literal["dispute"]
+    id: _Text
+    status: str
+    amount: _Amount
+    currency: _Text
+    reason: str = ""
+    payment_intent: _Text | None = None
+    evidence_details: _Evidence | None = None
+
+
+class _Data(Struct, frozen=True):
+    object: msgspec.Raw
+
+
+class _Event(Struct, frozen=True):
+    id: _Text
+    type: _Text
+    data: _Data
+
+
+def to_units(amount_minor: int, currency: str) -> int:
+    """Count an amount as Stripe does."""
+    decimals = DECIMALS.get(currency)
+    return amount_minor if decimals is None else to_gateway(amount_minor, currency, decimals)
+
+
+def from_units(units: int, currency: str) -> int:
+    """Count what Stripe says in our minor units; what we never ask for stays as it is."""
+    decimals = DECIMALS.get(currency)
+    return units if decimals is None else from_gateway(units, currency, decimals)
+
+
+def read_trouble(body: bytes) -> Trouble | None:
+    """Read an error object; None where it is not Stripe that speaks."""
+    try:
+        trouble = msgspec.json.decode(body, type=_Refusal).error
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return trouble if trouble.type else None
+
+
+def session_id_of(intent: Intent) -> UUID | None:
+    """Say whose session it is; None where it is not ours."""
+    return ids.parse(ids.SESSION, intent.metadata.get("session_id", ""))
+
+
+def refund_id_of(refund: Refund) -> UUID | None:
+    """Say whose refund it is; None where it is not ours."""
+    return ids.parse(ids.REFUND, (refund.metadata or {}).get("refund_id", ""))
+
+
+def report_of(intent: Intent) -> Report | None:
+    """Translate a payment intent; None where its status is a new one."""
+    state = _STATES.get(intent.status)
+    if state is None:
+        return None
+    return Report(state=state, capture=_capture(intent) if intent.status == "succeeded" else None)
+
+
+def refund_report(refund: Refund) -> RefundReport | None:
+    """Translate a refund; None where its status is a new one."""
+    state = _REFUND_STATES.get(refund.status or "")
+    if state is None:
+        return None
+    return RefundReport(
+        state=state, reference=refund.id, detail=_printable(refund.failure_reason or "")
+    )
+
+
+def reason_of(trouble: Trouble | None) -> FailureReason:
+    """Translate why an attempt failed, by the finest word for it that is known."""
+    known = (trouble.decline_code, trouble.code) if trouble else ()
+    return next((FAILURES[word] for word in known if word in FAILURES), FailureReason.UNKNOWN)
+
+
+def verify(secret: str, header: str, body: bytes, now_s: float) -> None:
+    """Verify `Stripe-Signature` over the raw body, in constant time. Raises `BadCallback`.
+
+    There are several `v1` while a secret is being replaced; one that fits is enough.
+    """
+    if not secret.strip():  # anybody can sign with an empty key
+        raise BadCallback("the account has no webhook secret")
+    parts = [part.partition("=")[::2] for part in header.split(",")]
+    timestamp = next((value for name, value in parts if name == "t"), "")
+    if not _TIMESTAMP.fullmatch(timestamp):
+        raise BadCallback("Stripe-Signature is missing or malformed")
+    content = f"{timestamp}.".encode() + body
+    expected = hmac.new(secret.encode(), content, hashlib.sha256).hexdigest().encode()
+    given = [value.encode(errors="replace") for name, value in parts if name == "v1"]
+    if not any([hmac.compare_digest(expected, one) for one in given]):  # noqa: C419 - all of them
+        raise BadCallback("the signature is not this account's")
+    if abs(now_s - int(timestamp)) > CALLBACK_TOLERANCE_S:
+        raise BadCallback("the timestamp is too far from now")
+
+
+def read_event(body: bytes) -> Callback:
+    """Read a verified event; one of another kind, or of another software, is about nothing."""
+    try:
+        event = msgspec.json.decode(body, type=_Event)
+        if event.type in _REFUND_EVENTS:
+            return _about_refund(event.id, msgspec.json.decode(event.data.object, type=Refund))
+        if event.type in _DISPUTE_EVENTS:
+            dispute = msgspec.json.decode(event.data.object, type=Dispute)
+            return _about_dispute(event.id, event.type, dispute)
+        if event.type in _SESSION_EVENTS:
+            intent = msgspec.json.decode(event.data.object, type=Intent)
+            return _about_session(event.id, event.type, intent)
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
+        raise BadCallback("the signed body cannot be read") from None
+    return Callback(id=event.id)
+
+
+def _about_session(event_id: str, kind: str, intent: Intent) -> Callback:
+    session_id = session_id_of(intent)
+    if session_id is None:
+        return Callback(id=event_id)
+    return Callback(id=event_id, session_id=session_id, report=_SESSION_EVENTS[kind](intent))
+
+
+def _about_refund(event_id: str, refund: Refund) -> Callback:
+    refund_id, report = refund_id_of(refund), refund_report(refund)
+    if refund_id is None or report is None:
+        return Callback(id=event_id)
+    return Callback(id=event_id, refund_id=refund_id, refund=report)
+
+
+def _about_dispute(event_id: str, kind: str, dispute: Dispute) -> Callback:
+    """Tell of a dispute; what a status means that nobody knows yet, a person must see."""
+    if dispute.payment_intent is None:
+        return Callback(id=event_id)
+    currency = dispute.currency.upper()
+    due_by = dispute.evidence_details.due_by if dispute.evidence_details else None
+    report = DisputeReport(
+        reference=dispute.id,
+        capture=dispute.payment_intent,
+        state=_DISPUTE_STATES.get(dispute.status, DisputeState.OPEN),
+        funds=_DISPUTE_EVENTS[kind],
+        amount_minor=from_units(dispute.amount, currency),
+        currency=currency,
+        reason=_printable(dispute.reason),
+        respond_by=datetime.fromtimestamp(due_by, UTC) if due_by else None,
+    )
+    return Callback(id=event_id, dispute=report)
+
+
+def _printable(text: str) -> str:
+    return "".join(char for char in text if char.isprintable())[:DETAIL_CHARS_MAX]
+
+
+def _succeeded(intent: Intent) -> Report:
+    return Report(state=SessionState.CAPTURED, capture=_capture(intent))
+
+
+def _failed(intent: Intent) -> Report:
+    return Report(state=SessionState.ATTEMPTED, reason=reason_of(intent.last_payment_error))
+
+
+def _canceled(_: Intent) -> Report:
+    return Report(state=SessionState.CLOSED)
+
+
+_SESSION_EVENTS = {
+    "payment_intent.succeeded": _succeeded,
+    "payment_intent.payment_failed": _failed,
+    "payment_intent.canceled": _canceled,
+}
+
+
+def _capture(intent: Intent) -> Capture:
+    # The intent's own id names the money: it captures once, refunds take it, and it is the same
+    # in every version of the API. The charge is a text, an object or in a list, as versions go,
+    # and a callback comes in the endpoint's version, not in ours.
+    currency = intent.currency.upper()
+    units = intent.amount if intent.amount_received is None else intent.amount_received
+    return Capture(reference=intent.id, amount_minor=from_units(units, currency), currency=currency)

@@ -1,0 +1,393 @@
+"""The adapter to 2C2P's hosted page (PGW 4.3): every word of both sides is a signed JWT.
+
+An invoice is one session, and is paid once at most. 2C2P closes nothing: its payment token ends by
+itself, half an hour after it was made, and what the buyer began by then is waited for.
+"""
+
+import html
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from payintent.domain import ids
+from payintent.domain.gateway import (
+    Account,
+    Ack,
+    BadCallback,
+    Callback,
+    CallbackRequest,
+    Capabilities,
+    Capture,
+    Created,
+    DisputeReport,
+    RefundReport,
+    RefundRequest,
+    Rejected,
+    Report,
+    SessionRef,
+    SessionRequest,
+    SessionState,
+    Unknown,
+)
+from payintent.domain.payment import FailureReason
+from payintent.gateways.http_client import Answer, Http, unusable
+from payintent.gateways.minor_units import read_capture
+from payintent.gateways.twoc2p import response_codes as codes
+from payintent.gateways.twoc2p.amounts import DECIMALS, order_amount
+from payintent.gateways.twoc2p.jwt import BadToken, sign, verify
+from payintent.gateways.twoc2p.refunds import Maintenance
+
+TOKEN_LIFE_S = 30 * 60
+#: Clocks differ, and the last buyer may have pressed the button in the last second.
+TOKEN_MARGIN_S = 5 * 60
+INVOICE_CHARS = 20  # QR payments take no longer one
+DESCRIPTION_CHARS_MAX = 250
+DETAIL_CHARS_MAX = 200
+
+#: Where 2C2P has merchants: an account's contract names some of them, and so do its methods.
+COUNTRIES = frozenset({"TH", "ID", "PH", "SG", "MY", "HK", "TW", "VN", "KH"})
+_OFFSET = re.compile(r"[+-](0[0-9]|1[0-4]):[0-5][0-9]")
+_CHANNELS = {"card": ["CC"], "qr": ["QR"]}  # every other kind: all that the merchant has
+_INVOICE = re.compile(r"[0-9A-Za-z._-]{1,50}")  # other shops of the merchant name theirs
+_TRAN_REF = re.compile(r"[0-9A-Za-z_-]{0,50}")
+_SERVER_ERROR = 500
+
+_Code = Annotated[str, Meta(pattern=r"^[0-9]{4}\Z")]
+_Url = Annotated[str, Meta(pattern=r"^https?://[^\s/]", max_length=2048)]
+
+
+class _Envelope(Struct, frozen=True):
+    payload: str
+
+
+class _Token(Struct, frozen=True):
+    respCode: _Code  # noqa: N815 - the wire's names, here and below
+    respDesc: str = ""  # noqa: N815
+    webPaymentUrl: _Url | None = None  # noqa: N815
+
+
+class _Payment(Struct, frozen=True):
+    """What became of an invoice, by notification or inquiry."""
+
+    respCode: _Code  # noqa: N815
+    respDesc: str = ""  # noqa: N815
+    merchantID: str = ""  # noqa: N815
+    invoiceNo: str = ""  # noqa: N815
+    amount: Raw = Raw(b"")
+    currencyCode: str = ""  # noqa: N815
+    tranRef: str | None = None  # noqa: N815
+    userDefined1: str | None = None  # noqa: N815
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """A readable answer: JSON, and whether it is signed with the account's key."""
+
+    status: int
+    content: bytes
+    signed: bool
+
+
+class TwoC2pGateway:
+    """2C2P, as a `Gateway`.
+
+    Credentials: `merchant_id`, `secret_key`; for refunds `merchant_private_key` and
+    `gateway_public_key`, both PEM; `utc_offset`, such as `+08:00`, the clock by which 2C2P reads
+    deadlines for this merchant. They may name `page_url` and `maintenance_url`.
+    """
+
+    provider = "2c2p"
+    capabilities = Capabilities(
+        credentials=frozenset(
+            {
+                *("merchant_id", "secret_key", "merchant_private_key", "gateway_public_key"),
+                "utc_offset",
+            }
+        ),
+        decimals=DECIMALS,
+        countries=COUNTRIES,
+        refunds_again=False,  # its documents promise nothing about a repeated refund
+        origins=frozenset(
+            {
+                "https://pgw.2c2p.com",
+                "https://t.2c2p.com",
+                "https://sandbox-pgw.2c2p.com",
+                "https://demo2.2c2p.com",
+            }
+        ),
+    )
+
+    def __init__(self, http: Http, now: Callable[[], float] = time.time) -> None:
+        self._http = http
+        self._now = now
+        self._maintenance = Maintenance(http, now)
+
+    async def create_session(
+        self, account: Account, request: SessionRequest
+    ) -> Created | Rejected | Unknown:
+        """Ask for a payment token; the session's id is invoice and idempotency key in one.
+
+        2C2P closes no session, so that none is opened without the payment's deadline.
+        """
+        if not _OFFSET.fullmatch(account.credentials.get("utc_offset", "")):
+            return Rejected(detail="the account's utc_offset is missing, or is not like +08:00")
+        said = await self._ask(account, "paymentToken", _order(account, request))
+        if isinstance(said, Unknown):
+            return said
+        try:
+            token = msgspec.json.decode(said.content, type=_Token)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return unusable(said.status, f"unreadable answer to a creation, status {said.status}")
+        if token.respCode == codes.OK and said.signed and token.webPaymentUrl:
+            return _created(account, request, token.webPaymentUrl)
+        # A refusal may be unsigned, for who cannot read us cannot sign for us. It may be believed:
+        # nobody can pay where nobody was given the page.
+        if token.respCode == codes.OK or token.respCode in codes.UNSETTLED:
+            return Unknown(detail=_detail(token.respCode, token.respDesc))
+        return Rejected(detail=_detail(token.respCode, token.respDesc))
+
+    async def close_session(self, account: Account, session: SessionRef) -> Report | Unknown:
+        """Tell how a session stands: its token ends by itself, and nothing ends it earlier."""
+        return await self.inquire(account, session)
+
+    async def inquire(self, account: Account, session: SessionRef) -> Report | Unknown:
+        """Ask what became of an invoice; only what is signed is believed."""
+        invoice = invoice_no(session.session_id)
+        asked = {"merchantID": _merchant(account), "invoiceNo": invoice, "locale": "en"}
+        said = await self._ask(account, "paymentInquiry", msgspec.json.encode(asked))
+        if isinstance(said, Unknown):
+            return said
+        payment = _payment(said.content) if said.signed else None
+        if payment is None or payment.merchantID not in {"", _merchant(account)}:
+            return unusable(said.status, f"unsigned or unreadable answer, status {said.status}")
+        if payment.respCode == codes.NOT_FOUND and payment.invoiceNo in {"", invoice}:
+            return self._unpaid(account, session)
+        if payment.invoiceNo != invoice:
+            return Unknown(detail="the answer is about another invoice")
+        return self._inquired(payment)
+
+    def parse_callback(self, account: Account, request: CallbackRequest) -> Callback:
+        """Verify the JWT of a backend notification, then read it. Raises `BadCallback`."""
+        facts = _verified(account, request.body)
+        payment = _payment(facts)
+        if payment is None or payment.merchantID != _merchant(account) or not _is_named(payment):
+            raise BadCallback("the signed body cannot be read, or is another merchant's")
+        # The facts and not the bytes: a notification that is sent again may be worded anew.
+        callback_id = f"{payment.invoiceNo}.{payment.tranRef or ''}.{payment.respCode}"
+        try:
+            report = _report(payment)
+        except ValueError:
+            raise BadCallback("the signed body contradicts itself") from None
+        session_id = ids.parse(ids.SESSION, payment.userDefined1 or "")
+        if session_id is not None and invoice_no(session_id) != payment.invoiceNo:
+            raise BadCallback("the signed body names two sessions")
+        if report is None:  # verified, but it says nothing: we shall ask
+            return Callback(id=callback_id, facts=facts)
+        return Callback(
+            id=callback_id,
+            session_id=session_id,
+            report=report,
+            dispute=_dispute(payment, report),
+            facts=facts,
+        )
+
+    def acknowledge(self, callback: Callback) -> Ack:  # noqa: ARG002 - the port's shape
+        """Answer what 2C2P reads of it: the status alone."""
+        return Ack(body=b"OK", content_type="text/plain")
+
+    async def refund(self, account: Account, request: RefundRequest) -> RefundReport | Unknown:
+        """Give money back: what is settled is refunded; the whole of what is not, voided."""
+        return await self._maintenance.refund(account, request)
+
+    async def inquire_refund(
+        self, account: Account, request: RefundRequest
+    ) -> RefundReport | Unknown:
+        """Ask for the refunds of an invoice, and find the one that is meant."""
+        return await self._maintenance.inquire(account, request)
+
+    def classify_failure(self, code: str) -> FailureReason:
+        """Translate a response code."""
+        return codes.FAILURES.get(code, FailureReason.UNKNOWN)
+
+    def _unpaid(self, account: Account, session: SessionRef) -> Report | Unknown:
+        """Say what it means that nobody has paid: while a token may live, somebody still may."""
+        age_s = self._now() - session.opened_at.timestamp()
+        over = age_s >= TOKEN_LIFE_S + TOKEN_MARGIN_S
+        if session.reference == _reference(account, session.session_id):
+            return Report(state=SessionState.CLOSED if over else SessionState.OPEN)
+        if session.reference is None and not over:
+            return Unknown(detail="nobody has paid, and a token may have been made or not")
+        return Report(state=SessionState.ABSENT)
+
+    def _inquired(self, payment: _Payment) -> Report | Unknown:
+        try:
+            report = _report(payment)
+        except ValueError:
+            return Unknown(detail="the answer contradicts itself")
+        if report is None:
+            return Unknown(detail=_detail(payment.respCode, payment.respDesc))
+        if report.state is SessionState.ATTEMPTED:  # a word of callbacks alone
+            return Report(state=SessionState.OPEN)
+        return report
+
+    async def _ask(self, account: Account, name: str, content: bytes) -> _Said | Unknown:
+        url = f"{account.base_url.rstrip('/')}/payment/4.3/{name}"
+        secret = account.credentials.get("secret_key", "")
+        body = msgspec.json.encode({"payload": sign(content, secret)})
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        answer = await self._http.request("POST", url, headers=headers, body=body)
+        return answer if isinstance(answer, Unknown) else _said(answer, secret)
+
+
+def invoice_no(session_id: UUID) -> str:
+    """Name a session in 20 letters and digits: the last of its base62, 119 random bits."""
+    return ids.base62(session_id.int, ids.UUID_CHARS)[-INVOICE_CHARS:]
+
+
+def _reference(account: Account, session_id: UUID) -> str:
+    """Name a token: an invoice belongs to one merchant."""
+    return f"{_merchant(account)}.{invoice_no(session_id)}"
+
+
+def _order(account: Account, request: SessionRequest) -> bytes:
+    name = ids.text(ids.SESSION, request.session_id)
+    order: dict[str, Any] = {
+        "merchantID": _merchant(account),
+        "invoiceNo": invoice_no(request.session_id),
+        "idempotencyID": name,
+        "description": _description(request.description),
+        # As a number, and never through a float.
+        "amount": Raw(order_amount(request.amount_minor, request.currency).encode()),
+        "currencyCode": request.currency,
+        "frontendReturnUrl": request.return_url,
+        "backendReturnUrl": request.callback_url,
+        "userDefined1": name,
+        "paymentExpiry": _expiry(account, request),
+    }
+    optional = {
+        "paymentChannel": _CHANNELS.get(request.kind),
+        "locale": request.locale and request.locale[:10],
+        "userInfo": request.payer_email and {"email": request.payer_email[:150]},
+    }
+    return msgspec.json.encode(order | {name: value for name, value in optional.items() if value})
+
+
+def _description(text: str) -> str:
+    """Escape as the gateway wants it, and cut so that no escape is broken."""
+    escaped = ""
+    for letter in text:
+        longer = escaped + html.escape(letter)
+        if len(longer) > DESCRIPTION_CHARS_MAX:
+            break
+        escaped = longer
+    return escaped or "-"
+
+
+def _expiry(account: Account, request: SessionRequest) -> str:
+    zone = datetime.strptime(account.credentials["utc_offset"], "%z").tzinfo
+    return _ends_at(request).astimezone(zone).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _ends_at(request: SessionRequest) -> datetime:
+    return min(request.expires_at, request.opened_at + timedelta(seconds=TOKEN_LIFE_S))
+
+
+def _created(account: Account, request: SessionRequest, url: str) -> Created:
+    ends_at = _ends_at(request).astimezone(UTC).isoformat(timespec="milliseconds")
+    redirect: dict[str, Any] = {
+        "url": url,
+        "method": "GET",
+        "fields": {},
+        "expires_at": ends_at.replace("+00:00", "Z"),
+    }
+    return Created(
+        reference=_reference(account, request.session_id),
+        next_action={"type": "redirect", "redirect": redirect},
+    )
+
+
+def _said(answer: Answer, secret: str) -> _Said | Unknown:
+    if answer.status >= _SERVER_ERROR:
+        return Unknown(detail=f"status {answer.status}")
+    try:
+        envelope = msgspec.json.decode(answer.body, type=_Envelope)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _Said(answer.status, answer.body, signed=False)
+    try:
+        return _Said(answer.status, verify(envelope.payload, secret), signed=True)
+    except BadToken as bad:
+        return unusable(answer.status, f"status {answer.status}: {bad}")
+
+
+def _verified(account: Account, body: bytes) -> bytes:
+    try:
+        envelope = msgspec.json.decode(body, type=_Envelope)
+        return verify(envelope.payload, account.credentials.get("secret_key", ""))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise BadCallback("the body is no payload") from None
+    except BadToken as bad:
+        raise BadCallback(str(bad)) from None
+
+
+def _payment(content: bytes) -> _Payment | None:
+    try:
+        return msgspec.json.decode(content, type=_Payment)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _report(payment: _Payment) -> Report | None:
+    """Translate the gateway's word; None for a code that says nothing, ValueError for nonsense."""
+    state = codes.STATES.get(payment.respCode)
+    if state is None:
+        return None
+    if state is SessionState.CAPTURED:
+        return Report(state=state, capture=_capture(payment))
+    declined = state in {SessionState.DECLINED, SessionState.ATTEMPTED}
+    return Report(state=state, reason=codes.FAILURES.get(payment.respCode) if declined else None)
+
+
+def _dispute(payment: _Payment, report: Report) -> DisputeReport | None:
+    """Read a chargeback: of the whole transaction, with no name of its own and no deadline."""
+    code = payment.respCode
+    disputed = codes.DISPUTES.get(code)
+    if disputed is None or report.capture is None:
+        return None
+    state, funds = disputed
+    return DisputeReport(
+        reference=report.capture.reference,
+        capture=report.capture.reference,
+        state=state,
+        funds=funds,
+        amount_minor=report.capture.amount_minor,
+        currency=report.capture.currency,
+        reason="".join(char for char in _detail(code, payment.respDesc) if char.isprintable()),
+    )
+
+
+def _capture(payment: _Payment) -> Capture:
+    """Read the money; its reference names the invoice too, by which alone it can be refunded."""
+    if not payment.tranRef or not _is_named(payment):
+        raise ValueError("money without a reference")
+    text = bytes(payment.amount).decode().strip('"')
+    return read_capture(f"{payment.invoiceNo}.{payment.tranRef}", text, payment.currencyCode)
+
+
+def _is_named(payment: _Payment) -> bool:
+    invoice, reference = payment.invoiceNo, payment.tranRef or ""
+    return bool(_INVOICE.fullmatch(invoice) and _TRAN_REF.fullmatch(reference))
+
+
+def _merchant(account: Account) -> str:
+    return account.credentials.get("merchant_id", "")
+
+
+def _detail(code: str, description: str) -> str:
+    return f"response {code}: {description[:DETAIL_CHARS_MAX]}"

@@ -1,0 +1,243 @@
+"""2C2P's maintenance API: XML, encrypted and signed, for refunds, voids and what became of them.
+
+A settled payment is refunded, in parts too. One that is not settled yet cannot be; as long as the
+acquirer's day is not over, the whole of it can be voided, which gives it back as well.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from xml.etree import ElementTree as ET
+
+from payintent.domain import ids
+from payintent.domain.gateway import (
+    Account,
+    NotContacted,
+    RefundReport,
+    RefundRequest,
+    RefundState,
+    Unknown,
+)
+from payintent.gateways.http_client import Http, unusable
+from payintent.gateways.twoc2p import response_codes as codes
+from payintent.gateways.twoc2p.amounts import read_amount, refund_amount
+from payintent.gateways.twoc2p.jwt import BadToken, Keys, seal, unseal
+
+VERSION = "4.3"
+BOTH_TIMEOUT_S = 15.0  # a refund and a void together
+XML_BYTES_MAX = 40 * 1024  # a list of some 250 refunds
+DETAIL_CHARS_MAX = 200
+
+_OK = 200
+_PATH = "/PaymentAction/2.0/action"
+#: Where the maintenance API lives, if not beside the payment API.
+_ELSEWHERE = {
+    "https://pgw.2c2p.com": f"https://t.2c2p.com{_PATH}",
+    "https://sandbox-pgw.2c2p.com": f"https://demo2.2c2p.com/2C2PFrontend{_PATH}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """One refund of a transaction."""
+
+    amount: str
+    status: str
+    reference: str
+    name: str  # ours, where it is told
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    code: str
+    description: str
+    process: str
+    invoice: str
+    status: str
+    reference: str | None
+    items: tuple[_Item, ...]
+
+    @property
+    def detail(self) -> str:
+        """Say it for our logs."""
+        return f"result {self.code} {self.status}: {self.description[:DETAIL_CHARS_MAX]}"
+
+
+class Maintenance:
+    """Refunds over HTTP."""
+
+    def __init__(self, http: Http, now: Callable[[], float]) -> None:
+        self._http = http
+        self._now = now
+
+    async def refund(self, account: Account, request: RefundRequest) -> RefundReport | Unknown:
+        """Give money back; never sent a second time."""
+        try:
+            async with asyncio.timeout(BOTH_TIMEOUT_S):
+                return await self._refund(account, request)
+        except TimeoutError:
+            return Unknown(detail=f"no answer within {BOTH_TIMEOUT_S:g} s")
+
+    async def inquire(self, account: Account, request: RefundRequest) -> RefundReport | Unknown:
+        """Tell what became of a refund, from the list of all refunds of its invoice."""
+        whole = request.capture.amount_minor
+        reply = await self._ask(account, request, "RS", whole)
+        if isinstance(reply, Unknown):
+            return reply
+        if reply.code == codes.NO_TRANSACTION:
+            return RefundReport(state=RefundState.ABSENT, detail=reply.detail)
+        if reply.code != codes.DONE:
+            return Unknown(detail=reply.detail)
+        if reply.status in codes.VOIDS and request.amount_minor == whole:
+            return _reported(reply.status, reply.reference, reply.detail)
+        return _found(reply, request)
+
+    async def _refund(self, account: Account, request: RefundRequest) -> RefundReport | Unknown:
+        reply = await self._ask(account, request, "R", request.amount_minor)
+        whole = request.amount_minor == request.capture.amount_minor
+        if isinstance(reply, _Reply) and reply.code in codes.UNREFUNDABLE and whole:
+            # Surely not refunded, so that nothing is given back twice.
+            reply = await self._ask(account, request, "V", request.amount_minor)
+        return reply if isinstance(reply, Unknown) else _answered(reply)
+
+    async def _ask(
+        self, account: Account, request: RefundRequest, process: str, amount_minor: int
+    ) -> _Reply | Unknown:
+        keys = Keys(
+            account.credentials.get("merchant_private_key", ""),
+            account.credentials.get("gateway_public_key", ""),
+        )
+        order = self._order(account, request, process, amount_minor)
+        try:
+            body = seal(order, keys).encode()
+        except ValueError:
+            return NotContacted(detail="the account's keys for refunds cannot be read")
+        answer = await self._http.request(
+            "POST", _url(account), headers={"Content-Type": "text/plain"}, body=body
+        )
+        if isinstance(answer, Unknown):
+            return answer
+        try:
+            reply = _reply(unseal(answer.body.decode().strip(), keys))
+        except (BadToken, ValueError):
+            return unusable(answer.status, f"unreadable answer, status {answer.status}")
+        if answer.status != _OK or not _fits(reply, process, _invoice(request)):
+            return Unknown(detail=f"status {answer.status}: {reply.detail}")
+        return reply
+
+    def _order(
+        self, account: Account, request: RefundRequest, process: str, amount_minor: int
+    ) -> bytes:
+        name = ids.text(ids.REFUND, request.refund_id)
+        moment = datetime.fromtimestamp(self._now(), UTC)
+        root = ET.Element("PaymentProcessRequest")
+        for tag, text in {
+            "version": VERSION,
+            "timeStamp": moment.strftime("%d%m%y%H%M%S"),
+            "merchantID": account.credentials.get("merchant_id", ""),
+            "processType": process,
+            "invoiceNo": _invoice(request),
+            "actionAmount": refund_amount(amount_minor, request.capture.currency),
+            "idempotencyID": name,  # a second fence only: nothing is promised for it
+            "userDefined1": name,
+        }.items():
+            ET.SubElement(root, tag).text = text
+        return ET.tostring(root, encoding="utf-8")
+
+
+def _url(account: Account) -> str:
+    given = account.credentials.get("maintenance_url")
+    base = account.base_url.rstrip("/")
+    return given or _ELSEWHERE.get(base) or f"{base}{_PATH}"
+
+
+def _invoice(request: RefundRequest) -> str:
+    return request.capture.reference.rpartition(".")[0]
+
+
+def _fits(reply: _Reply, process: str, invoice: str) -> bool:
+    """Tell whether an answer is about what was asked; a refusal may leave out what."""
+    if reply.code in codes.REFUSED:
+        return reply.process in {"", process} and reply.invoice in {"", invoice}
+    return (reply.process, reply.invoice) == (process, invoice)
+
+
+def _answered(reply: _Reply) -> RefundReport | Unknown:
+    if reply.code == codes.DONE:
+        return _reported(reply.status, reply.reference, reply.detail)
+    if reply.code == codes.REFUND_PENDING:
+        return _told(RefundState.PENDING, reply)
+    if reply.code in codes.REFUSED:
+        return _told(RefundState.DECLINED, reply)
+    return Unknown(detail=reply.detail)
+
+
+def _reported(status: str, reference: str | None, detail: str) -> RefundReport:
+    # It was accepted, whatever else its status says.
+    state = codes.REFUND_STATES.get(status, RefundState.PENDING)
+    return RefundReport(state=state, reference=reference, detail=detail)
+
+
+def _told(state: RefundState, reply: _Reply) -> RefundReport:
+    return RefundReport(state=state, reference=reply.reference, detail=reply.detail)
+
+
+def _found(reply: _Reply, request: RefundRequest) -> RefundReport | Unknown:
+    """Find our refund by its reference or by the name that we gave it.
+
+    One that bears no name and has our amount may be ours, so that nothing is known.
+    """
+    name = ids.text(ids.REFUND, request.refund_id)
+    for item in reply.items:
+        named = item.name == name
+        if named or (request.reference and item.reference == request.reference):
+            return _reported(item.status, item.reference or None, f"refund {item.status}")
+    if any(_may_be(item, request) for item in reply.items):
+        return Unknown(detail="one of the refunds may be this one")
+    return RefundReport(state=RefundState.ABSENT, detail="not among the refunds")
+
+
+def _may_be(item: _Item, request: RefundRequest) -> bool:
+    if item.name:
+        return False
+    try:
+        return read_amount(item.amount, request.capture.currency) == request.amount_minor
+    except ValueError:
+        return True
+
+
+def _reply(content: bytes) -> _Reply:
+    """Read an answer; ValueError for what is none.
+
+    Without a document type there are no entities, which is all that makes XML of this size unsafe;
+    and text, not bytes, is parsed, so that no declared encoding can hide one.
+    """
+    text = content.decode()
+    if len(content) > XML_BYTES_MAX or "<!" in text:
+        raise ValueError("the XML is too large or has a document type")
+    try:
+        root = ET.fromstring(text)  # noqa: S314 - see above
+    except ET.ParseError:
+        raise ValueError("this is no XML") from None
+    code = root.findtext("respCode")
+    if root.tag != "PaymentProcessResponse" or not code:
+        raise ValueError("this is no answer")
+    return _Reply(
+        code=code,
+        description=root.findtext("respDesc") or "",
+        process=root.findtext("processType") or "",
+        invoice=root.findtext("invoiceNo") or "",
+        status=root.findtext("status") or "",
+        reference=root.findtext("refundReferenceNo") or root.findtext("referenceNo") or None,
+        items=tuple(_item(found) for found in root.iterfind("refundList/refund")),
+    )
+
+
+def _item(found: ET.Element) -> _Item:
+    return _Item(
+        amount=found.get("amount", ""),
+        status=found.get("status", ""),
+        reference=found.get("referenceNo", ""),
+        name=found.get("userDefined1", ""),
+    )

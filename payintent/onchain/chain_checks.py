@@ -1,0 +1,120 @@
+"""Whether a chain is what the operator says: its endpoints, the tokens taken, our contracts."""
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+
+from payintent.domain.errors import ChainDown
+from payintent.domain.evm import Reverted
+from payintent.evm.abi import WORD, decimals, to_address, to_uint
+from payintent.evm.chain_reader import Reader
+from payintent.evm.contract_abi import read_immutables
+from payintent.evm.keccak import checksummed, selector
+from payintent.storage.onchain.chains import ChainRow, ContractRow, TokenRow
+
+_RECEIVER = selector("receiver()")
+_FAULTS = {
+    "connection": "cannot be reached",
+    "timeout": "does not answer in time",
+    "wrong_chain": "is another chain",
+    "no_finality": "has no finalized block",
+    "finality": "takes its latest block for finalized",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at: whether it is right, and what it is."""
+
+    right: bool
+    text: str
+
+
+async def examine(
+    reader: Reader, chain: ChainRow, tokens: Sequence[TokenRow], contracts: Sequence[ContractRow]
+) -> AsyncGenerator[Finding]:
+    """Ask every endpoint who it is, and of what we work with there: enabled tokens, contracts."""
+    for name in reader.names:
+        head = await _head(reader, name, chain)
+        yield head
+        if not head.right:
+            continue
+        for token in tokens:
+            if token.enabled and token.address is not None and not token.native:
+                yield await _token(reader, name, token, token.address)
+        for contract in contracts:
+            if contract.current:
+                yield await examine_contract(reader, name, contract.address, contract.receiver)
+
+
+async def _head(reader: Reader, name: str, chain: ChainRow) -> Finding:
+    try:
+        heads = await reader.heads_of(name)
+    except ChainDown as error:
+        return Finding(False, f"{_fault(name, error)}, wanted is chain {chain.network_id}")
+    behind = heads.latest.number - heads.final.number
+    return Finding(
+        True,
+        f"{name} is chain {chain.network_id} at block {heads.latest.number}, "
+        f"final {behind} blocks before it",
+    )
+
+
+async def _token(reader: Reader, name: str, token: TokenRow, address: bytes) -> Finding:
+    where = f"{name}: {token.symbol} at {checksummed(address)}"
+    told = await ask_word(reader, name, address, decimals())
+    if isinstance(told, str):
+        return Finding(False, f"{where} {told}")
+    right = to_uint(told) == token.decimals
+    set_here = "" if right else f", set are {token.decimals}"
+    return Finding(right, f"{where} has {to_uint(told)} decimals{set_here}")
+
+
+async def examine_contract(reader: Reader, name: str, address: bytes, receiver: bytes) -> Finding:
+    """Compare a contract, as one endpoint shows it, with the compiled code and its receiver.
+
+    The receiver is read twice: from the code itself, and from the answer to `receiver()`.
+    """
+    where = f"{name}: contract {checksummed(address)}"
+    try:
+        code = await reader.code(name, address)
+    except ChainDown as error:
+        return Finding(False, f"{where}: {_fault(name, error)}")
+    immutables = read_immutables(code)
+    if immutables is None:
+        other = "other code than the compiled contract" if code else "no code"
+        return Finding(False, f"{where} has {other}")
+    answer = await ask_word(reader, name, address, _RECEIVER)
+    if isinstance(answer, str):
+        return Finding(False, f"{where} {answer}")
+    if answer != immutables["receiver"]:
+        return Finding(False, f"{where} does not answer as its code does")
+    return _receiver(where, answer, receiver)
+
+
+def _receiver(where: str, answer: bytes, receiver: bytes) -> Finding:
+    try:
+        deployed = to_address(answer)
+    except ValueError:
+        return Finding(False, f"{where} pays to no address")
+    right = deployed == receiver
+    expected = "" if right else f", set is {checksummed(receiver)}"
+    return Finding(right, f"{where} has our code and pays to {checksummed(deployed)}{expected}")
+
+
+def _fault(name: str, error: ChainDown) -> str:
+    """Say what is wrong with an endpoint, by its name and never by its address."""
+    fault = str(error).rpartition(": ")[2]
+    return f"{name} {_FAULTS[fault]}" if fault in _FAULTS else str(error)
+
+
+async def ask_word(reader: Reader, name: str, to: bytes, data: bytes) -> bytes | str:
+    """Ask for one word; a text says why there is none."""
+    try:
+        told = await reader.call(name, to, data)
+    except Reverted:
+        return "does not know the question"
+    except ChainDown:
+        return "gives no answer"
+    if not told:
+        return "has no code"
+    return told if len(told) == WORD else "does not answer as it should"

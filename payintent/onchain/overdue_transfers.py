@@ -1,0 +1,48 @@
+"""Payments that are on a chain and do not become final: an alarm, and after a day a case."""
+
+from prometheus_client import Gauge
+
+from payintent.domain import ids
+from payintent.domain.onchain import OUTAGE_MAX
+from payintent.domain.settlement import CaseKind
+from payintent.id_generator import Mint
+from payintent.log import get
+from payintent.payments.transitions import lock
+from payintent.storage import captures
+from payintent.storage.captures import Place
+from payintent.storage.database import Database
+from payintent.storage.onchain import pending_transfers
+from payintent.storage.onchain.chains import ChainRow
+from payintent.storage.onchain.pending_transfers import Overdue
+
+_log = get("overdue")
+_SHOWN_MAX = 100
+
+OVERDUE = Gauge(
+    "payintent_chain_overdue", "Payments that were seen and are not final in time", ["chain"]
+)
+
+
+async def report_overdue(database: Database, mint: Mint, chain: ChainRow) -> None:
+    """Tell of payments that are not final within the chain's grace; none is ever failed."""
+    found = await pending_transfers.overdue(database, chain.slug, chain.grace_s, _SHOWN_MAX)
+    OVERDUE.labels(chain.slug).set(len(found))
+    for one in found:
+        if one.late_s >= OUTAGE_MAX.total_seconds() and not one.known:
+            session = ids.text(ids.SESSION, one.session_id)
+            _log.error("payment_not_final", chain=chain.slug, session=session, late_s=one.late_s)
+            await _hand_over(database, mint, one)
+
+
+async def _hand_over(database: Database, mint: Mint, one: Overdue) -> None:
+    """Open a case, once; the payment goes on waiting."""
+    async with database.transaction() as tx:
+        locked = await lock(tx, [one.payment_id])
+        place = Place(
+            merchant_id=locked.payments[0].merchant_id,
+            payment_id=one.payment_id,
+            session_id=one.session_id,
+            account_id=one.account_id,
+            at=locked.now,
+        )
+        await captures.open_case(tx, mint.id(), CaseKind.RECONCILIATION, place, None)

@@ -1,0 +1,98 @@
+"""Finalized `Refunded` logs take their effect: ours settle refunds, all others are only counted.
+
+Logs are kept with the cursor, in its transaction, and judged after it: each in a transaction of
+its own, which locks one payment, its capture and its refund, as everybody else who settles one.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from prometheus_client import Counter
+
+from payintent.domain import ids
+from payintent.domain.evm import RefundedLog
+from payintent.domain.gateway import RefundReport, RefundState
+from payintent.domain.onchain_refund import RefundLog
+from payintent.domain.settlement import CaseKind
+from payintent.id_generator import Mint
+from payintent.log import get
+from payintent.payments.settle_refund import settle_refund
+from payintent.storage import captures, payments, refunds
+from payintent.storage.captures import Place
+from payintent.storage.database import Database, Tx
+from payintent.storage.onchain import refund_logs
+from payintent.storage.onchain.chains import ContractRow
+from payintent.storage.onchain.refund_logs import Judged, NewLog
+
+_log = get("chain_refunds")
+_JUDGED_MAX = 500  # at one look
+
+REFUNDS = Counter(
+    "payintent_chain_refunds_total",
+    "Finalized refund logs by what they were",
+    ["chain", "disposition"],
+)
+
+
+async def keep_refunds(
+    tx: Tx,
+    mint: Mint,
+    chain: str,
+    logs: Sequence[RefundedLog],
+    contracts: Mapping[bytes, ContractRow],
+) -> int:
+    """Keep finalized logs of our contracts (by address), each once; gives how many were new."""
+    fresh = [
+        NewLog(id=mint.id(), account_id=contracts[log.contract].account_id, log=log) for log in logs
+    ]
+    return await refund_logs.add(tx, chain, fresh)
+
+
+async def judge_refunds(database: Database, mint: Mint, chain: str) -> None:
+    """Judge what was kept and nobody has judged yet; whoever dies here leaves it to the next."""
+    for log_id in await refund_logs.unjudged(database, chain, _JUDGED_MAX):
+        async with database.transaction() as tx:
+            judged = await refund_logs.lock(tx, log_id)
+            if judged is None:
+                continue
+            await _take_effect(tx, mint, judged)
+            await refund_logs.judge(tx, log_id, judged)
+        _tell(chain, judged)
+
+
+async def _take_effect(tx: Tx, mint: Mint, judged: Judged) -> None:
+    if judged.refund_id is None:
+        return
+    if judged.disposition is RefundLog.SETTLES:
+        report = RefundReport(state=RefundState.DONE, reference=f"0x{judged.tx_hash.hex()}")
+        await settle_refund(tx, mint, judged.refund_id, report)
+    elif judged.disposition in _ALARMING:
+        await _open_case(tx, mint, judged.refund_id, await payments.now(tx))
+
+
+async def _open_case(tx: Tx, mint: Mint, refund_id: UUID, at: datetime) -> None:
+    """Let a person look: money of ours has gone where or as it should not."""
+    refund = await refunds.by_id(tx, refund_id)
+    account = await refunds.account_of(tx, refund_id)
+    assert refund is not None and account is not None  # noqa: S101, PT018 - they are never deleted
+    place = Place(
+        merchant_id=refund.merchant_id,
+        payment_id=refund.payment_id,
+        session_id=None,
+        account_id=account[0],
+        at=at,
+    )
+    kind = CaseKind.RECONCILIATION
+    await captures.open_case(tx, mint.id(), kind, place, refund.capture_id, refund_id)
+
+
+_ALARMING = {RefundLog.MISMATCHED, RefundLog.TWICE}
+
+
+def _tell(chain: str, judged: Judged) -> None:
+    REFUNDS.labels(chain, judged.disposition.value).inc()
+    if judged.disposition in _ALARMING and judged.refund_id is not None:
+        refund, tx_hash = ids.text(ids.REFUND, judged.refund_id), f"0x{judged.tx_hash.hex()}"
+        what = judged.disposition.value
+        _log.error("refund_astray", chain=chain, refund=refund, tx=tx_hash, what=what)

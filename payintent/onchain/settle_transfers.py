@@ -1,0 +1,164 @@
+"""Finalized receipts take their effect: judged, credited, kept, each exactly once."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from uuid import UUID
+
+from payintent.domain.evm import PaidLog
+from payintent.domain.onchain import CASES, Disposition, Paid, dispose
+from payintent.domain.payment import Payment, Trigger
+from payintent.domain.session import Session
+from payintent.id_generator import Mint
+from payintent.payments.create_refund import give_back
+from payintent.payments.transitions import Move, advance, lock
+from payintent.storage import payments
+from payintent.storage.database import Tx
+from payintent.storage.onchain import chains, transfers
+from payintent.storage.onchain.chains import ContractRow
+from payintent.storage.onchain.transfers import Named, NewCapture, NewCase, NewReceipt
+
+_OUTCOME = "captured"
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What one transaction judges, and what it will write."""
+
+    payments: dict[UUID, Payment]
+    sessions: dict[UUID, Session]
+    named: Mapping[bytes, Named]
+    contracts: Mapping[bytes, ContractRow]
+    symbols: Mapping[bytes, str]  # of the chain's tokens
+    at: datetime
+    credited: set[UUID] = field(default_factory=set[UUID])  # payments
+    moves: list[Move] = field(default_factory=list[Move])
+    receipts: list[NewReceipt] = field(default_factory=list[NewReceipt])
+    captures: list[NewCapture] = field(default_factory=list[NewCapture])
+    cases: list[NewCase] = field(default_factory=list[NewCase])
+
+
+async def apply_receipts(
+    tx: Tx,
+    mint: Mint,
+    chain: str,
+    logs: Sequence[PaidLog],
+    contracts: Mapping[bytes, ContractRow],
+) -> Counter[Disposition]:
+    """Judge finalized logs of our contracts (by address) and write what follows from them.
+
+    Logs that were kept before change nothing. The caller has locked the cursor; then payments are
+    locked, then their sessions.
+    """
+    before = await transfers.known(tx, chain, logs)
+    fresh = [log for log in logs if (log.tx_hash, log.log_index) not in before]
+    if not fresh:
+        return Counter()
+    batch = await _read(tx, chain, fresh, contracts)
+    for log in sorted(fresh, key=lambda one: (one.block_number, one.log_index)):
+        _judge(batch, mint, log)
+    await advance(tx, batch.moves, mint)
+    await transfers.add(tx, chain, batch.receipts, batch.at)
+    await transfers.add_captures(tx, batch.captures, batch.at)
+    await _keep_cases(tx, mint, batch)
+    credited = [move.session.id for move in batch.moves if move.session]
+    await transfers.end_sessions(tx, credited, _OUTCOME, batch.at)
+    return Counter(one.disposition for one in batch.receipts)
+
+
+async def _keep_cases(tx: Tx, mint: Mint, batch: _Batch) -> None:
+    """Fill the cases that wait for this money, open the others, and give back what goes back."""
+    filled = await transfers.fill_undecided(tx, batch.cases)
+    opened = [case for case in batch.cases if case.receipt_id not in filled]
+    await transfers.open_cases(tx, opened, batch.at)
+    for case in batch.cases:
+        if case.capture_id is not None:
+            case_id = filled.get(case.receipt_id, case.id)
+            await give_back(tx, mint, case.kind, case_id, case.capture_id, case.merchant_id)
+
+
+async def _read(
+    tx: Tx, chain: str, logs: Sequence[PaidLog], contracts: Mapping[bytes, ContractRow]
+) -> _Batch:
+    tokens = await chains.tokens(tx, chain)
+    named = await transfers.named(tx, list({log.uuid for log in logs}))
+    found: list[Payment] = []
+    if named:
+        locked = await lock(tx, list({one.payment_id for one in named.values()}))
+        found, at = locked.payments, locked.now
+    else:
+        at = await payments.now(tx)
+    sessions = await transfers.lock_sessions(tx, [one.session_id for one in named.values()])
+    return _Batch(
+        payments={one.id: one for one in found},
+        sessions={one.id: one for one in sessions},
+        named=named,
+        contracts=contracts,
+        symbols={one.address: one.symbol for one in tokens if one.address is not None},
+        at=at,
+    )
+
+
+def _judge(batch: _Batch, mint: Mint, log: PaidLog) -> None:
+    contract = batch.contracts[log.contract]
+    name = batch.named.get(log.uuid)
+    paid = Paid(contract.account_id, log.token, log.amount, log.receiver)
+    payment = _payment_of(batch, name) if name else None
+    session = batch.sessions[name.session_id] if name else None
+    disposition = dispose(paid, name.bill if name else None, payment, session)
+    ours = disposition is not Disposition.UNKNOWN_UUID and session is not None
+    receipt = NewReceipt(
+        id=mint.id(),
+        account_id=contract.account_id,
+        log=log,
+        session_id=session.id if ours and session else None,
+        disposition=disposition,
+    )
+    batch.receipts.append(receipt)
+    capture_id = None
+    if disposition is not Disposition.WRONG_RECEIVER:  # that money is not ours to give back
+        capture_id = mint.id()
+        _capture(batch, receipt, capture_id, payment if ours else None, session)
+    if disposition in CASES:
+        batch.cases.append(
+            NewCase(
+                id=mint.id(),
+                kind=CASES[disposition],
+                receipt_id=receipt.id,
+                capture_id=capture_id,
+                merchant_id=payment.merchant_id if ours and payment else None,
+                payment_id=payment.id if ours and payment else None,
+                session_id=receipt.session_id,
+            )
+        )
+
+
+def _payment_of(batch: _Batch, name: Named) -> Payment:
+    """Give a log's payment; what this transaction has credited already is found paid."""
+    payment = batch.payments[name.payment_id]
+    return replace(payment, paid_at=batch.at) if payment.id in batch.credited else payment
+
+
+def _capture(
+    batch: _Batch,
+    receipt: NewReceipt,
+    capture_id: UUID,
+    payment: Payment | None,
+    session: Session | None,
+) -> None:
+    credited = receipt.disposition is Disposition.CREDITED
+    batch.captures.append(
+        NewCapture(
+            id=capture_id,
+            receipt=receipt,
+            payment_id=payment.id if payment else None,
+            currency=batch.symbols.get(receipt.log.token, f"0x{receipt.log.token.hex()}"),
+            credited=credited,
+        )
+    )
+    if credited and payment:
+        batch.moves.append(
+            Move(payment=payment, trigger=Trigger.CONFIRM, at=batch.at, session=session)
+        )
+        batch.credited.add(payment.id)

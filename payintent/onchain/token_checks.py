@@ -1,0 +1,39 @@
+"""Tokens on their chain: what the operator says of them is compared with what they say."""
+
+from collections.abc import Sequence
+
+from payintent.domain.errors import ChainDown
+from payintent.domain.evm import ChainReader, Reverted
+from payintent.evm.abi import decimals, to_uint
+from payintent.log import get
+from payintent.storage.onchain.chains import TokenRow
+
+_log = get("tokens")
+
+
+async def fits(chain: str, reader: ChainReader, tokens: Sequence[TokenRow]) -> bool:
+    """Tell whether every enabled token counts in the decimals that the operator has set.
+
+    A token of 6 decimals that is taken for one of 18 is an error of 10^12: such a chain is not
+    watched. Raises `ChainDown` where nobody can say.
+    """
+    for one in tokens:
+        if one.enabled and one.address is not None and not one.native:
+            told = await _decimals(reader, one.address)
+            if told != one.decimals:
+                _log.error("token_misfit", chain=chain, token=one.symbol, decimals=told)
+                return False
+    return True
+
+
+async def _decimals(reader: ChainReader, token: bytes) -> int | None:
+    """Ask a token; None where there is none, or none that knows the question."""
+    for name in reader.names:
+        try:
+            told = await reader.call(name, token, decimals())
+        except Reverted:
+            return None
+        except ChainDown:
+            continue
+        return to_uint(told) if told else None
+    raise ChainDown("no endpoint tells a token's decimals")

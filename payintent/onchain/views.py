@@ -1,0 +1,308 @@
+"""What wallets and pages are shown: a chain, and a session on it with its calls ready to send."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from payintent.domain import ids
+from payintent.domain.errors import Code, Refused
+from payintent.domain.onchain import PROVIDER
+from payintent.domain.payment import TERMINAL, Payment, Status
+from payintent.domain.session import Life, Session
+from payintent.evm import abi
+from payintent.evm.contract_abi import VERSION, compiled, public_abi
+from payintent.evm.keccak import checksummed
+from payintent.payments.serialization import timestamp
+from payintent.storage import payments, sessions
+from payintent.storage.database import Database
+from payintent.storage.onchain import chains, pending_transfers
+from payintent.storage.onchain.chains import ChainRow, ContractRow, Cursor, TokenRow
+from payintent.storage.onchain.pending_transfers import Trace
+
+#: The page stops offering "pay" so long before the deadline: a transaction needs time to be mined.
+LAST_CALL = timedelta(seconds=60)
+_PAYER = "{payer}"  # 40 hex digits, which the browser puts in: its only work on texts
+_PAYER_WORD = "000000000000000000000000" + _PAYER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """Everything that a session's view is made of."""
+
+    payment: Payment
+    session: Session
+    contract: ContractRow
+    chain: ChainRow
+    token: TokenRow
+    cursor: Cursor | None
+    traces: Sequence[Trace]
+    now: datetime
+
+
+async def chain_view(database: Database, slug: str) -> dict[str, Any]:
+    """Give a chain as `GET /chains/{slug}` shows it; refused (`NOT_FOUND`) where there is none."""
+    chain = await chains.chain(database, slug)
+    if chain is None:
+        raise Refused(Code.NOT_FOUND, "no such chain")
+    contract = await chains.offered_contract(database, slug)
+    cursor = await chains.cursor(database, slug)
+    tokens = await chains.tokens(database, slug)
+    fields: dict[str, Any] = {
+        "slug": chain.slug,
+        "name": chain.name,
+        "network_id": chain.network_id,
+        "status": _status(cursor),
+    }
+    if contract is not None:
+        fields |= {
+            "contract_address": checksummed(contract.address),
+            "contract_version": VERSION,
+            "contract_abi": public_abi(),
+            "pay_function": {"signature": abi.PAY_SIGNATURE, "selector": f"0x{abi.PAY.hex()}"},
+            "event_topics": _topics(),
+        }
+    return fields | {
+        "native_currency": _coin(chain, chain.coin_symbol),
+        "tokens": [
+            _token_fields(one) | {"min_amount_smallest_unit": str(one.minimum)}
+            for one in tokens
+            if one.enabled and one.address is not None
+        ],
+        "finality": {"mode": chain.finality, "typical_seconds": chain.typical_s},
+        "block_time_seconds": chain.block_time_ms / 1000,
+        "wallet_chain": _wallet_chain(chain),
+        "updated_at": timestamp(chain.updated_at),
+    }
+
+
+async def session_view(
+    database: Database, session_id: UUID | None, checkout_base: str
+) -> dict[str, Any]:
+    """Give a session as wallets need it.
+
+    Refused: `NOT_FOUND` where there is none, `SESSION_GONE` once it has ended or was replaced.
+    """
+    seen = await _see(database, session_id)
+    amount = seen.session.offer.total_minor
+    deadline = int(seen.payment.expires_at.timestamp())
+    uuid = bytes.fromhex((seen.session.reference or "")[2:])
+    return {
+        "id": ids.text(ids.SESSION, seen.session.id),
+        "status": _session_status(seen),
+        **_payable(seen),
+        "pay_uuid": f"0x{uuid.hex()}",
+        "amount": seen.session.offer.quote.total_amount,
+        "amount_smallest_unit": str(amount),
+        "token": _token_fields(seen.token),
+        "chain": {
+            "slug": seen.chain.slug,
+            "network_id": seen.chain.network_id,
+            "name": seen.chain.name,
+            "wallet_chain": _wallet_chain(seen.chain),
+        },
+        "contract_address": checksummed(seen.contract.address),
+        "receiver": checksummed(seen.contract.receiver),
+        "deadline": deadline,
+        "expires_at": timestamp(seen.payment.expires_at),
+        "steps": _steps(seen, uuid, amount, deadline),
+        "checks": _checks(seen, uuid, amount),
+        "links": _links(seen, checkout_base),
+        "confirmations": _confirmations(seen),
+        "transactions": [
+            {"tx_hash": f"0x{one.tx_hash.hex()}", "step": one.step, "state": one.state}
+            for one in seen.traces
+        ],
+    }
+
+
+async def open_session(database: Database, session_id: UUID | None) -> Session:
+    """Find a session that transactions may be posted to; refused as `session_view` is."""
+    return (await _see(database, session_id)).session
+
+
+async def _see(database: Database, session_id: UUID | None) -> _Seen:
+    session = await sessions.by_id(database, session_id) if session_id else None
+    if session is None or session.offer.provider != PROVIDER:
+        raise Refused(Code.NOT_FOUND, "no such on-chain session")
+    known = await payments.by_id(database, session.payment_id)
+    assert known is not None  # noqa: S101 - a session has a payment
+    _refuse_gone(known.payment, session)
+    contract = await chains.contract(database, session.offer.account_id)
+    chain = await chains.chain(database, session.offer.chain or "")
+    token = await chains.billed_token(database, session.id)
+    if contract is None or chain is None or token is None or session.reference is None:
+        raise Refused(Code.SESSION_GONE, "this session can no longer be paid")
+    return _Seen(
+        payment=known.payment,
+        session=session,
+        contract=contract,
+        chain=chain,
+        token=token,
+        cursor=await chains.cursor(database, chain.slug),
+        traces=await pending_transfers.traces(database, session.id),
+        now=known.now,
+    )
+
+
+def _refuse_gone(payment: Payment, session: Session) -> None:
+    ended = session.life is Life.ENDED or payment.status in TERMINAL
+    if ended or payment.session_id != session.id:
+        raise Refused(Code.SESSION_GONE, "this session has ended")
+
+
+def _payable(seen: _Seen) -> dict[str, Any]:
+    """Say whether to offer paying, and if not, why."""
+    reason = _unpayable_reason(seen)
+    return {"payable": True} if reason is None else {"payable": False, "unpayable_reason": reason}
+
+
+def _unpayable_reason(seen: _Seen) -> str | None:
+    if seen.payment.status is not Status.PROCESSING or seen.session.life is not Life.OPEN:
+        return "closing"
+    if any(one.exact for one in seen.traces):
+        return "payment_seen"
+    if seen.now >= seen.payment.expires_at - LAST_CALL:
+        return "deadline_near"
+    if seen.cursor is not None and seen.cursor.halted:
+        return "chain_halted"
+    watched = seen.cursor is not None and seen.cursor.watched
+    return None if watched else "chain_not_watched"
+
+
+def _session_status(seen: _Seen) -> str:
+    exact = [one for one in seen.traces if one.exact]
+    if exact:
+        return "confirming" if _depth(seen) > 1 else "detected"
+    if any(one.state == "mismatch" for one in seen.traces):
+        return "mismatch"
+    waiting = {"unknown", "pending", "mined"}
+    posted = any(one.step == "pay" and one.state in waiting for one in seen.traces)
+    return "submitted" if posted else "awaiting_payment"
+
+
+def _depth(seen: _Seen) -> int:
+    """Count the blocks that stand on an exact sighting, its own among them."""
+    blocks = [one.block for one in seen.traces if one.exact and one.block is not None]
+    head = seen.cursor.head if seen.cursor else None
+    return max(0, head - max(blocks) + 1) if blocks and head is not None else 0
+
+
+def _confirmations(seen: _Seen) -> dict[str, Any]:
+    depth = _depth(seen)
+    spent_s = depth * seen.chain.block_time_ms / 1000
+    counted = seen.chain.finality == "confirmations"
+    return {
+        "mode": seen.chain.finality,
+        "seen": depth,
+        "needed": seen.chain.confirmations if counted else None,
+        "eta_seconds": max(0, round(seen.chain.typical_s - spent_s)),
+    }
+
+
+def _steps(seen: _Seen, uuid: bytes, amount: int, deadline: int) -> list[dict[str, Any]]:
+    """Give the transactions to send, each with when it is needed."""
+    token, contract = seen.token, seen.contract.address
+    steps: list[dict[str, Any]] = []
+    if not token.native:
+        if token.approve_zero_first:
+            steps.append(_approval("approve_reset", "allowance_nonzero_lt_amount", seen, 0))
+        steps.append(_approval("approve", "allowance_lt_amount", seen, amount))
+    address = token.address or chains.NATIVE
+    steps.append(
+        {
+            "kind": "pay",
+            "when": "always",
+            "to": checksummed(contract),
+            "value": hex(amount if token.native else 0),
+            "data": f"0x{abi.pay(uuid, address, amount, deadline).hex()}",
+            "function": abi.PAY_SIGNATURE,
+            "args": [
+                {"name": "uuid", "type": "bytes16", "value": f"0x{uuid.hex()}"},
+                {"name": "token", "type": "address", "value": checksummed(address)},
+                {"name": "amount", "type": "uint256", "value": str(amount)},
+                {"name": "deadline", "type": "uint256", "value": str(deadline)},
+            ],
+        }
+    )
+    return steps
+
+
+def _approval(kind: str, when: str, seen: _Seen, amount: int) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "when": when,
+        "to": checksummed(seen.token.address or chains.NATIVE),
+        "value": "0x0",
+        "data": f"0x{abi.approve(seen.contract.address, amount).hex()}",
+    }
+
+
+def _checks(seen: _Seen, uuid: bytes, amount: int) -> dict[str, Any]:
+    """Give the questions to ask the chain first; `{payer}` is 40 hex digits."""
+    address = seen.token.address or chains.NATIVE
+    paid = {
+        "to": checksummed(seen.contract.address),
+        "data": f"0x{abi.is_paid(uuid, address, amount).hex()}",
+    }
+    if seen.token.native:
+        return {"balance": {"method": "eth_getBalance"}, "already_paid": paid}
+    spender = seen.contract.address.hex().rjust(64, "0")
+    return {
+        "balance": {
+            "to": checksummed(address),
+            "data": f"0x{abi.BALANCE_OF.hex()}{_PAYER_WORD}",
+        },
+        "allowance": {
+            "to": checksummed(address),
+            "data": f"0x{abi.ALLOWANCE.hex()}{_PAYER_WORD}{spender}",
+        },
+        "already_paid": paid,
+    }
+
+
+def _links(seen: _Seen, checkout_base: str) -> dict[str, str]:
+    _, separator, rest = f"{checkout_base}/{seen.payment.checkout_id}".partition("://")
+    return {"metamask": f"https://link.metamask.io/dapp/{rest}"} if separator else {}
+
+
+def _token_fields(token: TokenRow) -> dict[str, Any]:
+    address = None if token.native or token.address is None else checksummed(token.address)
+    return {
+        "symbol": token.symbol,
+        "address": address,
+        "decimals": token.decimals,
+        "native": token.native,
+        "approve_zero_first": token.approve_zero_first,
+    }
+
+
+def _coin(chain: ChainRow, symbol: str) -> dict[str, Any]:
+    return {"name": chain.coin_name, "symbol": symbol, "decimals": 18}
+
+
+def _wallet_chain(chain: ChainRow) -> dict[str, Any]:
+    """Give the literal parameter of `wallet_addEthereumChain` (EIP-3085)."""
+    fields: dict[str, Any] = {
+        "chainId": hex(chain.network_id),
+        "chainName": chain.name,
+        "nativeCurrency": _coin(chain, chain.wallet_symbol),
+    }
+    # Wallets refuse a list without anything in it.
+    if chain.public_rpc_urls:
+        fields["rpcUrls"] = list(chain.public_rpc_urls)
+    if chain.explorer_urls:
+        fields["blockExplorerUrls"] = list(chain.explorer_urls)
+    return fields
+
+
+def _topics() -> Mapping[str, str]:
+    topics: dict[str, str] = compiled()["topics"]
+    return {name.partition("(")[0]: topic for name, topic in topics.items()}
+
+
+def _status(cursor: Cursor | None) -> str:
+    if cursor is not None and cursor.halted:
+        return "halted"
+    return "active" if cursor is not None and cursor.watched else "degraded"

@@ -1,0 +1,217 @@
+"""The watchers' loops: one for each chain that has endpoints, in one process at a time."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from prometheus_client import Counter, Gauge
+
+from payintent.config import Settings
+from payintent.domain.errors import ChainDown, LockTimeout, StorageDown
+from payintent.domain.evm import Heads
+from payintent.evm.chain_reader import Finality, Reader, ReaderConfig, open_reader
+from payintent.id_generator import Mint
+from payintent.log import get
+from payintent.onchain.overdue_transfers import report_overdue
+from payintent.onchain.pending_transfers import Lookout
+from payintent.onchain.settle_refund_logs import judge_refunds
+from payintent.onchain.token_checks import fits
+from payintent.onchain.watcher import HALTED, Watcher, final_block, poke
+from payintent.storage import payments
+from payintent.storage.advisory_lock import leading
+from payintent.storage.database import Database
+from payintent.storage.onchain import chain_watch, chains
+from payintent.storage.onchain.chains import ChainRow, TokenRow
+from payintent.waiting import wait_until_stopped
+
+_log = get("watching")
+_LOOK_S = 1.0  # how often we see whether somebody waits for the chain
+_MISFIT = "a token is not what is set here; doctor says which"  # so that nobody is billed in it
+_LOOKS_WHILE_WATCHED = 3  # two may fail
+_FOLLOW_S = 5.0  # how often another process is asked for the lead
+
+FAILURES = Counter("payintent_chain_failures_total", "Looks at a chain that failed", ["chain"])
+HEAD = Gauge("payintent_chain_head", "The newest block that was shown", ["chain"])
+LAG = Gauge("payintent_chain_lag_seconds", "Age of the last block that was read", ["chain"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchContext:
+    """What a watcher works with."""
+
+    settings: Settings
+    database: Database
+    mint: Mint
+
+
+async def watch(context: WatchContext, slug: str, stop: asyncio.Event) -> None:
+    """Watch one chain until told to stop; where another process does, wait for its end."""
+    url = context.settings.database_direct_url or context.settings.database_url
+    while not stop.is_set():
+        try:
+            async with leading(url, f"watch:{slug}") as leads:
+                await _lead(context, slug, stop, leads)
+        except (StorageDown, LockTimeout, OSError) as error:
+            _log.warning("watch_deferred", chain=slug, why=type(error).__name__)
+        await wait_until_stopped(stop, _FOLLOW_S)
+
+
+async def _lead(
+    context: WatchContext, slug: str, stop: asyncio.Event, leads: Callable[[], bool]
+) -> None:
+    view = _View(context, slug)
+    next_at = 0.0
+    loop = asyncio.get_running_loop()
+    try:
+        while leads() and not stop.is_set():
+            if loop.time() >= next_at:
+                next_at = loop.time() + await _look(context, view)
+            elif await _is_awaited(context, view):
+                next_at = min(next_at, loop.time() + _poll_s(context, slug))
+            await wait_until_stopped(
+                stop, min(_LOOK_S, _poll_s(context, slug), next_at - loop.time())
+            )
+    finally:
+        await view.close()
+
+
+async def _is_awaited(context: WatchContext, view: "_View") -> bool:
+    """Tell whether somebody waits for the next look, if only to be offered the chain again."""
+    if await chains.is_busy(context.database, view.slug):
+        return True
+    return view.reader is not None and await chain_watch.is_unwatched(context.database, view.slug)
+
+
+@dataclass(slots=True)
+class _View:
+    """A chain's reader, made anew when the operator changes the chain; None where it is unfit."""
+
+    context: WatchContext
+    slug: str
+    made_for: tuple[ChainRow, list[TokenRow]] | None = None
+    reader: Reader | None = None
+
+    async def open(self) -> tuple[ChainRow, Reader] | None:
+        """Give the chain and its reader, once its tokens are what the operator says they are."""
+        chain = await chains.chain(self.context.database, self.slug)
+        if chain is None:
+            return None
+        tokens = await chains.tokens(self.context.database, self.slug)
+        if self.made_for != (chain, tokens):
+            await self.close()
+            self.reader = reader_of(self.context.settings, chain)
+            if self.reader is None:
+                return None
+            if not await fits(chain.slug, self.reader, tokens):
+                await self._halt(tokens)
+                return None
+            self.made_for = (chain, tokens)
+        return (chain, self.reader) if self.reader else None
+
+    async def _halt(self, tokens: list[TokenRow]) -> None:
+        """Halt the chain, unless the operator has changed its tokens since they were compared.
+
+        Under the lock that `resume` takes too: what was compared before it halts nothing after it.
+        """
+        async with self.context.database.transaction() as tx:
+            await chains.lock_cursor(tx, self.slug)
+            if await chains.tokens(tx, self.slug) == tokens:
+                await chains.halt(tx, self.slug, _MISFIT)
+                HALTED.labels(self.slug).set(1)
+
+    async def close(self) -> None:
+        """Close the reader's connections."""
+        if self.reader is not None:
+            await self.reader.close()
+        self.reader = self.made_for = None
+
+
+async def _look(context: WatchContext, view: _View) -> float:
+    """Look once; gives the seconds until the next time."""
+    try:
+        opened = await view.open()
+        if opened is None:
+            return _idle_s(context.settings)
+        return 0.0 if await look(context, *opened) else _idle_s(context.settings)
+    except (ChainDown, StorageDown, LockTimeout) as error:
+        _log.warning("chain_away", chain=view.slug, why=str(error) or type(error).__name__)
+    except Exception as error:  # noqa: BLE001 - the edge of a worker, as of a request
+        _log.error("watch_failed", chain=view.slug, exc_info=error)
+    FAILURES.labels(view.slug).inc()
+    return _poll_s(context, view.slug)
+
+
+async def look(context: WatchContext, chain: ChainRow, reader: Reader) -> bool:
+    """Look at a chain once: what is final, what is seen, what was posted; then let decide.
+
+    True where there is more that is final. Where the final blocks cannot be read or proven
+    (ChainDown), what is new is still looked at.
+    """
+    database, slug = context.database, chain.slug
+    watcher = Watcher(database=database, mint=context.mint, reader=reader, chain=chain)
+    lookout = Lookout(database=database, reader=reader, chain=slug)
+    heads = await reader.heads()
+    HEAD.labels(slug).set(max(one.latest.number for one in heads))
+    away: ChainDown | None = None
+    try:
+        cursor = await watcher.read_final(heads)
+    except ChainDown as error:
+        away, cursor = error, await chains.cursor(database, slug)
+    if cursor is None:
+        return False
+    if cursor.at is not None:
+        LAG.labels(slug).set(_age_s(cursor.at, max(one.latest.at for one in heads)))
+    if away is None and cursor.block < final_block(heads):
+        return True
+    await lookout.look(cursor, heads)
+    await lookout.judge_hints(cursor)
+    if away is None:
+        await watcher.look_again(cursor, heads)
+    await judge_refunds(database, context.mint, slug)
+    if away is not None:
+        raise away
+    await report_overdue(database, context.mint, chain)
+    await poke(database, slug)
+    near = await _is_near_head(context, heads)
+    watched_s = context.settings.chain_watched_s if near else 0.0
+    await chain_watch.mark_watched(database, slug, cursor.block, watched_s)
+    return False
+
+
+async def _is_near_head(context: WatchContext, heads: Sequence[Heads]) -> bool:
+    """Tell whether the newest block is so young that a payment of now would be seen soon."""
+    behind_max_s = context.settings.chain_behind_max_s
+    if not behind_max_s:
+        return True
+    newest = max(one.latest.at for one in heads)
+    return _age_s(newest, await payments.now(context.database)) <= behind_max_s
+
+
+def reader_of(settings: Settings, chain: ChainRow) -> Reader | None:
+    """Make the reader of a chain that has endpoints; None where its settings allow none."""
+    try:
+        config = ReaderConfig(
+            network_id=chain.network_id,
+            finality=Finality(chain.finality),
+            confirmations=chain.confirmations or 0,
+            instant_finality=chain.instant_finality,
+        )
+        return open_reader(chain.slug, settings.endpoints[chain.slug], config)
+    except ValueError as error:
+        _log.error("chain_not_watched", chain=chain.slug, why=str(error))
+        return None
+
+
+def _poll_s(context: WatchContext, slug: str) -> float:
+    settings = context.settings
+    return settings.chain_poll_ethereum_s if slug == "ethereum" else settings.chain_poll_s
+
+
+def _idle_s(settings: Settings) -> float:
+    """Give the pause while nobody waits, in which a chain must not become unwatched."""
+    return min(settings.chain_poll_idle_s, settings.chain_watched_s / _LOOKS_WHILE_WATCHED)
+
+
+def _age_s(at: datetime, now: datetime) -> float:
+    return (now - at).total_seconds()

@@ -1,0 +1,372 @@
+"""The watcher of one chain: reads its final blocks one after the other, and moves money on them.
+
+One transaction holds what a stretch of blocks said, what followed from it, and the cursor: a
+watcher that dies anywhere goes on where the last commit stands, and a second one is harmless.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from prometheus_client import Counter, Gauge
+
+from payintent.domain.errors import ChainDown
+from payintent.domain.evm import (
+    Block,
+    ChainReader,
+    Chunk,
+    Heads,
+    Log,
+    PaidLog,
+    RangeTooLarge,
+    RefundedLog,
+    place,
+)
+from payintent.domain.onchain import Disposition
+from payintent.id_generator import Mint
+from payintent.log import get
+from payintent.onchain.log_proof import LIES, Claim, prove, report_lies
+from payintent.onchain.settle_refund_logs import keep_refunds
+from payintent.onchain.settle_transfers import apply_receipts
+from payintent.onchain.unproven_transfers import Doubts, has_room, set_aside, settle_doubts
+from payintent.storage import payments, sessions
+from payintent.storage.database import Database
+from payintent.storage.onchain import chains, pending_transfers, refund_logs, transfers
+from payintent.storage.onchain.chains import ChainRow, ContractRow, Cursor
+
+_log = get("watch")
+LOGS_MAX = 500  # in one transaction
+STRETCHES_MAX = 200  # in one look: then it is time to see what else is new
+_SIGHTINGS_MAX = 1_000  # looked up in one stretch
+_TRIES = 4  # at each endpoint, for one stretch
+_PAUSE_S = 0.06  # an endpoint that has failed once is left alone for 50 ms
+_VOICES = 2  # endpoints that must agree, where there are so many
+_SECOND_LOOK_EVERY_S = 600
+_SECOND_LOOK_S = 3_600
+_SECOND_LOOK_STRETCHES_MAX = 20  # in one look
+
+RECEIPTS = Counter(
+    "payintent_chain_receipts_total", "Finalized logs by what they were", ["chain", "disposition"]
+)
+LATE = Counter("payintent_chain_late_logs_total", "Logs that only a second look found", ["chain"])
+FINAL = Gauge("payintent_chain_final", "The newest final block", ["chain"])
+CURSOR = Gauge("payintent_chain_cursor", "The last block that was read", ["chain"])
+HALTED = Gauge("payintent_chain_halted", "1 while a person must look", ["chain"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """From where the cursor stood to the end of what was read, and what was searched for."""
+
+    cursor: Cursor
+    end: Block
+    contracts: Mapping[bytes, ContractRow]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """One try to read the next stretch: from whom, how far, and what was doubtful before."""
+
+    source: Heads
+    final: int
+    heads: Sequence[Heads]
+    contracts: Mapping[bytes, ContractRow]
+    doubts: Doubts
+    last_try: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watcher:
+    """What watching a chain works with."""
+
+    database: Database
+    mint: Mint
+    reader: ChainReader
+    chain: ChainRow
+
+    async def read_final(self, heads: Sequence[Heads]) -> Cursor | None:
+        """Read final blocks that were not read, many; None where nothing can be read.
+
+        Raises `ChainDown` where no endpoint could give or prove the next stretch.
+        """
+        slug, final = self.chain.slug, final_block(heads)
+        FINAL.labels(slug).set(final)
+        failures = stretches_read = 0
+        doubts: Doubts = {}
+        while True:
+            contracts = await self._contracts()
+            cursor = await chains.cursor(self.database, slug)
+            HALTED.labels(slug).set(cursor is not None and cursor.halted is not None)
+            if cursor is None or cursor.halted:
+                return None
+            CURSOR.labels(slug).set(cursor.block)
+            ahead = [one for one in heads if one.final.number > cursor.block]
+            if cursor.block >= final or stretches_read == STRETCHES_MAX:
+                return cursor
+            source = ahead[failures % len(ahead)]
+            last_try = failures >= _TRIES * len(ahead)
+            reading = _Reading(source, final, heads, contracts, doubts, last_try)
+            if await self._read_stretch(cursor, reading):
+                failures, stretches_read = 0, stretches_read + 1
+                continue
+            failures += 1
+            if failures >= (_TRIES + bool(doubts)) * len(ahead):
+                raise ChainDown(f"{slug}: no endpoint gives and proves block {cursor.block + 1}")
+            if failures % len(ahead) == 0:  # they were all asked, and rest
+                await asyncio.sleep(_PAUSE_S * failures / len(ahead))
+
+    async def look_again(self, cursor: Cursor, heads: Sequence[Heads]) -> None:
+        """Read the last hour of final blocks once more, from another endpoint, now and then.
+
+        A few stretches at a time, so that nothing new has to wait; an endpoint that fails here
+        is asked again at the next look.
+        """
+        slug = self.chain.slug
+        contracts = await self._contracts()
+        start = await self._second_start(cursor, contracts)
+        # Names are healthy first; the last one is least likely to be whom we usually ask.
+        able = _able(heads, cursor.block)
+        source = next((name for name in reversed(self.reader.names) if name in able), None)
+        if start is None or source is None:
+            return
+        read = start - 1
+        try:
+            found = stretches(self.reader, source, start, cursor.block, list(contracts))
+            async with aclosing(found):
+                for _ in range(_SECOND_LOOK_STRETCHES_MAX):
+                    if (chunk := await anext(found, None)) is None:
+                        break
+                    await self._rescue(chunk, heads, contracts)
+                    read = chunk.end.number
+        except ChainDown as error:
+            _log.warning("second_look_deferred", chain=slug, why=str(error))
+        await chains.note_second_look(self.database, slug, read, ended=read >= cursor.block)
+
+    async def _second_start(
+        self, cursor: Cursor, contracts: Mapping[bytes, ContractRow]
+    ) -> int | None:
+        """Tell where to begin or to go on; None where it is not time yet."""
+        if cursor.second_look_block is not None:
+            return cursor.second_look_block + 1
+        now = await payments.now(self.database)
+        if (now - cursor.second_look_at).total_seconds() < _SECOND_LOOK_EVERY_S:
+            return None
+        first = min((one.deployed_block for one in contracts.values()), default=0)
+        return max(first, cursor.block - _SECOND_LOOK_S * 1000 // self.chain.block_time_ms)
+
+    async def _contracts(self) -> Mapping[bytes, ContractRow]:
+        known = await chains.contracts(self.database, self.chain.slug)
+        return {one.address: one for one in known}
+
+    async def _read_stretch(self, cursor: Cursor, reading: _Reading) -> bool:
+        contracts = reading.contracts
+        try:
+            chunk = await self._stretch(cursor, reading.source, reading.final, list(contracts))
+        except ChainDown:
+            return False
+        if cursor.hash is not None and (chunk.before is None or chunk.before.hash != cursor.hash):
+            await self._doubt(cursor)
+            return False
+        return await self._take(_Step(cursor, chunk.end, contracts), chunk, reading)
+
+    async def _stretch(
+        self, cursor: Cursor, source: Heads, final: int, contracts: Sequence[bytes]
+    ) -> Chunk:
+        """Ask for as many blocks as an endpoint gives at once."""
+        before = cursor.block if cursor.hash is not None else None
+        last = min(final, source.final.number)
+        while True:
+            end = min(cursor.block + self.reader.span(source.endpoint), last)
+            try:
+                return await self.reader.chunk(
+                    source.endpoint, cursor.block + 1, end, contracts, before
+                )
+            except RangeTooLarge:
+                if end == cursor.block + 1:
+                    raise
+
+    async def _doubt(self, cursor: Cursor) -> None:
+        """Halt where two endpoints have another block than we read, and nobody has ours any more.
+
+        One alone may be lying, and no step is made meanwhile. The only one there is decides.
+        """
+        others = 0
+        for name in self.reader.names:
+            try:
+                block = await self.reader.block(name, cursor.block)
+            except ChainDown:
+                continue
+            if block is not None and block.hash == cursor.hash:
+                LIES.labels(self.chain.slug, "other_block").inc()
+                _log.warning("other_block", chain=self.chain.slug, block=cursor.block)
+                return
+            others += block is not None
+        if others >= min(_VOICES, len(self.reader.names)):
+            why = f"block {cursor.block} was final and is another one now"
+            _log.error("chain_halted", chain=self.chain.slug, why=why)
+            HALTED.labels(self.chain.slug).set(1)
+            await chains.halt(self.database, self.chain.slug, why)
+
+    async def _take(self, step: _Step, chunk: Chunk, reading: _Reading) -> bool:
+        """Prove and apply logs, at most 500 in a transaction; the last one moves the cursor.
+
+        While one piece is written the next one is proven. False where one cannot be, and may be at
+        another try; at the last one it is set aside.
+        """
+        told = chunk.all_logs
+        pieces = [told[at : at + LOGS_MAX] for at in range(0, len(told), LOGS_MAX)] or [[]]
+        proving = asyncio.create_task(self._proven(chunk, pieces[0], step, reading))
+        try:
+            for number in range(1, len(pieces) + 1):
+                logs = await proving
+                if logs is None:
+                    return False
+                last = number == len(pieces)
+                if not last:
+                    proving = asyncio.create_task(
+                        self._proven(chunk, pieces[number], step, reading)
+                    )
+                logs.sort(key=place)
+                for log in logs:
+                    reading.doubts.pop(log, None)
+                aside = _up_to(reading.doubts, chunk.end.number) if last else {}
+                if not await has_room(self.database, self.chain.slug, len(aside)):
+                    return False
+                await self._apply(logs, step.contracts, step, aside, moves=last)
+                for log in aside:
+                    reading.doubts.pop(log)
+        finally:
+            proving.cancel()
+        return True
+
+    async def _proven(
+        self, chunk: Chunk, told: Sequence[Log], step: _Step, reading: _Reading
+    ) -> list[Log] | None:
+        """Give logs that were told, and those that were left out; None where one is not proven.
+
+        Who tells one log that nobody else knows is not believed for the rest either, until the last
+        try: then what is proven counts, and the rest is doubtful.
+        """
+        slug, last = self.chain.slug, chunk.end.number
+        sighted = await pending_transfers.sighted_up_to(self.database, slug, last, _SIGHTINGS_MAX)
+        claim = Claim(
+            supplier=chunk.endpoint,
+            told=told,
+            sighted={one.tx_hash for one in sighted} - {log.tx_hash for log in chunk.logs},
+            contracts=step.contracts.keys(),
+            last=last,
+            able=_able(reading.heads, last),
+        )
+        proof = await prove(self.reader, claim)
+        if proof.unproven:
+            report_lies(slug, proof)
+            reading.doubts.update(dict.fromkeys(proof.disputed, chunk.endpoint))
+            if not reading.last_try:
+                return None
+        if proof.absent:
+            await pending_transfers.gone(self.database, slug, list(proof.absent))
+        return proof.logs
+
+    async def _apply(
+        self,
+        logs: Sequence[Log],
+        contracts: Mapping[bytes, ContractRow],
+        step: _Step | None,
+        aside: Doubts,
+        *,
+        moves: bool,
+    ) -> int:
+        """Apply logs in one transaction, and set aside what is doubtful; gives how many were new.
+
+        The cursor is locked before all payments: whoever applies logs of this chain waits here.
+        """
+        slug = self.chain.slug
+        async with self.database.transaction() as tx:
+            present = await chains.lock_cursor(tx, slug)
+            if present is None or present.halted:
+                return 0
+            if step is not None:
+                known = await chains.contracts(tx, slug)
+                if present.block != step.cursor.block or len(known) != len(contracts):
+                    return 0  # another watcher was here, or there is a new contract to search for
+            paid = [log for log in logs if isinstance(log, PaidLog)]
+            counts = await apply_receipts(tx, self.mint, slug, paid, contracts)
+            if paid:
+                await pending_transfers.forget(tx, slug, [log.tx_hash for log in paid])
+            back = [log for log in logs if isinstance(log, RefundedLog)]
+            new_refunds = await keep_refunds(tx, self.mint, slug, back, contracts)
+            await settle_doubts(tx, slug, logs)
+            await set_aside(tx, self.mint, slug, aside, contracts)
+            if step is not None and moves:
+                end = step.end
+                await chains.advance_cursor(tx, slug, end.number, end.hash, end.at)
+        for disposition, count in counts.items():
+            RECEIPTS.labels(slug, disposition).inc(count)
+        if counts[Disposition.WRONG_RECEIVER]:
+            _log.error("wrong_receiver", chain=slug, count=counts[Disposition.WRONG_RECEIVER])
+        return counts.total() + new_refunds
+
+    async def _rescue(
+        self, chunk: Chunk, heads: Sequence[Heads], contracts: Mapping[bytes, ContractRow]
+    ) -> None:
+        """Apply what a second look has found and the first one has not."""
+        slug = self.chain.slug
+        unknown: list[Log] = [
+            *await transfers.unknown(self.database, slug, chunk.logs),
+            *await refund_logs.unknown(self.database, slug, chunk.refunds),
+        ]
+        if not unknown:
+            return
+        last = chunk.end.number
+        claim = Claim(
+            supplier=chunk.endpoint,
+            told=unknown,
+            contracts=contracts.keys(),
+            last=last,
+            able=_able(heads, last),
+        )
+        proof = await prove(self.reader, claim)
+        report_lies(slug, proof)
+        aside: Doubts = dict.fromkeys(proof.disputed, chunk.endpoint)
+        if aside and await has_room(self.database, slug, len(aside)):
+            await self._apply([], contracts, None, aside, moves=False)
+        for start in range(0, len(proof.logs), LOGS_MAX):
+            late = proof.logs[start : start + LOGS_MAX]
+            LATE.labels(slug).inc(await self._apply(late, contracts, None, {}, moves=False))
+
+
+def final_block(heads: Sequence[Heads]) -> int:
+    """Give the last block that two endpoints call final; where one answers alone, its word."""
+    numbers = sorted((one.final.number for one in heads), reverse=True)
+    return numbers[min(_VOICES, len(numbers)) - 1]
+
+
+def _up_to(doubts: Doubts, last: int) -> Doubts:
+    """Pick what is doubtful in the blocks up to `last`."""
+    return {log: name for log, name in doubts.items() if log.block_number <= last}
+
+
+def _able(heads: Sequence[Heads], block: int) -> frozenset[str]:
+    """Name the endpoints that have a block, and call it final."""
+    return frozenset(one.endpoint for one in heads if one.final.number >= block)
+
+
+async def stretches(
+    reader: ChainReader, endpoint: str, start: int, last: int, contracts: Sequence[bytes]
+) -> AsyncGenerator[Chunk]:
+    """Read blocks from `start` to `last` from one endpoint, as many at a time as it gives."""
+    while start <= last:
+        end = min(start + reader.span(endpoint) - 1, last)
+        try:
+            yield await reader.chunk(endpoint, start, end, contracts, None)
+        except RangeTooLarge:
+            if end == start:
+                raise
+        else:
+            start = end + 1
+
+
+async def poke(database: Database, slug: str) -> None:
+    """Let the janitor look at once at what the chain has decided."""
+    await sessions.ask_of_chain(database, slug)

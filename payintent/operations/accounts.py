@@ -1,0 +1,319 @@
+"""Provider accounts: the platform's and merchants' own, their credentials sealed."""
+
+import secrets as chance
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import msgspec
+
+from payintent.domain.errors import Code, Refused
+from payintent.domain.web_origin import web_origin
+from payintent.encryption import NONCE_BYTES, account_place
+from payintent.operations.base import Change, Desk, Read
+from payintent.operations.keyring import note_writer
+from payintent.operations.validation import (
+    LISTED_MAX,
+    check_listed,
+    check_market,
+    check_merchant,
+    check_name,
+    check_url,
+    is_id,
+    told,
+)
+from payintent.storage import accounts
+from payintent.storage.accounts import NewAccount, SealedAccount
+from payintent.storage.database import Tx
+
+_CREDENTIALS_MAX, _CREDENTIAL_CHARS_MAX = 20, 20_000
+
+
+class AddAccount(Change[SealedAccount], frozen=True, kw_only=True):
+    """Add an account at a provider, the platform's or a merchant's own."""
+
+    action: ClassVar[str] = "account.add"
+    hidden: ClassVar[frozenset[str]] = frozenset({"credentials"})
+    provider: str
+    base_url: str
+    credentials: dict[str, str]
+    merchant_id: int | None = None
+    name: str = ""
+    countries: list[str] | None = None  # None: all that the adapter has
+
+    async def needs_approval(self, desk: Desk) -> bool:
+        """Need it always: buyers' money goes where the credentials say."""
+        del desk
+        return True
+
+    async def changes(self, desk: Desk) -> list[str]:
+        """Say whose account it is, and where."""
+        del desk
+        return [
+            f"a new account at {self.provider}, of {_whose(self.merchant_id)}: {self.base_url}",
+            f"it takes payments in {_country_words(self.countries)}",
+            *_credential_words(self.credentials),
+        ]
+
+    async def check(self, desk: Desk) -> None:
+        """Refuse a provider that this installation cannot speak to, and an unknown merchant."""
+        if self.provider not in desk.providers:
+            known = ", ".join(sorted(desk.providers))
+            raise Refused(Code.BAD_REQUEST, f"provider must be one of {known}")
+        check_name("name", self.name or "-")
+        check_url("base_url", self.base_url, sandbox=desk.sandbox)
+        _check_credentials(self.credentials)
+        _check_complete(desk, self.provider, self.credentials)
+        _check_origins(desk, self.provider, self.base_url, self.credentials)
+        _check_countries(desk, self.provider, self.countries)
+        await check_merchant(desk.database, self.merchant_id)
+
+    async def apply(self, desk: Desk, tx: Tx) -> SealedAccount:
+        """Write the account, then seal its credentials to its id."""
+        await note_writer(desk, tx)
+        new = NewAccount(
+            provider=self.provider,
+            merchant_id=self.merchant_id,
+            name=self.name,
+            base_url=self.base_url,
+            countries=self.countries,
+        )
+        account_id = await accounts.add(tx, new)
+        account = NewSeal(account_id, self.provider, self.base_url)
+        await seal_credentials(desk, tx, account, self.credentials)
+        return await _known(tx, account_id)
+
+
+class ListAccounts(Read[list[SealedAccount]], frozen=True, kw_only=True):
+    """List accounts; credentials are never shown."""
+
+    action: ClassVar[str] = "account.list"
+    limit: int = LISTED_MAX
+
+    async def read(self, desk: Desk) -> list[SealedAccount]:
+        """Give them."""
+        check_listed(self.limit)
+        return await accounts.listed(desk.database, self.limit)
+
+
+class ShowAccount(Read[SealedAccount], frozen=True, kw_only=True):
+    """Show one account; credentials are never shown."""
+
+    action: ClassVar[str] = "account.show"
+    account_id: int
+
+    async def read(self, desk: Desk) -> SealedAccount:
+        """Give it."""
+        return await _known(desk.database, self.account_id)
+
+
+class ChangeAccount(Change[SealedAccount], frozen=True, kw_only=True):
+    """Give an account another name, address, countries or credentials; what is not given stays."""
+
+    action: ClassVar[str] = "account.change"
+    hidden: ClassVar[frozenset[str]] = frozenset({"credentials"})
+    account_id: int
+    name: str | None = None
+    base_url: str | None = None
+    credentials: dict[str, str] | None = None
+    countries: list[str] | None = None  # an empty list: all that the adapter has
+
+    async def needs_approval(self, desk: Desk) -> bool:
+        """Need it for address and credentials: buyers' money goes where the credentials say."""
+        del desk
+        return self.base_url is not None or self.credentials is not None
+
+    async def changes(self, desk: Desk) -> list[str]:
+        """Say what becomes of which account."""
+        account = await _known(desk.database, self.account_id)
+        words = [f"account {account.id} at {account.provider}, of {_whose(account.merchant_id)}"]
+        if self.base_url is not None:
+            words.append(f"its address becomes {self.base_url}; it is {account.base_url}")
+        if self.name is not None:
+            words.append(f"its name becomes {told(self.name)}; it is {told(account.name)}")
+        if self.countries is not None:
+            after, before = _country_words(self.countries), _country_words(account.countries)
+            words.append(f"it takes payments in {after}; in {before} until now")
+        return words + _credential_words(self.credentials or {})
+
+    async def check(self, desk: Desk) -> None:
+        """Refuse what could not be used, and an unknown account."""
+        if self.name:
+            check_name("name", self.name)
+        if self.base_url is not None:
+            check_url("base_url", self.base_url, sandbox=desk.sandbox)
+        account = await _known(desk.database, self.account_id)
+        _check_countries(desk, account.provider, self.countries or None)
+        if self.credentials is None:
+            if self.base_url is not None:
+                raise Refused(
+                    Code.BAD_REQUEST, "credentials are needed with base_url: they are bound to it"
+                )
+            return
+        _check_credentials(self.credentials)
+        _check_complete(desk, account.provider, self.credentials)
+        _check_origins(desk, account.provider, self.base_url, self.credentials)
+
+    async def apply(self, desk: Desk, tx: Tx) -> SealedAccount:
+        """Write what was given; processes know within seconds."""
+        if self.credentials is not None:
+            await note_writer(desk, tx)
+        known = await _locked(tx, self.account_id)
+        changed = replace(
+            known,
+            name=known.name if self.name is None else self.name,
+            base_url=self.base_url or known.base_url,
+            countries=known.countries if self.countries is None else tuple(self.countries) or None,
+        )
+        await accounts.change(tx, changed)
+        if self.credentials is not None:
+            account = NewSeal(changed.id, changed.provider, changed.base_url)
+            await seal_credentials(desk, tx, account, self.credentials)
+        return changed
+
+    def about(self, result: SealedAccount) -> int | None:
+        """Name the account's merchant, if it is one's own."""
+        return result.merchant_id
+
+
+class EnableAccount(Change[SealedAccount], frozen=True, kw_only=True):
+    """Turn an account on."""
+
+    action: ClassVar[str] = "account.enable"
+    account_id: int
+
+    async def apply(self, desk: Desk, tx: Tx) -> SealedAccount:
+        """Write it."""
+        del desk
+        return await _switch(tx, self.account_id, enabled=True)
+
+    def about(self, result: SealedAccount) -> int | None:
+        """Name the account's merchant, if it is one's own."""
+        return result.merchant_id
+
+
+class DisableAccount(Change[SealedAccount], frozen=True, kw_only=True):
+    """Turn an account off: nothing new is offered through it, what runs there ends."""
+
+    action: ClassVar[str] = "account.disable"
+    account_id: int
+
+    async def apply(self, desk: Desk, tx: Tx) -> SealedAccount:
+        """Write it."""
+        del desk
+        return await _switch(tx, self.account_id, enabled=False)
+
+    def about(self, result: SealedAccount) -> int | None:
+        """Name the account's merchant, if it is one's own."""
+        return result.merchant_id
+
+
+async def _switch(tx: Tx, account_id: int, *, enabled: bool) -> SealedAccount:
+    changed = replace(await _locked(tx, account_id), enabled=enabled)
+    await accounts.change(tx, changed)
+    return changed
+
+
+async def _locked(tx: Tx, account_id: int) -> SealedAccount:
+    found = await accounts.lock(tx, account_id) if is_id(account_id) else None
+    if found is None:
+        raise _unknown(account_id)
+    return found
+
+
+async def _known(database: accounts.Executor, account_id: int) -> SealedAccount:
+    found = await accounts.by_id(database, account_id) if is_id(account_id) else None
+    if found is None:
+        raise _unknown(account_id)
+    return found
+
+
+def _unknown(account_id: int) -> Refused:
+    return Refused(Code.NOT_FOUND, f"no account {account_id}")
+
+
+@dataclass(frozen=True, slots=True)
+class NewSeal:
+    """What an account's credentials are bound to."""
+
+    account_id: int
+    provider: str
+    base_url: str
+
+
+async def seal_credentials(
+    desk: Desk, tx: Tx, account: NewSeal, credentials: Mapping[str, str]
+) -> None:
+    """Keep an account's credentials, sealed to its id, its provider and its address."""
+    sealed = desk.secrets.seal(
+        msgspec.json.encode(dict(credentials)),
+        account_place(account.account_id, account.provider, account.base_url),
+        chance.token_bytes(NONCE_BYTES),
+    )
+    await accounts.seal(tx, account.account_id, sealed)
+
+
+def _check_origins(
+    desk: Desk, provider: str, base_url: str | None, credentials: Mapping[str, str]
+) -> None:
+    """Refuse an address that is not the gateway's own, unless the installation names its origin."""
+    if desk.sandbox:
+        return
+    known = desk.origins.get(provider, frozenset())
+    addresses = {name: value for name, value in credentials.items() if name.endswith("_url")}
+    if base_url is not None:
+        addresses["base_url"] = base_url
+    for name, url in addresses.items():
+        check_url(name, url, sandbox=False)
+        origin = web_origin(url)
+        if origin not in known:
+            raise Refused(
+                Code.BAD_REQUEST,
+                f"{name}: {told(origin or url)} is no origin of {provider}; others are named in "
+                "PAYINTENT_GATEWAY_ORIGINS",
+            )
+
+
+def _check_countries(desk: Desk, provider: str, countries: Sequence[str] | None) -> None:
+    """Refuse countries that the service does not know, or where the gateway takes no payments."""
+    check_market(countries, None)
+    allowed = desk.countries.get(provider)
+    if countries is None or allowed is None:
+        return
+    if strangers := ", ".join(sorted(set(countries) - allowed)):
+        raise Refused(
+            Code.BAD_REQUEST, f"countries: {provider} takes no payments in {told(strangers)}"
+        )
+
+
+def _country_words(countries: Sequence[str] | None) -> str:
+    return ", ".join(countries or ()) or "every country of its gateway"
+
+
+def _whose(merchant_id: int | None) -> str:
+    return "the platform" if merchant_id is None else f"merchant {merchant_id}"
+
+
+def _credential_words(credentials: Mapping[str, str]) -> list[str]:
+    """Name the credentials; their values are secrets, but for addresses."""
+    return [
+        f"its {name} becomes {told(value)}"
+        if name.endswith("_url")
+        else f"its {name} becomes another secret"
+        for name, value in sorted(credentials.items())
+    ]
+
+
+def _check_credentials(credentials: Mapping[str, str]) -> None:
+    if not 1 <= len(credentials) <= _CREDENTIALS_MAX:
+        raise Refused(Code.BAD_REQUEST, f"there are 1 to {_CREDENTIALS_MAX} credentials")
+    if any(not 1 <= len(value) <= _CREDENTIAL_CHARS_MAX for value in credentials.values()):
+        raise Refused(Code.BAD_REQUEST, "a credential is empty or too long")
+
+
+def _check_complete(desk: Desk, provider: str, credentials: Mapping[str, str]) -> None:
+    """Refuse credentials that the provider's adapter could not work with."""
+    missing = desk.credentials.get(provider, frozenset()) - credentials.keys()
+    if missing:
+        lacking = ", ".join(sorted(missing))
+        raise Refused(Code.BAD_REQUEST, f"credentials: an account at {provider} needs {lacking}")

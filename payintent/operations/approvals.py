@@ -1,0 +1,301 @@
+"""What waits for another person: proposals of operators, and refunds; approved or rejected."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, ClassVar, Literal
+from uuid import UUID
+
+import msgspec
+
+from payintent.domain import ids
+from payintent.domain.errors import Code, Refused
+from payintent.domain.operator import PROPOSAL_HOURS, Role
+from payintent.domain.refund import Step
+from payintent.encryption import proposal_place
+from payintent.operations.base import Actor, Change, Desk, Read, check_role, run
+from payintent.operations.json_values import plain
+from payintent.operations.refunds import (
+    ApproveRefund,
+    ListRefunds,
+    RefundView,
+    RejectRefund,
+    ShowRefund,
+)
+from payintent.operations.validation import check_listed, check_note, told
+from payintent.storage import operator_tokens, proposals
+from payintent.storage.database import Executor, Tx
+from payintent.storage.proposals import Proposal
+
+_WAITING = "WAITING"
+_REFUND = "refund"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalView:
+    """A proposal, or a refund that waits for another person, as people read it."""
+
+    id: str
+    action: str
+    status: str
+    changes: list[str]
+    merchant_id: int | None
+    proposed_by: str
+    why: str
+    proposed_at: datetime
+    expires_at: datetime | None  # refunds wait until somebody decides
+    decided_by: str | None
+    decided_at: datetime | None
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approved:
+    """An approved proposal, and what its operation gave; secrets in it are shown this once."""
+
+    approval: ApprovalView
+    result: Any
+
+
+class ListApprovals(Read[list[ApprovalView]], frozen=True, kw_only=True):
+    """List what waits for another person, newest first; with `status`, what became of it."""
+
+    action: ClassVar[str] = "approval.list"
+    status: Literal["WAITING", "APPROVED", "REJECTED", "LAPSED", "ALL"] = "WAITING"
+    limit: int = 20
+
+    async def read(self, desk: Desk) -> list[ApprovalView]:
+        """Give them."""
+        check_listed(self.limit)
+        status = None if self.status == "ALL" else self.status
+        kept = await proposals.list_proposals(desk.database, status, self.limit)
+        views = [proposal_view(proposal) for proposal in kept]
+        if self.status in (_WAITING, "ALL"):
+            waiting = await ListRefunds(step=Step.APPROVAL, limit=self.limit).read(desk)
+            views += [_refund_view(refund) for refund in waiting]
+        views.sort(key=lambda view: view.proposed_at, reverse=True)
+        return views[: self.limit]
+
+
+class ShowApproval(Read[ApprovalView], frozen=True, kw_only=True):
+    """Show one, with what it would change as things stand now."""
+
+    action: ClassVar[str] = "approval.show"
+    approval_id: str
+
+    async def read(self, desk: Desk) -> ApprovalView:
+        """Give it."""
+        if _is_refund(self.approval_id):
+            return _refund_view(await ShowRefund(refund_id=self.approval_id).read(desk))
+        proposal = await _known(desk.database, self.approval_id)
+        view = proposal_view(proposal)
+        if proposal.status != _WAITING:
+            return view
+        operation = _open(desk, proposal)
+        return replace(view, changes=await operation.changes(_as_proposer(desk, proposal)))
+
+
+class Approve(Change[Approved], frozen=True, kw_only=True):
+    """Approve what another person has proposed; it is done at once, in the same transaction."""
+
+    action: ClassVar[str] = "approval.approve"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    approval_id: str
+    note: str = ""
+
+    async def check(self, desk: Desk) -> None:
+        """Refuse what the operation itself would refuse."""
+        check_note(self.note, needed=False)
+        if _is_refund(self.approval_id):
+            return
+        proposal = await _known(desk.database, self.approval_id)
+        _check_waiting(proposal)
+        operation = _open(desk, proposal)
+        check_role(desk, operation)
+        await operation.check(_as_proposer(desk, proposal))
+
+    async def apply(self, desk: Desk, tx: Tx) -> Approved:
+        """Run the operation in the name of whoever proposed it."""
+        if _is_refund(self.approval_id):
+            approval = ApproveRefund(refund_id=self.approval_id, note=self.note)
+            refund = await run(desk, tx, approval, {})
+            return Approved(approval=_refund_view(refund), result=plain(refund))
+        proposal = await _waiting(tx, self.approval_id)
+        operation = _open(desk, proposal)
+        await _check_second_person(desk, tx, proposal, operation)
+        agreed = replace(_as_proposer(desk, proposal), approved_by=desk.who)
+        noted = {"approval_id": self.approval_id, "approved_by": desk.who}
+        result = await run(agreed, tx, operation, noted)
+        decided = await _decide(tx, proposal, "APPROVED", desk.who, self.note)
+        return Approved(approval=proposal_view(decided), result=plain(result))
+
+    def about(self, result: Approved) -> int | None:
+        """Name the merchant that it is about, if it is about one."""
+        return result.approval.merchant_id
+
+    def outcome(self, result: Approved) -> dict[str, object]:
+        """Keep what was approved, and whose it was."""
+        return _outcome(result.approval)
+
+
+class Reject(Change[ApprovalView], frozen=True, kw_only=True):
+    """Reject what waits for another person; whoever proposed it may take it back this way too."""
+
+    action: ClassVar[str] = "approval.reject"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    approval_id: str
+    note: str
+
+    async def check(self, desk: Desk) -> None:
+        """Refuse a rejection without a word."""
+        del desk
+        check_note(self.note)
+
+    async def apply(self, desk: Desk, tx: Tx) -> ApprovalView:
+        """Write it; the operation's arguments are forgotten."""
+        if _is_refund(self.approval_id):
+            rejection = RejectRefund(refund_id=self.approval_id, note=self.note)
+            return _refund_view(await run(desk, tx, rejection, {}))
+        proposal = await _waiting(tx, self.approval_id)
+        check_role(desk, _open(desk, proposal))
+        return proposal_view(await _decide(tx, proposal, "REJECTED", desk.who, self.note))
+
+    def about(self, result: ApprovalView) -> int | None:
+        """Name the merchant that it is about, if it is about one."""
+        return result.merchant_id
+
+    def outcome(self, result: ApprovalView) -> dict[str, object]:
+        """Keep what was rejected, and whose it was."""
+        return _outcome(result)
+
+
+def proposal_view(proposal: Proposal) -> ApprovalView:
+    """Show a proposal without its arguments."""
+    return ApprovalView(
+        id=ids.text(ids.APPROVAL, proposal.id),
+        action=proposal.action,
+        status=proposal.status,
+        changes=list(proposal.changes),
+        merchant_id=proposal.merchant_id,
+        proposed_by=proposal.proposed_by,
+        why=proposal.why,
+        proposed_at=proposal.proposed_at,
+        expires_at=proposal.expires_at,
+        decided_by=proposal.decided_by,
+        decided_at=proposal.decided_at,
+        note=proposal.note,
+    )
+
+
+def _refund_view(refund: RefundView) -> ApprovalView:
+    status = _WAITING
+    if refund.step != Step.APPROVAL:
+        status = "REJECTED" if refund.failure_reason == "REJECTED" else "APPROVED"
+    return ApprovalView(
+        id=refund.id,
+        action=_REFUND,
+        status=status,
+        changes=_refund_words(refund),
+        merchant_id=refund.merchant_id,
+        proposed_by=refund.requested_by,
+        why=refund.reason or "",
+        proposed_at=refund.created_at,
+        expires_at=None,
+        decided_by=refund.approved_by,
+        decided_at=None,
+        note=refund.note,
+    )
+
+
+def _refund_words(refund: RefundView) -> list[str]:
+    amount = refund.amount or f"{refund.amount_minor} smallest units"
+    subject = refund.payment_id or refund.case_id or "money that names nobody"
+    words = [f"{amount} {refund.currency} of {subject} go back through {refund.provider}"]
+    if refund.destination is not None:
+        whose = "its payer" if refund.destination == refund.payer else "NOT its payer"
+        words.append(f"to {refund.destination} on {refund.chain}, {whose} {refund.payer}")
+    return words
+
+
+def _is_refund(approval_id: str) -> bool:
+    return approval_id.startswith(f"{ids.REFUND}_")
+
+
+def _outcome(view: ApprovalView) -> dict[str, object]:
+    return {"action": view.action, "proposed_by": view.proposed_by}
+
+
+async def _known(database: Executor, approval_id: str) -> Proposal:
+    proposal_id = _parsed(approval_id)
+    proposal = await proposals.get(database, proposal_id) if proposal_id else None
+    if proposal is None:
+        raise _unknown(approval_id)
+    return proposal
+
+
+async def _waiting(tx: Tx, approval_id: str) -> Proposal:
+    """Lock a proposal; refuse (`CONFLICT`) one that waits for nobody any more."""
+    proposal_id = _parsed(approval_id)
+    proposal = await proposals.lock(tx, proposal_id) if proposal_id else None
+    if proposal is None:
+        raise _unknown(approval_id)
+    _check_waiting(proposal)
+    return proposal
+
+
+def _check_waiting(proposal: Proposal) -> None:
+    if proposal.status == "LAPSED":
+        raise Refused(
+            Code.CONFLICT, f"nobody approved it within {PROPOSAL_HOURS} hours: propose it again"
+        )
+    if proposal.status != _WAITING:
+        raise Refused(Code.CONFLICT, f"it is {proposal.status} already")
+
+
+async def _check_second_person(
+    desk: Desk, tx: Tx, proposal: Proposal, operation: Change[Any]
+) -> None:
+    """Refuse whoever proposed it, a lesser role, and what nobody proposes any more."""
+    check_role(desk, operation)
+    if desk.who == proposal.proposed_by and not desk.is_unbound:
+        raise Refused(
+            Code.CONFLICT,
+            f"another person than {told(proposal.proposed_by)}, who proposed it, must approve",
+        )
+    role = await operator_tokens.role_of(tx, proposal.proposed_by)
+    if role is None or not role.includes(operation.required_role()):
+        raise Refused(
+            Code.CONFLICT, f"{told(proposal.proposed_by)} may not propose it any more: reject it"
+        )
+
+
+async def _decide(tx: Tx, proposal: Proposal, status: str, who: str, note: str) -> Proposal:
+    await proposals.mark_decided(tx, proposal.id, status, who, note)
+    decided = await proposals.get(tx, proposal.id)
+    assert decided is not None  # noqa: S101 - proposals are never deleted
+    return decided
+
+
+def _open(desk: Desk, proposal: Proposal) -> Change[Any]:
+    """Read the operation that was proposed, as whoever proposed it gave it."""
+    kind = desk.operations.get(proposal.action)
+    if kind is None or proposal.sealed is None or not issubclass(kind, Change):
+        raise Refused(Code.CONFLICT, "this version cannot run it: propose it again")
+    place = proposal_place(proposal.id, proposal.action, proposal.proposed_by)
+    fields = desk.secrets.open(proposal.sealed, place)
+    try:
+        return msgspec.json.decode(fields, type=kind)
+    except msgspec.ValidationError as error:
+        raise Refused(Code.CONFLICT, "this version cannot run it: propose it again") from error
+
+
+def _as_proposer(desk: Desk, proposal: Proposal) -> Desk:
+    actor = Actor(proposal.proposed_by, proposal.why, desk.actor.role, desk.actor.over_http)
+    return replace(desk, actor=actor)
+
+
+def _parsed(approval_id: str) -> UUID | None:
+    return ids.parse(ids.APPROVAL, approval_id)
+
+
+def _unknown(approval_id: str) -> Refused:
+    return Refused(Code.NOT_FOUND, f"no approval {told(approval_id)}")

@@ -1,0 +1,233 @@
+"""Cases: money that no payment may own, and what needs a person. Listed, shown, resolved."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import ClassVar, Literal
+from uuid import UUID
+
+from payintent.domain import ids
+from payintent.domain.errors import Code, Refused
+from payintent.domain.operator import Role
+from payintent.domain.refund import RefundStatus, Step
+from payintent.domain.settlement import CaseKind
+from payintent.operations.base import Change, Desk, Read
+from payintent.operations.validation import check_listed, check_merchant, check_note, told
+from payintent.payments.create_refund import refund_case
+from payintent.payments.transitions import lock
+from payintent.storage import captures, cases, refunds
+from payintent.storage.cases import CaseDispute, CaseRefund, OpenCase
+from payintent.storage.database import Executor, Tx
+
+_CLOSED = {"accept": "ACCEPTED", "dismiss": "DISMISSED"}
+#: What a provider's own list, or its change of mind, is about: no money of nobody's.
+_WORDS_ALONE = (CaseKind.RECONCILIATION, CaseKind.REFUND_REVERSED, CaseKind.DISPUTE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseRefundView:
+    """The last attempt to give a case's money back, as people read it."""
+
+    id: str
+    status: str
+    step: str
+    failure_reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseDisputeView:
+    """The dispute that a case is about, as people read it."""
+
+    reference: str  # the gateway's own
+    state: str
+    funds: str  # untouched, withdrawn or reinstated
+    reason: str
+    respond_by: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseView:
+    """A case as people read it."""
+
+    id: str
+    kind: str
+    status: str
+    merchant_id: int | None
+    payment_id: str | None
+    session_id: str | None
+    opened_at: datetime
+    closed_at: datetime | None
+    closed_by: str | None
+    note: str
+    account_id: int | None
+    reference: str | None
+    currency: str | None
+    amount_minor: str | None
+    chain: str | None
+    tx_hash: str | None
+    payer: str | None
+    token: str | None
+    subject: str | None  # what a provider's own list says, or does not say
+    refund_id: str | None  # that it is about
+    refund: CaseRefundView | None  # that gives its money back
+    dispute: CaseDisputeView | None = None
+
+
+class ListCases(Read[list[CaseView]], frozen=True, kw_only=True):
+    """List cases, newest first; open ones where no status is named."""
+
+    action: ClassVar[str] = "case.list"
+    merchant_id: int | None = None
+    status: Literal["OPEN", "REFUNDED", "ACCEPTED", "DISMISSED", "ALL"] = "OPEN"
+    kind: CaseKind | None = None
+    limit: int = 20
+
+    async def read(self, desk: Desk) -> list[CaseView]:
+        """Give them."""
+        check_listed(self.limit)
+        await check_merchant(desk.database, self.merchant_id)
+        status = None if self.status == "ALL" else self.status
+        found = await cases.listed(desk.database, self.merchant_id, status, self.kind, self.limit)
+        return [_view(one) for one in found]
+
+
+class ShowCase(Read[CaseView], frozen=True, kw_only=True):
+    """Show one case."""
+
+    action: ClassVar[str] = "case.show"
+    case_id: str
+
+    async def read(self, desk: Desk) -> CaseView:
+        """Give it."""
+        return _view(await _known(desk.database, self.case_id))
+
+
+class ResolveCase(Change[CaseView], frozen=True, kw_only=True):
+    """Accept the money, dismiss the case, or refund it; no payment changes, no event goes out.
+
+    A case whose money goes back stays OPEN until it has gone, and is REFUNDED then.
+    """
+
+    action: ClassVar[str] = "case.resolve"
+    needs_role: ClassVar[Role] = Role.SUPPORT
+    case_id: str
+    resolution: Literal["accept", "dismiss", "refund"]
+    note: str
+    destination: str | None = None  # an address, of money on a chain; left out: back to its payer
+
+    def required_role(self) -> Role:
+        """Give the least role: money goes back by finance alone."""
+        return Role.FINANCE if self.resolution == "refund" else self.needs_role
+
+    async def check(self, desk: Desk) -> None:
+        """Refuse a resolution without a word."""
+        del desk
+        check_note(self.note)
+        if self.destination is not None and self.resolution != "refund":
+            raise Refused(Code.BAD_REQUEST, "only a refund has a destination")
+
+    async def apply(self, desk: Desk, tx: Tx) -> CaseView:
+        """Write it; a closed case stays closed."""
+        found = await _known(tx, self.case_id)
+        if self.resolution == "refund":
+            await self._refund(desk, tx, found)
+        else:
+            await _still_open(tx, found.id)
+            await cases.close(tx, found.id, _CLOSED[self.resolution], desk.who, self.note)
+        return _view(await _known(tx, self.case_id))
+
+    async def _refund(self, desk: Desk, tx: Tx, found: OpenCase) -> None:
+        """Promise the money back; locked are payment, capture and case, in this order."""
+        capture_id = found.capture_id
+        if capture_id is None or found.credited or found.kind in _WORDS_ALONE:
+            raise Refused(Code.UNPROCESSABLE, _nothing_held(found))
+        if found.payment_id is not None:
+            await lock(tx, [found.payment_id])
+        await captures.lock(tx, capture_id)
+        await _still_open(tx, found.id)
+        refund = await refund_case(tx, desk.mint, found.id, capture_id, desk.who, self.destination)
+        if refund.step is Step.APPROVAL and desk.is_agreed:
+            await refunds.skip_approval(tx, refund.id)
+        await cases.add_note(tx, found.id, self.note)
+
+    def about(self, result: CaseView) -> int | None:
+        """Name the case's merchant, if it has one."""
+        return result.merchant_id
+
+
+async def _known(database: Executor, case_id: str) -> OpenCase:
+    parsed = ids.parse(ids.CASE, case_id)
+    found = await cases.by_id(database, parsed) if parsed else None
+    if found is None:
+        raise Refused(Code.NOT_FOUND, f"no case {told(case_id)}")
+    return found
+
+
+async def _still_open(tx: Tx, case_id: UUID) -> None:
+    """Lock a case; refuse (`CONFLICT`) what is closed, or is being refunded."""
+    await cases.lock(tx, case_id)
+    found = await cases.by_id(tx, case_id)
+    assert found is not None  # noqa: S101 - cases are never deleted
+    if found.status != "OPEN":
+        raise Refused(Code.CONFLICT, f"the case is {found.status} already")
+    if found.refund is not None and found.refund.status != RefundStatus.FAILED:
+        given = ids.text(ids.REFUND, found.refund.id)
+        raise Refused(Code.CONFLICT, f"its money is being given back already: {given}")
+
+
+def _nothing_held(found: OpenCase) -> str:
+    """Say why there is no money to give back."""
+    if found.kind in _WORDS_ALONE:
+        return f"a {found.kind} case holds no money: settle it at the provider, then close it"
+    if found.credited:
+        return "its money pays a payment: refund the payment"
+    return "no money of this case is known to be ours: it cannot be given back from here"
+
+
+def _view(case: OpenCase) -> CaseView:
+    return CaseView(
+        id=ids.text(ids.CASE, case.id),
+        kind=case.kind,
+        status=case.status,
+        merchant_id=case.merchant_id,
+        payment_id=case.payment_id and ids.text(ids.PAYMENT, case.payment_id),
+        session_id=case.session_id and ids.text(ids.SESSION, case.session_id),
+        opened_at=case.opened_at,
+        closed_at=case.closed_at,
+        closed_by=case.closed_by,
+        note=case.note,
+        account_id=case.account_id,
+        reference=case.reference,
+        currency=case.currency,
+        amount_minor=case.amount_minor,
+        chain=case.chain,
+        tx_hash=_hex(case.tx_hash),
+        payer=_hex(case.payer),
+        token=_hex(case.token),
+        subject=case.subject,
+        refund_id=case.refund_id and ids.text(ids.REFUND, case.refund_id),
+        refund=case.refund and _refund_view(case.refund),
+        dispute=case.dispute and _dispute_view(case.dispute),
+    )
+
+
+def _refund_view(refund: CaseRefund) -> CaseRefundView:
+    return CaseRefundView(
+        id=ids.text(ids.REFUND, refund.id),
+        status=refund.status,
+        step=refund.step,
+        failure_reason=refund.failure_reason,
+    )
+
+
+def _dispute_view(dispute: CaseDispute) -> CaseDisputeView:
+    return CaseDisputeView(
+        reference=dispute.reference,
+        state=dispute.state,
+        funds=dispute.funds,
+        reason=dispute.reason,
+        respond_by=dispute.respond_by,
+    )
+
+
+def _hex(value: bytes | None) -> str | None:
+    return None if value is None else f"0x{value.hex()}"

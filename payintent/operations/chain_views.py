@@ -1,0 +1,112 @@
+"""Chains, contracts and tokens as people read them."""
+
+from dataclasses import dataclass
+
+from payintent.evm.keccak import checksummed
+from payintent.storage import accounts
+from payintent.storage.database import Executor
+from payintent.storage.onchain import chains
+from payintent.storage.onchain.chains import ChainRow, ContractRow, TokenRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContractView:
+    """One of our contracts, with its addresses as people read them."""
+
+    account_id: int
+    merchant_id: int | None  # None: the platform's
+    chain: str
+    address: str
+    receiver: str
+    deployed_block: int
+    current: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenView:
+    """A token on one chain; its address is None where it is nowhere yet."""
+
+    chain: str
+    symbol: str
+    address: str | None
+    decimals: int
+    native: bool
+    approve_zero_first: bool
+    minimum: str  # in the smallest unit
+    enabled: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainView:
+    """A chain, our contracts and tokens on it, and how far it was read."""
+
+    slug: str
+    network_id: int
+    finality: str
+    confirmations: int | None
+    instant_finality: bool
+    public_rpc_urls: list[str]
+    explorer_urls: list[str]
+    refunders: list[str]  # whose refunds are ours; the last one sends them
+    refund_approval_above: str  # tokens: more than this needs a second person
+    block: int | None
+    head: int | None
+    halted: str | None
+    contracts: list[ContractView]
+    tokens: list[TokenView]
+
+
+async def chain_view(database: Executor, chain: ChainRow) -> ChainView:
+    """Show a chain with everything of ours on it."""
+    cursor = await chains.cursor(database, chain.slug)
+    return ChainView(
+        slug=chain.slug,
+        network_id=chain.network_id,
+        finality=chain.finality,
+        confirmations=chain.confirmations,
+        instant_finality=chain.instant_finality,
+        public_rpc_urls=list(chain.public_rpc_urls),
+        explorer_urls=list(chain.explorer_urls),
+        refunders=[checksummed(one) for one in chain.refunders],
+        refund_approval_above=f"{chain.refund_approval_above.normalize():f}",
+        block=cursor and cursor.block,
+        head=cursor and cursor.head,
+        halted=cursor and cursor.halted,
+        contracts=[
+            contract_view(one, await _merchant_of(database, one.account_id))
+            for one in await chains.contracts(database, chain.slug)
+        ],
+        tokens=[token_view(one) for one in await chains.tokens(database, chain.slug)],
+    )
+
+
+async def _merchant_of(database: Executor, account_id: int) -> int | None:
+    account = await accounts.by_id(database, account_id)
+    return account and account.merchant_id
+
+
+def contract_view(row: ContractRow, merchant_id: int | None) -> ContractView:
+    """Show a contract."""
+    return ContractView(
+        account_id=row.account_id,
+        merchant_id=merchant_id,
+        chain=row.chain,
+        address=checksummed(row.address),
+        receiver=checksummed(row.receiver),
+        deployed_block=row.deployed_block,
+        current=row.current,
+    )
+
+
+def token_view(row: TokenRow) -> TokenView:
+    """Show a token."""
+    return TokenView(
+        chain=row.chain,
+        symbol=row.symbol,
+        address=None if row.address is None else checksummed(row.address),
+        decimals=row.decimals,
+        native=row.native,
+        approve_zero_first=row.approve_zero_first,
+        minimum=str(row.minimum),
+        enabled=row.enabled,
+    )

@@ -1,0 +1,44 @@
+"""What an account is offered as where nobody says otherwise: kinds, labels, fees, places."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal
+
+from payintent.domain.currencies import FIAT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offered:
+    """One way to pay at an account; what its gateway does not take is left out of quotes anyway."""
+
+    kind: Literal["card", "redirect"]
+    label: str
+    fee_rate: Decimal
+    currencies: tuple[str, ...] = tuple(FIAT)
+    countries: tuple[str, ...] | None = None  # None: all
+
+
+_CARD_RATE = Decimal("0.029")
+_ANYWHERE = (
+    Offered(kind="card", label="Card", fee_rate=_CARD_RATE),
+    Offered(kind="redirect", label="Bank transfer", fee_rate=Decimal("0.01")),
+)
+_OFFERED = {
+    "stripe": (Offered(kind="card", label="Card (Stripe)", fee_rate=_CARD_RATE),),
+    "ecpay": (
+        Offered(
+            kind="card",
+            label="Card (ECPay)",
+            fee_rate=_CARD_RATE,
+            currencies=("TWD",),
+            countries=("TW",),
+        ),
+    ),
+    # Its page lets the buyer choose among all that the merchant has there.
+    "2c2p": (Offered(kind="redirect", label="2C2P", fee_rate=_CARD_RATE),),
+}
+
+
+def offered(provider: str) -> tuple[Offered, ...]:
+    """Give the ways to pay at a provider; a card, and a transfer that costs less, where unknown."""
+    return _OFFERED.get(provider, _ANYWHERE)

@@ -1,0 +1,77 @@
+"""What `doctor` says of operators and gateway accounts: what is set up, and cannot work so."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from payintent.domain.operator import Role
+from payintent.encryption import Secrets, open_account
+from payintent.operations.base import Desk
+from payintent.storage import accounts, operator_tokens
+from payintent.storage.accounts import SealedAccount
+
+_ACCOUNTS_MAX = 10_000
+_ADMINS_MIN = 2  # one proposes, another one approves
+
+
+@dataclass(frozen=True, slots=True)
+class SetupFinding:
+    """One line of `doctor`: what was examined, whether it can work, and why not."""
+
+    subject: str
+    works: bool
+    text: str
+
+
+async def examine_setup(desk: Desk) -> list[SetupFinding]:
+    """Examine operators and accounts. Raises `SecretsUnusable` where credentials cannot be opened.
+
+    In the sandbox operators are left out, for a terminal needs nobody's approval there.
+    """
+    found = [] if desk.sandbox else [await _examine_admins(desk)]
+    listed = await accounts.listed(desk.database, _ACCOUNTS_MAX)
+    found.extend(_examine_accounts(desk, listed))
+    return found
+
+
+async def _examine_admins(desk: Desk) -> SetupFinding:
+    if not await operator_tokens.is_readable(desk.database):
+        return SetupFinding("operators", True, "not examined: this database role cannot read them")
+    count = await operator_tokens.count_live(desk.database, Role.ADMIN)
+    text = f"admins whose token works: {count}"
+    if count < _ADMINS_MIN:
+        text += f"; nothing can be approved with fewer than {_ADMINS_MIN}"
+    return SetupFinding("operators", count >= _ADMINS_MIN, text)
+
+
+def _examine_accounts(desk: Desk, listed: list[SealedAccount]) -> Iterator[SetupFinding]:
+    unbound: list[str] = []
+    lacking: dict[tuple[str, str], list[str]] = {}
+    for account in listed:
+        names, is_bound = _open(desk.secrets, account)
+        if not is_bound:
+            unbound.append(str(account.id))
+        missing = desk.credentials.get(account.provider, frozenset()) - names
+        if missing and account.enabled:
+            key = account.provider, ", ".join(sorted(missing))
+            lacking.setdefault(key, []).append(str(account.id))
+    for (provider, names), ids in sorted(lacking.items()):
+        text = f"accounts at {provider} without {names}, which sell nothing: {', '.join(ids)}"
+        yield SetupFinding("accounts", False, text)
+    if unbound:
+        text = (
+            "accounts whose credentials are not bound to provider and base_url: "
+            f"{', '.join(unbound)}; run payintent keyring rotate"
+        )
+        yield SetupFinding("accounts", False, text)
+    if not lacking and not unbound:
+        yield SetupFinding("accounts", True, f"{len(listed)}, with the credentials that they need")
+
+
+def _open(secrets: Secrets, account: SealedAccount) -> tuple[frozenset[str], bool]:
+    """Name an account's credentials, and tell whether they are bound to provider and address."""
+    opened, is_bound = open_account(
+        secrets, account.id, account.provider, account.base_url, account.sealed
+    )
+    return frozenset(msgspec.json.decode(opened, type=dict[str, str])), is_bound

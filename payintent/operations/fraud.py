@@ -1,0 +1,173 @@
+"""Fraud rules: lists and velocities, and what they denied."""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from ipaddress import ip_network
+from typing import ClassVar
+
+from payintent.domain import ids
+from payintent.domain.errors import Code, Refused
+from payintent.domain.fraud import VELOCITIES, FraudRule, RiskLevel, RuleKind
+from payintent.operations.base import Change, Desk, Read
+from payintent.operations.validation import check_iso_country, check_listed, check_merchant, is_id
+from payintent.storage import fraud
+from payintent.storage.database import Tx
+
+_CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}", re.ASCII)
+_EMAIL = re.compile(r"[^\s@]*@[^\s@]+", re.ASCII)
+_VALUE_MAX = 255
+_COUNT_MAX = 1_000_000
+_WINDOW_MAX_S = 30 * 24 * 3600
+_SCORE_MAX = 100
+_DEFAULT_CODES = {
+    RuleKind.COUNTRY: "COUNTRY_BLOCKED",
+    RuleKind.PAYER: "PAYER_BLOCKED",
+    RuleKind.EMAIL: "EMAIL_BLOCKED",
+    RuleKind.ADDRESS: "ADDRESS_BLOCKED",
+    RuleKind.PAYER_VELOCITY: "VELOCITY_EXCEEDED",
+    RuleKind.ADDRESS_VELOCITY: "VELOCITY_EXCEEDED",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """One denial, as it is shown."""
+
+    id: str
+    merchant_id: int
+    payment_id: str | None
+    rule_id: int
+    code: str
+    level: str
+    score: int
+    decided_at: datetime
+
+
+class AddFraudRule(Change[FraudRule], frozen=True, kw_only=True):
+    """Deny what matches a value, or comes more often than `count_max` in `window_s` seconds."""
+
+    action: ClassVar[str] = "fraud.add"
+    kind: RuleKind
+    value: str | None = None
+    count_max: int | None = None
+    window_s: int | None = None
+    merchant_id: int | None = None  # None: every merchant
+    code: str | None = None
+    level: RiskLevel = RiskLevel.HIGH
+    score: int = _SCORE_MAX
+
+    async def check(self, desk: Desk) -> None:
+        """Refuse a rule that could match nothing."""
+        await check_merchant(desk.database, self.merchant_id)
+        if self.code is not None and not _CODE.fullmatch(self.code):
+            raise Refused(Code.BAD_REQUEST, "code has capital letters, digits and underscores")
+        if not 0 <= self.score <= _SCORE_MAX:
+            raise Refused(Code.BAD_REQUEST, f"score must be from 0 to {_SCORE_MAX}")
+        if self.kind in VELOCITIES:
+            self._check_velocity()
+        else:
+            self._check_value()
+
+    def _check_velocity(self) -> None:
+        if self.value is not None or self.count_max is None or self.window_s is None:
+            raise Refused(Code.BAD_REQUEST, "a velocity has count_max and window_s, and no value")
+        if not 1 <= self.count_max <= _COUNT_MAX or not 1 <= self.window_s <= _WINDOW_MAX_S:
+            raise Refused(
+                Code.BAD_REQUEST,
+                f"count_max is from 1 to {_COUNT_MAX}, window_s from 1 to {_WINDOW_MAX_S}",
+            )
+
+    def _check_value(self) -> None:
+        if self.count_max is not None or self.window_s is not None:
+            raise Refused(Code.BAD_REQUEST, "a list has a value, no count_max and no window_s")
+        if not self.value or len(self.value) > _VALUE_MAX or "\x00" in self.value:
+            raise Refused(Code.BAD_REQUEST, f"value has 1 to {_VALUE_MAX} characters")
+        if self.kind is RuleKind.COUNTRY:
+            check_iso_country(self.value)
+        if self.kind is RuleKind.EMAIL and not _EMAIL.fullmatch(self.value):
+            raise Refused(Code.BAD_REQUEST, "value is an e-mail address, or @ and a domain")
+        if self.kind is RuleKind.ADDRESS:
+            _check_network(self.value)
+
+    async def apply(self, desk: Desk, tx: Tx) -> FraudRule:
+        """Write the rule; every process knows within seconds."""
+        del desk
+        if await fraud.count_rules(tx) >= fraud.RULES_MAX:
+            raise Refused(Code.CONFLICT, f"there are at most {fraud.RULES_MAX} rules in force")
+        value = self.value.lower() if self.value and self.kind is RuleKind.EMAIL else self.value
+        rule = FraudRule(
+            id=0,
+            kind=self.kind,
+            merchant_id=self.merchant_id,
+            value=value,
+            count_max=self.count_max,
+            window_s=self.window_s,
+            code=self.code or _DEFAULT_CODES[self.kind],
+            level=self.level,
+            score=self.score,
+        )
+        return await fraud.add_rule(tx, rule)
+
+
+class ListFraudRules(Read[list[FraudRule]], frozen=True, kw_only=True):
+    """List the rules in force."""
+
+    action: ClassVar[str] = "fraud.list"
+
+    async def read(self, desk: Desk) -> list[FraudRule]:
+        """Give them."""
+        return await fraud.rules(desk.database)
+
+
+class RemoveFraudRule(Change[FraudRule], frozen=True, kw_only=True):
+    """Put a rule out of force."""
+
+    action: ClassVar[str] = "fraud.remove"
+    rule_id: int
+
+    async def apply(self, desk: Desk, tx: Tx) -> FraudRule:
+        """Write it; the rule's past decisions stay."""
+        del desk
+        known = await fraud.remove_rule(tx, self.rule_id) if is_id(self.rule_id) else None
+        if known is None:
+            raise Refused(Code.NOT_FOUND, f"no fraud rule {self.rule_id}")
+        return known
+
+    def about(self, result: FraudRule) -> int | None:
+        """Name the rule's merchant, if it is for one."""
+        return result.merchant_id
+
+
+class ListDecisions(Read[list[Decision]], frozen=True, kw_only=True):
+    """List what was denied, newest first."""
+
+    action: ClassVar[str] = "fraud.decisions"
+    merchant_id: int | None = None
+    limit: int = 20
+
+    async def read(self, desk: Desk) -> list[Decision]:
+        """Give them."""
+        check_listed(self.limit)
+        await check_merchant(desk.database, self.merchant_id)
+        found = await fraud.decisions(desk.database, self.merchant_id, self.limit)
+        return [
+            Decision(
+                id=str(one.id),
+                merchant_id=one.merchant_id,
+                payment_id=one.payment_id and ids.text(ids.PAYMENT, one.payment_id),
+                rule_id=one.rule_id,
+                code=one.code,
+                level=one.level,
+                score=one.score,
+                decided_at=one.decided_at,
+            )
+            for one in found
+        ]
+
+
+def _check_network(value: str) -> None:
+    try:
+        ip_network(value)
+    except ValueError as error:
+        raise Refused(Code.BAD_REQUEST, f"value is no address or network: {error}") from error

@@ -1,0 +1,327 @@
+"""Merchants: registered, described, reached."""
+
+import base64
+import re
+import secrets as chance
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import ClassVar, Literal
+from uuid import UUID
+
+from payintent.domain.activation import Activation
+from payintent.domain.currencies import COUNTRIES
+from payintent.domain.errors import Code, Refused
+from payintent.domain.merchant import Merchant
+from payintent.domain.quote import FeeMode, TaxCountry, TaxManager
+from payintent.domain.web_origin import web_origin
+from payintent.encryption import NONCE_BYTES, secret_place
+from payintent.operations.base import Change, Desk, Read
+from payintent.operations.default_methods import Offered, offered
+from payintent.operations.keyring import note_writer
+from payintent.operations.keys import issue_key
+from payintent.operations.validation import (
+    LISTED_MAX,
+    check_listed,
+    check_name,
+    check_origin,
+    check_url,
+    known_merchant,
+    told,
+)
+from payintent.storage import accounts, merchants, payment_methods
+from payintent.storage.database import Tx
+from payintent.storage.onchain import chains
+from payintent.storage.onchain.chains import ContractRow
+from payintent.webhooks.egress import EgressRefused, check_registration
+
+OVERLAP_DEFAULT_S = 24 * 3600
+OVERLAP_MAX_S = 7 * 24 * 3600
+_NAME_MAX = 200
+_ORIGINS_MAX = 20
+_SECRET_BYTES = 32
+_LOCALE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8}){0,3}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class NewMerchant:
+    """A merchant and the two secrets that are shown this once."""
+
+    merchant: Merchant
+    api_key: str
+    callback_secret: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewSecret:
+    """A new callback secret, shown this once."""
+
+    id: int  # the merchant's
+    callback_secret: str
+
+
+class CreateMerchant(Change[NewMerchant], frozen=True, kw_only=True):
+    """Register a merchant with an API key and a callback secret.
+
+    The sandbox's are in service at once; others go through activation.
+    """
+
+    action: ClassVar[str] = "merchant.create"
+    name: str
+    callback_url: str | None = None
+    methods: Literal["none", "all"] = "none"  # `all`: whatever the platform's accounts can do
+    auto_refund: bool = True  # give back at once what no payment may own
+    allow_http: bool = False  # its callback URL need not be https
+
+    async def check(self, desk: Desk) -> None:
+        """Refuse a name that cannot be printed and a URL that may not be called."""
+        check_name("name", self.name, _NAME_MAX)
+        allow_http = self.allow_http or desk.sandbox
+        await check_callback_url(self.callback_url, sandbox=desk.sandbox, allow_http=allow_http)
+
+    async def apply(self, desk: Desk, tx: Tx) -> NewMerchant:
+        """Write the merchant, its key and its secret."""
+        await note_writer(desk, tx)
+        activation = Activation.ACTIVE if desk.sandbox else Activation.NEW
+        merchant = await merchants.add(
+            tx,
+            self.name,
+            self.callback_url,
+            activation,
+            auto_refund=self.auto_refund,
+            allow_http=self.allow_http or (desk.sandbox and _is_http(self.callback_url)),
+        )
+        key = await issue_key(desk, tx, merchant.id, "first")
+        secret = await _add_secret(desk, tx, merchant.id)
+        if self.methods == "all":
+            await _offer_all(tx, merchant.id)
+        return NewMerchant(merchant, key, secret)
+
+    def about(self, result: NewMerchant) -> int:
+        """Name the new merchant."""
+        return result.merchant.id
+
+
+class ListMerchants(Read[list[Merchant]], frozen=True, kw_only=True):
+    """List merchants by id."""
+
+    action: ClassVar[str] = "merchant.list"
+    limit: int = LISTED_MAX
+
+    async def read(self, desk: Desk) -> list[Merchant]:
+        """Give them."""
+        check_listed(self.limit)
+        return await merchants.all_of(desk.database, self.limit)
+
+
+class ShowMerchant(Read[Merchant], frozen=True, kw_only=True):
+    """Show one merchant."""
+
+    action: ClassVar[str] = "merchant.show"
+    merchant_id: int
+
+    async def read(self, desk: Desk) -> Merchant:
+        """Give it."""
+        return await known_merchant(desk.database, self.merchant_id)
+
+
+class SetProfile(Change[Merchant], frozen=True, kw_only=True):
+    """Describe a merchant: what is not given stays, an empty address clears it."""
+
+    action: ClassVar[str] = "merchant.profile"
+    merchant_id: int
+    name: str | None = None
+    logo_url: str | None = None
+    support_url: str | None = None
+    return_url: str | None = None
+    allowed_origins: list[str] | None = None
+    default_country: str | None = None
+    locale: str | None = None
+    tax_manager: TaxManager | None = None
+    tax_country: TaxCountry | None = None
+    auto_refund: bool | None = None  # give back at once what no payment may own
+
+    async def check(self, desk: Desk) -> None:
+        """Refuse what buyers could not be shown or sent to."""
+        if self.name is not None:
+            check_name("name", self.name, _NAME_MAX)
+        for what in ("logo_url", "support_url", "return_url"):
+            if value := getattr(self, what):
+                check_url(what, value, sandbox=desk.sandbox)
+        if self.allowed_origins is not None and len(self.allowed_origins) > _ORIGINS_MAX:
+            raise Refused(Code.BAD_REQUEST, f"there are at most {_ORIGINS_MAX} allowed origins")
+        for one in self.allowed_origins or ():
+            check_origin(one, sandbox=desk.sandbox)
+        if self.default_country is not None and self.default_country not in COUNTRIES:
+            raise Refused(Code.BAD_REQUEST, f"country {told(self.default_country)} is not known")
+        if self.locale is not None and not _LOCALE.fullmatch(self.locale):
+            raise Refused(Code.BAD_REQUEST, f"locale {told(self.locale)} is no language tag")
+
+    async def apply(self, desk: Desk, tx: Tx) -> Merchant:
+        """Write what was given."""
+        del desk
+        known = await _locked(tx, self.merchant_id)
+        given = {
+            name: value or None if name.endswith("_url") else value
+            for name in self.__struct_fields__
+            if name != "merchant_id" and (value := getattr(self, name)) is not None
+        }
+        if self.allowed_origins is not None:
+            # In the form that browsers send, which others are compared with.
+            origins = filter(None, map(web_origin, self.allowed_origins))
+            given["allowed_origins"] = tuple(origins)
+        merchant = replace(known, **given)
+        await merchants.set_profile(tx, merchant)
+        return merchant
+
+
+class SetCallbackUrl(Change[Merchant], frozen=True, kw_only=True):
+    """Send a merchant's webhooks elsewhere; without a URL events are kept and none is sent."""
+
+    action: ClassVar[str] = "merchant.set-callback-url"
+    merchant_id: int
+    callback_url: str | None = None
+    allow_http: bool | None = None  # None: as it was
+
+    async def check(self, desk: Desk) -> None:
+        """Refuse a URL that may not be called."""
+        merchant = await known_merchant(desk.database, self.merchant_id)
+        allow_http = self._allows_http(merchant) or desk.sandbox
+        await check_callback_url(self.callback_url, sandbox=desk.sandbox, allow_http=allow_http)
+
+    async def apply(self, desk: Desk, tx: Tx) -> Merchant:
+        """Write it, unless the merchant's permission has been taken back meanwhile."""
+        merchant = await _locked(tx, self.merchant_id)
+        allow_http = self._allows_http(merchant) or (desk.sandbox and _is_http(self.callback_url))
+        _check_https(self.callback_url, allow_http=allow_http)
+        url = self.callback_url
+        await merchants.set_callback_url(tx, self.merchant_id, url, allow_http=allow_http)
+        return replace(merchant, callback_url=url, allow_http=allow_http)
+
+    def _allows_http(self, merchant: Merchant) -> bool:
+        return merchant.allow_http if self.allow_http is None else self.allow_http
+
+
+class RotateSecret(Change[NewSecret], frozen=True, kw_only=True):
+    """Make a new callback secret; the old ones sign along until the overlap is over."""
+
+    action: ClassVar[str] = "merchant.rotate-secret"
+    merchant_id: int
+    overlap_s: int = OVERLAP_DEFAULT_S
+
+    async def needs_approval(self, desk: Desk) -> bool:
+        """Need it over HTTP, where the secret would be shown to whoever holds a token."""
+        return desk.actor.over_http
+
+    async def changes(self, desk: Desk) -> list[str]:
+        """Say whose webhooks are signed otherwise, and from when on."""
+        merchant = await known_merchant(desk.database, self.merchant_id)
+        return [
+            (
+                f"merchant {merchant.id} ({told(merchant.name)}) gets another callback secret; "
+                f"the old one signs along for {self.overlap_s} seconds"
+            ),
+            "whoever approves is shown the secret, and hands it over",
+        ]
+
+    async def check(self, desk: Desk) -> None:
+        """Refuse an overlap outside 0 to 7 days."""
+        if not 0 <= self.overlap_s <= OVERLAP_MAX_S:
+            raise Refused(Code.BAD_REQUEST, f"overlap_s must be from 0 to {OVERLAP_MAX_S} seconds")
+        await known_merchant(desk.database, self.merchant_id)
+
+    async def apply(self, desk: Desk, tx: Tx) -> NewSecret:
+        """Let the old ones end, and write the new one."""
+        await note_writer(desk, tx)
+        await merchants.retire_secrets(tx, self.merchant_id, self.overlap_s)
+        return NewSecret(self.merchant_id, await _add_secret(desk, tx, self.merchant_id))
+
+
+async def check_callback_url(url: str | None, *, sandbox: bool, allow_http: bool) -> None:
+    """Refuse (`BAD_REQUEST`) a URL that webhooks may not be sent to; its name is resolved."""
+    if url is None:
+        return
+    _check_https(url, allow_http=allow_http)
+    try:
+        await check_registration(url, sandbox)
+    except EgressRefused as error:
+        raise Refused(Code.BAD_REQUEST, f"callback_url is refused: {error.reason}") from error
+
+
+def _check_https(url: str | None, *, allow_http: bool) -> None:
+    if _is_http(url) and not allow_http:
+        raise Refused(
+            Code.BAD_REQUEST,
+            "callback_url is refused: it must be https, or the merchant must be allowed http",
+        )
+
+
+def _is_http(url: str | None) -> bool:
+    return url is not None and url.lower().startswith("http://")
+
+
+async def _locked(tx: Tx, merchant_id: int) -> Merchant:
+    await known_merchant(tx, merchant_id)
+    found = await merchants.lock(tx, merchant_id)
+    assert found is not None  # noqa: S101 - merchants are never deleted
+    return found
+
+
+async def _add_secret(desk: Desk, tx: Tx, merchant_id: int) -> str:
+    secret_id: UUID = desk.mint.id()
+    secret = chance.token_bytes(_SECRET_BYTES)
+    place = secret_place(merchant_id, secret_id)
+    sealed = desk.secrets.seal(secret, place, chance.token_bytes(NONCE_BYTES))
+    await merchants.add_secret(tx, secret_id, merchant_id, sealed)
+    return "whsec_" + base64.b64encode(secret).decode()
+
+
+async def _offer_all(tx: Tx, merchant_id: int) -> None:
+    """Offer what every platform account can do."""
+    new: list[payment_methods.NewMethod] = []
+    for account in await accounts.platform(tx):
+        contract = await chains.contract(tx, account.id)
+        if contract is not None:
+            new += await _tokens_of(tx, merchant_id, contract)
+        else:
+            new += [_fiat(merchant_id, account.id, one) for one in offered(account.provider)]
+    for position, one in enumerate(new):
+        await payment_methods.add(tx, replace(one, position=position))
+
+
+def _fiat(merchant_id: int, account_id: int, one: Offered) -> payment_methods.NewMethod:
+    return payment_methods.NewMethod(
+        merchant_id=merchant_id,
+        account_id=account_id,
+        kind=one.kind,
+        label=one.label,
+        currencies=one.currencies,
+        countries=one.countries,
+        fee_mode=FeeMode.INCLUSIVE,
+        fee_rate=one.fee_rate,
+        position=0,
+    )
+
+
+async def _tokens_of(
+    tx: Tx, merchant_id: int, contract: ContractRow
+) -> list[payment_methods.NewMethod]:
+    """Offer every token that a contract's chain takes, without a fee."""
+    chain = await chains.chain(tx, contract.chain)
+    name = chain.name if chain else contract.chain
+    return [
+        payment_methods.NewMethod(
+            merchant_id=merchant_id,
+            account_id=contract.account_id,
+            kind="onchain",
+            label=f"{token.symbol} on {name}",
+            currencies=(token.symbol,),
+            countries=None,
+            fee_mode=FeeMode.INCLUSIVE,
+            fee_rate=Decimal(0),
+            position=0,
+            chain=contract.chain,
+            token=token.symbol,
+        )
+        for token in await chains.tokens(tx, contract.chain)
+        if token.enabled and token.address is not None
+    ]

@@ -1,0 +1,193 @@
+"""Payment methods: what a merchant offers, through which account, where and at which fee."""
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import ClassVar, Literal
+
+from payintent.domain.errors import Code, Refused
+from payintent.domain.merchant import PaymentMethod
+from payintent.domain.quote import FeeMode
+from payintent.operations.base import Change, Desk, Read
+from payintent.operations.validation import (
+    check_market,
+    check_name,
+    check_rate,
+    is_id,
+    known_merchant,
+)
+from payintent.storage import accounts, payment_methods
+from payintent.storage.database import Tx
+from payintent.storage.onchain import chains
+
+_POSITION_MAX = 10_000
+
+
+class AddMethod(Change[PaymentMethod], frozen=True, kw_only=True):
+    """Offer another way to pay."""
+
+    action: ClassVar[str] = "method.add"
+    merchant_id: int
+    account_id: int
+    kind: Literal["card", "redirect", "qr", "onchain"]
+    label: str
+    currencies: list[str]
+    token: str | None = None  # of an on-chain one; its chain is the contract's
+    countries: list[str] | None = None  # None: all
+    fee_mode: FeeMode = FeeMode.INCLUSIVE
+    fee_rate: Decimal = Decimal(0)
+    position: int = 0
+
+    async def check(self, desk: Desk) -> None:
+        """Refuse what is not known, and an account that is another merchant's."""
+        await known_merchant(desk.database, self.merchant_id)
+        _check(self.label, self.currencies, self.countries, self.fee_rate, self.position)
+        known = is_id(self.account_id)
+        account = await accounts.by_id(desk.database, self.account_id) if known else None
+        if account is None or account.merchant_id not in {None, self.merchant_id}:
+            raise Refused(Code.NOT_FOUND, f"this merchant has no account {self.account_id}")
+        await self._check_token(desk)
+
+    async def _check_token(self, desk: Desk) -> None:
+        contract = await chains.contract(desk.database, self.account_id)
+        if (self.kind == "onchain") != (contract is not None):
+            raise Refused(
+                Code.BAD_REQUEST, "on-chain methods, and no others, go through a contract"
+            )
+        if contract is None:
+            if self.token is not None:
+                raise Refused(Code.BAD_REQUEST, "only on-chain methods have a token")
+            return
+        known = {one.symbol for one in await chains.tokens(desk.database, contract.chain)}
+        if self.token not in known or self.currencies != [self.token]:
+            names = ", ".join(sorted(known))
+            raise Refused(Code.BAD_REQUEST, f"token, and the one currency, must be one of {names}")
+
+    async def apply(self, desk: Desk, tx: Tx) -> PaymentMethod:
+        """Write the method."""
+        del desk
+        contract = await chains.contract(tx, self.account_id)
+        new = payment_methods.NewMethod(
+            merchant_id=self.merchant_id,
+            account_id=self.account_id,
+            kind=self.kind,
+            label=self.label,
+            currencies=self.currencies,
+            countries=self.countries,
+            fee_mode=self.fee_mode,
+            fee_rate=self.fee_rate,
+            position=self.position,
+            chain=contract and contract.chain,
+            token=self.token,
+        )
+        return await _known(tx, await payment_methods.add(tx, new))
+
+
+class ListMethods(Read[list[PaymentMethod]], frozen=True, kw_only=True):
+    """List a merchant's methods in the order they are offered in."""
+
+    action: ClassVar[str] = "method.list"
+    merchant_id: int
+
+    async def read(self, desk: Desk) -> list[PaymentMethod]:
+        """Give them."""
+        await known_merchant(desk.database, self.merchant_id)
+        return await payment_methods.of_merchant(desk.database, self.merchant_id)
+
+
+class ChangeMethod(Change[PaymentMethod], frozen=True, kw_only=True):
+    """Change a method; what is not given stays. Quotes that were selected keep theirs."""
+
+    action: ClassVar[str] = "method.change"
+    method_id: int
+    label: str | None = None
+    currencies: list[str] | None = None
+    countries: list[str] | None = None  # an empty list: all
+    fee_mode: FeeMode | None = None
+    fee_rate: Decimal | None = None
+    position: int | None = None
+
+    async def check(self, desk: Desk) -> None:
+        """Refuse what is not known."""
+        del desk
+        _check(self.label, self.currencies, self.countries or None, self.fee_rate, self.position)
+
+    async def apply(self, desk: Desk, tx: Tx) -> PaymentMethod:
+        """Write what was given."""
+        del desk
+        known = await _known(tx, self.method_id)
+        changed = replace(
+            known,
+            label=self.label or known.label,
+            currencies=tuple(self.currencies or known.currencies),
+            countries=known.countries if self.countries is None else tuple(self.countries) or None,
+            fee_mode=self.fee_mode or known.fee_mode,
+            fee_rate=known.fee_rate if self.fee_rate is None else self.fee_rate,
+            position=known.position if self.position is None else self.position,
+        )
+        await payment_methods.change(tx, changed)
+        return changed
+
+    def about(self, result: PaymentMethod) -> int:
+        """Name the method's merchant."""
+        return result.merchant_id
+
+
+class EnableMethod(Change[PaymentMethod], frozen=True, kw_only=True):
+    """Offer a method again."""
+
+    action: ClassVar[str] = "method.enable"
+    method_id: int
+
+    async def apply(self, desk: Desk, tx: Tx) -> PaymentMethod:
+        """Write it."""
+        del desk
+        return await _switch(tx, self.method_id, enabled=True)
+
+    def about(self, result: PaymentMethod) -> int:
+        """Name the method's merchant."""
+        return result.merchant_id
+
+
+class DisableMethod(Change[PaymentMethod], frozen=True, kw_only=True):
+    """Offer a method no more; what runs through it ends."""
+
+    action: ClassVar[str] = "method.disable"
+    method_id: int
+
+    async def apply(self, desk: Desk, tx: Tx) -> PaymentMethod:
+        """Write it."""
+        del desk
+        return await _switch(tx, self.method_id, enabled=False)
+
+    def about(self, result: PaymentMethod) -> int:
+        """Name the method's merchant."""
+        return result.merchant_id
+
+
+async def _switch(tx: Tx, method_id: int, *, enabled: bool) -> PaymentMethod:
+    changed = replace(await _known(tx, method_id), enabled=enabled)
+    await payment_methods.change(tx, changed)
+    return changed
+
+
+async def _known(tx: Tx, method_id: int) -> PaymentMethod:
+    found = await payment_methods.lock(tx, method_id) if is_id(method_id) else None
+    if found is None:
+        raise Refused(Code.NOT_FOUND, f"no payment method {method_id}")
+    return found
+
+
+def _check(
+    label: str | None,
+    currencies: list[str] | None,
+    countries: list[str] | None,
+    fee_rate: Decimal | None,
+    position: int | None,
+) -> None:
+    if label is not None:
+        check_name("label", label)
+    check_market(countries, currencies)
+    if fee_rate is not None:
+        check_rate("fee_rate", fee_rate)
+    if position is not None and not 0 <= position <= _POSITION_MAX:
+        raise Refused(Code.BAD_REQUEST, f"position must be from 0 to {_POSITION_MAX}")

@@ -1,0 +1,89 @@
+"""Payments that wait for a chain which nobody watches: ended by two people."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import ClassVar
+
+from payintent.domain import ids
+from payintent.domain.errors import Code, Refused
+from payintent.domain.operator import Role
+from payintent.operations.base import Change, Desk
+from payintent.operations.validation import told
+from payintent.payments.expire import check_stranded, expire_stranded
+from payintent.storage import payments
+from payintent.storage.database import Executor, Tx
+from payintent.storage.onchain import pending_transfers
+from payintent.storage.payments import Seen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedPaymentView:
+    """A payment that was ended by hand, and the case for the money that may still come."""
+
+    id: str
+    merchant_id: int
+    status: str
+    expired_at: datetime | None
+    case_id: str
+
+
+class EndPayment(Change[EndedPaymentView], frozen=True, kw_only=True):
+    """Expire a payment whose time is over and whose chain is not watched; two people decide it.
+
+    Money that the chain shows later pays it no more: it is that of the case which this opens.
+    """
+
+    action: ClassVar[str] = "payment.end"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    payment_id: str
+
+    async def needs_approval(self, desk: Desk) -> bool:
+        """Need it always: the buyer may have paid, and the order is given up."""
+        del desk
+        return True
+
+    async def changes(self, desk: Desk) -> list[str]:
+        """Say what ends, where it was to be paid, and whether anything of that was seen."""
+        payment = await _find(desk.database, self.payment_id)
+        session = await check_stranded(desk.database, payment)
+        found = await pending_transfers.traces(desk.database, session.id)
+        amount = f"{payment.payment.amount_text} {payment.payment.currency}"
+        return [
+            (
+                f"payment {self.payment_id} of merchant {payment.payment.merchant_id}, {amount}, "
+                "becomes EXPIRED; it is PROCESSING"
+            ),
+            (
+                f"{session.offer.chain} is not watched: {len(found)} transactions of this payment "
+                "were seen or posted"
+            ),
+            "money that is found there later is a case's and pays nothing",
+        ]
+
+    async def check(self, desk: Desk) -> None:
+        """Refuse a payment that ends without a person."""
+        await check_stranded(desk.database, await _find(desk.database, self.payment_id))
+
+    async def apply(self, desk: Desk, tx: Tx) -> EndedPaymentView:
+        """Expire it, with its event and its case."""
+        found = await _find(tx, self.payment_id)
+        ended = await expire_stranded(tx, desk.mint, found.payment.id)
+        return EndedPaymentView(
+            id=ids.text(ids.PAYMENT, ended.payment.id),
+            merchant_id=ended.payment.merchant_id,
+            status=ended.payment.status,
+            expired_at=ended.payment.expired_at,
+            case_id=ids.text(ids.CASE, ended.case_id),
+        )
+
+    def about(self, result: EndedPaymentView) -> int:
+        """Name the payment's merchant."""
+        return result.merchant_id
+
+
+async def _find(database: Executor, payment_id: str) -> Seen:
+    parsed = ids.parse(ids.PAYMENT, payment_id)
+    found = await payments.by_id(database, parsed) if parsed else None
+    if found is None:
+        raise Refused(Code.NOT_FOUND, f"no payment {told(payment_id)}")
+    return found

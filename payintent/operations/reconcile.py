@@ -1,0 +1,215 @@
+"""A provider's own list compared with ours: what differs becomes a case, each exactly once."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from itertools import islice
+from typing import ClassVar
+
+from payintent.domain.currencies import CRYPTO, MINOR_DECIMALS, SETTLING, minor_decimals
+from payintent.domain.errors import Code, Refused
+from payintent.domain.money import format_amount
+from payintent.domain.operator import Role
+from payintent.operations.base import Change, Desk, Read
+from payintent.operations.provider_file import BadFile, ProviderFile
+from payintent.operations.validation import told
+from payintent.payments.serialization import timestamp
+from payintent.storage import payments, reconciliation
+from payintent.storage.database import Executor, Tx
+from payintent.storage.reconciliation import Difference, Scope
+
+#: We learn of money a moment after the gateway took it: what came to us within so many seconds
+#: of a file's first line may stand in the file before.
+LAG_S = 300
+_BATCH_MAX = 5_000
+_REPEATED_TOLD_MAX = 20
+_TOLD_MAX = 100
+#: More than this is no day's differences, it is another account's file.
+OPENED_MAX = 10_000
+_TYPES = ("payment", "refund")
+_THERE = ("lines", "extra", "different")
+_REFERENCE_TOLD_MAX = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """How many lines of a type there are, and how many are as ours."""
+
+    type: str
+    lines: int
+    matched: int
+    missing: int  # we have them, the file has not
+    extra: int  # the file has them, we have not
+    different: int  # in amount or currency
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconciled:
+    """What a comparison found."""
+
+    provider: str
+    account_id: int | None
+    since: datetime  # when we learnt of what the file was found to lack
+    until: datetime
+    sha256: str
+    tallies: list[Tally]
+    opened: int  # cases; those that there were before are not counted
+    asked: int  # sessions and refunds that gateways are asked about at once
+    differences: list[str]  # the first of them
+
+    @property
+    def found(self) -> int:
+        """Count the differences."""
+        return sum(one.missing + one.extra + one.different for one in self.tallies)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Which file is compared with which accounts; times are when we learnt of money."""
+
+    file: ProviderFile
+    provider: str
+    account_id: int | None = None
+    since: datetime | None = None  # left out: of the file's first line, and a moment
+    until: datetime | None = None  # left out: of its last line
+
+
+class CompareFile(Read[Reconciled], frozen=True, kw_only=True):
+    """Compare a file, and change nothing. Raises `BadFile` where a line comes twice."""
+
+    action: ClassVar[str] = "reconcile"
+    comparison: Comparison
+
+    async def read(self, desk: Desk) -> Reconciled:
+        """Give what differs."""
+        scope = await _scope(desk.database, self.comparison)
+        async with desk.database.transaction() as tx:
+            found, _ = await _compare(tx, self.comparison, scope)
+            return found
+
+
+class ReconcileFile(Change[Reconciled], frozen=True, kw_only=True):
+    """Compare a file, and open a case for each difference that has none."""
+
+    action: ClassVar[str] = "reconcile"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    comparison: Comparison
+
+    async def check(self, desk: Desk) -> None:
+        """Refuse an unknown provider or account, and a file without a time."""
+        await _scope(desk.database, self.comparison)
+
+    async def apply(self, desk: Desk, tx: Tx) -> Reconciled:
+        """Write the cases; have gateways asked about what may end by itself."""
+        comparison = self.comparison
+        found, differences = await _compare(tx, comparison, await _scope(tx, comparison))
+        if found.found > OPENED_MAX:
+            raise Refused(
+                Code.UNPROCESSABLE,
+                f"{found.found} differences are too many for cases: is it the file of "
+                f"another account? nothing was written",
+            )
+        opened = await reconciliation.open_cases(
+            tx,
+            [desk.mint.id() for _ in differences],
+            [_subject(comparison.provider, one) for one in differences],
+            differences,
+            await payments.now(tx),
+        )
+        asked = await reconciliation.ask_now(tx)
+        return replace(found, opened=opened, asked=asked)
+
+    def outcome(self, result: Reconciled) -> dict[str, object]:
+        """Keep the counts; the lines stay in the file."""
+        return {"tallies": result.tallies, "opened": result.opened, "asked": result.asked}
+
+
+async def _scope(database: Executor, comparison: Comparison) -> Scope:
+    """Find the accounts and the period; refuse what cannot be compared."""
+    provider = comparison.provider
+    accounts = await reconciliation.accounts_of(database, provider)
+    if not accounts:
+        raise Refused(
+            Code.NOT_FOUND, f"{told(provider)} has no account whose payments a file could list"
+        )
+    if comparison.account_id is not None:
+        if comparison.account_id not in accounts:
+            raise Refused(Code.NOT_FOUND, f"{provider} has no account {comparison.account_id}")
+        accounts = [comparison.account_id]
+    since, until = _utc(comparison.since), _utc(comparison.until)
+    file = comparison.file
+    if since is None and file.first is not None:
+        since = file.first + timedelta(seconds=LAG_S)
+    until = until or file.last
+    if since is None or until is None:
+        raise Refused(Code.BAD_REQUEST, "the file has no lines: say from when to when it is")
+    return Scope(accounts=accounts, since=since, until=until, decimals=MINOR_DECIMALS)
+
+
+async def _compare(
+    tx: Tx, comparison: Comparison, scope: Scope
+) -> tuple[Reconciled, Sequence[Difference]]:
+    """Load the file and find what differs; gives as many differences as there may be cases."""
+    await reconciliation.begin(tx)
+    lines = comparison.file.read()
+    while batch := list(islice(lines, _BATCH_MAX)):
+        await reconciliation.add(tx, batch)
+    if again := await reconciliation.repeated(tx, _REPEATED_TOLD_MAX):
+        raise BadFile([f"line {one}: it stands on line {first} already" for one, first in again])
+    await reconciliation.compare(tx, scope)
+    counts = await reconciliation.counts(tx)
+    differences = await reconciliation.differences(tx, OPENED_MAX)
+    found = Reconciled(
+        provider=comparison.provider,
+        account_id=comparison.account_id,
+        since=scope.since,
+        until=scope.until,
+        sha256=comparison.file.sha256,
+        tallies=[_tally(counts, one) for one in _TYPES],
+        opened=0,
+        asked=0,
+        differences=[_subject(comparison.provider, one) for one in differences[:_TOLD_MAX]],
+    )
+    return found, differences
+
+
+def _tally(counts: Mapping[tuple[str, str], int], type_: str) -> Tally:
+    lines, extra, different = (counts.get((type_, one), 0) for one in _THERE)
+    return Tally(
+        type=type_,
+        lines=lines,
+        matched=lines - extra - different,
+        missing=counts.get((type_, "missing"), 0),
+        extra=extra,
+        different=different,
+    )
+
+
+def _subject(provider: str, one: Difference) -> str:
+    """Say what differs; the same of the same, for a case has no other name."""
+    reference = one.reference or ""
+    if len(reference) > _REFERENCE_TOLD_MAX:
+        reference = reference[:_REFERENCE_TOLD_MAX] + "…"
+    told_there = _money(one.there, one.there_currency)
+    told_here = _money(one.here, one.here_currency)
+    if one.what == "different":
+        how = f"{told_there} there, {told_here} here"
+    else:
+        how = f"{told_there or told_here} at {timestamp(one.at)}"
+        status = one.refund_status if one.what == "extra" else None
+        how += f", ours is {status}" if status else ""
+    return f"{provider} {one.type} {reference}: {one.what}, {how}"
+
+
+def _money(amount: Decimal | None, currency: str | None) -> str:
+    if amount is None or currency is None:
+        return ""
+    fraction = format(amount, "f").partition(".")[2].rstrip("0")
+    least = 0 if currency in {*CRYPTO, *SETTLING} else minor_decimals(currency)
+    decimals = max(least, len(fraction))
+    return f"{format_amount(amount, decimals)} {currency}"
+
+
+def _utc(moment: datetime | None) -> datetime | None:
+    return moment and moment.replace(tzinfo=moment.tzinfo or UTC)

@@ -1,0 +1,277 @@
+"""Refunds: listed, shown, and let go or not by a second person."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import ClassVar
+from uuid import UUID
+
+from payintent.domain import ids
+from payintent.domain.errors import Code, Refused
+from payintent.domain.operator import Role
+from payintent.domain.refund import Refund, RefundFailure, RefundStatus, Step
+from payintent.operations.base import Change, Desk, Read
+from payintent.operations.validation import check_listed, check_merchant, check_note, told
+from payintent.payments.transitions import lock
+from payintent.storage import captures, payments, refund_reviews, refunds, resting_refunds
+from payintent.storage.database import Executor, Tx
+from payintent.storage.refund_reviews import Asked, Wanted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefundView:
+    """A refund as people read it."""
+
+    id: str
+    status: str
+    step: str
+    failure_reason: str | None
+    merchant_id: int | None
+    payment_id: str | None
+    case_id: str | None
+    provider: str
+    account_id: int
+    capture_reference: str
+    amount: str | None  # a part of the payment's amount; of a case, all that was left
+    currency: str
+    amount_minor: str  # what the provider gives back, in the smallest units of what came
+    chain: str | None
+    payer: str | None
+    destination: str | None
+    reason: str | None
+    requested_by: str
+    approved_by: str | None
+    note: str
+    reference: str | None
+    inquiries: int
+    sent_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class ListRefunds(Read[list[RefundView]], frozen=True, kw_only=True):
+    """List refunds, newest first; with `step` approval, those that wait for a person."""
+
+    action: ClassVar[str] = "refund.list"
+    merchant_id: int | None = None
+    payment_id: str | None = None
+    status: RefundStatus | None = None
+    step: Step | None = None
+    limit: int = 20
+
+    async def read(self, desk: Desk) -> list[RefundView]:
+        """Give them."""
+        check_listed(self.limit)
+        await check_merchant(desk.database, self.merchant_id)
+        wanted = Wanted(
+            merchant_id=self.merchant_id,
+            payment_id=await self._payment(desk.database),
+            status=self.status,
+            step=self.step,
+        )
+        return [
+            _view(one) for one in await refund_reviews.listed(desk.database, wanted, self.limit)
+        ]
+
+    async def _payment(self, database: Executor) -> UUID | None:
+        if self.payment_id is None:
+            return None
+        parsed = ids.parse(ids.PAYMENT, self.payment_id)
+        if parsed is None or await payments.by_id(database, parsed) is None:
+            raise Refused(Code.NOT_FOUND, f"no payment {told(self.payment_id)}")
+        return parsed
+
+
+class ShowRefund(Read[RefundView], frozen=True, kw_only=True):
+    """Show one refund."""
+
+    action: ClassVar[str] = "refund.show"
+    refund_id: str
+
+    async def read(self, desk: Desk) -> RefundView:
+        """Give it."""
+        return _view(await _known(desk.database, self.refund_id))
+
+
+class ApproveRefund(Change[RefundView], frozen=True, kw_only=True):
+    """Let a refund be sent that waits for a second person."""
+
+    action: ClassVar[str] = "refund.approve"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    refund_id: str
+    note: str = ""
+
+    async def check(self, desk: Desk) -> None:
+        """Refuse a note that cannot be kept."""
+        del desk
+        check_note(self.note, needed=False)
+
+    async def apply(self, desk: Desk, tx: Tx) -> RefundView:
+        """Write who approved; a worker sends it."""
+        known = await _known(tx, self.refund_id)
+        refund, at = await _waiting(tx, known)
+        _check_second_person(desk, refund)
+        if known.payer is not None and refund.destination != _hex(known.payer):
+            check_note(self.note)
+        await refund_reviews.approve(tx, refund.id, desk.who, self.note, at)
+        return _view(await _known(tx, self.refund_id))
+
+    def about(self, result: RefundView) -> int | None:
+        """Name the refund's merchant, if it has one."""
+        return result.merchant_id
+
+
+class RejectRefund(Change[RefundView], frozen=True, kw_only=True):
+    """End a refund that waits for a second person; what it reserved is free again."""
+
+    action: ClassVar[str] = "refund.reject"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    refund_id: str
+    note: str
+
+    async def check(self, desk: Desk) -> None:
+        """Refuse a rejection without a word."""
+        del desk
+        check_note(self.note)
+
+    async def apply(self, desk: Desk, tx: Tx) -> RefundView:
+        """End it; whoever asked may take it back this way too."""
+        del desk
+        refund, at = await _waiting(tx, await _known(tx, self.refund_id))
+        await refunds.fail(tx, refund, RefundFailure.REJECTED, None, at)
+        await refund_reviews.add_note(tx, refund.id, self.note)
+        return _view(await _known(tx, self.refund_id))
+
+    def about(self, result: RefundView) -> int | None:
+        """Name the refund's merchant, if it has one."""
+        return result.merchant_id
+
+
+class ResendRefund(Change[RefundView], frozen=True, kw_only=True):
+    """Take up a refund again that rests with a case; two people decide it.
+
+    A worker asks the gateway, or the chain, before it sends anything: a refund is sent again only
+    where nothing was given back, or where the gateway does it once however often it is told.
+    """
+
+    action: ClassVar[str] = "refund.resend"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    refund_id: str
+    note: str
+
+    async def needs_approval(self, desk: Desk) -> bool:
+        """Need it always: it moves money, on a later day than the one it was counted for."""
+        del desk
+        return True
+
+    async def changes(self, desk: Desk) -> list[str]:
+        """Say what goes back, and where to."""
+        refund = await _known(desk.database, self.refund_id)
+        amount = f"{refund.amount_minor} smallest units of {refund.capture_currency}"
+        destination = refund.destination or "the way that it came"
+        return [
+            f"refund {self.refund_id} of merchant {refund.merchant_id} is taken up again",
+            f"{amount} go back to {destination}, unless they have gone back before",
+            f"note: {self.note}",
+        ]
+
+    async def check(self, desk: Desk) -> None:
+        """Refuse a refund that does not rest, or may have been done."""
+        check_note(self.note)
+        await _check_resting(desk, desk.database, await _known(desk.database, self.refund_id))
+
+    async def apply(self, desk: Desk, tx: Tx) -> RefundView:
+        """Let a worker look after it; its case stays open, or is opened again."""
+        found = await _known(tx, self.refund_id)
+        await _lock(tx, found)
+        await _check_resting(desk, tx, found)
+        await resting_refunds.resume(tx, found.id)
+        await resting_refunds.reopen_case(tx, found.id, f"sent again by {desk.who}: {self.note}")
+        return _view(await _known(tx, self.refund_id))
+
+    def about(self, result: RefundView) -> int | None:
+        """Name the refund's merchant, if it has one."""
+        return result.merchant_id
+
+
+async def _check_resting(desk: Desk, database: Executor, refund: Asked) -> None:
+    """Refuse (`CONFLICT`, `UNPROCESSABLE`) a refund that does not rest, or may have been done."""
+    found = await resting_refunds.get(database, refund.id)
+    if not found.resting:
+        state = found.status if found.step == Step.ENDED else found.step
+        raise Refused(Code.CONFLICT, f"the refund does not rest with a case: it is {state}")
+    if found.logged:
+        raise Refused(Code.CONFLICT, "the chain shows that money went back under this refund's id")
+    if found.disputed:
+        raise Refused(Code.CONFLICT, "a dispute holds the money that it would give back")
+    if found.step == Step.SENT and found.provider not in desk.repeatable_refunds:
+        raise Refused(
+            Code.UNPROCESSABLE,
+            f"{found.provider} may have done this refund, and might do it twice if it is sent "
+            "again: settle it at the gateway",
+        )
+
+
+async def _known(database: Executor, refund_id: str) -> Asked:
+    parsed = ids.parse(ids.REFUND, refund_id)
+    found = await refund_reviews.by_id(database, parsed) if parsed else None
+    if found is None:
+        raise Refused(Code.NOT_FOUND, f"no refund {told(refund_id)}")
+    return found
+
+
+async def _waiting(tx: Tx, known: Asked) -> tuple[Refund, datetime]:
+    """Lock payment, capture and refund; refuse (`CONFLICT`) one that waits for nobody."""
+    refund = await _lock(tx, known)
+    if refund.step is not Step.APPROVAL:
+        how_far = refund.failure_reason or refund.step
+        raise Refused(Code.CONFLICT, f"the refund waits for nobody: it is {how_far}")
+    return refund, await payments.now(tx)
+
+
+async def _lock(tx: Tx, known: Asked) -> Refund:
+    """Lock payment, capture and refund, in this order."""
+    if known.payment_id is not None:
+        await lock(tx, [known.payment_id])
+    await captures.lock(tx, known.capture_id)
+    return await refunds.lock(tx, known.id)
+
+
+def _check_second_person(desk: Desk, refund: Refund) -> None:
+    """Refuse (`CONFLICT`) whoever asked; of a merchant's refund one operator's word is enough."""
+    asked = refund.requested_by
+    if asked == desk.who:
+        raise Refused(Code.CONFLICT, f"another person than {told(asked)}, who asked, must approve")
+
+
+def _view(asked: Asked) -> RefundView:
+    return RefundView(
+        id=ids.text(ids.REFUND, asked.id),
+        status=asked.status,
+        step=asked.step,
+        failure_reason=asked.failure_reason,
+        merchant_id=asked.merchant_id,
+        payment_id=asked.payment_id and ids.text(ids.PAYMENT, asked.payment_id),
+        case_id=asked.case_id and ids.text(ids.CASE, asked.case_id),
+        provider=asked.provider,
+        account_id=asked.account_id,
+        capture_reference=asked.capture_reference,
+        amount=asked.amount_text,
+        currency=asked.currency,
+        amount_minor=asked.amount_minor,
+        chain=asked.chain,
+        payer=_hex(asked.payer),
+        destination=asked.destination,
+        reason=asked.reason,
+        requested_by=asked.requested_by,
+        approved_by=asked.approved_by,
+        note=asked.note,
+        reference=asked.reference,
+        inquiries=asked.inquiries,
+        sent_at=asked.sent_at,
+        created_at=asked.created_at,
+        updated_at=asked.updated_at,
+    )
+
+
+def _hex(value: bytes | None) -> str | None:
+    return None if value is None else f"0x{value.hex()}"

@@ -1,0 +1,98 @@
+"""The one way an operator reads or changes anything, alone or with another person's approval."""
+
+import secrets as chance
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import msgspec
+
+from payintent.domain import ids
+from payintent.domain.errors import Code, Refused
+from payintent.encryption import NONCE_BYTES, proposal_place
+from payintent.operations.base import Actor, Change, Desk, Read, check_role, details, run
+from payintent.operations.json_values import plain
+from payintent.operations.keyring import note_writer
+from payintent.storage import audit, proposals
+from payintent.storage.proposals import NewProposal, Proposal
+
+R = TypeVar("R")
+_WHO_MAX, _WHY_MAX = 200, 500
+
+
+async def submit(desk: Desk, operation: Read[R] | Change[R], actor: Actor) -> R | Proposal:
+    """Do what an operator asks, or keep it as a proposal where another person must approve.
+
+    A change and its audit record are one transaction. Refused (`FORBIDDEN`) where the actor's
+    role does not include it, `BAD_REQUEST` without a reason outside the sandbox, and as the
+    operation refuses.
+    """
+    desk = replace(desk, actor=actor)
+    if isinstance(operation, Read):
+        check_role(desk, operation)
+        return await operation.read(desk)
+    if not (operation.is_bootstrap and actor.role is None):
+        check_role(desk, operation)
+    _check_actor(desk, actor)
+    await operation.check(desk)
+    if actor.role is not None and await operation.needs_approval(desk):
+        return await _propose(desk, operation)
+    async with desk.database.transaction() as tx:
+        return await run(desk, tx, operation, {})
+
+
+async def perform(desk: Desk, operation: Read[R] | Change[R], actor: Actor) -> R:
+    """Do what needs nobody else; refused (`CONFLICT`) where another person must approve."""
+    alone = replace(desk, actor=actor)
+    if (
+        isinstance(operation, Change)
+        and actor.role is not None
+        and await operation.needs_approval(alone)
+    ):
+        raise Refused(Code.CONFLICT, f"another person must approve {operation.action}")
+    result = await submit(desk, operation, actor)
+    assert not isinstance(result, Proposal)  # noqa: S101 - nobody else has to approve it
+    return result
+
+
+def _check_actor(desk: Desk, actor: Actor) -> None:
+    for name, value, longest in (("who", actor.who, _WHO_MAX), ("why", actor.why, _WHY_MAX)):
+        if len(value) > longest or "\x00" in value:
+            raise Refused(Code.BAD_REQUEST, f"{name} has at most {longest} characters")
+    if not desk.sandbox and not actor.why.strip():
+        raise Refused(Code.BAD_REQUEST, "say why: the audit log needs a reason")
+
+
+async def _propose(desk: Desk, operation: Change[Any]) -> Proposal:
+    """Keep an operation until another person has decided, its arguments sealed."""
+    proposal_id = desk.mint.id()
+    changes = await operation.changes(desk)
+    merchant_id: int | None = getattr(operation, "merchant_id", None)
+    async with desk.database.transaction() as tx:
+        await note_writer(desk, tx)
+        new = NewProposal(
+            id=proposal_id,
+            action=operation.action,
+            merchant_id=merchant_id,
+            sealed=desk.secrets.seal(
+                msgspec.json.encode(operation),
+                proposal_place(proposal_id, operation.action, desk.who),
+                chance.token_bytes(NONCE_BYTES),
+            ),
+            changes=changes,
+            proposed_by=desk.who,
+            why=desk.actor.why,
+        )
+        await proposals.add(tx, new)
+        entry = audit.NewEntry(
+            id=desk.mint.id(),
+            who=desk.who,
+            why=desk.actor.why,
+            action="approval.propose",
+            merchant_id=merchant_id,
+            details={"approval_id": ids.text(ids.APPROVAL, proposal_id)}
+            | {"action": operation.action, "fields": plain(details(operation))},
+        )
+        await audit.add(tx, entry)
+        proposal = await proposals.get(tx, proposal_id)
+        assert proposal is not None  # noqa: S101 - it was just written
+    return proposal

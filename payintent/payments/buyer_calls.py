@@ -1,0 +1,51 @@
+"""What buyers may make us ask of gateways: a token bucket for each account, for all processes.
+
+A gateway counts our calls by account, and a checkout's address is in any buyer's hands. Calls of
+workers are not counted: they pace themselves.
+"""
+
+from collections.abc import Collection
+
+from prometheus_client import Counter
+
+from payintent.domain.errors import Code, Refused
+from payintent.domain.rate_limit import Limit
+from payintent.storage import buyer_calls
+from payintent.storage.database import Database
+
+RETRY_AFTER_S = 1
+
+REFUSED = Counter(
+    "payintent_buyer_calls_refused_total",
+    "Calls of gateways that buyers wanted, and that their account had no room for",
+)
+
+
+class BuyerCalls:
+    """Spends the calls of gateway accounts.
+
+    `limit` None bounds nothing; accounts at `local` providers are called by nobody.
+    """
+
+    def __init__(self, database: Database, limit: Limit | None, local: Collection[str]) -> None:
+        self._database = database
+        self._limit = limit
+        self._local = local
+
+    async def allow(self, account_id: int, provider: str) -> bool:
+        """Spend one call; False where the account has none left now."""
+        if self._limit is None or provider in self._local:
+            return True
+        if await buyer_calls.take(self._database, account_id, self._limit):
+            return True
+        REFUSED.inc()
+        return False
+
+    async def spend(self, account_id: int, provider: str) -> None:
+        """Spend one call; refused (`RATE_LIMITED`) where the account has none left now."""
+        if not await self.allow(account_id, provider):
+            raise Refused(
+                Code.RATE_LIMITED,
+                "too many buyers are at this payment method",
+                retry_after_s=RETRY_AFTER_S,
+            )

@@ -1,0 +1,214 @@
+"""(new) → PENDING: one statement writes the key, the checkout and the payment."""
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from payintent.domain.errors import Code, LockTimeout, Refused, StorageDown
+from payintent.domain.fraud import Denial, Denied, RiskLevel
+from payintent.domain.payment import Payment, Status
+from payintent.domain.quote import TaxManager
+from payintent.id_generator import Mint
+from payintent.storage import idempotency, payments
+from payintent.storage.database import Database, Tx
+
+OPERATION = "create"
+_RESOLVE_S = 2.0
+_RESOLVE_WAIT_S = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateRequest:
+    """A request that was read and accepted; texts as sent."""
+
+    merchant_id: int
+    tax_manager: TaxManager
+    key: UUID
+    request_hash: bytes
+    currency: str
+    amount: Decimal
+    amount_text: str
+    payer_uid: str
+    payer_email: str | None
+    expires_in_s: int
+    country: str | None
+    metadata: str
+    include_pegged_assets: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """A payment as it was when it was created, for this request or an earlier one."""
+
+    payment: Payment
+    country: str | None
+    replayed: bool
+
+
+def request_hash(operation: str, *known_fields: object) -> bytes:
+    """Tell requests apart: equal for the same operation and the same fields as they were sent."""
+    return hashlib.sha256(msgspec.json.encode([operation, *known_fields])).digest()
+
+
+async def create(
+    database: Database,
+    mint: Mint,
+    request: CreateRequest,
+    check: Callable[[Tx], Awaitable[None]] | None = None,
+) -> Created:
+    """Create a payment, or find the one that this key created.
+
+    A `check` that must hold while the payment is written makes one transaction with it; without
+    one, the create is a single statement.
+
+    Refused: `IDEMPOTENCY_CONFLICT` where the key did something else, `CONFLICT` where another
+    request holds it for longer than we wait. `StorageDown` where nobody can tell what happened.
+    """
+    new = _new(mint, request)
+    try:
+        times = await _write(database, new, check)
+    except LockTimeout as error:
+        raise Refused(
+            Code.CONFLICT, "a request with this Idempotency-Key is running", retry_after_s=1
+        ) from error
+    except StorageDown:
+        return await _resolve(database, request)
+    if times is not None:
+        return Created(_payment(new, *times), request.country, replayed=False)
+    found = await replay(database, request.merchant_id, request.key, request.request_hash)
+    if found is None:  # it was pruned this very moment
+        raise Refused(Code.CONFLICT, "the Idempotency-Key has just expired", retry_after_s=1)
+    return found
+
+
+async def replay(
+    database: Database, merchant_id: int, key: UUID, fingerprint: bytes
+) -> Created | None:
+    """Find what a key created; None where it is free, refused where the request differs.
+
+    `Denied` where the key's first request was denied.
+    """
+    first = await idempotency.find(database, merchant_id, OPERATION, key)
+    if first is None:
+        return None
+    if first.request_hash != fingerprint:
+        raise Refused(Code.IDEMPOTENCY_CONFLICT, "the Idempotency-Key was used with another body")
+    if first.denial is not None:
+        raise Denied(denial_of(first.denial), replayed=True)
+    assert first.payment_id is not None  # noqa: S101 - idempotency_outcome: one of both is there
+    seen = await payments.by_id(database, first.payment_id)
+    assert seen is not None  # noqa: S101 - the key and its payment are one statement
+    return Created(as_created(seen.payment), first.country, replayed=True)
+
+
+def denial_of(text: str) -> Denial:
+    """Read a denial that was kept under a key."""
+    kept: dict[str, Any] = msgspec.json.decode(text)
+    level = RiskLevel(kept.pop("level"))
+    return Denial(level=level, **kept)
+
+
+def as_created(payment: Payment) -> Payment:
+    """Show a payment as its create answered it: only columns that never change are left."""
+    return replace(
+        payment,
+        status=Status.PENDING,
+        version=1,
+        updated_at=payment.created_at,
+        session_id=None,
+        receipt_id=None,
+        failure_reason=None,
+        refunded_amount=Decimal(0),
+        paid_at=None,
+        failed_at=None,
+        expired_at=None,
+        cancelled_at=None,
+    )
+
+
+async def _resolve(database: Database, request: CreateRequest) -> Created:
+    """Find out whether a commit whose answer was lost took place; the caller must not guess."""
+    found = None
+    try:
+        async with asyncio.timeout(_RESOLVE_S):
+            while found is None:
+                found = await _look(database, request)
+    except TimeoutError as error:
+        raise StorageDown("the outcome of the commit is not known") from error
+    return replace(found, replayed=False)
+
+
+async def _look(database: Database, request: CreateRequest) -> Created | None:
+    await asyncio.sleep(_RESOLVE_WAIT_S)
+    try:
+        return await replay(database, request.merchant_id, request.key, request.request_hash)
+    except StorageDown:
+        return None
+
+
+async def _write(
+    database: Database,
+    new: payments.NewPayment,
+    check: Callable[[Tx], Awaitable[None]] | None,
+) -> tuple[datetime, datetime] | None:
+    if check is None:
+        return await payments.create(database, new)
+    async with database.transaction() as tx:
+        await check(tx)
+        return await payments.create(tx, new)
+
+
+def _new(mint: Mint, request: CreateRequest) -> payments.NewPayment:
+    return payments.NewPayment(
+        id=mint.id(),
+        merchant_id=request.merchant_id,
+        checkout_id=mint.checkout_id(),
+        currency=request.currency,
+        amount=request.amount,
+        amount_text=request.amount_text,
+        payer_uid=request.payer_uid,
+        payer_email=request.payer_email,
+        include_pegged_assets=request.include_pegged_assets,
+        metadata=request.metadata,
+        tax_manager=request.tax_manager,
+        expires_in_s=request.expires_in_s,
+        key=request.key,
+        request_hash=request.request_hash,
+        country=request.country,
+    )
+
+
+def _payment(new: payments.NewPayment, created_at: datetime, expires_at: datetime) -> Payment:
+    return Payment(
+        id=new.id,
+        merchant_id=new.merchant_id,
+        checkout_id=new.checkout_id,
+        status=Status.PENDING,
+        version=1,
+        currency=new.currency,
+        amount=new.amount,
+        amount_text=new.amount_text,
+        payer_uid=new.payer_uid,
+        payer_email=new.payer_email,
+        include_pegged_assets=new.include_pegged_assets,
+        metadata=new.metadata,
+        tax_manager=new.tax_manager,
+        session_id=None,
+        receipt_id=None,
+        failure_reason=None,
+        refunded_amount=Decimal(0),
+        expires_at=expires_at,
+        paid_at=None,
+        failed_at=None,
+        expired_at=None,
+        cancelled_at=None,
+        created_at=created_at,
+        updated_at=created_at,
+    )

@@ -1,0 +1,328 @@
+"""Money is promised back: by a merchant of a payment, or by an operator of what nobody owns.
+
+Everything is reserved in the transaction that accepts the refund; a worker sends it later. So no
+two refunds, however parallel, can give back more than came in.
+"""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from decimal import ROUND_DOWN, Decimal
+from uuid import UUID
+
+from payintent.domain.currencies import CURRENCIES, TENDER
+from payintent.domain.dispute import refundable
+from payintent.domain.errors import Code, Refused
+from payintent.domain.gateway import Capabilities, Refunds
+from payintent.domain.money import format_amount, parse_amount, to_smallest
+from payintent.domain.payment import Payment, Status
+from payintent.domain.refund import AUTOMATIC, Refund, RefundStatus, Remainder, Step, share
+from payintent.domain.settlement import CaseKind
+from payintent.evm.keccak import parse_address
+from payintent.id_generator import Mint
+from payintent.payments.create import request_hash
+from payintent.payments.gateway_accounts import Accounts
+from payintent.payments.gateway_health import PAUSE_S, Channel
+from payintent.payments.transitions import lock
+from payintent.storage import captures, idempotency, payments, refund_reviews, refunds
+from payintent.storage.captures import Held
+from payintent.storage.database import Database, Tx
+from payintent.storage.idempotency import First
+from payintent.storage.refunds import NewRefund
+
+OPERATION = "refund"
+POLICY = "policy:auto_refund"  # who asks for refunds that nobody had to ask for
+_REFUNDABLE = (Status.PAID, Status.PARTIALLY_REFUNDED)
+_ZERO = re.compile(r"0(\.0+)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefundAsk:
+    """What a merchant asks for; without `amount`, all that is left."""
+
+    merchant_id: int
+    payment_id: UUID
+    key: UUID
+    amount: str | None = None  # as sent
+    reason: str | None = None
+    destination: str | None = None  # an address on the chain that the money came by
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Tell it from another request under the same key."""
+        return request_hash(
+            OPERATION, str(self.payment_id), self.amount, self.reason, self.destination
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A refund as it was when it was accepted, for this request or an earlier one."""
+
+    refund: Refund
+    replayed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefundDesk:
+    """What refunds are accepted with."""
+
+    database: Database
+    accounts: Accounts
+    mint: Mint
+
+    async def ask(self, ask: RefundAsk) -> Asked:
+        """Accept a merchant's refund: one transaction keeps the key, reserves and queues.
+
+        Refused: `IDEMPOTENCY_CONFLICT`, `INVALID_PAYMENT_STATE` unless something was paid and is
+        left, `INVALID_AMOUNT`, `UNPROCESSABLE` (what the gateway cannot give back),
+        `REFUND_EXCEEDS_REMAINING`, `REFUND_PROVIDER_UNAVAILABLE`.
+        """
+        down = await self.accounts.health.down()
+        async with self.database.transaction() as tx:
+            refund_id = self.mint.id()
+            earlier = await _earlier(tx, ask, refund_id)
+            if earlier is not None:
+                return Asked(as_accepted(earlier), replayed=True)
+            refund = await self._reserve(tx, ask, refund_id, down)
+            return Asked(refund, replayed=False)
+
+    async def _reserve(
+        self, tx: Tx, ask: RefundAsk, refund_id: UUID, down: Collection[tuple[int, Channel]]
+    ) -> Refund:
+        locked = await lock(tx, [ask.payment_id])
+        payment = locked.payments[0]
+        if payment.status not in _REFUNDABLE:
+            raise Refused(
+                Code.INVALID_PAYMENT_STATE,
+                f"cannot refund a payment in {payment.status} status",
+            )
+        held = await captures.lock_credited(tx, payment.id)
+        capabilities = self._capabilities(held)
+        left = payment.amount - payment.refunded_amount
+        left -= await payments.reserved(tx, payment.id)
+        part, text = _part(payment, ask.amount, _undisputed(payment, held, left, capabilities))
+        amount_minor = _minor(payment, held, part, left, capabilities)
+        if capabilities is None or (held.account_id, Channel.REFUNDS) in down:
+            raise Refused(
+                Code.REFUND_PROVIDER_UNAVAILABLE,
+                "the provider gives nothing back just now",
+                retry_after_s=PAUSE_S,
+            )
+        destination, step = await _where(tx, held, ask.destination, amount_minor)
+        return await refunds.add(
+            tx,
+            NewRefund(
+                id=refund_id,
+                merchant_id=payment.merchant_id,
+                payment_id=payment.id,
+                capture_id=held.id,
+                case_id=None,
+                amount=part,
+                amount_text=text,
+                currency=payment.currency,
+                amount_minor=amount_minor,
+                reason=ask.reason,
+                destination=destination,
+                step=step,
+                requested_by=f"merchant:{payment.merchant_id}",
+                at=locked.now,
+            ),
+        )
+
+    def _capabilities(self, held: Held) -> Capabilities | None:
+        gateway = self.accounts.gateway(held.provider)
+        return gateway.capabilities if gateway else None
+
+
+def as_accepted(refund: Refund) -> Refund:
+    """Show a refund as its request answered it: only columns that never change are left."""
+    return replace(
+        refund,
+        status=RefundStatus.PENDING,
+        failure_reason=None,
+        updated_at=refund.created_at,
+    )
+
+
+async def give_back(
+    tx: Tx, mint: Mint, kind: CaseKind, case_id: UUID, capture_id: UUID, merchant_id: int | None
+) -> None:
+    """Refund a case at once where its merchant wants that, and it is of a kind that allows it."""
+    if kind not in AUTOMATIC or merchant_id is None:
+        return
+    if not await captures.auto_refunds(tx, merchant_id):
+        return
+    held = await captures.lock(tx, capture_id)
+    if held.left_minor > 0:  # a gateway may report that it has taken nothing
+        await refund_case(tx, mint, case_id, capture_id, POLICY)
+
+
+async def refund_case(
+    tx: Tx, mint: Mint, case_id: UUID, capture_id: UUID, who: str, destination: str | None = None
+) -> Refund:
+    """Promise back all that is left of a capture that no payment may own.
+
+    Refused (`CONFLICT`) where nothing is left, or where the money has paid its payment: of that,
+    only the payment's own refunds take. The case closes when the money has gone back. The
+    capture's payment, if it has one, is locked by whoever calls.
+    """
+    held = await captures.lock(tx, capture_id)
+    if held.credited:
+        raise Refused(Code.CONFLICT, "this money has paid its payment: refund the payment")
+    if held.left_minor == 0:
+        raise Refused(Code.CONFLICT, "nothing is left to give back")
+    destination, step = await _where(tx, held, destination, held.left_minor)
+    return await refunds.add(
+        tx,
+        NewRefund(
+            id=mint.id(),
+            merchant_id=held.merchant_id,
+            payment_id=held.payment_id,
+            capture_id=held.id,
+            case_id=case_id,
+            amount=None,
+            amount_text=None,
+            currency=held.currency,
+            amount_minor=held.left_minor,
+            reason=None,
+            destination=destination,
+            step=step,
+            requested_by=who,
+            at=await payments.now(tx),
+        ),
+    )
+
+
+async def _earlier(tx: Tx, ask: RefundAsk, refund_id: UUID) -> Refund | None:
+    """Take the key, or give what it did before."""
+    first = First(
+        request_hash=ask.fingerprint,
+        payment_id=ask.payment_id,
+        country=None,
+        refund_id=refund_id,
+    )
+    if await idempotency.take(tx, ask.merchant_id, OPERATION, ask.key, first):
+        return None
+    known = await idempotency.find(tx, ask.merchant_id, OPERATION, ask.key)
+    if known is None or known.request_hash != first.request_hash or known.refund_id is None:
+        raise Refused(Code.IDEMPOTENCY_CONFLICT, "the Idempotency-Key was used elsewhere")
+    return await refunds.by_id(tx, known.refund_id)
+
+
+def _part(payment: Payment, raw: str | None, left: Decimal) -> tuple[Decimal, str]:
+    """Read how much is wanted; refuse zero, and more than is left."""
+    if raw is None:
+        if left == 0:
+            raise _exceeds(payment, left)
+        return left, _text(payment, left)
+    # What is left is the upper bound, and is told with a code of its own.
+    part = parse_amount(raw, payment.currency, Decimal(0), Decimal("Infinity"))
+    if part > left:
+        raise _exceeds(payment, left)
+    return part, raw
+
+
+def _undisputed(
+    payment: Payment, held: Held, left: Decimal, capabilities: Capabilities | None
+) -> Decimal:
+    """Give what is left of a payment without what disputes hold, in whole units of the gateway."""
+    if held.left_minor == held.remaining_minor:
+        return left
+    free = refundable(payment.amount, left, held.amount_minor, held.left_minor)
+    decimals = (capabilities.decimals if capabilities else None) or {}
+    currency = CURRENCIES[payment.currency]
+    places = min(currency.amount_decimals, decimals.get(held.currency, currency.amount_decimals))
+    return free.quantize(Decimal(1).scaleb(-places), ROUND_DOWN)
+
+
+def _exceeds(payment: Payment, left: Decimal) -> Refused:
+    return Refused(
+        Code.REFUND_EXCEEDS_REMAINING,
+        f"amount exceeds what is left to refund, {_text(payment, left)} {payment.currency}",
+    )
+
+
+def _text(payment: Payment, value: Decimal) -> str:
+    currency = CURRENCIES[payment.currency]
+    return format_amount(value, currency.amount_decimals, trim=currency.crypto)
+
+
+def _minor(
+    payment: Payment, held: Held, part: Decimal, left: Decimal, capabilities: Capabilities | None
+) -> int:
+    """Count what the gateway gives back; refuse (`UNPROCESSABLE`) what it cannot."""
+    unit = 1
+    if capabilities is not None:
+        whole = part == payment.amount
+        if capabilities.refunds is Refunds.NONE:
+            raise Refused(Code.UNPROCESSABLE, "the provider of this payment gives no refunds")
+        if capabilities.refunds is Refunds.WHOLE and not whole:
+            raise Refused(Code.UNPROCESSABLE, "the provider of this payment refunds it whole only")
+        decimals = (capabilities.decimals or {}).get(held.currency)
+        if decimals is not None:
+            # All that is left can be given back, whatever it counts in: it was collected.
+            if part != left and to_smallest(part, decimals) is None:
+                raise Refused(
+                    Code.UNPROCESSABLE,
+                    f"the provider of this payment gives back {held.currency} with "
+                    f"{decimals} decimals only",
+                )
+            unit = 10 ** (TENDER[held.currency].amount_decimals - decimals)
+    remainder = Remainder(
+        amount=payment.amount,
+        left=left,
+        capture_minor=held.amount_minor,
+        capture_left=held.remaining_minor,
+    )
+    amount_minor = share(part, remainder, unit)
+    if amount_minor > held.left_minor:  # the rest is disputed
+        amount_minor = held.left_minor // unit * unit
+    if amount_minor == 0:
+        raise Refused(Code.UNPROCESSABLE, "the amount is too small for the provider to give back")
+    return amount_minor
+
+
+async def _where(
+    tx: Tx, held: Held, wanted: str | None, amount_minor: int
+) -> tuple[str | None, Step]:
+    """Say where money goes and whether a second person must agree: only a chain can be told.
+
+    Back to the payer where nobody says otherwise. Refused (`BAD_REQUEST`): no address;
+    `UNPROCESSABLE`: a gateway gives back the way the money came.
+    """
+    if held.chain is None or held.payer is None:
+        if wanted is not None:
+            raise Refused(
+                Code.UNPROCESSABLE, "destination: this money goes back the way that it came"
+            )
+        return None, Step.QUEUED
+    payer = f"0x{held.payer.hex()}"
+    destination = payer if wanted is None else _address(wanted)
+    if destination != payer or await _needs_approval(tx, held, held.chain, amount_minor):
+        return destination, Step.APPROVAL
+    return destination, Step.QUEUED
+
+
+async def _needs_approval(tx: Tx, held: Held, chain: str, amount_minor: int) -> bool:
+    """Tell whether a refund is more than its merchant may give back in a day without an approval.
+
+    The threshold is one number of tokens for the chain, and what went back within a day counts,
+    whatever token it was: many small refunds are not less than a large one.
+    """
+    if held.token_decimals is None or held.approval_above_minor is None:
+        return True
+    if amount_minor > held.approval_above_minor:
+        return True
+    tokens = await refund_reviews.sum_unapproved(tx, held.merchant_id, chain)
+    return amount_minor + tokens * 10**held.token_decimals > held.approval_above_minor
+
+
+def _address(text: str) -> str:
+    try:
+        value = parse_address(text)
+    except ValueError as error:
+        raise Refused(Code.BAD_REQUEST, f"destination: {error}") from None
+    if not any(value):
+        raise Refused(Code.BAD_REQUEST, "destination must not be the zero address")
+    return f"0x{value.hex()}"

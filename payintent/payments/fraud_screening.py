@@ -1,0 +1,171 @@
+"""Fraud screening: before a payment is created, and whenever its checkout is used."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from payintent.domain.errors import Code, Refused
+from payintent.domain.fraud import Denial, Denied, FraudRule, RuleKind, Subject
+from payintent.domain.ip_address import counted_as
+from payintent.domain.payment import Payment
+from payintent.encryption import Secrets
+from payintent.id_generator import Mint
+from payintent.log import get
+from payintent.payments.create import OPERATION, Created, CreateRequest, create, replay
+from payintent.payments.policy_cache import Policies
+from payintent.storage import fraud, idempotency
+from payintent.storage.database import Database, Tx
+from payintent.storage.idempotency import First
+
+_log = get("screen")
+_MESSAGE = "this payment cannot be made"  # whoever is blocked learns no more than the code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screen:
+    """What screening works with."""
+
+    database: Database
+    policies: Policies
+    secrets: Secrets
+    mint: Mint
+
+    async def create(self, request: CreateRequest) -> Created:
+        """Create a payment, screened on what the merchant sent.
+
+        A key that has done its work replays it; else a denial is kept under the key (`Denied`).
+        """
+        rules = await self.policies.rules()
+        if not rules:
+            return await create(self.database, self.mint, request)
+        subject = Subject(
+            merchant_id=request.merchant_id,
+            payer_uid=request.payer_uid,
+            email=request.payer_email,
+            country=request.country,
+        )
+        velocities = rules.velocities(RuleKind.PAYER_VELOCITY, request.merchant_id)
+
+        async def check(tx: Tx) -> None:
+            counts = await self._payments(tx, velocities, subject)
+            _deny(rules.judge(replace(subject, counts=counts)))
+
+        try:
+            if not velocities:
+                _deny(rules.judge(subject))
+            return await create(self.database, self.mint, request, check if velocities else None)
+        except Denied as denied:
+            if denied.replayed:
+                raise
+            found = await self._replay(request)
+            return found or await self._deny_create(request, denied.denial)
+
+    async def checkout(
+        self, payment: Payment, viewer: str | None, address: str | None, email: str | None = None
+    ) -> None:
+        """Screen whoever uses a checkout; `Denied` where a rule matches."""
+        rules = await self.policies.rules()
+        if not rules:
+            return
+        subject = Subject(
+            merchant_id=payment.merchant_id,
+            payer_uid=payment.payer_uid,
+            email=email or payment.payer_email,
+            country=viewer,
+            address=address,
+        )
+        await self._deny_checkout(payment, rules.judge(subject))
+
+    async def selection(self, payment: Payment, address: str | None) -> None:
+        """Count a selection from an address; `Denied` where it has made too many."""
+        rules = await self.policies.rules()
+        velocities = rules.velocities(RuleKind.ADDRESS_VELOCITY, payment.merchant_id)
+        if not velocities or address is None:
+            return
+        digest = self.secrets.digest(f"address:{counted_as(address)}")
+        async with self.database.transaction() as tx:
+            await fraud.lock_count(tx, digest)
+            subject = Subject(
+                merchant_id=payment.merchant_id,
+                payer_uid=payment.payer_uid,
+                counts={rule.id: await _attempts(tx, rule, digest) for rule in velocities},
+            )
+            denial = rules.judge(subject)
+            if denial is None:
+                await fraud.add_attempt(tx, digest, payment.merchant_id)
+        await self._deny_checkout(payment, denial)
+
+    async def _payments(
+        self, tx: Tx, velocities: Iterable[FraudRule], subject: Subject
+    ) -> dict[int, int]:
+        """Count a payer's payments; whoever creates another meanwhile waits until this one is."""
+        name = f"payer:{subject.merchant_id}:{subject.payer_uid}"
+        await fraud.lock_count(tx, self.secrets.digest(name))
+        return {
+            rule.id: await fraud.payments_of(
+                tx,
+                subject.merchant_id,
+                subject.payer_uid,
+                rule.window_s or 0,
+                rule.count_max or 1,
+            )
+            for rule in velocities
+        }
+
+    async def _replay(self, request: CreateRequest) -> Created | None:
+        return await replay(self.database, request.merchant_id, request.key, request.request_hash)
+
+    async def _deny_create(self, request: CreateRequest, denial: Denial) -> Created:
+        first = First(
+            request_hash=request.request_hash,
+            payment_id=None,
+            country=None,
+            denial=msgspec.json.encode(denial).decode(),
+        )
+        async with self.database.transaction() as tx:
+            fresh = await idempotency.take(tx, request.merchant_id, OPERATION, request.key, first)
+            if fresh:
+                await fraud.decide(tx, self.mint.id(), request.merchant_id, None, denial)
+        if not fresh:  # another request with this key was faster
+            found = await self._replay(request)
+            if found is None:
+                raise Refused(
+                    Code.CONFLICT, "the Idempotency-Key has just expired", retry_after_s=1
+                )
+            return found
+        _log.info("denied", merchant=request.merchant_id, rule=denial.rule, code=denial.code)
+        raise Denied(denial)
+
+    async def _deny_checkout(self, payment: Payment, denial: Denial | None) -> None:
+        if denial is None:
+            return
+        await fraud.decide(self.database, self.mint.id(), payment.merchant_id, payment.id, denial)
+        _log.info("denied", merchant=payment.merchant_id, rule=denial.rule, code=denial.code)
+        raise Denied(denial)
+
+
+def denial_fields(denial: Denial) -> dict[str, Any]:
+    """Give the envelope of spec section 7.4, alone in its body."""
+    return {
+        "fds": {
+            "outcome": "DENY",
+            "code": denial.code,
+            "message": _MESSAGE,
+            "risk_level": denial.level,
+            "risk_score": denial.score,
+            "rule": denial.rule,
+        }
+    }
+
+
+async def _attempts(tx: Tx, rule: FraudRule, digest: bytes) -> int:
+    return await fraud.attempts_of(
+        tx, digest, rule.merchant_id, rule.window_s or 0, rule.count_max or 1
+    )
+
+
+def _deny(denial: Denial | None) -> None:
+    if denial is not None:
+        raise Denied(denial)

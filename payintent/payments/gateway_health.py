@@ -1,0 +1,107 @@
+"""Which gateways answer: a circuit breaker for each account, known to every process.
+
+Five questions in a row without an answer, within a minute, and nobody asks for a while. Then one
+may try; who gets an answer, to whatever question, ends the outage for all.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+
+from prometheus_client import Counter
+
+from payintent.domain.gateway import Unknown
+from payintent.log import get
+from payintent.storage import gateway_outages
+from payintent.storage.database import Database
+from payintent.ttl_cache import Kept
+
+_log = get("health")
+FAILURES_MAX = 5
+_WITHIN_S = 60.0
+PAUSE_S = 15
+_LONGEST_PAUSE_S = 300
+_KEPT_S = 1.0
+
+OUTAGES = Counter(
+    "payintent_gateway_outages_total",
+    "Times that a gateway's channel was given a rest",
+    ["channel"],
+)
+
+THROTTLED = Counter(
+    "payintent_gateway_throttled_total",
+    "Calls that a gateway answered with 403 or 429 because there are too many",
+    ["channel"],
+)
+
+
+class Channel(StrEnum):
+    """What a gateway may fail at on its own."""
+
+    SESSIONS = "sessions"
+    REFUNDS = "refunds"
+
+
+_Key = tuple[int, Channel]
+_Known = Mapping[_Key, bool]  # True: nobody is to try yet
+
+
+class Health:
+    """What this process sees of gateways, and what all of them know."""
+
+    def __init__(self, database: Database, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._database = database
+        self._monotonic = monotonic
+        self._failures: dict[_Key, list[float]] = {}
+        self._known: Kept[_Known] = Kept(self._read, {}, _KEPT_S, monotonic)
+
+    async def down(self) -> frozenset[_Key]:
+        """Name what is not to be tried; a second old at most."""
+        return frozenset(key for key, shut in (await self._known.get()).items() if shut)
+
+    async def admit(self, account_id: int, channel: Channel) -> bool:
+        """Tell whether to try now; after an outage, one caller at a time."""
+        shut = (await self._known.get()).get((account_id, channel))
+        if shut is None:
+            return True
+        return not shut and await gateway_outages.probe(self._database, account_id, channel)
+
+    async def note(self, account_id: int, channel: Channel, answer: object) -> None:
+        """Count an answer, or that there was none; who is held back has met no outage."""
+        key = (account_id, channel)
+        if isinstance(answer, Unknown) and answer.throttled:
+            THROTTLED.labels(channel).inc()
+            _log.warning("gateway_throttles", account=account_id, channel=channel)
+            return
+        if isinstance(answer, Unknown):
+            await self._failed(key)
+            return
+        self._failures.pop(key, None)
+        if key in await self._known.get():
+            await gateway_outages.over(self._database, account_id, channel)
+            self._known.forget()
+            _log.warning("gateway_back", account=account_id, channel=channel)
+
+    async def _failed(self, key: _Key) -> None:
+        now = self._monotonic()
+        recent = [at for at in self._failures.get(key, ()) if now - at < _WITHIN_S]
+        self._failures[key] = [*recent, now][-FAILURES_MAX:]
+        known = await self._known.get()
+        counted = len(self._failures.get(key, ()))  # meanwhile others may have begun anew
+        if counted < FAILURES_MAX and key not in known:
+            return
+        account_id, channel = key
+        self._failures.pop(key, None)
+        self._known.forget()
+        if not await gateway_outages.trip(
+            self._database, account_id, channel, PAUSE_S, _LONGEST_PAUSE_S
+        ):
+            return
+        OUTAGES.labels(channel).inc()
+        _log.error("gateway_down", account=account_id, channel=channel)
+
+    async def _read(self, known: _Known) -> _Known:
+        del known
+        found = await gateway_outages.known(self._database)
+        return {(one.account_id, Channel(one.channel)): one.open for one in found}

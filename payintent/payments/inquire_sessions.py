@@ -1,0 +1,167 @@
+"""The janitor: asks providers about sessions that have not ended, and closes unwanted ones.
+
+Callbacks get lost, processes die, gateways answer late: what is asked here repairs all of that.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from payintent.domain import ids
+from payintent.domain.errors import LockTimeout, StorageDown
+from payintent.domain.gateway import Report, SessionState, Unknown
+from payintent.domain.session import Life, Session
+from payintent.domain.settlement import CaseKind
+from payintent.id_generator import Mint
+from payintent.log import get
+from payintent.payments.expire import expire_undecided
+from payintent.payments.gateway_accounts import Accounts
+from payintent.payments.gateway_health import Channel
+from payintent.payments.settle import settle
+from payintent.payments.transitions import lock
+from payintent.storage import captures, sessions
+from payintent.storage.captures import Place
+from payintent.storage.database import Database
+from payintent.storage.onchain import chain_watch
+from payintent.storage.sessions import Ask
+
+_log = get("inquire")
+
+#: Seconds between questions, the last one again and again; the first comes 30 s after opening.
+OPEN_WAITS_S = (120.0, 600.0, 3600.0)
+#: A payment may be waiting for its session to close, so this begins at once and in earnest.
+CLOSING_WAITS_S = (5.0, 10.0, 15.0, 30.0, 120.0, 600.0, 3600.0)
+DECIDING_WAIT_S = 30.0
+#: A request of ours may still be on its way when a provider says that it knows nothing of it.
+ABSENT_PROVES_AFTER_S = 600
+GIVE_UP_AFTER_S = 7 * 24 * 3600
+
+_ABSENT = SessionState.ABSENT
+#: No reason for an elapsed payment to wait: a gateway that cannot close leaves a session open at
+#: which nothing happens, and one that does not know it may never hear of it.
+_SILENCE = frozenset({SessionState.OPEN, SessionState.ABSENT})
+
+
+#: A buyer's way back can be reloaded as often as he likes.
+RETURN_EVERY_S = 5.0
+
+
+async def ask_on_return(database: Database, accounts: Accounts, session: Session) -> None:
+    """Have the provider asked at once, since the buyer has come back; now and then only."""
+    if not await sessions.note_return(database, session.id, RETURN_EVERY_S):
+        return
+    offer = session.offer
+    if await accounts.buyer_calls.allow(offer.account_id, offer.provider):
+        await sessions.ask_now(database, session.id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Janitor:
+    """What the janitor works with."""
+
+    database: Database
+    accounts: Accounts
+    mint: Mint
+    authorising_patience: timedelta
+
+    async def inquire(self, ask: Ask) -> None:
+        """Ask about one session, apply the answer, and set the next question."""
+        try:
+            await self._inquire(ask)
+        except (StorageDown, LockTimeout):
+            raise
+        except Exception:  # a bug: no payment may wait for its repair
+            await self._note_silence(ask.session)
+            raise
+
+    async def _inquire(self, ask: Ask) -> None:
+        session = ask.session
+        age_s = (ask.now - session.opened_at).total_seconds()
+        answer = await self._ask(session)
+        if isinstance(answer, Report):
+            await self._take_in(ask, answer, age_s)
+        else:
+            await self._note_silence(session)
+            _log.warning(
+                "provider_silent", session=ids.text(ids.SESSION, session.id), why=answer.detail
+            )
+        wait_s: float | None = _wait_s(session, answer)
+        if session.life is Life.OPENING:
+            await self._release(session)
+        elif age_s > GIVE_UP_AFTER_S and await self._hand_over(session):
+            wait_s = None
+        await sessions.ask_again(self.database, session, wait_s)
+
+    async def _take_in(self, ask: Ask, report: Report, age_s: float) -> None:
+        """Apply an answer; what neither decides nor says that it is deciding is silence."""
+        session = ask.session
+        if report.state not in _SILENCE:
+            await sessions.answered(self.database, session.id)
+        await self._apply(session, report, age_s)
+        if report.state is not SessionState.AUTHORISING:
+            await self._note_silence(session)
+        elif session.closing_at and ask.now - session.closing_at >= self.authorising_patience:
+            async with self.database.transaction() as tx:
+                await expire_undecided(tx, self.mint, session, self.authorising_patience)
+
+    async def _note_silence(self, session: Session) -> None:
+        if session.life is Life.CLOSING:  # nobody waits for the silence of others
+            await sessions.silent(self.database, session.id)
+
+    async def _ask(self, session: Session) -> Report | Unknown:
+        account = await self.accounts.open(session.offer.account_id)
+        gateway = self.accounts.gateway(session.offer.provider)
+        if account is None or gateway is None:
+            return Unknown(detail="no account or adapter")
+        ask = gateway.close_session if session.life is Life.CLOSING else gateway.inquire
+        answer = await ask(account, session.ref)
+        await self.accounts.health.note(account.id, Channel.SESSIONS, answer)
+        return answer
+
+    async def _apply(self, session: Session, report: Report, age_s: float) -> None:
+        absent_for_good = report.state is _ABSENT and age_s > ABSENT_PROVES_AFTER_S
+        if session.life is Life.CLOSING and absent_for_good:
+            report = Report(state=SessionState.CLOSED)
+        async with self.database.transaction() as tx:
+            await settle(tx, self.mint, session.payment_id, session.id, report)
+
+    async def _release(self, session: Session) -> None:
+        """Give up a selection that nobody finished, so that the buyer can make another."""
+        async with self.database.transaction() as tx:
+            locked = await lock(tx, [session.payment_id])
+            present = await sessions.lock(tx, session.id)
+            if present.life is Life.OPENING:
+                await sessions.close(tx, [session.id], locked.now)
+
+    async def _hand_over(self, session: Session) -> bool:
+        """After a week without a last word a person must look; False where one must ask on.
+
+        A payment may still wait for this session. Nobody has to look at one on a chain that is
+        not watched: it ends when the chain is read again.
+        """
+        async with self.database.transaction() as tx:
+            locked = await lock(tx, [session.payment_id])
+            present = await sessions.lock(tx, session.id)
+            if present.life is Life.ENDED:
+                return True
+            chain = session.offer.chain
+            if chain is not None and not await chain_watch.is_watched(tx, chain):
+                return False
+            payment = locked.payments[0]
+            place = Place(
+                merchant_id=payment.merchant_id,
+                payment_id=session.payment_id,
+                session_id=session.id,
+                account_id=session.offer.account_id,
+                at=locked.now,
+            )
+            await captures.open_case(tx, self.mint.id(), CaseKind.UNKNOWN_REFERENCE, place, None)
+            held_up = payment.session_id == session.id and payment.elapsed(locked.now)
+            return not (held_up and present.life is Life.CLOSING)
+
+
+def _wait_s(session: Session, answer: Report | Unknown) -> float:
+    waits = CLOSING_WAITS_S if session.life is Life.CLOSING else OPEN_WAITS_S
+    wait_s = waits[min(session.inquiries, len(waits) - 1)]
+    deciding = isinstance(answer, Report) and answer.state is SessionState.AUTHORISING
+    # A payment may be held up by what is being decided, so it is asked for again soon.
+    return min(wait_s, DECIDING_WAIT_S) if deciding and session.life is Life.CLOSING else wait_s

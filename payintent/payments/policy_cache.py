@@ -1,0 +1,43 @@
+"""Restrictions and fraud rules as this process knows them: a second old at most."""
+
+import time
+from collections.abc import Callable
+
+from payintent.domain.fraud import RuleBook
+from payintent.domain.restriction import Restrictions
+from payintent.storage import fraud
+from payintent.storage.database import Database
+from payintent.ttl_cache import Kept
+
+
+class Policies:
+    """Reads them when they are asked for and what is known has become old."""
+
+    def __init__(
+        self,
+        database: Database,
+        kept_s: float,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._database = database
+        self._rules = Kept(self._read_rules, RuleBook(), kept_s, monotonic)
+        self._restrictions = Kept(self._read_restrictions, Restrictions(), kept_s, monotonic)
+
+    async def rules(self) -> RuleBook:
+        """Give the fraud rules in force."""
+        return await self._rules.get()
+
+    async def restrictions(self) -> Restrictions:
+        """Give the restrictions in force."""
+        return await self._restrictions.get()
+
+    async def _read_rules(self, known: RuleBook) -> RuleBook:
+        """Read the rules where they are others than those that are known: they may be many."""
+        mark = await fraud.rules_mark(self._database)
+        if mark == known.mark:
+            return known
+        return RuleBook(await fraud.rules(self._database), mark)
+
+    async def _read_restrictions(self, known: Restrictions) -> Restrictions:
+        del known
+        return fraud.effective(await fraud.restricted(self._database))

@@ -1,0 +1,24 @@
+"""Prices of payment methods, with the operator's tax rates of the moment."""
+
+from collections.abc import Iterable
+
+from payintent.domain.merchant import Merchant, PaymentMethod
+from payintent.domain.payment import Payment
+from payintent.domain.quoting import Place, offers, tax_rate_for, taxed_country
+from payintent.domain.session import Offer
+from payintent.storage import tax_rates
+from payintent.storage.database import Executor
+
+
+async def price(
+    database: Executor,
+    payment: Payment,
+    merchant: Merchant,
+    known: Iterable[PaymentMethod],
+    place: Place,
+    currency: str | None,
+) -> list[Offer]:
+    """Price methods for a place."""
+    taxed = taxed_country(merchant, place)
+    rate = tax_rate_for(payment, taxed, await tax_rates.tax_rates(database))
+    return offers(payment, merchant, known, place, currency, rate)

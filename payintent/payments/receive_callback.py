@@ -1,0 +1,171 @@
+"""A verified callback comes in: stored once, in the transaction that applies it."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+import msgspec
+
+from payintent.domain import ids
+from payintent.domain.card_data import mask_card_data
+from payintent.domain.gateway import Callback, Capture, Report, SessionState
+from payintent.domain.payment import FailureReason
+from payintent.domain.settlement import CaseKind
+from payintent.id_generator import Mint
+from payintent.log import get
+from payintent.payments.record_dispute import take_dispute
+from payintent.payments.settle import note_verbatim, settle
+from payintent.payments.settle_refund import settle_refund
+from payintent.storage import callbacks, captures, cases, refunds, sessions
+from payintent.storage.callbacks import Received
+from payintent.storage.captures import Place
+from payintent.storage.database import Database, Tx
+
+_log = get("receive")
+
+
+class _Kept(msgspec.Struct):
+    """A report as JSON, for a callback that must wait for its session."""
+
+    state: SessionState
+    reason: FailureReason | None
+    reference: str | None
+    amount_minor: int | None
+    currency: str | None
+    verbatim: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of a callback; every one of these is answered with success."""
+
+    fresh: bool
+    payment_id: UUID | None
+
+
+async def receive(
+    database: Database, mint: Mint, account_id: int, callback: Callback, body: bytes
+) -> Receipt:
+    """Store a callback and apply it; a duplicate, or one about nothing of ours, changes nothing.
+
+    Money for a session that nobody knows is a case at once; it pays the session if that appears.
+    """
+    if callback.refund_id is not None:
+        return await _receive_refund(database, mint, account_id, callback, body)
+    payment_id = None
+    if callback.session_id is not None:
+        payment_id = await sessions.payment_of(database, callback.session_id, account_id)
+    unknown = callback.session_id is not None and payment_id is None
+    async with database.transaction() as tx:
+        fresh = await callbacks.add(
+            tx,
+            Received(
+                account_id=account_id,
+                callback_id=callback.id,
+                session_id=callback.session_id,
+                refund_id=None,
+                report=_kept(callback.report),
+                body=mask_card_data(callback.facts or body),
+                applied=not unknown,
+            ),
+        )
+        if fresh and callback.report and callback.session_id and payment_id:
+            await settle(tx, mint, payment_id, callback.session_id, callback.report)
+        elif fresh:
+            await _keep_unknown(tx, mint, account_id, callback)
+        if fresh and callback.dispute:
+            disputed_id = await take_dispute(tx, mint, account_id, callback.dispute)
+            payment_id = payment_id or disputed_id
+    return Receipt(fresh, payment_id)
+
+
+async def _keep_unknown(tx: Tx, mint: Mint, account_id: int, callback: Callback) -> None:
+    """Keep money that no session is known for, and let a person look."""
+    if callback.report is None or callback.report.capture is None:
+        return
+    money = callback.report.capture
+    kept = await captures.add_unknown(tx, mint.id(), account_id, callback.id, money)
+    if kept is None:
+        return
+    place = Place(
+        merchant_id=kept.merchant_id,
+        payment_id=None,
+        session_id=None,
+        account_id=account_id,
+        at=kept.at,
+    )
+    case_id = mint.id()
+    await captures.open_case(tx, case_id, CaseKind.UNKNOWN_REFERENCE, place, kept.id)
+    named = callback.session_id and ids.text(ids.SESSION, callback.session_id)
+    told = f"callback {callback.id} names {named or 'no session'}, which is not known"
+    await cases.add_note(tx, case_id, told)
+    await note_verbatim(tx, case_id, money)
+    _log.error("capture_unknown", account=account_id, case=ids.text(ids.CASE, case_id))
+
+
+async def _receive_refund(
+    database: Database, mint: Mint, account_id: int, callback: Callback, body: bytes
+) -> Receipt:
+    """Store what a provider says of a refund, and apply it where it is one of this account.
+
+    A refund is kept before its provider hears of it, so nothing has to wait for one.
+    """
+    assert callback.refund_id is not None  # noqa: S101 - the caller has looked
+    known = await refunds.account_of(database, callback.refund_id)
+    ours = known is not None and known[0] == account_id
+    async with database.transaction() as tx:
+        fresh = await callbacks.add(
+            tx,
+            Received(
+                account_id=account_id,
+                callback_id=callback.id,
+                session_id=None,
+                refund_id=callback.refund_id,
+                report=None,
+                body=mask_card_data(callback.facts or body),
+                applied=True,
+            ),
+        )
+        if fresh and ours and callback.refund:
+            await settle_refund(tx, mint, callback.refund_id, callback.refund)
+    return Receipt(fresh, known[1] if known and ours else None)
+
+
+async def apply_waiting(database: Database, mint: Mint, limit: int) -> int:
+    """Apply callbacks whose session has appeared since they came; gives how many."""
+    done = 0
+    for waiting in await callbacks.waiting(database, limit):
+        payment_id = await sessions.payment_of(database, waiting.session_id, waiting.account_id)
+        async with database.transaction() as tx:
+            first = await callbacks.applied(tx, waiting.account_id, waiting.callback_id)
+            if first and payment_id:
+                await settle(tx, mint, payment_id, waiting.session_id, _report(waiting.report))
+                done += 1
+    return done
+
+
+def _kept(report: Report | None) -> str | None:
+    if report is None:
+        return None
+    capture = report.capture
+    kept = _Kept(
+        state=report.state,
+        reason=report.reason,
+        reference=capture.reference if capture else None,
+        amount_minor=capture.amount_minor if capture else None,
+        currency=capture.currency if capture else None,
+        verbatim=capture.verbatim if capture else None,
+    )
+    return msgspec.json.encode(kept).decode()
+
+
+def _report(text: str) -> Report:
+    kept = msgspec.json.decode(text, type=_Kept)
+    capture = None
+    if kept.reference is not None and kept.amount_minor is not None and kept.currency is not None:
+        capture = Capture(
+            reference=kept.reference,
+            amount_minor=kept.amount_minor,
+            currency=kept.currency,
+            verbatim=kept.verbatim,
+        )
+    return Report(state=kept.state, capture=capture, reason=kept.reason)

@@ -1,0 +1,77 @@
+"""What a gateway says of a dispute takes its effect: a case, and money that cannot be refunded.
+
+A payment's status never changes by a dispute: the specification has no such state.
+"""
+
+from uuid import UUID
+
+from payintent.domain import ids
+from payintent.domain.dispute import Dispute, follow
+from payintent.domain.gateway import DisputeReport
+from payintent.domain.settlement import CaseKind
+from payintent.id_generator import Mint
+from payintent.log import get
+from payintent.payments.transitions import lock
+from payintent.storage import captures, cases, disputes, payments
+from payintent.storage.captures import Found, Place
+from payintent.storage.database import Tx
+
+_log = get("dispute")
+
+
+async def take_dispute(tx: Tx, mint: Mint, account_id: int, report: DisputeReport) -> UUID | None:
+    """Apply a report, however late or disordered it comes; gives the payment, if there is one.
+
+    The payment is locked first, then the capture, then the dispute. A dispute of money that was
+    never told to us is another shop's at the same gateway, and is only logged.
+    """
+    found = await captures.find(tx, account_id, report.capture)
+    if found is None:
+        _log.warning("dispute_unknown", account=account_id, dispute=report.reference)
+        return None
+    if found.payment_id is not None:
+        await lock(tx, [found.payment_id])
+    await captures.lock(tx, found.id)
+    before = await disputes.lock(tx, account_id, report.reference)
+    if before is None:
+        await _open(tx, mint, account_id, found, report)
+        return found.payment_id
+    after = follow(before, report)
+    if after != before:
+        await disputes.update(tx, after)
+        await cases.add_note(tx, after.case_id, _words(after))
+        _log.warning("dispute_followed", case=ids.text(ids.CASE, after.case_id), state=after.state)
+    return found.payment_id
+
+
+async def _open(tx: Tx, mint: Mint, account_id: int, found: Found, report: DisputeReport) -> None:
+    place = Place(
+        merchant_id=found.merchant_id,
+        payment_id=found.payment_id,
+        session_id=found.session_id,
+        account_id=account_id,
+        at=await payments.now(tx),
+    )
+    case_id = mint.id()
+    kind = CaseKind.DISPUTE
+    await captures.open_case(tx, case_id, kind, place, found.id, subject=report.reference)
+    dispute = Dispute(
+        id=mint.id(),
+        capture_id=found.id,
+        case_id=case_id,
+        account_id=account_id,
+        reference=report.reference,
+        state=report.state,
+        funds=report.funds,
+        amount_minor=report.amount_minor,
+        currency=report.currency,
+        reason=report.reason,
+        respond_by=report.respond_by,
+    )
+    await disputes.add(tx, dispute)
+    await cases.add_note(tx, case_id, _words(dispute))
+    _log.error("dispute_opened", case=ids.text(ids.CASE, case_id), state=dispute.state)
+
+
+def _words(dispute: Dispute) -> str:
+    return f"dispute {dispute.state}, money {dispute.funds}"

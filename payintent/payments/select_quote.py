@@ -1,0 +1,315 @@
+"""PENDING or PROCESSING → PROCESSING: the buyer selects a way to pay, or another one.
+
+Three phases, and no transaction while the gateway is called: keep the session as `opening`, ask
+the gateway, then take its answer in. Whatever dies in between, the session's row tells the janitor.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from math import ceil
+from urllib.parse import urlencode
+
+import msgspec
+
+from payintent.domain import ids
+from payintent.domain.activation import in_service
+from payintent.domain.errors import Code, Refused
+from payintent.domain.gateway import (
+    Created,
+    NotContacted,
+    Rejected,
+    SessionRequest,
+    SessionState,
+    Unknown,
+)
+from payintent.domain.merchant import Merchant, PaymentMethod
+from payintent.domain.payment import TERMINAL, Payment, Status
+from payintent.domain.quoting import holds_exactly, resolve_place
+from payintent.domain.restriction import Restrictions
+from payintent.domain.session import Life, Offer, Session
+from payintent.domain.web_origin import web_origin
+from payintent.id_generator import Mint
+from payintent.log import get
+from payintent.payments.expire import expired, refuse_ended, refuse_terminal
+from payintent.payments.gateway_accounts import Accounts
+from payintent.payments.gateway_health import Channel
+from payintent.payments.quotes import price
+from payintent.payments.settle import complete_selection, settle
+from payintent.payments.transitions import lock
+from payintent.storage import merchants, payment_methods, payments, sessions
+from payintent.storage.database import Database, Executor, Tx
+from payintent.storage.payments import Seen
+
+_log = get("select_quote")
+#: A buyer who has chosen so often has made us call gateways often enough.
+SELECTIONS_MAX = 20
+#: The janitor looks after a selection whose process died; it asks first when this is over.
+FIRST_INQUIRY_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What the buyer chose, and what restricts the choice."""
+
+    payment_method_id: int
+    restrictions: Restrictions
+    currency: str | None = None
+    country: str | None = None
+    viewer_country: str | None = None
+    payer_email: str | None = None
+    locale: str | None = None
+    return_url: str | None = None
+    expected_total_amount: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where providers and buyers find us again."""
+
+    api_base: str
+    checkout_base: str
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The selected session as it is now, and its payment."""
+
+    payment: Payment
+    session: Session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Desk:
+    """What one selection works with."""
+
+    database: Database
+    accounts: Accounts
+    mint: Mint
+    places: Places
+
+
+async def select_quote(
+    database: Database,
+    accounts: Accounts,
+    mint: Mint,
+    places: Places,
+    seen: Seen,
+    chosen: Selection,
+) -> Selected:
+    """Freeze a quote and open its session at the provider.
+
+    Refused: `CHECKOUT_EXPIRED`, `INVALID_CHECKOUT_STATE` (ended, or money was detected at the
+    present method), `PAYMENT_METHOD_NOT_FOUND`, `PG_NOT_AVAILABLE`, `UNSUPPORTED_…`, `CONFLICT`
+    (another selection runs, or the total has changed), `PG_UPSTREAM_ERROR`, `RATE_LIMITED` (too
+    many selections of this payment, or calls of this account).
+    """
+    desk = _Desk(database=database, accounts=accounts, mint=mint, places=places)
+    await refuse_ended(database, mint, seen)
+    merchant = await merchants.by_id(database, seen.payment.merchant_id)
+    assert merchant is not None  # noqa: S101 - merchants are never deleted
+    offer = await _offer(desk, merchant, seen.payment, chosen)
+    _check_return_url(merchant, chosen.return_url)
+    account = await accounts.open(offer.account_id)
+    gateway = accounts.gateway(offer.provider)
+    if account is None or gateway is None:
+        raise _not_available()
+    await _refuse_used_up(database, seen.payment, seen.now)
+    await _ask_present(desk, seen)
+    await accounts.buyer_calls.spend(account.id, offer.provider)
+    if not await accounts.health.admit(account.id, Channel.SESSIONS):
+        raise _not_available()
+    session = await _begin(desk, seen, offer, chosen)
+    answer = await gateway.create_session(
+        account, _request(desk, merchant, seen.payment, session, chosen)
+    )
+    await accounts.health.note(account.id, Channel.SESSIONS, answer)
+    return await _finish(desk, session, answer)
+
+
+async def _offer(desk: _Desk, merchant: Merchant, payment: Payment, chosen: Selection) -> Offer:
+    """Price the chosen method as GET quotes does."""
+    database = desk.database
+    known = await desk.accounts.usable(await payment_methods.of_merchant(database, merchant.id))
+    method = next((one for one in known if one.id == chosen.payment_method_id), None)
+    if method is None or not method.enabled:
+        raise Refused(Code.PAYMENT_METHOD_NOT_FOUND, "no such payment method")
+    if not method.account_enabled or not in_service(merchant.activation):
+        raise _not_available()
+    place = resolve_place(
+        payment, merchant, known, chosen.country, chosen.viewer_country, chosen.restrictions
+    )
+    _refuse_token(payment, method)
+    priced = await price(database, payment, merchant, [method], place, chosen.currency)
+    if not priced:
+        raise Refused(
+            Code.UNSUPPORTED_CURRENCY,
+            f"this payment method cannot take this payment in {place.country}",
+        )
+    expected = chosen.expected_total_amount
+    if expected is not None and expected != priced[0].quote.total_amount:
+        raise Refused(Code.CONFLICT, f"the total is now {priced[0].quote.total_amount}")
+    return priced[0]
+
+
+def _not_available() -> Refused:
+    return Refused(Code.PG_NOT_AVAILABLE, "this payment method is not available now")
+
+
+def _refuse_token(payment: Payment, method: PaymentMethod) -> None:
+    """Refuse a token that its chain does not take, or that cannot hold what was asked in it."""
+    if method.token is None:
+        return
+    if method.token_decimals is None:
+        raise Refused(
+            Code.PAYMENT_TOKEN_NOT_AVAILABLE, f"{method.token} is not available on {method.chain}"
+        )
+    if not holds_exactly(payment, method.token, method.token_decimals):
+        raise Refused(
+            Code.INVALID_AMOUNT,
+            f"{method.token} on {method.chain} has {method.token_decimals} decimals",
+        )
+
+
+def _check_return_url(merchant: Merchant, url: str | None) -> None:
+    if url is None:
+        return
+    allowed = {*merchant.origins, web_origin(merchant.return_url or "")} - {None}
+    if web_origin(url) not in allowed:
+        raise Refused(Code.BAD_REQUEST, "return_url is not at an origin of this merchant")
+
+
+async def _ask_present(desk: _Desk, seen: Seen) -> None:
+    """Before a change of method, ask what became of the present one: it may have been paid."""
+    session = seen.session
+    if session is None or session.life is not Life.OPEN:
+        return
+    account = await desk.accounts.open(session.offer.account_id)
+    gateway = desk.accounts.gateway(session.offer.provider)
+    if account is None or gateway is None:
+        return
+    await desk.accounts.buyer_calls.spend(account.id, session.offer.provider)
+    report = await gateway.inquire(account, session.ref)
+    await desk.accounts.health.note(account.id, Channel.SESSIONS, report)
+    if isinstance(report, Unknown):
+        return  # the janitor closes it; if it was paid after all, that becomes a case
+    if report.state is SessionState.AUTHORISING:
+        raise Refused(Code.INVALID_CHECKOUT_STATE, "a payment is under way, please wait")
+    async with desk.database.transaction() as tx:
+        payment = await settle(tx, desk.mint, seen.payment.id, session.id, report)
+    if payment.status is Status.PAID:
+        raise Refused(Code.INVALID_CHECKOUT_STATE, "payment detected")
+    refuse_terminal(payment)
+
+
+async def _refuse_used_up(database: Executor, payment: Payment, now: datetime) -> None:
+    """Refuse a payment whose buyer has chosen often enough; it can be paid as it is."""
+    if await sessions.count(database, payment.id) >= SELECTIONS_MAX:
+        raise Refused(
+            Code.RATE_LIMITED,
+            f"this checkout has been selected {SELECTIONS_MAX} times",
+            retry_after_s=max(1, ceil((payment.expires_at - now).total_seconds())),
+        )
+
+
+async def _begin(desk: _Desk, seen: Seen, offer: Offer, chosen: Selection) -> Session:
+    """Phase 1: keep the session before anybody hears of it."""
+    async with desk.database.transaction() as tx:
+        locked = await lock(tx, [seen.payment.id])
+        payment = locked.payments[0]
+        if payment.elapsed(locked.now):
+            raise expired()
+        refuse_terminal(payment)
+        await _refuse_used_up(tx, payment, locked.now)
+        session = Session(
+            id=desk.mint.session_id(),
+            payment_id=payment.id,
+            life=Life.OPENING,
+            outcome=None,
+            offer=offer,
+            reference=None,
+            next_action=None,
+            return_url=chosen.return_url,
+            inquiries=0,
+            declines=0,
+            opened_at=locked.now,
+            closing_at=None,
+        )
+        if not await sessions.add(tx, session, FIRST_INQUIRY_S):
+            raise Refused(Code.CONFLICT, "another selection is running", retry_after_s=1)
+        if chosen.payer_email is not None:
+            await payments.set_payer_email(tx, payment.id, chosen.payer_email)
+    return session
+
+
+def _request(
+    desk: _Desk, merchant: Merchant, payment: Payment, session: Session, chosen: Selection
+) -> SessionRequest:
+    said = f"?{urlencode({'lang': chosen.locale})}" if chosen.locale else ""
+    page = f"{desk.places.checkout_base}/{payment.checkout_id}/return{said}"
+    back = page if desk.places.checkout_base else chosen.return_url or merchant.return_url or ""
+    offer = session.offer
+    return SessionRequest(
+        session_id=session.id,
+        amount_minor=offer.total_minor,
+        currency=offer.quote.currency,
+        kind=offer.kind,
+        country=offer.country,
+        description=f"{merchant.name} {ids.text(ids.PAYMENT, payment.id)}",
+        opened_at=session.opened_at,
+        expires_at=payment.expires_at,
+        return_url=back,
+        callback_url=f"{desk.places.api_base}/callbacks/{offer.provider}/{offer.account_id}",
+        locale=chosen.locale,
+        payer_email=chosen.payer_email or payment.payer_email,
+    )
+
+
+async def _finish(desk: _Desk, session: Session, answer: Created | Rejected | Unknown) -> Selected:
+    """Phase 2: take the provider's answer in, unless the world was faster."""
+    async with desk.database.transaction() as tx:
+        locked = await lock(tx, [session.payment_id])
+        payment, now = locked.payments[0], locked.now
+        session = await sessions.lock(tx, session.id)
+        if isinstance(answer, Created):
+            session = _answered(session, answer)
+            payment, session = await _take_in(desk, tx, payment, session, now)
+        elif session.life is Life.OPENING:
+            await _give_up(tx, session, answer, now)
+    if payment.session_id == session.id:
+        return Selected(payment, session)
+    if isinstance(answer, Created):
+        refuse_terminal(payment)
+        if payment.elapsed(now):
+            raise expired()
+        raise Refused(Code.CONFLICT, "the selection was overtaken", retry_after_s=1)
+    _log.warning("provider_failed", session=ids.text(ids.SESSION, session.id), why=answer.detail)
+    raise Refused(Code.PG_UPSTREAM_ERROR, "the payment provider did not accept or did not answer")
+
+
+def _answered(session: Session, answer: Created) -> Session:
+    next_action = msgspec.json.encode(answer.next_action).decode()
+    return replace(session, reference=answer.reference, next_action=next_action)
+
+
+async def _take_in(
+    desk: _Desk, tx: Tx, payment: Payment, session: Session, now: datetime
+) -> tuple[Payment, Session]:
+    wanted = session.life is Life.OPENING and not payment.elapsed(now)
+    if wanted and payment.status not in TERMINAL:
+        payment = await complete_selection(tx, desk.mint, payment, session, now)
+        return payment, replace(session, life=Life.OPEN)
+    # A callback was faster (then this session is the payment's own), or it came too late.
+    await sessions.opened(tx, session.id, session.reference, session.next_action)
+    if payment.session_id != session.id:
+        await sessions.close(tx, [session.id], now)
+    return payment, session
+
+
+async def _give_up(tx: Tx, session: Session, answer: Rejected | Unknown, now: datetime) -> None:
+    """Let the buyer choose again: nothing exists there, or the janitor sees to it."""
+    if isinstance(answer, Rejected):
+        await sessions.end(tx, session.id, "rejected", now)
+    elif isinstance(answer, NotContacted):
+        await sessions.end(tx, session.id, "not_contacted", now)
+    else:
+        await sessions.close(tx, [session.id], now)

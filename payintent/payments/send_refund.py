@@ -1,0 +1,175 @@
+"""Refunds go to their gateways: sent once, asked about until they have ended.
+
+A refund is marked as sent before its gateway hears of it, so that whoever finds it after a death
+asks first. It is sent again only where surely nothing was done, or where the gateway does it once
+for one id.
+"""
+
+from dataclasses import dataclass
+
+from payintent.domain import ids
+from payintent.domain.gateway import (
+    Account,
+    Capture,
+    Gateway,
+    NotContacted,
+    RefundReport,
+    RefundRequest,
+    RefundState,
+    SessionRef,
+    Unknown,
+)
+from payintent.domain.refund import Step
+from payintent.domain.settlement import CaseKind
+from payintent.id_generator import Mint
+from payintent.log import get
+from payintent.payments.gateway_accounts import Accounts
+from payintent.payments.gateway_health import Channel
+from payintent.payments.settle_refund import settle_refund
+from payintent.storage import captures, refunds, resting_refunds, sessions
+from payintent.storage.captures import Place
+from payintent.storage.database import Database
+from payintent.storage.refunds import Due
+
+_log = get("submit_refund")
+
+#: Seconds between looks at a refund that has not ended, the last one again and again.
+WAITS_S = (5.0, 15.0, 30.0, 120.0, 600.0, 3600.0)
+#: What was never sent is not kept back for long once its gateway answers again.
+UNSENT_WAIT_MAX_S = 60.0
+#: A request of ours may still be on its way when a provider says that it knows nothing of it.
+ABSENT_PROVES_AFTER_S = 600
+GIVE_UP_AFTER_S = 7 * 24 * 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitter:
+    """What refunds are sent with."""
+
+    database: Database
+    accounts: Accounts
+    mint: Mint
+    api_base: str
+
+    async def look_after(self, due: Due) -> None:
+        """Send one refund, or ask about it, and take the answer in."""
+        answer = await self._turn(due)
+        if answer is None:
+            return
+        if isinstance(answer, Unknown):
+            refund = ids.text(ids.REFUND, due.refund.id)
+            _log.warning("refund_unanswered", refund=refund, why=answer.detail)
+        else:
+            async with self.database.transaction() as tx:
+                await settle_refund(tx, self.mint, due.refund.id, answer)
+        await self._next(due, answer)
+
+    async def _turn(self, due: Due) -> RefundReport | Unknown | None:
+        """Ask the gateway what is next to be asked; None where another process did."""
+        account = await self.accounts.open(due.account_id)
+        gateway = self.accounts.gateway(due.provider)
+        if account is None or gateway is None:
+            return Unknown(detail="no account or adapter")
+        if due.refund.step is Step.SENT:
+            answer = await gateway.inquire_refund(account, await self._request(due))
+            await self.accounts.health.note(account.id, Channel.REFUNDS, answer)
+            return await self._read(due, gateway, answer)
+        if not await self.accounts.health.admit(account.id, Channel.REFUNDS):
+            return NotContacted(detail="the gateway is given a rest")
+        return await self._send(due, account, gateway)
+
+    async def _send(
+        self, due: Due, account: Account, gateway: Gateway
+    ) -> RefundReport | Unknown | None:
+        if not await refunds.sending(self.database, due.refund.id):
+            return None
+        answer = await gateway.refund(account, await self._request(due))
+        await self.accounts.health.note(account.id, Channel.REFUNDS, answer)
+        if isinstance(answer, NotContacted):
+            await refunds.queue(self.database, due.refund.id)
+        return answer
+
+    async def _read(
+        self, due: Due, gateway: Gateway, answer: RefundReport | Unknown
+    ) -> RefundReport | Unknown:
+        """Take "I know nothing of it" for what it proves: to be sent again, or not done."""
+        if not isinstance(answer, RefundReport) or answer.state is not RefundState.ABSENT:
+            return answer
+        if answer.hopeless:
+            return answer
+        if gateway.capabilities.refunds_again:
+            await refunds.queue(self.database, due.refund.id)
+            return answer
+        sent_at = due.refund.sent_at
+        long_ago = sent_at and (due.now - sent_at).total_seconds() > ABSENT_PROVES_AFTER_S
+        return RefundReport(state=RefundState.DECLINED, detail="never seen") if long_ago else answer
+
+    async def _next(self, due: Due, answer: RefundReport | Unknown) -> None:
+        refund = due.refund
+        hopeless = isinstance(answer, RefundReport) and answer.hopeless
+        # Since it was accepted or approved: a person may have thought about it for long.
+        if hopeless or (due.now - refund.updated_at).total_seconds() > GIVE_UP_AFTER_S:
+            await self._hand_over(due)
+        elif refund.step is Step.QUEUED and isinstance(answer, RefundReport):
+            await refunds.ask_again(self.database, refund.id, WAITS_S[0], inquiries=0)
+        else:
+            unsent = isinstance(answer, NotContacted)
+            wait_s = min(_wait_s(due), UNSENT_WAIT_MAX_S) if unsent else _wait_s(due)
+            inquiries = refund.inquiries + 1
+            await refunds.ask_again(self.database, refund.id, wait_s, inquiries=inquiries)
+
+    async def _request(self, due: Due) -> RefundRequest:
+        refund = due.refund
+        return RefundRequest(
+            refund_id=refund.id,
+            reference=refund.reference,
+            session=await self._session(due),
+            capture=Capture(
+                reference=due.capture_reference,
+                amount_minor=due.capture_minor,
+                currency=due.capture_currency,
+            ),
+            amount_minor=refund.amount_minor,
+            reason=refund.reason or "",
+            destination=refund.destination,
+            callback_url=f"{self.api_base}/callbacks/{due.provider}/{due.account_id}",
+        )
+
+    async def _session(self, due: Due) -> SessionRef | None:
+        """Name the session that the money came for; some gateways refund by it alone."""
+        if due.session_id is not None:
+            session = await sessions.by_id(self.database, due.session_id)
+            return session.ref if session else None
+        if due.named_session_id is None:
+            return None
+        return SessionRef(
+            session_id=due.named_session_id,
+            reference=None,
+            amount_minor=due.capture_minor,
+            currency=due.capture_currency,
+            opened_at=due.captured_at,
+        )
+
+    async def _hand_over(self, due: Due) -> None:
+        """After a week, or where nothing can come of it, a person must look; it stays reserved."""
+        refund = due.refund
+        async with self.database.transaction() as tx:
+            present = await refunds.lock(tx, refund.id)
+            if present.step is Step.ENDED:
+                return
+            place = Place(
+                merchant_id=refund.merchant_id,
+                payment_id=refund.payment_id,
+                session_id=None,
+                account_id=due.account_id,
+                at=due.now,
+            )
+            kind = CaseKind.RECONCILIATION
+            case = (self.mint.id(), kind, place, refund.capture_id, refund.id)
+            if not await captures.open_case(tx, *case):
+                await resting_refunds.reopen_case(tx, refund.id, "it rests again")
+            await refunds.rest(tx, refund.id)
+
+
+def _wait_s(due: Due) -> float:
+    return WAITS_S[min(due.refund.inquiries, len(WAITS_S) - 1)]

@@ -1,0 +1,146 @@
+"""How a payment is written for the outside: the API's payment object and the merchant's event."""
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, cast
+
+import msgspec
+
+from payintent.domain import ids
+from payintent.domain.currencies import CURRENCIES
+from payintent.domain.event import EventType, payload_fields
+from payintent.domain.money import format_amount
+from payintent.domain.payment import OPEN, Payment
+from payintent.domain.refund import Refund
+from payintent.domain.session import Session
+
+_encode = msgspec.json.Encoder().encode
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def timestamp(moment: datetime) -> str:
+    """Write a UTC time as RFC 3339 with milliseconds and `Z`."""
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def payment_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
+    """Give the fields of spec section 2.1 that are known; an unknown one is left out."""
+    fields: dict[str, Any] = {
+        "id": ids.text(ids.PAYMENT, payment.id),
+        "checkout_id": payment.checkout_id,
+        "merchant_id": payment.merchant_id,
+        "status": payment.status,
+        "currency": payment.currency,
+        "amount": payment.amount_text,
+        "payer_uid": payment.payer_uid,
+        "tax_amount": _tax(payment, session),
+        "refunded_amount": _refunded(payment),
+        "include_pegged_assets": payment.include_pegged_assets,
+        "tax_manager": payment.tax_manager,
+        "created_at": timestamp(payment.created_at),
+        "updated_at": timestamp(payment.updated_at),
+    }
+    if payment.status in OPEN:
+        fields["expires_at"] = timestamp(payment.expires_at)
+    fields.update(_end_fields(payment))
+    if session is not None:
+        fields.update(_quote_fields(payment, session))
+    fields["metadata"] = msgspec.Raw(payment.metadata.encode())
+    return fields
+
+
+def refund_fields(refund: Refund) -> dict[str, Any]:
+    """Give a refund of a payment as its merchant sees it; what is not known is left out."""
+    assert refund.payment_id is not None  # noqa: S101 - refund_owner: a merchant's has one
+    fields: dict[str, Any] = {
+        "id": ids.text(ids.REFUND, refund.id),
+        "payment_id": ids.text(ids.PAYMENT, refund.payment_id),
+        "amount": refund.amount_text,
+        "currency": refund.currency,
+        "status": refund.status,
+        "reason": refund.reason,
+        "destination": refund.destination,
+        "failure_reason": refund.failure_reason,
+        "created_at": timestamp(refund.created_at),
+        "updated_at": timestamp(refund.updated_at),
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def encode(fields: Mapping[str, Any]) -> bytes:
+    """Write JSON, compact; `msgspec.Raw` values go in as they are.
+
+    Half a surrogate pair, which no encoding can hold, is written as its escape.
+    """
+    try:
+        return _encode(fields)
+    except UnicodeEncodeError:
+        return _encode(_escape_surrogates(fields))
+
+
+def event_body(
+    payment: Payment, session: Session | None, kind: EventType, occurred_at: datetime
+) -> str:
+    """Write the envelope of spec section 6.1 once; these are the bytes that are sent."""
+    known = payment_fields(payment, session)
+    data = {name: known[name] for name in payload_fields(kind)}
+    envelope = {"type": kind, "timestamp": timestamp(occurred_at), "data": {"payment": data}}
+    return encode(envelope).decode()
+
+
+def _escape_surrogates(value: Any) -> Any:
+    if isinstance(value, str) and _SURROGATE.search(value):
+        return msgspec.Raw(json.dumps(value).encode())
+    if isinstance(value, dict):
+        return {
+            name: _escape_surrogates(part) for name, part in cast("dict[str, Any]", value).items()
+        }
+    if isinstance(value, list):
+        return [_escape_surrogates(part) for part in cast("list[Any]", value)]
+    return value
+
+
+def _tax(payment: Payment, session: Session | None) -> str:
+    if payment.paid_at is None or session is None:
+        return "0"
+    return session.offer.quote.estimated_tax
+
+
+def _refunded(payment: Payment) -> str:
+    currency = CURRENCIES[payment.currency]
+    return format_amount(payment.refunded_amount, currency.amount_decimals, trim=currency.crypto)
+
+
+def _end_fields(payment: Payment) -> dict[str, Any]:
+    times = {
+        "paid_at": payment.paid_at,
+        "failed_at": payment.failed_at,
+        "expired_at": payment.expired_at,
+        "cancelled_at": payment.cancelled_at,
+    }
+    fields: dict[str, Any] = {
+        name: timestamp(moment) for name, moment in times.items() if moment is not None
+    }
+    if payment.receipt_id is not None:
+        fields["receipt_id"] = ids.text(ids.RECEIPT, payment.receipt_id)
+    if payment.failure_reason is not None:
+        fields["failure_reason"] = payment.failure_reason
+    return fields
+
+
+def _quote_fields(payment: Payment, session: Session) -> dict[str, Any]:
+    quote = session.offer.quote
+    # The amounts of a quote are in its own currency, which is told where it is not the payment's.
+    other = {"quote_currency": quote.currency} if quote.currency != payment.currency else {}
+    return {
+        "payment_method_id": session.offer.payment_method_id,
+        "provider": session.offer.provider_name,
+        **other,
+        "fee_mode": quote.fee_mode,
+        "fee_rate": quote.fee_rate,
+        "fee_amount": quote.fee_amount,
+        "estimated_tax": quote.estimated_tax,
+        "quote_total_amount": quote.total_amount,
+    }

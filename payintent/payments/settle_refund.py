@@ -1,0 +1,88 @@
+"""PAID → PARTIALLY_REFUNDED → REFUNDED: what a provider says of a refund takes its effect."""
+
+from datetime import datetime
+from uuid import UUID
+
+from payintent.domain import ids
+from payintent.domain.gateway import RefundReport
+from payintent.domain.payment import Payment, Trigger
+from payintent.domain.refund import Effect, Refund, RefundFailure, judge_refund
+from payintent.domain.settlement import CaseKind
+from payintent.id_generator import Mint
+from payintent.log import get
+from payintent.payments.transitions import Move, advance, lock
+from payintent.storage import captures, cases, payments, refunds
+from payintent.storage.captures import Held, Place
+from payintent.storage.database import Tx
+
+_log = get("settle_refund")
+
+
+async def settle_refund(tx: Tx, mint: Mint, refund_id: UUID, report: RefundReport) -> Effect:
+    """Apply a report: however often, late or disordered it comes, it has its effect once.
+
+    The payment is locked first, then the capture, then the refund.
+    """
+    payment, held, refund, now = await _lock(tx, refund_id)
+    effect = judge_refund(refund.status, report)
+    if effect is Effect.SUCCEED:
+        await _succeed(tx, mint, payment, refund, report, now)
+    elif effect is Effect.FAIL:
+        await refunds.fail(tx, refund, RefundFailure.DECLINED, report.reference, now)
+    elif effect is Effect.CONTRADICT:
+        await _contradict(tx, mint, refund, held, now)
+    elif report.reference is not None and refund.reference is None:
+        await refunds.note_reference(tx, refund.id, report.reference)
+    return effect
+
+
+async def _lock(tx: Tx, refund_id: UUID) -> tuple[Payment | None, Held, Refund, datetime]:
+    seen = await refunds.by_id(tx, refund_id)
+    assert seen is not None  # noqa: S101 - refunds are never deleted
+    payment = None
+    if seen.payment_id is not None:
+        locked = await lock(tx, [seen.payment_id])
+        payment, now = locked.payments[0], locked.now
+    else:
+        now = await payments.now(tx)
+    held = await captures.lock(tx, seen.capture_id)
+    return payment, held, await refunds.lock(tx, refund_id), now
+
+
+async def _succeed(
+    tx: Tx,
+    mint: Mint,
+    payment: Payment | None,
+    refund: Refund,
+    report: RefundReport,
+    now: datetime,
+) -> None:
+    await refunds.succeed(tx, refund, report.reference, now)
+    if refund.case_id is not None:
+        note = f"{ids.text(ids.REFUND, refund.id)} has gone back"
+        await cases.close(tx, refund.case_id, "REFUNDED", refund.requested_by, note)
+    if refund.amount is None or payment is None:
+        return
+    rest = payment.refunded_amount + refund.amount == payment.amount
+    move = Move(
+        payment=payment,
+        trigger=Trigger.REFUND_REST if rest else Trigger.REFUND_PART,
+        at=now,
+        refunded=refund.amount,
+    )
+    await advance(tx, [move], mint)
+
+
+async def _contradict(tx: Tx, mint: Mint, refund: Refund, held: Held, now: datetime) -> None:
+    """Keep what was said, and let a person look: the money is elsewhere than we have told."""
+    failed = refund.failure_reason is not None
+    kind = CaseKind.RECONCILIATION if failed else CaseKind.REFUND_REVERSED
+    place = Place(
+        merchant_id=refund.merchant_id,
+        payment_id=refund.payment_id,
+        session_id=None,
+        account_id=held.account_id,
+        at=now,
+    )
+    if await captures.open_case(tx, mint.id(), kind, place, refund.capture_id, refund.id):
+        _log.error("refund_contradicted", refund=ids.text(ids.REFUND, refund.id), case=kind)

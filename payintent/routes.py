@@ -1,0 +1,72 @@
+"""Every route of the service on one screen."""
+
+from starlette.routing import BaseRoute, Route
+
+from payintent.api import (
+    callbacks,
+    cases,
+    checkout,
+    checkout_events,
+    list_payments,
+    onchain,
+    operator,
+    payments,
+    public,
+    refunds,
+)
+from payintent.api.docs import pages
+from payintent.checkout import page, sdk_files, static_files
+
+# The hot ones first: routes are tried in this order.
+ROUTES: list[BaseRoute] = [
+    Route("/v1/payments", payments.create_payment, methods=["POST"]),
+    Route("/v1/payments/{payment_id}", payments.get_payment, methods=["GET"]),
+    Route("/v1/payments", list_payments.list_payments, methods=["GET"]),
+    Route("/v1/payments/{payment_id}/cancel", payments.cancel_payment, methods=["POST"]),
+    Route("/v1/payments/{payment_id}/refunds", refunds.post_refund, methods=["POST"]),
+    Route("/v1/payments/{payment_id}/refunds", refunds.list_refunds, methods=["GET"]),
+    Route("/v1/refunds/{refund_id}", refunds.get_refund, methods=["GET"]),
+    Route("/v1/cases", cases.list_cases, methods=["GET"]),
+    Route("/v1/callbacks/{provider}/{account_id}", callbacks.post_callback, methods=["POST"]),
+    Route("/v1/checkout/{checkout_id}", checkout.get_checkout, methods=["GET"]),
+    Route("/v1/checkout/{checkout_id}", checkout.patch_checkout, methods=["PATCH"]),
+    Route("/v1/checkout/{checkout_id}/quotes", checkout.get_quotes, methods=["GET"]),
+    Route("/v1/checkout/{checkout_id}/quotes", checkout.post_quotes, methods=["POST"]),
+    Route("/v1/checkout/{checkout_id}/cancel", checkout.post_cancel, methods=["POST"]),
+    Route("/v1/checkout/{checkout_id}/events", checkout_events.get_events, methods=["GET"]),
+    Route("/c/{checkout_id}", page.show, methods=["GET"]),
+    Route("/c/{checkout_id}/select", page.select, methods=["POST"]),
+    Route("/c/{checkout_id}/cancel", page.cancel, methods=["POST"]),
+    Route("/c/{checkout_id}/return", page.returned, methods=["GET", "POST"]),
+    Route("/c/{checkout_id}/receipt", page.receipt, methods=["GET"]),
+    Route("/c/{checkout_id}/qr.svg", page.qr, methods=["GET"]),
+    Route("/c/static/flags/{name}", static_files.flag, methods=["GET"]),
+    Route("/c/static/{mark}/{name}", static_files.static, methods=["GET"]),
+    Route("/sdk/{name}", sdk_files.sdk, methods=["GET"]),
+    Route("/v1/catalog", payments.get_catalog, methods=["GET"]),
+    Route("/v1/countries", public.countries, methods=["GET"]),
+    Route("/v1/chains/{slug}", onchain.get_chain, methods=["GET"]),
+    Route("/v1/onchain/sessions/{session_id}", onchain.get_session, methods=["GET"]),
+    Route(
+        "/v1/onchain/sessions/{session_id}/transactions",
+        onchain.post_transaction,
+        methods=["POST"],
+    ),
+    Route("/v1/onramp/orders", public.onramp_order, methods=["POST"]),
+    Route("/healthz", public.healthz, methods=["GET"]),
+    Route("/readyz", public.readyz, methods=["GET"]),
+    Route("/openapi.yaml", pages.openapi_yaml, methods=["GET"]),
+    Route("/docs", pages.index, methods=["GET"]),
+    Route("/docs/{name}", pages.page, methods=["GET"]),
+]
+
+# On the operator's own port, which only the operator reaches.
+OPERATOR_ROUTES: list[BaseRoute] = [
+    Route("/metrics", operator.metrics, methods=["GET"]),
+    Route("/healthz", public.healthz, methods=["GET"]),
+    Route("/readyz", public.readyz, methods=["GET"]),
+    Route("/operator/payments/{payment_id}", operator.get_payment, methods=["GET"]),
+    Route("/operator/webhooks", operator.list_webhooks, methods=["GET"]),
+    Route("/operator/webhooks/{event_id}/replay", operator.replay_webhook, methods=["POST"]),
+    Route("/operator/{subject}/{verb}", operator.operate, methods=["GET", "POST"]),
+]

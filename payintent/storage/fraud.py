@@ -1,0 +1,301 @@
+"""What keeps buyers out or narrows what they are offered: restrictions and fraud rules."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from payintent.domain.currencies import CURRENCIES
+from payintent.domain.fraud import Denial, FraudRule, RiskLevel, RuleKind
+from payintent.domain.payment import Status
+from payintent.domain.restriction import Restrictions, RestrictionType
+from payintent.storage.database import Executor, Row, Tx
+
+RULES_MAX = 10_000
+_RESTRICTIONS_MAX = 2_000
+_COUNT_LOCKS = 7_001  # the first number of our advisory locks on what is counted
+
+_RULE_COLUMNS = """
+    id, kind, merchant_id, value, count_max, window_s, code, level, score
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restriction:
+    """One country's restriction, lifted or not."""
+
+    type: RestrictionType
+    country: str
+    active: bool
+    changed_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """One denial, as it is kept."""
+
+    id: UUID
+    merchant_id: int
+    payment_id: UUID | None
+    rule_id: int
+    code: str
+    level: str
+    score: int
+    decided_at: datetime
+
+
+async def restricted(database: Executor) -> list[Restriction]:
+    """List restrictions by type and country, lifted ones too."""
+    rows = await database.fetch(
+        """
+        SELECT type, country, active, changed_at
+        FROM restriction
+        ORDER BY type, country
+        LIMIT $1
+        """,
+        _RESTRICTIONS_MAX,
+    )
+    return [
+        Restriction(
+            type=RestrictionType(row["type"]),
+            country=row["country"],
+            active=row["active"],
+            changed_at=row["changed_at"],
+        )
+        for row in rows
+    ]
+
+
+def effective(known: Sequence[Restriction]) -> Restrictions:
+    """Sum up what is in force."""
+    active = {kind: frozenset(_countries(known, kind)) for kind in RestrictionType}
+    return Restrictions(
+        crypto=active[RestrictionType.CRYPTO],
+        onramp=active[RestrictionType.ONRAMP],
+        crypto_listed=frozenset(one.country for one in known if one.type is RestrictionType.CRYPTO),
+    )
+
+
+async def set_restriction(tx: Tx, kind: RestrictionType, country: str, *, active: bool) -> bool:
+    """Restrict a country, or lift its restriction; False where it was so already."""
+    row = await tx.row(
+        """
+        INSERT INTO restriction AS r (type, country, active)
+        SELECT $1, $2, $3
+        WHERE $3 OR EXISTS (SELECT FROM restriction WHERE type = $1 AND country = $2)
+        ON CONFLICT (type, country) DO UPDATE
+        SET active = excluded.active, changed_at = clock()
+        WHERE r.active <> excluded.active
+        RETURNING country
+        """,
+        kind,
+        country,
+        active,
+    )
+    return row is not None
+
+
+async def rules(database: Executor) -> list[FraudRule]:
+    """Read the rules that are in force."""
+    rows = await database.fetch(
+        "SELECT" + _RULE_COLUMNS + "FROM fraud_rule WHERE enabled ORDER BY id LIMIT $1", RULES_MAX
+    )
+    return [_rule(row) for row in rows]
+
+
+async def rules_mark(database: Executor) -> str:
+    """Tell one set of rules in force from another; a rule never changes, it comes and goes."""
+    row = await database.row(
+        "SELECT md5(string_agg(id::text, ',' ORDER BY id)) AS mark FROM fraud_rule WHERE enabled"
+    )
+    return (row["mark"] if row else None) or ""
+
+
+async def count_rules(tx: Tx) -> int:
+    """Count the rules in force; whoever adds one meanwhile waits."""
+    await tx.fetch("LOCK TABLE fraud_rule IN SHARE ROW EXCLUSIVE MODE")
+    row = await tx.row("SELECT count(*) AS found FROM fraud_rule WHERE enabled")
+    return row["found"] if row else 0
+
+
+async def add_rule(tx: Tx, rule: FraudRule) -> FraudRule:
+    """Keep a new rule; its `id` is given by the database."""
+    row = await tx.row(
+        """
+        INSERT INTO fraud_rule (kind, merchant_id, value, count_max, window_s, code, level, score)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+        RETURNING"""
+        + _RULE_COLUMNS,
+        rule.kind,
+        rule.merchant_id,
+        rule.value,
+        rule.count_max,
+        rule.window_s,
+        rule.code,
+        rule.level,
+        rule.score,
+    )
+    assert row is not None  # noqa: S101 - RETURNING gives the inserted row
+    return _rule(row)
+
+
+async def remove_rule(tx: Tx, rule_id: int) -> FraudRule | None:
+    """Put a rule out of force; it stays, for decisions name it."""
+    row = await tx.row(
+        "UPDATE fraud_rule SET enabled = false WHERE id = $1 AND enabled RETURNING" + _RULE_COLUMNS,
+        rule_id,
+    )
+    return _rule(row) if row else None
+
+
+async def decide(
+    database: Executor, decision_id: UUID, merchant_id: int, payment_id: UUID | None, denial: Denial
+) -> None:
+    """Record a denial; of a checkout that asks again and again only the first one."""
+    await database.fetch(
+        """
+        INSERT INTO fraud_decision (id, merchant_id, payment_id, rule_id, code, level, score)
+        VALUES ($1, $2, $3, $4, $5, $6, $7)
+        ON CONFLICT (payment_id, rule_id) WHERE payment_id IS NOT NULL DO NOTHING
+        """,
+        decision_id,
+        merchant_id,
+        payment_id,
+        denial.rule_id,
+        denial.code,
+        denial.level,
+        denial.score,
+    )
+
+
+async def decisions(database: Executor, merchant_id: int | None, limit: int) -> list[Decision]:
+    """List denials, newest first."""
+    rows = await database.fetch(
+        """
+        SELECT id, merchant_id, payment_id, rule_id, code, level, score, decided_at
+        FROM fraud_decision
+        WHERE merchant_id = $1 OR $1::bigint IS NULL
+        ORDER BY decided_at DESC, id DESC
+        LIMIT $2
+        """,
+        merchant_id,
+        limit,
+    )
+    return [Decision(**row) for row in rows]
+
+
+async def lock_count(tx: Tx, digest: bytes) -> None:
+    """Let nobody else count and add the same until this transaction ends (`LockTimeout`)."""
+    await tx.fetch(
+        "SELECT pg_advisory_xact_lock($1::int, hashtext(encode($2, 'hex')))", _COUNT_LOCKS, digest
+    )
+
+
+async def payments_of(
+    database: Executor, merchant_id: int, payer_uid: str, window_s: int, enough: int
+) -> int:
+    """Count a payer's payments within a time, up to `enough`."""
+    row = await database.row(
+        """
+        SELECT count(*) AS found
+        FROM (
+            SELECT
+            FROM unnest($5::text[]) AS c (currency)
+            CROSS JOIN unnest($6::text[]) AS s (status)
+            CROSS JOIN LATERAL (
+                SELECT
+                FROM payment
+                WHERE merchant_id = $1 AND payer_uid = $2
+                    AND currency = c.currency AND status = s.status
+                    AND created_at > clock() - $3 * interval '1 second'
+                ORDER BY created_at DESC, id DESC NULLS LAST
+                LIMIT $4
+            ) one
+            LIMIT $4
+        ) recent
+        """,
+        merchant_id,
+        payer_uid,
+        window_s,
+        enough,
+        list(CURRENCIES),
+        list(Status),
+    )
+    return row["found"] if row else 0
+
+
+async def attempts_of(
+    database: Executor, address_digest: bytes, merchant_id: int | None, window_s: int, enough: int
+) -> int:
+    """Count an address's selections within a time, at one merchant or all, up to `enough`."""
+    row = await database.row(
+        """
+        SELECT count(*) AS found
+        FROM (
+            SELECT FROM buyer_attempt
+            WHERE address_digest = $1 AND (merchant_id = $2 OR $2::bigint IS NULL)
+                AND at > clock() - $3 * interval '1 second'
+            LIMIT $4
+        ) recent
+        """,
+        address_digest,
+        merchant_id,
+        window_s,
+        enough,
+    )
+    return row["found"] if row else 0
+
+
+async def add_attempt(database: Executor, address_digest: bytes, merchant_id: int) -> None:
+    """Count a selection that was let pass."""
+    await database.fetch(
+        "INSERT INTO buyer_attempt (address_digest, merchant_id) VALUES ($1, $2)",
+        address_digest,
+        merchant_id,
+    )
+
+
+async def prune(database: Executor, decisions_days: int, limit: int) -> int:
+    """Forget old decisions, and attempts that no rule can count any more, `limit` of each.
+
+    Gives how many went of what most went of: where that is `limit`, there may be more.
+    """
+    row = await database.row(
+        """
+        WITH decided AS (
+            DELETE FROM fraud_decision
+            WHERE ctid = ANY(ARRAY(
+                SELECT ctid FROM fraud_decision
+                WHERE decided_at <= clock() - $1 * interval '1 day'
+                ORDER BY decided_at LIMIT $2 FOR UPDATE SKIP LOCKED
+            ))
+            RETURNING 1
+        ), attempted AS (
+            DELETE FROM buyer_attempt
+            WHERE ctid = ANY(ARRAY(
+                SELECT ctid FROM buyer_attempt
+                WHERE at <= clock() - interval '1 second' * (
+                    SELECT coalesce(max(window_s), 0) FROM fraud_rule
+                    WHERE enabled AND kind = 'ADDRESS_VELOCITY'
+                )
+                ORDER BY at LIMIT $2 FOR UPDATE SKIP LOCKED
+            ))
+            RETURNING 1
+        )
+        SELECT greatest((SELECT count(*) FROM decided), (SELECT count(*) FROM attempted)) AS gone
+        """,
+        decisions_days,
+        limit,
+    )
+    return row["gone"] if row else 0
+
+
+def _countries(known: Sequence[Restriction], kind: RestrictionType) -> list[str]:
+    return [one.country for one in known if one.type is kind and one.active]
+
+
+def _rule(row: Row) -> FraudRule:
+    values = dict(row)
+    values["kind"] = RuleKind(row["kind"])
+    values["level"] = RiskLevel(row["level"])
+    return FraudRule(**values)

@@ -1,0 +1,1 @@
+"""The tables of chains, transfers and on-chain refunds."""

@@ -1,0 +1,387 @@
+"""Chains, the tokens on them, our contracts, and how far each chain has been read."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from uuid import UUID
+
+from payintent.storage.database import Executor, Row, Tx
+from payintent.storage.onchain.chain_watch import UNTIL_NOW
+
+NATIVE = bytes(20)
+_CONTRACTS_MAX = 1_000
+_TOKENS_MAX = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainRow:
+    """A chain as the operator has set it up."""
+
+    slug: str
+    name: str
+    network_id: int
+    finality: str
+    confirmations: int | None
+    instant_finality: bool
+    grace_s: int
+    typical_s: int
+    block_time_ms: int
+    coin_symbol: str
+    coin_name: str
+    wallet_symbol: str
+    public_rpc_urls: Sequence[str]
+    explorer_urls: Sequence[str]
+    refunders: Sequence[bytes]  # whose refunds are ours; the last one sends them
+    refund_approval_above: Decimal  # tokens: more than this needs a second person
+    updated_at: datetime
+
+    @property
+    def refunder(self) -> bytes | None:
+        """Say who sends refunds now."""
+        return self.refunders[-1] if self.refunders else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRow:
+    """A token on one chain; 20 zero bytes are the chain's own coin, None is nowhere yet."""
+
+    chain: str
+    symbol: str
+    address: bytes | None
+    decimals: int
+    approve_zero_first: bool
+    minimum: int
+    enabled: bool
+
+    @property
+    def native(self) -> bool:
+        """Tell whether it is the chain's own coin."""
+        return self.address == NATIVE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContractRow:
+    """One of our contracts; retired ones stay watched."""
+
+    account_id: int
+    chain: str
+    address: bytes
+    receiver: bytes
+    deployed_block: int
+    current: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cursor:
+    """How far a chain was read, and what is known of its head."""
+
+    chain: str
+    block: int
+    hash: bytes | None
+    at: datetime | None
+    head: int | None
+    head_at: datetime | None
+    window_at: datetime | None
+    second_look_at: datetime
+    second_look_block: int | None  # how far one has come that is not through yet
+    halted: str | None
+    polled_at: datetime | None
+    watched: bool  # so that what is paid there is seen: read near to its head, a moment ago
+
+
+_CHAIN = """
+    slug, name, network_id, finality, confirmations, instant_finality, grace_s, typical_s,
+    block_time_ms, coin_symbol, coin_name, wallet_symbol, public_rpc_urls, explorer_urls,
+    refunders, refund_approval_above, updated_at
+"""
+_TOKEN = "chain, symbol, address, decimals, approve_zero_first, minimum::text AS minimum, enabled"  # noqa: S105 - columns
+_CONTRACT = "account_id, chain, address, receiver, deployed_block, current"
+_CURSOR = """
+    chain, block, hash, at, head, head_at, window_at, second_look_at, second_look_block, halted,
+    polled_at, halted IS NULL AND coalesce(watched_until > clock(), false) AS watched
+"""
+
+
+async def chains(database: Executor) -> list[ChainRow]:
+    """List the chains."""
+    rows = await database.fetch("SELECT" + _CHAIN + "FROM chain ORDER BY slug LIMIT 100")
+    return [ChainRow(**row) for row in rows]
+
+
+async def chain(database: Executor, slug: str) -> ChainRow | None:
+    """Read one chain."""
+    row = await database.row("SELECT" + _CHAIN + "FROM chain WHERE slug = $1", slug)
+    return ChainRow(**row) if row else None
+
+
+async def lock_chain(tx: Tx, slug: str) -> ChainRow | None:
+    """Lock a chain that is about to be changed, or one of its tokens; nothing paid waits for it."""
+    row = await tx.row(
+        "SELECT" + _CHAIN + "FROM chain WHERE slug = $1 FOR NO KEY UPDATE",
+        slug,
+    )
+    return ChainRow(**row) if row else None
+
+
+async def tokens(database: Executor, slug: str) -> list[TokenRow]:
+    """List a chain's tokens, disabled ones too."""
+    rows = await database.fetch(
+        "SELECT " + _TOKEN + " FROM chain_token WHERE chain = $1 ORDER BY symbol LIMIT $2",
+        slug,
+        _TOKENS_MAX,
+    )
+    return [_token(row) for row in rows]
+
+
+async def billed_token(database: Executor, session_id: UUID) -> TokenRow | None:
+    """Read a session's token as it was when its quote was made; None where it had no address."""
+    row = await database.row(
+        """
+        SELECT t.chain, t.symbol, s.token_address AS address,
+            coalesce(s.token_decimals, t.decimals) AS decimals,
+            coalesce(s.token_zero_first, t.approve_zero_first) AS approve_zero_first,
+            t.minimum::text AS minimum, t.enabled
+        FROM session s
+        JOIN chain_token t ON t.chain = s.chain AND t.symbol = s.token
+        WHERE s.id = $1 AND s.token_address IS NOT NULL
+        """,
+        session_id,
+    )
+    return _token(row) if row else None
+
+
+async def contracts(database: Executor, slug: str) -> list[ContractRow]:
+    """List our contracts on a chain, retired ones too."""
+    rows = await database.fetch(
+        "SELECT "
+        + _CONTRACT
+        + " FROM chain_contract WHERE chain = $1 ORDER BY account_id LIMIT $2",
+        slug,
+        _CONTRACTS_MAX,
+    )
+    return [ContractRow(**row) for row in rows]
+
+
+async def contract(database: Executor, account_id: int) -> ContractRow | None:
+    """Read the contract that an account stands for."""
+    row = await database.row(
+        "SELECT " + _CONTRACT + " FROM chain_contract WHERE account_id = $1", account_id
+    )
+    return ContractRow(**row) if row else None
+
+
+async def offered_contract(database: Executor, slug: str) -> ContractRow | None:
+    """Find the platform's contract that is offered on a chain, the newest of several."""
+    row = await database.row(
+        """
+        SELECT c.account_id, c.chain, c.address, c.receiver, c.deployed_block, c.current
+        FROM chain_contract c
+        JOIN provider_account a ON a.id = c.account_id
+        WHERE c.chain = $1 AND c.current AND a.merchant_id IS NULL
+        ORDER BY c.account_id DESC
+        LIMIT 1
+        """,
+        slug,
+    )
+    return ContractRow(**row) if row else None
+
+
+async def add_contract(tx: Tx, new: ContractRow) -> None:
+    """Keep a contract, and read its chain from the block that it was deployed in."""
+    await tx.fetch(
+        """
+        INSERT INTO chain_contract (account_id, chain, address, receiver, deployed_block)
+        VALUES ($1, $2, $3, $4, $5)
+        """,
+        new.account_id,
+        new.chain,
+        new.address,
+        new.receiver,
+        new.deployed_block,
+    )
+    await tx.fetch(
+        """
+        INSERT INTO chain_cursor AS k (chain, block)
+        VALUES ($1, greatest($2::bigint - 1, 0))
+        ON CONFLICT (chain) DO UPDATE
+        SET block = excluded.block, hash = NULL, at = NULL, second_look_block = NULL,
+            watched_until = """
+        + UNTIL_NOW
+        + """
+        WHERE k.block > excluded.block
+        """,
+        new.chain,
+        new.deployed_block,
+    )
+
+
+async def retire_contract(tx: Tx, account_id: int) -> ContractRow | None:
+    """Offer a contract no more; it stays watched."""
+    row = await tx.row(
+        "UPDATE chain_contract SET current = false WHERE account_id = $1 RETURNING " + _CONTRACT,
+        account_id,
+    )
+    return ContractRow(**row) if row else None
+
+
+async def set_token(tx: Tx, token: TokenRow) -> None:
+    """Keep what the operator says of a token."""
+    await tx.fetch(
+        """
+        INSERT INTO chain_token
+            (chain, symbol, address, decimals, approve_zero_first, minimum, enabled)
+        VALUES ($1, $2, $3, $4, $5, $6, $7)
+        ON CONFLICT (chain, symbol) DO UPDATE
+        SET address = excluded.address, decimals = excluded.decimals,
+            approve_zero_first = excluded.approve_zero_first, minimum = excluded.minimum,
+            enabled = excluded.enabled
+        """,
+        token.chain,
+        token.symbol,
+        token.address,
+        token.decimals,
+        token.approve_zero_first,
+        token.minimum,
+        token.enabled,
+    )
+
+
+async def set_chain(tx: Tx, row: ChainRow) -> None:
+    """Keep what the operator says of a chain."""
+    await tx.fetch(
+        """
+        UPDATE chain
+        SET finality = $2, confirmations = $3, instant_finality = $4, public_rpc_urls = $5,
+            explorer_urls = $6, refunders = $7, refund_approval_above = $8, updated_at = clock()
+        WHERE slug = $1
+        """,
+        row.slug,
+        row.finality,
+        row.confirmations,
+        row.instant_finality,
+        list(row.public_rpc_urls),
+        list(row.explorer_urls),
+        list(row.refunders),
+        row.refund_approval_above,
+    )
+
+
+async def cursor(database: Executor, slug: str) -> Cursor | None:
+    """Read how far a chain was read; None where nothing of ours is there."""
+    row = await database.row("SELECT" + _CURSOR + "FROM chain_cursor WHERE chain = $1", slug)
+    return Cursor(**row) if row else None
+
+
+async def cursors(database: Executor) -> list[Cursor]:
+    """List how far each chain was read."""
+    rows = await database.fetch("SELECT" + _CURSOR + "FROM chain_cursor ORDER BY chain LIMIT 100")
+    return [Cursor(**row) for row in rows]
+
+
+async def lock_cursor(tx: Tx, slug: str) -> Cursor | None:
+    """Lock a chain's cursor, which is locked before the payments that its logs are about."""
+    row = await tx.row(
+        "SELECT" + _CURSOR + "FROM chain_cursor WHERE chain = $1 FOR NO KEY UPDATE", slug
+    )
+    return Cursor(**row) if row else None
+
+
+async def advance_cursor(tx: Tx, slug: str, block: int, block_hash: bytes, at: datetime) -> None:
+    """Note that a chain is read up to a block; the cursor is locked."""
+    await tx.fetch(
+        "UPDATE chain_cursor SET block = $2, hash = $3, at = $4 WHERE chain = $1",
+        slug,
+        block,
+        block_hash,
+        at,
+    )
+
+
+async def note_head(
+    database: Executor, slug: str, head: int, head_at: datetime, window_at: datetime | None
+) -> None:
+    """Note the newest block that was shown to us, and up to when two endpoints showed all."""
+    await database.fetch(
+        """
+        UPDATE chain_cursor
+        SET head = $2, head_at = greatest(head_at, $3),
+            window_at = greatest(window_at, $4::timestamptz)
+        WHERE chain = $1
+        """,
+        slug,
+        head,
+        head_at,
+        window_at,
+    )
+
+
+async def note_second_look(database: Executor, slug: str, block: int, *, ended: bool) -> None:
+    """Note how far a second look has come, and when it is through."""
+    await database.fetch(
+        """
+        UPDATE chain_cursor
+        SET second_look_block = CASE WHEN $3 THEN NULL ELSE $2::bigint END,
+            second_look_at = CASE WHEN $3 THEN clock() ELSE second_look_at END
+        WHERE chain = $1
+        """,
+        slug,
+        block,
+        ended,
+    )
+
+
+async def halt(database: Executor, slug: str, why: str) -> None:
+    """Stop reading a chain until a person says how to go on."""
+    await database.fetch(
+        """
+        UPDATE chain_cursor k
+        SET halted = coalesce(k.halted, $2), watched_until = """
+        + UNTIL_NOW
+        + """
+        WHERE k.chain = $1
+        """,
+        slug,
+        why,
+    )
+
+
+async def resume(tx: Tx, slug: str, block: int | None) -> Cursor | None:
+    """Read a halted chain again, from a block that a person has chosen or from where it stood."""
+    row = await tx.row(
+        """
+        UPDATE chain_cursor k
+        SET halted = NULL, block = coalesce($2, block), hash = NULL, at = NULL,
+            second_look_block = NULL, watched_until = """
+        + UNTIL_NOW
+        + """
+        WHERE k.chain = $1
+        RETURNING"""
+        + _CURSOR,
+        slug,
+        block,
+    )
+    return Cursor(**row) if row else None
+
+
+async def is_busy(database: Executor, slug: str) -> bool:
+    """Tell whether somebody waits for a chain: a session or a refund that has not ended."""
+    row = await database.row(
+        """
+        SELECT
+        WHERE EXISTS (SELECT FROM session WHERE chain = $1 AND life <> 'ended')
+            OR EXISTS (SELECT FROM refund r
+                JOIN capture c ON c.id = r.capture_id
+                JOIN chain_contract k ON k.account_id = c.account_id
+                WHERE r.step = 'sent' AND r.destination IS NOT NULL AND r.next_at IS NOT NULL
+                    AND k.chain = $1)
+        """,
+        slug,
+    )
+    return row is not None
+
+
+def _token(row: Row) -> TokenRow:
+    values = dict(row)
+    values["minimum"] = int(row["minimum"])
+    return TokenRow(**values)

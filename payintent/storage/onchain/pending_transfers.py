@@ -1,0 +1,367 @@
+"""What is known of a session before it is final: sightings, posted hashes, and the sum of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from payintent.domain.gateway import Capture, RefundRequest
+from payintent.domain.onchain import PROVIDER, Disposition, Evidence, Hint, HintState, Mismatch
+from payintent.domain.onchain_refund import RefundFacts
+from payintent.storage.database import Executor, Row, Tx
+from payintent.storage.onchain import refund_logs
+
+_HINTS_MAX = 10  # of one session
+_MISMATCHES_MAX = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """A log in a block that is not final, of a session that we know."""
+
+    tx_hash: bytes
+    log_index: int
+    session_id: UUID
+    exact: bool
+    block: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Posted:
+    """A hash that the page has posted, and what its transaction must be."""
+
+    session_id: UUID
+    tx_hash: bytes
+    uuid: bytes
+    contract: bytes
+    reason: str  # of a revert, where one is known already
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """One transaction of a session, posted or seen, as the page shows it."""
+
+    tx_hash: bytes
+    step: str
+    state: str
+    exact: bool
+    block: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overdue:
+    """A session whose exact payment was seen, and has not become final in time."""
+
+    session_id: UUID
+    payment_id: UUID
+    account_id: int
+    late_s: int  # since its deadline
+    known: bool  # a person has a case of it already
+
+
+async def traces(database: Executor, session_id: UUID) -> list[Trace]:
+    """List what is known of a session's transactions: final, seen, or only posted."""
+    rows = await database.fetch(
+        """
+        SELECT tx_hash, 'pay' AS step, disposition = 'credited' AS exact, block,
+            CASE disposition WHEN 'credited' THEN 'final' ELSE 'mismatch' END AS state
+        FROM chain_receipt
+        WHERE session_id = $1
+        UNION ALL
+        SELECT tx_hash, 'pay', exact, block, CASE WHEN exact THEN 'sighted' ELSE 'mismatch' END
+        FROM chain_sighting
+        WHERE session_id = $1 AND gone_at IS NULL
+        UNION ALL
+        SELECT tx_hash, step, false, NULL, state
+        FROM chain_hint h
+        WHERE session_id = $1
+            AND NOT EXISTS (SELECT FROM chain_sighting g
+                WHERE g.session_id = $1 AND g.tx_hash = h.tx_hash AND g.gone_at IS NULL)
+            AND NOT EXISTS (SELECT FROM chain_receipt r
+                WHERE r.session_id = $1 AND r.tx_hash = h.tx_hash)
+        ORDER BY block, tx_hash
+        LIMIT $2
+        """,
+        session_id,
+        _MISMATCHES_MAX,
+    )
+    return [Trace(**row) for row in rows]
+
+
+async def sight(database: Executor, chain: str, sightings: Sequence[Sighting]) -> None:
+    """Keep what was seen in blocks that are not final; one that comes back is there again."""
+    if not sightings:
+        return
+    await database.fetch(
+        """
+        INSERT INTO chain_sighting (chain, tx_hash, log_index, session_id, exact, block, seen_at)
+        SELECT $1, tx_hash, log_index, session_id, exact, block, clock()
+        FROM unnest($2::bytea[], $3::int[], $4::uuid[], $5::boolean[], $6::bigint[])
+            AS s (tx_hash, log_index, session_id, exact, block)
+        ON CONFLICT (chain, tx_hash, log_index) DO UPDATE
+        SET session_id = excluded.session_id, exact = excluded.exact, block = excluded.block,
+            gone_at = NULL
+        """,
+        chain,
+        [one.tx_hash for one in sightings],
+        [one.log_index for one in sightings],
+        [one.session_id for one in sightings],
+        [one.exact for one in sightings],
+        [one.block for one in sightings],
+    )
+
+
+async def sighted_up_to(database: Executor, chain: str, block: int, limit: int) -> list[Sighting]:
+    """List sightings of blocks that are final by now, and that nobody has proven gone."""
+    rows = await database.fetch(
+        """
+        SELECT tx_hash, log_index, session_id, exact, block
+        FROM chain_sighting
+        WHERE chain = $1 AND block <= $2 AND gone_at IS NULL
+        ORDER BY block, tx_hash, log_index
+        LIMIT $3
+        """,
+        chain,
+        block,
+        limit,
+    )
+    return [Sighting(**row) for row in rows]
+
+
+async def forget(tx: Tx, chain: str, tx_hashes: Sequence[bytes]) -> None:
+    """Forget sightings whose logs are final."""
+    await tx.fetch(
+        "DELETE FROM chain_sighting WHERE chain = $1 AND tx_hash = ANY($2::bytea[])",
+        chain,
+        tx_hashes,
+    )
+
+
+async def gone(database: Executor, chain: str, tx_hashes: Sequence[bytes]) -> None:
+    """Note that sightings are proven to be no more."""
+    await database.fetch(
+        """
+        UPDATE chain_sighting
+        SET gone_at = clock()
+        WHERE chain = $1 AND tx_hash = ANY($2::bytea[]) AND gone_at IS NULL
+        """,
+        chain,
+        tx_hashes,
+    )
+
+
+async def overdue(database: Executor, chain: str, grace_s: int, limit: int) -> list[Overdue]:
+    """List sessions that have been waiting for finality since their deadline, longest first."""
+    rows = await database.fetch(
+        """
+        SELECT s.id AS session_id, p.id AS payment_id, s.account_id,
+            extract(epoch FROM clock() - p.expires_at)::bigint AS late_s,
+            EXISTS (SELECT FROM money_case m
+                WHERE m.session_id = s.id AND m.kind = 'RECONCILIATION') AS known
+        FROM session s
+        JOIN payment p ON p.id = s.payment_id
+        WHERE p.session_id = s.id AND p.status = 'PROCESSING'
+            AND p.expires_at < clock() - $2 * interval '1 second'
+            AND s.id IN (SELECT session_id FROM chain_sighting
+                WHERE chain = $1 AND exact AND gone_at IS NULL)
+        ORDER BY p.expires_at
+        LIMIT $3
+        """,
+        chain,
+        grace_s,
+        limit,
+    )
+    return [Overdue(**row) for row in rows]
+
+
+async def post_hint(tx: Tx, session_id: UUID, tx_hash: bytes, step: str) -> bool:
+    """Keep a posted hash; False where the session has ten others already."""
+    await tx.fetch("SELECT FROM session WHERE id = $1 FOR NO KEY UPDATE", session_id)
+    row = await tx.row(
+        """
+        INSERT INTO chain_hint (session_id, tx_hash, step)
+        SELECT $1, $2, $3
+        WHERE (SELECT count(*) FROM chain_hint WHERE session_id = $1 AND tx_hash <> $2) < $4
+        ON CONFLICT (session_id, tx_hash) DO UPDATE
+        SET step = chain_hint.step
+        RETURNING session_id
+        """,
+        session_id,
+        tx_hash,
+        step,
+        _HINTS_MAX,
+    )
+    return row is not None
+
+
+async def undecided_hints(database: Executor, chain: str, limit: int) -> list[Posted]:
+    """Take posted hashes whose fate is open, of sessions that have not ended, each in its turn."""
+    rows = await database.fetch(
+        """
+        WITH next AS (
+            SELECT h.session_id, h.tx_hash, s.reference, c.address AS contract
+            FROM session s
+            JOIN chain_hint h ON h.session_id = s.id
+            JOIN chain_contract c ON c.account_id = s.account_id
+            WHERE s.chain = $1 AND s.life <> 'ended' AND h.step = 'pay' AND NOT h.final
+                AND h.state <> 'foreign'
+            ORDER BY h.looked_at NULLS FIRST, h.posted_at
+            LIMIT $2
+        )
+        UPDATE chain_hint h
+        SET looked_at = clock()
+        FROM next n
+        WHERE h.session_id = n.session_id AND h.tx_hash = n.tx_hash
+        RETURNING h.session_id, h.tx_hash, h.reason, n.reference, n.contract
+        """,
+        chain,
+        limit,
+    )
+    return [
+        Posted(
+            session_id=row["session_id"],
+            tx_hash=row["tx_hash"],
+            uuid=bytes.fromhex(row["reference"][2:]),
+            contract=row["contract"],
+            reason=row["reason"],
+        )
+        for row in rows
+    ]
+
+
+async def judge_hint(
+    database: Executor,
+    session_id: UUID,
+    tx_hash: bytes,
+    state: HintState,
+    reason: str,
+    *,
+    final: bool,
+) -> None:
+    """Note what became of a posted transaction."""
+    await database.fetch(
+        """
+        UPDATE chain_hint
+        SET state = $3, reason = $4, final = $5,
+            settled_at = CASE WHEN $5 THEN coalesce(settled_at, clock()) END
+        WHERE session_id = $1 AND tx_hash = $2
+        """,
+        session_id,
+        tx_hash,
+        state,
+        reason,
+        final,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ChainLedger:
+    """Implements `Ledger` on the database."""
+
+    database: Executor
+
+    async def evidence(self, session_id: UUID) -> Evidence | None:
+        """Give what is known of a session; None where it is not an on-chain one."""
+        return await evidence(self.database, session_id)
+
+    async def refund(self, account_id: int, request: RefundRequest) -> RefundFacts | None:
+        """Give what is known of a refund; None where its money did not come by a chain."""
+        return await refund_logs.facts(self.database, account_id, request)
+
+    async def hand_over(self, refund_id: UUID, sender: bytes) -> bool:
+        """Note that a signer is about to be asked; False where another sender was asked before."""
+        return await refund_logs.hand_over(self.database, refund_id, sender)
+
+    async def note_sent(self, refund_id: UUID, tx_hash: bytes) -> None:
+        """Keep the transaction that a signer told."""
+        await refund_logs.note_sent(self.database, refund_id, tx_hash)
+
+    async def note_reverted(self, refund_id: UUID, tx_hash: bytes) -> int:
+        """Count a transaction whose revert is final, once; gives how many of the refund were."""
+        return await refund_logs.note_reverted(self.database, refund_id, tx_hash)
+
+
+async def evidence(database: Executor, session_id: UUID) -> Evidence | None:
+    """Sum up what is known of a session on its chain, at one moment."""
+    row = await database.row(
+        """
+        SELECT clock() AS now, p.expires_at AS deadline, c.window_at, c.at AS final_at,
+            EXISTS (SELECT FROM chain_sighting g
+                WHERE g.session_id = s.id AND g.exact AND g.gone_at IS NULL) AS exact_sighted,
+            EXISTS (SELECT FROM chain_sighting g
+                WHERE g.session_id = s.id AND g.exact AND g.gone_at IS NOT NULL) AS exact_gone,
+            k.reference AS k_reference, k.amount_minor AS k_amount_minor, k.currency AS k_currency
+        FROM session s
+        JOIN payment p ON p.id = s.payment_id
+        LEFT JOIN chain_cursor c ON c.chain = s.chain
+        LEFT JOIN capture k ON k.session_id = s.id AND k.credited
+        WHERE s.id = $1 AND s.provider = $2
+        """,
+        session_id,
+        PROVIDER,
+    )
+    if row is None:
+        return None
+    known = {name: value for name, value in row.items() if not name.startswith("k_")}
+    return Evidence(
+        **known,
+        captured=_captured(row),
+        hints=tuple(await _hints(database, session_id)),
+        mismatches=tuple(await _mismatches(database, session_id)),
+    )
+
+
+def _captured(row: Row) -> Capture | None:
+    if row["k_reference"] is None:
+        return None
+    return Capture(
+        reference=row["k_reference"],
+        amount_minor=int(row["k_amount_minor"]),
+        currency=row["k_currency"],
+    )
+
+
+async def _hints(database: Executor, session_id: UUID) -> list[Hint]:
+    rows = await database.fetch(
+        """
+        SELECT state, reason, final, posted_at, settled_at
+        FROM chain_hint
+        WHERE session_id = $1 AND step = 'pay' AND state NOT IN ('foreign', 'duplicate')
+        ORDER BY posted_at
+        LIMIT $2
+        """,
+        session_id,
+        _HINTS_MAX,
+    )
+    return [
+        Hint(
+            state=HintState(row["state"]),
+            reason=row["reason"],
+            final=row["final"],
+            posted_at=row["posted_at"],
+            settled_at=row["settled_at"],
+        )
+        for row in rows
+    ]
+
+
+async def _mismatches(database: Executor, session_id: UUID) -> list[Mismatch]:
+    rows = await database.fetch(
+        """
+        SELECT r.disposition, r.final_at, h.tx_hash IS NOT NULL AS posted
+        FROM chain_receipt r
+        LEFT JOIN chain_hint h ON h.session_id = r.session_id AND h.tx_hash = r.tx_hash
+        WHERE r.session_id = $1 AND r.disposition IN ('underpaid', 'overpaid', 'wrong_token')
+        ORDER BY r.final_at, r.block, r.log_index
+        LIMIT $2
+        """,
+        session_id,
+        _MISMATCHES_MAX,
+    )
+    return [
+        Mismatch(
+            disposition=Disposition(row["disposition"]),
+            posted=row["posted"],
+            final_at=row["final_at"],
+        )
+        for row in rows
+    ]

@@ -1,0 +1,238 @@
+"""Finalized `Refunded` logs, what each is to us, and what signers were asked for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from payintent.domain.evm import RefundedLog
+from payintent.domain.gateway import RefundRequest
+from payintent.domain.onchain_refund import RefundFacts, RefundLog
+from payintent.storage.database import Executor, Tx
+
+#: That a log `l` by a sender of ours gives back what was promised to whom; `h` is its chain.
+_MATCHES = """
+    l.sender = ANY(h.refunders) AND l.account_id = c.account_id AND l.token = r.token
+    AND l.amount = {amount} AND l.destination = {destination}
+"""
+_BYTES = "decode(right({}, -2), 'hex')"  # of an address in hex digits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewLog:
+    """A finalized log that nobody has kept before."""
+
+    id: UUID
+    account_id: int
+    log: RefundedLog
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A locked log, and what it is to us; the refund is missing where it names none of ours."""
+
+    disposition: RefundLog
+    refund_id: UUID | None
+    capture_id: UUID | None
+    tx_hash: bytes
+
+
+async def unknown(database: Executor, chain: str, logs: Sequence[RefundedLog]) -> list[RefundedLog]:
+    """Pick the logs that nobody has kept."""
+    if not logs:
+        return []
+    rows = await database.fetch(
+        """
+        SELECT tx_hash, log_index
+        FROM chain_refund
+        WHERE chain = $1 AND tx_hash = ANY($2::bytea[])
+        """,
+        chain,
+        list({log.tx_hash for log in logs}),
+    )
+    known = {(row["tx_hash"], row["log_index"]) for row in rows}
+    return [log for log in logs if (log.tx_hash, log.log_index) not in known]
+
+
+async def add(tx: Tx, chain: str, logs: Sequence[NewLog]) -> int:
+    """Keep logs, each once; gives how many were new. They are judged later."""
+    if not logs:
+        return 0
+    rows = await tx.fetch(
+        """
+        INSERT INTO chain_refund (id, chain, account_id, block, tx_hash, log_index, uuid,
+            refund_ref, token, amount, destination, sender, final_at)
+        SELECT id, $1, account_id, block, tx_hash, log_index, uuid, refund_ref, token,
+            amount::numeric, destination, sender, clock()
+        FROM unnest($2::uuid[], $3::bigint[], $4::bigint[], $5::bytea[], $6::int[], $7::bytea[],
+            $8::uuid[], $9::bytea[], $10::text[], $11::bytea[], $12::bytea[]) AS l (id, account_id,
+            block, tx_hash, log_index, uuid, refund_ref, token, amount, destination, sender)
+        ON CONFLICT ON CONSTRAINT chain_refund_once DO NOTHING
+        RETURNING id
+        """,
+        chain,
+        [one.id for one in logs],
+        [one.account_id for one in logs],
+        [one.log.block_number for one in logs],
+        [one.log.tx_hash for one in logs],
+        [one.log.log_index for one in logs],
+        [one.log.uuid for one in logs],
+        [UUID(bytes=one.log.refund_id) for one in logs],
+        [one.log.token for one in logs],
+        [str(one.log.amount) for one in logs],
+        [one.log.to for one in logs],
+        [one.log.sender for one in logs],
+    )
+    return len(rows)
+
+
+async def unjudged(database: Executor, chain: str, limit: int) -> list[UUID]:
+    """List logs that nobody has judged, in the order of the chain."""
+    rows = await database.fetch(
+        """
+        SELECT id
+        FROM chain_refund
+        WHERE chain = $1 AND disposition IS NULL
+        ORDER BY block, log_index
+        LIMIT $2
+        """,
+        chain,
+        limit,
+    )
+    return [row["id"] for row in rows]
+
+
+async def lock(tx: Tx, log_id: UUID) -> Judged | None:
+    """Lock a log and judge it; None where that was done. It is locked before any payment."""
+    row = await tx.row(
+        "SELECT id FROM chain_refund WHERE id = $1 AND disposition IS NULL FOR UPDATE", log_id
+    )
+    if row is None:
+        return None
+    row = await tx.row(
+        """
+        SELECT l.tx_hash, f.id AS refund_id, f.capture_id, l.sender = ANY(h.refunders) AS ours,
+            coalesce("""
+        + _MATCHES.format(amount="f.amount_minor", destination=_BYTES.format("f.destination"))
+        + """, false) AS matches,
+            EXISTS (SELECT FROM chain_refund o WHERE o.refund_id = f.id) AS before
+        FROM chain_refund l
+        JOIN chain h ON h.slug = l.chain
+        LEFT JOIN refund f ON f.id = l.refund_ref
+        LEFT JOIN capture c ON c.id = f.capture_id
+        LEFT JOIN chain_receipt r ON r.id = c.receipt_id
+        WHERE l.id = $1
+        """,
+        log_id,
+    )
+    assert row is not None  # noqa: S101 - it is locked
+    return Judged(
+        disposition=_disposition(row),
+        refund_id=row["refund_id"],
+        capture_id=row["capture_id"],
+        tx_hash=row["tx_hash"],
+    )
+
+
+def _disposition(row: Any) -> RefundLog:
+    if row["refund_id"] is None:
+        return RefundLog.UNKNOWN
+    if not row["ours"]:
+        return RefundLog.FOREIGN
+    if row["before"]:
+        return RefundLog.TWICE
+    return RefundLog.SETTLES if row["matches"] else RefundLog.MISMATCHED
+
+
+async def judge(tx: Tx, log_id: UUID, judged: Judged) -> None:
+    """Note what a locked log is."""
+    settles = judged.disposition is RefundLog.SETTLES
+    await tx.fetch(
+        "UPDATE chain_refund SET disposition = $2, refund_id = $3 WHERE id = $1",
+        log_id,
+        judged.disposition,
+        judged.refund_id if settles else None,
+    )
+
+
+async def judge_anew(tx: Tx, chain: str, sender: bytes) -> None:
+    """Let logs be judged once more whose sender has become one of ours."""
+    await tx.fetch(
+        """
+        UPDATE chain_refund
+        SET disposition = NULL
+        WHERE chain = $1 AND sender = $2 AND disposition = 'foreign'
+        """,
+        chain,
+        sender,
+    )
+
+
+async def facts(database: Executor, account_id: int, request: RefundRequest) -> RefundFacts | None:
+    """Sum up what is known of a refund on its chain; None where its money came by no receipt."""
+    row = await database.row(
+        """
+        SELECT r.chain, h.network_id, k.address AS contract, r.uuid, r.token,
+            r.payer,
+            h.refunders[cardinality(h.refunders)] AS refunder, t.sender, t.tx_hash,
+            coalesce(extract(epoch FROM clock() - t.asked_at), 0)::float8 AS asked_s,
+            coalesce(u.block, 0) AS read_up_to,
+            (SELECT l.tx_hash FROM chain_refund l WHERE l.refund_ref = $3 AND"""
+        + _MATCHES.format(
+            amount="$4::numeric", destination=f"coalesce({_BYTES.format('$5::text')}, r.payer)"
+        )
+        + """LIMIT 1) AS done_by
+        FROM capture c
+        JOIN chain_receipt r ON r.id = c.receipt_id
+        JOIN chain_contract k ON k.account_id = c.account_id
+        JOIN chain h ON h.slug = r.chain
+        LEFT JOIN chain_cursor u ON u.chain = r.chain
+        LEFT JOIN chain_refund_try t ON t.refund_id = $3
+        WHERE c.account_id = $1 AND c.reference = $2
+        """,
+        account_id,
+        request.capture.reference,
+        request.refund_id,
+        Decimal(request.amount_minor),
+        request.destination,
+    )
+    return RefundFacts(**row) if row else None
+
+
+async def hand_over(database: Executor, refund_id: UUID, sender: bytes) -> bool:
+    """Note that a signer is about to be asked; False where another sender was asked before."""
+    row = await database.row(
+        """
+        INSERT INTO chain_refund_try AS t (refund_id, sender)
+        VALUES ($1, $2)
+        ON CONFLICT (refund_id) DO UPDATE SET asked_at = clock() WHERE t.sender = excluded.sender
+        RETURNING refund_id
+        """,
+        refund_id,
+        sender,
+    )
+    return row is not None
+
+
+async def note_sent(database: Executor, refund_id: UUID, tx_hash: bytes) -> None:
+    """Keep the transaction that a signer told."""
+    await database.fetch(
+        "UPDATE chain_refund_try SET tx_hash = $2 WHERE refund_id = $1", refund_id, tx_hash
+    )
+
+
+async def note_reverted(database: Executor, refund_id: UUID, tx_hash: bytes) -> int:
+    """Count a transaction whose revert is final, once; gives how many of the refund were."""
+    row = await database.row(
+        """
+        UPDATE chain_refund_try
+        SET reverts = reverts + (tx_hash = $2)::int, tx_hash = nullif(tx_hash, $2)
+        WHERE refund_id = $1
+        RETURNING reverts
+        """,
+        refund_id,
+        tx_hash,
+    )
+    assert row is not None  # noqa: S101 - it was handed over
+    return row["reverts"]

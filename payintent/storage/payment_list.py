@@ -1,0 +1,133 @@
+"""Lists of a merchant's payments: newest first, at a flat cost whatever is asked for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import LiteralString
+from uuid import UUID
+
+from payintent.domain.currencies import CURRENCIES
+from payintent.domain.payment import Status
+from payintent.storage import payments, sessions
+from payintent.storage.database import Executor
+from payintent.storage.payments import Seen
+
+LISTED_MAX = 100
+_FIRST = datetime.min.replace(tzinfo=UTC)
+_LAST = (datetime.max.replace(tzinfo=UTC), UUID(int=0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which of a merchant's payments to list; `before` is where the last page ended."""
+
+    merchant_id: int
+    statuses: tuple[Status, ...] = tuple(Status)
+    currencies: tuple[str, ...] = tuple(CURRENCIES)
+    payer_uid: str | None = None
+    created_from: datetime | None = None  # that moment included
+    created_to: datetime | None = None  # that moment left out
+    before: tuple[datetime, UUID] | None = None
+    limit: int = 20
+
+
+# One upper bound, never two: a scan can start at one only, and may choose the other.
+_ALL: LiteralString = """
+    WITH page AS (
+        SELECT id
+        FROM payment
+        WHERE merchant_id = $1
+            AND created_at >= $2::timestamptz
+            AND (created_at, id) < ($3::timestamptz, $4::uuid)
+        ORDER BY created_at DESC, id DESC
+        LIMIT $5
+    )
+"""
+# The indexes hold each kind in order: the newest of each are looked up and merged. Nothing is NULL:
+# each index has an order of its own, and is the only one that fits.
+_OF_KINDS: LiteralString = """
+    WITH page AS (
+        SELECT one.id
+        FROM unnest($6::text[]) AS c (currency)
+        CROSS JOIN unnest($7::text[]) AS s (status)
+        CROSS JOIN LATERAL (
+            SELECT created_at, id
+            FROM payment
+            WHERE merchant_id = $1
+                AND currency = c.currency
+                AND status = s.status
+                AND created_at >= $2::timestamptz
+                AND (created_at, id) < ($3::timestamptz, $4::uuid)
+            ORDER BY created_at DESC NULLS LAST, id DESC
+            LIMIT $5
+        ) one
+        ORDER BY one.created_at DESC, one.id DESC
+        LIMIT $5
+    )
+"""
+_OF_PAYER: LiteralString = """
+    WITH page AS (
+        SELECT one.id
+        FROM unnest($6::text[]) AS c (currency)
+        CROSS JOIN unnest($7::text[]) AS s (status)
+        CROSS JOIN LATERAL (
+            SELECT created_at, id
+            FROM payment
+            WHERE merchant_id = $1
+                AND payer_uid = $8
+                AND currency = c.currency
+                AND status = s.status
+                AND created_at >= $2::timestamptz
+                AND (created_at, id) < ($3::timestamptz, $4::uuid)
+            ORDER BY created_at DESC, id DESC NULLS LAST
+            LIMIT $5
+        ) one
+        ORDER BY one.created_at DESC, one.id DESC
+        LIMIT $5
+    )
+"""
+# Looked up one by one: the planner may think that a page is longer than it is.
+_PAGE: LiteralString = (
+    """
+    SELECT clock() AS now,"""
+    + payments.COLUMNS
+    + ","
+    + sessions.COLUMNS
+    + """
+    FROM page
+    CROSS JOIN LATERAL (SELECT * FROM payment WHERE id = page.id LIMIT 1) p
+    LEFT JOIN LATERAL (SELECT * FROM session WHERE id = p.session_id LIMIT 1) s ON true
+    ORDER BY p.created_at DESC, p.id DESC
+    LIMIT $5
+"""
+)
+
+
+async def listed(database: Executor, wanted: Wanted) -> list[Seen]:
+    """List payments with their current sessions."""
+    query, more = _choose(wanted)
+    rows = await database.fetch(
+        query + _PAGE,
+        wanted.merchant_id,
+        wanted.created_from or _FIRST,
+        *_before(wanted),
+        wanted.limit,
+        *more,
+    )
+    return [payments.seen(row) for row in rows]
+
+
+def _before(wanted: Wanted) -> tuple[datetime, UUID]:
+    """Give the lower one of the two upper bounds."""
+    until = (wanted.created_to, UUID(int=0)) if wanted.created_to else _LAST
+    return min(until, wanted.before or _LAST)
+
+
+def _choose(wanted: Wanted) -> tuple[LiteralString, Sequence[object]]:
+    """Choose the index whose order fits, and the values that its query takes on top."""
+    kinds = list(wanted.currencies), list(wanted.statuses)
+    if wanted.payer_uid is not None:
+        return _OF_PAYER, (*kinds, wanted.payer_uid)
+    if len(wanted.currencies) == len(CURRENCIES) and len(wanted.statuses) == len(Status):
+        return _ALL, ()
+    return _OF_KINDS, kinds

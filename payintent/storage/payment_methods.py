@@ -1,0 +1,250 @@
+"""Payment methods: what of which account a merchant offers, where and at which fee."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+import msgspec
+
+from payintent.domain.activation import Activation, in_service
+from payintent.domain.merchant import Acceptance, Market, PaymentMethod
+from payintent.domain.quote import FeeMode
+from payintent.domain.session import ExpectedToken
+from payintent.storage.database import Executor, Row, Tx
+from payintent.storage.onchain.chain_watch import WATCHED
+
+METHODS_MAX = 200  # of one merchant
+
+#: What decides whether a method can be used: the fields of `Acceptance` but its gateway's.
+_ACCEPTANCE = f"""
+    a.provider, m.currencies, m.countries, a.countries AS account_countries, m.token,
+    CASE WHEN t.enabled AND t.address IS NOT NULL THEN t.decimals END AS token_decimals,
+    m.enabled,
+    a.enabled AND v.enabled AND (m.chain IS NULL OR {WATCHED}) AS account_enabled
+"""
+_COLUMNS = f"""
+    {_ACCEPTANCE}, m.id, m.merchant_id, m.account_id, v.wire_name AS provider_name, m.kind,
+    m.label, m.chain, t.address AS token_address, t.approve_zero_first AS token_zero_first,
+    coalesce(t.minimum, 1)::text AS token_minimum, m.fee_mode, m.fee_rate, m.position
+"""
+_FROM = """
+    FROM payment_method m
+    JOIN provider_account a ON a.id = m.account_id
+    JOIN provider v ON v.name = a.provider
+    LEFT JOIN chain_token t ON t.chain = m.chain AND t.symbol = m.token
+    LEFT JOIN chain_cursor k ON k.chain = m.chain
+"""
+#: The methods of a merchant in a row `merchant` as JSON, in the order they are offered in.
+ACCEPTANCES = f"""
+    (
+        SELECT json_agg(row_to_json(one))
+        FROM (
+            SELECT {_ACCEPTANCE}
+            {_FROM}
+            WHERE m.merchant_id = merchant.id
+            ORDER BY m.position, m.id
+            LIMIT 200  -- METHODS_MAX
+        ) one
+    )
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewMethod:
+    """A payment method to provision."""
+
+    merchant_id: int
+    account_id: int
+    kind: str
+    label: str
+    currencies: Sequence[str]
+    countries: Sequence[str] | None
+    fee_mode: FeeMode
+    fee_rate: Decimal
+    position: int
+    chain: str | None = None
+    token: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What was last shown to a viewer, and since when."""
+
+    viewer: str  # a country, or empty
+    content_hash: bytes
+    since: datetime
+
+
+_acceptances = msgspec.json.Decoder(tuple[Acceptance, ...])
+_shown = msgspec.json.Decoder(tuple[Shown, ...]).decode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """What a merchant was activated for, its methods, and what catalogs were shown of them."""
+
+    market: Market
+    methods: tuple[Acceptance, ...]  # none where the merchant is out of service
+    shown: tuple[Shown, ...]
+
+
+async def add(tx: Tx, new: NewMethod) -> int:
+    """Provision a payment method."""
+    row = await tx.row(
+        """
+        INSERT INTO payment_method
+            (merchant_id, account_id, kind, label, currencies, countries, fee_mode, fee_rate,
+             position, chain, token)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+        RETURNING id
+        """,
+        new.merchant_id,
+        new.account_id,
+        new.kind,
+        new.label,
+        list(new.currencies),
+        None if new.countries is None else list(new.countries),
+        new.fee_mode,
+        new.fee_rate,
+        new.position,
+        new.chain,
+        new.token,
+    )
+    assert row is not None  # noqa: S101 - RETURNING gives the inserted row
+    return row["id"]
+
+
+async def of_merchant(database: Executor, merchant_id: int) -> list[PaymentMethod]:
+    """List a merchant's methods in the order they are offered in, disabled ones too."""
+    rows = await database.fetch(
+        "SELECT"
+        + _COLUMNS
+        + _FROM
+        + """
+        WHERE m.merchant_id = $1
+        ORDER BY m.position, m.id
+        LIMIT $2
+        """,
+        merchant_id,
+        METHODS_MAX,
+    )
+    return [_method(row) for row in rows]
+
+
+async def lock(tx: Tx, method_id: int) -> PaymentMethod | None:
+    """Read a method that is about to be changed."""
+    row = await tx.row(
+        "SELECT"
+        + _COLUMNS
+        + _FROM
+        + """
+        WHERE m.id = $1
+        FOR NO KEY UPDATE OF m
+        """,
+        method_id,
+    )
+    return _method(row) if row else None
+
+
+async def change(tx: Tx, method: PaymentMethod) -> None:
+    """Keep what may change of a method; sessions that were opened keep the quote they froze."""
+    await tx.fetch(
+        """
+        UPDATE payment_method
+        SET label = $2, currencies = $3, countries = $4, fee_mode = $5, fee_rate = $6,
+            position = $7, enabled = $8
+        WHERE id = $1
+        """,
+        method.id,
+        method.label,
+        list(method.currencies),
+        None if method.countries is None else list(method.countries),
+        method.fee_mode,
+        method.fee_rate,
+        method.position,
+        method.enabled,
+    )
+
+
+async def range_of(database: Executor, merchant_id: int, viewer: str) -> Range:
+    """Read in one statement all that a merchant's catalog is made of, restrictions apart."""
+    row = await database.row(
+        "SELECT merchant.countries, merchant.currencies, merchant.activation,"
+        + ACCEPTANCES
+        + """ AS methods,
+            (
+                SELECT json_agg(json_build_object(
+                    'viewer', viewer, 'content_hash', encode(content_hash, 'base64'), 'since', since
+                ))
+                FROM catalog_shown
+                WHERE merchant_id = merchant.id AND viewer IN ('', $2)
+            ) AS shown
+        FROM merchant
+        WHERE id = $1
+        """,
+        merchant_id,
+        viewer,
+    )
+    assert row is not None  # noqa: S101 - merchants are never deleted
+    serves = in_service(Activation(row["activation"]))
+    return Range(
+        market=market_of(row),
+        methods=acceptances_of(row) if serves else (),
+        shown=_shown(row["shown"] or "[]"),
+    )
+
+
+async def show(
+    database: Executor, merchant_id: int, viewer: str, content_hash: bytes, since: datetime | None
+) -> datetime:
+    """Note what a catalog shows to a viewer from now on; gives since when it is shown.
+
+    That is now, or `since`, where another viewer was shown the same and this one nothing yet.
+    """
+    row = await database.row(
+        """
+        INSERT INTO catalog_shown AS c (merchant_id, viewer, content_hash, since)
+        VALUES ($1, $2, $3, coalesce($4, clock()))
+        ON CONFLICT (merchant_id, viewer) DO UPDATE
+        SET content_hash = excluded.content_hash,
+            since = CASE c.content_hash
+                WHEN excluded.content_hash THEN c.since  -- another process was faster
+                ELSE greatest(clock(), c.since + interval '1 millisecond')
+            END
+        RETURNING since
+        """,
+        merchant_id,
+        viewer,
+        content_hash,
+        since,
+    )
+    assert row is not None  # noqa: S101 - the statement writes one row, whatever was there
+    return row["since"]
+
+
+def market_of(row: Row) -> Market:
+    """Read what a merchant was activated for out of a row with its columns."""
+    return Market(_texts(row["countries"]), _texts(row["currencies"]))
+
+
+def acceptances_of(row: Row) -> tuple[Acceptance, ...]:
+    """Read a merchant's methods out of a row with `ACCEPTANCES` as `methods`."""
+    return _acceptances.decode(row["methods"] or "[]")
+
+
+def _texts(values: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if values is None else tuple(values)
+
+
+def _method(row: Row) -> PaymentMethod:
+    values = dict(row)
+    values["currencies"] = tuple(row["currencies"])
+    values["countries"] = _texts(row["countries"])
+    values["account_countries"] = _texts(row["account_countries"])
+    values["fee_mode"] = FeeMode(row["fee_mode"])
+    values["token_minimum"] = int(row["token_minimum"])
+    address, zero_first = values.pop("token_address"), values.pop("token_zero_first")
+    if values["token_decimals"] is not None:
+        values["expected_token"] = ExpectedToken(address, values["token_decimals"], zero_first)
+    return PaymentMethod(**values)

@@ -1,0 +1,1 @@
+"""Development chains: anvil, the deployed contracts, and their commands."""

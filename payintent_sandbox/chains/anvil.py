@@ -1,0 +1,219 @@
+"""Anvil as a child process: one development chain on a port, its state in a folder of its own."""
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from payintent_sandbox.chains.anvil_binary import AnvilError, Binary, ensure
+from payintent_sandbox.ports import taken
+from payintent_sandbox.processes import ending_with_us, plain_environment
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 20.0  # it writes its state on the way
+POLL_S = 0.02
+ANSWER_TIMEOUT_S = 5.0
+BLOCKS_KEPT = 256  # with their transactions; what is older has no logs any more
+
+_STATES_KEPT = 64  # its default writes every state to disk: 664 MB for 3,000 blocks
+_STATE_INTERVAL_S = 5
+_COINS = 1_000_000_000  # of each unlocked account: a faucet should not run dry
+_LISTENING = re.compile(r"^Listening on 127\.0\.0\.1:(\d+)$", re.MULTILINE)
+_LINES_SHOWN_MAX = 10
+
+
+def command(
+    binary: Path,
+    *,
+    network_id: int,
+    port: int,
+    folder: Path | None = None,
+    blocks_kept: int | None = BLOCKS_KEPT,
+    hardfork: str | None = None,
+) -> list[str]:
+    """Give the words that start a chain.
+
+    Without a folder its state goes with it. Without `blocks_kept` it keeps every block, which makes
+    it slower with each. On port 0 it chooses one, and then it talks, since that is how it tells.
+    """
+    return [
+        str(binary),
+        *("--host", "127.0.0.1", "--port", str(port), "--chain-id", str(network_id)),
+        *("--slots-in-an-epoch", "1", "--prune-history", str(_STATES_KEPT)),
+        *("--balance", str(_COINS)),
+        *(() if blocks_kept is None else ("--transaction-block-keeper", str(blocks_kept))),
+        *(() if folder is None else _state_flags(folder)),
+        *(() if hardfork is None else ("--hardfork", hardfork)),
+        *(("--quiet",) if port else ()),
+    ]
+
+
+def supervised(*, network_id: int, port: int, folder: Path) -> list[str]:
+    """Give the words for a supervisor, which may use them again after any death of the chain."""
+    words = ["--network-id", str(network_id), "--port", str(port), "--folder", str(folder)]
+    return [sys.executable, "-m", "payintent_sandbox.chains.anvil", *words]
+
+
+class Anvil:
+    """One chain of ours; on Linux it ends with the thread that started it, however that ends."""
+
+    def __init__(
+        self,
+        network_id: int,
+        *,
+        log: Path,
+        folder: Path | None = None,
+        binary: Binary | None = None,
+        blocks_kept: int | None = BLOCKS_KEPT,
+        hardfork: str | None = None,
+    ) -> None:
+        self._network_id = network_id
+        self._log = log
+        self._folder = folder
+        self._binary = binary
+        self._blocks_kept = blocks_kept
+        self._hardfork = hardfork
+        self._port = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, port: int = 0) -> str:
+        """Start the chain, on a free port if on none given, and give its url (AnvilError)."""
+        if self.alive():
+            return self.url
+        if port and taken([port]):  # whoever is there could be taken for this chain
+            raise AnvilError(f"anvil cannot start: port {port} is in use")
+        binary = self._binary or ensure()
+        if self._folder is not None:
+            make_room(self._folder)
+        words = command(
+            binary.path,
+            network_id=self._network_id,
+            port=port,
+            folder=self._folder,
+            blocks_kept=self._blocks_kept,
+            hardfork=self._hardfork,
+        )
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [*ending_with_us(), *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=plain_environment(),
+                start_new_session=True,  # a Ctrl-C at the terminal is ours alone
+            )
+        self._port = port
+        try:
+            self._wait_ready()
+        except BaseException:
+            self.stop()
+            raise
+        return self.url
+
+    def stop(self) -> None:
+        """End the chain, which writes its state; harmless when it does not run."""
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+        self._port = 0
+
+    def alive(self) -> bool:
+        """Tell whether the chain's process runs."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Give the process id, 0 while there is none."""
+        return self._process.pid if self._process is not None else 0
+
+    @property
+    def url(self) -> str:
+        """Give the address of its JSON-RPC while it runs."""
+        if not self._port:
+            raise AnvilError("this chain is not started")
+        return f"http://127.0.0.1:{self._port}"
+
+    def _wait_ready(self) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline and self.alive():
+            self._port = self._port or self._chosen_port()
+            if self._port and answers(self.url, self._network_id) and self.alive():
+                return
+            time.sleep(POLL_S)
+        said = self._log.read_text(errors="replace").strip().splitlines()[-_LINES_SHOWN_MAX:]
+        raise AnvilError(f"anvil did not start; {self._log} ends: {' '.join(said)}")
+
+    def _chosen_port(self) -> int:
+        found = _LISTENING.search(self._log.read_text(errors="replace"))
+        return int(found.group(1)) if found else 0
+
+
+def answers(url: str, network_id: int) -> bool:
+    """Tell whether that chain, and no other, answers there."""
+    with contextlib.suppress(OSError, ValueError):  # an answer that is no JSON is a ValueError
+        return _ask(url, "eth_chainId") == hex(network_id)
+    return False
+
+
+def make_room(folder: Path) -> None:
+    """Make a chain's folder, and put aside a state that a killed anvil has left half written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    state = _state(folder)
+    if not state.exists():
+        return
+    try:
+        json.loads(state.read_bytes())
+    except ValueError:
+        state.replace(state.with_suffix(".broken"))
+
+
+def main() -> None:
+    """Become a chain: what `supervised` starts; the process keeps its id."""
+    parser = argparse.ArgumentParser(
+        prog="python -m payintent_sandbox.chains.anvil", description=__doc__
+    )
+    parser.add_argument("--network-id", type=int, required=True)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    given = parser.parse_args()
+    try:
+        binary = ensure()
+    except AnvilError as error:
+        sys.exit(str(error))
+    make_room(given.folder)
+    words = command(binary.path, network_id=given.network_id, port=given.port, folder=given.folder)
+    os.execv(words[0], words)  # noqa: S606 - no shell, and that is the point
+
+
+def _ask(url: str, method: str) -> Any:
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": []}).encode()
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})  # noqa: S310
+    with urllib.request.urlopen(request, timeout=ANSWER_TIMEOUT_S) as answer:  # noqa: S310
+        return json.load(answer).get("result")
+
+
+def _state_flags(folder: Path) -> tuple[str, ...]:
+    return ("--state", str(_state(folder)), "--state-interval", str(_STATE_INTERVAL_S))
+
+
+def _state(folder: Path) -> Path:
+    return folder / "state.json"
+
+
+if __name__ == "__main__":
+    main()

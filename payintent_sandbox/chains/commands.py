@@ -1,0 +1,227 @@
+"""`payintent devchain`: the development chains by themselves, and what a tester does to them."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, NoReturn, TypeVar
+
+import msgspec
+import typer
+
+from payintent.evm.keccak import parse_address
+from payintent_sandbox.chains.anvil_binary import AnvilError
+from payintent_sandbox.chains.deploy import FUNDED_UNITS, fund
+from payintent_sandbox.chains.dev_chains import (
+    SLUGS,
+    ChainsBusy,
+    DevChain,
+    DevChains,
+    describe_all,
+    holder,
+    read_chain,
+)
+from payintent_sandbox.chains.miner import Miner
+from payintent_sandbox.chains.rpc import Chain, ChainError, open_chain
+from payintent_sandbox.ports import Ports, taken
+from payintent_sandbox.private_files import write_private
+
+T = TypeVar("T")
+READY_TIMEOUT_S = 600.0  # the first time anvil is fetched
+STOP_TIMEOUT_S = 60.0
+_LOOK_S = 0.05
+_COUNT_MAX = 10_000
+_READY = "devchain.json"  # written by `up`, as `dev.json` is by the whole sandbox
+_OWNER = "devchain"
+_HINT = "start `make dev` or `payintent devchain up`"
+
+app = typer.Typer(no_args_is_help=True, help="Development chains: up, down, and what testers do.")
+_Slug = Annotated[str, typer.Argument(help=", ".join(SLUGS))]
+
+
+@app.command()
+def up(
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="Stay in this terminal until Ctrl-C.")
+    ] = False,
+) -> None:
+    """Run the chains without the rest: contract, tokens and a buyer on each."""
+    var_dir, ports = _var_dir(), Ports.from_environment()
+    if holder(var_dir / "chains"):
+        _fail("the chains run already: by `payintent devchain up`, or by `make dev`")
+    if listed := ", ".join(str(port) for port in taken(ports.chains)):
+        _fail(f"port {listed} is taken; choose others with PORT_BASE=N")
+    if foreground:
+        raise typer.Exit(asyncio.run(_run(var_dir, ports)))
+    _spawn(var_dir)
+    for slug in SLUGS:
+        chain = _known(slug)
+        print(f"{slug:10} {chain.url}  contract {chain.deployment.contract_address}")
+    print(f"tokens, and a buyer with a key for each, are in {var_dir / _READY}")
+
+
+@app.command()
+def down() -> None:
+    """End the chains that `up` has started; they keep what is on them."""
+    var_dir = _var_dir()
+    found = holder(var_dir / "chains")
+    if found is None:
+        print("no chains run")
+        return
+    if found.owner != _OWNER:
+        _fail("these chains belong to `make dev`, and end with it")
+    os.kill(found.pid, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    while holder(var_dir / "chains") == found:
+        if time.monotonic() > deadline:
+            _fail(f"the chains do not end; their supervisor is process {found.pid}")
+        time.sleep(_LOOK_S)
+    print("the chains have ended")
+
+
+@app.command("fund")
+def fund_account(
+    slug: _Slug,
+    address: Annotated[str, typer.Argument(help="0x and 40 hex digits.")],
+    units: Annotated[
+        int, typer.Option(min=1, max=10**12, help="Whole coins, and whole tokens of each kind.")
+    ] = FUNDED_UNITS,
+) -> None:
+    """Give an account coins and tokens."""
+    known = _known(slug)
+    try:
+        parse_address(address)
+    except ValueError as error:
+        _fail(str(error))
+
+    async def give(chain: Chain) -> None:
+        await fund(chain, known.deployment, address, units)
+
+    _on(known, give)
+    symbols = ", ".join(one.symbol for one in known.deployment.tokens)
+    print(f"{address} has {units} more of the coin and of {symbols} on {slug}")
+
+
+@app.command()
+def mine(
+    slug: _Slug, count: Annotated[int, typer.Argument(min=1, max=_COUNT_MAX, help="Blocks.")] = 1
+) -> None:
+    """Make blocks."""
+
+    async def make(chain: Chain) -> int:
+        await chain.ask("anvil_mine", hex(count))
+        return await chain.number("eth_blockNumber")
+
+    print(f"{slug} is at block {_on(_known(slug), make)}")
+
+
+@app.command()
+def reorg(
+    slug: _Slug, depth: Annotated[int, typer.Argument(min=1, max=_COUNT_MAX, help="Blocks.")]
+) -> None:
+    """Replace the last blocks by empty ones: their transactions are gone.
+
+    Deeper than what is final (two blocks) it halts the chain, as it would a real one.
+    """
+
+    async def replace(chain: Chain) -> int:
+        await chain.ask("anvil_reorg", depth, [])
+        return await chain.number("eth_blockNumber")
+
+    print(f"{slug} has {depth} other blocks up to block {_on(_known(slug), replace)}")
+
+
+async def _run(var_dir: Path, ports: Ports) -> int:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    dev_chains = DevChains(var_dir, ports.chains, _OWNER)
+    try:
+        await dev_chains.start(stop)
+        if stop.is_set():
+            return 0
+        ready = {slug: await dev_chains.stand(slug) for slug in dev_chains.running}
+        write_private(var_dir / _READY, msgspec.json.encode(describe_all(ready)).decode())
+        print("ready", flush=True)
+        miners = [asyncio.create_task(_mine(one, dev_chains)) for one in ready.values()]
+        await dev_chains.supervise(stop)
+        for miner in miners:
+            miner.cancel()
+        await asyncio.gather(*miners, return_exceptions=True)
+    except (AnvilError, ChainError, ChainsBusy) as error:
+        _fail(str(error))
+    finally:
+        await dev_chains.stop()
+        (var_dir / _READY).unlink(missing_ok=True)
+    return 0
+
+
+async def _mine(chain: DevChain, dev_chains: DevChains) -> None:
+    async def nobody() -> bool:
+        return False
+
+    async def back() -> str:
+        return (await dev_chains.stand(chain.slug)).instance
+
+    async with open_chain(chain.url) as rpc:
+        await Miner(rpc, chain.instance, nobody, back).run()
+
+
+def _spawn(var_dir: Path) -> None:
+    """Start the chains in a process that outlives this one, and wait until they are ready."""
+    log = var_dir / "logs" / "devchain.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    (var_dir / _READY).unlink(missing_ok=True)  # of one that was killed
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "payintent", "devchain", "up", "--foreground"],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while not (var_dir / _READY).exists():
+        if process.poll() is not None:
+            said = log.read_text(errors="replace").strip().splitlines()
+            _fail((said or ["the chains ended at once"])[-1].removeprefix("payintent devchain: "))
+        if time.monotonic() > deadline:
+            process.terminate()
+            _fail(f"the chains do not start; see {log}")
+        time.sleep(_LOOK_S)
+
+
+def _known(slug: str) -> DevChain:
+    if slug not in SLUGS:
+        _fail(f"the chains are {', '.join(SLUGS)}")
+    var_dir = _var_dir()
+    kept = read_chain(var_dir / "chains" / slug)
+    if kept is None:
+        _fail(f"{var_dir} has no chain {slug}: {_HINT}")
+    return kept
+
+
+def _on(chain: DevChain, act: Callable[[Chain], Awaitable[T]]) -> T:
+    """Do something on a running chain; ends the command with one line where it cannot be done."""
+
+    async def work() -> T:
+        async with open_chain(chain.url) as rpc:
+            return await act(rpc)
+
+    try:
+        return asyncio.run(work())
+    except ChainError as error:
+        _fail(f"{error}; {_HINT}" if "does not answer" in str(error) else str(error))
+
+
+def _var_dir() -> Path:
+    return Path(os.environ.get("VAR_DIR", "var")).resolve()
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"payintent devchain: {message}", file=sys.stderr)
+    raise typer.Exit(1)

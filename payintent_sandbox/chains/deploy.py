@@ -1,0 +1,203 @@
+"""What stands on a development chain: the gateway contract, tokens, a buyer with money."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from payintent_sandbox.chains.contracts import GATEWAY, PLAIN_TOKEN, USDT_LIKE_TOKEN, encode, load
+from payintent_sandbox.chains.rpc import Chain, ChainError
+
+NATIVE = "0x" + 40 * "0"
+COIN_DECIMALS = 18
+FUNDED_UNITS = 1_000_000  # whole tokens, and whole coins
+_ALLOWANCE_MAX = 2**256 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A token that the contract takes; its minimum is in its smallest unit."""
+
+    symbol: str
+    address: str
+    decimals: int
+    approve_zero_first: bool
+    minimum: int
+
+    @property
+    def native(self) -> bool:
+        """Tell whether it is the chain's own coin."""
+        return self.address == NATIVE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a development chain stands for; tokens without an address are still to be deployed."""
+
+    slug: str
+    network_id: int
+    tokens: tuple[Token, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """What was deployed; addresses in lower case."""
+
+    network_id: int
+    genesis_hash: str
+    contract_address: str
+    deployed_block: int
+    receiver: str
+    refunder: str  # an unlocked account with money, for refunds; its allowance is given
+    tokens: tuple[Token, ...]
+
+    def token(self, symbol: str) -> Token:
+        """Find a token by its symbol."""
+        [found] = [one for one in self.tokens if one.symbol == symbol]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Buyer:
+    """An account outside the chain's own, with its key, for whoever tries to pay."""
+
+    address: str
+    private_key: str = field(repr=False)
+
+    @classmethod
+    async def make(cls, chain: Chain) -> Self:
+        """Make a buyer with a key of his own."""
+        key = ec.generate_private_key(ec.SECP256K1())
+        private = key.private_numbers().private_value.to_bytes(32, "big")
+        point = key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+        # Every chain computes Keccak for us; here it need not be had.
+        digest = await chain.ask("web3_sha3", f"0x{point[1:].hex()}")
+        return cls(f"0x{digest[-40:]}", f"0x{private.hex()}")
+
+
+def _token(symbol: str, decimals: int, *, zero_first: bool = False, coin: bool = False) -> Token:
+    return Token(
+        symbol=symbol,
+        address=NATIVE if coin else "",
+        decimals=decimals,
+        approve_zero_first=zero_first,
+        minimum=10 ** (decimals - 2),  # a hundredth
+    )
+
+
+PLANS = {
+    plan.slug: plan
+    for plan in (
+        Plan(
+            slug="ethereum",
+            network_id=1,
+            tokens=(_token("USDT", 6, zero_first=True), _token("USDC", 6)),
+        ),
+        Plan(slug="bsc", network_id=56, tokens=(_token("USDT", 18), _token("USDC", 18))),
+        Plan(
+            slug="native",
+            network_id=612_055,
+            tokens=(_token("USDT", 18), _token("NATIVED", COIN_DECIMALS, coin=True)),
+        ),
+    )
+}
+
+
+async def deploy(chain: Chain, plan: Plan) -> Deployment:
+    """Deploy tokens and contract, and give the refunder money and allowances (ChainError)."""
+    deployer, receiver, refunder, *_ = await chain.ask("eth_accounts")
+    network_id = await chain.number("eth_chainId")
+    if network_id != plan.network_id:
+        raise ChainError(f"{chain.url} is chain {network_id}, not {plan.network_id}")
+    tokens = tuple([await _deploy_token(chain, deployer, one) for one in plan.tokens])
+    address, block = await _create(
+        chain,
+        deployer,
+        GATEWAY,
+        int(receiver, 16),
+        [int(one.address, 16) for one in tokens],
+        [one.minimum for one in tokens],
+    )
+    deployment = Deployment(
+        network_id=network_id,
+        genesis_hash=await genesis_hash(chain),
+        contract_address=address,
+        deployed_block=block,
+        receiver=receiver,
+        refunder=refunder,
+        tokens=tokens,
+    )
+    await fund(chain, deployment, refunder)
+    await _allow(chain, deployment, refunder)
+    return deployment
+
+
+async def deployed(chain: Chain, deployment: Deployment) -> bool:
+    """Tell whether a deployment of before still stands: chains that were killed can be younger."""
+    if await chain.number("eth_chainId") != deployment.network_id:
+        return False
+    if await genesis_hash(chain) != deployment.genesis_hash:
+        return False
+    code = await chain.ask("eth_getCode", deployment.contract_address, "latest")
+    places = [one.address for one in deployment.tokens if not one.native]
+    codes = [await chain.ask("eth_getCode", place, "latest") for place in places]
+    return code.startswith(load(GATEWAY).runtime_bytecode) and "0x" not in codes
+
+
+async def genesis_hash(chain: Chain) -> str:
+    """Give the hash of block 0, which holds the second in which a development chain began."""
+    return (await chain.ask("eth_getBlockByNumber", "0x0", False))["hash"]
+
+
+async def fund(
+    chain: Chain, deployment: Deployment, address: str, units: int = FUNDED_UNITS
+) -> None:
+    """Give an account so many whole coins, and as many of every token."""
+    faucet = (await chain.ask("eth_accounts"))[0]
+    await chain.send(faucet, address, value=units * 10**COIN_DECIMALS)
+    for one in deployment.tokens:
+        if not one.native:
+            mint = load(PLAIN_TOKEN).selector("mint")  # both kinds of token have it
+            arguments = encode(int(address, 16), units * 10**one.decimals)
+            await chain.send(faucet, one.address, mint + arguments)
+
+
+def describe(url: str, deployment: Deployment, buyer: Buyer) -> dict[str, Any]:
+    """Describe a chain for whoever tries it: its part of `dev.json`."""
+    return {
+        "network_id": deployment.network_id,
+        "rpc_url": url,
+        "contract_address": deployment.contract_address,
+        "tokens": {
+            one.symbol: {"address": None if one.native else one.address, "decimals": one.decimals}
+            for one in deployment.tokens
+        },
+        "buyer": {"address": buyer.address, "private_key": buyer.private_key},
+    }
+
+
+async def _deploy_token(chain: Chain, deployer: str, token: Token) -> Token:
+    if token.native:
+        return token
+    contract = USDT_LIKE_TOKEN if token.approve_zero_first else PLAIN_TOKEN
+    named = (f"Development {token.symbol}", token.symbol, token.decimals)
+    address, _ = await _create(chain, deployer, contract, *named)
+    return replace(token, address=address)
+
+
+async def _create(
+    chain: Chain, deployer: str, name: str, *arguments: int | str | list[int]
+) -> tuple[str, int]:
+    """Deploy a contract; gives its address and its block."""
+    receipt = await chain.send(deployer, None, load(name).bytecode + encode(*arguments))
+    return receipt["contractAddress"], int(receipt["blockNumber"], 16)
+
+
+async def _allow(chain: Chain, deployment: Deployment, owner: str) -> None:
+    """Let the contract spend an account's tokens."""
+    approve = load(PLAIN_TOKEN).selector("approve")
+    arguments = encode(int(deployment.contract_address, 16), _ALLOWANCE_MAX)
+    for one in deployment.tokens:
+        if not one.native:
+            await chain.send(owner, one.address, approve + arguments)

@@ -1,0 +1,226 @@
+"""The sandbox's development chains: their processes, what stands on them, and where it is kept."""
+
+import asyncio
+import fcntl
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TextIO
+
+import msgspec
+
+from payintent_sandbox.chains.anvil import answers, supervised
+from payintent_sandbox.chains.anvil_binary import AnvilError, find
+from payintent_sandbox.chains.deploy import (
+    PLANS,
+    Buyer,
+    Deployment,
+    Plan,
+    deploy,
+    deployed,
+    describe,
+    fund,
+)
+from payintent_sandbox.chains.rpc import Chain, ChainError, open_chain
+from payintent_sandbox.private_files import write_private
+from payintent_sandbox.processes import Child, Children
+
+SLUGS = tuple(PLANS)
+AWAKE_TIMEOUT_S = 60.0
+
+_LOOK_S = 0.02
+_FETCHER = "payintent_sandbox.chains.anvil_binary"
+
+
+class ChainsBusy(Exception):  # noqa: N818 - it names a state
+    """Somebody else runs the chains of this folder; the message is one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevChain:
+    """A development chain that is ready: where it answers, what stands on it, who can pay there."""
+
+    slug: str
+    url: str
+    instance: str  # of the running chain: another one after every start
+    deployment: Deployment
+    buyer: Buyer
+
+    def description(self) -> dict[str, Any]:
+        """Describe it for whoever tries it: its part of `dev.json`."""
+        return describe(self.url, self.deployment, self.buyer)
+
+
+class DevChains:
+    """The three chains of one sandbox folder; one process at a time has them."""
+
+    def __init__(self, var_dir: Path, ports: Sequence[int], owner: str = "dev") -> None:
+        self._folder = var_dir / "chains"
+        self._owner = owner  # the command that runs them
+        self._ports = dict(zip(SLUGS, ports, strict=True))
+        self._lock: TextIO | None = None
+        children = [
+            Child(
+                f"chain-{slug}",
+                supervised(
+                    network_id=PLANS[slug].network_id, port=port, folder=self._folder / slug
+                ),
+                {},
+            )
+            for slug, port in self._ports.items()
+        ]
+        self._children = Children(children, var_dir / "logs")
+        self._started = False
+        self.running: tuple[str, ...] = ()  # the slugs of those that are ready
+
+    async def start(self, stop: asyncio.Event) -> None:
+        """Start them and make them ready; not where told to stop meanwhile.
+
+        Raises `AnvilError`, `ChainError`, `ChainsBusy`: then none of them runs.
+        """
+        self._lock = hold(self._folder, self._owner)
+        try:
+            await fetch_anvil(stop)
+            self._started = True
+            await self._children.start()
+            await asyncio.gather(*(self._awake(slug, stop) for slug in self._ports))
+            if stop.is_set():
+                return
+            await asyncio.gather(*(self.stand(slug) for slug in self._ports))
+        except BaseException:
+            await self.stop()
+            raise
+        self.running = SLUGS
+
+    async def supervise(self, stop: asyncio.Event) -> None:
+        """Start again whichever dies, until told to stop."""
+        if self._started:
+            await self._children.supervise(stop)
+
+    async def stop(self) -> None:
+        """End them, each writes its state; harmless where none runs."""
+        if self._started:
+            await self._children.stop()
+            self._started, self.running = False, ()
+        if self._lock is not None:
+            self._lock.close()  # and with it the lock
+            self._lock = None
+
+    async def stand(self, slug: str, *, anew: bool = False) -> DevChain:
+        """Find contract, tokens and buyer where they stood, else put them there (ChainError).
+
+        The buyer stays the same one. `anew` deploys whatever stands there.
+        """
+        folder = self._folder / slug
+        async with open_chain(self.url(slug)) as chain:
+            kept = read_chain(folder)
+            if anew or kept is None or not await deployed(chain, kept.deployment):
+                kept = await _deploy(chain, PLANS[slug], kept and kept.buyer)
+            kept = replace(kept, url=chain.url, instance=await instance(chain))
+        write_private(folder / "chain.json", msgspec.json.encode(kept).decode())
+        return kept
+
+    def url(self, slug: str) -> str:
+        """Give a chain's address."""
+        return f"http://127.0.0.1:{self._ports[slug]}"
+
+    async def _awake(self, slug: str, stop: asyncio.Event) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(AWAKE_TIMEOUT_S):
+                while not stop.is_set():
+                    if await asyncio.to_thread(answers, self.url(slug), PLANS[slug].network_id):
+                        return
+                    await asyncio.sleep(_LOOK_S)
+                return
+        raise ChainError(f"{slug} does not start; see the logs folder")
+
+
+async def instance(chain: Chain) -> str:
+    """Give the running chain's own name, which no other start has; reorgs do not change it."""
+    return (await chain.ask("anvil_metadata"))["instanceId"]
+
+
+def read_chain(folder: Path) -> DevChain | None:
+    """Read what was kept of a chain in its folder; None where it was never ready."""
+    try:
+        return msgspec.json.decode((folder / "chain.json").read_bytes(), type=DevChain)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def describe_all(chains: Mapping[str, DevChain]) -> dict[str, Any]:
+    """Describe chains for whoever tries them: `chains` of `dev.json`."""
+    return {slug: one.description() for slug, one in chains.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who runs the chains of a folder: a process, and the command it was started with."""
+
+    pid: int
+    owner: str
+
+
+def hold(folder: Path, owner: str) -> TextIO:
+    """Be the one who runs the chains of a folder, until the file is closed (ChainsBusy)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = (folder / "lock").open("a+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise ChainsBusy(f"the chains in {folder} are in use") from None
+    file.truncate(0)
+    file.write(f"{os.getpid()} {owner}")
+    file.flush()
+    return file
+
+
+def holder(folder: Path) -> Holder | None:
+    """Tell who runs the chains of a folder; None where nobody does."""
+    try:
+        with (folder / "lock").open("r") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                pid, owner = file.read().split()
+                return Holder(int(pid), owner)
+    except (FileNotFoundError, ValueError):  # or it is just being written
+        pass
+    return None
+
+
+async def fetch_anvil(stop: asyncio.Event) -> None:
+    """Fetch anvil where there is none; ends early where told to stop (AnvilError)."""
+    if await asyncio.to_thread(find) is not None:
+        return
+    print("fetching anvil for the dev chains, this once", flush=True)
+    # A process of its own can be ended at any time; npm may take minutes to give up.
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", _FETCHER),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
+    )
+    saying = asyncio.create_task(process.communicate())
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({saying, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not saying.done():
+        os.killpg(process.pid, signal.SIGKILL)
+    said, _ = await saying
+    if stop.is_set() or await asyncio.to_thread(find) is not None:
+        return
+    raise AnvilError((said.decode(errors="replace").strip().splitlines() or ["no anvil"])[-1])
+
+
+async def _deploy(chain: Chain, plan: Plan, buyer: Buyer | None) -> DevChain:
+    deployment = await deploy(chain, plan)
+    buyer = buyer or await Buyer.make(chain)
+    await fund(chain, deployment, buyer.address)
+    return DevChain(slug=plan.slug, url=chain.url, instance="", deployment=deployment, buyer=buyer)

@@ -1,0 +1,21 @@
+"""What the sandbox adds to the command line: `dev` and `devchain`."""
+
+import typer
+
+from payintent.cli import processes
+from payintent_sandbox.chains import commands
+from payintent_sandbox.chains.anvil_binary import describe
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add these commands."""
+    app.command()(dev)
+    processes.TOLD["anvil"] = describe
+    app.add_typer(commands.app, name="devchain")
+
+
+def dev() -> None:
+    """Run the whole sandbox in this terminal: database, API, worker, gateway, shop, chains."""
+    from payintent_sandbox.dev import run
+
+    raise typer.Exit(run())

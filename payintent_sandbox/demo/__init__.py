@@ -1,0 +1,1 @@
+"""The demo: every ending of a payment, against a running sandbox."""

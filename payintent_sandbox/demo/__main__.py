@@ -1,0 +1,200 @@
+"""The demo: payments for each way to end, and refunds, against a running sandbox."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import aiohttp
+from rich.console import Console
+from rich.markup import escape
+
+from payintent_sandbox.demo.refunds import decline_three_times, refund_otherwise, refund_with_each
+from payintent_sandbox.demo.stage import (
+    CALL_TIMEOUT_S,
+    CONFLICT,
+    FAILURES,
+    OK,
+    PATIENCE_S,
+    Fields,
+    Sandbox,
+    Stage,
+    StepError,
+    expect,
+    masked,
+    read_sandbox,
+    why,
+)
+from payintent_sandbox.demo.tokens import pay_in_tokens, pay_otherwise
+
+LATE_CALLBACK_S = 60.0  # the simulator's delay, before its time scale
+EXPIRES_IN_S = 2
+
+APPROVED = "4242424242424242"
+DECLINED = "4000000000000002"
+PAID_TOO_LATE = "4000009900000053"
+
+_INTERRUPTED = 130
+
+
+async def pay_by_card(stage: Stage) -> None:
+    """Play the ordinary case."""
+    payment = await stage.create("1590.00", "THB", "Tides of the Chao Phraya")
+    quotes = await stage.quotes(payment)
+    await stage.pay(await stage.select(payment, quotes[0]), APPROVED)
+    told = await stage.webhook(payment, "payment.completed")
+    seen = await stage.shows(payment, "PAID", "receipt_id", "provider", "paid_at")
+    expect("receipt_id", told["receipt_id"], seen["receipt_id"])
+
+
+async def decline(stage: Stage) -> None:
+    """Play a card that is declined."""
+    payment = await stage.create("49.90", "USD", "A Field Guide to Ledgers")
+    quotes = await stage.quotes(payment)
+    await stage.pay(await stage.select(payment, quotes[0]), DECLINED)
+    told = await stage.webhook(payment, "payment.failed")
+    expect("failure_reason", told["failure_reason"], "DECLINED")
+    await stage.shows(payment, "FAILED", "failure_reason", "failed_at")
+
+
+async def change_method(stage: Stage) -> None:
+    """Play money that comes by a method which the buyer has left."""
+    payment = await stage.create("2400", "JPY", "One Hundred Mornings in Kyoto")
+    quotes = await stage.quotes(payment)
+    left, taken = quotes[0], quotes[-1]
+    if left is taken:
+        raise StepError("the merchant needs two payment methods of the simulator")
+    first = await stage.select(payment, left)
+    await stage.pay(first, PAID_TOO_LATE)
+    await stage.pay(await stage.select(payment, taken), APPROVED)
+    await stage.webhook(payment, "payment.completed")
+    before = await stage.shows(payment, "PAID", "receipt_id", "payment_method_id")
+    expect("payment_method_id", before["payment_method_id"], taken["payment_method_id"])
+    await _late_callback(stage, first["session"]["id"])
+    after = await stage.shows(payment, "PAID", "receipt_id", "payment_method_id")
+    if after != before:
+        raise StepError("the late callback changed the payment")
+    await stage.given_back(payment, "ORPHAN_CAPTURE")
+
+
+async def _late_callback(stage: Stage, session_id: str) -> None:
+    """Wait until the gateway has told of the abandoned session, and was answered."""
+    delay_s = LATE_CALLBACK_S / stage.sandbox.sim_time_scale
+
+    async def told() -> list[Fields]:
+        async with stage.http.get(f"{stage.sandbox.simulator_url}/_sim/log") as answer:
+            entries: list[Fields] = await answer.json()
+        return [
+            entry
+            for entry in entries
+            if entry.get("reference") == session_id and entry.get("status") == OK
+        ]
+
+    what = f"the gateway's callback for the method left, about {delay_s:.0f} s late"
+    [callback, *_] = await stage.until(what, told, delay_s + PATIENCE_S)
+    expect("callback", callback["type"], "session.paid")
+    stage.say(f"late callback {callback['type']} for {session_id}: answered {callback['status']}")
+
+
+async def cancel(stage: Stage) -> None:
+    """Play a merchant who cancels, twice."""
+    payment = await stage.create("1590.00", "THB", "Tides of the Chao Phraya")
+    path = f"/payments/{payment['id']}/cancel"
+    answer = await stage.call("POST", path, keyed=True)
+    stage.say(f"POST cancel answers {answer['status']}")
+    await stage.webhook(payment, "payment.cancelled")
+    await stage.shows(payment, "CANCELLED", "cancelled_at")
+    refused = await stage.call("POST", path, CONFLICT, keyed=True)
+    expect("code", refused["code"], "INVALID_PAYMENT_STATE")
+    stage.say(f"a second cancel is refused: {CONFLICT} {refused['code']}")
+
+
+async def expire(stage: Stage) -> None:
+    """Play a buyer who never comes."""
+    payment = await stage.create(
+        "49.90", "USD", "A Field Guide to Ledgers", expires_in=EXPIRES_IN_S
+    )
+    await stage.webhook(payment, "payment.expired")
+    await stage.shows(payment, "EXPIRED", "expired_at")
+
+
+_Flow = Callable[[Stage], Awaitable[None]]
+
+FLOWS: tuple[tuple[str, _Flow], ...] = (
+    ("Pay by card", pay_by_card),
+    ("A declined card", decline),
+    ("Another method, and money that comes too late", change_method),
+    ("Cancelled by the merchant", cancel),
+    ("Expired", expire),
+)
+GATEWAY_FLOWS: tuple[tuple[str, _Flow], ...] = (
+    ("Paid and given back in two parts, with each gateway", refund_with_each),
+    ("Declined three times, which ends it", decline_three_times),
+    ("Refunds that wait, are refused, are not answered", refund_otherwise),
+)
+TOKEN_FLOWS: tuple[tuple[str, _Flow], ...] = (
+    ("Paid in tokens, on every chain", pay_in_tokens),
+    ("Refused by the contract, too little, another token, too late", pay_otherwise),
+)
+
+
+async def play(sandbox: Sandbox, console: Console) -> bool:
+    """Play every flow, also after one that failed; tell whether all went as expected."""
+    flows = [*FLOWS, *(TOKEN_FLOWS if sandbox.chains else ()), *GATEWAY_FLOWS]
+    good = 0
+    timeout = aiohttp.ClientTimeout(total=CALL_TIMEOUT_S)
+    async with aiohttp.ClientSession(timeout=timeout) as http:
+        stage = Stage(sandbox=sandbox, http=http, console=console)
+        await _check_awake(stage)
+        for number, (title, flow) in enumerate(flows, start=1):
+            console.print(f"[bold]{number}. {title}[/]")
+            good += await _went_well(console, flow(stage))
+        console.print("[bold]And in the end[/]")
+        once = await _went_well(console, _ended_once(stage))
+    if not sandbox.chains:
+        console.print("no payments in tokens: the sandbox has no dev chains")
+    console.print(f"demo: {good} of {len(flows)} flows as expected")
+    return once and good == len(flows)
+
+
+async def _check_awake(stage: Stage) -> None:
+    url = stage.sandbox.shop_url
+    try:
+        async with stage.http.get(f"{url}/healthz") as answer:
+            answer.raise_for_status()
+    except (aiohttp.ClientError, TimeoutError):
+        raise StepError(f"nothing answers at {url}: start `make dev` first") from None
+
+
+async def _ended_once(stage: Stage) -> None:
+    """Look at all payments again: one event each, whatever came after it."""
+    for payment_id in stage.payment_ids:
+        expect(f"the number of events of {payment_id}", len(await stage.webhooks(payment_id)), 1)
+    stage.say(f"{len(stage.payment_ids)} payments, and exactly one event of each")
+
+
+async def _went_well(console: Console, act: Awaitable[None]) -> bool:
+    try:
+        await act
+    except FAILURES as error:
+        console.print(f"  [red]✗ {escape(masked(why(error)))}[/]")
+        return False
+    return True
+
+
+def main() -> None:
+    """Play the demo in this terminal; the exit code is 1 where anything was unexpected."""
+    console = Console(highlight=False, soft_wrap=True)
+    try:
+        sandbox = read_sandbox(Path(os.environ.get("VAR_DIR", "var")) / "dev.json")
+        went_well = asyncio.run(play(sandbox, console))
+    except StepError as error:
+        sys.exit(f"demo: {error}")
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+    sys.exit(0 if went_well else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""The demo's buyers: what a browser does at each gateway's page, over HTTP."""
+
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from urllib.parse import urljoin
+
+import aiohttp
+
+from payintent_sandbox.demo.stage import OK, Fields, Stage, StepError
+
+_PAGES_MAX = 5  # of a gateway, one after the other
+_CARD = "card"  # what every counterpart calls the field for the card's number
+
+
+@dataclass(slots=True)
+class _Form:
+    """A form of a page: where it leads, what it sends by itself, and what is typed into it."""
+
+    action: str
+    hidden: dict[str, str] = field(default_factory=dict[str, str])
+    typed: set[str] = field(default_factory=set[str])
+
+
+class _Forms(HTMLParser):
+    """Reads the forms of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.forms: list[_Form] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note forms and their inputs."""
+        known = {name: value or "" for name, value in attrs}
+        if tag == "form" and known.get("method") == "post":
+            self.forms.append(_Form(known.get("action", "")))
+        elif tag == "input" and self.forms and known.get("type") == "hidden":
+            self.forms[-1].hidden[known["name"]] = known.get("value", "")
+        elif tag == "input" and self.forms:
+            self.forms[-1].typed.add(known["name"])
+
+
+@dataclass(slots=True)
+class _Browser:
+    """A buyer's browser: it has one page, and follows redirects."""
+
+    http: aiohttp.ClientSession
+    url: str = ""
+    forms: list[_Form] = field(default_factory=list[_Form])
+
+    async def open(self, method: str, url: str, fields: Fields | None = None) -> None:
+        """Open a page."""
+        async with self.http.request(method, url, data=fields) as answer:
+            text = await answer.text()
+            self.url = str(answer.url)
+            if answer.status != OK:
+                raise StepError(f"a page of {answer.url.origin()} answered {answer.status}")
+        reader = _Forms()
+        reader.feed(text)
+        self.forms = reader.forms
+
+    async def submit(self, card: str) -> None:
+        """Send the first form: with the card where it asks for one, else as it is."""
+        if not self.forms:
+            raise StepError("the gateway's page has no form")
+        form = self.forms[0]
+        entered = {_CARD: card} if _CARD in form.typed else {}
+        await self.open("POST", urljoin(self.url, form.action), form.hidden | entered)
+
+
+async def pay_at_page(stage: Stage, payment: Fields, selected: Fields, card: str) -> None:
+    """Go where the next action leads, enter a card, and come back to the checkout."""
+    redirect = selected["next_action"]["redirect"]
+    browser = _Browser(stage.http)
+    await browser.open(redirect["method"], redirect["url"], redirect["fields"] or None)
+    for _ in range(_PAGES_MAX):
+        await browser.submit(card)
+        if browser.url.startswith(payment["checkout_url"]):
+            return
+    raise StepError("the gateway's page does not lead back")
+
+
+async def pay_in_element(stage: Stage, payment: Fields, selected: Fields, card: str) -> None:
+    """Enter a card in the provider's element on our page, and let that page go on."""
+    answer = await confirm(stage, selected, card)
+    if "error" in answer:
+        raise StepError(f"the element refuses: {answer['error']}")
+    await _Browser(stage.http).open("GET", f"{payment['checkout_url']}/return")
+
+
+async def confirm(stage: Stage, selected: Fields, card: str) -> Fields:
+    """Press the element's button once; gives what its frame is told, an `error` perhaps."""
+    element = selected["next_action"]["embedded_card"]
+    body = {
+        "key": element["publishable_key"],
+        "client_secret": element["client_secret"],
+        "number": card,
+    }
+    async with stage.http.post(urljoin(element["script_url"], "confirm"), json=body) as answer:
+        said: Fields = await answer.json()
+        return said

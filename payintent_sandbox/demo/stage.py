@@ -1,0 +1,301 @@
+"""Where the demo plays: a running sandbox, its merchant, a buyer, the spectator's terminal."""
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import aiohttp
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+
+from payintent_sandbox.chains.rpc import ChainError
+from payintent_sandbox.shop.webhook import read_secret, verify
+
+PATIENCE_S = 30.0
+POLL_S = 0.2
+CALL_TIMEOUT_S = 30.0
+
+_CHECKOUT_ID = re.compile(r"\b(cs_[0-9A-Za-z]{4})[0-9A-Za-z]+")
+OK, CREATED, ACCEPTED, SEE_OTHER, CONFLICT, UNAVAILABLE = 200, 201, 202, 303, 409, 503
+
+Fields = dict[str, Any]
+
+
+class StepError(Exception):
+    """A step went otherwise than it should; the message says how."""
+
+
+#: What may go wrong in a step; anything else is a bug of the demo.
+FAILURES = (StepError, ChainError, aiohttp.ClientError, TimeoutError, KeyError, ValueError)
+
+
+@dataclass(frozen=True, slots=True)
+class Merchant:
+    """The merchant that the demo acts for."""
+
+    name: str
+    api_key: str = field(repr=False)
+    callback_secret: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Buyer:
+    """An account with tokens on one chain."""
+
+    address: str
+    private_key: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DevChain:
+    """A development chain, and who can pay on it."""
+
+    rpc_url: str
+    buyer: Buyer
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """A gateway beside the simulator."""
+
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """What `dev.json` tells of a running sandbox."""
+
+    api_url: str
+    simulator_url: str
+    shop_url: str
+    merchants: list[Merchant]
+    sim_time_scale: float = 1.0
+    operator_url: str = ""
+    operator_token: str = field(default="", repr=False)
+    chains: dict[str, DevChain] = field(default_factory=dict[str, DevChain])
+    gateways: dict[str, Gateway] = field(default_factory=dict[str, Gateway])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """Where the flows play: the sandbox, a connection, and the spectator's terminal."""
+
+    sandbox: Sandbox
+    http: aiohttp.ClientSession
+    console: Console
+    payment_ids: list[str] = field(default_factory=list[str])
+
+    def say(self, text: str) -> None:
+        """Print one step that went as expected."""
+        self.console.print(f"  [green]✓[/] {escape(masked(text))}")
+
+    async def call(
+        self, method: str, path: str, wanted: int = OK, *, keyed: bool = False, **body: Any
+    ) -> Fields:
+        """Call the API, as the merchant where `keyed`, else as the buyer's browser would."""
+        headers: dict[str, str] = {}
+        if keyed:
+            headers["Authorization"] = f"Bearer {self.sandbox.merchants[0].api_key}"
+        if method == "POST":
+            headers["Idempotency-Key"] = str(uuid4())
+        async with self.http.request(
+            method, self.sandbox.api_url + path, headers=headers, json=body or None
+        ) as answer:
+            fields: Fields = await answer.json(content_type=None)
+            if answer.status != wanted:
+                raise StepError(f"{method} {path}: {answer.status} {fields}, expected {wanted}")
+            return fields
+
+    async def create(self, amount: str, currency: str, title: str, **more: Any) -> Fields:
+        """Create a payment as the merchant."""
+        payment = await self.call(
+            "POST",
+            "/payments",
+            CREATED,
+            keyed=True,
+            amount=amount,
+            currency=currency,
+            payer_uid="demo-buyer",
+            metadata={"product": {"name": title}, "order_id": f"D-{uuid4().hex[:6]}"},
+            **more,
+        )
+        self.payment_ids.append(payment["id"])
+        self.say(
+            f"created {payment['id']}: {amount} {currency}, {payment['status']}, "
+            f"checkout {payment['checkout_id']}"
+        )
+        return payment
+
+    async def quotes(self, payment: Fields, provider: str = "simulator") -> list[Fields]:
+        """List the ways to pay at one gateway."""
+        answer = await self.call("GET", f"/checkout/{payment['checkout_id']}/quotes")
+        quotes = [quote for quote in answer["quotes"] if quote["provider"] == provider]
+        if not quotes:
+            raise StepError(f"no quote of {provider} among {answer['quotes']}")
+        shown = ", ".join(
+            f"#{quote['payment_method_id']} {quote['label']} {quote['total_amount']} "
+            f"{quote['currency']}"
+            for quote in quotes
+        )
+        self.say(f"quotes for {answer['country']}: {shown}")
+        return quotes
+
+    async def select(self, payment: Fields, quote: Fields, next_action: str = "redirect") -> Fields:
+        """Select a quote as the buyer."""
+        selected = await self.call(
+            "POST",
+            f"/checkout/{payment['checkout_id']}/quotes",
+            payment_method_id=quote["payment_method_id"],
+            currency=quote["currency"],
+            expected_total_amount=quote["total_amount"],
+        )
+        expect("next_action", selected["next_action"]["type"], next_action)
+        self.say(
+            f"selected #{quote['payment_method_id']} {quote['label']}: "
+            f"{selected['checkout']['status']}, session {selected['session']['id']}"
+        )
+        return selected
+
+    async def pay(self, selected: Fields, card: str) -> None:
+        """Enter a card at the gateway's page, as the buyer."""
+        url = selected["next_action"]["redirect"]["url"]
+        async with self.http.post(url, data={"card": card}, allow_redirects=False) as answer:
+            if answer.status != SEE_OTHER:
+                raise StepError(f"the gateway's page answered {answer.status}")
+            where = answer.headers["Location"]
+        self.say(f"card {card} at the gateway's page: sent back to {where}")
+
+    async def webhook(self, payment: Fields, kind: str) -> Fields:
+        """Wait until the shop has the payment's event, and verify its signature once more."""
+        received = await self.until(f"webhook {kind}", lambda: self.webhooks(payment["id"]))
+        headers, body = received[0]["headers"], received[0]["body"]
+        key = read_secret(self.sandbox.merchants[0].callback_secret)
+        if not verify(key, headers, body.encode(), time.time()):
+            raise StepError(f"the signature of webhook {headers['webhook-id']} is wrong")
+        event: Fields = json.loads(body)
+        expect("webhook", event["type"], kind)
+        self.say(f"webhook {kind} {headers['webhook-id']}, signature verified")
+        return event["data"]["payment"]
+
+    async def webhooks(self, payment_id: str) -> list[Fields]:
+        """List the events that the shop has of a payment, each once."""
+        url = f"{self.sandbox.shop_url}/webhooks.json"
+        async with self.http.get(url, params={"payment_id": payment_id}) as answer:
+            deliveries: list[Fields] = await answer.json()
+        return [delivery for delivery in deliveries if not delivery["duplicate"]]
+
+    async def shows(self, payment: Fields, status: str, *names: str) -> Fields:
+        """Read the payment as the merchant; it has this status, and these fields are there."""
+        seen = await self.call("GET", f"/payments/{payment['id']}", keyed=True)
+        expect("status", seen["status"], status)
+        missing = [name for name in names if name not in seen]
+        if missing:
+            raise StepError(f"GET /payments/{payment['id']} shows no {', '.join(missing)}")
+        shown = "".join(f", {name} {seen[name]}" for name in names)
+        self.say(f"GET shows {status}{shown}")
+        return seen
+
+    async def cases(self, payment: Fields) -> list[Fields]:
+        """List a payment's cases as the operator."""
+        url = f"{self.sandbox.operator_url}/operator/payments/{payment['id']}"
+        headers = {"Authorization": f"Bearer {self.sandbox.operator_token}"}
+        async with self.http.get(url, headers=headers) as answer:
+            fields: Fields = await answer.json()
+            if answer.status != OK:
+                raise StepError(f"GET {url}: {answer.status} {fields}")
+        return fields["cases"]
+
+    async def given_back(self, payment: Fields, kind: str) -> None:
+        """Wait until a payment's one case is closed, its money gone back by the merchant's rule."""
+
+        async def refunded() -> list[Fields]:
+            return [one for one in await self.cases(payment) if one["status"] == "REFUNDED"]
+
+        found = await self.until(f"case {kind} that was given back", refunded)
+        expect("case", [one["kind"] for one in found], [kind])
+        self.say(f"{kind}: what no payment may own was given back")
+
+    async def until(
+        self, what: str, ask: Callable[[], Awaitable[list[Fields]]], patience_s: float = PATIENCE_S
+    ) -> list[Fields]:
+        """Ask until there is something; refused (`StepError`) when patience ends."""
+        deadline = time.monotonic() + patience_s
+        with self.console.status(f"waiting for {what}, {patience_s:.0f} s at most"):
+            while not (found := await ask()):
+                if time.monotonic() > deadline:
+                    raise StepError(f"no {what} within {patience_s:.0f} s")
+                await asyncio.sleep(POLL_S)
+        return found
+
+
+Act = Callable[[Stage], Awaitable[str]]
+
+
+async def together(stage: Stage, what: str, acts: Mapping[str, Act]) -> None:
+    """Play acts at the same time, each with one line: its name, and what it tells at the end.
+
+    Refused (`StepError`) after all of them have ended, where any went otherwise than it should.
+    """
+    quiet = [replace(stage, console=Console(quiet=True)) for _ in acts]
+    with stage.console.status(f"waiting for {what}"):
+        told = await asyncio.gather(
+            *(act(one) for act, one in zip(acts.values(), quiet, strict=True)),
+            return_exceptions=True,
+        )
+    failed: list[str] = []
+    for name, line in zip(acts, told, strict=True):
+        if isinstance(line, str):
+            stage.say(f"{name}: {line}")
+        elif isinstance(line, FAILURES):
+            failed.append(f"{name}: {why(line)}")
+        else:
+            raise line
+    if failed:
+        raise StepError("; ".join(failed))
+
+
+def why(error: BaseException) -> str:
+    """Say in a line what went otherwise than it should; `error` is one of `FAILURES`."""
+    if isinstance(error, StepError):
+        return str(error)
+    if isinstance(error, ChainError):
+        return f"the dev chain: {error}"
+    if isinstance(error, (aiohttp.ClientError, TimeoutError)):
+        return f"no answer: {str(error) or type(error).__name__}"
+    return f"an answer is not as documented: {error!r}"
+
+
+def expect(what: str, actual: object, wanted: object) -> None:
+    """Refuse (`StepError`) a value that is not the expected one."""
+    if actual != wanted:
+        raise StepError(f"{what} is {actual}, expected {wanted}")
+
+
+def seconds_since(began: float) -> str:
+    """Say how long ago a moment of the monotonic clock is."""
+    return f"{time.monotonic() - began:.1f} s"
+
+
+def masked(text: str) -> str:
+    """Hide most of every checkout id: who has one may pay, and cancel."""
+    return _CHECKOUT_ID.sub(r"\1…", text)
+
+
+def read_sandbox(path: Path) -> Sandbox:
+    """Read `dev.json`; refused (`StepError`) where no sandbox has written it."""
+    try:
+        sandbox = msgspec.json.decode(path.read_bytes(), type=Sandbox)
+    except OSError:
+        raise StepError(f"{path} is missing: start `make dev` first") from None
+    except msgspec.DecodeError as error:
+        raise StepError(f"{path} is not what `make dev` writes: {error}") from None
+    if not sandbox.merchants:
+        raise StepError(f"{path} names no merchant")
+    return sandbox

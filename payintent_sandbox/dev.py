@@ -1,0 +1,204 @@
+"""`payintent dev`: the whole sandbox in one terminal, everything real, nothing to install."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import urllib.request
+from collections.abc import AsyncGenerator
+from http import HTTPStatus
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from payintent.cli.common import SANDBOX_ENV
+from payintent.service import Service
+from payintent_sandbox.chains.anvil_binary import AnvilError
+from payintent_sandbox.chains.dev_chains import ChainsBusy, DevChain, DevChains
+from payintent_sandbox.chains.miner import Miner
+from payintent_sandbox.chains.registration import ChainOffer
+from payintent_sandbox.chains.rpc import ChainError, open_chain
+from payintent_sandbox.installation import ACTOR, World, open_world, prepare_world
+from payintent_sandbox.ports import Ports, taken
+from payintent_sandbox.postgres import Postgres, PostgresError
+from payintent_sandbox.private_files import write_private
+from payintent_sandbox.processes import Child, Children
+
+_READY_TRIES_MAX = 300
+_READY_WAIT_S = 0.1
+_DATABASE_LOOK_S = 0.2
+
+
+def run() -> int:
+    """Run until Ctrl-C or SIGTERM; gives the exit status."""
+    var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
+    ports = Ports.from_environment()
+    if listed := ", ".join(str(port) for port in taken(ports.all)):
+        print(f"payintent dev: port {listed} is taken; choose others with PORT_BASE=N")
+        return 1
+    var_dir.mkdir(parents=True, exist_ok=True)
+    database = Postgres(var_dir / "postgres")
+    try:
+        database_url = database.start()
+        return asyncio.run(_run(var_dir, ports, database, database_url))
+    except (PostgresError, ChainError) as error:
+        print(f"payintent dev: {error}", file=sys.stderr)
+        return 1
+    finally:
+        database.stop()
+
+
+async def _run(var_dir: Path, ports: Ports, database: Postgres, database_url: str) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    dev_chains = DevChains(var_dir, ports.chains)
+    keeper = asyncio.create_task(_keep(database, urlsplit(database_url).port or 0))
+    try:
+        await _start(dev_chains, stop)
+        if stop.is_set():
+            return 0
+        world = await prepare_world(var_dir, ports, database_url, dev_chains)
+        return await _serve(world, var_dir, dev_chains, stop)
+    finally:
+        await dev_chains.stop()
+        keeper.cancel()
+
+
+async def _start(dev_chains: DevChains, stop: asyncio.Event) -> None:
+    """Start the chains; where they cannot be had, say so and go on without them."""
+    try:
+        await dev_chains.start(stop)
+    except (AnvilError, ChainError, ChainsBusy) as error:
+        print(f"without dev chains, so no payments in tokens: {error}", flush=True)
+
+
+async def _serve(world: World, var_dir: Path, dev_chains: DevChains, stop: asyncio.Event) -> int:
+    children = Children(_children(world), var_dir / "logs")
+    await children.start()
+    try:
+        if not await _ready(world, stop):
+            return 0 if stop.is_set() else 1
+        _describe(world, var_dir)
+        _greet(world, var_dir)
+        async with _mining(world, var_dir, dev_chains):
+            await asyncio.gather(children.supervise(stop), dev_chains.supervise(stop))
+    finally:
+        print("stopping")
+        await children.stop()
+    return 0
+
+
+@contextlib.asynccontextmanager
+async def _mining(world: World, var_dir: Path, dev_chains: DevChains) -> AsyncGenerator[None]:
+    """Make blocks where somebody waits, and look after chains that died."""
+    service = await open_world(world)
+    miners = [
+        asyncio.create_task(_mine(one, service, world, var_dir, dev_chains))
+        for one in world.chains.values()
+    ]
+    try:
+        yield
+    finally:
+        for miner in miners:
+            miner.cancel()
+        await asyncio.gather(*miners, return_exceptions=True)
+        await service.close()
+
+
+async def _mine(
+    chain: DevChain, service: Service, world: World, var_dir: Path, dev_chains: DevChains
+) -> None:
+    async def back() -> str:
+        taken_again = await world.take(service, dev_chains, chain.slug)
+        _describe(world, var_dir)
+        return taken_again.instance
+
+    offer = ChainOffer(service, ACTOR)
+    async with open_chain(chain.url) as rpc:
+        await Miner(rpc, chain.instance, lambda: offer.busy(chain.slug), back).run()
+
+
+async def _keep(database: Postgres, port: int) -> None:
+    """Start the database again, where its clients know it, should it die."""
+    while True:
+        await asyncio.sleep(_DATABASE_LOOK_S)
+        if database.alive():
+            continue
+        print("the database ended; starting again", flush=True)
+        try:
+            await asyncio.to_thread(database.start, port)
+        except PostgresError as error:
+            print(f"payintent dev: {error}", file=sys.stderr)
+
+
+def _children(world: World) -> list[Child]:
+    python = [sys.executable, "-m"]
+    ports = ["--port", str(world.ports.api), "--operator-port", str(world.ports.operator)]
+    return [
+        Child(
+            "simulator",
+            [
+                *python,
+                "payintent_sandbox.emulators.simulator",
+                "--port",
+                str(world.ports.simulator),
+            ],
+            world.simulator_environment(),
+        ),
+        *world.gateway_children(),
+        Child("api", [*python, "payintent", "api", *ports], world.service_environment()),
+        Child("worker", [*python, "payintent", "worker"], world.service_environment()),
+        Child(
+            "shop",
+            [*python, "payintent_sandbox.shop", "--port", str(world.ports.shop)],
+            world.shop_environment(),
+        ),
+    ]
+
+
+async def _ready(world: World, stop: asyncio.Event) -> bool:
+    """Wait until a payment can be made."""
+    for url, said in world.ready_urls():
+        for _ in range(_READY_TRIES_MAX):
+            if stop.is_set():
+                return False
+            if await asyncio.to_thread(_answers, url, said):
+                break
+            await asyncio.sleep(_READY_WAIT_S)
+        else:
+            print(f"payintent dev: {url} is not ready; see the logs folder", file=sys.stderr)
+            return False
+    return True
+
+
+def _answers(url: str, said: bytes) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as answer:  # noqa: S310 - our own address
+            return answer.status == HTTPStatus.OK and said in answer.read()
+    except OSError:  # URLError is one
+        return False
+
+
+def _describe(world: World, var_dir: Path) -> None:
+    write_private(var_dir / "dev.json", json.dumps(world.description(), indent=1))
+    write_private(var_dir / SANDBOX_ENV, _lines(world.service_environment()))
+
+
+def _lines(environment: dict[str, str]) -> str:
+    return "".join(f"{name}='{value}'\n" for name, value in environment.items())
+
+
+def _greet(world: World, var_dir: Path) -> None:
+    print(f"  shop       {world.shop_url}")
+    print(f"  api        {world.api_url}")
+    print(f"  simulator  {world.simulator_url}   (delays {world.time_scale:g} times shorter)")
+    for gateway in world.gateways:
+        print(f"  {gateway.provider:10} {gateway.url}   (a counterpart: no money moves there)")
+    for slug, chain in world.chains.items():
+        print(f"  {slug:10} {chain.url}   (a buyer with tokens is in dev.json)")
+    print(f"  keys       {var_dir / 'dev.json'}")
+    print(f"  logs       {var_dir / 'logs'}")
+    print("ready", flush=True)

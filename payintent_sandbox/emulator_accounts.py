@@ -1,0 +1,197 @@
+"""The sandbox's gateways beside the simulator: their processes, secrets, and our accounts there."""
+
+import json
+import secrets
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from payintent.operations.accounts import AddAccount, ChangeAccount
+from payintent.operations.base import Actor
+from payintent.operations.default_methods import offered
+from payintent.operations.payment_methods import AddMethod, ListMethods
+from payintent.service import Service
+from payintent_sandbox.emulators.twoc2p.keys import make_pair
+from payintent_sandbox.processes import Child
+
+_HOST = "127.0.0.1"
+_DIGITS = "0123456789"
+_HEX_16 = 8  # bytes whose hex is as long as ECPay's keys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counterpart:
+    """One gateway: what its process is told, and what our account there holds."""
+
+    provider: str
+    module: str
+    secrets: Callable[[], dict[str, str]]  # made once
+    environment: Callable[[Mapping[str, str], str], dict[str, str]]  # secrets, callback's address
+    credentials: Callable[[Mapping[str, str], str], dict[str, str]]  # secrets, its own address
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A counterpart and its port. `kept` is what `make_secrets` has made of it, kept since."""
+
+    counterpart: Counterpart
+    port: int
+
+    @property
+    def provider(self) -> str:
+        """Name the provider."""
+        return self.counterpart.provider
+
+    @property
+    def url(self) -> str:
+        """Give its address."""
+        return f"http://{_HOST}:{self.port}"
+
+    def child(self, kept: Mapping[str, Any], api_url: str, time_scale: float) -> Child:
+        """Describe its process, which calls back to this API."""
+        command = [sys.executable, "-m", self.counterpart.module]
+        callback_url = f"{api_url}/callbacks/{self.provider}/{kept['account_id']}"
+        return Child(
+            self.provider,
+            [*command, "--host", _HOST, "--port", str(self.port)],
+            self.counterpart.environment(kept["secrets"], callback_url)
+            | {"SIM_TIME_SCALE": f"{time_scale:g}"},
+        )
+
+    async def settle(self, service: Service, actor: Actor, kept: dict[str, Any]) -> None:
+        """Have an account there; the ports may be others than last time."""
+        credentials = self.counterpart.credentials(kept["secrets"], self.url)
+        if kept["account_id"] is None:
+            new = AddAccount(provider=self.provider, base_url=self.url, credentials=credentials)
+            kept["account_id"] = (await service.perform(new, actor)).id
+        else:
+            moved = ChangeAccount(
+                account_id=kept["account_id"], base_url=self.url, credentials=credentials
+            )
+            await service.perform(moved, actor)
+
+    async def offer(
+        self, service: Service, actor: Actor, kept: Mapping[str, Any], merchant_id: int
+    ) -> None:
+        """Have a merchant take payments there, behind whatever it offers already."""
+        account_id = kept["account_id"]
+        known = await service.perform(ListMethods(merchant_id=merchant_id), actor)
+        if any(one.account_id == account_id for one in known):
+            return
+        for position, one in enumerate(offered(self.provider), start=len(known)):
+            new = AddMethod(
+                merchant_id=merchant_id,
+                account_id=account_id,
+                kind=one.kind,
+                label=one.label,
+                currencies=list(one.currencies),
+                countries=None if one.countries is None else list(one.countries),
+                fee_rate=one.fee_rate,
+                position=position,
+            )
+            await service.perform(new, actor)
+
+
+def places(ports: Sequence[int]) -> list[Place]:
+    """Say where each counterpart is."""
+    return [Place(one, port) for one, port in zip(COUNTERPARTS, ports, strict=True)]
+
+
+def make_secrets() -> dict[str, Any]:
+    """Make what is kept of each counterpart, before there is an account."""
+    return {one.provider: {"account_id": None, "secrets": one.secrets()} for one in COUNTERPARTS}
+
+
+def _stripe_secrets() -> dict[str, str]:
+    return {
+        "secret_key": f"sk_test_{secrets.token_hex(24)}",
+        "publishable_key": f"pk_test_{secrets.token_hex(24)}",
+        "webhook_secret": f"whsec_{secrets.token_hex(24)}",
+    }
+
+
+def _stripe_environment(kept: Mapping[str, str], callback_url: str) -> dict[str, str]:
+    return {
+        "STRIPE_KEYS": f"{kept['secret_key']}:{kept['publishable_key']}",
+        "STRIPE_WEBHOOK_URL": callback_url,
+        "STRIPE_WEBHOOK_SECRET": kept["webhook_secret"],
+    }
+
+
+def _stripe_credentials(kept: Mapping[str, str], url: str) -> dict[str, str]:
+    return {**kept, "script_url": f"{url}/element/v3.js"}
+
+
+def _ecpay_secrets() -> dict[str, str]:
+    return {
+        "merchant_id": _number(7),
+        "hash_key": secrets.token_hex(_HEX_16),
+        "hash_iv": secrets.token_hex(_HEX_16),
+        "credit_check_code": _number(8),
+    }
+
+
+def _ecpay_environment(kept: Mapping[str, str], _: str) -> dict[str, str]:
+    return {"ECPAY_ACCOUNTS": json.dumps([dict(kept)])}
+
+
+def _ecpay_credentials(kept: Mapping[str, str], _: str) -> dict[str, str]:
+    # The counterpart closes nothing in the evening, so that refunds need not wait for it.
+    return {**kept, "auto_close": "off"}
+
+
+def _twoc2p_secrets() -> dict[str, str]:
+    ours, theirs = make_pair(), make_pair()
+    return {
+        "merchant_id": f"JT{_number(6)}",
+        "secret_key": secrets.token_hex(32),
+        "merchant_private_key": ours[0],
+        "merchant_public_key": ours[1],
+        "gateway_private_key": theirs[0],
+        "gateway_public_key": theirs[1],
+    }
+
+
+def _twoc2p_environment(kept: Mapping[str, str], _: str) -> dict[str, str]:
+    names = ("merchant_id", "secret_key", "merchant_public_key")
+    return {
+        "TWOC2P_ACCOUNTS": json.dumps([{name: kept[name] for name in names}]),
+        "TWOC2P_PRIVATE_KEY": kept["gateway_private_key"],
+    }
+
+
+def _twoc2p_credentials(kept: Mapping[str, str], _: str) -> dict[str, str]:
+    names = ("merchant_id", "secret_key", "merchant_private_key", "gateway_public_key")
+    return {name: kept[name] for name in names} | {"utc_offset": "+08:00"}
+
+
+def _number(digits: int) -> str:
+    """Make a number that does not begin with 0."""
+    return secrets.choice(_DIGITS[1:]) + "".join(secrets.choice(_DIGITS) for _ in range(digits - 1))
+
+
+#: In the order of their ports.
+COUNTERPARTS = (
+    Counterpart(
+        provider="stripe",
+        module="payintent_sandbox.emulators.stripe",
+        secrets=_stripe_secrets,
+        environment=_stripe_environment,
+        credentials=_stripe_credentials,
+    ),
+    Counterpart(
+        provider="ecpay",
+        module="payintent_sandbox.emulators.ecpay",
+        secrets=_ecpay_secrets,
+        environment=_ecpay_environment,
+        credentials=_ecpay_credentials,
+    ),
+    Counterpart(
+        provider="2c2p",
+        module="payintent_sandbox.emulators.twoc2p",
+        secrets=_twoc2p_secrets,
+        environment=_twoc2p_environment,
+        credentials=_twoc2p_credentials,
+    ),
+)

@@ -1,0 +1,1 @@
+"""Emulators of the gateways, each a process that imports nothing of payintent."""

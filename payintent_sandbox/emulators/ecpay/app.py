@@ -1,0 +1,165 @@
+"""The counterpart's HTTP side: the buyer's page, the merchants' operations, a tester's view."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import parse_qsl, urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from payintent_sandbox.emulators.ecpay import credit
+from payintent_sandbox.emulators.ecpay.cards import CARDS
+from payintent_sandbox.emulators.ecpay.machine import Machine
+from payintent_sandbox.emulators.ecpay.model import Account, Refusal, Trade
+from payintent_sandbox.emulators.ecpay.notices import result
+
+BODY_BYTES_MAX = 64 * 1024
+FIELDS_MAX = 100
+_FORM = "application/x-www-form-urlencoded"
+_PAGE_HEADERS = {
+    "cache-control": "no-store",
+    "content-security-policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+        "base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+
+Handler = Callable[[Machine, Request, dict[str, str]], Awaitable[Response]]
+
+_pages = Environment(
+    loader=FileSystemLoader(Path(__file__).parent / "pages"),
+    autoescape=True,
+    undefined=StrictUndefined,
+)
+
+
+def make_app(accounts: Sequence[Account], *, time_scale: float = 1.0) -> Starlette:
+    """Build one counterpart."""
+    machine = Machine(accounts, time_scale)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+        await machine.notices.open()
+        yield
+        await machine.notices.close()
+
+    return Starlette(routes=_routes(machine), lifespan=lifespan, max_body_size=BODY_BYTES_MAX)
+
+
+def _routes(machine: Machine) -> list[Route]:
+    def route(path: str, method: str, handler: Handler) -> Route:
+        async def endpoint(request: Request) -> Response:
+            try:
+                return await handler(machine, request, await _fields(request))
+            except Refusal as refusal:
+                return PlainTextResponse(f"{refusal.code}|{refusal.message}")
+
+        return Route(path, endpoint, methods=[method])
+
+    return [
+        route("/Cashier/AioCheckOut/V5", "POST", _check_out),
+        route("/Cashier/QueryTradeInfo/V5", "POST", _inquire),
+        route("/CreditDetail/DoAction", "POST", _act),
+        route("/CreditDetail/QueryTrade/V2", "POST", _detail),
+        route("/pay/{page_id}", "POST", _pay),
+        route("/_ecpay/trades/{trade_no}", "GET", _show_trade),
+        route("/_ecpay/trades/{trade_no}/close", "POST", _close_day),
+        route("/_ecpay/log", "GET", _show_log),
+        route("/healthz", "GET", _healthz),
+    ]
+
+
+async def _check_out(machine: Machine, _: Request, fields: dict[str, str]) -> Response:
+    try:
+        trade = machine.open(fields)
+    except Refusal as refusal:
+        return _page("refused.html", code=refusal.code, message=refusal.message)
+    return _card_page(trade)
+
+
+async def _pay(machine: Machine, request: Request, fields: dict[str, str]) -> Response:
+    trade = machine.page(request.path_params["page_id"])
+    if trade is None:
+        return _page("refused.html", status=404, code="10200047", message="no such trade")
+    card = CARDS.get(fields.get("card", "").replace(" ", "").replace("-", ""))
+    if card is None:
+        return _card_page(trade, error="This is not one of the test cards below.", status=422)
+    outcome = machine.pay(trade, card)
+    if outcome is None:
+        return _page("refused.html", code="10300028", message="This trade has had its attempt.")
+    return _outcome_page(trade, *outcome)
+
+
+async def _inquire(machine: Machine, _: Request, fields: dict[str, str]) -> Response:
+    return Response(urlencode(machine.inquire(fields)), media_type=_FORM)
+
+
+async def _act(machine: Machine, _: Request, fields: dict[str, str]) -> Response:
+    return Response(urlencode(machine.act(fields)), media_type=_FORM)
+
+
+async def _detail(machine: Machine, _: Request, fields: dict[str, str]) -> Response:
+    return JSONResponse(machine.detail(fields))
+
+
+async def _show_trade(machine: Machine, request: Request, _: dict[str, str]) -> Response:
+    trade = machine.by_trade_no(request.path_params["trade_no"])
+    if trade is None:
+        return JSONResponse({"error": "no such trade"}, 404)
+    held = trade.credit
+    shown = {"given_back": held.given_back, "closing": held.status.value} if held else {}
+    return JSONResponse({"status": trade.status.value, "amount": trade.amount} | shown)
+
+
+async def _close_day(machine: Machine, request: Request, _: dict[str, str]) -> Response:
+    trade = machine.by_trade_no(request.path_params["trade_no"])
+    if trade is None or trade.credit is None:
+        return JSONResponse({"error": "no such payment"}, 404)
+    credit.close_day(trade.credit)
+    return JSONResponse({"closing": trade.credit.status.value})
+
+
+async def _show_log(machine: Machine, _: Request, __: dict[str, str]) -> Response:
+    return JSONResponse(list(machine.notices.log))
+
+
+async def _healthz(_: Machine, __: Request, ___: dict[str, str]) -> Response:
+    return JSONResponse({"status": "ok"})
+
+
+async def _fields(request: Request) -> dict[str, str]:
+    if request.method == "GET":
+        return {}
+    if request.headers.get("content-type", "").partition(";")[0].strip() != _FORM:
+        raise Refusal("10200001", "Content-Type Error")
+    try:
+        text = (await request.body()).decode()
+        pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX)
+    except ValueError:
+        raise Refusal("10200001", "the form cannot be read") from None
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise Refusal("10200001", "a parameter comes twice")
+    return dict(pairs)
+
+
+def _card_page(trade: Trade, *, error: str = "", status: int = 200) -> Response:
+    return _page("card.html", status=status, trade=trade, cards=CARDS.values(), error=error)
+
+
+def _outcome_page(trade: Trade, code: str, message: str) -> Response:
+    """Bring the buyer back by a POST from the browser, or leave a link where that is not wanted."""
+    back = trade.order.get("OrderResultURL", "")
+    fields = result(trade, code, message) if back else {}
+    link = trade.order.get("ClientBackURL", "")
+    return _page("outcome.html", code=code, message=message, back=back, fields=fields, link=link)
+
+
+def _page(name: str, *, status: int = 200, **shown: object) -> Response:
+    text = _pages.get_template(name).render(shown)
+    return HTMLResponse(text, status_code=status, headers=_PAGE_HEADERS)

@@ -1,0 +1,101 @@
+"""Card payments after they are paid: closing, giving back, giving up, and their details."""
+
+from typing import Any
+
+from payintent_sandbox.emulators.ecpay.model import (
+    Closing,
+    Credit,
+    Refusal,
+    Row,
+    Trade,
+    taipei,
+    utc_now,
+)
+
+_REFUSED = "10200041"
+
+
+def act(trade: Trade | None, fields: dict[str, str]) -> None:
+    """Do one action on a paid trade, or refuse it where its closing does not allow that."""
+    action, amount = fields.get("Action", ""), fields.get("TotalAmount", "")
+    if trade is None or trade.credit is None:
+        raise Refusal(_REFUSED, "error_nopay")
+    if action not in _ACTIONS or not (amount.isascii() and amount.isdecimal()):
+        raise Refusal(_REFUSED, "Action or TotalAmount Error.")
+    if not trade.credit.card.refundable and action in "RN":
+        raise Refusal(_REFUSED, "The balance of the account is too low.")
+    _ACTIONS[action](trade.credit, int(amount))
+
+
+def close_day(credit: Credit) -> None:
+    """Do what ECPay does by itself every evening: all that is authorised is closed."""
+    if credit.status is Closing.AUTHORISED:
+        _close(credit, credit.amount)
+    for row in credit.rows:
+        if row.status is Closing.TO_BE_CLOSED:
+            row.status = Closing.CLOSED
+    if credit.status is Closing.TO_BE_CLOSED:
+        credit.status = Closing.CLOSED
+
+
+def detail(credit: Credit) -> dict[str, Any]:
+    """Show a card payment as an inquiry for its details does; amounts are texts there."""
+    return {
+        "TradeID": credit.number,
+        "amount": str(credit.amount),
+        "clsamt": str(credit.closed),
+        "authtime": taipei(utc_now()),
+        "status": credit.status.value,
+        "close_data": [
+            {
+                "status": row.status.value,
+                "amount": str(row.amount),
+                "sno": str(place),
+                "datetime": taipei(row.at),
+            }
+            for place, row in enumerate(credit.rows, start=1)
+        ],
+    }
+
+
+def _close(credit: Credit, amount: int) -> None:
+    _need(credit, Closing.AUTHORISED, Closing.WITHDRAWN)
+    _need_whole(credit, amount)
+    credit.status = Closing.TO_BE_CLOSED
+    credit.rows.append(Row(status=Closing.TO_BE_CLOSED, amount=amount, at=utc_now()))
+
+
+def _give_back(credit: Credit, amount: int) -> None:
+    _need(credit, Closing.TO_BE_CLOSED, Closing.CLOSED)
+    if not 0 < amount <= credit.amount - credit.given_back:
+        raise Refusal(_REFUSED, "The amount is more than what is left.")
+    if credit.status is Closing.TO_BE_CLOSED and amount == credit.amount:
+        raise Refusal(_REFUSED, "The whole is cancelled, not refunded, before it is closed.")
+    credit.rows.append(Row(status=Closing.TO_BE_CLOSED, amount=-amount, at=utc_now()))
+
+
+def _withdraw(credit: Credit, amount: int) -> None:
+    _need(credit, Closing.TO_BE_CLOSED)
+    _need_whole(credit, amount)
+    credit.status = Closing.WITHDRAWN
+    for row in credit.rows:
+        row.status = Closing.WITHDRAWN
+
+
+def _give_up(credit: Credit, amount: int) -> None:
+    _need(credit, Closing.AUTHORISED, Closing.WITHDRAWN)
+    _need_whole(credit, amount)
+    credit.status = Closing.CANCELLED
+
+
+def _need(credit: Credit, *statuses: Closing) -> None:
+    if credit.status not in statuses:
+        raise Refusal(_REFUSED, f"error_status {credit.status.value}")
+
+
+def _need_whole(credit: Credit, amount: int) -> None:
+    if amount != credit.amount:
+        raise Refusal(_REFUSED, "TotalAmount must be the whole.")
+
+
+_ACTIONS = {"C": _close, "R": _give_back, "E": _withdraw, "N": _give_up}

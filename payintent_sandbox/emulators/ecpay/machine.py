@@ -1,0 +1,178 @@
+"""All state of one counterpart of ECPay, and what its buyers and merchants do to it."""
+
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from payintent_sandbox.emulators.ecpay import checkmac, credit
+from payintent_sandbox.emulators.ecpay.cards import Card, Telling
+from payintent_sandbox.emulators.ecpay.model import (
+    Account,
+    Credit,
+    Refusal,
+    Trade,
+    TradeStatus,
+    taipei,
+    utc_now,
+)
+from payintent_sandbox.emulators.ecpay.notices import (
+    CONFIRM_WAIT_S,
+    PAID,
+    UNCONFIRMED,
+    Notices,
+    extra,
+)
+from payintent_sandbox.emulators.ecpay.orders import check_order
+
+TRADES_MAX = 100_000
+STAMP_TOLERANCE_S = 180
+_FIRST_NUMBER = 10_000_000
+
+
+class Machine:
+    """Every change of state is one step without waiting."""
+
+    def __init__(self, accounts: Sequence[Account], time_scale: float) -> None:
+        self.notices = Notices(time_scale)
+        self._accounts = {account.merchant_id: account for account in accounts}
+        self._trades: dict[tuple[str, str], Trade] = {}
+        self._pages: dict[str, Trade] = {}
+        self._count = 0
+
+    def account(self, fields: dict[str, str]) -> Account:
+        """Find whose form this is, and see that it is signed."""
+        account = self._accounts.get(fields.get("MerchantID", ""))
+        if account is None:
+            raise Refusal("10200050", "MerchantID Error")
+        if not checkmac.fits(fields, account.hash_key, account.hash_iv):
+            raise Refusal("10200073", "CheckMacValue Error")
+        return account
+
+    def open(self, fields: dict[str, str]) -> Trade:
+        """Take an order; its number is used up by that, whatever becomes of it."""
+        account = self.account(fields)
+        check_order(fields)
+        key = (account.merchant_id, fields["MerchantTradeNo"])
+        if key in self._trades:
+            raise Refusal("10300028", "訂單編號重覆")
+        if len(self._trades) >= TRADES_MAX:
+            raise Refusal("10200000", f"{TRADES_MAX} trades are held; restart the counterpart")
+        self._count += 1
+        now = utc_now()
+        stamp = taipei(now).replace("/", "").replace(":", "").replace(" ", "")[2:]
+        trade = Trade(
+            account=account,
+            order=fields,
+            trade_no=f"{stamp}{self._count:06}",
+            page_id=secrets.token_hex(16),
+            begun_at=now,
+        )
+        self._trades[key] = self._pages[trade.page_id] = trade
+        return trade
+
+    def page(self, page_id: str) -> Trade | None:
+        """Find the trade of a page; who knows the id may pay."""
+        return self._pages.get(page_id)
+
+    def pay(self, trade: Trade, card: Card) -> tuple[str, str] | None:
+        """Take the buyer's card, the first and only one; gives code and words of the result."""
+        if trade.tried:
+            return None
+        if card.telling is Telling.SIMULATED:
+            self.notices.start(self.notices.tell(trade, PAID, "模擬付款", simulated=True))
+            return PAID, "模擬付款"
+        trade.tried, trade.process_at = True, utc_now()
+        if card.code != PAID:
+            trade.status = TradeStatus.NOT_ESTABLISHED
+            self.notices.start(self.notices.tell(trade, card.code, card.message))
+            return card.code, card.message
+        if card.telling is Telling.UNCONFIRMED:
+            self.notices.start(self._confirm(trade, card))
+            return UNCONFIRMED, "交易付款結果待確認中"
+        self._take(trade, card)
+        if card.telling is not Telling.NEVER:
+            self.notices.start(self._tell(trade, card))
+        return PAID, "Succeeded"
+
+    def inquire(self, fields: dict[str, str]) -> dict[str, str]:
+        """Answer an inquiry about a trade, signed."""
+        account = self.account(fields)
+        stamp = fields.get("TimeStamp", "")
+        if not stamp.isdecimal() or abs(time.time() - int(stamp)) > STAMP_TOLERANCE_S:
+            raise Refusal("10200089", "TimeStamp Error")
+        asked = fields.get("MerchantTradeNo", "")
+        trade = self._trades.get((account.merchant_id, asked))
+        shown = _shown(asked, account, trade)
+        return checkmac.attach(shown, account.hash_key, account.hash_iv)
+
+    def act(self, fields: dict[str, str]) -> dict[str, str]:
+        """Do an action on a card payment; the answer is not signed, as ECPay's is not."""
+        account = self.account(fields)
+        named = {name: fields.get(name, "") for name in ("MerchantTradeNo", "TradeNo")}
+        trade = self._trades.get((account.merchant_id, named["MerchantTradeNo"]))
+        code, message = "1", ""
+        try:
+            credit.act(trade if trade and trade.trade_no == named["TradeNo"] else None, fields)
+        except Refusal as refusal:
+            code, message = refusal.code, refusal.message
+        return {"MerchantID": account.merchant_id, **named, "RtnCode": code, "RtnMsg": message}
+
+    def detail(self, fields: dict[str, str]) -> dict[str, Any]:
+        """Show the details of a card payment, named by the card's authorisation."""
+        account = self.account(fields)
+        if fields.get("CreditCheckCode") != account.credit_check_code:
+            return {"RtnMsg": "error", "RtnValue": None}
+        for trade in self._of(account):
+            held = trade.credit
+            if held and str(held.number) == fields.get("CreditRefundId"):
+                known = str(held.amount) == fields.get("CreditAmount")
+                shown = credit.detail(held) if known else None
+                return {"RtnMsg": "" if known else "error", "RtnValue": shown}
+        return {"RtnMsg": "error_nopay", "RtnValue": None}
+
+    def by_trade_no(self, trade_no: str) -> Trade | None:
+        """Find a trade for a tester."""
+        return next((one for one in self._trades.values() if one.trade_no == trade_no), None)
+
+    def _of(self, account: Account) -> list[Trade]:
+        return [one for one in self._trades.values() if one.account is account]
+
+    def _take(self, trade: Trade, card: Card) -> None:
+        self._count += 1
+        trade.status, trade.paid_at = TradeStatus.PAID, utc_now()
+        trade.amount = int(trade.order["TotalAmount"]) + card.extra
+        trade.credit = Credit(
+            number=_FIRST_NUMBER + self._count, amount=trade.amount, code="777777", card=card
+        )
+
+    async def _confirm(self, trade: Trade, card: Card) -> None:
+        await self.notices.tell(trade, UNCONFIRMED, "交易付款結果待確認中")
+        await self.notices.wait(CONFIRM_WAIT_S)
+        self._take(trade, card)
+        await self._tell(trade, card)
+
+    async def _tell(self, trade: Trade, card: Card) -> None:
+        await self.notices.tell(trade, PAID, card.message)
+        if card.telling is Telling.TWICE:
+            await self.notices.tell(trade, PAID, "paid")
+
+
+def _shown(asked: str, account: Account, trade: Trade | None) -> dict[str, str]:
+    order = trade.order if trade else {}
+    fields = {f"CustomField{place}": order.get(f"CustomField{place}", "") for place in range(1, 5)}
+    shown = fields | {
+        "HandlingCharge": "0",
+        "ItemName": order.get("ItemName", ""),
+        "MerchantID": account.merchant_id,
+        "MerchantTradeNo": asked,
+        "PaymentDate": taipei(trade.paid_at) if trade else "",
+        "PaymentType": "Credit_CreditCard" if trade else "",
+        "PaymentTypeChargeFee": "0",
+        "StoreID": order.get("StoreID", ""),
+        "TradeAmt": str(trade.amount or order["TotalAmount"]) if trade else "0",
+        "TradeDate": taipei(trade.begun_at) if trade else "",
+        "TradeNo": trade.trade_no if trade else "",
+        "TradeStatus": trade.status.value if trade else TradeStatus.NOT_FOUND.value,
+    }
+    return shown | extra(trade) if trade and order.get("NeedExtraPaidInfo") == "Y" else shown

@@ -1,0 +1,91 @@
+"""What an order must look like: every limit that ECPay documents, refused as it says."""
+
+import re
+from datetime import datetime
+
+from payintent_sandbox.emulators.ecpay.model import Refusal
+
+_PARAMETER, _CHARS = "10200001", "10200002"
+_REQUIRED = (
+    "MerchantID",
+    "MerchantTradeNo",
+    "MerchantTradeDate",
+    "PaymentType",
+    "TotalAmount",
+    "TradeDesc",
+    "ItemName",
+    "ReturnURL",
+    "ChoosePayment",
+    "EncryptType",
+    "CheckMacValue",
+)
+#: Characters at most; a field that is not here is unknown.
+_LENGTHS = {
+    "MerchantID": 10,
+    "MerchantTradeNo": 20,
+    "MerchantTradeDate": 20,
+    "PaymentType": 20,
+    "TotalAmount": 10,
+    "TradeDesc": 200,
+    "ItemName": 400,
+    "ReturnURL": 200,
+    "ChoosePayment": 20,
+    "EncryptType": 1,
+    "CheckMacValue": 64,
+    "StoreID": 20,
+    "ClientBackURL": 200,
+    "ItemURL": 200,
+    "Remark": 100,
+    "OrderResultURL": 200,
+    "NeedExtraPaidInfo": 1,
+    "PlatformID": 10,
+    "CustomField1": 50,
+    "CustomField2": 50,
+    "CustomField3": 50,
+    "CustomField4": 50,
+    "Language": 3,
+    "UnionPay": 1,
+    "Redeem": 1,
+    "BindingCard": 1,
+    "MerchantMemberID": 30,
+}
+_SHAPES = {
+    "MerchantTradeNo": r"[0-9A-Za-z]+",
+    "PaymentType": r"aio",
+    "TotalAmount": r"[1-9][0-9]*",
+    "TradeDesc": r"[^<>&#;|`'\"\\]+",
+    "ReturnURL": r"https?://[^\s;|`]+",
+    "OrderResultURL": r"(https?://[^\s;|`]+)?",
+    "ClientBackURL": r"(https?://[^\s;|`]+)?",
+    "ChoosePayment": r"Credit",
+    "EncryptType": r"1",
+    "NeedExtraPaidInfo": r"[YN]?",
+    "Language": r"(ENG|KOR|JPN|CHI|CHT)?",
+}
+_DATE = "%Y/%m/%d %H:%M:%S"
+
+
+def check_order(fields: dict[str, str]) -> None:
+    """Refuse an order that breaks a limit; the amount is whole dollars and nothing finer."""
+    for name in _REQUIRED:
+        if not fields.get(name):
+            raise Refusal(_PARAMETER, f"{name} is required.")
+    for name, value in fields.items():
+        if name not in _LENGTHS:
+            raise Refusal(_PARAMETER, f"{name} is not a parameter.")
+        if len(value) > _LENGTHS[name]:
+            raise Refusal(_CHARS, f"{name} is longer than {_LENGTHS[name]} characters.")
+        if name in _SHAPES and not re.fullmatch(_SHAPES[name], value):
+            raise Refusal(_PARAMETER, f"{name} Error.")
+    if fields["ReturnURL"] == fields.get("OrderResultURL"):
+        raise Refusal(_PARAMETER, "ReturnURL must not be OrderResultURL.")
+    _check_date(fields["MerchantTradeDate"])
+
+
+def _check_date(text: str) -> None:
+    try:
+        known = datetime.strptime(text, _DATE).strftime(_DATE) == text  # noqa: DTZ007 - Taipei's own
+    except ValueError:
+        known = False
+    if not known:
+        raise Refusal(_PARAMETER, "MerchantTradeDate Error.")

@@ -1,0 +1,297 @@
+"""The simulator's HTTP side: the merchants' API, the buyer's pages, and the tester's switches."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import parse_qs
+
+import msgspec
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from payintent_sandbox.emulators.simulator.cards import CARDS
+from payintent_sandbox.emulators.simulator.machine import Machine
+from payintent_sandbox.emulators.simulator.model import (
+    Account,
+    Order,
+    Refund,
+    RefundOrder,
+    Refusal,
+    Session,
+    Status,
+    amount_text,
+)
+from payintent_sandbox.emulators.simulator.refunds import Settled
+from payintent_sandbox.emulators.simulator.rules import Operation
+
+BODY_BYTES_MAX = 64 * 1024
+_NO_SESSION = "no such session"
+_PAGE_HEADERS = {
+    "cache-control": "no-store",
+    "content-security-policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+
+T = TypeVar("T")
+Handler = Callable[[Machine, Request, bytes], Awaitable[Response]]
+
+_pages = Environment(
+    loader=FileSystemLoader(Path(__file__).parent / "pages"),
+    autoescape=True,
+    undefined=StrictUndefined,
+)
+
+
+def make_app(
+    accounts: Sequence[Account], *, time_scale: float = 1.0, public_url: str | None = None
+) -> Starlette:
+    """Build one simulator. `public_url` is where buyers reach it, if not where merchants do."""
+    machine = Machine(accounts, time_scale)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+        await machine.start()
+        yield
+        await machine.stop()
+
+    app = Starlette(
+        routes=_routes(machine),
+        lifespan=lifespan,
+        exception_handlers={HTTPException: _http_error},
+        max_body_size=BODY_BYTES_MAX,
+    )
+    app.state.public_url = public_url
+    return app
+
+
+def _routes(machine: Machine) -> list[Route]:
+    def route(path: str, method: str, handler: Handler) -> Route:
+        async def endpoint(request: Request) -> Response:
+            return await _answer(machine, request, handler)
+
+        return Route(path, endpoint, methods=[method])
+
+    return [
+        route("/v1/sessions", "POST", _create),
+        route("/v1/sessions/{name}", "GET", _inquire),
+        route("/v1/sessions/{name}/cancel", "POST", _cancel),
+        route("/v1/refunds", "POST", _refund),
+        route("/v1/refunds/{name}", "GET", _inquire_refund),
+        route("/pay/{id}", "GET", _show_page),
+        route("/pay/{id}", "POST", _pay),
+        route("/pay/{id}/cancel", "POST", _give_up),
+        route("/pay/{id}/challenge", "POST", _answer_challenge),
+        route("/_sim/rules", "PUT", _put_rules),
+        route("/_sim/log", "GET", _show_log),
+        route("/_sim/refunds/{name}", "POST", _settle_refund),
+        route("/healthz", "GET", _healthz),
+    ]
+
+
+async def _answer(machine: Machine, request: Request, handler: Handler) -> Response:
+    body = await request.body()
+    path = request.url.path
+    asked = path.startswith(("/v1/", "/pay/"))
+    entry = machine.journal.asked(request.method, path, body) if asked else {}
+    try:
+        response = await handler(machine, request, body)
+    except Refusal as refusal:
+        response = _error(refusal.status, refusal.reason)
+    entry["status"] = response.status_code
+    return response
+
+
+async def _create(machine: Machine, request: Request, body: bytes) -> Response:
+    account, order = _account(machine, request), _decoded(body, Order)
+    fault = machine.rules.action(Operation.CREATE, (order.reference,), order)
+    if fault == "503":
+        raise Refusal(503, "out of order, by rule")
+    session, new = machine.create(account, order, _pages_url(request))
+    if fault == "hang35s":
+        await machine.hang()
+    if fault == "callback_before_response":
+        await machine.pay_before_answer(session)
+    if fault == "bad_json":
+        return Response(b'{"id": "ps_', media_type="application/json")
+    return _view(session, 201 if new else 200)
+
+
+async def _inquire(machine: Machine, request: Request, _: bytes) -> Response:
+    account, name = _account(machine, request), request.path_params["name"]
+    session = machine.find(account, name)
+    fault = machine.rules.action(Operation.INQUIRE, *_facts(session, name))
+    if fault == "503_inquiry":
+        raise Refusal(503, "out of order, by rule")
+    if fault == "hang_inquiry":
+        await machine.hang()
+        session = machine.find(account, name)
+    if session is None:
+        raise Refusal(404, _NO_SESSION)
+    return _view(session, 200)
+
+
+async def _cancel(machine: Machine, request: Request, _: bytes) -> Response:
+    account, name = _account(machine, request), request.path_params["name"]
+    session = machine.find(account, name)
+    if machine.rules.action(Operation.CANCEL, *_facts(session, name)):
+        raise Refusal(503, "out of order, by rule")
+    if session is None:
+        raise Refusal(404, _NO_SESSION)
+    return _view(session, 200 if machine.close(session) else 409)
+
+
+async def _refund(machine: Machine, request: Request, body: bytes) -> Response:
+    account, order = _account(machine, request), _decoded(body, RefundOrder)
+    session = machine.captured(account, order.capture)
+    fault = machine.rules.action(Operation.REFUND, *_facts(session, order.reference))
+    if fault == "503_refund":
+        raise Refusal(503, "out of order, by rule")
+    refund, new = machine.refunds.create(account, order, session, is_mended=fault == "refunds_work")
+    if fault == "hang_refund":
+        await machine.hang()
+    return _refund_view(refund, 201 if new else 200)
+
+
+async def _inquire_refund(machine: Machine, request: Request, _: bytes) -> Response:
+    account, name = _account(machine, request), request.path_params["name"]
+    refund = machine.refunds.find(account, name)
+    session = machine.captured(account, refund.order.capture) if refund else None
+    if machine.rules.action(Operation.INQUIRE_REFUND, *_facts(session, name)):
+        raise Refusal(503, "out of order, by rule")
+    if refund is None:
+        raise Refusal(404, "no such refund")
+    return _refund_view(refund, 200)
+
+
+async def _show_page(machine: Machine, request: Request, _: bytes) -> Response:
+    return _page(_paying(machine, request))
+
+
+async def _pay(machine: Machine, request: Request, body: bytes) -> Response:
+    session = _paying(machine, request)
+    if session.card is None:
+        card = CARDS.get(_field(body, "card").replace(" ", "").replace("-", ""))
+        if card is None:
+            return _page(session, error="This is not one of the test cards below.", status=422)
+        if not machine.pay(session, card):
+            return _page(session, status=409)
+    # A card pressed twice is taken once, and both presses lead to the same place.
+    challenged = session.status is Status.AUTHORISING
+    return _see_other(session.pay_url if challenged else session.order.return_url)
+
+
+async def _give_up(machine: Machine, request: Request, _: bytes) -> Response:
+    session = _paying(machine, request)
+    if not machine.give_up(session):
+        return _page(session, status=409)
+    return _see_other(session.order.return_url)
+
+
+async def _answer_challenge(machine: Machine, request: Request, body: bytes) -> Response:
+    session = _paying(machine, request)
+    result = _field(body, "result")
+    if result not in {"approve", "fail"}:
+        raise Refusal(422, "result must be approve or fail")
+    if not machine.answer_challenge(session, approved=result == "approve"):
+        return _page(session, status=409)
+    return _see_other(session.order.return_url)
+
+
+async def _put_rules(machine: Machine, _: Request, body: bytes) -> Response:
+    return JSONResponse(msgspec.to_builtins(machine.rules.replace(body)))
+
+
+async def _settle_refund(machine: Machine, request: Request, body: bytes) -> Response:
+    """Decide a pending refund now: `{"status": "succeeded"}` or `{"status": "refused"}`."""
+    settled = _decoded(body, Settled)
+    return _refund_view(machine.refunds.settle(request.path_params["name"], settled), 200)
+
+
+async def _show_log(machine: Machine, _: Request, __: bytes) -> Response:
+    return JSONResponse(machine.journal.entries())
+
+
+async def _healthz(_: Machine, __: Request, ___: bytes) -> Response:
+    return JSONResponse({"status": "ok"})
+
+
+async def _http_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for it alone
+    return _error(error.status_code, error.detail)
+
+
+def _account(machine: Machine, request: Request) -> Account:
+    return machine.account(request.headers.get("authorization", ""))
+
+
+def _decoded(body: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Refusal(400, str(error)) from None
+
+
+def _facts(session: Session | None, name: str) -> tuple[tuple[str, ...], Order | None]:
+    return ((name, session.order.reference), session.order) if session else ((name,), None)
+
+
+def _paying(machine: Machine, request: Request) -> Session:
+    session = machine.page(request.path_params["id"])
+    if machine.rules.action(Operation.PAGE, *_facts(session, "")):
+        raise Refusal(500, "out of order, by rule")
+    return session
+
+
+def _pages_url(request: Request) -> str:
+    public_url: str | None = request.app.state.public_url
+    return (public_url or str(request.base_url)).rstrip("/")
+
+
+def _field(body: bytes, name: str) -> str:
+    try:
+        fields = parse_qs(body.decode(), max_num_fields=20)
+    except ValueError:
+        raise Refusal(400, "the form cannot be read") from None
+    return fields.get(name, [""])[0]
+
+
+def _page(session: Session, *, error: str = "", status: int = 200) -> Response:
+    name = "state.html"
+    if session.payable:
+        name = "card.html"
+    elif session.status is Status.AUTHORISING:
+        name = "challenge.html"
+    order = session.order
+    shown: dict[str, Any] = {
+        "session": session,
+        "order": order,
+        "amount": amount_text(order.amount_minor, order.currency),
+        "cards": CARDS.values(),
+        "error": error,
+    }
+    text = _pages.get_template(name).render(shown)
+    return HTMLResponse(text, status_code=status, headers=_PAGE_HEADERS)
+
+
+def _view(session: Session, status: int) -> Response:
+    return JSONResponse(session.view(), status_code=status)
+
+
+def _refund_view(refund: Refund, status: int) -> Response:
+    return JSONResponse(refund.view(), status_code=status)
+
+
+def _see_other(url: str) -> Response:
+    return RedirectResponse(url, status_code=303, headers={"cache-control": "no-store"})
+
+
+def _error(status: int, reason: str) -> Response:
+    return JSONResponse({"error": reason}, status_code=status)

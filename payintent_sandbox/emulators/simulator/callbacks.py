@@ -1,0 +1,151 @@
+"""Callbacks to merchants: signed, in several wordings, repeated until somebody listens."""
+
+import asyncio
+import hashlib
+import hmac
+import json
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from payintent_sandbox.emulators.simulator.cards import Calling
+from payintent_sandbox.emulators.simulator.journal import Journal
+from payintent_sandbox.emulators.simulator.later import Later
+from payintent_sandbox.emulators.simulator.model import Account, Refund, Session, rfc3339, utc_now
+
+RETRY_WAITS_S = (1, 5, 30, 120, 600)
+LATE_S = 30
+TRY_TIMEOUT_S = 10  # of real time: a merchant's answer does not come faster in scaled time
+ANSWER_BYTES_MAX = 16 * 1024
+
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Notice:
+    """What is told, and whom."""
+
+    account: Account
+    url: str
+    reference: str
+    event: Event
+
+
+class Callbacks:
+    """The sender; open while the application runs."""
+
+    def __init__(self, later: Later, journal: Journal) -> None:
+        self._later = later
+        self._journal = journal
+        self._http: aiohttp.ClientSession | None = None
+
+    async def open(self) -> None:
+        """Get ready to send."""
+        self._http = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=TRY_TIMEOUT_S), cookie_jar=aiohttp.DummyCookieJar()
+        )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._http:
+            await self._http.close()
+
+    async def send(self, session: Session, calling: Calling = Calling.ONCE) -> None:
+        """Tell the merchant what became of a session; ends with the answer to the first try.
+
+        What the session looks like now is what is told, however late it arrives.
+        """
+        notice = _of_session(session)
+        if calling is Calling.NEVER:
+            return
+        if calling is Calling.LATE:
+            await self._later.wait(LATE_S)
+        wordings = _wordings(notice.event)
+        told = wordings if calling is Calling.THRICE else wordings[:1]
+        flawed = calling is Calling.BADLY_SIGNED
+        # All at once: whoever receives them must cope with the race.
+        await asyncio.gather(*(self._deliver(notice, body, flawed=flawed) for body in told))
+
+    async def send_refund(self, refund: Refund) -> None:
+        """Tell the merchant how a refund ended; ends with the answer to the first try."""
+        notice = _of_refund(refund)
+        await self._deliver(notice, _wordings(notice.event)[0], flawed=False)
+
+    async def _deliver(self, notice: _Notice, body: bytes, *, flawed: bool) -> None:
+        if not await self._try(notice, body, attempt=1, flawed=flawed):
+            self._later.start(self._retry(notice, body))
+
+    async def _retry(self, notice: _Notice, body: bytes) -> None:
+        for attempt, wait_s in enumerate(RETRY_WAITS_S, start=2):
+            await self._later.wait(wait_s)
+            if await self._try(notice, body, attempt=attempt, flawed=False):
+                return
+
+    async def _try(self, notice: _Notice, body: bytes, *, attempt: int, flawed: bool) -> bool:
+        assert self._http is not None  # noqa: S101 - open() came first
+        headers = _signed(notice.account, notice.event["id"], body, flawed=flawed)
+        entry = self._journal.told(
+            notice.event, body, reference=notice.reference, attempt=attempt, url=notice.url
+        )
+        try:
+            async with self._http.post(
+                notice.url, data=body, headers=headers, allow_redirects=False
+            ) as answer:
+                await answer.content.read(ANSWER_BYTES_MAX)
+                entry["status"] = answer.status
+                return answer.status // 100 == 2  # noqa: PLR2004 - 2xx
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            entry["error"] = type(error).__name__
+            return False
+
+
+def _of_session(session: Session) -> _Notice:
+    return _Notice(
+        account=session.account,
+        url=session.order.callback_url,
+        reference=session.order.reference,
+        event=_event(f"session.{session.status}") | {"session": session.view()},
+    )
+
+
+def _of_refund(refund: Refund) -> _Notice:
+    return _Notice(
+        account=refund.account,
+        url=refund.order.callback_url,
+        reference=refund.order.reference,
+        event=_event(f"refund.{refund.status}") | {"refund": refund.view()},
+    )
+
+
+def _event(kind: str) -> Event:
+    return {
+        "id": f"evt_{secrets.token_hex(12)}",
+        "type": kind,
+        "created_at": rfc3339(utc_now()),
+    }
+
+
+def _wordings(event: Event) -> list[bytes]:
+    """Word the same facts in three ways: compact, sorted the other way round, spread out."""
+    backwards = dict(sorted(event.items(), reverse=True))
+    texts = (
+        json.dumps(event, separators=(",", ":")),
+        json.dumps(backwards),
+        json.dumps(event, indent=2, sort_keys=True),
+    )
+    return [text.encode() for text in texts]
+
+
+def _signed(account: Account, event_id: str, body: bytes, *, flawed: bool) -> dict[str, str]:
+    timestamp = str(int(time.time()))
+    content = f"{event_id}.{timestamp}.".encode() + (b"flawed" if flawed else body)
+    digest = hmac.new(account.signing_secret.encode(), content, hashlib.sha256).hexdigest()
+    return {
+        "content-type": "application/json",
+        "sim-id": event_id,
+        "sim-timestamp": timestamp,
+        "sim-signature": f"v1={digest}",
+    }

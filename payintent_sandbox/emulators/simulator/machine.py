@@ -1,0 +1,205 @@
+"""The gateway itself: sessions open, take a card, and end; merchants are told."""
+
+import secrets
+from collections.abc import Sequence
+
+from payintent_sandbox.emulators.simulator.callbacks import Callbacks
+from payintent_sandbox.emulators.simulator.cards import Card, Late
+from payintent_sandbox.emulators.simulator.journal import Journal
+from payintent_sandbox.emulators.simulator.later import Later
+from payintent_sandbox.emulators.simulator.model import (
+    DECIMALS,
+    Account,
+    Capture,
+    Order,
+    Refusal,
+    Session,
+    Status,
+    utc_now,
+)
+from payintent_sandbox.emulators.simulator.refunds import Refunds
+from payintent_sandbox.emulators.simulator.rules import Rules
+
+SESSIONS_MAX = 200_000
+LATE_CAPTURE_S = 60
+REGRET_S = 2  # between a decline and the payment that contradicts it
+HANG_S = 35
+
+
+class Machine:
+    """All state of one simulator; every change of it is one step without waiting."""
+
+    def __init__(self, accounts: Sequence[Account], time_scale: float) -> None:
+        self.rules = Rules()
+        self.journal = Journal()
+        self._accounts = {account.api_key: account for account in accounts}
+        self._sessions: dict[str, Session] = {}
+        self._by_reference: dict[tuple[str, str], Session] = {}
+        self._later = Later(time_scale)
+        self._callbacks = Callbacks(self._later, self.journal)
+        self._captured: dict[str, Session] = {}  # by the capture's id
+        self.refunds = Refunds(self._later, self._callbacks)
+
+    async def start(self) -> None:
+        """Get ready to call merchants back."""
+        await self._callbacks.open()
+
+    async def stop(self) -> None:
+        """Forget all that was still to happen."""
+        await self._later.stop()
+        await self._callbacks.close()
+
+    async def hang(self) -> None:
+        """Let somebody wait too long."""
+        await self._later.wait(HANG_S)
+
+    def account(self, authorization: str) -> Account:
+        """Find whose API key this is."""
+        scheme, _, key = authorization.partition(" ")
+        account = self._accounts.get(key.strip()) if scheme.lower() == "bearer" else None
+        if account is None:
+            raise Refusal(401, "unknown API key")
+        return account
+
+    def create(self, account: Account, order: Order, pages_url: str) -> tuple[Session, bool]:
+        """Open a session, or give the one that this reference has; the flag tells a new one."""
+        if order.currency not in DECIMALS:
+            raise Refusal(422, f"unsupported currency: {order.currency}")
+        existing = self.find(account, order.reference)
+        if existing:
+            if _price(existing.order) != _price(order):
+                raise Refusal(409, "this reference stands for another amount")
+            return existing, False
+        if order.expires_at <= utc_now():
+            raise Refusal(422, "expires_at is over")
+        if len(self._sessions) >= SESSIONS_MAX:
+            raise Refusal(503, f"{SESSIONS_MAX} sessions are held; restart the simulator")
+        return self._add(account, order, pages_url), True
+
+    def find(self, account: Account, name: str) -> Session | None:
+        """Find a session of an account by its id or by the merchant's reference."""
+        session = self._sessions.get(name) or self._by_reference.get((account.api_key, name))
+        if session is None or session.account is not account:
+            return None
+        return _fresh(session)
+
+    def captured(self, account: Account, capture_id: str) -> Session | None:
+        """Find the session of an account whose money this is."""
+        session = self._captured.get(capture_id)
+        return session if session and session.account is account else None
+
+    def page(self, session_id: str) -> Session:
+        """Find the session of a page; who knows the id may pay."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise Refusal(404, "no such session")
+        return _fresh(session)
+
+    def close(self, session: Session) -> bool:
+        """Close a session for the merchant; False where money was or is being taken."""
+        if session.status in {Status.PAID, Status.AUTHORISING}:
+            return False
+        if session.status is Status.OPEN:
+            session.status = Status.CLOSED
+            if session.card and session.card.late:
+                self._later.start(self._capture_late(session))
+        return True
+
+    def pay(self, session: Session, card: Card) -> bool:
+        """Take the buyer's card, the first and only one; False where none is taken."""
+        if not session.payable:
+            return False
+        session.card = card
+        if card.challenge:
+            session.status = Status.AUTHORISING
+        elif card.late:
+            if card.late is Late.AFTER_EXPIRY:
+                self._later.start(self._capture_after_expiry(session))
+        elif card.decline_code:
+            self._decline(session, card.decline_code)
+        else:
+            self._capture(session)
+            self._later.start(self._callbacks.send(session, card.calling))
+        return True
+
+    def answer_challenge(self, session: Session, *, approved: bool) -> bool:
+        """End the challenge that the buyer is in; False where there is none."""
+        if session.status is not Status.AUTHORISING:
+            return False
+        if approved:
+            self._capture(session)
+            self._later.start(self._callbacks.send(session))
+        else:
+            self._decline(session, "authentication_failed")
+        return True
+
+    def give_up(self, session: Session) -> bool:
+        """Cancel a session for the buyer; False where it is too late."""
+        if not session.payable:
+            return False
+        session.status = Status.CANCELLED
+        self._later.start(self._callbacks.send(session))
+        return True
+
+    async def pay_before_answer(self, session: Session) -> None:
+        """Capture, and call back, before the merchant knows that the session exists."""
+        if session.payable:
+            self._capture(session)
+            await self._callbacks.send(session)
+
+    def _add(self, account: Account, order: Order, pages_url: str) -> Session:
+        session_id = f"ps_{secrets.token_hex(16)}"
+        session = Session(
+            id=session_id, account=account, order=order, pay_url=f"{pages_url}/pay/{session_id}"
+        )
+        self._sessions[session_id] = session
+        self._by_reference[account.api_key, order.reference] = session
+        return session
+
+    def _capture(self, session: Session) -> None:
+        order, card = session.order, session.card
+        session.capture = Capture(
+            id=f"cap_{secrets.token_hex(12)}",
+            amount_minor=order.amount_minor + (card.extra_minor if card else 0),
+            currency=_other(order.currency) if card and card.other_currency else order.currency,
+            at=utc_now(),
+        )
+        self._captured[session.capture.id] = session
+        session.status = Status.PAID
+        session.decline_code = None
+
+    def _decline(self, session: Session, code: str) -> None:
+        session.status = Status.DECLINED
+        session.decline_code = code
+        self._later.start(self._tell_decline(session))
+
+    async def _tell_decline(self, session: Session) -> None:
+        await self._callbacks.send(session)
+        if session.card and session.card.paid_after_decline:
+            await self._later.wait(REGRET_S)
+            self._capture(session)
+            await self._callbacks.send(session)
+
+    async def _capture_after_expiry(self, session: Session) -> None:
+        await self._later.wait_until(session.order.expires_at)
+        await self._capture_late(session)
+
+    async def _capture_late(self, session: Session) -> None:
+        await self._later.wait(LATE_CAPTURE_S)
+        if session.capture is None:  # the close and the expiry both lead here
+            self._capture(session)
+            await self._callbacks.send(session)
+
+
+def _fresh(session: Session) -> Session:
+    if session.live and session.order.expires_at <= utc_now():
+        session.status = Status.EXPIRED
+    return session
+
+
+def _price(order: Order) -> tuple[int, str]:
+    return order.amount_minor, order.currency
+
+
+def _other(currency: str) -> str:
+    return "THB" if currency == "USD" else "USD"

@@ -1,0 +1,192 @@
+"""What the simulator keeps: accounts, sessions with the money they took, and what went back."""
+
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from payintent_sandbox.emulators.simulator.cards import Card
+
+#: Decimals of the currencies that this gateway knows.
+DECIMALS = {"USD": 2, "THB": 2, "TWD": 2, "IDR": 2, "PHP": 2, "JPY": 0}
+_REFERENCE = r"^(?!ps_|re_)[0-9A-Za-z_-]{1,64}\Z"  # never mistaken for an id of our own
+
+Url = Annotated[str, Meta(pattern=r"^https?://[^\s/]", max_length=2048)]
+Reference = Annotated[str, Meta(pattern=_REFERENCE)]
+
+
+class Status(StrEnum):
+    """A session's life: it starts open and ends once."""
+
+    OPEN = "open"
+    AUTHORISING = "authorising"  # the buyer is in the challenge
+    PAID = "paid"
+    DECLINED = "declined"
+    CANCELLED = "cancelled"  # by the buyer
+    CLOSED = "closed"  # by the merchant
+    EXPIRED = "expired"
+
+
+class RefundStatus(StrEnum):
+    """A refund's life: only a pending one changes, once."""
+
+    PENDING = "pending"
+    SUCCEEDED = "succeeded"
+    REFUSED = "refused"
+
+
+class Refusal(Exception):  # noqa: N818 - we decline, nothing went wrong
+    """What was asked is declined, with an HTTP status and a reason."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A merchant of this gateway."""
+
+    api_key: Annotated[str, Meta(min_length=1)] = field(repr=False)
+    signing_secret: Annotated[str, Meta(min_length=1)] = field(repr=False)
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    """The body of `POST /v1/sessions`."""
+
+    reference: Reference  # the merchant's own, and the idempotency key
+    amount_minor: Annotated[int, Meta(ge=1, le=10**15)]
+    currency: str
+    description: Annotated[str, Meta(max_length=500)]
+    return_url: Url
+    callback_url: Url
+    expires_at: Annotated[datetime, Meta(tz=True)]
+    locale: Annotated[str, Meta(max_length=35)] | None = None
+
+
+class RefundOrder(Struct, frozen=True, kw_only=True):
+    """The body of `POST /v1/refunds`."""
+
+    reference: Reference  # the merchant's own, and the idempotency key
+    capture: str
+    amount_minor: Annotated[int, Meta(ge=1, le=10**15)]
+    currency: str
+    callback_url: Url
+
+
+@dataclass(slots=True, kw_only=True)
+class Refund:
+    """Money that goes back, or does not."""
+
+    id: str
+    account: Account
+    order: RefundOrder
+    status: RefundStatus
+    reason: str | None = None
+
+    def view(self) -> dict[str, Any]:
+        """Show what the merchant sees of it."""
+        shown: dict[str, Any] = {
+            "id": self.id,
+            "reference": self.order.reference,
+            "capture": self.order.capture,
+            "amount_minor": self.order.amount_minor,
+            "currency": self.order.currency,
+            "status": self.status.value,
+        }
+        return shown | ({"reason": self.reason} if self.reason else {})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """Money taken, and its refunds."""
+
+    id: str
+    amount_minor: int
+    currency: str
+    at: datetime
+    refunds: list[Refund] = field(default_factory=list[Refund])
+
+    @property
+    def refunded_minor(self) -> int:
+        """Sum up what has gone back, and what is about to."""
+        given = [one for one in self.refunds if one.status is not RefundStatus.REFUSED]
+        return sum(one.order.amount_minor for one in given)
+
+
+@dataclass(slots=True, kw_only=True)
+class Session:
+    """One attempt of a buyer to pay an order."""
+
+    id: str
+    account: Account
+    order: Order
+    pay_url: str
+    status: Status = Status.OPEN
+    capture: Capture | None = None
+    decline_code: str | None = None
+    card: Card | None = None  # the one that the buyer used; only one is taken
+
+    @property
+    def live(self) -> bool:
+        """Tell whether it has not ended."""
+        return self.status in {Status.OPEN, Status.AUTHORISING}
+
+    @property
+    def payable(self) -> bool:
+        """Tell whether it waits for a card."""
+        return self.status is Status.OPEN and self.card is None
+
+    def view(self) -> dict[str, Any]:
+        """Show what the merchant sees of it."""
+        shown: dict[str, Any] = {
+            "id": self.id,
+            "reference": self.order.reference,
+            "status": self.status.value,
+            "pay_url": self.pay_url,
+            "amount_minor": self.order.amount_minor,
+            "currency": self.order.currency,
+        }
+        if self.capture:
+            shown["capture"] = {
+                "id": self.capture.id,
+                "amount_minor": self.capture.amount_minor,
+                "currency": self.capture.currency,
+                "at": rfc3339(self.capture.at),
+                "refunded_minor": self.capture.refunded_minor,
+            }
+        if self.decline_code:
+            shown["decline_code"] = self.decline_code
+        return shown
+
+
+def utc_now() -> datetime:
+    """Read the clock."""
+    return datetime.now(UTC)
+
+
+def rfc3339(moment: datetime) -> str:
+    """Write a moment with milliseconds and `Z`."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def amount_text(amount_minor: int, currency: str) -> str:
+    """Write an amount for people, such as `13.13`."""
+    decimals = DECIMALS[currency]
+    whole, fraction = divmod(amount_minor, 10**decimals)
+    return f"{whole}.{fraction:0{decimals}}" if decimals else str(whole)
+
+
+def is_amount(text: str, amount_minor: int, currency: str) -> bool:
+    """Tell whether a plain decimal text is this amount."""
+    whole, _, fraction = text.partition(".")
+    decimals = DECIMALS[currency]
+    if not re.fullmatch(r"[0-9]{1,18}", whole) or not re.fullmatch(r"[0-9]{0,18}", fraction):
+        return False
+    if fraction[decimals:].strip("0"):
+        return False
+    return int(whole + fraction[:decimals].ljust(decimals, "0")) == amount_minor

@@ -1,0 +1,121 @@
+"""Refunds: money that goes back from a capture at once, later, or not at all."""
+
+import secrets
+from typing import Literal
+
+from msgspec import Struct
+
+from payintent_sandbox.emulators.simulator.callbacks import Callbacks
+from payintent_sandbox.emulators.simulator.cards import Refunding
+from payintent_sandbox.emulators.simulator.later import Later
+from payintent_sandbox.emulators.simulator.model import (
+    Account,
+    Capture,
+    Refund,
+    RefundOrder,
+    RefundStatus,
+    Refusal,
+    Session,
+)
+
+REFUNDS_MAX = 200_000
+PENDING_S = 60
+_REFUSED = "the card's bank takes nothing back"
+_BEGINS = {
+    Refunding.PENDING: RefundStatus.PENDING,
+    Refunding.REFUSED: RefundStatus.REFUSED,
+}
+
+
+class Settled(Struct, frozen=True, forbid_unknown_fields=True):
+    """How a tester decides a pending refund."""
+
+    status: Literal["succeeded", "refused"]
+
+
+class Refunds:
+    """All refunds of one simulator; one for a reference of an account."""
+
+    def __init__(self, later: Later, callbacks: Callbacks) -> None:
+        self._later = later
+        self._callbacks = callbacks
+        self._refunds: dict[str, Refund] = {}
+        self._by_reference: dict[tuple[str, str], Refund] = {}
+
+    def create(
+        self, account: Account, order: RefundOrder, session: Session | None, *, is_mended: bool
+    ) -> tuple[Refund, bool]:
+        """Give money of a session back, or give the refund that this reference has.
+
+        The flag tells a new one. `is_mended` ends the outage of the card that has one.
+        """
+        existing = self.find(account, order.reference)
+        if existing:
+            if _same(existing.order) != _same(order):
+                raise Refusal(409, "this reference stands for another refund")
+            return existing, False
+        if session is None or session.capture is None:
+            raise Refusal(404, "no such capture")
+        refunding = session.card.refunding if session.card else Refunding.AT_ONCE
+        if refunding is Refunding.OUT_OF_ORDER and not is_mended:
+            raise Refusal(503, "out of order, by card")
+        _check(order, session.capture)
+        if len(self._refunds) >= REFUNDS_MAX:
+            raise Refusal(503, f"{REFUNDS_MAX} refunds are held; restart the simulator")
+        return self._begin(account, order, session.capture, refunding), True
+
+    def find(self, account: Account, name: str) -> Refund | None:
+        """Find a refund of an account by its id or by the merchant's reference."""
+        refund = self._refunds.get(name) or self._by_reference.get((account.api_key, name))
+        return refund if refund and refund.account is account else None
+
+    def settle(self, refund_id: str, settled: Settled) -> Refund:
+        """Decide a pending refund before its time."""
+        refund = self._refunds.get(refund_id)
+        if refund is None:
+            raise Refusal(404, "no such refund")
+        if refund.status is not RefundStatus.PENDING:
+            raise Refusal(409, f"the refund is {refund.status}")
+        self._end(refund, RefundStatus(settled.status))
+        return refund
+
+    def _begin(
+        self, account: Account, order: RefundOrder, capture: Capture, refunding: Refunding
+    ) -> Refund:
+        refund = Refund(
+            id=f"re_{secrets.token_hex(12)}",
+            account=account,
+            order=order,
+            status=RefundStatus.PENDING,
+        )
+        self._refunds[refund.id] = refund
+        self._by_reference[account.api_key, order.reference] = refund
+        capture.refunds.append(refund)
+        status = _BEGINS.get(refunding, RefundStatus.SUCCEEDED)
+        if status is RefundStatus.PENDING:
+            self._later.start(self._succeed_later(refund))
+        else:
+            self._end(refund, status)
+        return refund
+
+    async def _succeed_later(self, refund: Refund) -> None:
+        await self._later.wait(PENDING_S)
+        if refund.status is RefundStatus.PENDING:  # a tester may have decided meanwhile
+            self._end(refund, RefundStatus.SUCCEEDED)
+
+    def _end(self, refund: Refund, status: RefundStatus) -> None:
+        refund.status = status
+        refund.reason = _REFUSED if status is RefundStatus.REFUSED else None
+        self._later.start(self._callbacks.send_refund(refund))
+
+
+def _check(order: RefundOrder, capture: Capture) -> None:
+    if order.currency != capture.currency:
+        raise Refusal(422, f"the capture is in {capture.currency}")
+    left = capture.amount_minor - capture.refunded_minor
+    if order.amount_minor > left:
+        raise Refusal(422, f"only {left} minor units are left")
+
+
+def _same(order: RefundOrder) -> tuple[str, int, str]:
+    return order.capture, order.amount_minor, order.currency

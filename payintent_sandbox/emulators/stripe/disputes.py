@@ -1,0 +1,65 @@
+"""Disputes at the sandbox's Stripe: a tester raises and decides them, as banks would."""
+
+import secrets
+import time
+from typing import Any, cast
+
+from localstripe.resources import store
+
+from payintent_sandbox.emulators.stripe.events import Events
+from payintent_sandbox.emulators.stripe.model import Json, Refusal, missing
+
+_DAY_S = 24 * 3600
+_HOLDING = {"needs_response", "under_review", "lost"}
+_DECIDED = {"won", "lost"}
+_kept = cast("dict[str, Any]", store)  # localstripe's objects, by kind and id
+
+
+class Disputes:
+    """All disputes of this process."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._disputes: dict[str, Json] = {}
+
+    def open(self, asked: dict[str, str]) -> Json:
+        """Dispute a payment intent that was paid: the money is withdrawn at once."""
+        intent = _kept.get(f"payment_intent:{asked['payment_intent']}")
+        if intent is None:
+            raise missing(asked["payment_intent"])
+        now = int(time.time())
+        dispute: Json = {
+            "id": f"du_{secrets.token_hex(12)}",
+            "object": "dispute",
+            "amount": intent.amount,
+            "currency": intent.currency,
+            "payment_intent": intent.id,
+            "reason": asked.get("reason", "fraudulent"),
+            "status": "needs_response",
+            "is_charge_refundable": False,
+            "evidence_details": {"due_by": now + 7 * _DAY_S, "has_evidence": False},
+            "created": now,
+        }
+        self._disputes[dispute["id"]] = dispute
+        self._events.send("charge.dispute.created", dispute)
+        self._events.send("charge.dispute.funds_withdrawn", dispute)
+        return dispute
+
+    def decide(self, dispute_id: str, status: str) -> Json:
+        """Move a dispute on: `under_review`, `won` (the money comes back) or `lost`."""
+        dispute = self._disputes.get(dispute_id)
+        if dispute is None:
+            raise missing(dispute_id)
+        if status not in _DECIDED | {"under_review"}:
+            raise Refusal(400, "status is under_review, won or lost", param="status")
+        dispute = self._disputes[dispute_id] = dispute | {"status": status}
+        decided = status in _DECIDED
+        self._events.send(f"charge.dispute.{'closed' if decided else 'updated'}", dispute)
+        if status == "won":
+            self._events.send("charge.dispute.funds_reinstated", dispute)
+        return dispute
+
+    def holds(self, intent_id: str) -> bool:
+        """Tell whether an intent's money is disputed, so that nothing of it goes back."""
+        of = [one for one in self._disputes.values() if one["payment_intent"] == intent_id]
+        return any(one["status"] in _HOLDING for one in of)

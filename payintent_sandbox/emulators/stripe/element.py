@@ -1,0 +1,119 @@
+"""The element's other half: takes a card's number and lets localstripe do what the card would."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from payintent_sandbox.emulators.stripe.events import Events
+from payintent_sandbox.emulators.stripe.model import CARDS, Books, Card, Json, Refusal, missing
+
+_SHOWN = ("id", "object", "amount", "currency", "status", "client_secret")
+_EXPIRES = {"card[exp_month]": "12", "card[exp_year]": "2040", "card[cvc]": "123"}
+_MESSAGES = {
+    "card_declined": "Your card was declined.",
+    "expired_card": "Your card has expired.",
+    "incorrect_cvc": "The security code of your card is incorrect.",
+    "processing_error": "An error occurred while processing your card. Try again later.",
+}
+
+
+@dataclass(slots=True)
+class Element:
+    """What a buyer's browser may do, with nothing but a client secret."""
+
+    books: Books
+    events: Events
+    url: str  # of localstripe: this very process
+    http: aiohttp.ClientSession | None = None  # while the application runs
+
+    async def look(self, publishable: str, client_secret: str) -> Json:
+        """Give an intent as its buyer may see it."""
+        return shown(await self._intent(publishable, client_secret))
+
+    async def confirm(self, publishable: str, client_secret: str, number: str) -> Json:
+        """Try to pay with a card; a decline is told by an event, and may be tried again."""
+        intent = await self._intent(publishable, client_secret)
+        card = CARDS.get(number)
+        if card is None:
+            said = "Your card number is invalid. The sandbox knows the numbers that it lists."
+            raise Refusal(402, said, type="validation_error", code="invalid_number")
+        if intent["status"] != "requires_payment_method":
+            raise _unexpected(intent)
+        if card.code:
+            raise self._declined(intent, card)
+        self.books.paid_with[intent["id"]] = card
+        return shown(await self._charge(intent, card))
+
+    async def authenticate(self, publishable: str, client_secret: str, *, success: bool) -> Json:
+        """Answer the card's bank; a wrong answer counts as a declined attempt."""
+        intent = await self._intent(publishable, client_secret)
+        if intent["status"] != "requires_action":
+            raise _unexpected(intent)
+        form = {"client_secret": client_secret, "success": str(success).lower()}
+        answered = await self._post(intent, f"/payment_intents/{intent['id']}/_authenticate", form)
+        if not success:
+            raise self._failed(answered, answered["last_payment_error"] | {"type": "card_error"})
+        return shown(answered)
+
+    async def _intent(self, publishable: str, client_secret: str) -> Json:
+        intent_id = client_secret.partition("_secret_")[0]
+        secret = self.books.owner(intent_id, publishable)
+        intent = await self._ask("GET", secret, f"/payment_intents/{intent_id}")
+        if intent["client_secret"] != client_secret:
+            raise missing(intent_id)
+        return intent
+
+    async def _charge(self, intent: Json, card: Card) -> Json:
+        path = f"/payment_intents/{intent['id']}"
+        form = {"type": "card", "card[number]": card.number} | _EXPIRES
+        method = await self._post(intent, "/payment_methods", form)
+        await self._post(intent, path, {"payment_method": method["id"]})
+        return await self._post(intent, f"{path}/confirm", {})
+
+    def _declined(self, intent: Json, card: Card) -> Refusal:
+        error: Json = {
+            "type": "card_error",
+            "code": card.code,
+            "message": _MESSAGES[card.code or ""],
+        }
+        if card.decline_code:
+            error["decline_code"] = card.decline_code
+        return self._failed(intent, error)
+
+    def _failed(self, intent: Json, error: Json) -> Refusal:
+        after = intent | {"last_payment_error": error}
+        self.events.send("payment_intent.payment_failed", after)
+        return relayed(402, error | {"payment_intent": shown(after)})
+
+    async def _post(self, intent: Json, path: str, form: dict[str, str]) -> Json:
+        return await self._ask("POST", self.books.owners[intent["id"]], path, form)
+
+    async def _ask(
+        self, method: str, secret: str, path: str, form: dict[str, str] | None = None
+    ) -> Json:
+        assert self.http is not None  # noqa: S101 - only asked while the application runs
+        headers = {"Authorization": f"Bearer {secret}"}
+        url = f"{self.url}/v1{path}"
+        async with self.http.request(method, url, data=form, headers=headers) as answer:
+            said: dict[str, Any] = await answer.json()
+            if "error" in said:
+                raise relayed(answer.status, said["error"])
+            return said
+
+
+def shown(intent: Json) -> Json:
+    """Leave out what is not the buyer's."""
+    return {name: intent[name] for name in _SHOWN}
+
+
+def relayed(status: int, error: Json) -> Refusal:
+    """Answer with an error object that stands."""
+    words = {name: value for name, value in error.items() if name != "message"}
+    return Refusal(status, str(error.get("message", "")), **words)
+
+
+def _unexpected(intent: Json) -> Refusal:
+    said = f"This payment is {intent['status']} and cannot be paid."
+    code = "payment_intent_unexpected_state"
+    return Refusal(400, said, code=code, payment_intent=shown(intent))

@@ -1,0 +1,155 @@
+"""What stands before localstripe: keys, idempotency, refunds as Stripe has them, more events."""
+
+import base64
+import binascii
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+from localstripe.resources import store
+
+from payintent_sandbox.emulators.stripe.disputes import Disputes
+from payintent_sandbox.emulators.stripe.events import Events
+from payintent_sandbox.emulators.stripe.model import Books, Json, Refusal, missing
+
+_OK = 200
+_NAMES = re.compile(r"\b(?:pi|re)_[0-9A-Za-z]+")
+_CANCEL = re.compile(r"/v1/payment_intents/\w+/cancel")
+_DECIDED = {"succeeded": "refund.updated", "failed": "refund.failed"}
+_kept = cast("dict[str, Any]", store)  # localstripe's objects, by kind and id
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """What was answered under an idempotency key; None while it is being done."""
+
+    order: bytes
+    answer: web.Response | None = None
+
+
+@dataclass(slots=True)
+class Front:
+    """Sees every request to the API before localstripe does, and every answer after it."""
+
+    books: Books
+    events: Events
+    disputes: Disputes
+    _done: dict[tuple[str, str], _Done] = field(default_factory=dict[tuple[str, str], _Done])
+
+    async def pass_on(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Refuse what Stripe would refuse, and let localstripe do the rest once."""
+        secret = _secret(request)
+        self.books.check(secret)
+        body = await request.read()
+        for name in _NAMES.findall(request.path_qs) + _NAMES.findall(body.decode(errors="replace")):
+            self.books.check_owner(secret, name)
+        key = request.headers.get("Idempotency-Key")
+        if request.method != "POST" or key is None:
+            return await self._do(secret, request, handler)
+        return await self._do_once(secret, key, request, handler)
+
+    async def _do_once(
+        self, secret: str, key: str, request: web.Request, handler: Handler
+    ) -> web.StreamResponse:
+        order = request.path.encode() + b"\n" + await request.read()
+        done = self._done.get((secret, key))
+        if done and done.order != order:
+            said = "Keys for idempotent requests can only be used with the same parameters."
+            raise Refusal(400, said, type="idempotency_error")
+        if done and done.answer is None:
+            raise Refusal(409, "That key is in use.", code="idempotency_key_in_use")
+        if done and done.answer is not None:
+            headers = {"Idempotent-Replayed": "true"}
+            return web.Response(
+                body=done.answer.body, headers=headers, content_type="application/json"
+            )
+        self._done[secret, key] = _Done(order)
+        answer: web.StreamResponse | None = None
+        try:
+            answer = await self._do(secret, request, handler)
+            return answer
+        finally:
+            del self._done[secret, key]
+            if isinstance(answer, web.Response) and answer.status == _OK:
+                self._done[secret, key] = _Done(order, answer)
+
+    async def _do(self, secret: str, request: web.Request, handler: Handler) -> web.StreamResponse:
+        left = 0
+        if request.method == "POST" and request.path == "/v1/refunds":
+            left = self._left_for(dict(await request.post()))
+        answer = await handler(request)
+        if request.method != "POST" or not isinstance(answer, web.Response):
+            return answer
+        if answer.status == _OK and isinstance(answer.body, bytes):
+            said: Json = json.loads(answer.body)
+            self.books.owners[said["id"]] = secret
+            if said["object"] == "refund":
+                return self._refunded(said, left)
+            if _CANCEL.fullmatch(request.path):
+                self.events.send("payment_intent.canceled", said)
+        return answer
+
+    def _left_for(self, order: dict[str, Any]) -> int:
+        """Give what a refund may take; refuse one that asks for more."""
+        intent = _kept.get(f"payment_intent:{order.get('payment_intent')}")
+        if intent is None:
+            return 0  # localstripe has its own words for that
+        card = self.books.paid_with.get(intent.id)
+        if (card and card.disputed) or self.disputes.holds(intent.id):
+            raise Refusal(400, "This charge has been charged back.", code="charge_disputed")
+        left = intent.amount - refunded(intent.id)
+        amount = str(order.get("amount", left))
+        if left == 0:
+            raise Refusal(400, "It has been refunded.", code="charge_already_refunded")
+        if amount.isdecimal() and int(amount) > left:
+            raise Refusal(400, "The amount is greater than what is left.", param="amount")
+        return left
+
+    def _refunded(self, refund: Json, left: int) -> web.Response:
+        kept = _kept[f"refund:{refund['id']}"]
+        # Where no amount was given, localstripe takes all that came in, and not what is left.
+        refund["amount"] = kept.amount = min(refund["amount"], left)
+        card = self.books.paid_with.get(str(refund["payment_intent"]))
+        if card and card.pending_refunds:
+            refund["status"] = kept.status = "pending"
+        self.events.send("refund.created", refund)
+        return web.json_response(refund)
+
+    def decide(self, refund_id: str, status: str) -> Json:
+        """Decide a refund, as a bank would later; tells it by both of Stripe's events."""
+        refund = _kept.get(f"refund:{refund_id}")
+        if refund is None:
+            raise missing(refund_id)
+        if status not in _DECIDED:
+            raise Refusal(400, "status is succeeded or failed", param="status")
+        refund.status = status
+        said: Json = refund._export()  # noqa: SLF001 - localstripe has no other word for it
+        self.events.send(_DECIDED[status], said)
+        self.events.send("charge.refund.updated", said)
+        return said
+
+
+def refunded(intent_id: str) -> int:
+    """Add up what went back of an intent, or is on its way."""
+    refunds = [one for name, one in _kept.items() if name.startswith("refund:")]
+    return sum(
+        one.amount for one in refunds if one.payment_intent == intent_id and one.status != "failed"
+    )
+
+
+def keep_in_memory() -> None:
+    """Stop localstripe from writing what it has to a file that every user of the machine shares."""
+    cast("Any", store).dump_to_disk = lambda: None
+
+
+def _secret(request: web.Request) -> str:
+    scheme, _, word = request.headers.get("Authorization", "").partition(" ")
+    if scheme == "Basic":
+        try:
+            return base64.b64decode(word).decode().partition(":")[0]
+        except (binascii.Error, UnicodeDecodeError):
+            return ""
+    return word if scheme == "Bearer" else ""

@@ -1,0 +1,136 @@
+"""The gateway itself: invoices are ordered, paid and asked for."""
+
+import secrets
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from payintent_sandbox.emulators.twoc2p.cards import APPROVED, IN_PROGRESS, Card
+from payintent_sandbox.emulators.twoc2p.later import Later
+from payintent_sandbox.emulators.twoc2p.model import Account, Invoice, Order, Refusal, utc_now
+from payintent_sandbox.emulators.twoc2p.notices import Notices
+
+INVOICES_MAX = 200_000
+TOKEN_LIFE = timedelta(minutes=30)
+PROGRESS_S = 30
+PLACES_MAX = 5
+AMOUNT_MAX = 10**12
+CHARGEBACKS = frozenset({"4130", "4131"})
+
+
+class Machine:
+    """All state of one counterpart; every change of it is one step without waiting."""
+
+    def __init__(self, accounts: Sequence[Account], time_scale: float) -> None:
+        self.refund_status = "RF"  # what refunds of payments made from now on come to
+        self._accounts = {account.merchant_id: account for account in accounts}
+        self._invoices: dict[tuple[str, str], Invoice] = {}
+        self._by_token: dict[str, Invoice] = {}
+        self._later = Later(time_scale)
+        self._notices = Notices(self._later)
+
+    async def start(self) -> None:
+        """Get ready to notify merchants."""
+        await self._notices.open()
+
+    async def stop(self) -> None:
+        """Forget all that was still to happen."""
+        await self._later.stop()
+        await self._notices.close()
+
+    @property
+    def accounts(self) -> list[Account]:
+        """List the merchants."""
+        return list(self._accounts.values())
+
+    def account(self, merchant_id: str) -> Account:
+        """Find a merchant."""
+        account = self._accounts.get(merchant_id)
+        if account is None:
+            raise Refusal("9007")
+        return account
+
+    def order(self, account: Account, order: Order, pages_url: str) -> Invoice:
+        """Make a token, or give that of the same idempotency id; an invoice is ordered once."""
+        existing = self.find(account, order.invoiceNo)
+        if existing and existing.order == order and order.idempotencyID:
+            return existing
+        if existing:
+            raise Refusal("9015", signed_for=account)
+        exponent = order.amount.as_tuple().exponent
+        if not isinstance(exponent, int) or not 0 < order.amount < AMOUNT_MAX:
+            raise Refusal("9004", signed_for=account)
+        if -exponent > PLACES_MAX or len(self._invoices) >= INVOICES_MAX:
+            raise Refusal("9004", signed_for=account)
+        return self._add(account, order, pages_url)
+
+    def find(self, account: Account, invoice_no: str) -> Invoice | None:
+        """Find an invoice of a merchant."""
+        return self._invoices.get((account.merchant_id, invoice_no))
+
+    def page(self, token: str) -> Invoice | None:
+        """Find the invoice of a page; who knows the token may pay."""
+        return self._by_token.get(token)
+
+    def pay(self, invoice: Invoice, card: Card) -> bool:
+        """Take the buyer's card, the first and only one; False where none is taken."""
+        if not invoice.payable:
+            return False
+        invoice.card = card
+        self._decide(invoice, card.code)
+        if card.code == IN_PROGRESS:
+            self._later.start(self._approve_later(invoice))
+        return True
+
+    def give_up(self, invoice: Invoice) -> bool:
+        """Cancel for the buyer; False where it is too late."""
+        if not invoice.payable:
+            return False
+        self._decide(invoice, "0003")
+        return True
+
+    def charge_back(self, invoice: Invoice, code: str) -> None:
+        """Let the buyer's bank take the money, or be refused it; refuse what was never paid."""
+        if code not in CHARGEBACKS or not invoice.status:
+            raise Refusal("9004")
+        invoice.code = code
+        self._later.start(self._notices.send(invoice))
+
+    def _add(self, account: Account, order: Order, pages_url: str) -> Invoice:
+        token = secrets.token_urlsafe(48)
+        invoice = Invoice(
+            account=account,
+            order=order,
+            token=token,
+            page_url=f"{pages_url}/payment/4.3/token/{token}",
+            ends_at=min(utc_now() + TOKEN_LIFE, _deadline(account, order)),
+        )
+        self._invoices[account.merchant_id, order.invoiceNo] = invoice
+        self._by_token[token] = invoice
+        return invoice
+
+    def _decide(self, invoice: Invoice, code: str) -> None:
+        invoice.code, invoice.at = code, utc_now()
+        invoice.tran_ref = invoice.tran_ref or str(secrets.randbelow(10**12))
+        if code == APPROVED:
+            invoice.status = "S" if invoice.card and invoice.card.settled else "A"
+            invoice.refund_status = self.refund_status
+        if not (invoice.card and invoice.card.silent):
+            self._later.start(self._notices.send(invoice))
+
+    async def _approve_later(self, invoice: Invoice) -> None:
+        await self._later.wait(PROGRESS_S)
+        self._decide(invoice, APPROVED)
+
+
+def _deadline(account: Account, order: Order) -> datetime:
+    """Read `paymentExpiry` by the merchant's own clock."""
+    if order.paymentExpiry is None:
+        return utc_now() + TOKEN_LIFE
+    text = f"{order.paymentExpiry} {account.utc_offset}"
+    try:
+        deadline = datetime.strptime(text, "%Y-%m-%d %H:%M:%S %z")
+    except ValueError:
+        raise Refusal("9008", signed_for=account) from None
+    if deadline <= utc_now():
+        raise Refusal("9008", signed_for=account)
+    return deadline

@@ -1,0 +1,117 @@
+"""The maintenance API: refunds, voids and what became of them, in XML."""
+
+import re
+import secrets
+from decimal import Decimal
+from xml.etree import ElementTree as ET
+
+from payintent_sandbox.emulators.twoc2p.machine import Machine
+from payintent_sandbox.emulators.twoc2p.model import Account, Invoice, Refund, stamp, utc_now
+
+_AMOUNT = re.compile(r"[0-9]{1,10}\.[0-9]{2}")
+_WORDS = {
+    "00": "Success",
+    "12": "Transaction status is not valid to perform your action.",
+    "14": "Invalid merchant ID.",
+    "16": "Requested transaction doesn't exist.",
+    "17": "Request type is invalid.",
+    "18": "Invalid Action Amount.",
+    "21": "Void not allowed.",
+    "29": "Transaction is already voided.",
+    "40": "Refund amount is more than transaction amount.",
+    "42": "Refund pending.",
+    "44": "Refund rejected.",
+    "49": "Transaction is already fully refunded.",
+}
+_CODES = {"RF": "00", "RP": "42", "RR": "44"}
+
+
+def act(machine: Machine, account: Account, content: bytes) -> bytes:
+    """Do what a request asks; ValueError for what is no request."""
+    try:
+        root = ET.fromstring(content)  # noqa: S314 - a counterpart for tests, and signed by them
+    except ET.ParseError:
+        raise ValueError("this is no XML") from None
+    asked = {child.tag: child.text or "" for child in root}
+    process = asked.get("processType", "")
+    invoice = machine.find(account, asked.get("invoiceNo", ""))
+    refund: Refund | None = None
+    if asked.get("merchantID") != account.merchant_id:
+        code = "14"
+    elif invoice is None or not invoice.status:
+        code = "16"
+    elif process == "R":
+        code, refund = _refund(invoice, asked)
+    elif process == "V":
+        code = _void(invoice)
+    else:
+        code = "00" if process in {"I", "RS"} else "17"
+    return _answer(asked, code, invoice, refund)
+
+
+def _refund(invoice: Invoice, asked: dict[str, str]) -> tuple[str, Refund | None]:
+    """Refund what is settled. The same request again is one more: nothing else is promised."""
+    if not _AMOUNT.fullmatch(asked.get("actionAmount", "")):
+        return "18", None
+    amount = Decimal(asked["actionAmount"])
+    if invoice.status != "S":
+        return "12", None
+    if invoice.refunded >= invoice.order.amount:
+        return "49", None
+    if not 0 < amount <= invoice.order.amount - invoice.refunded:
+        return "40", None
+    refund = Refund(
+        amount=amount,
+        status=invoice.refund_status,
+        reference=str(secrets.randbelow(10**12)),
+        name=asked.get("userDefined1", ""),
+        at=utc_now(),
+    )
+    invoice.refunds.append(refund)
+    return _CODES[refund.status], refund
+
+
+def _void(invoice: Invoice) -> str:
+    if invoice.status == "V":
+        return "29"
+    if invoice.status != "A":
+        return "21"
+    invoice.status = "V"
+    return "00"
+
+
+def _answer(
+    asked: dict[str, str], code: str, invoice: Invoice | None, refund: Refund | None
+) -> bytes:
+    root = ET.Element("PaymentProcessResponse")
+    told = {
+        "version": asked.get("version", ""),
+        "timeStamp": stamp(None, "%d%m%y%H%M%S"),
+        "respCode": code,
+        "respDesc": _WORDS[code],
+        "processType": asked.get("processType", ""),
+        "invoiceNo": asked.get("invoiceNo", ""),
+    }
+    if invoice is not None:
+        told["amount"] = f"{invoice.order.amount:.2f}"
+        told["status"] = refund.status if refund else invoice.status
+        told["referenceNo"] = invoice.tran_ref
+    if refund is not None:
+        told["refundReferenceNo"] = refund.reference
+    for tag, text in told.items():
+        ET.SubElement(root, tag).text = text
+    if invoice is not None and asked.get("processType") == "RS":
+        listed = ET.SubElement(root, "refundList")
+        for one in invoice.refunds:
+            ET.SubElement(listed, "refund", _attributes(one))
+    return ET.tostring(root, encoding="utf-8")
+
+
+def _attributes(refund: Refund) -> dict[str, str]:
+    return {
+        "amount": f"{refund.amount:.2f}",
+        "status": refund.status,
+        "referenceNo": refund.reference,
+        "dateTime": stamp(refund.at, "%Y%m%d%H%M%S"),
+        "userDefined1": refund.name,
+    }

@@ -1,0 +1,124 @@
+"""What the counterpart keeps: merchants, invoices, and the refunds of what was paid."""
+
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from payintent_sandbox.emulators.twoc2p.cards import WORDS, Card
+
+Url = Annotated[str, Meta(pattern=r"^https?://[^\s/]", max_length=2048)]
+MASK = re.compile(r"(?<=^.{6}).{6}")
+
+
+class Refusal(Exception):  # noqa: N818 - we decline, nothing went wrong
+    """What was asked is declined, with a response code; unsigned where nobody could be made out."""
+
+    def __init__(self, code: str, *, signed_for: "Account | None" = None) -> None:
+        super().__init__(WORDS.get(code, code))
+        self.code = code
+        self.signed_for = signed_for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """A merchant of this gateway."""
+
+    merchant_id: Annotated[str, Meta(min_length=1, max_length=25)]
+    secret_key: Annotated[str, Meta(min_length=1)] = field(repr=False)
+    merchant_public_key: str = ""  # PEM; without it, no refunds
+    utc_offset: Annotated[str, Meta(pattern=r"^[+-][0-9]{2}:[0-9]{2}\Z")] = "+08:00"
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    """The claims of a payment token request, as far as they are understood here."""
+
+    merchantID: str  # noqa: N815 - the wire's names, here and below
+    invoiceNo: Annotated[str, Meta(pattern=r"^[0-9A-Za-z]{1,50}\Z")]  # noqa: N815
+    description: Annotated[str, Meta(min_length=1, max_length=250)]
+    amount: Decimal
+    currencyCode: Annotated[str, Meta(pattern=r"^[A-Z]{3}\Z")]  # noqa: N815
+    frontendReturnUrl: Url  # noqa: N815
+    backendReturnUrl: Url  # noqa: N815
+    idempotencyID: Annotated[str, Meta(max_length=100)] | None = None  # noqa: N815
+    paymentChannel: list[str] | None = None  # noqa: N815
+    paymentExpiry: str | None = None  # noqa: N815
+    locale: Annotated[str, Meta(max_length=10)] | None = None
+    userDefined1: Annotated[str, Meta(max_length=150)] = ""  # noqa: N815
+
+
+@dataclass(slots=True, kw_only=True)
+class Refund:
+    """Money that went back, is on its way, or was not given."""
+
+    amount: Decimal
+    status: str  # RF, RP or RR
+    reference: str
+    name: str  # the merchant's own
+    at: datetime
+
+    @property
+    def counts(self) -> bool:
+        """Tell whether it takes from what is left."""
+        return self.status in {"RF", "RP"}
+
+
+@dataclass(slots=True, kw_only=True)
+class Invoice:
+    """One order of a merchant, paid once at most."""
+
+    account: Account
+    order: Order
+    token: str
+    page_url: str
+    ends_at: datetime
+    card: Card | None = None
+    code: str | None = None  # of the transaction; none as long as nobody has tried
+    tran_ref: str = ""
+    at: datetime | None = None
+    status: str = ""  # A approved, S settled, V voided
+    refund_status: str = "RF"  # what its refunds come to
+    refunds: list[Refund] = field(default_factory=list[Refund])
+
+    @property
+    def payable(self) -> bool:
+        """Tell whether it waits for a card."""
+        return self.code is None and self.ends_at > utc_now()
+
+    @property
+    def refunded(self) -> Decimal:
+        """Count what has gone back or is going."""
+        if self.status == "V":
+            return self.order.amount
+        return sum((one.amount for one in self.refunds if one.counts), Decimal(0))
+
+    def view(self, *, notified: bool = False) -> dict[str, Any]:
+        """Show what the merchant sees of the transaction; amounts are spelled in two ways."""
+        assert self.code is not None  # noqa: S101 - there is a transaction
+        amount = self.order.amount
+        return {
+            "merchantID": self.account.merchant_id,
+            "invoiceNo": self.order.invoiceNo,
+            "accountNo": MASK.sub("XXXXXX", self.card.number) if self.card else "",
+            "amount": f"{amount:018.5f}" if notified else f"{amount:.2f}",
+            "currencyCode": self.order.currencyCode,
+            "tranRef": self.tran_ref,
+            "referenceNo": self.tran_ref,
+            "transactionDateTime": stamp(self.at, "%Y%m%d%H%M%S"),
+            "userDefined1": self.order.userDefined1,
+            "respCode": self.code,
+            "respDesc": WORDS[self.code],
+        }
+
+
+def utc_now() -> datetime:
+    """Read the clock."""
+    return datetime.now(UTC)
+
+
+def stamp(moment: datetime | None, form: str) -> str:
+    """Write a moment as this gateway does."""
+    return (moment or utc_now()).strftime(form)
