@@ -33,7 +33,7 @@ test-pg15: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser p
 	POSTGRES_BIN=/usr/lib/postgresql/15/bin $(PYTEST) $(PYTEST_ARGS)
 
 fuzz: $(VENV)/dev ## The long forms: a thousand random histories, 20,000 requests made from the contract
-	HYPOTHESIS_PROFILE=long $(PYTEST) --timeout 1800 tests/lifecycle/test_history.py tests/contract/test_fuzz.py $(PYTEST_ARGS)
+	HYPOTHESIS_PROFILE=long $(PYTEST) --timeout 1800 tests/payments/test_history.py tests/openapi/test_fuzz.py $(PYTEST_ARGS)
 
 storms: $(VENV)/dev ## The long forms of the storms: 10,000 callbacks over 2,000 payments, 10,000 creates with one key
 	STORM_PAYMENTS=2000 STORM_CREATES=10000 $(BIN)/pytest --timeout 1800 tests/e2e/test_callback_storm.py tests/api/test_storm.py $(PYTEST_ARGS)
@@ -42,7 +42,7 @@ chaos: $(VENV)/dev ## The long form of the kill test (KILL_SEEDS=2,3,4 KILL_PAYM
 	$(BIN)/pytest --timeout 1800 tests/e2e/test_kill.py $(PYTEST_ARGS)
 
 chaos-chain: $(VENV)/dev ## The long form of random chain histories (SEEDS=50): prints what is lost and made up
-	CHAIN_SEEDS=$(or $(SEEDS),50) $(BIN)/pytest -q -s -p no:randomly --timeout 1800 --show-capture=no tests/chain/test_chaos.py $(PYTEST_ARGS)
+	CHAIN_SEEDS=$(or $(SEEDS),50) $(BIN)/pytest -q -s -p no:randomly --timeout 1800 --show-capture=no tests/onchain/test_chaos.py $(PYTEST_ARGS)
 
 chaos-gateway: $(VENV)/dev ## The long form of the outage test: a gateway that is away for a real minute (OUTAGE_S=60)
 	OUTAGE_S=$(or $(OUTAGE_S),60) $(BIN)/pytest --timeout 1800 tests/e2e/test_outage.py $(PYTEST_ARGS)

@@ -1,7 +1,8 @@
 """The operator's routes, on a port of their own, each with a named token; and metrics.
 
 Every operation of `operations/registry.py` is a route: `POST /operator/tax/set` for a change, with
-its fields and `why` as JSON, `GET /operator/tax/list` for what only reads, with its fields as query.
+its fields and `why` as JSON, `GET /operator/tax/list` for what only reads, with its fields
+as query.
 """
 
 from dataclasses import replace

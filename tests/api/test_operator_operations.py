@@ -16,7 +16,7 @@ from payintent.operations.operators import RevokeToken
 from payintent.operations.registry import OPERATIONS
 from payintent.service import Service
 from tests.api.arrange import refusal
-from tests.operation.stage import (
+from tests.operations.stage import (
     EXAMPLES,
     TWO_OVER_HTTP,
     Stage,

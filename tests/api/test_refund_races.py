@@ -18,7 +18,7 @@ from payintent.payments.settle_refund import settle_refund
 from payintent.service import Service, open_service
 from tests.api.arrange import payment_of, refusal
 from tests.api.refunding import ask, capture_of, kept, paid, read, send, uuid_of
-from tests.lifecycle.staging import held
+from tests.payments.staging import held
 from tests.support.listening import listening
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Answer, Api, World, free_port, patient

@@ -1,7 +1,7 @@
 """The contract's adapter, before a development chain that is read whenever something has happened.
 
 Its operations ask our own ledger and the chain's signer, so that what fails there is tried with
-signers and endpoints of their own (`tests/chain`); `faults` is None.
+signers and endpoints of their own (`tests/onchain`); `faults` is None.
 """
 
 import os

@@ -23,7 +23,7 @@ from payintent.service import open_service
 from payintent.storage import sessions
 from tests.e2e import drill
 from tests.e2e.merchant import Receiver
-from tests.lifecycle.test_expire import ask_all
+from tests.payments.test_expire import ask_all
 from tests.support.fakes import FakeGateway, captured, declined
 from tests.support.installed import add_simulator_method
 from tests.support.patience import until

@@ -39,8 +39,8 @@ from payintent_sandbox.emulators.simulator.model import (
     Session,
     Status,
 )
-from tests.lifecycle.refunding import asked, auto_refund, work
-from tests.lifecycle.test_expire import ask_all, sweep
+from tests.payments.refunding import asked, auto_refund, work
+from tests.payments.test_expire import ask_all, sweep
 from tests.support.fakes import FakeGateway, captured
 from tests.support.storm import api_process, many_files, storm
 from tests.support.world import World, make_world

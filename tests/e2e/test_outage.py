@@ -31,7 +31,7 @@ from payintent.service import Service, open_service
 from payintent.storage import payment_methods
 from tests.conformance.faults import Fault, FaultProxy, faulty
 from tests.e2e.drill import variables_of
-from tests.lifecycle.refunding import auto_refund
+from tests.payments.refunding import auto_refund
 from tests.support.fakes import FakeGateway
 from tests.support.patience import PATIENCE_S, until
 from tests.support.world import World, free_port, make_world

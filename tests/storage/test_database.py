@@ -11,7 +11,7 @@ from payintent.payments.cancel import cancel
 from payintent.payments.transitions import Move, Overtaken, advance, lock
 from payintent.service import open_service
 from payintent.storage.database import Database, in_transaction
-from tests.lifecycle.staging import impatient
+from tests.payments.staging import impatient
 from tests.support.world import World, free_port
 
 

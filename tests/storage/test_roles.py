@@ -22,7 +22,7 @@ from tests.support.roles import OWNER, RUNNING, database_with_roles, example, ru
 ROOT = Path(__file__).parents[2]
 STORAGE = ROOT / "payintent" / "storage"
 CALLS = {"fetch", "row", "fetchrow", "fetchval", "execute"}
-#: Where a query is passed on or put together; the parts of `payment_list` are looked at by themselves.
+#: Where a query is passed on or put together; the parts of `payment_list` are checked apart.
 COMPOSED = {"database", "payment_list", "migrations_runner"}
 MIGRATING = {"migrations_runner.migrate", "migrations_runner._apply"}  # the owner's
 #: Only operators do these, and a worker is nobody's terminal.

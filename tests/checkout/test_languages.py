@@ -1,0 +1,267 @@
+"""The checkout's languages: whole, alike, and well set; and which one a buyer gets."""
+
+import json
+import re
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from payintent.checkout.languages import LOCALES, OWN_NAMES, negotiate, texts
+from payintent.domain.currencies import COUNTRIES, FIAT, GLOBAL
+from payintent.operations.payment_methods import AddMethod
+from tests.checkout import texts_used as used
+from tools import cldr
+
+FOREIGN = [locale for locale in LOCALES if locale != "en"]
+#: What reads the same in English.
+SAME = {
+    "th": {"quantity", "sentences", "under_way"},
+    "ja": {"quantity"},
+    "zh-Hant": {"quantity"},
+    "id": {"quantity", "sentences", "under_way", "total"},
+    "ar": {"sentences"},
+}
+#: Names and words that stand in Latin letters in every script.
+LATIN = {"JavaScript", "MetaMask", "App", "QR", "Code"}
+#: Keys that nobody writes out: `kind_` comes with a method, the others with an error.
+BUILT = ("kind_", "sorry_", "card_")
+OPEN, CLOSE = "\u2068", "\u2069"  # isolate what is between: its direction is its own
+
+every_locale = pytest.mark.parametrize("locale", LOCALES)
+every_foreign = pytest.mark.parametrize("locale", FOREIGN)
+
+
+def _placeholders(text: str) -> list[str]:
+    return sorted(re.findall(r"\{(\w+)\}", text))
+
+
+def _filled(text: str) -> str:
+    return re.sub(r"\{\w+\}", "1", text)
+
+
+@every_locale
+def test_a_language_has_every_text_once_and_in_the_order_of_the_english_file(locale: str) -> None:
+    folder = Path(cldr.FOLDER).parent / "texts"
+    pairs = json.loads(
+        (folder / f"{locale}.json").read_text(), object_pairs_hook=lambda pairs: pairs
+    )
+    assert [key for key, _ in pairs] == list(texts("en").words)
+
+
+@every_foreign
+def test_a_text_has_the_same_places_for_values_in_every_language(locale: str) -> None:
+    for key, english in texts("en").words.items():
+        assert _placeholders(texts(locale).words[key]) == _placeholders(english), key
+
+
+@every_locale
+def test_nothing_is_left_open_once_values_are_in(locale: str) -> None:
+    for key, text in texts(locale).words.items():
+        said = texts(locale).t(key, **dict.fromkeys(_placeholders(text), "value"))
+        assert said.strip() == said != "", key
+        assert not set("{}") & set(said), key
+        assert said.count("value") == len(_placeholders(text)), key
+
+
+@every_foreign
+def test_a_text_is_translated_unless_it_reads_the_same(locale: str) -> None:
+    english, own = texts("en").words, texts(locale).words
+    assert {key for key in own if own[key] == english[key]} == SAME[locale]
+
+
+@every_foreign
+def test_a_text_is_in_its_own_script(locale: str) -> None:
+    encoding = {"ja": "cp932", "zh-Hant": "big5hkscs", "th": "cp874", "id": "cp1252"}.get(locale)
+    for key, text in texts(locale).words.items():
+        if locale != "id":
+            assert set(re.findall(r"[A-Za-z]+", _filled(text))) <= LATIN, key
+        if encoding:  # has no simplified characters, and none of another script
+            _filled(text).replace("×", "").encode(encoding)
+
+
+@every_locale
+def test_a_text_is_set_as_its_language_sets_it(locale: str) -> None:
+    wrong = {
+        "ja": r"[.,:;?!()\"]|\s[\u3000-\u303f\uff00-\uff65]|[\u3001\u3002]\s",
+        "zh-Hant": r"[.,:;?!()\"]|\s[\u3000-\u303f\uff00-\uff65]|[\u3001\u3002]\s",
+        "ar": r"[,;?']|\s[\u060c\u061b\u061f.:]",
+    }.get(locale, r"['\"]|\s[.,:;?!]")
+    for key, text in texts(locale).words.items():
+        assert not re.search(wrong, _filled(text)), key
+        assert "..." not in text, key
+        assert "  " not in text, key
+
+
+def test_what_is_put_into_arabic_keeps_its_own_direction() -> None:
+    inside = {"first", "second", "when", "minutes", "quantity"}  # Arabic itself, or a number
+    for key, text in texts("ar").words.items():
+        isolated = re.findall(rf"{OPEN}\{{(\w+)\}}{CLOSE}", text)
+        assert sorted({*isolated} | inside & {*_placeholders(text)}) == _placeholders(text), key
+        assert text.count(OPEN) == text.count(CLOSE) == len(isolated), key
+
+
+def test_an_arabic_number_stands_after_what_it_counts_since_the_noun_would_bend() -> None:
+    for text in texts("ar").words.values():
+        assert not re.search(r"\{minutes\} د", text)
+
+
+def test_arabic_alone_runs_from_right_to_left() -> None:
+    assert [one for one in LOCALES if texts(one).direction == "rtl"] == ["ar"]
+    assert list(OWN_NAMES) == list(LOCALES)
+
+
+def test_every_text_that_is_used_is_there_and_gets_its_values() -> None:
+    calls = used.calls()
+    assert len(calls) > 100
+    for where, key, given_values in calls:
+        assert key in texts("en").words, (where, key)
+        if given_values is not None:
+            assert sorted(given_values) == _placeholders(texts("en").words[key]), (where, key)
+
+
+def test_every_text_that_is_there_is_used() -> None:
+    mentioned = used.mentioned()
+    left = {key for key in texts("en").words if not key.startswith(BUILT)} - mentioned
+    assert left == set()
+    kinds = get_args(get_type_hints(AddMethod)["kind"])
+    in_texts = {key for key in texts("en").words if key.startswith("kind_")}
+    assert in_texts == {f"kind_{kind}" for kind in kinds}
+
+
+def test_no_template_and_no_script_says_a_word_of_its_own() -> None:
+    assert used.words_in_templates() <= {"UTC"}
+    assert used.words_in_scripts() == set()
+
+
+@every_locale
+def test_the_names_and_separators_are_those_of_cldr(locale: str) -> None:
+    assert (cldr.FOLDER / f"{locale}.json").read_text() == cldr.text(locale)
+
+
+@every_locale
+def test_countries_are_listed_by_name_and_nowhere_in_particular_comes_last(locale: str) -> None:
+    countries = texts(locale).countries
+    assert set(countries) == set(COUNTRIES)
+    assert list(countries.items())[-1] == (GLOBAL, "Global")
+    assert set(texts(locale).currencies) == set(FIAT)
+    if locale in {"en", "id"}:
+        assert list(countries.values())[:-1] == sorted(list(countries.values())[:-1])
+
+
+def test_japanese_countries_go_by_sound_thai_ones_by_consonant_chinese_ones_by_strokes() -> None:
+    for locale, names in {
+        "ja": ["台湾", "チリ", "ドミニカ共和国", "日本", "ニュージーランド"],
+        "th": ["เนเธอร์แลนด์", "บราซิล", "เบลเยียม", "ปานามา"],
+        "zh-Hant": ["日本", "加拿大", "台灣", "美國", "澳洲"],
+    }.items():
+        listed = list(texts(locale).countries.values())
+        assert sorted(names, key=listed.index) == names
+
+
+@pytest.mark.parametrize(
+    ("locale", "plain", "written"),
+    [
+        ("en", "0", "0"),
+        ("en", "999.90", "999.90"),
+        ("en", "1590.00", "1,590.00"),
+        ("ja", "1234567", "1,234,567"),
+        ("th", "1234567.5", "1,234,567.5"),
+        ("zh-Hant", "1000", "1,000"),
+        ("id", "1590.00", "1.590,00"),
+        ("id", "0.000000000000000001", "0,000000000000000001"),
+        ("ar", "1590.00", "1,590.00"),
+        ("id", "99999999999999999999.999", "99.999.999.999.999.999.999,999"),
+    ],
+)
+def test_a_number_has_the_separators_of_its_language(locale: str, plain: str, written: str) -> None:
+    assert texts(locale).number(plain) == written
+    assert texts(locale).money(plain, "THB") == f"{written}\u00a0THB"
+
+
+@examples(deadline=None)
+@given(
+    locale=st.sampled_from(LOCALES),
+    whole=st.integers(0, 10**30),
+    fraction=st.text("0123456789", max_size=18),
+)
+def test_no_digit_of_a_number_is_lost(locale: str, whole: int, fraction: str) -> None:
+    own = texts(locale)
+    plain = f"{whole}.{fraction}" if fraction else str(whole)
+    assert own.number(plain).replace(own.group, "").replace(own.decimal, ".") == plain
+
+
+@pytest.mark.parametrize(
+    ("accepted", "locale"),
+    [
+        ("", "th"),
+        ("ja", "ja"),
+        ("ja-JP,ja;q=0.9,en-US;q=0.8,en;q=0.7", "ja"),
+        ("EN-gb", "en"),
+        ("fr, en;q=0.3, ar;q=0.7", "ar"),
+        ("fr;q=1.0, de;q=0.9", "th"),
+        ("id;q=0.5,ja;q=0.5", "id"),
+        ("in-ID", "id"),
+        ("zh-TW", "zh-Hant"),
+        ("zh-HK", "zh-Hant"),
+        ("zh_MO", "zh-Hant"),
+        ("zh-Hant-CN", "zh-Hant"),
+        ("zh", "zh-Hant"),
+        ("zh-CN", "th"),
+        ("zh-Hans", "th"),
+        ("zh-Hans-HK, en;q=0.5", "en"),
+        ("zh-SG, ja;q=0.1", "ja"),
+        ("zh-CN, zh;q=0.9, en;q=0.8", "zh-Hant"),
+        ("*", "th"),
+        ("*;q=0.5, ja;q=0.7", "ja"),
+        ("ja;q=0.5, *", "th"),
+        ("*;q=0, ja;q=0.1", "ja"),
+        ("ja;q=0", "th"),
+        ("ja;q=0.000, en;q=0.001", "en"),
+        ("ja; q=0.8 , ar ; Q=0.9", "ar"),
+        ("ja;q=nan, ar;q=inf, id;q=1e0, en;q=-1, zh;q=1.5", "th"),
+        ("ja;q=\u0661", "th"),
+        ("ja;level=1", "th"),
+        (",,; ;q=1,;;, -,_,ja", "ja"),
+        ("english, japanese, jaa, x-ja, i-ja", "th"),
+        ("x," * 249 + "ja", "ja"),
+        ("x," * 250 + "ja", "th"),
+        ("x" * 493 + ",zh-Hans", "th"),
+    ],
+)
+def test_the_buyers_language_is_the_one_they_like_best_of_ours(accepted: str, locale: str) -> None:
+    assert negotiate(None, accepted, "th") == locale
+
+
+@pytest.mark.parametrize(
+    ("asked", "accepted", "fallback", "locale"),
+    [
+        ("ar", "ja", "th", "ar"),
+        ("zh_TW", "ja", "th", "zh-Hant"),
+        ("zh-CN", "ja", "th", "ja"),
+        ("tlh", "ja", "th", "ja"),
+        ("*", "ja", "th", "ja"),
+        ("", "", "id-ID", "id"),
+        (None, "", "fr", "en"),
+        (None, "zh-CN", "", "en"),
+        ("a-" * 10**6, "-" * 10**6, "_" * 10**6, "en"),
+    ],
+)
+def test_who_asks_comes_first_then_the_browser_then_the_shop_then_english(
+    asked: str | None, accepted: str, fallback: str, locale: str
+) -> None:
+    assert negotiate(asked, accepted, fallback) == locale
+
+
+_rubbish = st.text() | st.text("ajthzenidq=01.;,-_* \t") | st.from_regex(r"(zh|ja)(-\w+)*(;q=.*)?")
+
+
+@examples(deadline=None)
+@given(asked=st.none() | _rubbish, accepted=_rubbish, fallback=_rubbish)
+def test_whatever_is_sent_one_of_our_languages_is_chosen(
+    asked: str | None, accepted: str, fallback: str
+) -> None:
+    assert negotiate(asked, accepted, fallback) in LOCALES

@@ -1,0 +1,35 @@
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from payintent.evm.chain_reader import Reader, open_reader
+from tests.evm.net import CHAIN, CONFIG
+from tests.onchain.contract.ground import Ground, make_ground
+from tests.support.chain import Evm
+from tests.support.fault_rpc import FaultyNode
+
+
+@pytest.fixture(scope="session")
+def made(evm: Evm) -> Ground:
+    return make_ground(evm)
+
+
+@pytest.fixture
+def ground(made: Ground) -> Iterator[Ground]:
+    """The ground as it was made, whatever the test before did to it."""
+    with made.evm.undone():
+        yield made
+
+
+@pytest.fixture
+async def node(ground: Ground) -> AsyncIterator[FaultyNode]:
+    """The one node of the reader, honest until it is told otherwise."""
+    async with FaultyNode(ground.evm.url, seed=1) as node:
+        yield node
+
+
+@pytest.fixture
+async def reader(node: FaultyNode) -> AsyncIterator[Reader]:
+    reader = open_reader(CHAIN, [node.url], CONFIG)
+    yield reader
+    await reader.close()

@@ -1,0 +1,92 @@
+"""What the client's tests arrange with: names, a clock, payments, and nodes that say anything."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from payintent.domain.evm import Chunk
+from payintent.evm.chain_reader import Reader, ReaderConfig, open_reader
+from tests.onchain.contract.ground import Ground
+from tests.support.http_server import clean_up
+
+NETWORK = 612_055
+CHAIN = "native"
+NODE = "native-1"  # the first endpoint's name
+CONFIG = ReaderConfig(network_id=NETWORK)
+AMOUNT = 25_500_000
+HASH = "0x" + 64 * "a"
+BLOCK = {"number": "0x0", "hash": HASH, "parentHash": HASH, "timestamp": "0x6a000000"}
+
+Say = Callable[[list[dict[str, Any]]], web.Response | list[Any] | dict[str, Any]]
+
+
+@dataclass
+class Clock:
+    """A clock that stands until it is moved."""
+
+    now_s: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def raw(address: str) -> bytes:
+    return bytes.fromhex(address[2:])
+
+
+def pay_some(ground: Ground, count: int) -> list[bytes]:
+    """Make so many payments, a block each, and give their uuids."""
+    bills = [number.to_bytes(16, "big") for number in range(1, count + 1)]
+    for bill in bills:
+        ground.pay(ground.usdt, AMOUNT, bill=bill)
+    return bills
+
+
+def height(ground: Ground) -> int:
+    return int(ground.evm.ask("eth_blockNumber"), 16)
+
+
+async def search(
+    reader: Reader, ground: Ground, start: int, end: int, before: int | None = None
+) -> Chunk:
+    return await reader.chunk(NODE, start, end, [raw(ground.gateway.address)], before)
+
+
+@asynccontextmanager
+async def saying(say: Say, *, config: ReaderConfig = CONFIG) -> AsyncIterator[Reader]:
+    """A reader of a node that says what `say` makes of the calls, after it has said who it is."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        asked = json.loads(await request.read())
+        calls = asked if isinstance(asked, list) else [asked]
+        if calls[0]["method"] == "eth_chainId":
+            results = [hex(NETWORK), BLOCK]
+            told = [said(call, one) for call, one in zip(calls, results, strict=True)]
+            return web.json_response(told)
+        answered = say(calls)
+        return answered if isinstance(answered, web.Response) else web.json_response(answered)
+
+    app = web.Application()
+    app.router.add_post("/{path:.*}", answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    reader = open_reader(CHAIN, [f"http://127.0.0.1:{runner.addresses[0][1]}/"], config)
+    try:
+        yield reader
+    finally:
+        await reader.close()
+        await clean_up(runner)
+
+
+def said(call: dict[str, Any], result: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": call["id"], "result": result}
+
+
+def refusal(call: dict[str, Any] | None, message: str, **fields: Any) -> dict[str, Any]:
+    error = {"code": -32_000, "message": message} | fields
+    return {"jsonrpc": "2.0", "id": call["id"] if call else None, "error": error}

@@ -1,0 +1,107 @@
+"""The node that misbehaves: it does exactly what it was told, so that tests can rely on it."""
+
+from dataclasses import replace
+
+import pytest
+
+from payintent.domain.evm import Behind, Chunk
+from payintent.evm.chain_reader import Reader, open_reader
+from tests.evm.net import CHAIN, CONFIG, NODE, height, pay_some, search
+from tests.onchain.contract.ground import Ground
+from tests.support.fault_rpc import Faults, FaultyNode
+
+PAYMENTS = 6
+
+
+async def found(reader: Reader, ground: Ground) -> Chunk:
+    last = height(ground)
+    return await search(reader, ground, last - PAYMENTS + 1, last)
+
+
+async def test_a_node_that_lags_does_so_in_everything(
+    ground: Ground, node: FaultyNode, reader: Reader
+) -> None:
+    pay_some(ground, PAYMENTS)
+    hashes = [one.tx_hash for one in (await found(reader, ground)).logs]
+    last = height(ground)
+    node.faults = Faults(lag=3)
+
+    [heads] = await reader.heads()
+
+    assert (heads.latest.number, heads.final.number) == (last - 3, last - 5)
+    with pytest.raises(Behind):
+        await found(reader, ground)
+    receipts = await reader.receipts(NODE, hashes)
+    assert [one is None for one in receipts] == [False, False, False, True, True, True]
+    txs = await reader.transactions(NODE, hashes)
+    assert [one is None for one in txs] == [False, False, False, True, True, True]
+    assert await reader.block(NODE, last - 2) is None
+
+
+async def test_dropped_logs_are_missing_and_their_receipts_are_not(
+    ground: Ground, node: FaultyNode, reader: Reader
+) -> None:
+    pay_some(ground, PAYMENTS)
+    all_of_them = (await found(reader, ground)).logs
+    node.faults = Faults(drop_logs=0.5)
+
+    kept = (await found(reader, ground)).logs
+
+    assert 0 < len(kept) < PAYMENTS
+    assert set(kept) < set(all_of_them)
+    assert node.done["dropped"] == PAYMENTS - len(kept)
+    receipts = await reader.receipts(NODE, [one.tx_hash for one in all_of_them])
+    assert [one.logs for one in receipts if one] == [(one,) for one in all_of_them]
+
+
+@pytest.mark.parametrize("real", [0, PAYMENTS])
+async def test_a_forged_log_looks_real_and_has_no_receipt(
+    ground: Ground, node: FaultyNode, reader: Reader, real: int
+) -> None:
+    ground.evm.ask("anvil_mine", hex(PAYMENTS))
+    pay_some(ground, real)
+    node.faults = Faults(forge_logs=1.0)
+
+    logs = (await found(reader, ground)).logs
+
+    assert len(logs) == real + 1
+    receipts = await reader.receipts(NODE, [one.tx_hash for one in logs])
+    [forged] = [log for log, one in zip(logs, receipts, strict=True) if one is None]
+    block = await reader.block(NODE, forged.block_number)
+    assert block
+    assert block.hash == forged.block_hash
+
+
+async def test_a_seed_repeats_what_happened(ground: Ground) -> None:
+    pay_some(ground, PAYMENTS)
+    told: list[list[int]] = []
+    for seed in (5, 5, 6):
+        async with FaultyNode(ground.evm.url, seed=seed) as node:
+            node.faults = Faults(drop_logs=0.5, null_blocks=0.2, forge_logs=0.3)
+            told.append(await _asked_often(node, ground))
+
+    assert told[0] == told[1] != told[2]
+
+
+async def _asked_often(node: FaultyNode, ground: Ground) -> list[int]:
+    reader = open_reader(CHAIN, [node.url], CONFIG)
+    counts: list[int] = []
+    for _ in range(10):
+        try:
+            counts.append(len((await found(reader, ground)).logs))
+        except Behind:
+            counts.append(-1)
+    await reader.close()
+    return counts
+
+
+async def test_faults_can_be_combined_and_taken_back(
+    ground: Ground, node: FaultyNode, reader: Reader
+) -> None:
+    pay_some(ground, PAYMENTS)
+    node.faults = Faults(lag=1, range_max=2)
+    node.faults = replace(node.faults, null_receipts=1.0, null_blocks=1.0)
+    assert await reader.block(NODE, 1) is None
+    node.faults = Faults()
+
+    assert len((await found(reader, ground)).logs) == PAYMENTS

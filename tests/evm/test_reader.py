@@ -1,0 +1,693 @@
+"""What a chain says, read from a real node: heads, chunks, receipts, transactions, calls."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from eth_abi import encode
+
+from payintent.domain.errors import ChainDown
+from payintent.domain.evm import Behind, PaidLog, RangeTooLarge, RefundedLog, Reverted
+from payintent.evm import abi
+from payintent.evm.chain_reader import (
+    SPAN_FIRST,
+    SPAN_MAX,
+    Finality,
+    Reader,
+    ReaderConfig,
+    open_reader,
+)
+from payintent_sandbox.chains.anvil import Anvil
+from payintent_sandbox.chains.anvil_binary import Binary
+from tests.evm.net import (
+    AMOUNT,
+    BLOCK,
+    CHAIN,
+    CONFIG,
+    HASH,
+    NETWORK,
+    NODE,
+    Clock,
+    height,
+    pay_some,
+    raw,
+    refusal,
+    said,
+    saying,
+    search,
+)
+from tests.evm.test_logs import changed, paid
+from tests.evm.test_rpc import counted
+from tests.onchain.contract.ground import BILL, FAR, REFUND, Ground
+from tests.support.chain import Evm
+from tests.support.fault_rpc import Breakage, Faults, FaultyNode
+
+COUNTING = replace(CONFIG, finality=Finality.CONFIRMATIONS, confirmations=3)
+USDT_DECIMALS = 6
+
+
+@pytest.fixture
+async def opened(node: FaultyNode) -> AsyncIterator[Any]:
+    """Readers of the node with other settings."""
+    made: list[Reader] = []
+
+    def make(config: ReaderConfig) -> Reader:
+        made.append(open_reader(CHAIN, [node.url], config, Clock()))
+        return made[-1]
+
+    yield make
+    for one in made:
+        await one.close()
+
+
+def of_chain(ground: Ground, number: int) -> dict[str, Any]:
+    return ground.evm.ask("eth_getBlockByNumber", hex(number), False)
+
+
+# Heads and finality
+
+
+async def test_heads_are_the_latest_block_and_the_one_the_node_calls_finalized(
+    ground: Ground, reader: Reader
+) -> None:
+    last = height(ground)
+
+    [heads] = await reader.heads()
+
+    told = of_chain(ground, last)
+    assert heads.endpoint == NODE
+    assert heads.latest.number == last
+    assert heads.latest.hash == raw(told["hash"])
+    assert heads.latest.parent_hash == raw(told["parentHash"])
+    assert heads.latest.at == datetime.fromtimestamp(int(told["timestamp"], 16), UTC)
+    assert heads.final.number == last - 2
+    assert heads.final.hash == raw(of_chain(ground, last - 2)["hash"])
+
+
+async def test_without_a_tag_a_block_is_final_when_enough_blocks_stand_on_it(
+    ground: Ground, opened: Any
+) -> None:
+    [heads] = await opened(COUNTING).heads()
+
+    assert heads.latest.number == height(ground)
+    assert heads.final.number == heads.latest.number - 3
+
+
+async def test_a_chain_that_is_younger_than_its_finality_has_a_final_genesis(opened: Any) -> None:
+    [heads] = await opened(replace(COUNTING, confirmations=10_000)).heads()
+
+    assert heads.final.number == 0
+
+
+@pytest.mark.parametrize(
+    ("faults", "kind"),
+    [
+        (Faults(finalized_is_latest=True), "finality"),
+        (Faults(no_finalized=True), "no_finality"),
+        (Faults(network_id=1), "wrong_chain"),
+    ],
+    ids=["latest for finalized", "no finalized", "another chain"],
+)
+async def test_a_node_that_cannot_be_believed_is_left_out_as_an_incident(
+    node: FaultyNode, reader: Reader, faults: Faults, kind: str
+) -> None:
+    node.faults = faults
+    before = counted("incidents", kind)
+
+    with pytest.raises(ChainDown, match="no endpoint"):
+        await reader.heads()
+
+    assert counted("incidents", kind) == before + 1
+
+
+async def test_a_node_of_another_genesis_is_left_out_as_an_incident(
+    ground: Ground, opened: Any
+) -> None:
+    before = counted("incidents", "wrong_genesis")
+    mine = raw(of_chain(ground, 0)["hash"])
+
+    with pytest.raises(ChainDown, match="no endpoint"):
+        await opened(replace(CONFIG, genesis_hash=bytes(32))).heads()
+    assert await opened(replace(CONFIG, genesis_hash=mine)).heads()
+
+    assert counted("incidents", "wrong_genesis") == before + 1
+
+
+async def test_nothing_at_all_is_asked_of_another_chain(ground: Ground, opened: Any) -> None:
+    for config in (replace(CONFIG, network_id=1), replace(CONFIG, genesis_hash=bytes(32))):
+        with pytest.raises(ChainDown, match="wrong"):
+            await search(opened(config), ground, 0, 1)
+
+
+async def test_who_an_endpoint_is_is_asked_once_and_again_after_a_failure(
+    node: FaultyNode, opened: Any
+) -> None:
+    reader = opened(CONFIG)
+    for _ in range(3):
+        await reader.heads()
+    assert node.asked["eth_chainId"] == 1
+
+    node.faults = Faults(off=True)
+    with pytest.raises(ChainDown):
+        await reader.heads()
+    node.faults = Faults(network_id=1)  # what comes back is another chain
+    vars(reader)["_endpoints"][NODE]._clock.now_s += 1
+    with pytest.raises(ChainDown, match="wrong_chain"):
+        await reader.block(NODE, 0)
+
+
+async def test_where_finality_is_instant_the_latest_block_may_be_final(
+    node: FaultyNode, opened: Any
+) -> None:
+    node.faults = Faults(finalized_is_latest=True)
+
+    [heads] = await opened(replace(CONFIG, instant_finality=True)).heads()
+
+    assert heads.final == heads.latest
+
+
+async def test_a_final_block_above_the_latest_is_not_believed() -> None:
+    numbers = {"finalized": "0x6", "latest": "0x5"}
+
+    def say(calls: list[dict[str, Any]]) -> list[Any]:
+        return [said(one, {**BLOCK, "number": numbers[one["params"][0]]}) for one in calls]
+
+    config = replace(CONFIG, instant_finality=True)
+    async with saying(say, config=config) as reader:
+        with pytest.raises(ChainDown, match="no endpoint"):
+            await reader.heads()
+
+
+def test_finality_by_no_confirmations_has_to_be_meant() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        ReaderConfig(network_id=NETWORK, finality=Finality.CONFIRMATIONS)
+    instant = {"finality": Finality.CONFIRMATIONS, "instant_finality": True}
+    assert ReaderConfig(network_id=NETWORK, **instant)
+
+
+async def test_heads_come_from_all_endpoints_that_work_and_those_are_named_first(
+    ground: Ground, node: FaultyNode
+) -> None:
+    async with FaultyNode(ground.evm.url) as lagging, FaultyNode(ground.evm.url) as away:
+        node.faults = Faults(broken=1.0, breakages=[Breakage.HTML])
+        lagging.faults = Faults(lag=4)
+        urls = [node.url, lagging.url, away.url]
+        reader = open_reader(CHAIN, urls, CONFIG, Clock())
+        away.faults = Faults(off=True)
+
+        [heads] = await reader.heads()
+        assert heads.endpoint == "native-2"
+        assert heads.latest.number == height(ground) - 4
+        assert heads.final.number == height(ground) - 6
+        assert reader.names == ("native-2", NODE, "native-3")
+        asked = node.requests, away.requests
+        await reader.heads()  # the others rest
+        assert asked == (node.requests, away.requests)
+        await reader.close()
+
+
+# Chunks
+
+
+async def test_a_chunk_has_every_payment_and_refund_of_its_blocks(
+    ground: Ground, reader: Reader
+) -> None:
+    before = height(ground)
+    ground.pay(ground.usdt, AMOUNT)
+    ground.refund(ground.usdt, AMOUNT - 1)
+    ground.pay(None, 10**18, bill=16 * b"c")
+    last = height(ground)
+
+    chunk = await search(reader, ground, before + 1, last, before)
+
+    assert (chunk.start, chunk.endpoint) == (before + 1, NODE)
+    assert chunk.end == await reader.block(NODE, last)
+    assert chunk.before == await reader.block(NODE, before)
+    hashes = {number: raw(of_chain(ground, number)["hash"]) for number in range(before, last + 1)}
+    first, second = chunk.logs
+    contract, usdt = raw(ground.gateway.address), raw(ground.usdt.address)
+    assert first == PaidLog(
+        contract=contract,
+        uuid=BILL,
+        payer=raw(ground.buyer),
+        token=usdt,
+        amount=AMOUNT,
+        receiver=raw(ground.receiver),
+        block_number=before + 1,
+        block_hash=hashes[before + 1],
+        tx_hash=raw(of_chain(ground, before + 1)["transactions"][0]),
+        log_index=1,
+    )
+    assert (second.token, second.amount, second.log_index) == (bytes(20), 10**18, 0)
+    assert second.block_hash == chunk.end.hash
+    [refund] = chunk.refunds
+    assert refund == RefundedLog(
+        contract=contract,
+        uuid=BILL,
+        refund_id=REFUND,
+        token=usdt,
+        amount=AMOUNT - 1,
+        to=raw(ground.buyer),
+        sender=raw(ground.stranger),
+        block_number=before + 2,
+        block_hash=hashes[before + 2],
+        tx_hash=raw(of_chain(ground, before + 2)["transactions"][0]),
+        log_index=1,
+    )
+
+
+async def test_a_chunk_is_one_request(ground: Ground, node: FaultyNode, reader: Reader) -> None:
+    await reader.block(NODE, 0)
+    requests = node.requests
+
+    await search(reader, ground, 1, 5, 0)
+
+    assert node.requests == requests + 1
+
+
+async def test_only_the_contracts_that_are_asked_for_are_searched(
+    ground: Ground, reader: Reader
+) -> None:
+    pay_some(ground, 2)
+    last = height(ground)
+
+    other = await reader.chunk(NODE, 0, last, [raw(ground.usdt.address)], None)
+    both = [raw(ground.usdt.address), raw(ground.gateway.address)]
+
+    assert other.logs == ()
+    assert other.before is None
+    assert len((await reader.chunk(NODE, 0, last, both, None)).logs) == 2
+
+
+async def test_a_search_of_no_contracts_or_no_blocks_is_refused(
+    ground: Ground, reader: Reader
+) -> None:
+    for start, end, contracts in ((1, 2, []), (2, 1, [bytes(20)]), (-1, 1, [bytes(20)])):
+        with pytest.raises(ValueError, match="contracts and blocks"):
+            await reader.chunk(NODE, start, end, contracts, None)
+
+
+async def test_a_node_that_lags_says_so_and_is_not_held_to_have_failed(
+    ground: Ground, node: FaultyNode, reader: Reader
+) -> None:
+    pay_some(ground, 3)
+    last = height(ground)
+    node.faults = Faults(lag=2)
+
+    with pytest.raises(Behind, match=f"block {last}"):
+        await search(reader, ground, 1, last, 0)
+
+    assert len((await search(reader, ground, 1, last - 2, 0)).logs) == 1
+
+
+@pytest.mark.parametrize("missing", ["end", "before"])
+async def test_a_missing_block_is_behind_whatever_the_logs_say(missing: str) -> None:
+    hidden = {"end": "0x9", "before": "0x3"}[missing]
+
+    def say(calls: list[dict[str, Any]]) -> list[Any]:
+        end, before, logs = calls
+        told = [
+            said(one, None if one["params"][0] == hidden else {**BLOCK, "number": one["params"][0]})
+            for one in (end, before)
+        ]
+        return [*told, refusal(logs, "unknown block")]
+
+    async with saying(say) as reader:
+        with pytest.raises(Behind, match=str(int(hidden, 16))):
+            await reader.chunk(NODE, 4, 9, [bytes(20)], 3)
+        assert reader.span(NODE) == SPAN_FIRST
+
+
+def _chunk_of(logs: list[dict[str, Any]]) -> Any:
+    end = {**BLOCK, "number": "0x65", "hash": "0x" + 64 * "e"}
+    return lambda calls: [said(calls[0], end), said(calls[1], logs)]
+
+
+LIES = {
+    "a foreign contract": changed(paid(), address="0x" + 40 * "d"),
+    "a dirty word": changed(paid(), data=paid()["data"][:-1] + "zz"),
+    "another hash of the end": changed(paid(), blockNumber="0x65"),
+    "beyond the end": changed(paid(), blockNumber="0x66"),
+    "taken back": changed(paid(), removed=True),
+}
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+async def test_logs_that_cannot_be_true_are_an_incident(lie: dict[str, Any]) -> None:
+    contracts = [raw(paid()["address"])]
+    before = counted("incidents", "logs")
+
+    async with saying(_chunk_of([lie])) as reader:
+        with pytest.raises(ChainDown, match="logs"):
+            await reader.chunk(NODE, 100, 101, contracts, None)
+        assert reader.span(NODE) == SPAN_FIRST
+    assert counted("incidents", "logs") == before + 1
+
+    async with saying(_chunk_of([paid()])) as reader:
+        assert len((await reader.chunk(NODE, 100, 101, contracts, None)).logs) == 1
+
+
+# Spans
+
+
+async def test_a_span_is_halved_until_the_node_can_do_it(
+    ground: Ground, node: FaultyNode, reader: Reader
+) -> None:
+    pay_some(ground, 12)
+    last = height(ground)
+    node.faults = Faults(range_max=5)
+    refused, start, found = [], last - 11, []
+    before = counted("rpc_errors", "range")
+
+    while start <= last:
+        end = min(last, start + reader.span(NODE) - 1)
+        try:
+            chunk = await search(reader, ground, start, end)
+        except RangeTooLarge:
+            refused.append(end - start + 1)
+            continue
+        found += chunk.logs
+        start = end + 1
+
+    assert [one.uuid for one in found] == [number.to_bytes(16, "big") for number in range(1, 13)]
+    assert refused[:2] == [12, 6]
+    assert set(refused[2:]) <= {6}
+    assert reader.span(NODE) <= 6
+    assert counted("rpc_errors", "range") == before + len(refused)
+
+
+async def test_a_span_grows_by_an_eighth_when_it_was_used_up(
+    ground: Ground, node: FaultyNode, reader: Reader
+) -> None:
+    ground.evm.ask("anvil_mine", "0x20")
+    node.faults = Faults(range_max=16)
+    with pytest.raises(RangeTooLarge):
+        await search(reader, ground, 0, 31)
+    assert reader.span(NODE) == 16
+    node.faults = Faults()
+
+    for asked, grown in ((16, 18), (17, 18), (18, 20), (30, 22)):
+        await search(reader, ground, 0, asked - 1)
+        assert reader.span(NODE) == grown
+
+
+async def test_a_span_of_one_grows_and_no_span_grows_without_end() -> None:
+    def say(calls: list[dict[str, Any]]) -> list[Any]:
+        return [said(calls[0], {**BLOCK, "number": calls[0]["params"][0]}), said(calls[1], [])]
+
+    async with saying(say) as reader:
+        vars(reader)["_spans"][NODE] = 1
+        for _ in range(200):
+            await reader.chunk(NODE, 0, reader.span(NODE) - 1, [bytes(20)], None)
+        assert reader.span(NODE) == SPAN_MAX
+
+
+async def test_a_node_that_refuses_a_single_block_has_failed(
+    ground: Ground, node: FaultyNode, opened: Any
+) -> None:
+    reader = opened(CONFIG)
+    node.faults = Faults(range_max=0)
+
+    with pytest.raises(ChainDown, match="refused") as caught:
+        await search(reader, ground, 1, 1)
+
+    assert not isinstance(caught.value, RangeTooLarge)
+    with pytest.raises(ChainDown, match="left alone"):
+        await search(reader, ground, 1, 1)
+
+
+@pytest.mark.parametrize("breakage", [one for one in Breakage if one is not Breakage.HANG])
+async def test_a_failure_of_the_transport_changes_no_span(
+    ground: Ground, node: FaultyNode, reader: Reader, breakage: Breakage
+) -> None:
+    await reader.block(NODE, 0)
+    node.faults = Faults(broken=1.0, breakages=[breakage])
+
+    with pytest.raises(ChainDown) as caught:
+        await search(reader, ground, 1, 10)
+
+    assert not isinstance(caught.value, RangeTooLarge)
+    assert reader.span(NODE) == SPAN_FIRST
+
+
+async def test_a_search_whose_answer_is_too_large_is_made_shorter(
+    ground: Ground, opened: Any
+) -> None:
+    first = height(ground) + 1
+    pay_some(ground, 8)
+    reader = opened(replace(CONFIG, limits=replace(CONFIG.limits, answer_bytes_max=6_000)))
+
+    with pytest.raises(RangeTooLarge):
+        await search(reader, ground, first, first + 7)
+    assert len((await search(reader, ground, first, first + reader.span(NODE) - 1)).logs) == 4
+
+
+async def test_a_node_that_takes_no_batches_is_asked_one_by_one(
+    ground: Ground, node: FaultyNode, reader: Reader
+) -> None:
+    first = height(ground) + 1
+    pay_some(ground, 3)
+    node.faults = Faults(batch_max=1, range_max=2)
+
+    assert await reader.heads()
+    with pytest.raises(RangeTooLarge):
+        await search(reader, ground, first, first + 2, first - 1)
+    assert len((await search(reader, ground, first, first, first - 1)).logs) == 1
+
+
+# Receipts and transactions
+
+
+async def test_receipts_come_in_the_order_asked_for_with_none_for_the_unknown(
+    ground: Ground, reader: Reader
+) -> None:
+    first = height(ground) + 1
+    pay_some(ground, 3)
+    chunk = await search(reader, ground, first, first + 2)
+    hashes = [one.tx_hash for one in chunk.logs]
+
+    told = await reader.receipts(NODE, [hashes[2], bytes(32), *hashes])
+
+    assert told[1] is None
+    assert [one.tx_hash if one else None for one in told] == [hashes[2], None, *hashes]
+    for log, receipt in zip(chunk.logs, told[2:], strict=True):
+        assert receipt
+        assert receipt.logs == (log,)  # and not the token's own
+        assert receipt.refunds == ()
+        assert (receipt.status, receipt.to) == (1, raw(ground.gateway.address))
+        assert (receipt.block_number, receipt.block_hash) == (log.block_number, log.block_hash)
+
+
+async def test_a_receipt_tells_of_a_refund(ground: Ground, reader: Reader) -> None:
+    ground.refund(None, 10**18)
+    [tx_hash] = of_chain(ground, height(ground))["transactions"]
+
+    [told] = await reader.receipts(NODE, [raw(tx_hash)])
+
+    assert told
+    assert [one.refund_id for one in told.refunds] == [REFUND]
+
+
+async def test_a_revert_has_a_receipt_without_logs(ground: Ground, reader: Reader) -> None:
+    data = ground.gateway.data("pay", BILL, ground.usdt.address, AMOUNT, 1)
+    ground.evm.mine(ground.buyer, ground.gateway.address, data)
+    [tx_hash] = of_chain(ground, height(ground))["transactions"]
+
+    [receipt] = await reader.receipts(NODE, [raw(tx_hash)])
+    [tx] = await reader.transactions(NODE, [raw(tx_hash)])
+
+    assert receipt
+    assert tx
+    assert (receipt.status, receipt.logs, receipt.refunds) == (0, (), ())
+    assert (tx.to, tx.sender) == (raw(ground.gateway.address), raw(ground.buyer))
+    assert (tx.value, tx.block_number) == (0, height(ground))
+    called = abi.read_pay(tx.input)
+    assert called
+    assert (called.uuid, called.amount, called.deadline) == (BILL, AMOUNT, 1)
+
+
+async def test_a_transaction_that_makes_a_contract_has_no_destination(
+    ground: Ground, reader: Reader
+) -> None:
+    ground.evm.mine(ground.buyer, None, "0x00")
+    [tx_hash] = of_chain(ground, height(ground))["transactions"]
+
+    [tx, unknown] = await reader.transactions(NODE, [raw(tx_hash), bytes(32)])
+    [receipt] = await reader.receipts(NODE, [raw(tx_hash)])
+
+    assert tx
+    assert receipt
+    assert (tx.to, receipt.to, unknown) == (None, None, None)
+
+
+async def test_a_transaction_that_waits_has_no_block(ground: Ground, reader: Reader) -> None:
+    ground.evm.ask("evm_setAutomine", False)
+    try:
+        asked = {"from": ground.buyer, "to": ground.stranger, "value": "0x5"}
+        tx_hash = raw(ground.evm.ask("eth_sendTransaction", asked))
+
+        [tx] = await reader.transactions(NODE, [tx_hash])
+
+        assert tx
+        assert (tx.block_number, tx.value) == (None, 5)
+        assert await reader.receipts(NODE, [tx_hash]) == [None]
+    finally:
+        ground.evm.ask("anvil_dropAllTransactions")
+        ground.evm.ask("evm_setAutomine", True)
+
+
+def _receipt(**fields: Any) -> dict[str, Any]:
+    log = paid()
+    return {
+        "transactionHash": log["transactionHash"],
+        "blockNumber": log["blockNumber"],
+        "blockHash": log["blockHash"],
+        "status": "0x1",
+        "to": None,
+        "logs": [log],
+    } | fields
+
+
+RECEIPTS = {
+    "of another transaction": _receipt(transactionHash=HASH[:-1] + "b", logs=[]),
+    "of another block": _receipt(blockHash=HASH),
+    "at another height": _receipt(blockNumber="0x65"),
+    "with a log of another transaction": _receipt(
+        logs=[changed(paid(), transactionHash=HASH[:-1] + "b")]
+    ),
+    "of an unknown status": _receipt(status="0x2"),
+    "without a status": _receipt(status=None),
+    "without a block": _receipt(blockNumber=None, blockHash=None),
+}
+
+
+@pytest.mark.parametrize("receipt", RECEIPTS.values(), ids=RECEIPTS)
+async def test_a_receipt_that_cannot_be_true_is_no_answer(receipt: dict[str, Any]) -> None:
+    tx_hash = raw(paid()["transactionHash"])
+    async with saying(lambda calls: said(calls[0], receipt)) as reader:
+        with pytest.raises(ChainDown, match="malformed"):
+            await reader.receipts(NODE, [tx_hash])
+    async with saying(lambda calls: said(calls[0], _receipt())) as reader:
+        assert await reader.receipts(NODE, [tx_hash]) != [None]
+
+
+async def test_a_transaction_that_was_not_asked_for_is_no_answer() -> None:
+    told = {"hash": HASH, "to": None, "input": "0x", "blockNumber": None, "value": "0x0"}
+    told["from"] = "0x" + 40 * "1"
+    async with saying(lambda calls: said(calls[0], told)) as reader:
+        assert await reader.transactions(NODE, [raw(HASH)]) != [None]
+        with pytest.raises(ChainDown, match="malformed"):
+            await reader.transactions(NODE, [bytes(32)])
+
+
+# Calls
+
+
+async def test_calls_give_what_the_contract_returns(ground: Ground, reader: Reader) -> None:
+    gateway, usdt = raw(ground.gateway.address), raw(ground.usdt.address)
+    ground.evm.ask("anvil_mine", "0x1")
+    before = height(ground)
+    ground.pay(ground.usdt, AMOUNT)
+    asked = abi.is_paid(BILL, usdt, AMOUNT)
+
+    assert abi.to_uint(await reader.call(NODE, usdt, abi.decimals())) == USDT_DECIMALS
+    assert abi.to_bool(await reader.call(NODE, gateway, asked))
+    assert not abi.to_bool(await reader.call(NODE, gateway, asked, before))
+    owned = abi.to_uint(await reader.call(NODE, usdt, abi.balance_of(raw(ground.receiver))))
+    assert owned == ground.balance(ground.receiver, ground.usdt)
+    allowed = abi.allowance(raw(ground.buyer), gateway)
+    assert abi.to_uint(await reader.call(NODE, usdt, allowed)) > 0
+
+
+async def test_a_call_to_no_contract_returns_nothing(ground: Ground, reader: Reader) -> None:
+    assert await reader.call(NODE, raw(ground.buyer), abi.decimals()) == b""
+
+
+async def test_a_revert_tells_the_contracts_own_word(ground: Ground, reader: Reader) -> None:
+    gateway, usdt = raw(ground.gateway.address), raw(ground.usdt.address)
+    asked = {"sender": raw(ground.buyer)}
+    good = abi.pay(BILL, usdt, AMOUNT, FAR)
+
+    assert await reader.call(NODE, gateway, good, **asked) == b""
+    for data, block, fields, reason in (
+        (abi.pay(BILL, usdt, AMOUNT, 1), "latest", asked, "expired"),
+        (abi.pay(BILL, usdt, AMOUNT, 1), height(ground), asked, "expired"),
+        (good, "latest", {**asked, "value": 1}, "value"),
+        (good, "latest", {"sender": raw(ground.receiver)}, "payer"),
+        (b"\1\2\3\4", "latest", {}, ""),
+    ):
+        with pytest.raises(Reverted) as caught:
+            await reader.call(NODE, gateway, data, block, **fields)
+        assert caught.value.reason == reason
+
+
+WORDS = "0x08c379a0" + encode(["string"], ["already paid"]).hex()
+REVERTS = {
+    "data of code 3": ({"code": 3, "message": "execution reverted", "data": WORDS}, "already paid"),
+    "words only": ({"message": "execution reverted: already paid"}, "already paid"),
+    "neither": ({"message": "execution reverted"}, ""),
+    "an object for data": (
+        {"code": 3, "message": "execution reverted: expired", "data": {"0x1": "?"}},
+        "expired",
+    ),
+    "a key in the words": ({"message": "revert at https://node.test/key"}, ""),
+    "broken data": ({"code": 3, "message": "VM Exception", "data": "Reverted 0x"}, ""),
+    "another error": ({"code": 3, "message": "x", "data": "0xcafebabe"}, "0xcafebabe"),
+}
+
+
+@pytest.mark.parametrize(("error", "reason"), REVERTS.values(), ids=REVERTS)
+async def test_a_reason_is_found_wherever_nodes_put_it(error: dict[str, Any], reason: str) -> None:
+    async with saying(lambda calls: refusal(calls[0], **error)) as reader:
+        with pytest.raises(Reverted) as caught:
+            await reader.call(NODE, bytes(20), b"")
+    assert caught.value.reason == reason
+
+
+async def test_a_call_that_a_node_cannot_make_is_no_revert_and_no_failure_of_the_node() -> None:
+    """A stranger's transaction decides what is called, so it must not stop the watching."""
+
+    def say(calls: list[dict[str, Any]]) -> Any:
+        if calls[0]["method"] == "eth_call":
+            return refusal(calls[0], "missing trie node")
+        return said(calls[0], BLOCK)
+
+    async with saying(say) as reader:
+        with pytest.raises(ChainDown, match="refuses a call"):
+            await reader.call(NODE, bytes(20), b"", 1)
+        assert await reader.block(NODE, 0)
+
+
+# Blocks
+
+
+async def test_a_block_is_none_where_the_chain_ends(ground: Ground, reader: Reader) -> None:
+    last = height(ground)
+
+    told = await reader.block(NODE, last)
+
+    assert told
+    assert told.hash == raw(of_chain(ground, last)["hash"])
+    assert await reader.block(NODE, last + 1) is None
+
+
+async def test_a_reorganized_block_has_another_hash(anvil: Binary, tmp_path: Path) -> None:
+    chain = Anvil(NETWORK, log=tmp_path / "anvil.log", binary=anvil)
+    evm = Evm(chain.start())  # of its own: what is reorganized cannot be undone
+    reader = open_reader(CHAIN, [chain.url], CONFIG)
+    evm.ask("anvil_mine", "0x5")
+    before = [await reader.block(NODE, number) for number in range(6)]
+
+    evm.ask("anvil_reorg", 2, [])
+
+    after = [await reader.block(NODE, number) for number in range(6)]
+    assert [one == other for one, other in zip(before, after, strict=True)] == 4 * [True] + 2 * [
+        False
+    ]
+    assert [one.number for one in after if one] == list(range(6))
+    await reader.close()
+    evm.close()
+    chain.stop()

@@ -1,0 +1,407 @@
+"""One endpoint that fails in every way: each is ChainDown, nothing is believed, no URL gets out."""
+
+import json
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from aiohttp import web
+from prometheus_client import REGISTRY, generate_latest
+from structlog.testing import capture_logs
+
+from payintent.domain.errors import ChainDown
+from payintent.evm.chain_reader import Reader, open_reader
+from payintent.evm.rpc import Limits
+from tests.evm.net import (
+    BLOCK,
+    CHAIN,
+    CONFIG,
+    HASH,
+    NODE,
+    Clock,
+    refusal,
+    said,
+    saying,
+)
+from tests.onchain.contract.ground import Ground
+from tests.support.fault_rpc import Breakage, Faults, FaultyNode
+
+BRIEF = replace(CONFIG, limits=Limits(timeout_s=0.2))
+SMALL = replace(CONFIG, limits=Limits(answer_bytes_max=2_000))
+HASHES = [bytes([number]) * 32 for number in range(1, 11)]
+
+
+@contextmanager
+def down(words: str) -> Iterator[None]:
+    with pytest.raises(ChainDown, match=words):
+        yield
+
+
+def counted(name: str, kind: str) -> float:
+    labels = {"chain": CHAIN, "endpoint": NODE, "kind": kind}
+    return REGISTRY.get_sample_value(f"payintent_chain_{name}_total", labels) or 0.0
+
+
+KINDS = {
+    Breakage.THROTTLED: "throttled",
+    Breakage.BAD_GATEWAY: "status",
+    Breakage.HTML: "malformed",
+    Breakage.GARBAGE: "malformed",
+    Breakage.WRONG_IDS: "malformed",
+    Breakage.EMPTY: "malformed",
+    Breakage.WRONG_TYPES: "malformed",
+    Breakage.CUT: "connection",
+}
+
+
+@pytest.mark.parametrize(("breakage", "kind"), KINDS.items(), ids=KINDS)
+async def test_an_answer_that_is_none_is_no_answer(
+    node: FaultyNode, reader: Reader, breakage: Breakage, kind: str
+) -> None:
+    await reader.block(NODE, 1)
+    before = counted("rpc_errors", kind)
+    node.faults = Faults(broken=1.0, breakages=[breakage])
+
+    with down(f"{NODE} gives no usable answer: {kind}"):
+        await reader.receipts(NODE, HASHES[:2])
+
+    assert counted("rpc_errors", kind) == before + 1
+
+
+async def test_an_endpoint_that_hangs_is_given_up(node: FaultyNode) -> None:
+    reader = open_reader(CHAIN, [node.url], BRIEF)
+    node.faults = Faults(broken=1.0, breakages=[Breakage.HANG])
+
+    with down("timeout"):
+        await reader.block(NODE, 1)
+
+    await reader.close()
+
+
+async def test_an_endpoint_that_is_away_is_asked_again_when_it_is_back(node: FaultyNode) -> None:
+    clock = Clock()
+    reader = open_reader(CHAIN, [node.url], CONFIG, clock)
+    node.faults = Faults(off=True)
+    with down("connection"):
+        await reader.block(NODE, 1)
+    node.faults = Faults()
+
+    clock.now_s += 0.05
+    assert await reader.block(NODE, 1)
+
+    await reader.close()
+
+
+async def test_an_endpoint_that_fails_is_left_alone_twice_as_long_each_time(
+    node: FaultyNode,
+) -> None:
+    clock = Clock()
+    reader = open_reader(CHAIN, [node.url], CONFIG, clock)
+    node.faults = Faults(off=True)
+
+    for rest_s in (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0):
+        asked = node.requests
+        with down("no usable answer"):
+            await reader.block(NODE, 1)
+        assert node.requests > asked
+        asked = node.requests
+        clock.now_s += rest_s * 0.999
+        with down("left alone"):
+            await reader.block(NODE, 1)
+        assert node.requests == asked
+        clock.now_s += rest_s * 0.002
+
+    node.faults = Faults()
+    assert await reader.block(NODE, 1)
+    node.faults = Faults(off=True)
+    with down("no usable answer"):
+        await reader.block(NODE, 1)
+    clock.now_s += 0.0501
+    with down("no usable answer"):  # the first rest again
+        await reader.block(NODE, 1)
+
+    await reader.close()
+
+
+async def test_the_log_tells_once_that_an_endpoint_fails_and_once_that_it_is_back(
+    node: FaultyNode,
+) -> None:
+    clock = Clock()
+    reader = open_reader(CHAIN, [node.url], CONFIG, clock)
+    node.faults = Faults(off=True)
+    with capture_logs() as lines:
+        for _ in range(3):
+            clock.now_s += 60
+            with down("connection"):
+                await reader.block(NODE, 1)
+        node.faults = Faults()
+        clock.now_s += 60
+        await reader.block(NODE, 1)
+
+    told = [(one["event"], one.get("kind"), one["endpoint"]) for one in lines]
+    assert told == [
+        ("chain_endpoint_failed", "connection", NODE),
+        ("chain_endpoint_recovered", None, NODE),
+    ]
+    await reader.close()
+
+
+FAULTS = [
+    *(Faults(broken=1.0, breakages=[one]) for one in Breakage),
+    Faults(off=True),
+    Faults(network_id=5),
+    Faults(no_finalized=True),
+    Faults(range_max=0),
+]
+
+
+@pytest.mark.parametrize("faults", FAULTS, ids=str)
+async def test_the_url_of_an_endpoint_gets_nowhere(node: FaultyNode, faults: Faults) -> None:
+    node.faults = faults
+    reader = open_reader(CHAIN, [node.url, "http://user:key-too@127.0.0.1:1/key-too"], BRIEF)
+    caught: list[BaseException] = []
+    with capture_logs() as lines:
+        for asked in (
+            reader.heads(),
+            reader.block("native-2", 1),
+            reader.receipts(NODE, HASHES[:2]),
+            reader.chunk(NODE, 1, 5, [bytes(20)], None),
+        ):
+            try:
+                await asked
+            except ChainDown as error:
+                caught.append(error)
+
+    assert caught
+    told = [repr(lines), repr(reader), repr(vars(reader)["_endpoints"]), generate_latest().decode()]
+    for error in caught:
+        told += ["".join(traceback.format_exception(error)), repr(error)]
+        assert error.__context__ is None  # an error of aiohttp would have the URL
+        assert error.__cause__ is None
+    port = node.url.split(":")[2].split("/")[0]
+    for secret in ("a-key-that-is-secret", "key-too", "http://", f":{port}"):
+        assert [one for one in told if secret in one.replace(__file__, "")] == []
+    await reader.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "ftp://node.test/key",
+        "http:///key",
+        "node.test/key",
+        "http://[1/key",
+        "http://a:99999/key",
+    ],
+)
+def test_what_is_no_url_is_refused_without_being_told(url: str) -> None:
+    with pytest.raises(ValueError, match=r"native-2 is no http") as caught:
+        open_reader(CHAIN, ["http://127.0.0.1:1/", url], CONFIG)
+    assert "key" not in "".join(traceback.format_exception(caught.value, limit=0))
+
+
+def test_a_chain_without_endpoints_is_refused() -> None:
+    with pytest.raises(ValueError, match="no endpoint"):
+        open_reader(CHAIN, [], CONFIG)
+
+
+async def test_redirects_are_not_followed() -> None:
+    elsewhere = {"Location": "http://127.0.0.1:1/"}
+    async with saying(lambda _: web.Response(status=307, headers=elsewhere)) as reader:
+        with down("status"):
+            await reader.block(NODE, 1)
+
+
+async def test_answers_that_are_packed_are_not_unpacked() -> None:
+    def packed(calls: list[dict[str, Any]]) -> web.Response:
+        response = web.json_response(said(calls[0], BLOCK))
+        response.enable_compression(web.ContentCoding.gzip, strategy=0)
+        return response
+
+    async with saying(packed) as reader:
+        with down("malformed"):
+            await reader.block(NODE, 0)
+
+
+SINGLE = {
+    "another id": lambda call: said({"id": call["id"] + 1}, None),
+    "no id": lambda _: said({"id": None}, None),
+    "a text for an id": lambda call: said({"id": str(call["id"])}, None),
+    "neither result nor error": lambda call: {"jsonrpc": "2.0", "id": call["id"]},
+    "a list": lambda call: [said(call, None)],
+    "nothing": lambda _: web.Response(text=""),
+    "a text": lambda _: web.Response(text='"hello"'),
+    "deep brackets": lambda _: web.Response(text='{"result":' + 100_000 * "["),
+    "no utf-8": lambda _: web.Response(body=b'{"id":1,"result":"\xff"}'),
+    "a block without a hash": lambda call: said(call, {**BLOCK, "hash": None}),
+    "a block of another number": lambda call: said(call, {**BLOCK, "number": "0x1"}),
+    "a block of no time": lambda call: said(call, {**BLOCK, "timestamp": "0xffffffffffffff"}),
+    "a block of no age": lambda call: said(call, {**BLOCK, "timestamp": "0x7fffffffffffffff"}),
+    "a block with a short hash": lambda call: said(call, {**BLOCK, "hash": HASH[:-2]}),
+}
+
+
+@pytest.mark.parametrize("say", SINGLE.values(), ids=SINGLE)
+async def test_a_single_answer_that_is_wrong_is_no_answer(say: Any) -> None:
+    async with saying(lambda calls: say(calls[0])) as reader:
+        with down("malformed"):
+            await reader.block(NODE, 0)
+
+
+BATCHES = {
+    "one too few": lambda calls: [said(one, None) for one in calls[1:]],
+    "one too many": lambda calls: [said(one, None) for one in [*calls, {"id": 10_000}]],
+    "one twice": lambda calls: [said(one, None) for one in [calls[0], *calls[:-1]]],
+    "one twice along with all": lambda calls: [said(one, None) for one in [calls[0], *calls]],
+    "one foreign": lambda calls: [said(one, None) for one in [*calls[:-1], {"id": 10_000}]],
+    "one object": lambda calls: said(calls[0], None),
+}
+
+
+@pytest.mark.parametrize("say", BATCHES.values(), ids=BATCHES)
+async def test_a_batch_that_is_not_answered_one_to_one_is_no_answer(say: Any) -> None:
+    async with saying(say) as reader:
+        with down("malformed"):
+            await reader.receipts(NODE, HASHES)
+
+
+async def test_answers_of_a_batch_may_come_in_any_order() -> None:
+    def backwards(calls: list[dict[str, Any]]) -> list[Any]:
+        return [said(one, _receipt(one["params"][0])) for one in reversed(calls)]
+
+    async with saying(backwards) as reader:
+        told = await reader.receipts(NODE, HASHES)
+
+    assert [one.tx_hash for one in told if one] == HASHES
+
+
+async def test_a_batch_is_never_larger_than_a_hundred() -> None:
+    sizes: list[int] = []
+
+    def count(calls: list[dict[str, Any]]) -> list[Any]:
+        sizes.append(len(calls))
+        return [said(one, None) for one in calls]
+
+    async with saying(count) as reader:
+        assert await reader.transactions(NODE, 25 * HASHES) == 250 * [None]
+
+    assert sizes == [100, 100, 50]
+
+
+async def test_nothing_is_asked_where_there_is_nothing_to_ask(
+    node: FaultyNode, reader: Reader
+) -> None:
+    assert await reader.receipts(NODE, []) == []
+    assert await reader.transactions(NODE, []) == []
+    assert node.asked["eth_getTransactionReceipt"] == 0
+
+
+@pytest.mark.parametrize("most", [1, 4])
+async def test_a_node_that_wants_smaller_batches_gets_them_from_then_on(
+    node: FaultyNode, reader: Reader, most: int
+) -> None:
+    await reader.block(NODE, 1)
+    node.faults = Faults(batch_max=most)
+
+    assert await reader.receipts(NODE, HASHES) == 10 * [None]
+    refused = node.done["refused_batch"]
+    assert await reader.receipts(NODE, HASHES) == 10 * [None]
+
+    assert refused > 0
+    assert node.done["refused_batch"] == refused
+
+
+async def test_after_a_while_larger_batches_are_tried_again(
+    node: FaultyNode, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("payintent.evm.rpc.ROUNDS_UNTIL_LARGER_BATCH", 4)
+    await reader.block(NODE, 1)
+    node.faults = Faults(batch_max=2)
+    await reader.receipts(NODE, HASHES)
+    node.faults = Faults()
+
+    for _ in range(12):
+        await reader.block(NODE, 1)
+
+    before = node.requests
+    await reader.receipts(NODE, HASHES)
+    assert node.requests == before + 1
+
+
+async def test_an_answer_that_is_too_large_is_asked_for_in_parts(ground: Ground) -> None:
+    sizes: list[int] = []
+
+    def large(calls: list[dict[str, Any]]) -> Any:
+        sizes.append(len(calls))
+        told = [said(one, {**_receipt(one["params"][0]), "bloom": 600 * "0"}) for one in calls]
+        return told if len(calls) > 1 else told[0]
+
+    async with saying(large, config=SMALL) as reader:
+        told = await reader.receipts(NODE, HASHES)
+
+    assert [one.tx_hash for one in told if one] == HASHES
+    assert max(sizes[2:]) <= 3
+
+
+async def test_a_single_answer_that_is_too_large_is_given_up() -> None:
+    async with saying(
+        lambda calls: said(calls[0], {**BLOCK, "extraData": 4_000 * "0"}), config=SMALL
+    ) as reader:
+        with down("too_large"):
+            await reader.block(NODE, 0)
+
+
+THROTTLED = [
+    lambda calls: refusal(calls[0], "slow down", code=429),
+    lambda _: refusal(None, "Too Many Requests"),
+    lambda calls: [refusal(one, "exceeded its compute units per second") for one in calls],
+]
+
+
+@pytest.mark.parametrize("say", THROTTLED)
+async def test_a_limit_of_the_rate_is_no_limit_of_the_batch(say: Any) -> None:
+    sizes: list[int] = []
+
+    def limited(calls: list[dict[str, Any]]) -> Any:
+        sizes.append(len(calls))
+        return say(calls)
+
+    async with saying(limited) as reader:
+        with down("throttled"):
+            await reader.receipts(NODE, HASHES)
+
+    assert sizes == [10]
+
+
+@pytest.mark.parametrize("status", [400, 413])
+async def test_an_error_beside_an_http_error_is_read(status: int) -> None:
+    def refuse(calls: list[dict[str, Any]]) -> web.Response:
+        text = json.dumps(refusal(calls[0], "a lot of words"))
+        return web.Response(status=status, text=text)
+
+    async with saying(refuse) as reader:
+        with down("refused"):
+            await reader.block(NODE, 0)
+
+
+async def test_a_reader_that_was_closed_opens_again(reader: Reader) -> None:
+    await reader.block(NODE, 0)
+    await reader.close()
+    await reader.close()
+
+    assert await reader.block(NODE, 0)
+
+
+def _receipt(tx_hash: str) -> dict[str, Any]:
+    return {
+        "transactionHash": tx_hash,
+        "blockNumber": "0x1",
+        "blockHash": HASH,
+        "status": "0x1",
+        "to": "0x" + 40 * "1",
+        "logs": [],
+    }

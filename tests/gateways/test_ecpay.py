@@ -1,0 +1,379 @@
+"""ECPay's adapter: the form that the buyer brings, results by callback and by inquiry."""
+
+from collections.abc import AsyncGenerator, Generator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+
+from payintent.domain.gateway import (
+    Account,
+    BadCallback,
+    Capture,
+    NotContacted,
+    Rejected,
+    Report,
+    SessionState,
+    Unknown,
+)
+from payintent.domain.payment import FailureReason
+from tests.gateways.ecpay_stage import (
+    BACK,
+    WHOLE,
+    Script,
+    Stage,
+    account_at,
+    notice,
+    number_from,
+    ref_of,
+    scripted,
+    staged,
+    trade_of,
+)
+from tests.sandbox.ecpay.running import (
+    DEARER,
+    DECLINED,
+    SIMULATED,
+    TWICE,
+    UNCONFIRMED,
+    mac,
+    running_ecpay,
+)
+
+OPEN, CLOSED = Report(state=SessionState.OPEN), Report(state=SessionState.CLOSED)
+ID = UUID("01234567-89ab-4def-8123-456789abcdef")
+LONG_AGO = datetime.now(UTC) - timedelta(minutes=61)
+
+
+@pytest.fixture(scope="module")
+def url() -> Generator[str]:
+    with running_ecpay() as url:
+        yield url
+
+
+@pytest.fixture
+async def stage(url: str) -> AsyncGenerator[Stage]:
+    async with staged(url) as stage:
+        yield stage
+
+
+async def test_the_form_says_exactly_what_was_frozen(stage: Stage) -> None:
+    request = stage.request(
+        session_id=ID,
+        description="Nimbus Books pay_1",
+        opened_at=datetime(2026, 11, 22, 18, 30, 5, tzinfo=UTC),
+        locale="en-US",
+    )
+    created = await stage.created(request)
+    assert created.reference == number_from(ID)
+    redirect = created.next_action["redirect"]
+    fields = redirect.pop("fields")
+    expires_at = request.expires_at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    assert redirect == {
+        "url": f"{stage.buyer.url}/Cashier/AioCheckOut/V5",
+        "method": "POST",
+        "expires_at": expires_at,
+    }
+    assert fields == {
+        "MerchantID": "3002607",
+        "MerchantTradeNo": number_from(ID),
+        "MerchantTradeDate": "2026/11/23 02:30:05",
+        "PaymentType": "aio",
+        "TotalAmount": "1590",
+        "TradeDesc": "Nimbus Books pay_1",
+        "ItemName": "Nimbus Books pay_1",
+        "ReturnURL": stage.ear.url,
+        "OrderResultURL": BACK,
+        "ChoosePayment": "Credit",
+        "EncryptType": "1",
+        "NeedExtraPaidInfo": "Y",
+        "CustomField1": ID.hex,
+        "Language": "ENG",
+        "CheckMacValue": mac(fields),
+    }
+    assert await stage.created(request) == await stage.created(request)
+
+
+async def test_a_trades_number_has_twenty_characters_of_many_sessions_each(stage: Stage) -> None:
+    known = {(await stage.created(stage.request())).reference for _ in range(50)}
+    assert len(known) == 50
+    assert all(len(one) == 20 and one.isascii() and one.isalnum() for one in known)
+
+
+async def test_the_pages_may_be_elsewhere_than_the_operations(stage: Stage) -> None:
+    stage.account = account_at("http://api.test", page_url="https://pages.test/")
+    redirect = (await stage.created(stage.request())).next_action["redirect"]
+    assert redirect["url"] == "https://pages.test/Cashier/AioCheckOut/V5"
+
+
+@pytest.mark.parametrize(
+    ("locale", "language"),
+    [
+        (None, None),
+        ("zh-TW", "CHT"),
+        ("zh", "CHT"),
+        ("zh-Hans-CN", "CHI"),
+        ("zh_CN", "CHI"),
+        ("ja-JP", "JPN"),
+        ("ko", "KOR"),
+        ("th", "ENG"),
+    ],
+)
+async def test_the_page_speaks_the_buyers_language_or_english(
+    stage: Stage, locale: str | None, language: str | None
+) -> None:
+    redirect = (await stage.created(stage.request(locale=locale))).next_action["redirect"]
+    assert redirect["fields"].get("Language") == language
+
+
+@pytest.mark.parametrize(
+    ("description", "told"),
+    [
+        ('Tom\'s <b>Café</b> #1; "x" | `rm`', "Tom s b Café b 1 x rm"),
+        ("雪國書店 pay_1", "雪國書店 pay_1"),
+        ("a&TotalAmount=1", "a TotalAmount 1"),
+        ("#&<>", "Payment"),
+        ("", "Payment"),
+        ("x" * 300, "x" * 200),
+    ],
+)
+async def test_a_description_keeps_letters_and_loses_what_ecpay_refuses(
+    stage: Stage, description: str, told: str
+) -> None:
+    session = await stage.brought(description=description)
+    fields = (await stage.created(stage.request(description=description))).next_action["redirect"]
+    assert fields["fields"]["ItemName"] == fields["fields"]["TradeDesc"] == told
+    assert await stage.gateway.inquire(stage.account, session) == OPEN
+
+
+async def test_without_a_return_page_none_is_named(stage: Stage) -> None:
+    redirect = (await stage.created(stage.request(return_url=""))).next_action["redirect"]
+    assert "OrderResultURL" not in redirect["fields"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"currency": "USD"},
+        {"amount_minor": 159_050},
+        {"callback_url": "https://pay.example/" + "x" * 181},
+        {"return_url": "https://pay.example/" + "x" * 181},
+    ],
+)
+async def test_what_ecpay_cannot_hold_is_rejected(stage: Stage, changes: dict[str, object]) -> None:
+    answer = await stage.gateway.create_session(stage.account, stage.request(**changes))
+    assert isinstance(answer, Rejected)
+
+
+@pytest.mark.parametrize("name", ["merchant_id", "hash_key", "hash_iv"])
+async def test_an_account_that_lacks_something_is_asked_nothing(stage: Stage, name: str) -> None:
+    empty = account_at(stage.buyer.url, **{name: ""})
+    request = stage.request()
+    assert await stage.gateway.create_session(empty, request) == Rejected(
+        detail=f"the account lacks {name}"
+    )
+    assert await stage.gateway.inquire(empty, ref_of(request)) == NotContacted(
+        detail=f"the account lacks {name}"
+    )
+
+
+async def test_an_order_that_nobody_brought_is_absent_and_one_that_was_is_open(
+    stage: Stage,
+) -> None:
+    unseen = ref_of(stage.request())
+    assert await stage.gateway.inquire(stage.account, unseen) == Report(state=SessionState.ABSENT)
+    session = await stage.brought()
+    for one in (session, replace(session, reference=None)):
+        assert await stage.gateway.inquire(stage.account, one) == OPEN
+
+
+async def test_an_unpaid_order_is_given_up_an_hour_after_it_was_opened(stage: Stage) -> None:
+    session = await stage.brought()
+    assert await stage.gateway.close_session(stage.account, session) == OPEN
+    old = replace(session, opened_at=LONG_AGO)
+    assert await stage.gateway.close_session(stage.account, old) == CLOSED
+    assert await stage.gateway.inquire(stage.account, old) == OPEN  # it can still be paid
+    await stage.buyer.pay(str(session.reference))
+    report = await stage.gateway.close_session(stage.account, old)
+    assert isinstance(report, Report)
+    assert report.state is SessionState.CAPTURED
+
+
+async def test_a_declined_card_ends_it(stage: Stage) -> None:
+    session = await stage.brought()
+    await stage.buyer.pay(str(session.reference), DECLINED)
+    declined = Report(state=SessionState.DECLINED, reason=FailureReason.DECLINED)
+    assert await stage.gateway.inquire(stage.account, session) == declined
+    [told] = await stage.told()
+    assert stage.gateway.parse_callback(stage.account, told).report == declined
+
+
+async def test_an_order_that_is_not_established_may_still_be_on_the_buyers_screen(
+    stage: Stage,
+) -> None:
+    session = ref_of(stage.request())
+    found = trade_of(session, TradeStatus="10200095", process_date="", gwsr="")
+    async with scripted(Script(found)) as account:
+        assert await stage.gateway.inquire(account, session) == OPEN
+        assert await stage.gateway.close_session(account, session) == OPEN
+        old = replace(session, opened_at=LONG_AGO)
+        assert await stage.gateway.inquire(account, old) == CLOSED
+        assert await stage.gateway.close_session(account, old) == CLOSED
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"MerchantID": "7"},
+        {"MerchantTradeNo": "another"},
+        {"CustomField1": "0" * 32},
+        {"TradeStatus": "2"},
+        {"TradeStatus": ""},
+        {"TradeNo": ""},
+        {"TradeAmt": "0"},
+        {"TradeAmt": "15.9O"},
+        {"TradeAmt": "-1590"},
+        {"ItemName": "a&b"},
+    ],
+)
+async def test_an_answer_that_does_not_fit_says_nothing(
+    stage: Stage, changes: dict[str, str]
+) -> None:
+    session = ref_of(stage.request())
+    async with scripted(Script(trade_of(session, **changes))) as account:
+        assert isinstance(await stage.gateway.inquire(account, session), Unknown)
+
+
+async def test_an_answer_that_is_not_signed_says_nothing(stage: Stage) -> None:
+    session = ref_of(stage.request())
+    found = trade_of(session) | {"TradeAmt": "1"}
+    async with scripted(Script(found)) as account:
+        answer = await stage.gateway.inquire(account, session)
+    assert isinstance(answer, Unknown)
+    assert not isinstance(answer, NotContacted)
+
+
+async def test_more_than_was_asked_for_is_told_as_it_is(stage: Stage) -> None:
+    _, capture = await stage.captured(DEARER)
+    assert (capture.amount_minor, capture.currency) == (WHOLE + 100, "TWD")
+
+
+async def test_a_fraction_of_a_dollar_is_told_as_it_is(stage: Stage) -> None:
+    session = ref_of(stage.request())
+    for amount, minor, verbatim in (
+        ("1590.5", WHOLE + 50, None),
+        ("1590.001", WHOLE, "1590.001 TWD"),
+    ):
+        async with scripted(Script(trade_of(session, TradeAmt=amount))) as account:
+            report = await stage.gateway.inquire(account, session)
+        assert isinstance(report, Report)
+        assert report.capture is not None
+        assert (report.capture.amount_minor, report.capture.verbatim) == (minor, verbatim)
+
+
+async def test_a_result_is_the_same_however_it_is_worded(stage: Stage) -> None:
+    session = await stage.paid(TWICE)
+    first, second = [
+        stage.gateway.parse_callback(stage.account, told) for told in await stage.told(2)
+    ]
+    assert first == second
+    assert first.session_id == session.session_id
+    assert first.report == await stage.gateway.inquire(stage.account, session)
+
+
+async def test_a_simulated_payment_pays_nothing_and_hides_no_real_one(stage: Stage) -> None:
+    session = await stage.paid(SIMULATED)
+    assert await stage.gateway.inquire(stage.account, session) == OPEN
+    await stage.buyer.pay(str(session.reference))
+    simulated, real = [
+        stage.gateway.parse_callback(stage.account, told) for told in await stage.told(2)
+    ]
+    assert (simulated.session_id, simulated.report) == (session.session_id, None)
+    assert real.report is not None
+    assert real.report.state is SessionState.CAPTURED
+    assert simulated.id != real.id
+
+
+async def test_a_result_to_be_confirmed_is_neither_paid_nor_failed(stage: Stage) -> None:
+    session = await stage.paid(UNCONFIRMED)
+    first, second = [
+        stage.gateway.parse_callback(stage.account, told) for told in await stage.told(2)
+    ]
+    assert first.report == Report(state=SessionState.AUTHORISING)
+    assert second.report == await stage.gateway.inquire(stage.account, session)
+    assert first.id != second.id
+
+
+def reported(stage: Stage, account: Account | None = None, **changes: str | None) -> Report | None:
+    callback = stage.gateway.parse_callback(account or stage.account, notice(ID, **changes))
+    assert callback.session_id == ID
+    return callback.report
+
+
+async def test_only_a_payment_that_is_surely_real_is_captured(stage: Stage) -> None:
+    capture = Capture(reference="2611221100000001", amount_minor=WHOLE, currency="TWD")
+    assert reported(stage) == Report(state=SessionState.CAPTURED, capture=capture)
+    for flag in ("1", "", "2", None):
+        assert reported(stage, SimulatePaid=flag) is None
+
+
+@pytest.mark.parametrize("code", ["2", "10100073", "10300028"])
+async def test_codes_that_decide_nothing_report_nothing(stage: Stage, code: str) -> None:
+    assert reported(stage, RtnCode=code) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("10100248", FailureReason.DECLINED),
+        ("10800001", FailureReason.DECLINED),
+        ("10100999", FailureReason.UNKNOWN),
+        ("0", FailureReason.UNKNOWN),
+        ("-1", FailureReason.UNKNOWN),
+    ],
+)
+async def test_any_other_code_ends_the_session(
+    stage: Stage, code: str, reason: FailureReason
+) -> None:
+    declined = Report(state=SessionState.DECLINED, reason=reason)
+    assert reported(stage, RtnCode=code, TradeNo="", TradeAmt="") == declined
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"MerchantID": "7"},
+        {"MerchantID": None},
+        {"MerchantTradeNo": "another"},
+        {"MerchantTradeNo": number_from(ID).swapcase()},
+        {"CustomField1": None},
+        {"CustomField1": ID.hex.upper()},
+        {"CustomField1": "sess_" + "0" * 22},
+        {"RtnCode": None},
+        {"RtnCode": "one"},
+        {"TradeNo": ""},
+        {"TradeNo": "x" * 16},
+        {"TradeNo": "1" * 21},
+        {"TradeAmt": "0"},
+        {"TradeAmt": None},
+        {"TradeAmt": "1,590"},
+    ],
+)
+async def test_a_signed_result_that_contradicts_itself_is_refused(
+    stage: Stage, changes: dict[str, str | None]
+) -> None:
+    with pytest.raises(BadCallback):
+        stage.gateway.parse_callback(stage.account, notice(ID, **changes))
+
+
+async def test_the_acknowledgement_is_four_characters(stage: Stage) -> None:
+    callback = stage.gateway.parse_callback(stage.account, notice(ID))
+    ack = stage.gateway.acknowledge(callback)
+    assert (ack.body, ack.content_type) == (b"1|OK", "text/plain")
+
+
+async def test_a_session_of_another_account_is_unknown_there(stage: Stage) -> None:
+    session = await stage.paid()
+    elsewhere = account_at(stage.buyer.url, merchant_id="2000132")
+    assert isinstance(await stage.gateway.inquire(elsewhere, session), Unknown)

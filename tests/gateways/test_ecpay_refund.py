@@ -1,0 +1,361 @@
+"""ECPay's refunds: what is asked fits the card's closing, and nothing is ever asked twice."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Generator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from payintent.domain.gateway import (
+    Capture,
+    NotContacted,
+    RefundReport,
+    RefundState,
+    SessionRef,
+    Unknown,
+)
+from payintent.gateways.ecpay import refunds
+from payintent.gateways.ecpay.adapter import EcpayGateway
+from payintent.gateways.http_client import Http
+from tests.gateways.ecpay_stage import (
+    WHOLE,
+    Script,
+    Stage,
+    account_at,
+    ref_of,
+    refund_of,
+    scripted,
+    staged,
+    trade_of,
+)
+from tests.sandbox.ecpay.running import ACCOUNT, UNREFUNDABLE, running_ecpay, signed
+
+DONE, DECLINED, ABSENT = RefundState.DONE, RefundState.DECLINED, RefundState.ABSENT
+PART, DOLLAR = 59_000, 100
+AUTHORISED, TO_BE_CLOSED, CLOSED = "已授權", "要關帳", "已關帳"
+WITHDRAWN, CANCELLED = "操作取消", "已取消"
+HELD = Capture(reference="2611221100000001", amount_minor=WHOLE, currency="TWD")
+
+
+@pytest.fixture(scope="module")
+def url() -> Generator[str]:
+    with running_ecpay() as url:
+        yield url
+
+
+@pytest.fixture
+async def stage(url: str) -> AsyncGenerator[Stage]:
+    async with staged(url) as stage:
+        yield stage
+
+
+async def act(stage: Stage, session: SessionRef, capture: Capture, *actions: str) -> None:
+    """Do something to a payment past the adapter, as an operator does in ECPay's back office."""
+    for action in actions:
+        form = {
+            "MerchantID": ACCOUNT.merchant_id,
+            "MerchantTradeNo": str(session.reference),
+            "TradeNo": capture.reference,
+            "Action": action,
+            "TotalAmount": "1590",
+        }
+        answer = await stage.buyer.call("/CreditDetail/DoAction", signed(form))
+        assert "RtnCode=1&" in answer, answer
+
+
+async def brought_to(stage: Stage, phase: str) -> tuple[SessionRef, Capture]:
+    session, capture = await stage.captured()
+    if phase == CLOSED:
+        await stage.buyer.call(f"/_ecpay/trades/{capture.reference}/close", {})
+    else:
+        steps = {AUTHORISED: "", TO_BE_CLOSED: "C", WITHDRAWN: "CE", CANCELLED: "N"}
+        await act(stage, session, capture, *steps[phase])
+    return session, capture
+
+
+async def given_back(stage: Stage, capture: Capture) -> int:
+    return DOLLAR * (await stage.buyer.trade(capture.reference))["given_back"]
+
+
+async def closing(stage: Stage, capture: Capture) -> str:
+    return (await stage.buyer.trade(capture.reference))["closing"]
+
+
+async def refunded(
+    stage: Stage, session: SessionRef | None, capture: Capture, amount_minor: int = WHOLE
+) -> RefundState:
+    report = await stage.gateway.refund(stage.account, refund_of(session, capture, amount_minor))
+    assert isinstance(report, RefundReport), report
+    return report.state
+
+
+@pytest.mark.parametrize(
+    ("phase", "then"),
+    [
+        (AUTHORISED, CANCELLED),
+        (TO_BE_CLOSED, CANCELLED),
+        (WITHDRAWN, CANCELLED),
+        (CLOSED, CLOSED),
+    ],
+)
+async def test_the_whole_goes_back_from_wherever_its_closing_stands(
+    stage: Stage, phase: str, then: str
+) -> None:
+    session, capture = await brought_to(stage, phase)
+    assert await refunded(stage, session, capture) is DONE
+    assert await given_back(stage, capture) == WHOLE
+    assert await closing(stage, capture) == then
+    assert await refunded(stage, session, capture) is DECLINED
+
+
+@pytest.mark.parametrize("phase", [AUTHORISED, TO_BE_CLOSED, WITHDRAWN, CLOSED])
+async def test_parts_go_back_from_wherever_its_closing_stands(stage: Stage, phase: str) -> None:
+    session, capture = await brought_to(stage, phase)
+    assert await refunded(stage, session, capture, PART) is DONE
+    assert await given_back(stage, capture) == PART
+    assert await refunded(stage, session, capture) is DECLINED
+    assert await refunded(stage, session, capture, WHOLE - PART) is DONE
+    assert await given_back(stage, capture) == WHOLE
+
+
+async def test_what_was_given_up_elsewhere_is_not_given_back_again(stage: Stage) -> None:
+    session, capture = await brought_to(stage, CANCELLED)
+    assert await refunded(stage, session, capture) is DECLINED
+    assert await refunded(stage, session, capture, PART) is DECLINED
+
+
+@pytest.mark.parametrize("changes", [{"session": None}, {"amount_minor": 50}])
+async def test_what_has_no_trade_or_no_whole_dollars_is_declined(
+    stage: Stage, changes: dict[str, Any]
+) -> None:
+    session, capture = await brought_to(stage, CLOSED)
+    request = replace(refund_of(session, capture), **changes)
+    report = await stage.gateway.refund(stage.account, request)
+    assert isinstance(report, RefundReport)
+    assert report.state is DECLINED
+    assert await given_back(stage, capture) == 0
+
+
+async def test_another_trades_money_is_declined(stage: Stage) -> None:
+    session, _ = await brought_to(stage, CLOSED)
+    _, other = await brought_to(stage, CLOSED)
+    assert await refunded(stage, session, other) is DECLINED
+    assert await given_back(stage, other) == 0
+
+
+async def test_a_refusal_is_declined_and_nothing_has_gone_back(stage: Stage) -> None:
+    session, capture = await stage.captured(UNREFUNDABLE)
+    request = refund_of(session, capture)
+    report = await stage.gateway.refund(stage.account, request)
+    assert isinstance(report, RefundReport)
+    assert report.state is DECLINED
+    assert "too low" in report.detail
+    stands = await stage.gateway.inquire_refund(stage.account, request)
+    assert stands == RefundReport(state=ABSENT)
+
+
+async def test_without_a_check_code_only_a_closed_payment_goes_back_and_nobody_can_be_asked(
+    stage: Stage,
+) -> None:
+    stage.account = account_at(stage.buyer.url, credit_check_code="")
+    session, capture = await brought_to(stage, AUTHORISED)
+    assert await refunded(stage, session, capture) is DECLINED
+    session, capture = await brought_to(stage, CLOSED)
+    assert await refunded(stage, session, capture, PART) is DONE
+    assert await given_back(stage, capture) == PART
+    asked = await stage.gateway.inquire_refund(stage.account, refund_of(session, capture, PART))
+    assert isinstance(asked, Unknown)
+
+
+@pytest.mark.parametrize(
+    ("moment", "passes"),
+    [("12:14:59", True), ("12:15:00", False), ("12:30:59", False), ("12:31:00", True)],
+)
+async def test_nothing_is_asked_while_ecpay_closes_the_day(
+    stage: Stage, moment: str, passes: bool
+) -> None:
+    session, capture = await brought_to(stage, CLOSED)
+    at = datetime.fromisoformat(f"2026-11-22T{moment}+00:00").astimezone(UTC).timestamp()
+    http = Http(timeout_s=10, answer_bytes_max=10_000)
+    gateway = EcpayGateway(http, now=lambda: at)
+    request = refund_of(session, capture, PART)
+    closes = account_at(stage.buyer.url, credit_check_code="", auto_close="")
+    answer = await gateway.refund(closes, request)
+    assert isinstance(answer, RefundReport if passes else NotContacted)
+    assert await given_back(stage, capture) == (PART if passes else 0)
+    never = account_at(stage.buyer.url, credit_check_code="")
+    assert isinstance(await gateway.refund(never, request), RefundReport)
+    await http.close()
+
+
+async def test_a_refund_is_found_by_the_sum_of_what_has_gone_back(stage: Stage) -> None:
+    session, capture = await brought_to(stage, CLOSED)
+
+    async def stands(amount_minor: int, reference: str | None = None) -> RefundState | None:
+        request = refund_of(session, capture, amount_minor, reference=reference)
+        report = await stage.gateway.inquire_refund(stage.account, request)
+        return report.state if isinstance(report, RefundReport) else None
+
+    assert await stands(WHOLE) is ABSENT
+    first = await stage.gateway.refund(stage.account, refund_of(session, capture, PART))
+    assert isinstance(first, RefundReport)
+    assert await stands(PART, first.reference) is DONE
+    assert await stands(PART) is None  # this one, or another of the same amount
+    assert await stands(PART + DOLLAR) is ABSENT
+    assert await refunded(stage, session, capture, WHOLE - PART) is DONE
+    assert await stands(WHOLE - PART) is DONE
+    assert await stands(PART) is DONE
+
+
+def detail(status: str, *rows: tuple[str, int], clsamt: int = 0, **changes: Any) -> Any:
+    credit = {
+        "TradeID": 10000001,
+        "amount": 1590,
+        "clsamt": clsamt,
+        "authtime": "2026/11/22 11:00:00",
+        "status": status,
+        "close_data": [{"status": one, "amount": str(many), "sno": "1"} for one, many in rows],
+    }
+    return {"RtnMsg": "", "RtnValue": credit | changes}
+
+
+ACTED = {"MerchantID": ACCOUNT.merchant_id, "TradeNo": HELD.reference, "RtnMsg": ""}
+
+
+async def asked_of(
+    stage: Stage, said: Any, amount_minor: int = WHOLE
+) -> tuple[str, RefundReport | Unknown]:
+    """Ask a hand-made ECPay for a refund; gives the actions that it was asked for."""
+    session = ref_of(stage.request())
+    done = {**ACTED, "MerchantTradeNo": str(session.reference), "RtnCode": "1"}
+    acts: list[dict[str, str]] = []
+    script = Script(trade_of(session), said, urlencode(done).encode(), acts=acts)
+    async with scripted(script) as account:
+        answer = await stage.gateway.refund(account, refund_of(session, HELD, amount_minor))
+    return "".join(one["Action"] for one in acts), answer
+
+
+@pytest.mark.parametrize(
+    ("said", "whole", "part"),
+    [
+        (detail("Authorized"), "N", "CR"),
+        (detail("已授權", close_data=None), "N", "CR"),
+        (detail("To be captured", ("To be captured", 1590)), "EN", "R"),
+        (detail("Captured", ("Captured", 1590), clsamt=1590), "R", "R"),
+        # The overall word is about the last action; the closing is what counts.
+        (detail("已關帳", ("要關帳", 1590)), "EN", "R"),
+        (detail("已關帳", ("操作取消", 1590)), "N", "CR"),
+        (detail("Operation canceled", ("Operation canceled", 1590)), "N", "CR"),
+    ],
+)
+async def test_every_word_for_a_closing_has_its_actions(
+    stage: Stage, said: Any, whole: str, part: str
+) -> None:
+    assert (await asked_of(stage, said))[0] == whole
+    assert (await asked_of(stage, said, PART))[0] == part
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        detail("未授權"),
+        detail("?"),
+        detail("已關帳", amount=1591),
+        {"RtnMsg": "error", "RtnValue": None},
+        {"RtnMsg": "error_nopay", "RtnValue": detail("已關帳")["RtnValue"]},
+        {"RtnMsg": "", "RtnValue": None},
+        [],
+        None,
+    ],
+)
+async def test_what_cannot_be_understood_is_not_acted_on(stage: Stage, said: Any) -> None:
+    actions, answer = await asked_of(stage, said)
+    assert actions == ""
+    assert isinstance(answer, NotContacted)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        detail("已關帳", ("已關帳", 1590), ("已關帳", -1000), clsamt=1590),
+        detail("已關帳", ("已關帳", 1590), ("要關帳", -1000), clsamt=1590),
+        detail("已關帳", ("已關帳", 1590), clsamt=590),
+    ],
+)
+async def test_what_has_gone_back_already_is_counted_however_it_is_shown(
+    stage: Stage, said: Any
+) -> None:
+    actions, answer = await asked_of(stage, said, 60_000)
+    assert (actions, isinstance(answer, RefundReport)) == ("", True)
+    actions, answer = await asked_of(stage, said, 59_000)
+    assert actions == "R"
+
+
+async def test_a_withdrawn_refund_does_not_count(stage: Stage) -> None:
+    said = detail("已關帳", ("已關帳", 1590), ("操作取消", -1000), clsamt=1590)
+    assert (await asked_of(stage, said, 60_000))[0] == "R"
+
+
+@pytest.mark.parametrize(
+    ("acted", "status"),
+    [
+        ({"RtnCode": "1"}, 500),
+        ({"RtnCode": "1"}, 403),
+        ({"RtnCode": ""}, 200),
+        ({"RtnCode": "1", "TradeNo": "another"}, 200),
+        ({"RtnCode": "1", "MerchantTradeNo": "another"}, 200),
+        ({"RtnCode": "10200041", "TradeNo": "another"}, 200),
+    ],
+)
+@pytest.mark.parametrize(
+    ("said", "outcome"),
+    [
+        (detail("已授權"), Unknown),  # the giving up itself
+        (detail("要關帳", ("要關帳", 1590)), NotContacted),  # the withdrawing before it
+    ],
+)
+async def test_an_action_without_a_clear_answer_is_unknown_where_money_may_have_gone_back(
+    stage: Stage, acted: dict[str, str], status: int, said: Any, outcome: type[Unknown]
+) -> None:
+    session = ref_of(stage.request())
+    form = ACTED | {"MerchantTradeNo": str(session.reference)} | acted
+    acts: list[dict[str, str]] = []
+    script = Script(trade_of(session), said, urlencode(form).encode(), status, acts)
+    async with scripted(script) as account:
+        answer = await stage.gateway.refund(account, refund_of(session, HELD))
+    assert type(answer) is outcome
+    assert len(acts) == 1
+
+
+@pytest.mark.parametrize("changes", [{"TradeStatus": "0"}, {"TradeNo": "another"}])
+async def test_a_payment_that_ecpay_does_not_know_is_declined_and_stays_unknown(
+    stage: Stage, changes: dict[str, str]
+) -> None:
+    session = ref_of(stage.request())
+    acts: list[dict[str, str]] = []
+    async with scripted(Script(trade_of(session, **changes), acts=acts)) as account:
+        answer = await stage.gateway.refund(account, refund_of(session, HELD))
+        asked = await stage.gateway.inquire_refund(account, refund_of(session, HELD))
+    assert isinstance(answer, RefundReport)
+    assert answer.state is DECLINED
+    assert isinstance(asked, Unknown)
+    assert acts == []
+
+
+async def test_a_look_that_takes_too_long_leaves_the_refund_unasked(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refunds, "LOOK_MAX_S", 0.1)
+    session = ref_of(stage.request())
+    held = asyncio.Event()
+    script = Script(trade_of(session), acts=[], hold=held)
+    async with scripted(script) as account:
+        answer = await stage.gateway.refund(account, refund_of(session, HELD))
+        asked = await stage.gateway.inquire_refund(account, refund_of(session, HELD))
+        held.set()
+    assert isinstance(answer, NotContacted)
+    assert type(asked) is Unknown
+    assert script.acts == []

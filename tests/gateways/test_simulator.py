@@ -1,0 +1,670 @@
+import hashlib
+import hmac
+import json
+import secrets
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from uuid import UUID, uuid4
+
+import pytest
+
+from payintent.domain import ids
+from payintent.domain.gateway import (
+    Account,
+    BadCallback,
+    CallbackRequest,
+    Capture,
+    Created,
+    Gateway,
+    RefundReport,
+    RefundRequest,
+    RefundState,
+    Rejected,
+    Report,
+    SessionRef,
+    SessionRequest,
+    SessionState,
+    Unknown,
+)
+from payintent.domain.payment import FailureReason
+from payintent.gateways.http_client import Http
+from payintent.gateways.simulator import SimulatorGateway
+from tests.gateways.speaking import reply, speaking
+from tests.sandbox.simulator.running import (
+    KEY,
+    OTHER_KEY,
+    OTHER_SECRET,
+    RETURN_URL,
+    SECRET,
+    Merchant,
+    Received,
+    Shop,
+    running_simulator,
+)
+
+APPROVED = "4242424242424242"
+DECLINED = "4000000000000002"
+PROCESSING_ERROR = "4000000000000119"
+CHALLENGE = "4000002500003155"
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+@pytest.fixture
+async def http() -> AsyncGenerator[Http]:
+    http = Http(timeout_s=5, answer_bytes_max=64 * 1024)
+    yield http
+    await http.close()
+
+
+@pytest.fixture
+def gateway(http: Http) -> SimulatorGateway:
+    return SimulatorGateway(http)
+
+
+@pytest.fixture
+def account(simulator_url: str) -> Account:
+    return account_at(simulator_url)
+
+
+def account_at(url: str, key: str = KEY, secret: str = SECRET) -> Account:
+    credentials = {"api_key": key, "signing_secret": secret}
+    return Account(id=1, provider="simulator", base_url=url, credentials=credentials)
+
+
+@pytest.fixture
+def request_(merchant: Merchant) -> SessionRequest:
+    return SessionRequest(
+        session_id=uuid4(),
+        amount_minor=159_000,
+        currency="THB",
+        kind="card",
+        country="TH",
+        description="A book",
+        opened_at=datetime.now(UTC),
+        expires_at=datetime.now(UTC) + timedelta(minutes=30),
+        return_url=RETURN_URL,
+        callback_url=merchant.url,
+        locale="th",
+    )
+
+
+async def opened(gateway: Gateway, account: Account, request: SessionRequest) -> Created:
+    created = await gateway.create_session(account, request)
+    assert isinstance(created, Created), created
+    return created
+
+
+def ref(request: SessionRequest, created: Created | None = None) -> SessionRef:
+    return named(request.session_id, created.reference if created else None)
+
+
+def named(session_id: UUID, reference: str | None = None) -> SessionRef:
+    return SessionRef(
+        session_id=session_id,
+        reference=reference,
+        amount_minor=159_000,
+        currency="THB",
+        opened_at=datetime.now(UTC),
+    )
+
+
+def fresh_reference() -> str:
+    return ids.text(ids.SESSION, uuid4())
+
+
+async def paid_with(shop: Shop, created: Created, card: str) -> None:
+    reply = await shop.pay({"pay_url": created.next_action["redirect"]["url"]}, card)
+    assert reply.status == 303
+
+
+def as_callback(received: Received, **changes: object) -> CallbackRequest:
+    came = CallbackRequest(method="POST", headers=received.headers, query={}, body=received.body)
+    return replace(came, **changes)  # type: ignore[arg-type]
+
+
+async def test_a_session_opens_and_the_buyer_is_redirected(
+    gateway: SimulatorGateway, account: Account, request_: SessionRequest, shop: Shop
+) -> None:
+    created = await opened(gateway, account, request_)
+    session = await shop.inquire(created.reference)
+    assert session["reference"] == ids.text(ids.SESSION, request_.session_id)
+    expires_at = request_.expires_at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    assert created.next_action == {
+        "type": "redirect",
+        "redirect": {
+            "url": session["pay_url"],
+            "method": "GET",
+            "fields": {},
+            "expires_at": expires_at,
+        },
+    }
+
+
+async def test_asking_again_with_the_same_id_opens_no_second_session(
+    gateway: SimulatorGateway, account: Account, request_: SessionRequest
+) -> None:
+    first = await opened(gateway, account, request_)
+    assert await opened(gateway, account, request_) == first
+
+
+async def test_the_same_id_for_another_amount_is_unknown(
+    gateway: SimulatorGateway, account: Account, request_: SessionRequest
+) -> None:
+    await opened(gateway, account, request_)
+    dearer = replace(request_, amount_minor=1)
+    assert isinstance(await gateway.create_session(account, dearer), Unknown)
+
+
+async def test_what_the_gateway_refuses_is_rejected(
+    gateway: SimulatorGateway, account: Account, request_: SessionRequest, simulator_url: str
+) -> None:
+    unsupported = replace(request_, currency="EUR")
+    answer = await gateway.create_session(account, unsupported)
+    assert answer == Rejected(detail="status 422: unsupported currency: EUR")
+    stranger = account_at(simulator_url, key="nobody")
+    answer = await gateway.create_session(stranger, request_)
+    assert answer == Rejected(detail="status 401: unknown API key")
+
+
+async def test_a_long_description_is_cut_instead_of_refused(
+    gateway: SimulatorGateway, account: Account, request_: SessionRequest
+) -> None:
+    await opened(gateway, account, replace(request_, description="ก" * 2_000))
+
+
+@pytest.mark.parametrize("action", ["503x1", "bad_json"])
+async def test_an_outage_or_garbage_at_creation_is_unknown_and_can_be_asked_again(
+    gateway: SimulatorGateway,
+    account: Account,
+    request_: SessionRequest,
+    shop: Shop,
+    action: str,
+) -> None:
+    await shop.set_rules({"match": {"amount": "1590"}, "action": action})
+    assert isinstance(await gateway.create_session(account, request_), Unknown)
+    await shop.set_rules()
+    await opened(gateway, account, request_)
+
+
+async def test_a_hanging_creation_is_unknown_and_found_by_our_own_id(
+    request_: SessionRequest,
+) -> None:
+    hurried = Http(timeout_s=0.15, answer_bytes_max=1_000)
+    patient = Http(timeout_s=5, answer_bytes_max=1_000)
+    with running_simulator(scale=100) as url:  # it hangs for 0.35 s
+        account = account_at(url)
+        body = json.dumps([{"match": {}, "action": "hang35s"}]).encode()
+        await patient.request("PUT", f"{url}/_sim/rules", headers={}, body=body)
+        answer = await SimulatorGateway(hurried).create_session(account, request_)
+        found = await SimulatorGateway(patient).inquire(account, ref(request_))
+        await hurried.close()
+        await patient.close()
+    assert answer == Unknown(detail="no answer within 0.15 s")
+    assert found == Report(state=SessionState.OPEN)
+
+
+async def test_a_session_paid_before_the_answer_is_created_all_the_same(
+    gateway: SimulatorGateway,
+    account: Account,
+    request_: SessionRequest,
+    shop: Shop,
+    merchant: Merchant,
+) -> None:
+    await shop.set_rules({"match": {}, "action": "callback_before_response"})
+    created = await opened(gateway, account, request_)
+    callback = gateway.parse_callback(account, as_callback(merchant.received[0]))
+    assert callback.report == await gateway.inquire(account, ref(request_, created))
+
+
+async def test_a_gateway_that_is_gone_is_unknown_to_every_question(
+    gateway: SimulatorGateway, request_: SessionRequest
+) -> None:
+    nowhere = account_at("http://127.0.0.1:9")
+    assert isinstance(await gateway.create_session(nowhere, request_), Unknown)
+    assert isinstance(await gateway.inquire(nowhere, ref(request_)), Unknown)
+    assert isinstance(await gateway.close_session(nowhere, ref(request_)), Unknown)
+
+
+async def test_an_outage_at_inquiry_and_close_is_unknown(
+    gateway: SimulatorGateway, account: Account, request_: SessionRequest, shop: Shop
+) -> None:
+    created = await opened(gateway, account, request_)
+    await shop.set_rules(
+        {"match": {}, "action": "503_inquiry"}, {"match": {}, "action": "503_cancel"}
+    )
+    assert isinstance(await gateway.inquire(account, ref(request_, created)), Unknown)
+    assert isinstance(await gateway.close_session(account, ref(request_, created)), Unknown)
+
+
+async def test_open_authorising_and_paid_sessions_report_themselves(
+    gateway: SimulatorGateway, account: Account, request_: SessionRequest, shop: Shop
+) -> None:
+    created = await opened(gateway, account, request_)
+    session = ref(request_, created)
+    assert await gateway.inquire(account, session) == Report(state=SessionState.OPEN)
+    await paid_with(shop, created, CHALLENGE)
+    authorising = Report(state=SessionState.AUTHORISING)
+    assert await gateway.inquire(account, session) == authorising
+    assert await gateway.close_session(account, session) == authorising
+    challenge = f"{created.next_action['redirect']['url']}/challenge"
+    await shop.call("POST", challenge, key="", data={"result": "approve"})
+    reference = (await shop.inquire(created.reference))["capture"]["id"]
+    paid = Report(
+        state=SessionState.CAPTURED,
+        capture=Capture(reference=reference, amount_minor=159_000, currency="THB"),
+    )
+    assert await gateway.inquire(account, session) == paid
+    assert await gateway.close_session(account, session) == paid
+
+
+async def test_closing_ends_an_open_session_for_good(
+    gateway: SimulatorGateway, account: Account, request_: SessionRequest
+) -> None:
+    created = await opened(gateway, account, request_)
+    closed = Report(state=SessionState.CLOSED)
+    assert await gateway.close_session(account, ref(request_)) == closed
+    assert await gateway.close_session(account, ref(request_, created)) == closed
+    assert await gateway.inquire(account, ref(request_)) == closed
+
+
+async def test_an_expired_session_reports_itself_closed(
+    gateway: SimulatorGateway, account: Account, request_: SessionRequest, shop: Shop
+) -> None:
+    soon = datetime.now(UTC) + timedelta(milliseconds=150)
+    created = await opened(gateway, account, replace(request_, expires_at=soon))
+    await shop.until(created.reference, "expired")
+    assert await gateway.inquire(account, ref(request_)) == Report(state=SessionState.CLOSED)
+
+
+@pytest.mark.parametrize(
+    ("card", "reason"),
+    [(DECLINED, FailureReason.DECLINED), (PROCESSING_ERROR, FailureReason.UNKNOWN)],
+)
+async def test_a_decline_is_reported_with_its_reason(
+    account: Account, shop: Shop, merchant: Merchant, card: str, reason: FailureReason, http: Http
+) -> None:
+    gateway, session = SimulatorGateway(http), await shop.create(reference=fresh_reference())
+    await shop.pay(session, card)
+    declined = Report(state=SessionState.DECLINED, reason=reason)
+    session_id = ids.parse(ids.SESSION, session["reference"])
+    assert session_id is not None
+    asked = named(session_id, session["id"])
+    assert await gateway.inquire(account, asked) == declined
+    [received] = await merchant.wait_for(1)
+    assert gateway.parse_callback(account, as_callback(received)).report == declined
+
+
+async def test_what_the_gateway_does_not_know_is_absent_and_another_accounts_too(
+    gateway: SimulatorGateway, account: Account, request_: SessionRequest, simulator_url: str
+) -> None:
+    absent = Report(state=SessionState.ABSENT)
+    assert await gateway.inquire(account, ref(request_)) == absent
+    assert await gateway.close_session(account, ref(request_)) == absent
+    await opened(gateway, account, request_)
+    other = account_at(simulator_url, OTHER_KEY, OTHER_SECRET)
+    assert await gateway.inquire(other, ref(request_)) == absent
+    stranger = account_at(simulator_url, key="nobody")
+    assert isinstance(await gateway.inquire(stranger, ref(request_)), Unknown)
+    assert isinstance(await gateway.close_session(stranger, ref(request_)), Unknown)
+
+
+def session_said(session_id: UUID, **changes: object) -> bytes:
+    session: dict[str, object] = {
+        "id": "ps_1",
+        "reference": ids.text(ids.SESSION, session_id),
+        "status": "open",
+        "pay_url": "https://sim.example/pay/ps_1",
+        "amount_minor": 159_000,
+        "currency": "THB",
+    }
+    return json.dumps(session | changes).encode()
+
+
+CAPTURED: dict[str, object] = {"id": "cap_1", "amount_minor": 159_000, "currency": "THB"}
+
+
+@pytest.mark.parametrize(
+    ("status", "changes"),
+    [
+        ("200 OK", {"status": "settled"}),
+        ("200 OK", {"amount_minor": "159000"}),
+        ("200 OK", {"amount_minor": 159000.0}),
+        ("200 OK", {"pay_url": "javascript:alert(1)"}),
+        ("200 OK", {"id": ""}),
+        ("200 OK", {"reference": "sess_0000000000000000000001"}),
+        ("200 OK", {"status": "paid"}),
+        ("200 OK", {"capture": CAPTURED}),
+        ("200 OK", {"status": "paid", "capture": CAPTURED | {"amount_minor": -1}}),
+        ("202 Accepted", {}),
+        ("302 Found", {}),
+        ("404 Not Found", {}),
+        ("500 Oops", {}),
+    ],
+)
+async def test_an_answer_that_makes_no_sense_is_unknown(
+    gateway: SimulatorGateway, status: str, changes: dict[str, object]
+) -> None:
+    session = named(uuid4())
+    async with speaking(reply(status, session_said(session.session_id, **changes))) as url:
+        assert isinstance(await gateway.inquire(account_at(url), session), Unknown)
+        assert isinstance(await gateway.close_session(account_at(url), session), Unknown)
+
+
+@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 302, 202])
+async def test_an_unsettled_status_at_creation_is_unknown(
+    gateway: SimulatorGateway, request_: SessionRequest, status: int
+) -> None:
+    async with speaking(reply(f"{status} Said", b'{"error":"busy"}')) as url:
+        answer = await gateway.create_session(account_at(url), request_)
+    assert answer == Unknown(detail=f"status {status}: busy", throttled=status == 429)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"reference": "sess_0000000000000000000001"}, {"amount_minor": 1}, {"id": None}]
+)
+async def test_a_created_session_that_is_not_the_one_asked_for_is_unknown(
+    gateway: SimulatorGateway, request_: SessionRequest, changes: dict[str, object]
+) -> None:
+    async with speaking(reply("201 Created", session_said(request_.session_id, **changes))) as url:
+        assert isinstance(await gateway.create_session(account_at(url), request_), Unknown)
+
+
+async def test_a_404_that_is_not_the_gateways_own_is_unknown(
+    gateway: SimulatorGateway, request_: SessionRequest
+) -> None:
+    async with speaking(reply("404 Not Found", b"<h1>nginx</h1>")) as url:
+        assert isinstance(await gateway.inquire(account_at(url), ref(request_)), Unknown)
+
+
+async def test_a_reference_cannot_lead_elsewhere(gateway: SimulatorGateway) -> None:
+    asked: list[bytes] = []
+    session = named(uuid4(), "../x?y#z")
+    async with speaking(reply("404 Not Found", b"{}"), asked) as url:
+        await gateway.inquire(account_at(f"{url}/"), session)
+    assert asked[0].startswith(b"GET /v1/sessions/..%2Fx%3Fy%23z HTTP/1.1\r\n")
+
+
+async def test_a_paid_callback_is_verified_and_read(
+    gateway: SimulatorGateway,
+    account: Account,
+    request_: SessionRequest,
+    shop: Shop,
+    merchant: Merchant,
+) -> None:
+    await paid_with(shop, await opened(gateway, account, request_), APPROVED)
+    [received] = await merchant.wait_for(1)
+    callback = gateway.parse_callback(account, as_callback(received))
+    assert callback.id == received.headers["sim-id"]
+    assert callback.session_id == request_.session_id
+    assert callback.report == await gateway.inquire(account, ref(request_))
+    assert callback.report is not None
+    assert callback.report.state is SessionState.CAPTURED
+    assert gateway.acknowledge(callback).content_type == "application/json"
+
+
+async def test_a_buyer_cancel_callback_is_read(
+    gateway: SimulatorGateway,
+    account: Account,
+    request_: SessionRequest,
+    shop: Shop,
+    merchant: Merchant,
+) -> None:
+    created = await opened(gateway, account, request_)
+    await shop.call("POST", f"{created.next_action['redirect']['url']}/cancel", key="")
+    [received] = await merchant.wait_for(1)
+    callback = gateway.parse_callback(account, as_callback(received))
+    assert callback.report == Report(state=SessionState.CANCELLED)
+
+
+async def test_three_wordings_are_one_callback(
+    gateway: SimulatorGateway,
+    account: Account,
+    request_: SessionRequest,
+    shop: Shop,
+    merchant: Merchant,
+) -> None:
+    await paid_with(shop, await opened(gateway, account, request_), "4000009900000020")
+    received = await merchant.wait_for(3)
+    callbacks = [gateway.parse_callback(account, as_callback(one)) for one in received]
+    assert callbacks[0] == callbacks[1] == callbacks[2]
+
+
+async def test_a_badly_signed_first_callback_is_refused_and_the_next_accepted(
+    gateway: SimulatorGateway,
+    account: Account,
+    request_: SessionRequest,
+    shop: Shop,
+    merchant: Merchant,
+) -> None:
+    merchant.answers.append(401)
+    await paid_with(shop, await opened(gateway, account, request_), "4000009900000095")
+    first, second = await merchant.wait_for(2)
+    with pytest.raises(BadCallback, match="signature"):
+        gateway.parse_callback(account, as_callback(first))
+    callback = gateway.parse_callback(account, as_callback(second))
+    assert callback.session_id == request_.session_id
+
+
+@pytest.fixture
+async def received(
+    gateway: SimulatorGateway,
+    account: Account,
+    request_: SessionRequest,
+    shop: Shop,
+    merchant: Merchant,
+) -> Received:
+    await paid_with(shop, await opened(gateway, account, request_), APPROVED)
+    return (await merchant.wait_for(1))[0]
+
+
+async def test_a_callback_of_another_account_is_refused(
+    gateway: SimulatorGateway, simulator_url: str, received: Received
+) -> None:
+    other = account_at(simulator_url, OTHER_KEY, OTHER_SECRET)
+    with pytest.raises(BadCallback, match="signature"):
+        gateway.parse_callback(other, as_callback(received))
+
+
+async def test_an_account_without_a_signing_secret_takes_no_callback(
+    gateway: SimulatorGateway,
+) -> None:
+    for account in (account_at("", secret=""), replace(account_at(""), credentials={})):
+        with pytest.raises(BadCallback, match="no signing secret"):
+            gateway.parse_callback(account, signed(b"{}", secret=""))
+
+
+async def test_any_changed_byte_makes_a_callback_bad(
+    gateway: SimulatorGateway, account: Account, received: Received
+) -> None:
+    for place in range(0, len(received.body), 7):
+        body = bytearray(received.body)
+        body[place] ^= 1
+        with pytest.raises(BadCallback):
+            gateway.parse_callback(account, as_callback(received, body=bytes(body)))
+
+
+@pytest.mark.parametrize("name", ["sim-id", "sim-timestamp", "sim-signature"])
+@pytest.mark.parametrize("value", [None, "", "é", "v1=", "١٢٣", "1" * 200, "\ud800", "2", "-1"])
+async def test_a_callback_with_a_bad_header_is_refused(
+    gateway: SimulatorGateway,
+    account: Account,
+    received: Received,
+    name: str,
+    value: str | None,
+) -> None:
+    headers = {key: text for key, text in received.headers.items() if key != name}
+    if value is not None:
+        headers[name] = value
+    with pytest.raises(BadCallback):
+        gateway.parse_callback(account, as_callback(received, headers=headers))
+
+
+@pytest.mark.parametrize(("shift_s", "accepted"), [(300, True), (-300, True), (301, False)])
+async def test_a_replayed_callback_is_refused_when_it_is_too_old(
+    http: Http, account: Account, received: Received, shift_s: int, accepted: bool
+) -> None:
+    sent_at = int(received.headers["sim-timestamp"])
+    gateway = SimulatorGateway(http, now=lambda: sent_at + shift_s)
+    if accepted:
+        gateway.parse_callback(account, as_callback(received))
+        return
+    with pytest.raises(BadCallback, match="timestamp"):
+        gateway.parse_callback(account, as_callback(received))
+
+
+def signed(body: bytes, secret: str = SECRET) -> CallbackRequest:
+    event_id, timestamp = f"evt_{secrets.token_hex(4)}", str(int(time.time()))
+    content = f"{event_id}.{timestamp}.".encode() + body
+    digest = hmac.new(secret.encode(), content, hashlib.sha256).hexdigest()
+    headers = {"sim-id": event_id, "sim-timestamp": timestamp, "sim-signature": f"v1={digest}"}
+    return CallbackRequest(method="POST", headers=headers, query={}, body=body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b'{"type":"session.paid"}',
+        b'{"type":"session.paid","session":{}}',
+        b'{"type":"session.paid","session":' + session_said(uuid4(), status="paid") + b"}",
+    ],
+)
+def test_a_good_signature_over_an_unreadable_body_is_refused(
+    gateway: SimulatorGateway, body: bytes
+) -> None:
+    with pytest.raises(BadCallback, match="signed body"):
+        gateway.parse_callback(account_at(""), signed(body))
+
+
+def test_a_callback_about_nothing_of_ours_has_no_session(gateway: SimulatorGateway) -> None:
+    said = session_said(uuid4(), reference="order-7", status="paid", capture=CAPTURED)
+    body = b'{"type":"session.paid","session":' + said + b"}"
+    callback = gateway.parse_callback(account_at(""), signed(body))
+    assert callback.session_id is None
+    assert callback.report is not None
+    assert callback.report.capture is not None
+
+
+def test_a_ping_reports_nothing(gateway: SimulatorGateway) -> None:
+    callback = gateway.parse_callback(account_at(""), signed(b'{"type":"ping"}'))
+    assert (callback.session_id, callback.report) == (None, None)
+
+
+def refund_request(amount_minor: int = 159_000, capture: str = "cap_1") -> RefundRequest:
+    return RefundRequest(
+        refund_id=uuid4(),
+        reference=None,
+        session=None,
+        capture=Capture(reference=capture, amount_minor=159_000, currency="THB"),
+        amount_minor=amount_minor,
+        reason="",
+        destination=None,
+        callback_url="http://127.0.0.1:9/callback",
+    )
+
+
+def refund_said(request: RefundRequest, **changes: object) -> bytes:
+    refund: dict[str, object] = {
+        "id": "re_1",
+        "reference": ids.text(ids.REFUND, request.refund_id),
+        "status": "succeeded",
+    }
+    return json.dumps(refund | changes).encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "changes"),
+    [
+        ("201 Created", {"status": "settled"}),
+        ("201 Created", {"id": ""}),
+        ("201 Created", {"reference": "ref_0000000000000000000001"}),
+        ("202 Accepted", {}),
+        ("302 Found", {}),
+        ("404 Not Found", {}),
+        ("422 Unprocessable", {}),
+        ("500 Oops", {}),
+    ],
+)
+async def test_an_answer_about_a_refund_that_makes_no_sense_is_unknown(
+    gateway: SimulatorGateway, status: str, changes: dict[str, object]
+) -> None:
+    request = refund_request()
+    async with speaking(reply(status, refund_said(request, **changes))) as url:
+        assert isinstance(await gateway.refund(account_at(url), request), Unknown)
+        assert isinstance(await gateway.inquire_refund(account_at(url), request), Unknown)
+
+
+@pytest.mark.parametrize("status", [400, 401, 409, 429, 500, 503])
+async def test_a_refused_refund_that_may_have_been_done_before_is_unknown(
+    gateway: SimulatorGateway, status: int
+) -> None:
+    async with speaking(reply(f"{status} Said", b'{"error":"busy"}')) as url:
+        answer = await gateway.refund(account_at(url), refund_request())
+    assert answer == Unknown(detail=f"status {status}: busy", throttled=status == 429)
+
+
+async def test_a_refund_of_what_the_gateway_does_not_know_is_declined(
+    gateway: SimulatorGateway, account: Account
+) -> None:
+    answer = await gateway.refund(account, refund_request(capture="cap_nobody"))
+    declined = RefundState.DECLINED
+    assert answer == RefundReport(state=declined, detail="status 404: no such capture")
+
+
+async def test_a_refund_with_a_wrong_key_is_unknown(
+    gateway: SimulatorGateway, simulator_url: str
+) -> None:
+    stranger, request = account_at(simulator_url, key="nobody"), refund_request()
+    assert isinstance(await gateway.refund(stranger, request), Unknown)
+    assert isinstance(await gateway.inquire_refund(stranger, request), Unknown)
+
+
+async def test_a_hanging_refund_is_unknown_and_found_by_our_own_id(
+    request_: SessionRequest, merchant: Merchant
+) -> None:
+    hurried = Http(timeout_s=0.15, answer_bytes_max=1_000)
+    patient = Http(timeout_s=10, answer_bytes_max=1_000)
+    with running_simulator(scale=10) as url:  # it hangs for 3.5 s
+        account, gateway = account_at(url), SimulatorGateway(patient)
+        created = await opened(gateway, account, request_)
+        page = created.next_action["redirect"]["url"]
+        await patient.request("POST", page, headers=FORM, body=f"card={APPROVED}".encode())
+        paid = await gateway.inquire(account, ref(request_))
+        assert isinstance(paid, Report)
+        assert paid.capture is not None
+        body = b'[{"match":{},"action":"hang_refund"}]'
+        await patient.request("PUT", f"{url}/_sim/rules", headers={}, body=body)
+        asked = refund_request(capture=paid.capture.reference)
+        answer = await SimulatorGateway(hurried).refund(account, asked)
+        found = await gateway.inquire_refund(account, asked)
+        await hurried.close()
+        await patient.close()
+    assert isinstance(answer, Unknown)
+    assert isinstance(found, RefundReport)
+    assert found.state is RefundState.DONE
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"type":"refund.succeeded","refund":{}}',
+        b'{"type":"refund.succeeded","refund":{"id":"re_1","reference":"r","status":"odd"}}',
+        b'{"type":"refund.succeeded","refund":{"id":"\\u0000","reference":"r","status":"refused"}}',
+    ],
+)
+def test_a_well_signed_refund_that_cannot_be_read_is_refused(
+    gateway: SimulatorGateway, body: bytes
+) -> None:
+    with pytest.raises(BadCallback, match="signed body"):
+        gateway.parse_callback(account_at(""), signed(body))
+
+
+def test_a_refund_that_is_none_of_ours_has_no_id(gateway: SimulatorGateway) -> None:
+    body = b'{"type":"refund.refused","refund":{"id":"re_1","reference":"r","status":"refused"}}'
+    callback = gateway.parse_callback(account_at(""), signed(body))
+    assert callback.refund_id is None
+    assert callback.refund == RefundReport(state=RefundState.DECLINED, reference="re_1")

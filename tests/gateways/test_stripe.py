@@ -1,0 +1,474 @@
+"""Stripe's wire: what is asked, checked against Stripe's own library, and how answers are read."""
+
+from collections.abc import AsyncGenerator
+from datetime import timedelta
+from typing import Any, get_args
+
+import pytest
+import stripe as official
+
+from payintent.domain import ids
+from payintent.domain.gateway import (
+    Capture,
+    Created,
+    NotContacted,
+    RefundReport,
+    RefundState,
+    Rejected,
+    Report,
+    SessionState,
+    Unknown,
+)
+from payintent.domain.payment import FailureReason
+from payintent.gateways.http_client import Http
+from payintent.gateways.stripe import adapter
+from payintent.gateways.stripe.adapter import (
+    API_VERSION,
+    REPLAYS_FOR_S,
+    SCRIPT_URL,
+    StripeGateway,
+)
+from payintent.gateways.stripe.api import DECIMALS, FAILURES
+from tests.gateways.stripe_saying import (
+    NOW,
+    Asked,
+    Saying,
+    intent,
+    order,
+    page,
+    ref,
+    refund,
+    saying,
+    session_text,
+    wanted,
+)
+
+OPTIONS = {"api_key", "headers", "idempotency_key", "stripe_version"}
+OPEN = Report(state=SessionState.OPEN)
+
+
+@pytest.fixture
+async def http() -> AsyncGenerator[Http]:
+    http = Http(timeout_s=30, answer_bytes_max=256 * 1024)
+    yield http
+    await http.close()
+
+
+@pytest.fixture
+def gateway(http: Http) -> StripeGateway:
+    return StripeGateway(http, now=NOW.timestamp)
+
+
+@pytest.fixture
+async def stripe() -> AsyncGenerator[Saying]:
+    async with saying() as stripe:
+        yield stripe
+        assert stripe.answers == []
+
+
+def names(asked: Asked) -> set[str]:
+    return {name.partition("[")[0] for name in asked.form}
+
+
+def test_the_pinned_version_is_the_one_that_the_checked_library_speaks() -> None:
+    assert official.api_version == API_VERSION
+    assert f"https://js.stripe.com/{API_VERSION.partition('.')[2]}/stripe.js" == SCRIPT_URL
+
+
+async def test_a_creation_names_only_what_the_current_api_knows(
+    gateway: StripeGateway, stripe: Saying
+) -> None:
+    request = order()
+    stripe.say(intent(request))
+    assert isinstance(await gateway.create_session(stripe.account, request), Created)
+    [asked] = stripe.asked
+    known = set(official.params.PaymentIntentCreateParams.__annotations__) - OPTIONS
+    assert names(asked) <= known
+    assert "payment_method_types" not in known
+    assert (asked.method, asked.path) == ("POST", "/v1/payment_intents")
+    session = session_text(request.session_id)
+    assert asked.form == {"amount": "159000", "currency": "thb", "metadata[session_id]": session}
+    assert asked.headers["idempotency-key"] == session
+    assert asked.headers["stripe-version"] == API_VERSION
+    assert asked.headers["authorization"] == "Bearer sk_test_one"
+    assert asked.headers["content-type"] == "application/x-www-form-urlencoded"
+
+
+async def test_the_buyer_gets_what_the_element_needs(
+    gateway: StripeGateway, stripe: Saying
+) -> None:
+    request = order()
+    stripe.say(intent(request))
+    created = await gateway.create_session(stripe.account, request)
+    card = {
+        "provider": "stripe",
+        "script_url": SCRIPT_URL,
+        "publishable_key": "pk_test_one",
+        "client_secret": "pi_1_secret_2",
+    }
+    action = {"type": "embedded_card", "embedded_card": card}
+    assert created == Created(reference="pi_1", next_action=action)
+
+
+@pytest.mark.parametrize(
+    ("currency", "amount_minor", "units"),
+    [
+        ("USD", 2_550, 2_550),
+        ("THB", 159_000, 159_000),
+        ("TWD", 100_050, 100_050),  # cents in charges, though it is paid out in whole dollars
+        ("IDR", 1_500_000_050, 1_500_000_050),
+        ("PHP", 99, 99),
+        ("JPY", 500, 500),  # zero-decimal: 500 are 500 yen
+    ],
+)
+async def test_every_currency_is_counted_as_stripe_counts_it_both_ways(
+    gateway: StripeGateway, stripe: Saying, currency: str, amount_minor: int, units: int
+) -> None:
+    request = order(currency=currency, amount_minor=amount_minor)
+    stripe.say(intent(request, amount=units))
+    assert isinstance(await gateway.create_session(stripe.account, request), Created)
+    assert stripe.asked[0].form["amount"] == str(units)
+    stripe.say(intent(request, amount=units, amount_received=units, status="succeeded"))
+    capture = Capture(reference="pi_1", amount_minor=amount_minor, currency=currency)
+    paid = Report(state=SessionState.CAPTURED, capture=capture)
+    assert await gateway.inquire(stripe.account, ref(request)) == paid
+    asked = wanted(capture=capture, amount_minor=amount_minor)
+    stripe.say(page())
+    stripe.say(refund(asked.refund_id))
+    await gateway.refund(stripe.account, asked)
+    assert stripe.asked[-1].form["amount"] == str(units)
+
+
+def test_no_other_currency_is_offered() -> None:
+    assert StripeGateway.capabilities.decimals == DECIMALS
+    assert set(DECIMALS) == {"USD", "THB", "TWD", "IDR", "PHP", "JPY"}
+
+
+@pytest.mark.parametrize("status", [400, 401, 402, 403, 404])
+async def test_what_stripe_understands_and_refuses_is_rejected_without_its_message(
+    gateway: StripeGateway, stripe: Saying, status: int
+) -> None:
+    stripe.refuse(status, code="parameter_unknown", param="amount")
+    detail = f"status {status}: invalid_request_error parameter_unknown amount"
+    assert await gateway.create_session(stripe.account, order()) == Rejected(detail=detail)
+
+
+@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503])
+async def test_a_busy_or_broken_stripe_is_unknown(
+    gateway: StripeGateway, stripe: Saying, status: int
+) -> None:
+    stripe.refuse(status, code="lock_timeout")
+    assert isinstance(await gateway.create_session(stripe.account, order()), Unknown)
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"{}", b"[]", b'{"error":"no"}', b"\xff"])
+@pytest.mark.parametrize("status", [200, 400, 404])
+async def test_what_is_not_stripes_word_is_unknown(
+    gateway: StripeGateway, stripe: Saying, status: int, body: bytes
+) -> None:
+    for _ in range(3):
+        stripe.say(body, status)
+    request = order()
+    assert isinstance(await gateway.create_session(stripe.account, request), Unknown)
+    assert isinstance(await gateway.inquire(stripe.account, ref(request)), Unknown)
+    assert isinstance(await gateway.inquire_refund(stripe.account, wanted()), Unknown)
+
+
+async def test_a_key_that_was_used_for_something_else_proves_nothing(
+    gateway: StripeGateway, stripe: Saying
+) -> None:
+    stripe.refuse(400, type="idempotency_error")
+    assert isinstance(await gateway.create_session(stripe.account, order()), Unknown)
+    stripe.say(page())
+    stripe.refuse(400, type="idempotency_error")
+    assert isinstance(await gateway.refund(stripe.account, wanted()), Unknown)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"amount": 1},
+        {"currency": "usd"},
+        {"metadata": {}},
+        {"metadata": {"session_id": "sess_0000000000000000000001"}},
+        {"client_secret": None},
+    ],
+)
+async def test_a_creation_is_believed_only_if_it_is_the_one_that_was_asked_for(
+    gateway: StripeGateway, stripe: Saying, changes: dict[str, Any]
+) -> None:
+    request = order()
+    stripe.say(intent(request, **changes))
+    assert isinstance(await gateway.create_session(stripe.account, request), Unknown)
+
+
+STATES = {
+    "requires_payment_method": SessionState.OPEN,
+    "requires_confirmation": SessionState.OPEN,
+    "requires_action": SessionState.OPEN,
+    "processing": SessionState.AUTHORISING,
+    "requires_capture": SessionState.AUTHORISING,
+    "succeeded": SessionState.CAPTURED,
+    "canceled": SessionState.CLOSED,
+}
+
+
+def test_every_status_that_the_current_api_knows_has_its_state() -> None:
+    [documented, _] = get_args(official.PaymentIntent.__annotations__["status"])
+    assert set(STATES) == set(get_args(documented))
+
+
+@pytest.mark.parametrize("status", sorted(STATES))
+async def test_an_inquiry_says_what_the_intent_is(
+    gateway: StripeGateway, stripe: Saying, status: str
+) -> None:
+    request = order()
+    stripe.say(intent(request, status=status))
+    report = await gateway.inquire(stripe.account, ref(request))
+    assert isinstance(report, Report)
+    assert report.state is STATES[status]
+    assert (report.capture is not None) == (status == "succeeded")
+    assert (stripe.asked[0].method, stripe.asked[0].path) == ("GET", "/v1/payment_intents/pi_1")
+
+
+async def test_a_status_that_nobody_has_met_is_unknown(
+    gateway: StripeGateway, stripe: Saying
+) -> None:
+    request = order()
+    stripe.say(intent(request, status="requires_patience"))
+    assert isinstance(await gateway.inquire(stripe.account, ref(request)), Unknown)
+
+
+async def test_what_was_received_is_captured_and_not_what_was_asked(
+    gateway: StripeGateway, stripe: Saying
+) -> None:
+    request = order()
+    stripe.say(intent(request, status="succeeded", amount_received=158_999, currency="eur"))
+    report = await gateway.inquire(stripe.account, ref(request))
+    capture = Capture(reference="pi_1", amount_minor=158_999, currency="EUR")
+    assert report == Report(state=SessionState.CAPTURED, capture=capture)
+
+
+async def test_a_cancellation_closes_and_one_that_comes_too_late_tells_the_capture(
+    gateway: StripeGateway, stripe: Saying
+) -> None:
+    request = order()
+    stripe.say(intent(request, status="canceled"))
+    closed = await gateway.close_session(stripe.account, ref(request))
+    assert closed == Report(state=SessionState.CLOSED)
+    stripe.refuse(400, code="payment_intent_unexpected_state")
+    stripe.say(intent(request, status="succeeded"))
+    late = await gateway.close_session(stripe.account, ref(request))
+    assert isinstance(late, Report)
+    assert late.state is SessionState.CAPTURED
+    ways = [(asked.method, asked.path) for asked in stripe.asked]
+    assert ways == [
+        ("POST", "/v1/payment_intents/pi_1/cancel"),
+        ("POST", "/v1/payment_intents/pi_1/cancel"),
+        ("GET", "/v1/payment_intents/pi_1"),
+    ]
+
+
+async def test_a_reference_cannot_lead_to_another_address(
+    gateway: StripeGateway, stripe: Saying
+) -> None:
+    stripe.refuse(404, code="resource_missing")
+    absent = await gateway.inquire(stripe.account, ref(order(), "../charges?x=1"))
+    assert absent == Report(state=SessionState.ABSENT)
+    assert stripe.asked[0].path == "/v1/payment_intents/../charges?x=1"  # as decoded: one segment
+    assert stripe.asked[0].form == {}
+
+
+async def test_an_unanswered_creation_is_sent_again_word_by_word_and_then_asked_about(
+    gateway: StripeGateway, stripe: Saying
+) -> None:
+    request = order()
+    stripe.say(b"lost", 500)
+    await gateway.create_session(stripe.account, request)
+    stripe.say(intent(request))  # as it was at first, for Stripe replays the first answer
+    stripe.say(intent(request, status="succeeded"))
+    report = await gateway.inquire(stripe.account, ref(request, None))
+    assert isinstance(report, Report)
+    assert report.state is SessionState.CAPTURED
+    first, again, asked = stripe.asked
+    assert (again.form, again.path) == (first.form, first.path)
+    assert again.headers["idempotency-key"] == first.headers["idempotency-key"]
+    assert (asked.method, asked.path) == ("GET", "/v1/payment_intents/pi_1")
+
+
+async def test_an_unanswered_creation_is_sent_again_to_be_closed(
+    gateway: StripeGateway, stripe: Saying
+) -> None:
+    request = order()
+    stripe.say(intent(request))
+    stripe.say(intent(request, status="canceled"))
+    closed = await gateway.close_session(stripe.account, ref(request, None))
+    assert closed == Report(state=SessionState.CLOSED)
+
+
+async def test_a_creation_whose_key_may_be_forgotten_is_never_sent_again(
+    gateway: StripeGateway, stripe: Saying
+) -> None:
+    old = order(opened_at=NOW - timedelta(seconds=REPLAYS_FOR_S + 1))
+    assert isinstance(await gateway.inquire(stripe.account, ref(old, None)), Unknown)
+    assert isinstance(await gateway.close_session(stripe.account, ref(old, None)), Unknown)
+    assert stripe.asked == []
+    assert REPLAYS_FOR_S < 24 * 3600
+    young = order(opened_at=NOW - timedelta(seconds=REPLAYS_FOR_S - 1))
+    stripe.say(intent(young))
+    stripe.say(intent(young))
+    assert await gateway.inquire(stripe.account, ref(young, None)) == OPEN
+
+
+async def test_a_creation_that_is_refused_when_sent_again_was_never_done(
+    gateway: StripeGateway, stripe: Saying
+) -> None:
+    stripe.refuse(400, code="amount_too_small")
+    absent = await gateway.inquire(stripe.account, ref(order(), None))
+    assert absent == Report(state=SessionState.ABSENT)
+    stripe.refuse(401)  # the key is another one now: it says nothing of what was
+    assert isinstance(await gateway.inquire(stripe.account, ref(order(), None)), Unknown)
+
+
+REFUND_STATES = {
+    "pending": RefundState.PENDING,
+    "requires_action": RefundState.PENDING,
+    "succeeded": RefundState.DONE,
+    "failed": RefundState.DECLINED,
+    "canceled": RefundState.DECLINED,
+}
+
+
+@pytest.mark.parametrize("status", sorted(REFUND_STATES))
+async def test_a_refund_names_only_what_the_api_knows_and_its_status_is_read(
+    gateway: StripeGateway, stripe: Saying, status: str
+) -> None:
+    asked = wanted()
+    stripe.say(page())
+    stripe.say(refund(asked.refund_id, status=status))
+    report = await gateway.refund(stripe.account, asked)
+    assert report == RefundReport(state=REFUND_STATES[status], reference="re_1")
+    look, post = stripe.asked
+    assert names(look) <= set(official.params.RefundListParams.__annotations__) - OPTIONS
+    assert names(post) <= set(official.params.RefundCreateParams.__annotations__) - OPTIONS
+    text = ids.text(ids.REFUND, asked.refund_id)
+    assert look.form == {"payment_intent": "pi_1", "limit": "100"}
+    assert post.form == {
+        "payment_intent": "pi_1",
+        "amount": "50000",
+        "metadata[refund_id]": text,
+    }
+    assert post.headers["idempotency-key"] == text
+
+
+async def test_a_refund_that_stands_at_stripe_is_not_asked_for_again(
+    gateway: StripeGateway, stripe: Saying
+) -> None:
+    asked = wanted()
+    stripe.say(page(refund(None), refund(asked.refund_id, status="pending")))
+    report = await gateway.refund(stripe.account, asked)
+    assert report == RefundReport(state=RefundState.PENDING, reference="re_1")
+    assert [one.method for one in stripe.asked] == ["GET"]
+
+
+async def test_a_refund_is_not_asked_for_while_nobody_says_whether_it_stands(
+    gateway: StripeGateway, stripe: Saying
+) -> None:
+    stripe.say(b"out of order", 500)
+    assert isinstance(await gateway.refund(stripe.account, wanted()), Unknown)
+    assert [one.method for one in stripe.asked] == ["GET"]
+
+
+async def test_a_refund_is_looked_for_on_every_page_whoever_else_refunded(
+    gateway: StripeGateway, stripe: Saying
+) -> None:
+    asked = wanted()
+    strangers = refund(None, id="re_2", metadata=None), refund(None, id="re_3", status=None)
+    stripe.say(page(*strangers, more=True))
+    stripe.say(page(refund(asked.refund_id)))
+    report = await gateway.inquire_refund(stripe.account, asked)
+    assert report == RefundReport(state=RefundState.DONE, reference="re_1")
+    assert stripe.asked[1].form["starting_after"] == "re_3"
+
+
+async def test_looking_for_a_refund_ends(
+    gateway: StripeGateway, stripe: Saying, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapter, "REFUNDS_PAGES_MAX", 2)
+    for _ in range(2):
+        stripe.say(page(refund(None), more=True))
+    endless = Unknown(detail="too many refunds to look through")
+    assert await gateway.inquire_refund(stripe.account, wanted()) == endless
+    stripe.say(page(more=True))  # nothing to go on from
+    absent = await gateway.inquire_refund(stripe.account, wanted())
+    assert absent == RefundReport(state=RefundState.ABSENT)
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (400, "charge_already_refunded"),
+        (400, "charge_disputed"),
+        (400, "amount_too_large"),
+        (402, "balance_insufficient"),
+        (404, "resource_missing"),
+    ],
+)
+async def test_a_refund_that_stripe_will_not_do_is_declined(
+    gateway: StripeGateway, stripe: Saying, status: int, code: str
+) -> None:
+    stripe.say(page())
+    stripe.refuse(status, code=code)
+    report = await gateway.refund(stripe.account, wanted())
+    detail = f"status {status}: invalid_request_error {code}"
+    assert report == RefundReport(state=RefundState.DECLINED, detail=detail)
+
+
+@pytest.mark.parametrize("status", [401, 403, 409, 429, 500])
+async def test_a_refund_that_was_not_decided_on_is_unknown(
+    gateway: StripeGateway, stripe: Saying, status: int
+) -> None:
+    stripe.say(page())
+    stripe.refuse(status)
+    assert isinstance(await gateway.refund(stripe.account, wanted()), Unknown)
+
+
+async def test_a_refund_is_believed_only_if_it_is_the_one_that_was_asked_for(
+    gateway: StripeGateway, stripe: Saying
+) -> None:
+    stripe.say(page())
+    stripe.say(refund(wanted().refund_id))
+    assert isinstance(await gateway.refund(stripe.account, wanted()), Unknown)
+
+
+async def test_several_requests_together_have_the_time_of_one(
+    gateway: StripeGateway, stripe: Saying, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapter, "CALLS_TIMEOUT_S", 0)
+    request = order()
+    too_late = Unknown(detail="not finished within 0 s")
+    assert await gateway.inquire(stripe.account, ref(request)) == too_late
+    assert await gateway.close_session(stripe.account, ref(request)) == too_late
+    assert await gateway.refund(stripe.account, wanted()) == too_late
+    assert await gateway.inquire_refund(stripe.account, wanted()) == too_late
+
+
+async def test_nobody_there_is_not_contacted(gateway: StripeGateway, stripe: Saying) -> None:
+    nowhere = Saying(url="http://127.0.0.1:9").account
+    assert isinstance(await gateway.create_session(nowhere, order()), NotContacted)
+    assert isinstance(await gateway.refund(nowhere, wanted()), NotContacted)
+
+
+def test_failures_are_told_by_documented_words(gateway: StripeGateway) -> None:
+    [codes, *_] = get_args(official.PaymentIntent.LastPaymentError.__annotations__["code"])
+    documented = set(get_args(codes))
+    assert documented & set(FAILURES) >= {
+        "card_declined",
+        "expired_card",
+        "incorrect_cvc",
+        "payment_intent_authentication_failure",
+        "processing_error",
+    }
+    assert gateway.classify_failure("insufficient_funds") is FailureReason.DECLINED
+    assert gateway.classify_failure("issuer_not_available") is FailureReason.UNKNOWN
+    assert gateway.classify_failure("a_word_of_tomorrow") is FailureReason.UNKNOWN

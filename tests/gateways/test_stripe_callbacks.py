@@ -1,0 +1,223 @@
+"""Stripe's events: verified as Stripe's own library verifies, and read in every version."""
+
+import json
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import stripe as official
+from hypothesis import given
+from hypothesis import strategies as st
+
+from payintent.domain.gateway import (
+    Account,
+    BadCallback,
+    Callback,
+    CallbackRequest,
+    Capture,
+    RefundReport,
+    RefundState,
+    Report,
+    SessionState,
+)
+from payintent.domain.payment import FailureReason
+from payintent.gateways.http_client import Http
+from payintent.gateways.stripe.adapter import StripeGateway
+from payintent.gateways.stripe.api import CALLBACK_TOLERANCE_S, verify
+from payintent_sandbox.emulators.stripe.events import signature
+from tests.gateways.stripe_saying import NOW, intent, order, refund
+from tests.support.stripe import WEBHOOK_SECRET, credentials
+
+ACCOUNT = Account(id=1, provider="stripe", base_url="http://x", credentials=credentials())
+NOW_S = int(NOW.timestamp())
+SIGNED = official.WebhookSignature.generate_signature_header
+
+
+@pytest.fixture
+def gateway() -> StripeGateway:
+    return StripeGateway(Http(timeout_s=1, answer_bytes_max=1), now=NOW.timestamp)
+
+
+def event(kind: str, about: Any, **changes: Any) -> str:
+    return json.dumps(
+        {
+            "id": "evt_1",
+            "object": "event",
+            "api_version": "2026-10-28.endive",
+            "created": NOW_S,
+            "data": {"object": about},
+            "type": kind,
+        }
+        | changes
+    )
+
+
+def came(body: str, header: str | None = None) -> CallbackRequest:
+    header = SIGNED(body, WEBHOOK_SECRET, NOW_S) if header is None else header
+    headers = {"stripe-signature": header}
+    return CallbackRequest(method="POST", headers=headers, query={}, body=body.encode())
+
+
+def read(gateway: StripeGateway, kind: str, about: Any) -> Callback:
+    return gateway.parse_callback(ACCOUNT, came(event(kind, about)))
+
+
+def is_good(header: str, body: str, secret: str = WEBHOOK_SECRET) -> bool:
+    try:
+        verify(secret, header, body.encode(), NOW_S)
+    except BadCallback:
+        return False
+    return True
+
+
+def is_officially_good(header: str, body: str) -> bool:
+    try:
+        return official.WebhookSignature.verify_header(body, header, WEBHOOK_SECRET)
+    except official.SignatureVerificationError:
+        return False
+
+
+@given(body=st.text(), secret=st.text(min_size=1).filter(str.strip))
+def test_what_stripes_own_library_signs_is_verified(body: str, secret: str) -> None:
+    assert is_good(SIGNED(body, secret, NOW_S), body, secret)
+
+
+@given(body=st.text(), start=st.integers(0, 80), end=st.integers(0, 80), put=st.text(max_size=3))
+def test_a_changed_signature_is_refused_wherever_stripes_own_library_refuses_it(
+    body: str, start: int, end: int, put: str
+) -> None:
+    header = SIGNED(body, WEBHOOK_SECRET, NOW_S)
+    changed = header[:start] + put + header[max(start, end) :]
+    assert not is_good(changed, body) or is_officially_good(changed, body)
+
+
+def test_what_the_sandbox_signs_stripes_own_library_verifies() -> None:
+    body = event("payment_intent.succeeded", intent(order(), status="succeeded"))
+    header = signature(WEBHOOK_SECRET, body.encode(), NOW_S)
+    assert header == SIGNED(body, WEBHOOK_SECRET, NOW_S)
+    assert is_officially_good(header, body)
+
+
+def test_one_fitting_signature_among_several_is_enough() -> None:
+    header = SIGNED("{}", WEBHOOK_SECRET, NOW_S)
+    stamp, fitting = header.split(",")
+    assert is_good(f"{stamp},v1={'0' * 64},{fitting}", "{}")
+    assert is_good(f"{stamp},{fitting},v1={'0' * 64}", "{}")
+    assert not is_good(f"{stamp},v1={'0' * 64},v0={fitting[3:]}", "{}")
+
+
+@pytest.mark.parametrize("age_s", [CALLBACK_TOLERANCE_S + 1, -CALLBACK_TOLERANCE_S - 1])
+def test_a_signature_ages(age_s: int) -> None:
+    assert not is_good(SIGNED("{}", WEBHOOK_SECRET, NOW_S - age_s), "{}")
+    assert is_good(SIGNED("{}", WEBHOOK_SECRET, NOW_S - age_s + age_s // abs(age_s)), "{}")
+
+
+@pytest.mark.parametrize("secret", ["", "  "])
+def test_an_account_without_a_secret_believes_nobody(secret: str) -> None:
+    assert not is_good(signature(secret, b"{}", NOW_S), "{}", secret)
+
+
+def test_success_is_a_capture_under_the_same_name_in_every_version(
+    gateway: StripeGateway,
+) -> None:
+    request = order()
+    capture = Capture(reference="pi_1", amount_minor=159_000, currency="THB")
+    current = intent(request, status="succeeded")
+    older = {name: value for name, value in current.items() if name != "amount_received"} | {
+        "latest_charge": {"id": "ch_1", "object": "charge"},
+        "charges": {"object": "list", "data": [{"id": "ch_1"}]},
+    }
+    for said in (current, older):
+        callback = read(gateway, "payment_intent.succeeded", said)
+        report = Report(state=SessionState.CAPTURED, capture=capture)
+        assert callback == Callback(id="evt_1", session_id=request.session_id, report=report)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (None, FailureReason.UNKNOWN),
+        ({"code": "payment_intent_authentication_failure"}, FailureReason.DECLINED),
+        ({"type": "card_error", "code": "card_declined"}, FailureReason.DECLINED),
+        (
+            {"type": "card_error", "code": "card_declined", "decline_code": "try_again_later"},
+            FailureReason.UNKNOWN,
+        ),
+        (
+            {"type": "card_error", "code": "expired_card", "decline_code": "new_word"},
+            FailureReason.DECLINED,
+        ),
+    ],
+)
+def test_a_declined_attempt_is_no_end(
+    gateway: StripeGateway, error: dict[str, str] | None, reason: FailureReason
+) -> None:
+    said = intent(order(), last_payment_error=error)
+    callback = read(gateway, "payment_intent.payment_failed", said)
+    assert callback.report == Report(state=SessionState.ATTEMPTED, reason=reason)
+
+
+def test_a_refunds_reason_is_kept_as_text_that_can_be_kept(gateway: StripeGateway) -> None:
+    said = refund(uuid4(), status="failed", failure_reason="\x00lost\n" + "x" * 1_000)
+    told = read(gateway, "refund.failed", said).refund
+    assert told is not None
+    assert told.detail == ("lost" + "x" * 1_000)[:200]
+
+
+def test_a_cancellation_closes(gateway: StripeGateway) -> None:
+    callback = read(gateway, "payment_intent.canceled", intent(order(), status="canceled"))
+    assert callback.report == Report(state=SessionState.CLOSED)
+
+
+@pytest.mark.parametrize(
+    "kind", ["refund.created", "refund.updated", "refund.failed", "charge.refund.updated"]
+)
+def test_every_event_of_a_refund_says_how_it_stands(gateway: StripeGateway, kind: str) -> None:
+    refund_id = uuid4()
+    said = refund(refund_id, status="failed", failure_reason="expired_or_canceled_card")
+    report = RefundReport(
+        state=RefundState.DECLINED, reference="re_1", detail="expired_or_canceled_card"
+    )
+    assert read(gateway, kind, said) == Callback(id="evt_1", refund_id=refund_id, refund=report)
+
+
+@pytest.mark.parametrize(
+    ("kind", "about"),
+    [
+        ("payment_intent.created", {"object": "payment_intent"}),
+        ("charge.refunded", {"object": "charge", "id": 1}),
+        ("payment_intent.succeeded", intent(order(), metadata={})),
+        ("payment_intent.succeeded", intent(order(), metadata={"session_id": "sess_!"})),
+        ("refund.updated", refund(None)),
+        ("refund.updated", refund(None, metadata=None)),
+        ("refund.updated", refund(uuid4(), status="a_new_one")),
+    ],
+)
+def test_what_is_not_about_ours_is_about_nothing(
+    gateway: StripeGateway, kind: str, about: Any
+) -> None:
+    assert read(gateway, kind, about) == Callback(id="evt_1")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "[]",
+        "{}",
+        event("payment_intent.succeeded", {"object": "payment_intent"}),
+        event("payment_intent.succeeded", refund(uuid4())),
+        event("payment_intent.succeeded", intent(order(), amount_received=-1)),
+        event("payment_intent.succeeded", intent(order(), amount_received=2**63)),
+        event("payment_intent.succeeded", intent(order(), currency="\x00")),
+        event("refund.updated", intent(order())),
+        event("payment_intent.succeeded", intent(order()), id=""),
+    ],
+)
+def test_what_is_well_signed_and_makes_no_sense_is_bad(gateway: StripeGateway, body: str) -> None:
+    with pytest.raises(BadCallback):
+        gateway.parse_callback(ACCOUNT, came(body))
+
+
+def test_a_callback_is_acknowledged(gateway: StripeGateway) -> None:
+    assert gateway.acknowledge(Callback(id="evt_1")).body == b'{"received":true}'

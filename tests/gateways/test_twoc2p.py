@@ -1,0 +1,571 @@
+import json
+import time
+from collections.abc import AsyncGenerator, Generator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+from uuid import UUID, uuid4
+
+import aiohttp
+import pytest
+
+from payintent.domain import ids
+from payintent.domain.gateway import (
+    Account,
+    BadCallback,
+    Callback,
+    CallbackRequest,
+    Capture,
+    Created,
+    Rejected,
+    Report,
+    SessionRef,
+    SessionRequest,
+    SessionState,
+    Unknown,
+)
+from payintent.domain.payment import FailureReason
+from payintent.gateways.http_client import Http
+from payintent.gateways.twoc2p.adapter import TwoC2pGateway, invoice_no
+from payintent.gateways.twoc2p.response_codes import FAILURES, STATES
+from tests.gateways.speaking import reply, speaking
+from tests.sandbox.simulator.running import Merchant
+from tests.sandbox.twoc2p.running import (
+    APPROVED,
+    IN_PROGRESS,
+    MERCHANT,
+    RETURN_URL,
+    SECRET,
+    SILENT,
+    Shop,
+    envelope,
+    jwt,
+    opened,
+    pair,
+    running_twoc2p,
+)
+
+MINUTE = 60.0
+
+
+@pytest.fixture(scope="module")
+def url() -> Generator[str]:
+    with running_twoc2p() as url:
+        yield url
+
+
+@pytest.fixture
+async def buyer(url: str, merchant: Merchant) -> AsyncGenerator[Shop]:
+    async with aiohttp.ClientSession() as http:
+        yield Shop(http, url, merchant.url)
+
+
+@pytest.fixture
+async def http() -> AsyncGenerator[Http]:
+    http = Http(timeout_s=10, answer_bytes_max=256 * 1024)
+    yield http
+    await http.close()
+
+
+@pytest.fixture
+def gateway(http: Http) -> TwoC2pGateway:
+    return TwoC2pGateway(http)
+
+
+@pytest.fixture
+def account(url: str) -> Account:
+    return account_at(url)
+
+
+def account_at(url: str, **credentials: str) -> Account:
+    held = {
+        "merchant_id": MERCHANT,
+        "secret_key": SECRET,
+        "merchant_private_key": pair(MERCHANT)[0],
+        "gateway_public_key": pair("gateway")[1],
+        "utc_offset": "+08:00",
+    }
+    return Account(id=1, provider="2c2p", base_url=url, credentials=held | credentials)
+
+
+@pytest.fixture
+def order(merchant: Merchant) -> SessionRequest:
+    now = datetime.now(UTC)
+    return SessionRequest(
+        session_id=uuid4(),
+        amount_minor=159_000,
+        currency="THB",
+        kind="card",
+        country="TH",
+        description="A book",
+        opened_at=now,
+        expires_at=now + timedelta(minutes=30),
+        return_url=RETURN_URL,
+        callback_url=merchant.url,
+    )
+
+
+def ref(order: SessionRequest, **changes: Any) -> SessionRef:
+    usual = SessionRef(
+        session_id=order.session_id,
+        reference=f"{MERCHANT}.{invoice_no(order.session_id)}",
+        amount_minor=order.amount_minor,
+        currency=order.currency,
+        opened_at=order.opened_at,
+    )
+    return replace(usual, **changes)
+
+
+async def create(gateway: TwoC2pGateway, account: Account, order: SessionRequest) -> str:
+    created = await gateway.create_session(account, order)
+    assert isinstance(created, Created), created
+    return created.next_action["redirect"]["url"]
+
+
+async def sent(gateway: TwoC2pGateway, account: Account, order: SessionRequest) -> dict[str, Any]:
+    """Give the claims that a creation sends."""
+    asked: list[bytes] = []
+    async with speaking(reply("200 OK", b"{}"), asked) as nobody:
+        await gateway.create_session(replace(account, base_url=nobody), order)
+    head, _, body = asked[0].partition(b"\r\n\r\n")
+    assert head.startswith(b"POST /payment/4.3/paymentToken HTTP/1.1\r\n")
+    assert b"Content-Type: application/json\r\n" in head
+    return opened(body)
+
+
+async def test_an_order_is_worded_as_documented(
+    gateway: TwoC2pGateway, account: Account, order: SessionRequest
+) -> None:
+    name = ids.text(ids.SESSION, order.session_id)
+    assert await sent(gateway, account, order) == {
+        "merchantID": MERCHANT,
+        "invoiceNo": name[-20:],
+        "idempotencyID": name,
+        "description": "A book",
+        "amount": 1590.0,
+        "currencyCode": "THB",
+        "frontendReturnUrl": RETURN_URL,
+        "backendReturnUrl": order.callback_url,
+        "userDefined1": name,
+        "paymentExpiry": _in_taipei(order.expires_at),
+        "paymentChannel": ["CC"],
+    }
+
+
+def _in_taipei(moment: datetime) -> str:
+    return moment.astimezone(timezone(timedelta(hours=8))).strftime("%Y-%m-%d %H:%M:%S")
+
+
+async def test_what_is_known_of_the_buyer_goes_along(
+    gateway: TwoC2pGateway, account: Account, order: SessionRequest
+) -> None:
+    more = replace(order, kind="qr", locale="zh-Hant-TW-x-long", payer_email="b@example.com")
+    claims = await sent(gateway, account, more)
+    assert claims["paymentChannel"] == ["QR"]
+    assert claims["locale"] == "zh-Hant-TW"
+    assert claims["userInfo"] == {"email": "b@example.com"}
+    claims = await sent(gateway, account, replace(order, kind="redirect"))
+    assert "paymentChannel" not in claims
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        ("a < b & c", "a &lt; b &amp; c"),
+        ("x" * 300, "x" * 250),
+        ("&" * 300, "&amp;" * 50),
+        ("", "-"),
+    ],
+)
+async def test_a_description_is_escaped_and_cut_between_escapes(
+    gateway: TwoC2pGateway, account: Account, order: SessionRequest, text: str, escaped: str
+) -> None:
+    claims = await sent(gateway, account, replace(order, description=text))
+    assert claims["description"] == escaped
+
+
+async def test_a_deadline_is_told_on_the_gateways_own_clock(
+    gateway: TwoC2pGateway, order: SessionRequest
+) -> None:
+    at = datetime(2026, 11, 20, 23, 30, tzinfo=UTC)
+    order = replace(order, opened_at=at, expires_at=at + timedelta(minutes=5))
+    there = account_at("", utc_offset="+08:00")
+    assert (await sent(gateway, there, order))["paymentExpiry"] == "2026-11-21 07:35:00"
+    west = account_at("", utc_offset="-03:30")
+    assert (await sent(gateway, west, order))["paymentExpiry"] == "2026-11-20 20:05:00"
+    day = replace(order, expires_at=at + timedelta(days=1))  # no token lives so long
+    assert (await sent(gateway, there, day))["paymentExpiry"] == "2026-11-21 08:00:00"
+
+
+@pytest.mark.parametrize("offset", ["", "8", "+8:00", "+08:00 ", "+15:00", "+08:60", "UTC"])
+async def test_nothing_is_opened_without_a_clock_to_tell_the_deadline_by(
+    gateway: TwoC2pGateway, order: SessionRequest, offset: str
+) -> None:
+    asked: list[bytes] = []
+    async with speaking(reply("200 OK", b"{}"), asked) as nobody:
+        answer = await gateway.create_session(account_at(nobody, utc_offset=offset), order)
+    assert isinstance(answer, Rejected)
+    assert asked == []
+
+
+def test_it_is_offered_where_it_has_merchants() -> None:
+    expected = {"TH", "ID", "PH", "SG", "MY", "HK", "TW", "VN", "KH"}
+    assert TwoC2pGateway.capabilities.countries == expected
+
+
+async def test_the_buyer_is_led_to_the_page_for_as_long_as_its_token_lives(
+    gateway: TwoC2pGateway, account: Account, order: SessionRequest
+) -> None:
+    at = order.opened_at.replace(microsecond=0)
+    day = replace(order, opened_at=at, expires_at=at + timedelta(days=1))
+    created = await gateway.create_session(account, day)
+    assert isinstance(created, Created)
+    redirect = created.next_action["redirect"]
+    assert datetime.fromisoformat(redirect["expires_at"]) == at + timedelta(minutes=30)
+    assert redirect["url"].startswith(f"{account.base_url}/payment/4.3/token/")
+    assert created.reference == ref(order).reference
+
+
+async def test_the_gateway_reads_the_deadline_that_we_mean(
+    gateway: TwoC2pGateway, url: str, order: SessionRequest, buyer: Shop
+) -> None:
+    there = account_at(url, utc_offset="+08:00")
+    page = await create(gateway, there, order)
+    assert "Card number" in (await buyer.show(page))[1]
+    elsewhere = account_at(url, utc_offset="-08:00")  # long over where it is read
+    again = replace(order, session_id=uuid4())
+    assert isinstance(await gateway.create_session(elsewhere, again), Rejected)
+
+
+async def test_an_invoice_is_ordered_once_whatever_is_asked_for_afterwards(
+    gateway: TwoC2pGateway, account: Account, order: SessionRequest
+) -> None:
+    page = await create(gateway, account, order)
+    assert await create(gateway, account, order) == page
+    dearer = await gateway.create_session(account, replace(order, amount_minor=1))
+    assert dearer == Unknown(detail="response 9015: Existing invoice number")
+
+
+async def test_a_refusal_is_believed_signed_or_not(
+    gateway: TwoC2pGateway, url: str, order: SessionRequest
+) -> None:
+    stranger = account_at(url, merchant_id="nobody")
+    answer = await gateway.create_session(stranger, order)
+    assert answer == Rejected(detail="response 9007: Invalid merchant")
+    forger = account_at(url, secret_key="another")
+    answer = await gateway.create_session(forger, order)
+    assert answer == Rejected(detail="response 9042: Hash value does not match")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"respCode": "0000", "webPaymentUrl": "https://pay.example/x"},
+        {"respCode": "9015"},
+        {"respCode": "0999"},
+        {"respCode": "9995"},
+        {"respCode": "12"},
+        {"error": "busy"},
+    ],
+)
+async def test_what_is_unsigned_never_opens_and_what_is_unsettled_never_refuses(
+    gateway: TwoC2pGateway, order: SessionRequest, said: dict[str, str]
+) -> None:
+    async with speaking(reply("200 OK", json.dumps(said).encode())) as nobody:
+        answer = await gateway.create_session(account_at(nobody), order)
+    assert isinstance(answer, Unknown)
+
+
+@pytest.mark.parametrize(
+    ("said", "secret"),
+    [
+        ({"respCode": "0000"}, SECRET),
+        ({"respCode": "0000", "webPaymentUrl": "javascript:alert(1)"}, SECRET),
+        ({"respCode": "0000", "webPaymentUrl": "https://pay.example/x"}, "another"),
+    ],
+)
+async def test_a_page_is_opened_only_where_the_account_itself_is_told_of_it(
+    gateway: TwoC2pGateway, order: SessionRequest, said: dict[str, str], secret: str
+) -> None:
+    async with speaking(reply("200 OK", envelope(said, secret))) as nobody:
+        answer = await gateway.create_session(account_at(nobody), order)
+    assert isinstance(answer, Unknown)
+
+
+async def test_an_unpaid_token_is_open_while_it_lives_and_closed_afterwards(
+    http: Http, account: Account, order: SessionRequest
+) -> None:
+    await create(TwoC2pGateway(http), account, order)
+    for minutes, state in ((0, "open"), (34, "open"), (36, "closed")):
+        later = TwoC2pGateway(http, now=lambda m=minutes: time.time() + m * MINUTE)
+        wanted = Report(state=SessionState(state))
+        assert await later.inquire(account, ref(order)) == wanted
+        assert await later.close_session(account, ref(order)) == wanted
+
+
+async def test_what_may_have_been_ordered_is_unknown_until_nobody_can_pay_it_any_more(
+    http: Http, account: Account, order: SessionRequest
+) -> None:
+    unanswered = ref(order, reference=None)
+    assert isinstance(await TwoC2pGateway(http).inquire(account, unanswered), Unknown)
+    later = TwoC2pGateway(http, now=lambda: time.time() + 36 * MINUTE)
+    assert await later.inquire(account, unanswered) == Report(state=SessionState.ABSENT)
+
+
+async def test_a_token_of_another_merchant_or_another_invoice_is_absent(
+    gateway: TwoC2pGateway, account: Account, order: SessionRequest
+) -> None:
+    await create(gateway, account, order)
+    for reference in (f"JT02.{invoice_no(order.session_id)}", f"{MERCHANT}.{'0' * 20}"):
+        report = await gateway.inquire(account, ref(order, reference=reference))
+        assert report == Report(state=SessionState.ABSENT)
+
+
+async def test_money_without_notification_is_found_by_asking(
+    gateway: TwoC2pGateway, account: Account, order: SessionRequest, buyer: Shop, merchant: Merchant
+) -> None:
+    await buyer.press(await create(gateway, account, order), card=SILENT)
+    report = await gateway.inquire(account, ref(order))
+    assert isinstance(report, Report)
+    assert report.capture is not None
+    assert report.capture.amount_minor == 159_000
+    assert report.capture.reference.startswith(f"{invoice_no(order.session_id)}.")
+    assert merchant.received == []
+
+
+async def test_what_is_in_progress_is_authorising_and_then_captured(
+    order: SessionRequest, http: Http, merchant: Merchant
+) -> None:
+    gateway = TwoC2pGateway(http)
+    with running_twoc2p(scale=20) as url:  # approved 1.5 s later
+        account = account_at(url)
+        async with aiohttp.ClientSession() as session:
+            buyer = Shop(session, url, merchant.url)
+            await buyer.press(await create(gateway, account, order), card=IN_PROGRESS)
+            received = await merchant.wait_for(2)
+        report = await gateway.inquire(account, ref(order))
+    told = [gateway.parse_callback(account, calling(one.body)) for one in received]
+    by_state = {one.report.state: one for one in told if one.report}
+    assert set(by_state) == {SessionState.AUTHORISING, SessionState.CAPTURED}
+    assert len({one.id for one in told}) == 2
+    assert by_state[SessionState.CAPTURED].report == report
+
+
+async def test_the_buyer_gives_up_on_the_page(
+    gateway: TwoC2pGateway, account: Account, order: SessionRequest, buyer: Shop, merchant: Merchant
+) -> None:
+    await buyer.press(await create(gateway, account, order), cancel="1")
+    cancelled = Report(state=SessionState.CANCELLED)
+    assert await gateway.inquire(account, ref(order)) == cancelled
+    [received] = await merchant.wait_for(1)
+    assert gateway.parse_callback(account, calling(received.body)).report == cancelled
+
+
+def facts(session_id: UUID, **changes: Any) -> dict[str, Any]:
+    usual = {
+        "merchantID": MERCHANT,
+        "invoiceNo": invoice_no(session_id),
+        "amount": "000000001590.00000",
+        "currencyCode": "THB",
+        "tranRef": "2868821",
+        "userDefined1": ids.text(ids.SESSION, session_id),
+        "respCode": "0000",
+        "respDesc": "Success",
+    }
+    return usual | changes
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"merchantID": "JT02"},
+        {"invoiceNo": "another"},
+        {"invoiceNo": ""},
+        {"amount": None},
+        {"currencyCode": ""},
+        {"tranRef": None},
+        {"tranRef": "a b"},
+        {"respCode": "7777"},
+        {"respCode": "0999"},
+        {"respCode": "2003"},
+        {"respCode": "4010"},
+        {"respCode": "ok"},
+        {"respCode": 0},
+    ],
+)
+async def test_an_answer_that_makes_no_sense_is_unknown(
+    gateway: TwoC2pGateway, order: SessionRequest, changes: dict[str, Any]
+) -> None:
+    said = facts(order.session_id, **changes)
+    async with speaking(reply("200 OK", envelope(said))) as nobody:
+        assert isinstance(await gateway.inquire(account_at(nobody), ref(order)), Unknown)
+
+
+@pytest.mark.parametrize("code", ["0000", "2002", "4005"])
+async def test_an_unsigned_word_says_nothing_of_money(
+    gateway: TwoC2pGateway, order: SessionRequest, code: str
+) -> None:
+    said = facts(order.session_id, respCode=code)
+    for body in (json.dumps(said).encode(), envelope(said, "another"), envelope(said, "")):
+        async with speaking(reply("200 OK", body)) as nobody:
+            assert isinstance(await gateway.inquire(account_at(nobody), ref(order)), Unknown)
+    async with speaking(reply("500 Oops", envelope(said))) as nobody:
+        assert isinstance(await gateway.inquire(account_at(nobody), ref(order)), Unknown)
+
+
+def calling(body: bytes) -> CallbackRequest:
+    headers = {"content-type": "application/json; charset=utf-8"}
+    return CallbackRequest(method="POST", headers=headers, query={}, body=body)
+
+
+def heard(gateway: TwoC2pGateway, said: dict[str, Any]) -> Callback:
+    return gateway.parse_callback(account_at(""), calling(envelope(said)))
+
+
+def test_a_notification_is_read_to_the_last_place(gateway: TwoC2pGateway) -> None:
+    session_id = uuid4()
+    told = facts(session_id)
+    callback = heard(gateway, told)
+    invoice = invoice_no(session_id)
+    capture = Capture(reference=f"{invoice}.2868821", amount_minor=159_000, currency="THB")
+    assert json.loads(callback.facts or b"") == told
+    assert callback == Callback(
+        id=f"{invoice}.2868821.0000",
+        session_id=session_id,
+        report=Report(state=SessionState.CAPTURED, capture=capture),
+    )
+    spelled = heard(gateway, facts(session_id, amount=1590.0, respDesc="paid", more=[1]))
+    assert spelled == callback  # the same facts in other bytes are the same callback
+
+
+@pytest.mark.parametrize("code", sorted(STATES))
+def test_every_documented_code_says_one_thing_by_callback_and_inquiry(
+    gateway: TwoC2pGateway, code: str
+) -> None:
+    report = heard(gateway, facts(uuid4(), respCode=code)).report
+    assert report is not None
+    assert report.state is STATES[code]
+    assert (report.capture is not None) == (report.state is SessionState.CAPTURED)
+    assert report.reason == FAILURES.get(code)
+    assert gateway.classify_failure(code) is FAILURES.get(code, FailureReason.UNKNOWN)
+
+
+async def test_a_soft_decline_is_an_attempt_by_callback_and_open_by_inquiry(
+    gateway: TwoC2pGateway, order: SessionRequest
+) -> None:
+    said = facts(order.session_id, respCode="0004")
+    report = heard(gateway, said).report
+    assert report == Report(state=SessionState.ATTEMPTED, reason=FailureReason.DECLINED)
+    async with speaking(reply("200 OK", envelope(said))) as nobody:
+        answer = await gateway.inquire(account_at(nobody), ref(order))
+    assert answer == Report(state=SessionState.OPEN)
+
+
+@pytest.mark.parametrize("code", ["7777", "4010", "4011", "4016", "0999", "2003", "2002"])
+def test_a_code_that_says_nothing_is_kept_and_changes_nothing(
+    gateway: TwoC2pGateway, code: str
+) -> None:
+    callback = heard(gateway, facts(uuid4(), respCode=code))
+    assert (callback.session_id, callback.report) == (None, None)
+    assert callback.id.endswith(f".{code}")
+
+
+def test_money_for_another_shop_of_the_merchant_names_no_session_of_ours(
+    gateway: TwoC2pGateway,
+) -> None:
+    for theirs in ("", "order-7", None):
+        said = facts(uuid4(), invoiceNo="2026-000.7", userDefined1=theirs)
+        callback = heard(gateway, said)
+        assert callback.session_id is None
+        assert callback.report is not None
+        assert callback.report.capture is not None
+        assert callback.report.capture.reference == "2026-000.7.2868821"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"merchantID": "JT02"},
+        {"merchantID": None},
+        {"invoiceNo": ""},
+        {"invoiceNo": "a\u0000b"},
+        {"invoiceNo": "a" * 51},
+        {"amount": {}},
+        {"amount": "1e3"},
+        {"currencyCode": "S$"},
+        {"tranRef": ""},
+        {"tranRef": "x" * 51},
+        {"respCode": "4005", "invoiceNo": ""},
+        {"respCode": "4005", "invoiceNo": "a" * 51, "userDefined1": None},
+        {"respCode": "4005", "tranRef": "a\u0000b"},
+        {"respCode": "00"},
+        {"respCode": None},
+        {"userDefined1": ids.text(ids.SESSION, UUID(int=7))},
+    ],
+)
+def test_signed_nonsense_is_refused(gateway: TwoC2pGateway, changes: dict[str, Any]) -> None:
+    with pytest.raises(BadCallback):
+        heard(gateway, facts(uuid4(), **changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "minor", "currency", "verbatim"),
+    [
+        ({"currencyCode": "SGD"}, 159_000, "SGD", None),
+        ({"currencyCode": "VND"}, 1_590, "VND", None),
+        ({"amount": "1590.001"}, 159_000, "THB", "1590.001 THB"),
+    ],
+)
+async def test_money_that_nobody_asked_for_is_told_as_it_is(
+    gateway: TwoC2pGateway,
+    order: SessionRequest,
+    changes: dict[str, Any],
+    minor: int,
+    currency: str,
+    verbatim: str | None,
+) -> None:
+    said = facts(order.session_id, **changes)
+    expected = Capture(
+        reference=f"{said['invoiceNo']}.2868821",
+        amount_minor=minor,
+        currency=currency,
+        verbatim=verbatim,
+    )
+    report = heard(gateway, said).report
+    assert report == Report(state=SessionState.CAPTURED, capture=expected)
+    async with speaking(reply("200 OK", envelope(said))) as nobody:
+        assert await gateway.inquire(account_at(nobody), ref(order)) == report
+
+
+@pytest.mark.parametrize("alg", ["none", "HS512", "RS256"])
+def test_an_algorithm_that_the_sender_chose_is_refused(gateway: TwoC2pGateway, alg: str) -> None:
+    content = json.dumps(facts(uuid4())).encode()
+    for token in (
+        jwt(content, SECRET, alg=alg),
+        f"{jwt(content, '', alg=alg).rpartition('.')[0]}.",
+    ):
+        body = json.dumps({"payload": token}).encode()
+        with pytest.raises(BadCallback):
+            gateway.parse_callback(account_at(""), calling(body))
+
+
+def test_a_notification_is_acknowledged_with_plain_words(gateway: TwoC2pGateway) -> None:
+    ack = gateway.acknowledge(heard(gateway, facts(uuid4())))
+    assert (ack.body, ack.content_type) == (b"OK", "text/plain")
+
+
+def test_an_invoice_number_fits_a_qr_payment_and_is_ours_alone() -> None:
+    numbers = {invoice_no(uuid4()) for _ in range(1_000)}
+    assert len(numbers) == 1_000
+    assert all(len(one) == 20 and one.isascii() and one.isalnum() for one in numbers)
+    assert invoice_no(UUID(int=0)) == "0" * 20
+
+
+async def test_a_returning_buyer_tells_nothing_that_we_believe(
+    gateway: TwoC2pGateway, account: Account, order: SessionRequest, buyer: Shop
+) -> None:
+    _, page = await buyer.press(await create(gateway, account, order), card=APPROVED)
+    assert 'name="paymentResponse"' in page
+    response = page.partition('name="paymentResponse" value="')[2].partition('"')[0]
+    with pytest.raises(BadCallback):
+        gateway.parse_callback(account, calling(f"paymentResponse={response}".encode()))

@@ -1,0 +1,333 @@
+from collections.abc import AsyncGenerator, Generator
+from dataclasses import replace
+from typing import Any
+from uuid import UUID, uuid4
+from xml.etree import ElementTree as ET
+
+import aiohttp
+import pytest
+
+from payintent.domain import ids
+from payintent.domain.gateway import (
+    Account,
+    Capture,
+    NotContacted,
+    RefundReport,
+    RefundRequest,
+    RefundState,
+    Unknown,
+)
+from payintent.gateways.http_client import Http
+from payintent.gateways.twoc2p.adapter import TwoC2pGateway
+from payintent.gateways.twoc2p.refunds import _url
+from payintent.gateways.twoc2p.response_codes import REFUND_STATES, REFUSED
+from payintent_sandbox.emulators.twoc2p import envelope
+from payintent_sandbox.emulators.twoc2p.keys import read_private, read_public
+from tests.gateways.speaking import reply, speaking
+from tests.gateways.test_twoc2p import account_at
+from tests.sandbox.twoc2p.running import MERCHANT, UNSETTLED, Shop, pair, running_twoc2p
+
+INVOICE = "0123456789abcdefghij"
+NOW = 1_767_225_599.0  # 2025-12-31 23:59:59 UTC
+
+
+@pytest.fixture(scope="module")
+def url() -> Generator[str]:
+    with running_twoc2p() as url:
+        yield url
+
+
+@pytest.fixture
+async def buyer(url: str) -> AsyncGenerator[Shop]:
+    async with aiohttp.ClientSession() as http:
+        yield Shop(http, url, f"{url}/healthz")
+
+
+@pytest.fixture
+async def http() -> AsyncGenerator[Http]:
+    http = Http(timeout_s=10, answer_bytes_max=256 * 1024)
+    yield http
+    await http.close()
+
+
+@pytest.fixture
+def gateway(http: Http) -> TwoC2pGateway:
+    return TwoC2pGateway(http, now=lambda: NOW)
+
+
+def wish(**changes: Any) -> RefundRequest:
+    usual = RefundRequest(
+        refund_id=uuid4(),
+        reference=None,
+        session=None,
+        capture=Capture(reference=f"{INVOICE}.42", amount_minor=159_000, currency="THB"),
+        amount_minor=25_00,
+        reason="requested",
+        destination=None,
+        callback_url="https://ours.example/callback",
+    )
+    return replace(usual, **changes)
+
+
+def answer(inner: str = "", *, root: str = "PaymentProcessResponse", **fields: str) -> bytes:
+    """Seal an answer as the gateway would."""
+    usual = {"respCode": "00", "processType": "R", "invoiceNo": INVOICE, "status": "RF"}
+    told = "".join(f"<{name}>{text}</{name}>" for name, text in (usual | fields).items())
+    return sealed(f"<{root}>{told}{inner}</{root}>".encode())
+
+
+def sealed(content: bytes) -> bytes:
+    merchant, own = read_public(pair(MERCHANT)[1]), read_private(pair("gateway")[0])
+    return envelope.seal(content, merchant, own).encode()
+
+
+async def refunded(
+    gateway: TwoC2pGateway, said: bytes, request: RefundRequest | None = None
+) -> RefundReport | Unknown:
+    async with speaking(reply("200 OK", said)) as nobody:
+        return await gateway.refund(account_at(nobody), request or wish())
+
+
+async def inquired(
+    gateway: TwoC2pGateway, said: bytes, request: RefundRequest
+) -> RefundReport | Unknown:
+    async with speaking(reply("200 OK", said)) as nobody:
+        return await gateway.inquire_refund(account_at(nobody), request)
+
+
+async def test_a_refund_is_asked_for_as_documented(gateway: TwoC2pGateway) -> None:
+    request, asked = wish(), list[bytes]()
+    async with speaking(reply("200 OK", b""), asked) as nobody:
+        await gateway.refund(account_at(nobody), request)
+    head, _, body = asked[0].partition(b"\r\n\r\n")
+    assert head.startswith(b"POST /PaymentAction/2.0/action HTTP/1.1\r\n")
+    assert b"Content-Type: text/plain\r\n" in head
+    merchant, own = read_public(pair(MERCHANT)[1]), read_private(pair("gateway")[0])
+    root = ET.fromstring(envelope.unseal(body.decode(), merchant, own))  # noqa: S314 - ours
+    name = ids.text(ids.REFUND, request.refund_id)
+    assert root.tag == "PaymentProcessRequest"
+    assert {child.tag: child.text for child in root} == {
+        "version": "4.3",
+        "timeStamp": "311225235959",
+        "merchantID": MERCHANT,
+        "processType": "R",
+        "invoiceNo": INVOICE,
+        "actionAmount": "25.00",
+        "idempotencyID": name,
+        "userDefined1": name,
+    }
+
+
+@pytest.mark.parametrize(
+    ("base_url", "given", "expected"),
+    [
+        ("https://pgw.2c2p.com/", "", "https://t.2c2p.com/PaymentAction/2.0/action"),
+        (
+            "https://sandbox-pgw.2c2p.com",
+            "",
+            "https://demo2.2c2p.com/2C2PFrontend/PaymentAction/2.0/action",
+        ),
+        ("https://own.example", "", "https://own.example/PaymentAction/2.0/action"),
+        ("https://pgw.2c2p.com", "https://id.example/action", "https://id.example/action"),
+    ],
+)
+def test_the_maintenance_api_is_found_on_its_own_host(
+    base_url: str, given: str, expected: str
+) -> None:
+    assert _url(account_at(base_url, maintenance_url=given)) == expected
+
+
+@pytest.mark.parametrize(("status", "state"), sorted(REFUND_STATES.items()))
+async def test_every_documented_status_is_read(
+    gateway: TwoC2pGateway, status: str, state: RefundState
+) -> None:
+    report = await refunded(gateway, answer(status=status, refundReferenceNo="77"))
+    assert isinstance(report, RefundReport)
+    assert (report.state, report.reference) == (state, "77")
+
+
+async def test_what_is_accepted_with_a_status_that_nobody_documented_is_pending(
+    gateway: TwoC2pGateway,
+) -> None:
+    report = await refunded(gateway, answer(status="ZZ"))
+    assert isinstance(report, RefundReport)
+    assert report.state is RefundState.PENDING
+
+
+@pytest.mark.parametrize("code", sorted(REFUSED))
+async def test_every_documented_refusal_of_a_part_declines_it(
+    gateway: TwoC2pGateway, code: str
+) -> None:
+    for fields in ({}, {"processType": "", "invoiceNo": ""}):
+        report = await refunded(gateway, answer(respCode=code, status="", **fields))
+        assert isinstance(report, RefundReport)
+        assert report.state is RefundState.DECLINED
+
+
+@pytest.mark.parametrize("code", ["29", "50", "51", "52", "53", "95", "98", "99", "77", "0000"])
+async def test_what_may_have_happened_is_unknown(gateway: TwoC2pGateway, code: str) -> None:
+    report = await refunded(gateway, answer(respCode=code))
+    assert isinstance(report, Unknown)
+    assert not isinstance(report, NotContacted)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        answer(invoiceNo="another"),
+        answer(processType="V"),
+        answer(processType=""),
+        answer(respCode="40", invoiceNo="another"),
+        answer(root="OtherResponse"),
+        answer(respCode=""),
+        sealed(b"<PaymentProcessResponse>"),
+        sealed(b""),
+        sealed(b"\xff\xfe"),
+        answer(respDesc="long " * 8_500),
+        b"",
+        b"Unable to decrypt",
+        b"<PaymentProcessResponse><respCode>00</respCode></PaymentProcessResponse>",
+    ],
+    ids=range(13),
+)
+async def test_an_answer_that_makes_no_sense_is_unknown(
+    gateway: TwoC2pGateway, said: bytes
+) -> None:
+    assert isinstance(await refunded(gateway, said), Unknown)
+
+
+async def test_an_answer_with_a_bad_status_is_unknown_though_it_is_signed(
+    gateway: TwoC2pGateway,
+) -> None:
+    async with speaking(reply("500 Oops", answer())) as nobody:
+        assert isinstance(await gateway.refund(account_at(nobody), wish()), Unknown)
+
+
+BOMB = (
+    '<!DOCTYPE r [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>'
+    "<PaymentProcessResponse><respCode>00</respCode><processType>R</processType>"
+    f"<invoiceNo>{INVOICE}</invoiceNo><status>RF</status><respDesc>&b;</respDesc>"
+    "</PaymentProcessResponse>"
+)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        BOMB.encode(),
+        BOMB.replace('"aaaaaaaaaa"', 'SYSTEM "file:///etc/passwd"').encode(),
+        f'<?xml version="1.0" encoding="utf-16"?>{BOMB}'.encode("utf-16"),
+        f'<?xml version="1.0" encoding="utf-7"?>{BOMB.replace("<!", "+ADwAIQ-")}'.encode(),
+    ],
+    ids=range(4),
+)
+async def test_xml_with_entities_is_refused_before_it_is_parsed(
+    gateway: TwoC2pGateway, content: bytes
+) -> None:
+    assert isinstance(await refunded(gateway, sealed(content)), Unknown)
+
+
+async def test_keys_that_cannot_be_read_send_nothing(gateway: TwoC2pGateway) -> None:
+    asked: list[bytes] = []
+    async with speaking(reply("200 OK", answer()), asked) as nobody:
+        for changes in ({"merchant_private_key": "x"}, {"gateway_public_key": ""}):
+            report = await gateway.refund(account_at(nobody, **changes), wish())
+            assert isinstance(report, NotContacted)
+    assert asked == []
+
+
+def listed(*refunds: str, **fields: str) -> bytes:
+    items = "".join(f"<refund {one}/>" for one in refunds)
+    return answer(f"<refundList>{items}</refundList>", processType="RS", **{"status": "S"} | fields)
+
+
+def named(request: RefundRequest) -> str:
+    return f'userDefined1="{ids.text(ids.REFUND, request.refund_id)}"'
+
+
+async def test_a_refund_is_found_by_its_reference_or_by_the_name_that_we_gave_it(
+    gateway: TwoC2pGateway,
+) -> None:
+    request = wish(reference="77")
+    other = 'amount="25.00" status="RR" referenceNo="76"'
+    by_reference = listed(other, 'amount="25.00" status="RF" referenceNo="77"')
+    by_name = listed(other, f'amount="25.00" status="RP" referenceNo="78" {named(request)}')
+    done = await inquired(gateway, by_reference, request)
+    pending = await inquired(gateway, by_name, replace(request, reference=None))
+    assert isinstance(done, RefundReport)
+    assert isinstance(pending, RefundReport)
+    assert (done.state, done.reference) == (RefundState.DONE, "77")
+    assert (pending.state, pending.reference) == (RefundState.PENDING, "78")
+
+
+@pytest.mark.parametrize(
+    ("refunds", "absent"),
+    [
+        ([], True),
+        (['amount="24.99" status="RF" referenceNo="1"'], True),
+        ([f'amount="25.00" status="RF" userDefined1="{ids.text(ids.REFUND, UUID(int=1))}"'], True),
+        (['amount="25.00" status="RF" referenceNo="1"'], False),
+        (['amount="?" status="RF" referenceNo="1"'], False),
+        (['status="RF"'], False),
+    ],
+    ids=range(6),
+)
+async def test_a_refund_is_absent_only_if_none_of_those_listed_can_be_it(
+    gateway: TwoC2pGateway, refunds: list[str], absent: bool
+) -> None:
+    report = await inquired(gateway, listed(*refunds), wish())
+    assert isinstance(report, RefundReport if absent else Unknown)
+    if isinstance(report, RefundReport):
+        assert report.state is RefundState.ABSENT
+
+
+async def test_a_transaction_that_is_not_there_has_no_refund_and_other_codes_say_nothing(
+    gateway: TwoC2pGateway,
+) -> None:
+    report = await inquired(gateway, listed(respCode="16"), wish())
+    assert isinstance(report, RefundReport)
+    assert report.state is RefundState.ABSENT
+    for code in ("12", "42", "99"):
+        assert isinstance(await inquired(gateway, listed(respCode=code), wish()), Unknown)
+
+
+@pytest.mark.parametrize(("status", "state"), [("V", "done"), ("VP", "pending")])
+async def test_a_void_is_the_refund_of_the_whole_and_of_nothing_else(
+    gateway: TwoC2pGateway, status: str, state: str
+) -> None:
+    whole = await inquired(gateway, listed(status=status), wish(amount_minor=159_000))
+    part = await inquired(gateway, listed(status=status), wish())
+    assert isinstance(whole, RefundReport)
+    assert isinstance(part, RefundReport)
+    assert whole.state is RefundState(state)
+    assert part.state is RefundState.ABSENT
+
+
+async def test_what_is_not_settled_yet_is_voided_as_a_whole_and_not_refunded_in_parts(
+    gateway: TwoC2pGateway, url: str, buyer: Shop
+) -> None:
+    account = account_at(url)
+    order, token = await buyer.token()
+    await buyer.press(token["webPaymentUrl"], card=UNSETTLED)
+    reference = f"{order['invoiceNo']}.1"
+    capture = Capture(reference=reference, amount_minor=159_000, currency="THB")
+    part = await gateway.refund(account, wish(capture=capture))
+    assert isinstance(part, RefundReport)
+    assert part.state is RefundState.DECLINED
+    assert await stands(gateway, account, wish(capture=capture)) is RefundState.ABSENT
+    whole = wish(capture=capture, amount_minor=159_000)
+    report = await gateway.refund(account, whole)
+    assert isinstance(report, RefundReport)
+    assert report.state is RefundState.DONE
+    assert await stands(gateway, account, whole) is RefundState.DONE
+    assert (await buyer.kept(order["invoiceNo"]))["refunded"] == "1590.00"
+    # A second one gives nothing back, and cannot be told from the first.
+    assert isinstance(await gateway.refund(account, wish(capture=capture)), RefundReport)
+    again = await gateway.refund(account, whole)
+    assert isinstance(again, Unknown)
+
+
+async def stands(gateway: TwoC2pGateway, account: Account, request: RefundRequest) -> RefundState:
+    report = await gateway.inquire_refund(account, request)
+    assert isinstance(report, RefundReport), report
+    return report.state

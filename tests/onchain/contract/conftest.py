@@ -1,0 +1,18 @@
+from collections.abc import Iterator
+
+import pytest
+
+from tests.onchain.contract.ground import Ground, make_ground
+from tests.support.chain import Evm
+
+
+@pytest.fixture(scope="session")
+def made(evm: Evm) -> Ground:
+    return make_ground(evm)
+
+
+@pytest.fixture
+def ground(made: Ground) -> Iterator[Ground]:
+    """The ground as it was made, whatever the test before did to it."""
+    with made.evm.undone():
+        yield made

@@ -1,0 +1,137 @@
+"""Tokens and accounts that misbehave: no money is lost, and nothing untrue is written down."""
+
+import pytest
+
+from tests.onchain.contract.ground import BILL, FAR, NATIVE, OTHER_BILL, REFUND, Ground, gateway_for
+from tests.onchain.contract.test_pay import AMOUNT, COINS
+from tests.support.chain import Deployed, refused
+
+MOVES = ["pay", "refund"]
+
+
+def move(ground: Ground, kind: str, token: Deployed | None, amount: int = AMOUNT) -> None:
+    """Pay or give back: both move money by the same rules."""
+    (ground.pay if kind == "pay" else ground.refund)(token, amount)
+
+
+@pytest.mark.parametrize("kind", MOVES)
+def test_a_transfer_that_answers_false_moves_nothing(ground: Ground, kind: str) -> None:
+    ground.hostile.send(ground.stranger, "answer_with", 0)
+    with refused("transfer"):
+        move(ground, kind, ground.hostile)
+
+    ground.hostile.send(ground.stranger, "answer_with", 1)
+    move(ground, kind, ground.hostile)
+
+
+@pytest.mark.parametrize("kind", MOVES)
+def test_an_answer_that_is_neither_true_nor_false_is_refused(ground: Ground, kind: str) -> None:
+    ground.hostile.send(ground.stranger, "answer_with", 2)
+
+    with refused(""):
+        move(ground, kind, ground.hostile)
+
+
+@pytest.mark.parametrize("arriving", [0, 9_999, 10_001], ids=["nothing", "less", "more"])
+@pytest.mark.parametrize("kind", MOVES)
+def test_another_sum_than_the_amount_must_not_arrive(
+    ground: Ground, kind: str, arriving: int
+) -> None:
+    ground.hostile.send(ground.stranger, "let_arrive", arriving)
+    with refused("inexact"):
+        move(ground, kind, ground.hostile)
+
+    ground.hostile.send(ground.stranger, "let_arrive", 10_000)
+    move(ground, kind, ground.hostile)
+
+
+@pytest.mark.parametrize("kind", MOVES)
+def test_a_fee_that_is_switched_on_one_day_stops_payments_and_takes_nothing(
+    ground: Ground, kind: str
+) -> None:
+    payer = ground.buyer if kind == "pay" else ground.stranger
+    before = ground.balance(payer, ground.usdt)
+    ground.usdt.send(ground.stranger, "set_fee", 1)
+
+    with refused("inexact"):
+        move(ground, kind, ground.usdt)
+
+    assert ground.balance(payer, ground.usdt) == before
+
+
+@pytest.mark.parametrize("kind", MOVES)
+def test_a_token_whose_code_is_gone_is_refused(ground: Ground, kind: str) -> None:
+    ground.evm.ask("anvil_setCode", ground.usdt.address, "0x")
+
+    with refused(""):
+        move(ground, kind, ground.usdt)
+
+
+def _inner_calls(ground: Ground, gateway: Deployed) -> list[tuple[str, int]]:
+    """Everything that could be tried from inside, with the coins that it needs."""
+    return [
+        (gateway.data("pay", BILL, ground.hostile.address, AMOUNT, FAR), 0),
+        (gateway.data("pay", OTHER_BILL, NATIVE, COINS, FAR), COINS),
+        (gateway.data("refund", BILL, REFUND, NATIVE, ground.stranger, COINS), COINS),
+        (gateway.data("sweep", ground.usdt.address), 0),
+    ]
+
+
+@pytest.mark.parametrize("inside", range(4), ids=["same", "other", "refund", "sweep"])
+@pytest.mark.parametrize("kind", MOVES)
+def test_a_token_that_calls_back_gets_nothing_done(ground: Ground, kind: str, inside: int) -> None:
+    ground.usdt.send(ground.buyer, "transfer", ground.gateway.address, AMOUNT)
+    data, coins = _inner_calls(ground, ground.gateway)[inside]
+    ground.plot(ground.hostile, ground.gateway, data, coins)
+
+    move(ground, kind, ground.hostile)
+
+    assert ground.hostile.call("inner_calls") == 0
+    assert ground.balance(ground.gateway.address, ground.usdt) == AMOUNT
+
+
+@pytest.mark.parametrize("inside", range(4), ids=["same", "other", "refund", "sweep"])
+def test_a_receiver_that_calls_back_gets_nothing_done(ground: Ground, inside: int) -> None:
+    account = ground.account
+    gateway = gateway_for(ground.evm, account.address, ground.usdt, ground.hostile)
+    ground.usdt.send(ground.buyer, "transfer", gateway.address, AMOUNT)
+    data, coins = _inner_calls(ground, gateway)[inside]
+    ground.plot(account, gateway, data, coins)
+
+    paid = gateway.send(ground.buyer, "pay", BILL, NATIVE, COINS, FAR, value=COINS)
+
+    assert account.call("inner_calls") == 0
+    assert len([log for log in paid.logs if log.address == gateway.address]) == 1
+
+
+def test_an_account_that_gets_a_refund_and_calls_back_gets_no_second_one(ground: Ground) -> None:
+    account = ground.account
+    data = ground.gateway.data("refund", BILL, REFUND, NATIVE, ground.stranger, COINS)
+    ground.plot(account, ground.gateway, data, COINS)
+
+    ground.refund(None, COINS, to=account.address)
+
+    assert account.call("inner_calls") == 0
+
+
+def test_whoever_sweeps_a_token_that_calls_back_gets_nothing_else_done(ground: Ground) -> None:
+    hostile = ground.hostile
+    hostile.send(ground.buyer, "transfer", ground.gateway.address, AMOUNT)
+    data = ground.gateway.data("pay", OTHER_BILL, NATIVE, COINS, FAR)
+    ground.plot(hostile, ground.gateway, data, COINS)
+
+    ground.gateway.send(ground.stranger, "sweep", hostile.address)
+
+    assert hostile.call("inner_calls") == 0
+    assert not ground.is_paid(None, COINS, OTHER_BILL)
+
+
+def test_a_call_from_inside_a_transfer_works_where_nothing_forbids_it(ground: Ground) -> None:
+    """The tests above would prove nothing if the hostile token could not call at all."""
+    other = gateway_for(ground.evm, ground.receiver, ground.usdt)
+    ground.plot(ground.hostile, other, other.data("pay", OTHER_BILL, NATIVE, COINS, FAR), COINS)
+
+    ground.pay(ground.hostile, AMOUNT)
+
+    assert ground.hostile.call("inner_calls") == 1
+    assert other.call("is_paid", OTHER_BILL, NATIVE, COINS)

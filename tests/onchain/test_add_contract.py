@@ -1,0 +1,178 @@
+"""A contract is added only where every endpoint of its chain shows the compiled code."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pytest
+from pydantic import SecretStr
+
+from payintent.domain import ids
+from payintent.domain.errors import Code, Refused
+from payintent.domain.operator import Role
+from payintent.evm.contract_abi import runtime_codes
+from payintent.operations.approvals import Approve
+from payintent.operations.base import Actor
+from payintent.operations.chains import AddContract
+from payintent.service import Service
+from payintent.storage.onchain import chains
+from payintent.storage.proposals import Proposal
+from payintent_sandbox.chains.contracts import PLAIN_TOKEN
+from tests.onchain.contract.ground import gateway_for
+from tests.support.chain import Deployed, Evm
+from tests.support.contract_node import contract_node, deployed_code
+from tests.support.world import World, free_port
+
+_SLUG = "native"
+_NETWORK_ID = 612_055
+_SECRET = "a-key-of-an-endpoint"
+_ADA = Actor("Ada", "ticket 7", Role.ADMIN)
+_ALAN = Actor("Alan", "agreed", Role.ADMIN)
+
+
+@dataclass
+class Site:
+    """A real chain on which our contract was deployed, and a service that reads it."""
+
+    world: World
+    evm: Evm
+    gateway: Deployed
+    receiver: str
+
+    @property
+    def code(self) -> str:
+        return self.evm.ask("eth_getCode", self.gateway.address, "latest")
+
+    def set_code(self, code: str) -> None:
+        self.evm.ask("anvil_setCode", self.gateway.address, code)
+
+    def service(self, *urls: str, sandbox: bool = True) -> Service:
+        """Give the service with these endpoints."""
+        service = self.world.service
+        changes = {"rpc_native": SecretStr(",".join(urls)), "sandbox": sandbox}
+        return replace(service, settings=service.settings.model_copy(update=changes))
+
+    def operation(self, **changes: str) -> AddContract:
+        fields = {"address": self.gateway.address, "receiver": self.receiver} | changes
+        return AddContract(chain=_SLUG, deployed_block=1, **fields)
+
+    async def add(self, *more_urls: str, **changes: str) -> None:
+        """Add the contract, read through the chain itself and through more endpoints."""
+        service = self.service(f"{self.evm.url}?key={_SECRET}", *more_urls)
+        await service.perform(self.operation(**changes), Actor("test"))
+
+    async def refusal(self, *more_urls: str, **changes: str) -> str:
+        """Give the words in which the contract is refused; nothing of it is kept."""
+        with pytest.raises(Refused) as refused:
+            await self.add(*more_urls, **changes)
+        assert refused.value.code is Code.UNPROCESSABLE
+        assert await chains.contracts(self.world.service.database, _SLUG) == []
+        assert _SECRET not in refused.value.message
+        assert "127.0.0.1" not in refused.value.message
+        return refused.value.message
+
+
+@pytest.fixture
+def site(world: World, evm: Evm) -> Iterator[Site]:
+    receiver = evm.accounts[1]
+    with evm.undone():
+        yield Site(world, evm, gateway_for(evm, receiver), receiver)
+
+
+async def test_the_compiled_contract_with_its_receiver_is_added(site: Site) -> None:
+    await site.add(site.evm.url)
+    [added] = await chains.contracts(site.world.service.database, _SLUG)
+    assert f"0x{added.address.hex()}" == site.gateway.address
+
+
+def test_deployed_code_is_the_compiled_code_and_the_immutables_behind_it(site: Site) -> None:
+    [version] = runtime_codes()
+    code = bytes.fromhex(site.code[2:])
+    assert version.read_immutables(code) == {
+        "receiver": bytes(12) + bytes.fromhex(site.receiver[2:])
+    }
+    assert len(code) == len(version.compiled) + 32
+
+
+async def test_another_contract_is_refused(site: Site) -> None:
+    token = site.evm.deploy(PLAIN_TOKEN, "Plain", "PLAIN", 18)
+    said = await site.refusal(address=token.address)
+    assert said.startswith("native-1: contract 0x")
+    assert said.endswith("has other code than the compiled contract")
+
+
+@pytest.mark.parametrize("place", [0, 1_777, -33])
+async def test_one_other_byte_anywhere_in_the_code_is_refused(site: Site, place: int) -> None:
+    code = bytearray.fromhex(site.code[2:])
+    code[place] ^= 1
+    site.set_code(f"0x{code.hex()}")
+    assert "other code than the compiled contract" in await site.refusal()
+
+
+@pytest.mark.parametrize("change", ["longer", "shorter"])
+async def test_anything_but_the_immutables_behind_the_code_is_refused(
+    site: Site, change: str
+) -> None:
+    site.set_code(site.code + "00" if change == "longer" else site.code[:-2])
+    assert "other code than the compiled contract" in await site.refusal()
+
+
+async def test_an_account_without_code_is_refused(site: Site) -> None:
+    assert (await site.refusal(address=site.evm.accounts[2])).endswith("has no code")
+
+
+async def test_a_receiver_that_the_contract_was_not_deployed_with_is_refused(site: Site) -> None:
+    said = await site.refusal(receiver=f"0x{40 * '2'}")
+    assert said.endswith(f", set is 0x{40 * '2'}")
+
+
+async def test_a_receiver_that_is_no_address_is_refused(site: Site) -> None:
+    site.set_code(site.code[:-64] + "ff" + site.code[-62:])
+    said = await site.refusal()
+    assert said.startswith("native-1: contract 0x")
+
+
+async def test_an_endpoint_that_shows_other_code_is_named(site: Site) -> None:
+    with contract_node({site.gateway.address: "0x6001"}) as url:
+        said = await site.refusal(f"{url}/{_SECRET}/{_NETWORK_ID}")
+    assert said.startswith("native-2: contract 0x")
+    assert "native-1" not in said
+
+
+async def test_an_endpoint_that_shows_another_receiver_is_named(site: Site) -> None:
+    shown = {site.gateway.address: deployed_code(f"0x{40 * '2'}")}
+    with contract_node(shown) as url:
+        said = await site.refusal(f"{url}/{_NETWORK_ID}")
+    assert said.startswith("native-2: contract 0x")
+
+
+async def test_an_endpoint_of_another_chain_is_named(site: Site) -> None:
+    with contract_node({site.gateway.address: site.code}) as url:
+        said = await site.refusal(f"{url}/56")
+    assert said.endswith(": native-2 is another chain")
+
+
+async def test_an_endpoint_that_cannot_be_asked_is_named(site: Site) -> None:
+    said = await site.refusal(f"http://127.0.0.1:{free_port()}/{_SECRET}")
+    assert said.endswith(": native-2 cannot be reached")
+
+
+async def test_an_endpoint_whose_address_is_none_is_named(site: Site) -> None:
+    said = await site.refusal(f"ws://{_SECRET}/")
+    assert said == "the address of native-2 is no http or https URL"
+
+
+async def test_outside_the_sandbox_a_chain_without_endpoints_takes_no_contract(site: Site) -> None:
+    service = site.service(sandbox=False)
+    with pytest.raises(Refused, match="PAYINTENT_RPC_NATIVE is empty") as refused:
+        await service.submit(site.operation(), _ADA)
+    assert refused.value.code is Code.UNPROCESSABLE
+
+
+async def test_the_code_is_compared_again_when_it_is_approved(site: Site) -> None:
+    service = site.service(site.evm.url, sandbox=False)
+    proposal = await service.submit(site.operation(), _ADA)
+    assert isinstance(proposal, Proposal)
+    site.set_code("0x6001")
+    with pytest.raises(Refused, match=r"native-1: contract .* has other code"):
+        await service.perform(Approve(approval_id=ids.text(ids.APPROVAL, proposal.id)), _ALAN)
+    assert await chains.contracts(service.database, _SLUG) == []

@@ -1,0 +1,71 @@
+"""The contract as the tests hold the service to it: stricter than for callers, nothing unsaid."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import schemathesis
+from schemathesis import Case, GenerationMode
+from schemathesis.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from schemathesis.schemas import APIOperation
+
+from payintent.api.docs.files import contract
+from tests.support.conformance import METHODS, check, closed
+from tests.support.world import Answer
+
+CONFORMANCE = [
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+
+
+def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Every operation of the contract: method, path and what is said of it."""
+    for path, item in contract()["paths"].items():
+        for method in METHODS:
+            if method in item:
+                yield method.upper(), path, item[method]
+
+
+_CONFIG = {
+    # Keys are the tests' own; what happens without one is in tests/api/test_authentication.py.
+    "generation": {"with-security-parameters": False},
+    "checks": {
+        # 501 is what a route without anything behind it promises.
+        "not_a_server_error": {"expected-statuses": ["2xx", "3xx", "4xx", "501"]},
+        "negative_data_rejection": {"expected-statuses": ["4xx"]},
+        # What fits the contract may be refused for its meaning, never for its shape (400); 401 is
+        # for callbacks, which nobody has signed.
+        "positive_data_acceptance": {
+            "expected-statuses": ["2xx", "3xx", "401", "404", "409", "410", "422", "501"]
+        },
+    },
+}
+SCHEMA = schemathesis.openapi.from_dict(closed(), config=schemathesis.Config.from_dict(_CONFIG))
+
+
+def operation(method: str, path: str) -> APIOperation:
+    return SCHEMA[path][method]
+
+
+def cases_of_every_rule(method: str, path: str) -> Iterator[Case]:
+    """Requests that each touch one rule: at its edge, just beyond it, of another type."""
+    said = operation(method, path)
+    yield from SCHEMA.iter_coverage_cases(
+        said,
+        generation_modes=list(GenerationMode),
+        generation_config=SCHEMA.config.generation_for(operation=said),
+    )
+
+
+def conforms(method: str, path: str, answer: Answer) -> Answer:
+    """Hold an answer of a route to the contract, and give it; `path` as the contract writes it."""
+    check(method, re.sub(r"{\w+}", "x", path), answer.status, answer.headers, answer.body)
+    return answer

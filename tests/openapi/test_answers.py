@@ -1,0 +1,290 @@
+"""Every route once, as it goes well: the answer is the one that the contract describes."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from payintent.checkout.static_files import asset
+from payintent.config import Settings
+from payintent.domain import ids
+from payintent.domain.gateway import (
+    Callback,
+    DisputeReport,
+    DisputeState,
+    RefundReport,
+    RefundState,
+)
+from payintent.payments.receive_callback import receive
+from tests.api.arrange import bring_to, callback, captured, payment_of, select
+from tests.api.refunding import REFUND, REFUNDS, ask, in_status, listed, paid, read, send
+from tests.openapi.conforming import conforms, operations
+from tests.support.contracts import TOKENS, offer_tokens
+from tests.support.world import Answer, Api
+
+Sending = Callable[[Api, Answer], Awaitable[Answer]]
+
+
+def _get(path: str) -> Sending:
+    async def send(api: Api, created: Answer) -> Answer:
+        return await api.send("GET", path.format(**_ids(created)), headers=api.bearer())
+
+    return send
+
+
+def _post(path: str, **body: Any) -> Sending:
+    async def send(api: Api, created: Answer) -> Answer:
+        options = {"json": body} if body else {}
+        filled = path.format(**_ids(created))
+        return await api.send("POST", filled, headers=api.bearer(), **options)
+
+    return send
+
+
+def _ids(created: Answer) -> dict[str, str]:
+    return {"payment_id": created.json["id"], "checkout_id": created.json["checkout_id"]}
+
+
+async def _create(api: Api, created: Answer) -> Answer:
+    product = {"name": "A river atlas", "quantity": 1}
+    return await api.create(country="TH", metadata={"order_id": "A-1009", "product": product})
+
+
+async def _select(api: Api, created: Answer) -> Answer:
+    return await select(api, created, country="TH", expected_total_amount="1590.00")
+
+
+async def _patch(api: Api, created: Answer) -> Answer:
+    path = f"/v1/checkout/{created.json['checkout_id']}"
+    return await api.send("PATCH", path, json={"payer_email": "buyer@example.com"})
+
+
+async def _callback(api: Api, created: Answer) -> Answer:
+    await select(api, created)
+    return await callback(api, (await payment_of(api, created)).session_id, captured())
+
+
+async def _refund(api: Api, created: Answer) -> Answer:
+    del created  # nobody has paid it
+    return await ask(api, await paid(api), amount="90.00", reason="one page is torn")
+
+
+async def _list_refunds(api: Api, created: Answer) -> Answer:
+    del created
+    refunded = await paid(api)
+    for amount in ("1.00", "2.00"):
+        await ask(api, refunded, amount=amount)
+    return await listed(api, refunded, "?limit=1")
+
+
+async def _get_refund(api: Api, created: Answer) -> Answer:
+    return await read(api, (await _refund(api, created)).json["id"])
+
+
+async def _list_cases(api: Api, created: Answer) -> Answer:
+    del created
+    disputed = await payment_of(api, await paid(api))
+    report = DisputeReport(
+        reference="du_1",
+        capture=f"cap-{ids.text(ids.PAYMENT, disputed.id)}",
+        state=DisputeState.OPEN,
+        amount_minor=50000,
+        currency="THB",
+        reason="fraudulent",
+        respond_by=disputed.expires_at,
+    )
+    service = api.world.service
+    callback = Callback(id="evt_1", dispute=report)
+    await receive(service.database, service.mint, api.world.account_id, callback, b"")
+    answer = await api.send("GET", "/v1/cases?limit=1", headers=api.bearer())
+    assert answer.json["data"][0]["dispute"]["state"] == "open"
+    return answer
+
+
+async def _submit(api: Api, created: Answer) -> Answer:
+    path = f"/c/{created.json['checkout_id']}/select"
+    return await api.send("POST", path, data={"method": f"{api.world.card}|THB|1590.00"})
+
+
+async def _follow(api: Api, created: Answer) -> Answer:
+    """Listen to a checkout that ends, so that its stream does."""
+    path = f"/v1/checkout/{created.json['checkout_id']}"
+    await api.send("POST", f"{path}/cancel")
+    return await api.send("GET", f"{path}/events")
+
+
+async def _session(api: Api, created: Answer) -> str:
+    """Select a token for it; gives the path of its session."""
+    methods = await api.world.rows("SELECT id FROM payment_method WHERE token = 'USDT'")
+    method = methods[0]["id"] if methods else (await offer_tokens(api.world))["USDT"]
+    del created  # it is in baht, which no token is pegged to
+    dollars = await api.create(currency="USD", amount="25.50")
+    selected = await select(api, dollars, payment_method_id=method)
+    return f"/v1/onchain/sessions/{selected.json['session']['id']}"
+
+
+async def _get_session(api: Api, created: Answer) -> Answer:
+    return await api.send("GET", await _session(api, created))
+
+
+async def _post_transaction(api: Api, created: Answer) -> Answer:
+    path = f"{await _session(api, created)}/transactions"
+    return await api.send("POST", path, json={"tx_hash": "0x" + 64 * "A", "step": "pay"})
+
+
+GOES_WELL: dict[str, tuple[int, Sending]] = {
+    "POST /v1/payments": (201, _create),
+    "GET /v1/payments": (200, _get("/v1/payments?limit=1")),
+    "GET /v1/payments/{payment_id}": (200, _get("/v1/payments/{payment_id}")),
+    "POST /v1/payments/{payment_id}/cancel": (200, _post("/v1/payments/{payment_id}/cancel")),
+    "POST /v1/payments/{payment_id}/refunds": (201, _refund),
+    "GET /v1/payments/{payment_id}/refunds": (200, _list_refunds),
+    "GET /v1/refunds/{refund_id}": (200, _get_refund),
+    "GET /v1/cases": (200, _list_cases),
+    "GET /v1/catalog": (200, _get("/v1/catalog")),
+    "GET /v1/countries": (200, _get("/v1/countries")),
+    "GET /v1/chains/{slug}": (200, _get("/v1/chains/native")),
+    "POST /v1/onramp/orders": (501, _post("/v1/onramp/orders", country="TH")),
+    "GET /v1/checkout/{checkout_id}": (200, _get("/v1/checkout/{checkout_id}")),
+    "PATCH /v1/checkout/{checkout_id}": (200, _patch),
+    "GET /v1/checkout/{checkout_id}/quotes": (200, _get("/v1/checkout/{checkout_id}/quotes")),
+    "POST /v1/checkout/{checkout_id}/quotes": (200, _select),
+    "POST /v1/checkout/{checkout_id}/cancel": (200, _post("/v1/checkout/{checkout_id}/cancel")),
+    "GET /v1/checkout/{checkout_id}/events": (200, _follow),
+    "GET /v1/onchain/sessions/{session_id}": (200, _get_session),
+    "POST /v1/onchain/sessions/{session_id}/transactions": (202, _post_transaction),
+    "POST /v1/callbacks/{provider}/{account_id}": (200, _callback),
+    "GET /c/{checkout_id}": (200, _get("/c/{checkout_id}")),
+    "POST /c/{checkout_id}/select": (303, _submit),
+    "POST /c/{checkout_id}/cancel": (303, _post("/c/{checkout_id}/cancel")),
+    "GET /c/{checkout_id}/return": (303, _get("/c/{checkout_id}/return")),
+    "POST /c/{checkout_id}/return": (303, _post("/c/{checkout_id}/return")),
+    "GET /c/{checkout_id}/receipt": (303, _get("/c/{checkout_id}/receipt")),
+    "GET /c/{checkout_id}/qr.svg": (200, _get("/c/{checkout_id}/qr.svg")),
+    "GET /c/static/{mark}/{name}": (200, _get(asset("checkout.css"))),
+    "GET /c/static/flags/{name}": (200, _get("/c/static/flags/th.svg")),
+    "GET /healthz": (200, _get("/healthz")),
+    "GET /readyz": (200, _get("/readyz")),
+    "GET /openapi.yaml": (200, _get("/openapi.yaml")),
+    "GET /docs": (200, _get("/docs")),
+    "GET /sdk/{name}": (200, _get("/sdk/v1.js")),
+    "GET /docs/{name}": (200, _get("/docs/reference")),
+}
+
+
+SCREENED = ["POST /v1/payments", *(name for name in GOES_WELL if " /v1/checkout/" in name)]
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return settings.model_copy(update={"policy_cache_s": 0.0})
+
+
+def test_every_operation_goes_well_once() -> None:
+    assert set(GOES_WELL) == {f"{method} {path}" for method, path, _ in operations()}
+
+
+async def test_every_answer_is_the_one_that_the_contract_describes(api: Api) -> None:
+    for name, (status, sending) in GOES_WELL.items():
+        method, _, path = name.partition(" ")
+        answer = await sending(api, await api.create())
+        assert answer.status == status, name
+        conforms(method, path, answer)
+
+
+@pytest.mark.parametrize("status", ["PENDING", "PROCESSING", "PAID", "FAILED", "EXPIRED"])
+async def test_a_payment_is_described_in_every_status(api: Api, status: str) -> None:
+    created = await api.create(metadata={"order_id": "A-1"}, payer_email="buyer@example.com")
+    await bring_to(api, created, status)
+    for path in ("/v1/payments/{payment_id}", "/v1/checkout/{checkout_id}"):
+        answer = conforms("GET", path, await _get(path)(api, created))
+        assert answer.json["status"] == status
+
+
+@pytest.mark.parametrize("status", ["PARTIALLY_REFUNDED", "REFUNDED"])
+async def test_a_payment_is_described_when_money_has_gone_back(api: Api, status: str) -> None:
+    created = await in_status(api, status)
+    for path in ("/v1/payments/{payment_id}", "/v1/checkout/{checkout_id}"):
+        answer = conforms("GET", path, await _get(path)(api, created))
+        assert answer.json["status"] == status
+
+
+@pytest.mark.parametrize("state", [RefundState.DONE, RefundState.PENDING, RefundState.DECLINED])
+async def test_a_refund_is_described_in_every_status(api: Api, state: RefundState) -> None:
+    api.world.gateway.answer_refund = RefundReport(state=state, reference="re-1")
+    key, created = str(uuid4()), await paid(api)
+    first = conforms("POST", REFUNDS, await ask(api, created, key))
+    await send(api.world)
+    seen = conforms("GET", REFUND, await read(api, first.json["id"]))
+    assert (seen.json["status"] == "FAILED") is (state is RefundState.DECLINED)
+    conforms("GET", REFUNDS, await listed(api, created))
+    again = conforms("POST", REFUNDS, await ask(api, created, key))
+    assert (again.body, again.headers["Idempotency-Replayed"]) == (first.body, "true")
+
+
+async def test_a_replay_says_so_as_the_contract_has_it(api: Api) -> None:
+    key = str(uuid4())
+    await api.create(key=key)
+    again = conforms("POST", "/v1/payments", await api.create(key=key))
+    assert again.headers["Idempotency-Replayed"] == "true"
+
+
+async def test_what_is_known_already_is_304_without_a_body(api: Api) -> None:
+    for path in ("/v1/catalog", "/v1/countries", "/openapi.yaml"):
+        known = await api.send("GET", path, headers=api.bearer())
+        headers = api.bearer() | {"If-None-Match": known.headers["ETag"]}
+        again = conforms("GET", path, await api.send("GET", path, headers=headers))
+        assert (again.status, again.body) == (304, b""), path
+        assert again.headers["ETag"] == known.headers["ETag"]
+
+
+async def _deny(api: Api) -> None:
+    await api.world.rows(
+        "INSERT INTO fraud_rule (kind, value, code, level, score) "
+        "VALUES ('PAYER', 'buyer-1', 'PAYER_BLOCKED', 'HIGH', 90)"
+    )
+
+
+async def test_a_denial_is_a_200_on_every_route_that_is_screened(api: Api) -> None:
+    created = await api.create()
+    await _deny(api)
+    for name in SCREENED:
+        method, _, path = name.partition(" ")
+        answer = conforms(method, path, await GOES_WELL[name][1](api, created))
+        assert answer.status == 200, name
+        assert list(answer.json) == ["fds"], name
+        assert answer.json["fds"]["outcome"] == "DENY"
+
+
+async def test_limits_are_told_as_the_contract_has_it(api: Api) -> None:
+    await api.world.rows(
+        "INSERT INTO rate_limit (merchant_id, class, per_s, burst) VALUES ($1, 'read', 500, 1000)",
+        api.world.merchant_id,
+    )
+    path = "/v1/payments/{payment_id}"
+    answer = conforms("GET", path, await _get(path)(api, await api.create()))
+    assert answer.headers["RateLimit-Policy"] == '"read";q=500;w=1'
+
+
+@pytest.mark.parametrize("chain", TOKENS)
+async def test_a_chain_and_its_sessions_are_described_with_every_token(
+    api: Api, chain: str
+) -> None:
+    methods = await offer_tokens(api.world, chain)
+    path = "/v1/chains/{slug}"
+    assert conforms("GET", path, await api.send("GET", f"/v1/chains/{chain}")).status == 200
+    for token, method in methods.items():
+        created = await api.create(currency="USD", amount="25.50")
+        selected = await select(api, created, payment_method_id=method)
+        conforms("POST", "/v1/checkout/{checkout_id}/quotes", selected)
+        told = selected.json["next_action"]
+        assert (told["type"], told["onchain_session"]["chain"]) == ("onchain_session", chain)
+        quote = selected.json["quote"]
+        assert [quote[name] for name in ("kind", "chain", "token")] == ["onchain", chain, token]
+        session = f"/v1/onchain/sessions/{selected.json['session']['id']}"
+        answer = await api.send("GET", session)
+        conforms("GET", "/v1/onchain/sessions/{session_id}", answer)
+        assert answer.json["token"]["symbol"] == token
+        payment = (await api.get(created.json["id"])).json
+        assert (payment["currency"], payment["quote_currency"]) == ("USD", token)

@@ -1,0 +1,197 @@
+"""The contract itself: valid, and of one mind with the code about routes, codes and values."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from openapi_spec_validator import OpenAPIV31SpecValidator
+from referencing import Registry, Resource
+from referencing.jsonschema import DRAFT202012
+
+from payintent.api.docs.files import contract
+from payintent.api.errors import STATUS
+from payintent.api.list_payments import _LISTED_DEFAULT
+from payintent.api.schemas import EXPIRES_IN_DEFAULT_S, EXPIRES_IN_MAX_S
+from payintent.domain.currencies import COUNTRIES, CURRENCIES
+from payintent.domain.errors import Code
+from payintent.domain.event import EventType, payload_fields
+from payintent.domain.fraud import RiskLevel
+from payintent.domain.gateway import DisputedFunds, DisputeState
+from payintent.domain.payment import FailureReason, Status
+from payintent.domain.quote import FeeMode, TaxManager
+from payintent.domain.refund import RefundFailure, RefundStatus
+from payintent.domain.settlement import CaseKind
+from payintent.routes import ROUTES
+from payintent.storage.cases import STATUSES
+from payintent.storage.payment_list import LISTED_MAX
+from payintent.version import API_VERSION
+from tests.docs.reading import ROOT
+from tests.openapi.conforming import closed, operations
+
+_RAISED = re.compile(r"\bCode\.([A-Z_]+)\b(?!: \d)")  # but not the table of statuses
+#: Beside the one of the table in api/errors.py.
+_MORE = {Code.BAD_REQUEST: {405, 408, 413, 415, 431}, Code.INVALID_AMOUNT: {400}}
+_SCHEMAS = contract()["components"]["schemas"]
+
+
+def test_it_is_valid_openapi_3_1() -> None:
+    assert contract()["openapi"].startswith("3.1.")
+    assert list(OpenAPIV31SpecValidator(contract()).iter_errors()) == []
+
+
+def test_it_has_the_version_that_is_served() -> None:
+    assert contract()["info"]["version"] == API_VERSION == "0.9.9"
+    assert _SCHEMAS["Health"]["properties"]["version"]["const"] == API_VERSION
+
+
+def test_its_routes_are_those_that_are_served() -> None:
+    served = {
+        (method, re.sub(r"\{(\w+):\w+\}", r"{\1}", route.path))
+        for route in ROUTES
+        for method in route.methods - {"HEAD"}
+    }
+    assert {(method, path) for method, path, _ in operations()} == served
+
+
+def test_every_operation_has_a_name_of_its_own_and_a_group() -> None:
+    groups = {tag["name"] for tag in contract()["tags"]}
+    named = [said["operationId"] for _, _, said in operations()]
+    assert len(set(named)) == len(named)
+    assert all(set(said["tags"]) <= groups for _, _, said in operations())
+
+
+def test_the_routes_that_need_a_key_are_those_of_the_merchant() -> None:
+    needing = {path for _, path, said in operations() if said["security"]}
+    assert needing == {
+        "/v1/payments",
+        "/v1/payments/{payment_id}",
+        "/v1/payments/{payment_id}/cancel",
+        "/v1/payments/{payment_id}/refunds",
+        "/v1/refunds/{refund_id}",
+        "/v1/cases",
+        "/v1/catalog",
+    }
+    assert all(
+        ({"401", "429"} <= said["responses"].keys()) == bool(said["security"])
+        for _, path, said in operations()
+        if not path.startswith("/v1/callbacks/")
+    )
+
+
+def test_its_codes_their_statuses_and_the_codes_of_the_service_are_the_same() -> None:
+    table = {one["code"]: set(one["status"]) for one in contract()["x-error-codes"]}
+    assert table == {code: {STATUS[code]} | _MORE.get(code, set()) for code in Code}
+    assert list(table) == _SCHEMAS["ApiError"]["properties"]["code"]["enum"] == list(Code)
+    assert len(table) == 28
+
+
+def test_every_code_has_one_condition_of_its_own() -> None:
+    conditions = [one["condition"] for one in contract()["x-error-codes"]]
+    assert len(set(conditions)) == 28
+    assert all(one.endswith(".") and "\n" not in one for one in conditions)
+
+
+def test_the_source_can_send_the_codes_that_it_says_are_sent_and_never_the_alias() -> None:
+    sources = [one.read_text() for one in ROOT.glob("payintent/**/*.py")]
+    raised = {code for text in sources for code in _RAISED.findall(text)}
+    sent = {one["code"]: one["sent"] for one in contract()["x-error-codes"]}
+    assert {code for code, when in sent.items() if when == "now"} <= raised
+    assert {code for code, when in sent.items() if when == "never"} == {"SERVER_ERROR"}
+    assert "SERVER_ERROR" not in raised
+    assert set(sent.values()) == {"now", "never"}
+
+
+def test_every_error_of_an_operation_has_codes_of_its_status() -> None:
+    table = {one["code"]: one["status"] for one in contract()["x-error-codes"]}
+    seen = set()
+    for method, path, said in operations():
+        for status, answer in said["responses"].items():
+            codes = _codes(answer)
+            seen |= codes
+            assert all(int(status) in table[code] for code in codes), (method, path, status)
+    never = {one["code"] for one in contract()["x-error-codes"] if one["sent"] != "now"}
+    assert seen == set(table) - never - {"INVALID_TRANSITION"}
+
+
+def _codes(answer: Any) -> set[str]:
+    if "$ref" in answer:
+        answer = contract()["components"]["responses"][answer["$ref"].rpartition("/")[2]]
+    return set(answer.get("x-codes", []))
+
+
+@pytest.mark.parametrize(
+    ("schema", "values"),
+    [
+        ("Country", COUNTRIES),
+        ("CurrencyCode", CURRENCIES),
+        ("PaymentStatus", Status),
+        ("FailureReason", FailureReason),
+        ("FeeMode", FeeMode),
+        ("TaxManager", TaxManager),
+        ("RefundStatus", RefundStatus),
+        ("RefundFailureReason", RefundFailure),
+        ("CaseKind", CaseKind),
+        ("CaseStatus", STATUSES),
+        ("DisputeState", DisputeState),
+        ("DisputedFunds", DisputedFunds),
+    ],
+)
+def test_its_values_are_those_of_the_code(schema: str, values: Any) -> None:
+    assert _SCHEMAS[schema]["enum"] == [str(one) for one in values]
+
+
+def test_its_limits_are_those_of_the_code() -> None:
+    expires_in = _SCHEMAS["CreatePayment"]["properties"]["expires_in"]
+    assert expires_in["maximum"] == EXPIRES_IN_MAX_S
+    assert f"not sent are {EXPIRES_IN_DEFAULT_S}." in expires_in["description"]
+    for path, shape in (
+        ("/v1/payments", "PaymentList"),
+        ("/v1/payments/{payment_id}/refunds", "RefundList"),
+        ("/v1/cases", "CaseList"),
+    ):
+        listed = contract()["paths"][path]["get"]["parameters"]
+        [limit] = [one["schema"] for one in listed if one["name"] == "limit"]
+        assert limit["maximum"] == _SCHEMAS[shape]["properties"]["data"]["maxItems"]
+        assert limit["maximum"] == LISTED_MAX
+        [described] = [one["description"] for one in listed if one["name"] == "limit"]
+        assert f"; {_LISTED_DEFAULT} where it is not sent." in described
+    levels = _SCHEMAS["FraudDecision"]["properties"]["risk_level"]["enum"]
+    assert levels == list(RiskLevel)
+
+
+def test_every_example_is_what_it_is_an_example_of() -> None:
+    document = Resource(contents=closed(), specification=DRAFT202012)
+    registry = Registry().with_resource("urn:contract", document)
+    examples = list(_examples(document.contents, ""))
+    for where, example in examples:
+        schema = {"$ref": f"urn:contract#{where}/schema"}
+        errors = Draft202012Validator(schema, registry=registry).iter_errors(example)
+        assert [error.message for error in errors] == [], where
+    assert len(examples) > 15
+
+
+def _target(reference: dict[str, str]) -> Any:
+    return _SCHEMAS[reference["$ref"].rpartition("/")[2]]
+
+
+def _examples(node: Any, where: str) -> Iterator[tuple[str, Any]]:
+    """Find what stands beside a schema as its example, and where, as a JSON pointer."""
+    if not isinstance(node, dict):
+        return
+    if {"schema", "example"} <= node.keys():
+        yield where, node["example"]
+    for name, member in node.items():
+        yield from _examples(member, f"{where}/{name.replace('~', '~0').replace('/', '~1')}")
+
+
+def test_its_webhooks_are_the_events_with_their_fields_in_order() -> None:
+    webhooks = contract()["webhooks"]
+    assert list(webhooks) == list(EventType)
+    for kind in EventType:
+        body = webhooks[kind]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        event = _SCHEMAS[body["$ref"].rpartition("/")[2]]
+        assert event["properties"]["type"]["const"] == kind
+        payment = _target(_target(event["properties"]["data"])["properties"]["payment"])
+        assert payment["required"] == list(payment["properties"]) == list(payload_fields(kind))

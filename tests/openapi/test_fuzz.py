@@ -1,0 +1,287 @@
+"""Requests made from the contract, fitting it and not: never a fault, and answers as promised.
+
+`HYPOTHESIS_PROFILE=long` sends ten times as many, and others each time; `make test` sends the same
+ones on every run, so that it tells the same of the same code.
+"""
+
+import asyncio
+import os
+import re
+from collections import Counter
+from typing import Any
+from urllib.parse import unquote, urlsplit
+from uuid import uuid4
+
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis import Case, GenerationMode
+from schemathesis.checks import (
+    negative_data_rejection,
+    not_a_server_error,
+    positive_data_acceptance,
+)
+from schemathesis.core.failures import FailureGroup
+
+from payintent.api import checkout_events
+from payintent.api.docs.files import contract
+from payintent.domain.gateway import Report, SessionState
+from payintent.domain.ids import SESSION, text
+from tests.api.arrange import DECLINED, bring_to, callback, captured, payment_of, select
+from tests.api.refunding import ask
+from tests.openapi.conforming import CONFORMANCE, cases_of_every_rule, operation, operations
+from tests.support.conformance import NonconformingError, check
+from tests.support.contracts import bill, offer_tokens
+from tests.support.world import Answer, Api
+
+LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
+TIMES = 10 if LONG else 1
+WANTED = 2_000
+#: How many requests each operation gets, half of them fitting the contract. One that takes nothing
+#: but a path has few to make.
+REQUESTS = {
+    "POST /v1/payments": 280,
+    "GET /v1/payments": 140,
+    "GET /v1/payments/{payment_id}": 70,
+    "POST /v1/payments/{payment_id}/cancel": 80,
+    "POST /v1/payments/{payment_id}/refunds": 170,
+    "GET /v1/payments/{payment_id}/refunds": 70,
+    "GET /v1/refunds/{refund_id}": 30,
+    "GET /v1/cases": 70,
+    "GET /v1/catalog": 40,
+    "GET /v1/countries": 30,
+    "GET /v1/chains/{slug}": 40,
+    "POST /v1/onramp/orders": 80,
+    "GET /v1/checkout/{checkout_id}": 60,
+    "PATCH /v1/checkout/{checkout_id}": 100,
+    "GET /v1/checkout/{checkout_id}/quotes": 110,
+    "POST /v1/checkout/{checkout_id}/quotes": 180,
+    "POST /v1/checkout/{checkout_id}/cancel": 60,
+    "GET /v1/checkout/{checkout_id}/events": 40,
+    "GET /v1/onchain/sessions/{session_id}": 30,
+    "POST /v1/onchain/sessions/{session_id}/transactions": 80,
+    "POST /v1/callbacks/{provider}/{account_id}": 80,
+    "GET /c/{checkout_id}": 40,
+    "POST /c/{checkout_id}/select": 40,
+    "POST /c/{checkout_id}/cancel": 30,
+    "GET /c/{checkout_id}/return": 20,
+    "POST /c/{checkout_id}/return": 20,
+    "GET /sdk/{name}": 20,
+    "GET /c/{checkout_id}/receipt": 20,
+    "GET /c/{checkout_id}/qr.svg": 20,
+    "GET /c/static/{mark}/{name}": 20,
+    "GET /c/static/flags/{name}": 10,
+    "GET /healthz": 2,
+    "GET /readyz": 2,
+    "GET /openapi.yaml": 4,
+    "GET /docs": 2,
+    "GET /docs/{name}": 20,
+}
+CHECKS = [
+    not_a_server_error,
+    negative_data_rejection,
+    positive_data_acceptance,
+    *CONFORMANCE,
+]
+_KEY = contract()["components"]["schemas"]["IdempotencyKey"]["pattern"]
+SHOP = "https://shop.example.com"
+STATUSES = ("PENDING", "PROCESSING", "PAID", "FAILED", "CANCELLED", "EXPIRED")
+
+
+def test_every_operation_of_the_contract_is_fuzzed() -> None:
+    assert set(REQUESTS) == {f"{method} {path}" for method, path, _ in operations()}
+    assert sum(REQUESTS.values()) >= WANTED
+
+
+class Ids:
+    """Payments of every status to aim at; a `PENDING` one is made anew for each request."""
+
+    def __init__(
+        self, api: Api, known: dict[str, Answer], session_ids: dict[str, str], refund: Answer
+    ) -> None:
+        self._api = api
+        self._known = known
+        self._session_ids = session_ids
+        self._refund_id = refund.json["id"]
+        self._loop = asyncio.get_running_loop()
+
+    def aim(self, case: Case, status: str) -> None:
+        """Give the case the id of a payment in this status, in place of its own invention."""
+        for name, value in (("payment_id", "id"), ("checkout_id", "checkout_id")):
+            if name in case.path_parameters:
+                created = self._known.get(status) or self._pending()
+                case.path_parameters[name] = created.json[value]
+        if "session_id" in case.path_parameters:  # one that can be paid, for most
+            case.path_parameters["session_id"] = self._session_ids.get(
+                status, self._session_ids["PROCESSING"]
+            )
+        if "refund_id" in case.path_parameters:
+            case.path_parameters["refund_id"] = self._refund_id
+        if "account_id" in case.path_parameters:  # unsigned: a callback of nobody's
+            account_id = str(self._api.world.account_id)
+            case.path_parameters = {"provider": "fake", "account_id": account_id}
+
+    def _pending(self) -> Answer:
+        # Hypothesis runs in a thread, and the service in the loop.
+        return asyncio.run_coroutine_threadsafe(self._api.create(), self._loop).result(20)
+
+
+@pytest.fixture(autouse=True)
+def streams_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody here waits for five minutes."""
+    monkeypatch.setattr(checkout_events, "_HEARTBEAT_S", 0.01)
+    monkeypatch.setattr(checkout_events, "_LIFE_S", 0.0)
+
+
+@pytest.fixture
+async def ids(api: Api) -> Ids:
+    """One payment in each status but the first, and an origin to return to."""
+    await api.world.rows("UPDATE merchant SET allowed_origins = $1", [SHOP])
+    known = {"EXPIRED": await api.create(expires_in=1)}
+    await api.world.move_clock(2)
+    for status in STATUSES[1:-1]:
+        known[status] = await api.create()
+        await _bring_to(api, known[status], status)
+    refund = await ask(api, known["PAID"], amount="0.01")
+    return Ids(api, known, await _sessions(api), refund)
+
+
+async def _sessions(api: Api) -> dict[str, str]:
+    """Sessions on a chain, one that can be paid and one whose payment has failed."""
+    method = (await offer_tokens(api.world))["NATIVED"]
+    session_ids: dict[str, str] = {}
+    for status in ("PROCESSING", "FAILED"):
+        payment, session = await bill(api.world, method)
+        session_ids[status] = text(SESSION, session.id)
+    await api.world.report(payment, session.id, Report(state=SessionState.DECLINED))
+    return session_ids
+
+
+async def _bring_to(api: Api, created: Answer, status: str) -> None:
+    if status in {"CANCELLED", "PROCESSING"}:
+        await bring_to(api, created, status)
+        return
+    assert (await select(api, created)).status == 200
+    payment = await payment_of(api, created)
+    report = captured() if status == "PAID" else DECLINED
+    assert (await callback(api, payment.session_id, report, callback_id=status)).status == 200
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+async def test_requests_made_from_the_contract_are_answered_as_it_says(
+    api: Api, ids: Ids, name: str
+) -> None:
+    method, _, path = name.partition(" ")
+    sent: Counter[int] = Counter()
+    session = requests.Session()
+    headers = api.bearer() if operation(method, path).definition.raw.get("security") else {}
+    cases = st.one_of(
+        operation(method, path).as_strategy(GenerationMode.POSITIVE),
+        operation(method, path).as_strategy(GenerationMode.NEGATIVE),
+    )
+
+    @settings(
+        max_examples=REQUESTS[name] * TIMES,
+        deadline=None,
+        database=None,
+        derandomize=not LONG,
+        phases=[Phase.generate, Phase.shrink],
+        print_blob=LONG,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=cases, target=st.sampled_from((*STATUSES, "PENDING", "none")))
+    def answered(case: Case, target: str) -> None:
+        _whole(case)
+        _anew(case)
+        _likely(case, api)
+        if path.endswith("/refunds") and target == "PENDING":
+            target = "PAID"  # which can be refunded over and over
+        if target != "none":
+            ids.aim(case, target)
+        answer = case.call_and_validate(
+            api.base, session, headers=headers, checks=CHECKS, allow_redirects=False
+        )
+        _hold(answer)
+        sent[answer.status_code] += 1
+
+    await asyncio.to_thread(answered)
+    print(name, dict(sent))
+
+
+async def test_every_rule_of_the_contract_is_kept_by_itself(api: Api, ids: Ids) -> None:
+    """Each field alone at the edges of what it may be: chance seldom gets past the field before."""
+    session = requests.Session()
+    unlike: list[str] = []
+
+    def answered() -> int:
+        sent = 0
+        for method, path, said in operations():
+            headers = api.bearer() if said["security"] else {}
+            for case in cases_of_every_rule(method, path):
+                _anew(case)
+                _likely(case, api)
+                ids.aim(case, "PENDING")
+                try:
+                    answer = case.call_and_validate(
+                        api.base, session, headers=headers, checks=CHECKS, allow_redirects=False
+                    )
+                    _hold(answer)
+                except (FailureGroup, NonconformingError) as failed:
+                    rule = case.meta.phase.data.description
+                    unlike.append(f"{case.method} {path}: {rule}: {failed!r}")
+                sent += 1
+        return sent
+
+    assert await asyncio.to_thread(answered) > 500
+    assert unlike == []
+
+
+def _hold(answer: schemathesis.Response) -> None:
+    """Hold an answer to the contract as every other client of the tests does."""
+    sent = answer.request
+    headers = {name: ", ".join(values) for name, values in answer.headers.items()}
+    path = unquote(urlsplit(sent.url).path)
+    check(sent.method, path, answer.status_code, headers, answer.content)
+
+
+def _likely(case: Case, api: Api) -> None:
+    """Let what fits the contract fit this world too, so that the request gets far."""
+    if case.meta.generation.mode is GenerationMode.NEGATIVE:
+        return
+    case.query.pop("cursor", None)  # opaque: no invented one can be read
+    body: Any = case.body
+    if not isinstance(body, dict):
+        return
+    method = body.get("payment_method_id")
+    if isinstance(method, int | str):
+        body["payment_method_id"] = type(method)(api.world.card)
+    if isinstance(body.get("method"), str):
+        body["method"] = f"{api.world.card}|THB|1590.00"
+    if body.get("return_url"):
+        body["return_url"] = f"{SHOP}/thanks"
+    if body.get("expected_total_amount"):
+        body["expected_total_amount"] = "1590.00"
+    if case.path.endswith("/refunds"):
+        body["amount"] = "0.01"  # so that something is left for the next one
+
+
+def _anew(case: Case) -> None:
+    """Give a good key another value: one that was used before would hide what else is wrong."""
+    sent = case.headers.get("Idempotency-Key")
+    if sent is None:
+        return
+    # Of a request that fits, schemathesis makes up "0" for an optional header with a pattern.
+    fits = case.meta.generation.mode is GenerationMode.POSITIVE
+    if fits or re.fullmatch(_KEY, sent):
+        case.headers["Idempotency-Key"] = str(uuid4())
+
+
+def _whole(case: Case) -> None:
+    """Write whole numbers without a fraction: to JSON Schema 1.0 is an integer, to us it is not."""
+    for container in (case.body, case.query):
+        if isinstance(container, dict):
+            for name, value in container.items():
+                if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+                    container[name] = int(value)

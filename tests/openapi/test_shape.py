@@ -1,0 +1,153 @@
+"""The contract's form: what makes generators of clients give every thing a name, and only one."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from payintent.api.docs.files import contract
+from payintent.api.request_body import idempotency_key
+from payintent.domain.errors import Refused
+from tests.openapi.conforming import METHODS, operations
+
+_SCHEMAS = contract()["components"]["schemas"]
+_RESPONSES = contract()["components"]["responses"]
+_ROOT = Path(__file__).resolve().parents[2]
+_KEY = "7f4df3a5-0c0b-4c4e-9a43-5a2f6f0b1c8e"
+_NULL = {"type": "null"}
+_GENERATED = re.compile(r"Inline|\d{3}|Request$")
+
+
+def _nodes(node: Any, where: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Walk over every object of the contract but its examples."""
+    if isinstance(node, dict):
+        yield where, node
+        for name, member in node.items():
+            if name not in {"example", "examples"}:
+                yield from _nodes(member, f"{where}/{str(name).replace('/', '~1')}")
+    elif isinstance(node, list):
+        for number, member in enumerate(node):
+            yield from _nodes(member, f"{where}/{number}")
+
+
+def _answer(said: dict[str, Any]) -> dict[str, Any]:
+    return _RESPONSES[said["$ref"].rpartition("/")[2]] if "$ref" in said else said
+
+
+def _json(answer: dict[str, Any]) -> Any:
+    return answer.get("content", {}).get("application/json", {}).get("schema")
+
+
+def test_every_error_has_one_schema_and_names_its_codes() -> None:
+    answers = [(where, said) for method, path, one in operations()
+               for status, said in one["responses"].items() if status >= "400"
+               for where in [f"{method} {path} {status}"]]  # fmt: skip
+    for where, said in answers:
+        answer = _answer(said)
+        if _json(answer) is not None:
+            assert _json(answer) == {"$ref": "#/components/schemas/ApiError"}, where
+            assert answer["x-codes"], where
+    assert len(answers) > 100
+
+
+def test_all_answers_of_an_operation_that_are_no_errors_have_one_schema() -> None:
+    for method, path, said in operations():
+        good = [_json(_answer(one)) for status, one in said["responses"].items() if status < "300"]
+        schemas = [one for one in good if one is not None]
+        assert all(one == schemas[0] for one in schemas), (method, path)
+
+
+def test_every_object_is_a_schema_with_a_name() -> None:
+    inline = [where for where, node in _nodes(contract())
+              if "properties" in node and node.get("type") == "object"
+              and not re.fullmatch(r"/components/schemas/\w+", where)]  # fmt: skip
+    assert inline == []
+
+
+def test_a_choice_is_a_schema_of_its_own_between_named_ones() -> None:
+    for where, node in _nodes(contract()):
+        assert not {"allOf", "anyOf"} & node.keys(), where
+        if "oneOf" not in node:
+            continue
+        named = [one for one in node["oneOf"] if one != _NULL]
+        assert all(one.keys() == {"$ref"} for one in named), where
+        assert len(named) == 1 or re.fullmatch(r"/components/schemas/\w+", where), where
+
+
+def test_the_next_action_is_told_apart_by_its_type() -> None:
+    action = _SCHEMAS["NextAction"]
+    mapping = action["discriminator"]["mapping"]
+    assert action["discriminator"]["propertyName"] == "type"
+    assert [{"$ref": target} for target in mapping.values()] == action["oneOf"]
+    for kind, target in mapping.items():
+        member = _SCHEMAS[target.rpartition("/")[2]]
+        assert member["properties"]["type"] == {"type": "string", "const": kind}
+        assert member["required"] == ["type", kind]
+
+
+def test_no_schema_has_a_name_that_languages_or_generators_have_taken() -> None:
+    assert {"Error", "Currency", "Status", "Exception", "Object", "Record"}.isdisjoint(_SCHEMAS)
+    assert [one for one in _SCHEMAS if _GENERATED.search(one)] == []
+
+
+def test_no_client_sends_a_default_that_nobody_has_asked_for() -> None:
+    assert [where for where, node in _nodes(contract()) if "default" in node
+            and not where.endswith("/responses")] == []  # fmt: skip
+
+
+def test_no_schema_has_the_name_of_one_of_its_properties() -> None:
+    for name, schema in _SCHEMAS.items():  # methods of generated classes would trip over it
+        assert name.lower() not in schema.get("properties", {}), name
+
+
+def test_what_a_schema_requires_is_one_of_its_properties() -> None:
+    for name, schema in _SCHEMAS.items():
+        needed = [*schema.get("required", []), *schema.get("else", {}).get("required", [])]
+        assert set(needed) <= schema.get("properties", {}).keys(), name
+
+
+def test_metadata_may_hold_anything() -> None:
+    assert _SCHEMAS["Metadata"]["additionalProperties"] is True
+    sent = _SCHEMAS["CreatePayment"]["properties"]["metadata"]
+    assert sent["oneOf"] == [{"$ref": "#/components/schemas/Metadata"}, _NULL]
+
+
+def test_every_operation_and_event_says_whether_it_needs_a_key() -> None:
+    events = [item["post"] for item in contract()["webhooks"].values()]
+    assert all(one["security"] == [] for one in events)
+    items = contract()["paths"].values()
+    assert all(
+        "security" in item[method] for item in items for method in set(METHODS) & item.keys()
+    )
+
+
+@pytest.mark.parametrize(
+    "key", [_KEY, f'"{_KEY}"', _KEY.upper(), "", "1", _KEY.replace("-", ""), f"{_KEY}0"]
+)
+def test_the_pattern_of_a_key_takes_what_the_service_takes(key: str) -> None:
+    schema = _SCHEMAS["IdempotencyKey"]
+    assert "format" not in schema
+    try:
+        taken = idempotency_key({"idempotency-key": key}) is not None
+    except Refused:
+        taken = False
+    assert bool(re.search(schema["pattern"], key)) is taken
+
+
+def test_adapters_are_told_of_the_next_actions_that_the_contract_has() -> None:
+    by_type = _SCHEMAS["NextAction"]["discriminator"]["mapping"]
+    members = {
+        type_: _named(_named(by_type[type_])["properties"][type_]["$ref"])["properties"].keys()
+        for type_ in by_type.keys() - {"wait", "none"}  # these are the service's own
+    }
+    text = (_ROOT / "docs" / "extend.md").read_text()
+    table = text.partition("| `T` | Members |")[2].partition("\n\n")[0]
+    rows = [re.findall(r"`(\w+)`", row) for row in table.splitlines()[2:]]
+    assert {name: set(named) - {"GET", "POST"} for name, *named in rows} == members
+
+
+def _named(reference: str) -> dict[str, Any]:
+    schema: dict[str, Any] = _SCHEMAS[reference.rpartition("/")[2]]
+    return schema

@@ -1,0 +1,170 @@
+"""Refunds that wait for a second person: found, let go or not, once, by somebody else."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from payintent.config import Settings
+from payintent.domain import ids
+from payintent.domain.errors import Code, Refused
+from payintent.domain.operator import Role
+from payintent.domain.refund import RefundStatus, Step
+from payintent.operations.base import Actor
+from payintent.operations.refunds import ApproveRefund, ListRefunds, RejectRefund, ShowRefund
+from tests.operations.stage import Stage, waiting_refunds
+from tests.support.world import World, patient
+
+_ADA = Actor("Ada", "ticket 7", Role.FINANCE)
+_TERMINAL = Actor("cli:ada", "ticket 7")
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return patient(settings)
+
+
+async def _waiting(world: World) -> list[str]:
+    _, *made = await waiting_refunds(world)
+    return [ids.text(ids.REFUND, one) for one in made]
+
+
+async def _reserved(world: World) -> tuple[Any, Any]:
+    [row] = await world.rows(
+        "SELECT c.reserved_minor, p.reserved_amount FROM capture c JOIN payment p "
+        "ON p.id = c.payment_id"
+    )
+    return int(row["reserved_minor"]), int(row["reserved_amount"])
+
+
+async def test_those_that_wait_are_found_newest_first(world: World) -> None:
+    payment, *made = await waiting_refunds(world)
+    first, second = (ids.text(ids.REFUND, one) for one in made)
+
+    async def listed(**wanted: Any) -> list[str]:
+        return [one.id for one in await world.perform(ListRefunds(**wanted))]
+
+    newest_first = sorted([first, second], key=lambda one: ids.parse(ids.REFUND, one), reverse=True)  # type: ignore[arg-type,return-value]
+    assert await listed() == await listed(step=Step.APPROVAL) == newest_first
+    assert await listed(payment_id=ids.text(ids.PAYMENT, payment)) == newest_first
+    assert await listed(merchant_id=world.merchant_id, limit=1) == newest_first[:1]
+    other = (await world.other_merchant()).merchant.id
+    assert await listed(merchant_id=other) == []
+    assert await listed(status=RefundStatus.FAILED) == await listed(step=Step.QUEUED) == []
+    await world.perform(RejectRefund(refund_id=first, note="no"))
+    assert await listed(step=Step.APPROVAL) == [second]
+    assert await listed(status=RefundStatus.FAILED) == [first]
+    assert (await world.perform(ShowRefund(refund_id=first))).failure_reason == "REJECTED"
+
+
+async def test_an_approved_refund_is_due_at_once_and_says_who_agreed(world: World) -> None:
+    first, _ = await _waiting(world)
+    approved = await world.service.perform(ApproveRefund(refund_id=first), _ADA)
+    assert (approved.step, approved.approved_by, approved.status) == ("queued", "Ada", "PENDING")
+    assert approved.requested_by == f"merchant:{world.merchant_id}"
+    [row] = await world.rows("SELECT count(*) AS n FROM refund WHERE next_at <= clock()")
+    assert row["n"] == 1
+    assert await _reserved(world) == (18_000, 180)
+
+
+async def test_a_rejected_refund_has_failed_and_reserves_nothing(world: World) -> None:
+    first, second = await _waiting(world)
+    rejected = await world.perform(RejectRefund(refund_id=first, note="not theirs"))
+    assert (rejected.status, rejected.step, rejected.note) == ("FAILED", "ended", "not theirs")
+    assert await _reserved(world) == (9_000, 90)
+    for change in (ApproveRefund(refund_id=first), RejectRefund(refund_id=first, note="again")):
+        with pytest.raises(Refused, match="waits for nobody: it is REJECTED") as refused:
+            await world.perform(change)
+        assert refused.value.code is Code.CONFLICT
+    await world.perform(ApproveRefund(refund_id=second))
+    with pytest.raises(Refused, match="waits for nobody: it is queued"):
+        await world.perform(RejectRefund(refund_id=second, note="too late"))
+    assert await _reserved(world) == (9_000, 90)
+
+
+async def test_of_approving_and_rejecting_at_once_one_is_done(world: World) -> None:
+    for refund_id in await _waiting(world):
+        done = await asyncio.gather(
+            world.service.perform(ApproveRefund(refund_id=refund_id), _ADA),
+            world.service.perform(RejectRefund(refund_id=refund_id, note="no"), _TERMINAL),
+            return_exceptions=True,
+        )
+        [refused] = [one for one in done if isinstance(one, BaseException)]
+        assert isinstance(refused, Refused)
+        assert refused.code is Code.CONFLICT
+    rows = await world.rows("SELECT step, amount_minor FROM refund")
+    still = sum(int(row["amount_minor"]) for row in rows if row["step"] == "queued")
+    assert await _reserved(world) == (still, still // 100)
+
+
+async def test_whoever_approves_waits_for_who_is_busy_with_the_money(world: World) -> None:
+    """Staged: the refund ends in a transaction that is not committed when the other one comes."""
+    refund_id, _ = await _waiting(world)
+    connection = await world.other_connection()
+    try:
+        async with connection.transaction():
+            await connection.execute("SELECT FROM capture FOR UPDATE")
+            approving = asyncio.create_task(world.perform(ApproveRefund(refund_id=refund_id)))
+            async with asyncio.timeout(30):
+                while not await world.rows(_WAITS):
+                    await asyncio.sleep(0.01)
+            await connection.execute(
+                "UPDATE refund SET status = 'FAILED', failure_reason = 'REJECTED', step = 'ended' "
+                "WHERE id = $1",
+                ids.parse(ids.REFUND, refund_id),
+            )
+        with pytest.raises(Refused, match="waits for nobody: it is REJECTED"):
+            await approving
+    finally:
+        await connection.close()
+
+
+_WAITS = """
+SELECT FROM pg_locks l
+JOIN pg_stat_activity a USING (pid)
+WHERE NOT l.granted AND a.datname = current_database()
+"""
+
+
+async def _asked_by(world: World, who: str) -> str:
+    """Let a refund wait that somebody else has asked for; what it is never changes otherwise."""
+    first, _ = await _waiting(world)
+    await world.rows("ALTER TABLE refund DISABLE TRIGGER refund_frozen")
+    await world.rows(
+        "UPDATE refund SET requested_by = $2 WHERE id = $1", ids.parse(ids.REFUND, first), who
+    )
+    await world.rows("ALTER TABLE refund ENABLE TRIGGER refund_frozen")
+    return first
+
+
+@pytest.mark.parametrize(
+    ("asked", "approver", "refused"),
+    [
+        ("merchant:1", _ADA, None),
+        ("policy:auto_refund", _ADA, None),
+        ("Grace", _ADA, None),
+        ("Ada", _ADA, Code.CONFLICT),
+        ("merchant:1", _TERMINAL, Code.FORBIDDEN),  # it may be anybody's
+        ("cli:ada", _TERMINAL, Code.FORBIDDEN),
+        ("Grace", replace(_ADA, role=Role.SUPPORT), Code.FORBIDDEN),
+    ],
+)
+async def test_who_asked_does_not_approve_and_a_terminal_is_no_second_person(
+    stage: Stage, asked: str, approver: Actor, refused: Code | None
+) -> None:
+    refund_id = await _asked_by(stage.world, asked)
+    approval = ApproveRefund(refund_id=refund_id)
+    if refused is None:
+        assert (await stage.perform(approval, approver)).step == "queued"
+        return
+    with pytest.raises(Refused, match=r"must approve|needs") as error:
+        await stage.perform(approval, approver)
+    assert error.value.code is refused
+    assert (await stage.perform(ShowRefund(refund_id=refund_id))).step == "approval"
+
+
+async def test_in_the_sandbox_tokens_are_held_to_the_rule(world: World) -> None:
+    refund_id = await _asked_by(world, "Ada")
+    with pytest.raises(Refused, match="another person than 'Ada'"):
+        await world.service.perform(ApproveRefund(refund_id=refund_id), _ADA)

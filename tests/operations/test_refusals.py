@@ -1,0 +1,266 @@
+"""What each operation refuses, in which words, and that nothing is left of it."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from payintent.domain.errors import Code, Refused
+from payintent.operations.registry import OPERATIONS
+from tests.operations.stage import ADA, EXAMPLES, Stage
+
+_BAD, _UNKNOWN, _CONFLICT = Code.BAD_REQUEST, Code.NOT_FOUND, Code.CONFLICT
+_REFUSED = Code.UNPROCESSABLE
+_NO_IDS = (0, -1, 99, 2**63 - 1, 2**63, 2**64)
+_MERCHANT = [action for action, fields in EXAMPLES.items() if fields.get("merchant_id", "")]
+_BY_ID = {
+    "account_id": (
+        "account.show",
+        "account.change",
+        "account.enable",
+        "account.disable",
+        "chain.retire-contract",
+    ),
+    "method_id": ("method.change", "method.enable", "method.disable"),
+    "rule_id": ("fraud.remove",),
+}
+_WRONG = "0xFb6916095ca1df60bb79ce92ce3ea74c37c5d359"  # the checksum is another
+_ZERO = f"0x{40 * '0'}"
+_LISTS = [name for name, kind in OPERATIONS.items() if "limit" in kind.__struct_fields__]
+
+#: An example of each operation with some fields changed, and how it is refused.
+REFUSED: list[tuple[str, dict[str, Any], Code, str]] = [
+    ("merchant.create", {"name": ""}, _BAD, "name has 1 to 200 printable characters"),
+    ("merchant.create", {"name": "x" * 201}, _BAD, "name has 1 to 200"),
+    ("merchant.create", {"name": "tab\t"}, _BAD, "name has 1 to 200"),
+    ("merchant.create", {"callback_url": "http://10.0.0.1/"}, _BAD, "callback_url is refused"),
+    ("merchant.create", {"callback_url": "ftp://x.example/"}, _BAD, "scheme must be http"),
+    ("merchant.profile", {"name": ""}, _BAD, "name has 1 to 200"),
+    ("merchant.profile", {"logo_url": "http://x.example/"}, _BAD, "logo_url must be an https"),
+    ("merchant.profile", {"support_url": "javascript:x"}, _BAD, "support_url must be an https"),
+    ("merchant.profile", {"return_url": "https://a@x.example"}, _BAD, "return_url must be an"),
+    ("merchant.profile", {"return_url": "https://x.example:y"}, _BAD, "return_url must be an"),
+    ("merchant.profile", {"allowed_origins": ["https://x/"]}, _BAD, "is not an origin such as"),
+    ("merchant.profile", {"allowed_origins": ["https://x"] * 21}, _BAD, "at most 20 allowed"),
+    ("merchant.profile", {"default_country": "US\n"}, _BAD, "country 'US\\\\n' is not known"),
+    ("merchant.profile", {"default_country": ""}, _BAD, "country '' is not known"),
+    ("merchant.profile", {"locale": "j"}, _BAD, "locale 'j' is no language tag"),
+    ("merchant.set-callback-url", {"callback_url": ""}, _BAD, "callback_url is refused"),
+    ("merchant.rotate-secret", {"overlap_s": -1}, _BAD, "overlap_s must be from 0 to 604800"),
+    ("merchant.rotate-secret", {"overlap_s": 604801}, _BAD, "overlap_s must be from 0"),
+    ("merchant.request", {"countries": []}, _BAD, "countries must name one at least"),
+    ("merchant.request", {"countries": ["TH", "XX"]}, _BAD, "known ones, not 'XX'"),
+    ("merchant.request", {"currencies": ["EUR", "BTC"]}, _BAD, "known ones, not 'BTC, EUR'"),
+    ("merchant.request", {"contract": ""}, _BAD, "contract has 1 to 500"),
+    ("merchant.request", {"kyc": "x" * 501}, _BAD, "kyc has 1 to 500"),
+    ("merchant.apply", {}, _CONFLICT, "cannot apply a merchant that is NEW"),
+    ("merchant.validate", {}, _CONFLICT, "cannot validate a merchant that is NEW"),
+    ("merchant.activate", {}, _CONFLICT, "cannot activate a merchant that is NEW"),
+    ("merchant.suspend", {}, _CONFLICT, "cannot suspend a merchant that is NEW"),
+    ("merchant.resume", {}, _CONFLICT, "cannot resume a merchant that is NEW"),
+    ("key.issue", {"name": "x" * 101}, _BAD, "name has 1 to 100"),
+    ("key.revoke", {"public_id": "AAAAAAAA"}, _UNKNOWN, "no key 'AAAAAAAA'"),
+    ("operator.issue", {"name": ""}, _BAD, "name has 1 to 100"),
+    ("operator.issue", {"name": "cli:root"}, _BAD, "a name does not start with cli:"),
+    ("operator.issue", {"name": "merchant:1"}, _BAD, "a name does not start with merchant:"),
+    ("operator.issue", {"name": "policy:x"}, _BAD, "a name does not start with policy:"),
+    ("operator.issue", {"name": "CLI:root"}, _BAD, "a name does not start with cli:"),
+    ("operator.issue", {"name": " Grace"}, _BAD, "no space at its ends"),
+    ("operator.issue", {"name": "\uff27race"}, _BAD, "name has plain letters"),
+    ("operator.issue", {"name": "aDA"}, _CONFLICT, "'aDA' is or was an operator's name"),
+    ("operator.issue", {"days": 0}, _BAD, "days must be from 1 to 365"),
+    ("operator.extend", {"days": 366}, _BAD, "days must be from 1 to 365"),
+    *(
+        (f"operator.{verb}", {"public_id": "AAAAAAAA"}, _UNKNOWN, "no operator token 'AAAAAAAA'")
+        for verb in ("set-role", "extend")
+    ),
+    *(
+        (f"approval.{verb}", {"approval_id": one}, _UNKNOWN, f"no (approval|refund) '{one}'")
+        for verb in ("show", "approve", "reject")
+        for one in ("x", f"appr_{22 * '0'}", "ref_x")
+    ),
+    ("approval.approve", {"note": "x" * 501}, _BAD, "note has 1 to 500 characters"),
+    ("approval.reject", {"note": " "}, _BAD, "note has 1 to 500 characters"),
+    ("operator.revoke", {"public_id": "AAAAAAAA"}, _UNKNOWN, "no operator token 'AAAAAAAA'"),
+    ("account.add", {"provider": "stripe"}, _BAD, "provider must be one of fake"),
+    ("account.add", {"name": "\x00"}, _BAD, "name has 1 to 100"),
+    ("account.add", {"base_url": "http://x.example"}, _BAD, "base_url must be an https"),
+    ("account.add", {"credentials": {}}, _BAD, "there are 1 to 20 credentials"),
+    ("account.add", {"credentials": dict.fromkeys(map(str, range(21)), "x")}, _BAD, "1 to 20"),
+    ("account.add", {"credentials": {"key": ""}}, _BAD, "a credential is empty or too long"),
+    ("account.add", {"credentials": {"key": "x" * 20_001}}, _BAD, "empty or too long"),
+    ("account.add", {"base_url": "https://evil.example"}, _BAD, "is no origin of fake; others"),
+    ("account.add", {"base_url": "https://gateway.example.com:8443"}, _BAD, "is no origin of fake"),
+    ("account.add", {"base_url": "https://gateway.example.com.evil.example"}, _BAD, "no origin of"),
+    (
+        "account.add",
+        {"credentials": {"signing_secret": "b", "script_url": "https://evil.example/x.js"}},
+        *(_BAD, "script_url: 'https://evil.example' is no origin of fake"),
+    ),
+    ("account.change", {"credentials": None}, _BAD, "credentials are needed with base_url"),
+    ("account.change", {"base_url": "https://evil.example"}, _BAD, "is no origin of fake"),
+    (
+        "account.change",
+        {"base_url": None, "credentials": {"signing_secret": "b", "page_url": "https://evil.example"}},
+        *(_BAD, "page_url: 'https://evil.example' is no origin of fake"),
+    ),
+    ("account.add", {"countries": []}, _BAD, "countries must name one at least"),
+    ("account.add", {"countries": ["XX"]}, _BAD, "countries must be known ones, not 'XX'"),
+    ("account.change", {"countries": ["th"]}, _BAD, "countries must be known ones, not 'th'"),
+    ("account.change", {"name": "x" * 101}, _BAD, "name has 1 to 100"),
+    ("account.change", {"base_url": "x"}, _BAD, "base_url must be an https"),
+    ("account.change", {"credentials": {}}, _BAD, "there are 1 to 20 credentials"),
+    ("method.add", {"label": ""}, _BAD, "label has 1 to 100"),
+    ("method.add", {"currencies": []}, _BAD, "currencies must name one at least"),
+    ("method.add", {"countries": []}, _BAD, "countries must name one at least"),
+    ("method.add", {"fee_rate": "NaN"}, _BAD, "fee_rate must be from 0 to 1"),
+    ("method.add", {"fee_rate": "1.01"}, _BAD, "fee_rate must be from 0 to 1"),
+    ("method.add", {"fee_rate": "0.000000001"}, _BAD, "fee_rate has at most 8 decimals"),
+    ("method.add", {"position": -1}, _BAD, "position must be from 0 to 10000"),
+    *(("method.add", {"account_id": one}, _UNKNOWN, f"has no account {one}$") for one in _NO_IDS),
+    ("method.change", {"label": "x" * 101}, _BAD, "label has 1 to 100"),
+    ("method.change", {"currencies": []}, _BAD, "currencies must name one"),
+    ("method.change", {"countries": ["GL!"]}, _BAD, "known ones, not 'GL!'"),
+    ("method.change", {"fee_rate": "-0.1"}, _BAD, "fee_rate must be from 0 to 1"),
+    ("method.change", {"position": 10_001}, _BAD, "position must be from 0 to 10000"),
+    *(
+        (f"provider.{verb}", {"provider": "nobody"}, _UNKNOWN, "no provider 'nobody'")
+        for verb in ("enable", "disable", "rename")
+    ),
+    ("provider.rename", {"wire_name": "Stripe"}, _BAD, "wire_name has 1 to 32 small letters"),
+    ("tax.set", {"country": "XX"}, _BAD, "country 'XX' is not known"),
+    ("tax.set", {"rate": "Infinity"}, _BAD, "rate must be from 0 to 1"),
+    ("tax.remove", {}, _UNKNOWN, "no tax rate of 'TH'"),
+    ("restriction.add", {"country": "cu"}, _BAD, "country 'cu' is not two capital letters"),
+    ("restriction.lift", {}, _UNKNOWN, "'CU' has no CRYPTO restriction"),
+    ("fraud.add", {"code": "spam"}, _BAD, "code has capital letters"),
+    ("fraud.add", {"score": 101}, _BAD, "score must be from 0 to 100"),
+    ("fraud.add", {"value": None}, _BAD, "value has 1 to 255 characters"),
+    ("fraud.add", {"value": "x" * 256}, _BAD, "value has 1 to 255 characters"),
+    ("fraud.add", {"value": "nobody"}, _BAD, "value is an e-mail address"),
+    ("fraud.add", {"count_max": 1}, _BAD, "a list has a value, no count_max"),
+    ("fraud.add", {"kind": "PAYER", "value": "\x00"}, _BAD, "value has 1 to 255 characters"),
+    ("fraud.add", {"kind": "COUNTRY", "value": "Japan"}, _BAD, "is not two capital letters"),
+    ("fraud.add", {"kind": "ADDRESS", "value": "10.0.0.1/8"}, _BAD, "no address or network"),
+    ("fraud.add", {"kind": "PAYER_VELOCITY"}, _BAD, "a velocity has count_max and window_s"),
+    *(
+        (
+            "fraud.add",
+            {"kind": "ADDRESS_VELOCITY", "value": None, "count_max": count, "window_s": window},
+            _BAD,
+            "count_max is from 1 to 1000000, window_s from 1 to 2592000",
+        )
+        for count, window in ((0, 1), (1_000_001, 1), (1, 0), (1, 2_592_001))
+    ),
+    ("limit.set", {"per_s": 0}, _BAD, "per_s must be from 1 to 1000000"),
+    ("limit.set", {"burst": 0}, _BAD, "burst must be from 1 to 10000000"),
+    ("limit.clear", {}, _UNKNOWN, "merchant 2 has no create limit"),
+    ("chain.set", {"chain": "tron"}, _UNKNOWN, "no chain 'tron'"),
+    ("chain.set", {"confirmations": 0}, _BAD, "confirmations must be from 1 to 10000"),
+    ("chain.set", {"confirmations": 10_001}, _BAD, "confirmations must be from 1 to 10000"),
+    ("chain.set", {"confirmations": None}, _BAD, "native needs a number of confirmations"),
+    ("chain.set", {"public_rpc_urls": ["http://x.example"]}, _BAD, "public_rpc_urls must be an"),
+    ("chain.set", {"explorer_urls": ["https://x.example"] * 11}, _BAD, "has at most 10 addresses"),
+    ("chain.set-token", {"chain": "tron"}, _UNKNOWN, "no chain 'tron'"),
+    ("chain.set-token", {"symbol": "DAI"}, _UNKNOWN, "the tokens of native are NATIVED, USDT"),
+    ("chain.set-token", {"address": "0x12"}, _BAD, "address: an address is 0x and 40 hex digits"),
+    ("chain.set-token", {"address": _WRONG}, _BAD, "address: the checksum of an address is wrong"),
+    ("chain.set-token", {"address": _ZERO}, _BAD, "own coin, and no other, is at zero"),
+    ("chain.set-token", {"symbol": "NATIVED"}, _BAD, "own coin, and no other, is at zero"),
+    ("chain.set-token", {"decimals": 19}, _BAD, "decimals must be from 0 to 18"),
+    ("chain.set-token", {"minimum": 0}, _BAD, "minimum must be greater than zero"),
+    ("chain.add-contract", {"chain": ""}, _UNKNOWN, "no chain ''"),
+    ("chain.add-contract", {"address": "x"}, _BAD, "address: an address is 0x"),
+    ("chain.add-contract", {"receiver": _WRONG}, _BAD, "receiver: the checksum"),
+    ("chain.add-contract", {"deployed_block": -1}, _BAD, "deployed_block is the number of a block"),
+    ("chain.add-contract", {"deployed_block": 2**63}, _BAD, "deployed_block is the number"),
+    ("chain.add-contract", {"name": "x" * 101}, _BAD, "name has 1 to 100"),
+    ("chain.add-contract", {"chain": "bsc"}, _CONFLICT, "0xfb.* is known on bsc"),
+    ("chain.retire-contract", {"account_id": 1}, _UNKNOWN, "no contract is account 1"),
+    ("chain.resume", {"chain": "ethereum"}, _UNKNOWN, "nothing of ours is on ethereum"),
+    ("chain.resume", {"block": -1}, _BAD, "block is the number of a block"),
+    *((f"case.{verb}", {"case_id": "x"}, _UNKNOWN, "no case 'x'") for verb in ("show", "resolve")),
+    ("payment.end", {"payment_id": "pay_0"}, _UNKNOWN, "no payment 'pay_0'"),
+    ("case.resolve", {"note": " "}, _BAD, "note has 1 to 500 characters"),
+    ("case.resolve", {"note": "x" * 501}, _BAD, "note has 1 to 500 characters"),
+    ("case.resolve", {"note": "\x00"}, _BAD, "note has 1 to 500 characters"),
+    ("case.resolve", {"destination": _ZERO}, _BAD, "only a refund has a destination"),
+    ("case.resolve", {"resolution": "refund"}, _REFUSED, "no money of this case is known to be"),
+    *(
+        (f"refund.{verb}", {"refund_id": "x"}, _UNKNOWN, "no refund 'x'")
+        for verb in ("show", "approve", "reject", "resend")
+    ),
+    ("refund.list", {"payment_id": "x"}, _UNKNOWN, "no payment 'x'"),
+    ("refund.list", {"payment_id": f"pay_{22 * '0'}"}, _UNKNOWN, "no payment 'pay_"),
+    ("refund.approve", {"note": "x" * 501}, _BAD, "note has 1 to 500 characters"),
+    ("refund.reject", {"note": ""}, _BAD, "note has 1 to 500 characters"),
+    ("webhooks.replay", {"event_id": "00000000-0000-0000-0000-000000000000"}, _UNKNOWN, "no event"),
+    ("webhooks.replay-missed", {"merchant_id": None, "since": None}, _BAD, "name a merchant or"),
+    ("webhooks.replay-missed", {"since": "0001-01-01T00:00:00+01:00"}, _BAD, "since is beyond"),
+    ("webhooks.replay-missed", {"until": "9999-12-31T23:00:00-02:00"}, _BAD, "until is beyond"),
+    *((action, {"limit": 0}, _BAD, "limit must be from 1 to 1000") for action in _LISTS),
+    *((action, {"limit": 1001}, _BAD, "limit must be from 1 to 1000") for action in _LISTS),
+    *(
+        (action, {"merchant_id": one}, _UNKNOWN, f"no merchant {one}$")
+        for action in _MERCHANT
+        for one in _NO_IDS
+    ),
+    *(
+        (action, {field: one}, _UNKNOWN, f" {one}$")
+        for field, actions in _BY_ID.items()
+        for action in actions
+        for one in _NO_IDS
+    ),
+]  # fmt: skip
+
+
+async def test_each_refusal_has_its_code_and_its_words_and_leaves_nothing(stage: Stage) -> None:
+    [before] = await stage.world.rows("SELECT count(*) AS n FROM audit")
+    for action, changed, code, words in REFUSED:
+        operation = msgspec.convert(stage.fields(action) | changed, OPERATIONS[action])
+        with pytest.raises(Refused, match=words) as refused:
+            await stage.perform(operation, ADA)
+        assert refused.value.code is code, (action, changed)
+        assert len(refused.value.message) < 200, (action, changed)
+    assert await stage.world.rows("SELECT count(*) AS n FROM audit") == [before]
+
+
+def test_every_operation_that_can_be_refused_is_refused_here() -> None:
+    never = {"keyring.show", "keyring.rotate", "provider.list", "tax.list"}
+    never |= {"operator.replace"}  # but for a terminal, which is no operator
+    never |= {"restriction.list", "fraud.list", "chain.list", "provider.health"}
+    assert set(OPERATIONS) - {action for action, *_ in REFUSED} == never
+
+
+async def test_what_was_sent_is_not_repeated_at_length(stage: Stage) -> None:
+    long = "X" * 60_000
+    for action, changed in (
+        ("key.revoke", {"public_id": long}),
+        ("operator.revoke", {"public_id": long}),
+        ("merchant.profile", {"default_country": long}),
+        ("merchant.profile", {"locale": long}),
+        ("merchant.profile", {"allowed_origins": [long]}),
+        ("merchant.request", {"countries": [long]}),
+        ("merchant.request", {"countries": [f"{one}" for one in range(10_000)]}),
+        ("provider.enable", {"provider": long}),
+        ("tax.set", {"country": long}),
+        ("tax.remove", {"country": long}),
+        ("restriction.add", {"country": long}),
+        ("restriction.lift", {"country": long}),
+        ("fraud.add", {"kind": "ADDRESS", "value": long[:255]}),
+        ("operator.issue", {"name": long}),
+        ("operator.extend", {"public_id": long}),
+        ("approval.show", {"approval_id": long}),
+        ("account.add", {"provider": long}),
+        ("chain.set", {"chain": long}),
+        ("chain.set-token", {"symbol": long}),
+        ("chain.add-contract", {"address": long}),
+        ("case.show", {"case_id": long}),
+        ("case.resolve", {"case_id": long}),
+        ("refund.list", {"payment_id": long}),
+        ("refund.approve", {"refund_id": long}),
+    ):
+        operation = msgspec.convert(stage.fields(action) | changed, OPERATIONS[action])
+        with pytest.raises(Refused) as refused:
+            await stage.perform(operation, ADA)
+        assert len(refused.value.message) < 500, action

@@ -1,0 +1,467 @@
+"""What can redirect money or show a secret is proposed by one person and approved by another."""
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import Any
+
+import asyncpg
+import pytest
+
+from payintent.domain import ids
+from payintent.domain.errors import Code, Refused
+from payintent.domain.operator import Role
+from payintent.encryption import SecretsUnusable
+from payintent.operations.accounts import ChangeAccount, ShowAccount
+from payintent.operations.approvals import (
+    Approve,
+    ListApprovals,
+    Reject,
+    ShowApproval,
+    proposal_view,
+)
+from payintent.operations.base import Actor
+from payintent.operations.chains import ListChains, SetChain
+from payintent.operations.keyring import RotateKeyring
+from payintent.operations.keys import ListKeys
+from payintent.operations.operators import IssueToken, ListTokens, RevokeToken, SetRole
+from payintent.operations.registry import OPERATIONS
+from payintent.service import open_service
+from payintent.storage import accounts, operator_tokens
+from payintent.storage.database import Tx
+from payintent.storage.proposals import Proposal
+from payintent.workers import _prune
+from tests.operations.stage import (
+    ADA,
+    ALAN,
+    EXAMPLES,
+    SECRET,
+    TWO_OVER_HTTP,
+    TWO_PEOPLE,
+    Stage,
+)
+from tests.payments.staging import held, until_waiting
+from tests.support.world import World
+
+_DAY_S = 24 * 3600
+_TERMINAL = Actor("cli:ada", "ticket 7")
+
+
+async def _propose(stage: Stage, action: str, actor: Actor = ADA) -> Any:
+    """Ask for something that waits for another person; gives how it is shown."""
+    proposal = await stage.service.submit(stage.example(action), actor)
+    assert isinstance(proposal, Proposal), action
+    return proposal_view(proposal)
+
+
+async def _refused(stage: Stage, operation: Any, actor: Actor, words: str) -> Code:
+    with pytest.raises(Refused, match=words) as refused:
+        await stage.service.submit(operation, actor)
+    return refused.value.code
+
+
+async def _account(stage: Stage) -> Any:
+    return await stage.perform(ShowAccount(account_id=stage.known["account"]))
+
+
+@pytest.mark.parametrize("over_http", [False, True])
+async def test_exactly_these_operations_wait_for_another_person(
+    stage: Stage, over_http: bool
+) -> None:
+    waiting: set[str] = set()
+    for action in EXAMPLES:
+        done = await stage.service.submit(stage.example(action), replace(ADA, over_http=over_http))
+        if isinstance(done, Proposal):
+            waiting.add(action)
+            await stage.service.perform(Approve(approval_id=ids.text(ids.APPROVAL, done.id)), ALAN)
+    assert waiting == (TWO_OVER_HTTP if over_http else TWO_PEOPLE)
+
+
+@pytest.mark.parametrize(
+    ("operation", "waits"),
+    [
+        (SetChain(chain="native", refund_approval_above="5"), True),
+        (SetChain(chain="native", refunder=f"0x{40 * '7'}"), True),
+        (SetChain(chain="native", confirmations=9), False),
+        (ChangeAccount(account_id=1, credentials={"signing_secret": "x"}), True),
+        (ChangeAccount(account_id=1, name="x"), False),
+    ],
+)
+async def test_of_some_operations_only_some_fields_need_another_person(
+    stage: Stage, operation: Any, waits: bool
+) -> None:
+    assert isinstance(await stage.service.submit(operation, ADA), Proposal) is waits
+
+
+async def test_a_role_is_raised_by_two_and_lowered_by_one(stage: Stage) -> None:
+    eve = stage.known["token"]
+    lowered = await stage.service.submit(SetRole(public_id=eve, role=Role.VIEWER), ADA)
+    assert lowered.role is Role.VIEWER
+    raised = SetRole(public_id=eve, role=Role.SUPPORT)
+    proposal = await stage.service.submit(raised, ADA)
+    assert isinstance(proposal, Proposal)
+    assert proposal.changes == ["'Eve' gets the role support; it is viewer"]
+    approved = await stage.perform(raised)
+    assert approved.role == "support"
+
+
+async def test_nothing_is_changed_until_another_person_approves(stage: Stage) -> None:
+    before = await _account(stage)
+    waiting = await _propose(stage, "account.change")
+    assert await _account(stage) == before
+    assert [one.id for one in await stage.perform(ListApprovals())][:1] == [waiting.id]
+    approved = await stage.service.perform(Approve(approval_id=waiting.id, note="as agreed"), ALAN)
+    assert (approved.result["name"], approved.result["base_url"]) == (
+        *("theirs", "https://gateway.example.com/v2"),
+    )
+    view = approved.approval
+    assert (view.status, view.proposed_by, view.decided_by, view.note) == (
+        *("APPROVED", "Ada", "Alan", "as agreed"),
+    )
+    assert (await _account(stage)).base_url == "https://gateway.example.com/v2"
+    again = Approve(approval_id=waiting.id)
+    assert await _refused(stage, again, ALAN, "it is APPROVED already") is Code.CONFLICT
+
+
+async def test_it_is_shown_in_words_what_would_change_and_no_secret(stage: Stage) -> None:
+    waiting = await _propose(stage, "account.change")
+    account, merchant = stage.known["account"], stage.known["merchant"]
+    assert waiting.changes == [
+        f"account {account} at fake, of merchant {merchant}",
+        "its address becomes https://gateway.example.com/v2; it is https://gateway.example.com",
+        "its name becomes 'theirs'; it is ''",
+        "it takes payments in TH; in every country of its gateway until now",
+        "its signing_secret becomes another secret",
+    ]
+    rows = await stage.world.rows("SELECT p::text AS row FROM proposal p")
+    lines = await stage.world.rows("SELECT details::text AS row FROM audit")
+    assert not [row for row in (*rows, *lines) if SECRET in row["row"]]
+
+
+async def test_every_proposal_says_something_of_each_field(stage: Stage) -> None:
+    for action in sorted(TWO_OVER_HTTP):
+        waiting = await _propose(stage, action, replace(ADA, over_http=True))
+        told = " ".join(waiting.changes)
+        for name, value in stage.fields(action).items():
+            if isinstance(value, str | int) and name not in {"public_id", "name"}:
+                assert str(value) in told, (action, name)
+        shown = await stage.perform(ShowApproval(approval_id=waiting.id))
+        assert shown == waiting, action
+
+
+async def test_what_it_would_change_is_shown_as_things_stand_now(stage: Stage) -> None:
+    change = SetChain(chain="native", refund_approval_above="7")
+    waiting = proposal_view(await stage.service.submit(change, ADA))
+    assert waiting.changes == ["refund_approval_above of native becomes 7; it is 1000"]
+    await stage.perform(SetChain(chain="native", refund_approval_above="3"))
+    shown = await stage.perform(ShowApproval(approval_id=waiting.id))
+    assert shown.changes == ["refund_approval_above of native becomes 7; it is 3"]
+
+
+async def test_whoever_proposes_does_not_approve(stage: Stage) -> None:
+    waiting = await _propose(stage, "account.change")
+    approval = Approve(approval_id=waiting.id)
+    for actor, words, code in (
+        (ADA, "another person than 'Ada', who proposed it", Code.CONFLICT),
+        (replace(ALAN, role=Role.FINANCE), "account.change needs the role admin", Code.FORBIDDEN),
+        (replace(ALAN, role=Role.SUPPORT), "approve needs the role finance", Code.FORBIDDEN),
+        (_TERMINAL, "a terminal needs an operator's token", Code.FORBIDDEN),
+    ):
+        assert await _refused(stage, approval, actor, words) is code
+    assert (await stage.perform(ShowApproval(approval_id=waiting.id))).status == "WAITING"
+
+
+async def test_who_could_not_approve_it_does_not_reject_it(stage: Stage) -> None:
+    waiting = await _propose(stage, "account.change")
+    rejection = Reject(approval_id=waiting.id, note="not theirs")
+    finance, words = replace(ALAN, role=Role.FINANCE), "account.change needs the role admin"
+    assert await _refused(stage, rejection, finance, words) is Code.FORBIDDEN
+    assert (await stage.perform(ShowApproval(approval_id=waiting.id))).status == "WAITING"
+
+
+async def test_the_database_itself_knows_that_two_are_two(stage: Stage) -> None:
+    waiting = await _propose(stage, "account.change")
+    alone = "UPDATE proposal SET status = 'APPROVED', decided_by = $2, decided_at = clock(), "
+    alone += "sealed = NULL WHERE id = $1"
+    with pytest.raises(asyncpg.CheckViolationError, match="proposal_two_people"):
+        await stage.world.rows(alone, ids.parse(ids.APPROVAL, waiting.id), "Ada")
+
+
+async def test_who_is_no_operator_any_more_proposes_nothing(stage: Stage) -> None:
+    waiting = await _propose(stage, "account.change", replace(ADA, who="Eve"))
+    eve, words = stage.known["token"], "'Eve' may not propose it any more"
+    approval = Approve(approval_id=waiting.id)
+    whole = "role = 'admin', expires_at = clock() + interval '1 day', revoked_at = NULL"
+    for change in ("role = 'finance'", "expires_at = clock()", "revoked_at = clock()"):
+        await stage.world.rows(f"UPDATE operator_token SET {whole} WHERE public_id = $1", eve)
+        await stage.world.rows(f"UPDATE operator_token SET {change} WHERE public_id = $1", eve)
+        assert await _refused(stage, approval, ALAN, words) is Code.CONFLICT, change
+    rejected = await stage.perform(Reject(approval_id=waiting.id, note="Eve has left"))
+    assert rejected.status == "REJECTED"
+
+
+async def test_what_was_rejected_is_never_done(stage: Stage) -> None:
+    before = await _account(stage)
+    for actor in (ALAN, ADA):  # another person, or whoever proposed it
+        waiting = await _propose(stage, "account.change")
+        rejection = Reject(approval_id=waiting.id, note="not theirs")
+        rejected = await stage.service.perform(rejection, actor)
+        assert (rejected.status, rejected.decided_by, rejected.note) == (
+            *("REJECTED", actor.who, "not theirs"),
+        )
+        approval = Approve(approval_id=waiting.id)
+        assert await _refused(stage, approval, ALAN, "it is REJECTED already") is Code.CONFLICT
+    assert await _account(stage) == before
+    assert {one.status for one in await stage.perform(ListApprovals(status="REJECTED"))} == {
+        "REJECTED"
+    }
+
+
+async def test_after_a_day_it_lapses_and_its_arguments_are_forgotten(stage: Stage) -> None:
+    waiting = await _propose(stage, "account.change")
+    lived = waiting.expires_at - waiting.proposed_at
+    assert lived.total_seconds() == _DAY_S
+    await stage.world.move_clock(_DAY_S + 1)
+    for operation in (
+        Approve(approval_id=waiting.id),
+        Reject(approval_id=waiting.id, note="too late"),
+    ):
+        words = "nobody approved it within 24 hours"
+        assert await _refused(stage, operation, ALAN, words) is Code.CONFLICT
+    lapsed = [one.id for one in await stage.perform(ListApprovals(status="LAPSED"))]
+    assert waiting.id in lapsed
+    assert len(lapsed) < stage.service.settings.prune_batch_max
+    await _prune(stage.service)
+    assert await stage.world.rows("SELECT FROM proposal WHERE sealed IS NOT NULL") == []
+    assert (await stage.perform(ShowApproval(approval_id=waiting.id))).status == "LAPSED"
+
+
+async def test_of_two_who_approve_at_once_one_does(stage: Stage) -> None:
+    """Both have found it waiting, and wait for the account that it would change."""
+    waiting = await _propose(stage, "account.change")
+    approval = Approve(approval_id=waiting.id)
+    async with held(stage.world, lambda tx: accounts.lock(tx, stage.known["account"])) as first:
+        both = [
+            asyncio.create_task(stage.service.perform(approval, replace(ALAN, who=who)))
+            for who in ("Alan", "Bob")
+        ]
+        await until_waiting(stage.world, *both)
+        await first.commit()
+        done = await asyncio.gather(*both, return_exceptions=True)
+    [refused] = [one for one in done if isinstance(one, Refused)]
+    assert refused.code is Code.CONFLICT
+    lines = await stage.world.rows("SELECT who FROM audit WHERE action = 'account.change'")
+    assert [line["who"] for line in lines] == ["Ada"]
+
+
+async def test_a_role_that_was_lowered_meanwhile_is_not_raised_by_one(stage: Stage) -> None:
+    """It was no raise when it was asked for; nobody else has to agree to that."""
+    eve = stage.known["token"]
+    lower = SetRole(public_id=eve, role=Role.SUPPORT)
+
+    async def become_viewer(tx: Tx) -> None:
+        await operator_tokens.set_role(tx, eve, Role.VIEWER)
+
+    async with held(stage.world, become_viewer) as first:
+        asked = asyncio.create_task(stage.service.submit(lower, ADA))
+        await until_waiting(stage.world, asked)
+        await first.commit()
+        with pytest.raises(Refused, match="the role was changed just now"):
+            await asked
+    roles = {token.public_id: token.role for token in await stage.perform(ListTokens())}
+    assert roles[eve] is Role.VIEWER
+
+
+async def test_of_two_operators_of_one_name_one_is_issued(stage: Stage) -> None:
+    grace = _token("grace", 8 * "a")
+    async with held(stage.world, lambda tx: operator_tokens.add(tx, grace)) as first:
+        issue = asyncio.create_task(stage.perform(IssueToken(name="Grace")))
+        await until_waiting(stage.world, issue)
+        await first.commit()
+        with pytest.raises(Refused, match="is or was an operator's name") as refused:
+            await issue
+    assert refused.value.code is Code.CONFLICT
+
+
+async def test_a_secret_is_shown_to_whoever_approves_and_kept_nowhere(stage: Stage) -> None:
+    over_http = replace(ADA, over_http=True)
+    for action, name in (("operator.issue", "token"), ("key.issue", "api_key")):
+        waiting = await _propose(stage, action, over_http)
+        approved = await stage.service.perform(Approve(approval_id=waiting.id), ALAN)
+        secret = approved.result[name]
+        assert secret
+        shown = await stage.perform(ShowApproval(approval_id=waiting.id))
+        assert secret not in str(shown)
+        for table in ("proposal", "audit", "operator_token", "api_key"):
+            rows = await stage.world.rows(f"SELECT t::text AS row FROM {table} t")
+            assert not [row for row in rows if secret in row["row"]]
+    assert "second server" in {
+        one.name for one in await stage.perform(ListKeys(merchant_id=stage.known["merchant"]))
+    }
+
+
+async def test_arguments_that_were_tampered_with_are_not_run(stage: Stage) -> None:
+    first = await _propose(stage, "account.change")
+    second = await _propose(stage, "chain.set-token")
+    await stage.world.rows(
+        "UPDATE proposal SET sealed = (SELECT sealed FROM proposal WHERE id = $2) WHERE id = $1",
+        ids.parse(ids.APPROVAL, first.id),
+        ids.parse(ids.APPROVAL, second.id),
+    )
+    with pytest.raises(SecretsUnusable, match="was sealed by another key or moved"):
+        await stage.service.perform(Approve(approval_id=first.id), ALAN)
+
+
+async def test_a_proposal_in_another_persons_name_is_not_run(stage: Stage) -> None:
+    """Whoever can write to the database cannot make a second person of the first."""
+    waiting = await _propose(stage, "account.change")
+    approval_id = ids.parse(ids.APPROVAL, waiting.id)
+    await stage.world.rows("UPDATE proposal SET proposed_by = 'Eve' WHERE id = $1", approval_id)
+    with pytest.raises(SecretsUnusable, match="was sealed by another key or moved"):
+        await stage.service.perform(Approve(approval_id=waiting.id), ADA)
+
+
+async def test_a_proposal_survives_a_change_of_the_key_that_writes(stage: Stage) -> None:
+    waiting = await _propose(stage, "account.change")
+    settings = stage.service.settings
+    old = settings.keyring.get_secret_value()
+    ring = type(settings.keyring)(f"new:{'A' * 43}=,{old}")
+    service = await open_service(
+        settings.model_copy(update={"keyring": ring}), {"fake": stage.world.gateway}
+    )
+    try:
+        await service.perform(RotateKeyring(), ADA)
+    finally:
+        await service.close()
+    ring = type(settings.keyring)(f"new:{'A' * 43}=")
+    service = await open_service(
+        settings.model_copy(update={"keyring": ring}), {"fake": stage.world.gateway}
+    )
+    try:
+        approved = await service.perform(Approve(approval_id=waiting.id), ALAN)
+        assert approved.approval.status == "APPROVED"
+    finally:
+        await service.close()
+
+
+async def test_what_could_not_be_done_is_refused_when_it_is_proposed(stage: Stage) -> None:
+    retired = IssueToken(name="Ada", role=Role.ADMIN)
+    assert await _refused(stage, retired, ADA, "is or was an operator's name") is Code.CONFLICT
+    [before] = await stage.world.rows("SELECT count(*) AS n FROM proposal")
+    await _refused(
+        stage,
+        stage.example("chain.add-contract").__class__(
+            **{**stage.fields("chain.add-contract"), "chain": "bsc"}
+        ),
+        ADA,
+        "is known on bsc",
+    )
+    assert await stage.world.rows("SELECT count(*) AS n FROM proposal") == [before]
+
+
+async def test_refunds_that_wait_are_listed_and_approved_in_the_same_place(stage: Stage) -> None:
+    listed = {one.id: one for one in await stage.perform(ListApprovals())}
+    refund = listed[stage.known["refund"]]
+    assert (refund.action, refund.status, refund.proposed_by) == (
+        *("refund", "WAITING", f"merchant:{stage.world.merchant_id}"),
+    )
+    assert refund.changes == [f"90.00 THB of {stage.known['payment']} go back through fake"]
+    approved = await stage.service.perform(Approve(approval_id=refund.id), ALAN)
+    assert (approved.result["step"], approved.approval.status) == ("queued", "APPROVED")
+    rejection = Reject(approval_id=stage.known["other_refund"], note="asked for twice")
+    assert (await stage.service.perform(rejection, ALAN)).status == "REJECTED"
+    left = {one.id for one in await stage.perform(ListApprovals())}
+    assert left == set(listed) - {refund.id, stage.known["other_refund"]}
+    actions = {row["action"] for row in await stage.world.rows("SELECT action FROM audit")}
+    assert {"refund.approve", "refund.reject", "approval.approve", "approval.reject"} <= actions
+
+
+async def test_in_the_sandbox_a_terminal_acts_alone_and_a_token_does_not(world: World) -> None:
+    change = ChangeAccount(account_id=world.account_id, credentials={"signing_secret": "x"})
+    assert (await world.service.submit(change, _TERMINAL)).id == world.account_id
+    await world.operator_token("Ada")
+    waiting = await world.service.submit(change, ADA)
+    assert isinstance(waiting, Proposal)
+    approval = Approve(approval_id=ids.text(ids.APPROVAL, waiting.id))
+    with pytest.raises(Refused, match="another person than 'Ada'"):
+        await world.service.perform(approval, ADA)
+    approved = await world.service.perform(approval, _TERMINAL)
+    assert approved.approval.decided_by == "cli:ada"
+
+
+async def test_a_terminal_without_a_token_issues_the_first_two_operators_and_nothing_else(
+    stage: Stage,
+) -> None:
+    await stage.world.rows("DELETE FROM operator_token")
+    issue = IssueToken(name="Grace", role=Role.ADMIN)
+    viewer = IssueToken(name="Grace")
+    words = "the first two operators have the role admin"
+    assert await _refused(stage, viewer, _TERMINAL, words) is Code.BAD_REQUEST
+    done = await asyncio.gather(
+        *(
+            stage.service.submit(replace_name(issue, name), _TERMINAL)
+            for name in ("Grace", "Edsger", "Barbara")
+        ),
+        return_exceptions=True,
+    )
+    [refused] = [one for one in done if isinstance(one, Refused)]
+    assert (refused.code, "the first two operators only" in refused.message) == (
+        *(Code.FORBIDDEN, True),
+    )
+    tokens = await stage.perform(ListTokens())
+    assert {token.role for token in tokens} == {Role.ADMIN}
+    assert len(tokens) == 2
+    await stage.perform(RevokeToken(public_id=tokens[0].public_id))
+    third = IssueToken(name="Ken", role=Role.ADMIN)
+    words = "the first two operators only"
+    assert await _refused(stage, third, _TERMINAL, words) is Code.FORBIDDEN
+    for action in OPERATIONS:
+        if action != "operator.issue":
+            words = "outside the sandbox a terminal needs an operator's token"
+            code = await _refused(stage, stage.example(action), _TERMINAL, words)
+            assert code is Code.FORBIDDEN, action
+
+
+async def test_a_third_operator_is_not_issued_beside_the_second(stage: Stage) -> None:
+    await stage.world.rows("DELETE FROM operator_token")
+
+    async def issue_two(tx: Tx) -> None:
+        await operator_tokens.hold(tx)
+        for at, name in enumerate(("Grace", "Edsger")):
+            await operator_tokens.add(tx, _token(name, f"{at:08}"))
+
+    async with held(stage.world, issue_two) as first:
+        third = IssueToken(name="Barbara", role=Role.ADMIN)
+        asked = asyncio.create_task(stage.service.submit(third, _TERMINAL))
+        await until_waiting(stage.world, asked)
+        await first.commit()
+        with pytest.raises(Refused, match="the first two operators only"):
+            await asked
+    assert len(await stage.perform(ListTokens())) == 2
+
+
+def _token(name: str, public_id: str) -> operator_tokens.NewToken:
+    return operator_tokens.NewToken(
+        public_id=public_id, name=name, role=Role.ADMIN, days=1, digest=bytes(32)
+    )
+
+
+def replace_name(issue: IssueToken, name: str) -> IssueToken:
+    return IssueToken(name=name, role=issue.role)
+
+
+async def test_both_names_are_in_the_audit_log(stage: Stage) -> None:
+    waiting = await _propose(stage, "account.change")
+    await stage.service.perform(Approve(approval_id=waiting.id, note="as agreed"), ALAN)
+    lines = await stage.world.rows(
+        "SELECT who, action, details::text AS details FROM audit ORDER BY at DESC LIMIT 3"
+    )
+    told = {line["action"]: (line["who"], json.loads(line["details"])) for line in lines}
+    assert told["approval.propose"][0] == "Ada"
+    assert told["approval.propose"][1]["fields"]["credentials"] == "(hidden)"
+    who, details = told["account.change"]
+    assert (who, details["approved_by"], details["approval_id"]) == ("Ada", "Alan", waiting.id)
+    assert told["approval.approve"][0] == "Alan"
+    assert told["approval.approve"][1]["proposed_by"] == "Ada"
+    [chain] = [one for one in await stage.perform(ListChains()) if one.slug == "native"]
+    assert chain.refund_approval_above == "1000"

@@ -1,0 +1,148 @@
+"""What buyers can make us ask of a gateway is bounded, and holds up nobody else."""
+
+from uuid import UUID
+
+import pytest
+
+from payintent.domain.errors import Code, Refused
+from payintent.domain.gateway import Report, SessionState, Unknown
+from payintent.domain.rate_limit import Limit
+from payintent.payments.buyer_calls import BuyerCalls
+from payintent.payments.gateway_health import FAILURES_MAX, Channel, Health
+from payintent.payments.inquire_sessions import ask_on_return
+from payintent.payments.select_quote import SELECTIONS_MAX
+from payintent.storage import sessions
+from tests.payments.test_expire import ask_all
+from tests.support.clock import StoppedClock
+from tests.support.fakes import captured
+from tests.support.world import World
+
+THROTTLED = Unknown(detail="status 429", throttled=True)
+SILENT = Unknown(detail="no answer")
+
+
+async def come_back(world: World, session_id: UUID) -> int:
+    """Let the buyer open the address of return; gives how many are asked about then."""
+    service = world.service
+    session = await sessions.by_id(service.database, session_id)
+    assert session is not None
+    await ask_on_return(service.database, service.accounts, session)
+    return await ask_all(world)
+
+
+def two_calls_at_once(world: World) -> None:
+    """Let buyers make us call each account twice, and then once a second."""
+    accounts = world.service.accounts
+    accounts.buyer_calls = BuyerCalls(world.service.database, Limit(1, 2), frozenset())
+
+
+async def test_a_buyer_who_reloads_the_way_back_has_the_gateway_asked_every_five_seconds(
+    world: World,
+) -> None:
+    clock = await StoppedClock(world).stop()
+    session = (await world.select(await world.create())).session
+    assert [await come_back(world, session.id) for _ in range(5)] == [1, 0, 0, 0, 0]
+    await clock.move(4_999)
+    assert await come_back(world, session.id) == 0
+    await clock.move(1)
+    assert [await come_back(world, session.id) for _ in range(2)] == [1, 0]
+    assert len(world.gateway.inquired) == 2
+
+
+async def test_the_way_back_asks_nobody_while_the_account_has_no_call_left(world: World) -> None:
+    two_calls_at_once(world)
+    first, second = [(await world.select(await world.create())).session for _ in range(2)]
+    assert [await come_back(world, one.id) for one in (first, second)] == [0, 0]
+    assert world.gateway.inquired == []
+
+
+async def test_a_payment_is_selected_so_often_and_can_be_paid_as_it_is(world: World) -> None:
+    payment = await world.create()
+    for number in range(SELECTIONS_MAX):
+        selected = await world.select(payment, (world.card, world.transfer)[number % 2])
+    asked = len(world.gateway.inquired)
+    for _ in range(2):
+        with pytest.raises(Refused, match="selected 20 times") as refused:
+            await world.select(payment)
+        assert refused.value.code is Code.RATE_LIMITED
+        assert 1 <= (refused.value.retry_after_s or 0) <= 1800
+    assert len(world.gateway.created) == SELECTIONS_MAX
+    assert len(world.gateway.inquired) == asked
+    await world.report(payment, selected.session.id, captured(159000))
+    assert await world.status(payment) == "PAID"
+
+
+async def test_a_selection_without_a_call_left_leaves_nothing_and_calls_nobody(
+    world: World,
+) -> None:
+    two_calls_at_once(world)
+    for _ in range(2):
+        await world.select(await world.create())
+    payment = await world.create()
+    with pytest.raises(Refused) as refused:
+        await world.select(payment)
+    assert (refused.value.code, refused.value.retry_after_s) == (Code.RATE_LIMITED, 1)
+    assert len(world.gateway.created) == 2
+    assert await world.rows("SELECT 1 FROM session WHERE payment_id = $1", payment.id) == []
+    other = await world.other_account("http://other.test", signing_secret="another")
+    await world.rows("UPDATE payment_method SET account_id = $1 WHERE id = $2", other, world.card)
+    assert (await world.select(payment)).payment.status == "PROCESSING"
+
+
+async def test_a_change_of_method_spends_the_question_about_the_present_one(world: World) -> None:
+    two_calls_at_once(world)
+    payment = await world.create()
+    await world.select(payment)
+    with pytest.raises(Refused) as refused:
+        await world.select(payment, world.transfer)
+    assert refused.value.code is Code.RATE_LIMITED
+    assert (len(world.gateway.created), len(world.gateway.inquired)) == (1, 1)
+
+
+async def test_all_processes_spend_from_one_bucket_which_fills_again(world: World) -> None:
+    clock = await StoppedClock(world).stop()
+    database, account = world.service.database, world.account_id
+    first, second = (BuyerCalls(database, Limit(2, 4), {"local"}) for _ in range(2))
+
+    async def allowed() -> list[bool]:
+        return [await one.allow(account, "fake") for one in (first, second, first)]
+
+    assert await allowed() == [True, True, True]
+    assert await allowed() == [True, False, False]
+    await clock.move(499)
+    assert await allowed() == [False, False, False]
+    await clock.move(1)
+    assert await allowed() == [True, False, False]
+    await clock.move(3_600_000)
+    assert [*await allowed(), *await allowed()] == [True] * 4 + [False] * 2
+    assert await first.allow(account + 1, "fake")
+    assert await first.allow(account, "local")
+    assert await BuyerCalls(database, None, ()).allow(account, "fake")
+
+
+async def test_who_holds_us_back_is_in_no_outage_however_often(world: World) -> None:
+    health = Health(world.service.database)
+    for _ in range(3 * FAILURES_MAX):
+        await health.note(world.account_id, Channel.SESSIONS, THROTTLED)
+    assert await health.down() == frozenset()
+    assert await world.rows("SELECT 1 FROM gateway_outage") == []
+
+
+async def test_being_held_back_hides_no_silence(world: World) -> None:
+    health = Health(world.service.database)
+    for _ in range(FAILURES_MAX):
+        await health.note(world.account_id, Channel.SESSIONS, THROTTLED)
+        await health.note(world.account_id, Channel.SESSIONS, SILENT)
+    assert len(await world.rows("SELECT 1 FROM gateway_outage")) == 1
+
+
+async def test_one_buyer_whom_the_gateway_holds_back_takes_it_from_nobody(world: World) -> None:
+    world.gateway.answer_create = lambda _: THROTTLED
+    payment = await world.create()
+    for _ in range(FAILURES_MAX + 1):
+        with pytest.raises(Refused) as refused:
+            await world.select(payment)
+        assert refused.value.code is Code.PG_UPSTREAM_ERROR
+    world.gateway.answer_inquire = Report(state=SessionState.OPEN)
+    methods = await world.service.accounts.health.down()
+    assert methods == frozenset()

@@ -1,0 +1,159 @@
+"""Whatever a provider says, and however often: its effect comes once, and an end is an end."""
+
+from collections.abc import Awaitable, Callable
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from payintent.domain.gateway import Report, SessionState
+from payintent.domain.payment import Payment
+from payintent.payments.cancel import cancel
+from payintent.storage.tax_rates import set_tax_rate
+from tests.payments.refunding import asked, work
+from tests.payments.test_expire import TTL_S, ask_all, sweep
+from tests.payments.test_inquire_sessions import crash_in_selection
+from tests.payments.test_receive_callback import tell
+from tests.support.fakes import captured, declined
+from tests.support.world import World
+
+TABLES = ("payment", "session", "capture", "refund", "money_case", "event", "delivery")
+Start = Callable[[World], Awaitable[tuple[Payment, UUID]]]
+
+
+def words(start: str) -> list[Report]:
+    """List every word; each start has captures of its own."""
+    return [
+        *(Report(state=state) for state in SessionState if state is not SessionState.CAPTURED),
+        captured(159000, reference=f"{start}-exact"),
+        captured(159000, reference=f"{start}-second"),
+        captured(158999, reference=f"{start}-less"),
+        captured(159000, currency="USD", reference=f"{start}-dollars"),
+        declined(),
+    ]
+
+
+async def snapshot(world: World) -> dict[str, list[Any]]:
+    return {table: await world.rows(f"SELECT * FROM {table} ORDER BY 1") for table in TABLES}
+
+
+async def _processing(world: World) -> tuple[Payment, UUID]:
+    payment = await world.create()
+    return payment, (await world.select(payment)).session.id
+
+
+async def _paid(world: World) -> tuple[Payment, UUID]:
+    payment, session_id = await _processing(world)
+    await world.report(payment, session_id, captured(159000, reference="paid"))
+    return payment, session_id
+
+
+async def _failed(world: World) -> tuple[Payment, UUID]:
+    payment, session_id = await _processing(world)
+    await world.report(payment, session_id, declined())
+    return payment, session_id
+
+
+async def _expired(world: World) -> tuple[Payment, UUID]:
+    payment, session_id = await _processing(world)
+    await world.move_clock(TTL_S)
+    await sweep(world)
+    await ask_all(world)
+    return payment, session_id
+
+
+async def _cancelled(world: World) -> tuple[Payment, UUID]:
+    payment, session_id = await crash_in_selection(world)
+    async with world.service.database.transaction() as tx:
+        await cancel(tx, world.service.mint, payment, None)
+    return payment, session_id
+
+
+async def _replaced(world: World) -> tuple[Payment, UUID]:
+    payment, session_id = await _processing(world)
+    await world.select(payment, world.transfer)
+    return payment, session_id
+
+
+async def _refunded(world: World, amount: str | None) -> tuple[Payment, UUID]:
+    payment, session_id = await _paid(world)
+    await asked(world, payment, amount)
+    await work(world)
+    return payment, session_id
+
+
+async def _partly(world: World) -> tuple[Payment, UUID]:
+    return await _refunded(world, "590.00")
+
+
+async def _wholly(world: World) -> tuple[Payment, UUID]:
+    return await _refunded(world, None)
+
+
+STARTS: dict[str, Start] = {
+    "opening": crash_in_selection,
+    "processing": _processing,
+    "paid": _paid,
+    "partly": _partly,
+    "wholly": _wholly,
+    "failed": _failed,
+    "expired": _expired,
+    "cancelled": _cancelled,
+    "replaced": _replaced,
+}
+ENDS = {
+    "paid": "PAID",
+    "partly": "PARTIALLY_REFUNDED",
+    "wholly": "REFUNDED",
+    "failed": "FAILED",
+    "expired": "EXPIRED",
+    "cancelled": "CANCELLED",
+}
+
+
+@pytest.mark.parametrize("start", STARTS)
+async def test_a_word_that_is_said_twice_has_its_effect_once(world: World, start: str) -> None:
+    for number, report in enumerate(words(start)):
+        payment, session_id = await STARTS[start](world)
+        await tell(world, session_id, report, name=f"{number}")
+        before = await snapshot(world)
+        await tell(world, session_id, report, name=f"{number}")
+        if report.state is not SessionState.ATTEMPTED:  # two of these are two attempts
+            await world.report(payment, session_id, report)
+        assert await snapshot(world) == before, report
+        await world.rows("DELETE FROM refund")
+        await world.rows("DELETE FROM money_case")
+        await world.rows("DELETE FROM capture")  # the next start takes the same money again
+
+
+@pytest.mark.parametrize("start", ENDS)
+async def test_no_word_changes_a_payment_that_has_ended(world: World, start: str) -> None:
+    payment, session_id = await STARTS[start](world)
+    before, told = (await world.see(payment)).payment, await world.events(payment)
+    assert before.status == ENDS[start]
+    for report in words(start):
+        await world.report(payment, session_id, report)
+        assert (await world.see(payment)).payment == before
+    assert await world.events(payment) == told
+    assert len(told) == 1
+    money = await world.rows("SELECT 1 FROM capture WHERE NOT credited")
+    assert len(money) == len(await world.cases(payment)) == 4
+
+
+async def test_a_frozen_quote_outlives_what_it_was_made_with(world: World) -> None:
+    await world.rows("UPDATE merchant SET tax_manager = 'SERVICE'")
+    payment = await world.create(tax_manager="SERVICE")
+    first = await world.select(payment, country="TH")
+    async with world.service.database.transaction() as tx:
+        await set_tax_rate(tx, "TH", Decimal("0.07"))
+    await world.rows("UPDATE payment_method SET fee_rate = 0.5, fee_mode = 'EXCLUSIVE'")
+    seen = await world.see(payment)
+    assert seen.session is not None
+    assert seen.session.offer == first.session.offer
+    second = await world.select(payment, country="TH")
+    assert second.session.offer.quote.estimated_tax == "111.30"
+    assert second.session.offer.quote.total_amount == "2496.30"
+    assert (await world.see(payment)).payment.session_id == second.session.id
+    await world.report(payment, second.session.id, captured(159000, reference="old price"))
+    assert await world.status(payment) == "FAILED"

@@ -1,0 +1,511 @@
+"""The buyer changes from one gateway to another, and money comes by the one he has left.
+
+For every ordered pair of the adapters that the service wires: gateways of their names, with their
+capabilities and their manners. Whatever comes when, a payment has one end, and of all money that
+came one capture is its own at most; the rest is a case, and goes back where the merchant wants it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from uuid import UUID, uuid4
+
+import pytest
+
+from payintent.config import Settings
+from payintent.domain.errors import Code, Refused
+from payintent.domain.gateway import (
+    Account,
+    Callback,
+    Capabilities,
+    Capture,
+    Created,
+    Refunds,
+    Rejected,
+    Report,
+    SessionRef,
+    SessionRequest,
+    SessionState,
+    Unknown,
+)
+from payintent.domain.payment import FailureReason, Payment
+from payintent.domain.quote import FeeMode
+from payintent.operations.accounts import AddAccount
+from payintent.payments.cancel import cancel
+from payintent.payments.receive_callback import receive
+from payintent.payments.settle import settle
+from payintent.payments.transitions import lock
+from payintent.service import Service, open_service
+from payintent.storage import payment_methods, sessions
+from tests.payments.refunding import auto_refund, work
+from tests.payments.staging import held, until_waiting
+from tests.payments.test_expire import TTL_S, ask_all, sweep
+from tests.support.fakes import FakeGateway
+from tests.support.world import World, make_world
+
+TOTAL_MINOR = 159000
+
+
+@dataclass(frozen=True)
+class Manners:
+    """How a gateway behaves, as far as the lifecycle can tell."""
+
+    attempts: bool = False  # a decline leaves the buyer free to try again there
+    closes: bool = True  # it can be told that a session is not wanted any more
+    calls_back: bool = True
+
+
+#: Of every adapter that the service wires.
+MANNERS = {
+    "simulator": Manners(),
+    "stripe": Manners(attempts=True),
+    "ecpay": Manners(closes=False),
+    "2c2p": Manners(closes=False),
+    "gateway_contract": Manners(closes=False, calls_back=False),
+}
+
+
+class Stand(FakeGateway):
+    """A gateway that keeps books of its sessions, and has the manners of an adapter."""
+
+    def __init__(self, provider: str, capabilities: Capabilities) -> None:
+        super().__init__()
+        self.provider = provider
+        self.capabilities = replace(capabilities, credentials=frozenset({"signing_secret"}))
+        self.manners = MANNERS[provider]
+        self.said: dict[UUID, Report] = {}
+        self.crashes = False
+
+    async def create_session(
+        self, account: Account, request: SessionRequest
+    ) -> Created | Rejected | Unknown:
+        answer = await super().create_session(account, request)
+        self.said[request.session_id] = Report(state=SessionState.OPEN)
+        if self.crashes:
+            raise Crash
+        return answer
+
+    async def inquire(self, account: Account, session: SessionRef) -> Report | Unknown:
+        await super().inquire(account, session)
+        return self.said[session.session_id]
+
+    async def close_session(self, account: Account, session: SessionRef) -> Report | Unknown:
+        await super().close_session(account, session)
+        if self.manners.closes and self.said[session.session_id].state is SessionState.OPEN:
+            self.said[session.session_id] = Report(state=SessionState.CLOSED)
+        return self.said[session.session_id]
+
+    def take_money(self, session_id: UUID) -> Report:
+        """The buyer pays, whatever we think of the session."""
+        capture = Capture(reference=f"cap-{uuid4()}", amount_minor=TOTAL_MINOR, currency="TWD")
+        self.said[session_id] = Report(state=SessionState.CAPTURED, capture=capture)
+        return self.said[session_id]
+
+    def give_up(self) -> None:
+        """Say of all that is still open that nothing can come of it any more."""
+        for session_id, report in self.said.items():
+            if report.state is SessionState.OPEN:
+                self.said[session_id] = Report(state=SessionState.CLOSED)
+
+
+class Crash(BaseException):
+    """Our process dies while it asks the gateway."""
+
+
+@dataclass
+class Side:
+    """One gateway of a pair: its account, and the merchant's method there."""
+
+    stand: Stand
+    account_id: int
+    method_id: int
+
+
+@dataclass
+class Pair:
+    """A payment, and the two ways that its buyer takes."""
+
+    world: World
+    first: Side
+    second: Side
+    moved_s: float = 0.0
+    sessions: dict[int, UUID] = field(default_factory=dict)  # by account
+
+    async def begin(self) -> Payment:
+        await self.world.move_clock(self.moved_s)
+        return await self.world.create(
+            currency="TWD", amount=Decimal("1590.00"), amount_text="1590.00"
+        )
+
+    async def select(self, payment: Payment, side: Side) -> None:
+        chosen = await self.world.select(payment, side.method_id, country="TW")
+        self.sessions[side.account_id] = chosen.session.id
+
+    async def changed(self) -> Payment:
+        """A payment whose buyer has gone from the first gateway to the second."""
+        payment = await self.begin()
+        await self.select(payment, self.first)
+        await self.select(payment, self.second)
+        return payment
+
+    async def hear(self, side: Side, report: Report) -> None:
+        """Let a gateway call back; who calls nobody is asked by the janitor."""
+        session_id, service = self.sessions[side.account_id], self.world.service
+        if side.stand.manners.calls_back:
+            callback = Callback(id=uuid4().hex, session_id=session_id, report=report)
+            await receive(service.database, service.mint, side.account_id, callback, b"")
+        else:
+            await sessions.ask_now(service.database, session_id)
+            await ask_all(self.world)
+            # One that has ended is asked by nobody, but its chain is watched for ever.
+            payment_id = await sessions.payment_of(service.database, session_id, side.account_id)
+            assert payment_id is not None
+            async with service.database.transaction() as tx:
+                await settle(tx, service.mint, payment_id, session_id, report)
+
+    async def succeed(self, side: Side) -> None:
+        """Let the buyer pay there, and the news come in twice."""
+        report = side.stand.take_money(self.sessions[side.account_id])
+        for _ in range(2):
+            await self.hear(side, report)
+
+    async def expire(self) -> None:
+        """Let the time be over, also for gateways that can close nothing."""
+        self.moved_s += TTL_S
+        await self.world.move_clock(self.moved_s)
+        await sweep(self.world)
+        await ask_all(self.world)
+        for side in (self.first, self.second):
+            side.stand.give_up()
+        self.moved_s += 60
+        await self.world.move_clock(self.moved_s)
+        await ask_all(self.world)
+        await sweep(self.world)
+
+    async def ends(self, payment: Payment, status: str, *kinds: str) -> None:
+        """Hold how a payment ended: one event, its cases, and every surplus given back once."""
+        names = {"PAID": "completed", "FAILED": "failed", "EXPIRED": "expired"}
+        told = [f"payment.{names.get(status, 'cancelled')}"]
+        assert await self.world.status(payment) == status
+        assert await self.world.events(payment) == told
+        assert sorted(await self.world.cases(payment)) == sorted(kinds)
+        await self.gives_back(payment, len(kinds))
+
+    async def gives_back(self, payment: Payment, count: int) -> None:
+        while await work(self.world):
+            pass
+        rows = await self.world.rows(
+            "SELECT c.credited, c.amount_minor, c.refunded_minor, c.reserved_minor, m.status "
+            "FROM capture c LEFT JOIN money_case m ON m.capture_id = c.id WHERE c.payment_id = $1",
+            payment.id,
+        )
+        surplus = [row for row in rows if not row["credited"]]
+        assert len(surplus) == count
+        assert len(rows) - count <= 1, "two captures pay one payment"
+        for row in rows:
+            given = 0 if row["credited"] else row["amount_minor"]
+            assert (row["refunded_minor"], row["reserved_minor"]) == (given, 0)
+            assert row["status"] == (None if row["credited"] else "REFUNDED")
+        asked = [
+            one.capture.reference
+            for stand in {self.first.stand, self.second.stand}
+            for one in stand.refunds
+            if one.session and one.session.session_id in self.sessions.values()
+        ]
+        assert len(asked) == len(set(asked)), "a capture was given back twice"
+
+
+@dataclass
+class Stage:
+    """A merchant with two accounts at every gateway."""
+
+    world: World
+    sides: dict[str, tuple[Side, Side]]
+
+    def pairs(self, first: str) -> list[Pair]:
+        """Give every change from this gateway: to each other one, and to itself."""
+        return [
+            Pair(self.world, self.sides[first][0], self.sides[second][second == first])
+            for second in MANNERS
+        ]
+
+
+async def add_side(world: World, stand: Stand) -> Side:
+    account = AddAccount(
+        provider=stand.provider,
+        base_url=f"http://{stand.provider.replace('_', '-')}.test",
+        credentials={"signing_secret": "secret"},
+    )
+    account_id = (await world.perform(account)).id
+    async with world.service.database.transaction() as tx:
+        method = payment_methods.NewMethod(
+            merchant_id=world.merchant_id,
+            account_id=account_id,
+            kind="redirect",
+            label=stand.provider,
+            currencies=("TWD",),
+            countries=None,
+            fee_mode=FeeMode.INCLUSIVE,
+            fee_rate=Decimal(0),
+            position=0,
+        )
+        return Side(stand, account_id, await payment_methods.add(tx, method))
+
+
+@pytest.fixture
+async def wired(settings: Settings) -> AsyncIterator[Service]:
+    """The service as it is installed."""
+    service = await open_service(settings)
+    yield service
+    await service.close()
+
+
+@pytest.fixture
+async def stage(settings: Settings, wired: Service) -> AsyncIterator[Stage]:
+    stands = {}
+    for provider in sorted(wired.accounts.providers):
+        adapter = wired.accounts.gateway(provider)
+        assert adapter is not None
+        stands[provider] = Stand(provider, adapter.capabilities)
+    service = await open_service(settings, {"fake": FakeGateway(), **stands})
+    world = await make_world(service, FakeGateway())
+    await auto_refund(world, on=True)
+    sides = {}
+    for provider, stand in stands.items():
+        sides[provider] = (await add_side(world, stand), await add_side(world, stand))
+    yield Stage(world, sides)
+    await service.close()
+
+
+FROM = pytest.mark.parametrize("first", MANNERS)
+
+
+async def test_the_manners_of_every_adapter_that_is_wired_are_known(wired: Service) -> None:
+    assert wired.accounts.providers == MANNERS.keys()
+    for name in MANNERS:
+        adapter = wired.accounts.gateway(name)
+        assert adapter is not None
+        assert adapter.capabilities.refunds is not Refunds.NONE
+
+
+@FROM
+async def test_money_that_came_before_the_change_is_found_and_the_change_refused(
+    stage: Stage, first: str
+) -> None:
+    for pair in stage.pairs(first):
+        payment = await pair.begin()
+        await pair.select(payment, pair.first)
+        pair.first.stand.take_money(pair.sessions[pair.first.account_id])  # and nobody tells us
+        with pytest.raises(Refused, match="payment detected") as refused:
+            await pair.select(payment, pair.second)
+        assert refused.value.code is Code.INVALID_CHECKOUT_STATE
+        await pair.ends(payment, "PAID")
+
+
+@FROM
+async def test_money_that_was_told_before_the_change_ends_the_checkout(
+    stage: Stage, first: str
+) -> None:
+    for pair in stage.pairs(first):
+        payment = await pair.begin()
+        await pair.select(payment, pair.first)
+        await pair.succeed(pair.first)
+        with pytest.raises(Refused) as refused:
+            await pair.select(payment, pair.second)
+        assert refused.value.code is Code.INVALID_CHECKOUT_STATE
+        await pair.ends(payment, "PAID")
+
+
+@FROM
+async def test_a_gateway_that_is_deciding_is_not_left(stage: Stage, first: str) -> None:
+    for pair in stage.pairs(first):
+        payment = await pair.begin()
+        await pair.select(payment, pair.first)
+        session_id = pair.sessions[pair.first.account_id]
+        pair.first.stand.said[session_id] = Report(state=SessionState.AUTHORISING)
+        with pytest.raises(Refused, match="under way"):
+            await pair.select(payment, pair.second)
+        await pair.succeed(pair.first)
+        await pair.ends(payment, "PAID")
+
+
+@FROM
+async def test_late_money_of_the_gateway_that_was_left_is_given_back_and_the_other_one_pays(
+    stage: Stage, first: str
+) -> None:
+    for pair in stage.pairs(first):
+        payment = await pair.changed()
+        await pair.succeed(pair.first)
+        assert await stage.world.status(payment) == "PROCESSING"
+        assert await stage.world.events(payment) == []
+        seen = (await stage.world.see(payment)).session
+        assert seen is not None
+        assert seen.offer.account_id == pair.second.account_id
+        await pair.succeed(pair.second)
+        await pair.ends(payment, "PAID", "ORPHAN_CAPTURE")
+
+
+@FROM
+async def test_money_of_the_gateway_that_was_left_after_the_other_one_has_paid(
+    stage: Stage, first: str
+) -> None:
+    for pair in stage.pairs(first):
+        payment = await pair.changed()
+        await pair.succeed(pair.second)
+        before = (await stage.world.see(payment)).payment
+        await pair.succeed(pair.first)
+        assert (await stage.world.see(payment)).payment == before
+        await pair.ends(payment, "PAID", "ORPHAN_CAPTURE")
+
+
+@FROM
+async def test_money_of_both_at_the_same_moment_pays_by_the_present_one(
+    stage: Stage, first: str
+) -> None:
+    for pair in stage.pairs(first):
+        payment = await pair.changed()
+        told = []
+        for side in (pair.first, pair.second):
+            report = side.stand.take_money(pair.sessions[side.account_id])
+            told.append((side, report))
+        async with held(stage.world, lambda tx, one=payment: lock(tx, [one.id])) as holder:
+            both = [asyncio.create_task(pair.hear(side, report)) for side, report in told]
+            await until_waiting(stage.world, *both)
+            await holder.commit()
+            await asyncio.gather(*both)
+        await pair.ends(payment, "PAID", "ORPHAN_CAPTURE")
+
+
+@FROM
+async def test_money_and_the_change_at_the_same_moment(stage: Stage, first: str) -> None:
+    """Whoever is first wins: the money pays and the change is refused, or it is a case."""
+    for pair in stage.pairs(first):
+        payment = await pair.begin()
+        await pair.select(payment, pair.first)
+        side = pair.first
+        async with held(stage.world, lambda tx, one=payment: lock(tx, [one.id])) as holder:
+            change = asyncio.create_task(pair.select(payment, pair.second))
+            await until_waiting(stage.world, change)
+            report = side.stand.take_money(pair.sessions[side.account_id])
+            money = asyncio.create_task(pair.hear(side, report))
+            await until_waiting(stage.world, change, money)
+            await holder.commit()
+            done = await asyncio.gather(change, money, return_exceptions=True)
+        if isinstance(done[0], Refused):
+            await pair.ends(payment, "PAID")
+            continue
+        assert done == [None, None]
+        status = await stage.world.status(payment)
+        if status == "PAID":  # it came between the two transactions of the change
+            await pair.ends(payment, "PAID")
+            continue
+        await pair.succeed(pair.second)
+        await pair.ends(payment, "PAID", "ORPHAN_CAPTURE")
+
+
+@FROM
+async def test_money_of_either_after_the_expiry_is_given_back(stage: Stage, first: str) -> None:
+    for pair in stage.pairs(first):
+        payment = await pair.changed()
+        await pair.expire()
+        await pair.ends(payment, "EXPIRED")
+        await pair.succeed(pair.first)
+        await pair.ends(payment, "EXPIRED", "ORPHAN_CAPTURE")
+        await pair.succeed(pair.second)
+        await pair.ends(payment, "EXPIRED", "ORPHAN_CAPTURE", "LATE_PAYMENT")
+
+
+@FROM
+async def test_money_of_either_after_the_cancel_is_given_back(stage: Stage, first: str) -> None:
+    """Both selections died before their gateways answered, so that the payment was PENDING."""
+    for pair in stage.pairs(first):
+        payment = await pair.begin()
+        for side in (pair.first, pair.second):
+            await _crash_in_selection(pair, payment, side)
+        async with stage.world.service.database.transaction() as tx:
+            await cancel(tx, stage.world.service.mint, payment, None)
+        await pair.succeed(pair.second)
+        await pair.succeed(pair.first)
+        await pair.ends(payment, "CANCELLED", "LATE_PAYMENT", "ORPHAN_CAPTURE")
+
+
+async def _crash_in_selection(pair: Pair, payment: Payment, side: Side) -> None:
+    side.stand.crashes = True
+    with pytest.raises(Crash):
+        await pair.select(payment, side)
+    side.stand.crashes = False
+    [row] = await pair.world.rows(
+        "SELECT id FROM session WHERE payment_id = $1 AND account_id = $2",
+        *(payment.id, side.account_id),
+    )
+    pair.sessions[side.account_id] = row["id"]
+    if side is pair.first:  # so that the buyer may choose again
+        pair.moved_s += 31
+        await pair.world.move_clock(pair.moved_s)
+        await ask_all(pair.world)
+
+
+@FROM
+async def test_no_word_without_money_of_the_gateway_that_was_left_does_anything(
+    stage: Stage, first: str
+) -> None:
+    for pair in stage.pairs(first):
+        payment = await pair.changed()
+        before = (await stage.world.see(payment)).payment
+        words = [Report(state=SessionState.ATTEMPTED)] * 4
+        words += [Report(state=state) for state in SessionState if state.value != "captured"]
+        words += [Report(state=SessionState.DECLINED, reason=FailureReason.UNKNOWN)]
+        for word in words:
+            await pair.hear(pair.first, word)
+            assert (await stage.world.see(payment)).payment == before
+        assert await stage.world.events(payment) == []
+        await pair.succeed(pair.second)
+        await pair.ends(payment, "PAID")
+
+
+@FROM
+async def test_declines_end_a_payment_as_its_gateway_has_it(stage: Stage, first: str) -> None:
+    side = stage.sides[first][0]
+    pair = Pair(stage.world, side, side)
+    payment = await pair.begin()
+    await pair.select(payment, side)
+    if not side.stand.manners.attempts:
+        await pair.hear(side, Report(state=SessionState.DECLINED, reason=FailureReason.DECLINED))
+    else:
+        for number in range(3):
+            assert await stage.world.status(payment) == "PROCESSING", number
+            await pair.hear(side, Report(state=SessionState.ATTEMPTED))
+        assert (await stage.world.session(pair.sessions[side.account_id]))["life"] == "closing"
+        await ask_all(stage.world)
+    seen = (await stage.world.see(payment)).payment
+    assert (seen.status, seen.failure_reason) == ("FAILED", "DECLINED")
+    await pair.succeed(side)
+    await pair.ends(payment, "FAILED", "LATE_PAYMENT")
+
+
+async def test_money_wins_between_the_third_attempt_and_the_close(stage: Stage) -> None:
+    side = stage.sides["stripe"][0]
+    pair = Pair(stage.world, side, side)
+    payment = await pair.begin()
+    await pair.select(payment, side)
+    for _ in range(3):
+        await pair.hear(side, Report(state=SessionState.ATTEMPTED))
+    side.stand.take_money(pair.sessions[side.account_id])
+    await ask_all(stage.world)  # the close finds it captured
+    await pair.ends(payment, "PAID")
+
+
+async def test_where_the_merchant_gives_nothing_back_by_itself_a_person_is_waited_for(
+    stage: Stage,
+) -> None:
+    await auto_refund(stage.world, on=False)
+    for first in MANNERS:
+        for pair in stage.pairs(first):
+            payment = await pair.changed()
+            await pair.succeed(pair.first)
+            await pair.succeed(pair.second)
+            assert await stage.world.cases(payment) == ["ORPHAN_CAPTURE"]
+            assert await stage.world.events(payment) == ["payment.completed"]
+    assert await work(stage.world) == 0
+    assert await stage.world.rows("SELECT 1 FROM refund") == []

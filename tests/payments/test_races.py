@@ -1,0 +1,379 @@
+"""Races, staged: the first holds its transaction open, the second is seen to wait for it."""
+
+import asyncio
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from payintent.domain.errors import Code, Refused
+from payintent.domain.gateway import Callback, Report, Unknown
+from payintent.domain.payment import Payment
+from payintent.payments.cancel import cancel, cancel_by_buyer
+from payintent.payments.create import CreateRequest, create
+from payintent.payments.expire import expire_pending, expire_processing, expire_seen
+from payintent.payments.receive_callback import Receipt, receive
+from payintent.payments.select_quote import Selected
+from payintent.payments.settle import settle
+from payintent.payments.transitions import lock
+from payintent.storage import idempotency, payments, sessions
+from payintent.storage.database import Tx
+from payintent.storage.idempotency import First
+from tests.payments.staging import held, impatient, until_waiting
+from tests.payments.test_expire import ask_all
+from tests.support.fakes import captured, declined
+from tests.support.world import World
+
+EXACT = captured(159000)
+
+
+async def refusal(task: asyncio.Task[Any]) -> Refused:
+    with pytest.raises(Refused) as refused:
+        await task
+    return refused.value
+
+
+def locks(payment: Payment) -> Any:
+    return lambda tx: lock(tx, [payment.id])
+
+
+def cancels(world: World, payment: Payment, key: UUID | None = None) -> Any:
+    return lambda tx: cancel(tx, world.service.mint, payment, key)
+
+
+def settles(world: World, payment: Payment, session_id: UUID, report: Report = EXACT) -> Any:
+    return lambda tx: settle(tx, world.service.mint, payment.id, session_id, report)
+
+
+def start(world: World, work: Any) -> asyncio.Task[Any]:
+    async def run() -> Any:
+        async with world.service.database.transaction() as tx:
+            return await work(tx)
+
+    return asyncio.create_task(run())
+
+
+def start_select(world: World, payment: Payment, method: int) -> asyncio.Task[Selected]:
+    return asyncio.create_task(world.select(payment, method))
+
+
+def start_callback(
+    world: World, session_id: UUID, callback_id: str, report: Report = EXACT
+) -> asyncio.Task[Receipt]:
+    callback = Callback(id=callback_id, session_id=session_id, report=report)
+    service = world.service
+    return asyncio.create_task(
+        receive(service.database, service.mint, world.account_id, callback, b"")
+    )
+
+
+async def selection_under_way(world: World, payment: Payment) -> asyncio.Task[Selected]:
+    """Start a selection whose gateway does not answer before `hold` is set."""
+    world.gateway.hold = asyncio.Event()
+    world.gateway.asked.clear()
+    task = start_select(world, payment, world.card)
+    await world.gateway.asked.wait()
+    return task
+
+
+async def test_of_two_cancels_the_second_waits_and_is_refused(world: World) -> None:
+    payment = await world.create()
+    async with held(world, cancels(world, payment)) as first:
+        second = start(world, cancels(world, payment))
+        await until_waiting(world, second)
+        await first.commit()
+        refused = await refusal(second)
+    assert refused.code is Code.INVALID_PAYMENT_STATE
+    assert "CANCELLED" in refused.message
+    assert await world.events(payment) == ["payment.cancelled"]
+
+
+async def test_of_two_cancels_with_one_key_the_second_waits_and_replays(world: World) -> None:
+    payment, key = await world.create(), uuid4()
+    async with held(world, cancels(world, payment, key)) as first:
+        second = start(world, cancels(world, payment, key))
+        await until_waiting(world, second)
+        await first.commit()
+        assert await second is False
+    assert await world.events(payment) == ["payment.cancelled"]
+
+
+async def test_a_cancel_that_waits_for_one_that_fails_takes_place(world: World) -> None:
+    payment, key = await world.create(), uuid4()
+    async with held(world, cancels(world, payment, key)) as first:
+        second = start(world, cancels(world, payment, key))
+        await until_waiting(world, second)
+        await first.roll_back()
+        assert await second is True
+
+
+async def test_merchant_and_buyer_cancel_at_once_and_one_of_them_counts(world: World) -> None:
+    payment = await world.create()
+    async with held(world, lambda tx: cancel_by_buyer(tx, world.service.mint, payment.id)) as first:
+        second = start(world, cancels(world, payment))
+        await until_waiting(world, second)
+        await first.commit()
+        assert (await refusal(second)).code is Code.INVALID_PAYMENT_STATE
+    assert await world.events(payment) == []
+
+
+async def test_a_selection_that_waits_for_a_cancel_is_refused_unasked(world: World) -> None:
+    payment = await world.create()
+    async with held(world, cancels(world, payment)) as first:
+        second = start_select(world, payment, world.card)
+        await until_waiting(world, second)
+        await first.commit()
+        assert (await refusal(second)).code is Code.INVALID_CHECKOUT_STATE
+    assert world.gateway.created == []
+
+
+async def test_a_cancel_that_waits_for_a_selection_is_refused(world: World) -> None:
+    payment = await world.create()
+    task = await selection_under_way(world, payment)
+    [session] = await world.rows("SELECT id FROM session")
+    async with held(world, settles(world, payment, session["id"], declined())) as first:
+        second = start(world, cancels(world, payment))
+        await until_waiting(world, second)
+        await first.commit()
+        assert "FAILED" in (await refusal(second)).message
+    world.gateway.hold.set()  # type: ignore[union-attr]
+    assert (await task).payment.status == "FAILED"
+    assert await world.events(payment) == ["payment.failed"]
+
+
+async def test_a_cancel_overtakes_a_selection_whose_gateway_is_slow(world: World) -> None:
+    payment = await world.create()
+    task = await selection_under_way(world, payment)
+    await start(world, cancels(world, payment))
+    world.gateway.hold.set()  # type: ignore[union-attr]
+    assert (await refusal(task)).code is Code.INVALID_CHECKOUT_STATE
+    [session] = await world.rows("SELECT life, reference FROM session")
+    assert session["life"] == "closing"
+    assert session["reference"] is not None
+    assert await world.events(payment) == ["payment.cancelled"]
+
+
+async def test_an_expiry_overtakes_a_selection_whose_gateway_is_slow(world: World) -> None:
+    payment = await world.create()
+    task = await selection_under_way(world, payment)
+    await world.move_clock(1801)
+    assert await start(world, lambda tx: expire_pending(tx, world.service.mint, 10)) == 1
+    world.gateway.hold.set()  # type: ignore[union-attr]
+    assert (await refusal(task)).code is Code.CHECKOUT_EXPIRED
+    [session] = await world.rows("SELECT life FROM session")
+    assert session["life"] == "closing"
+    assert await world.events(payment) == ["payment.expired"]
+
+
+async def test_an_answer_after_the_ttl_is_410_even_before_the_worker_has_come(world: World) -> None:
+    payment = await world.create()
+    task = await selection_under_way(world, payment)
+    await world.move_clock(1801)
+    world.gateway.hold.set()  # type: ignore[union-attr]
+    assert (await refusal(task)).code is Code.CHECKOUT_EXPIRED
+    assert await world.status(payment) == "PENDING"
+
+
+async def test_an_answer_after_the_janitor_gave_up_leaves_the_buyer_free_to_choose(
+    world: World,
+) -> None:
+    payment = await world.create()
+    task = await selection_under_way(world, payment)
+    await world.move_clock(31)
+    [ask] = await sessions.take_due(world.service.database, 10, 60, [])
+    await world.service.janitor.inquire(ask)
+    world.gateway.hold.set()  # type: ignore[union-attr]
+    assert (await refusal(task)).code is Code.CONFLICT
+    assert await world.status(payment) == "PENDING"
+    assert (await world.select(payment)).payment.status == "PROCESSING"
+
+
+async def test_of_two_selections_the_second_is_told_to_come_back(world: World) -> None:
+    payment = await world.create()
+    first = await selection_under_way(world, payment)
+    refused = await refusal(start_select(world, payment, world.transfer))
+    assert (refused.code, refused.retry_after_s) == (Code.CONFLICT, 1)
+    world.gateway.hold.set()  # type: ignore[union-attr]
+    assert (await first).payment.status == "PROCESSING"
+    assert len(world.gateway.created) == 1
+
+
+async def test_two_selections_at_the_same_instant_reach_the_gateway_once(world: World) -> None:
+    payment = await world.create()
+    world.gateway.hold = asyncio.Event()
+    async with held(world, locks(payment)) as first:
+        both = [start_select(world, payment, one) for one in (world.card, world.transfer)]
+        await until_waiting(world, *both)
+        await first.commit()
+        done, [winner] = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        assert (await refusal(done.pop())).code is Code.CONFLICT
+    world.gateway.hold.set()
+    assert (await winner).payment.status == "PROCESSING"
+    assert len(world.gateway.created) == 1
+
+
+@pytest.mark.parametrize(("report", "status"), [(EXACT, "PAID"), (declined(), "FAILED")])
+async def test_a_callback_before_the_gateways_answer_completes_the_selection(
+    world: World, report: Report, status: str
+) -> None:
+    payment = await world.create()
+    task = await selection_under_way(world, payment)
+    [session] = await world.rows("SELECT id FROM session")
+    await start_callback(world, session["id"], "early", report)
+    assert await world.status(payment) == status
+    world.gateway.hold.set()  # type: ignore[union-attr]
+    selected = await task
+    assert selected.payment.status == status
+    assert selected.session.id == session["id"]
+    assert len(await world.events(payment)) == 1
+    assert (await world.session(session["id"]))["reference"] is not None
+
+
+async def test_a_callback_that_waits_for_an_expiry_finds_it_late(world: World) -> None:
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    await world.move_clock(1801)
+    await start(world, lambda tx: expire_processing(tx, world.service.mint, 10, 30))
+    world.gateway.answer_close = Unknown(detail="silence")
+    await ask_all(world)
+    await world.move_clock(1901)  # the gateway has been silent since
+    expiry = held(world, lambda tx: expire_processing(tx, world.service.mint, 10, 30))
+    async with expiry as first:
+        second = start_callback(world, session.id, "one")
+        await until_waiting(world, second)
+        await first.commit()
+        assert (await second).fresh
+    assert await world.status(payment) == "EXPIRED"
+    assert await world.events(payment) == ["payment.expired"]
+    assert await world.cases(payment) == ["LATE_PAYMENT"]
+
+
+async def test_an_expiry_passes_over_a_payment_that_is_being_settled(world: World) -> None:
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    await world.move_clock(1801)
+
+    async def expire() -> int:
+        return await start(world, lambda tx: expire_processing(tx, world.service.mint, 10, 30))
+
+    async with held(world, settles(world, payment, session.id)) as first:
+        assert await expire() == 0
+        await first.commit()
+    assert await expire() == 0
+    assert await world.status(payment) == "PAID"
+    assert await world.events(payment) == ["payment.completed"]
+
+
+async def test_two_who_see_an_elapsed_payment_expire_it_once(world: World) -> None:
+    payment = await world.create()
+    await world.move_clock(1801)
+    service = world.service
+    async with held(world, locks(payment)) as first:
+        both = [
+            asyncio.create_task(expire_seen(service.database, service.mint, payment.id))
+            for _ in range(2)
+        ]
+        await until_waiting(world, *both)
+        await first.commit()
+        await asyncio.gather(*both)
+    assert await world.events(payment) == ["payment.expired"]
+
+
+async def test_a_callback_that_comes_twice_at_once_is_applied_once(world: World) -> None:
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    async with held(world, locks(payment)) as first:
+        both = [start_callback(world, session.id, "one") for _ in range(2)]
+        await until_waiting(world, *both)
+        await first.commit()
+        assert sorted([(await one).fresh for one in both]) == [False, True]
+    assert await world.events(payment) == ["payment.completed"]
+
+
+async def test_one_capture_told_by_two_callbacks_at_once_is_credited_once(world: World) -> None:
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    async with held(world, locks(payment)) as first:
+        both = [start_callback(world, session.id, name) for name in ("one", "two")]
+        await until_waiting(world, *both)
+        await first.commit()
+        assert [(await one).fresh for one in both] == [True, True]
+    assert len(await world.rows("SELECT 1 FROM capture")) == 1
+    assert await world.events(payment) == ["payment.completed"]
+    assert await world.cases(payment) == []
+
+
+async def test_two_captures_at_once_are_one_payment_and_one_case(world: World) -> None:
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    async with held(world, settles(world, payment, session.id)) as first:
+        second = start_callback(world, session.id, "two", captured(159000, reference="cap-2"))
+        await until_waiting(world, second)
+        await first.commit()
+        await second
+    assert await world.events(payment) == ["payment.completed"]
+    assert await world.cases(payment) == ["DOUBLE_PAYMENT"]
+
+
+def _creates(world: World, key: UUID, fingerprint: bytes) -> Any:
+    """Do what a create with this key does, in a transaction that others must wait for."""
+
+    async def work(tx: Tx) -> None:
+        made = await world.create()  # a payment to stand for the first request's
+        first = First(request_hash=fingerprint, payment_id=made.id, country=None)
+        assert await idempotency.take(tx, world.merchant_id, "create", key, first)
+
+    return work
+
+
+async def test_of_two_creates_with_one_key_the_second_waits_and_replays(world: World) -> None:
+    key = uuid4()
+    async with held(world, _creates(world, key, b"same")) as first:
+        second = asyncio.create_task(world.create(key=key, request_hash=b"same"))
+        await until_waiting(world, second)
+        await first.commit()
+        replayed = await second
+    [kept] = await world.rows("SELECT id FROM payment")
+    assert replayed.id == kept["id"]
+
+
+async def test_a_create_that_waits_for_another_request_is_a_conflict(world: World) -> None:
+    key = uuid4()
+    async with held(world, _creates(world, key, b"same")) as first:
+        second = asyncio.create_task(world.create(key=key, request_hash=b"other"))
+        await until_waiting(world, second)
+        await first.commit()
+        assert (await refusal(second)).code is Code.IDEMPOTENCY_CONFLICT
+
+
+async def test_a_create_that_waits_for_one_that_fails_takes_place(world: World) -> None:
+    key = uuid4()
+    async with held(world, _creates(world, key, b"same")) as first:
+        second = asyncio.create_task(world.create(key=key, request_hash=b"same"))
+        await until_waiting(world, second)
+        await first.roll_back()
+        created = await second
+    assert await payments.by_id(world.service.database, created.id) is not None
+
+
+async def test_a_create_that_waits_too_long_is_told_to_come_back(world: World) -> None:
+    key, like = uuid4(), await world.create()
+    async with held(world, _creates(world, key, b"same")), impatient(world) as service:
+        request = CreateRequest(
+            merchant_id=world.merchant_id,
+            tax_manager=like.tax_manager,
+            key=key,
+            request_hash=b"same",
+            currency=like.currency,
+            amount=like.amount,
+            amount_text=like.amount_text,
+            payer_uid=like.payer_uid,
+            payer_email=None,
+            expires_in_s=1800,
+            country=None,
+            metadata="{}",
+            include_pegged_assets=True,
+        )
+        waiting = asyncio.create_task(create(service.database, service.mint, request))
+        refused = await refusal(waiting)
+    assert (refused.code, refused.retry_after_s) == (Code.CONFLICT, 1)

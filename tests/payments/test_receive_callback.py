@@ -1,0 +1,377 @@
+"""Callbacks: once, late, doubled, reordered, too early, and from the wrong account."""
+
+import asyncio
+from dataclasses import replace
+from uuid import UUID, uuid4
+
+import pytest
+
+from payintent.domain.errors import Refused
+from payintent.domain.gateway import (
+    Callback,
+    Capture,
+    NotContacted,
+    Rejected,
+    Report,
+    SessionState,
+    Unknown,
+)
+from payintent.domain.payment import FailureReason, Payment
+from payintent.payments.receive_callback import Receipt, apply_waiting, receive
+from payintent.payments.transitions import lock
+from payintent.storage import callbacks
+from payintent.workers import _prune
+from tests.payments.staging import held, until_waiting
+from tests.payments.test_expire import sweep
+from tests.support.fakes import captured, declined
+from tests.support.world import World
+
+EXACT = captured(159000)
+
+
+async def tell(
+    world: World,
+    session_id: UUID | None,
+    report: Report | None = EXACT,
+    *,
+    name: str | None = None,
+    account_id: int | None = None,
+) -> Receipt:
+    """Let a callback come in; without a name it has one of its own."""
+    callback = Callback(id=name or uuid4().hex, session_id=session_id, report=report)
+    service = world.service
+    account_id = account_id or world.account_id
+    return await receive(service.database, service.mint, account_id, callback, b"raw body")
+
+
+async def selected(world: World) -> tuple[Payment, UUID]:
+    payment = await world.create()
+    return payment, (await world.select(payment)).session.id
+
+
+async def add_account(world: World) -> int:
+    credentials = {"signing_secret": "another"}
+    return await world.other_account("http://other.test", **credentials)
+
+
+async def add_session(world: World, session_id: UUID) -> Payment:
+    """Let a session appear under an id that a provider has spoken of already."""
+    payment, existing = await selected(world)
+    await world.rows(
+        """
+        INSERT INTO session (id, payment_id, account_id, payment_method_id, provider,
+            provider_name, kind, label,
+            country, currency, amount, fee_mode, fee_rate, fee_amount, estimated_tax, total_amount,
+            total_minor)
+        SELECT $2, payment_id, account_id, payment_method_id, provider, provider_name, kind, label,
+            country,
+            currency, amount, fee_mode, fee_rate, fee_amount, estimated_tax, total_amount,
+            total_minor
+        FROM session
+        WHERE id = $1
+        """,
+        existing,
+        session_id,
+    )
+    return payment
+
+
+async def test_a_callback_is_kept_as_it_came_and_applied_with_it(world: World) -> None:
+    payment, session_id = await selected(world)
+    assert await tell(world, session_id, name="one") == Receipt(True, payment.id)
+    assert await world.status(payment) == "PAID"
+    [row] = await world.rows("SELECT * FROM callback")
+    assert (row["callback_id"], row["body"]) == ("one", b"raw body")
+    assert row["applied_at"] is not None
+
+
+async def test_a_duplicate_changes_nothing_whatever_it_says(world: World) -> None:
+    payment, session_id = await selected(world)
+    await tell(world, session_id, declined(), name="one")
+    assert (await tell(world, session_id, EXACT, name="one")).fresh is False
+    assert await world.status(payment) == "FAILED"
+    assert await world.rows("SELECT 1 FROM capture") == []
+
+
+async def test_the_same_capture_under_another_name_changes_nothing(world: World) -> None:
+    payment, session_id = await selected(world)
+    for _ in range(3):
+        assert (await tell(world, session_id)).fresh
+    assert await world.events(payment) == ["payment.completed"]
+    assert await world.cases(payment) == []
+    assert len(await world.rows("SELECT 1 FROM capture")) == 1
+
+
+async def test_a_second_capture_is_a_double_payment(world: World) -> None:
+    payment, session_id = await selected(world)
+    await tell(world, session_id)
+    await tell(world, session_id, captured(159000, reference="cap-2"))
+    assert await world.events(payment) == ["payment.completed"]
+    assert await world.cases(payment) == ["DOUBLE_PAYMENT"]
+
+
+async def test_paid_after_failed_is_a_late_payment(world: World) -> None:
+    payment, session_id = await selected(world)
+    await tell(world, session_id, declined(FailureReason.UNKNOWN))
+    await tell(world, session_id)
+    assert await world.status(payment) == "FAILED"
+    assert await world.events(payment) == ["payment.failed"]
+    assert await world.cases(payment) == ["LATE_PAYMENT"]
+
+
+FINER = replace(
+    EXACT,
+    capture=Capture(reference="f", amount_minor=159000, currency="THB", verbatim="1590.001 THB"),
+)
+
+
+@pytest.mark.parametrize("report", [captured(159000, "EUR"), FINER])
+async def test_money_that_nobody_asked_for_fails_the_payment_and_is_a_case(
+    world: World, report: Report
+) -> None:
+    payment, session_id = await selected(world)
+    await tell(world, session_id, report)
+    seen = (await world.see(payment)).payment
+    assert (seen.status, seen.failure_reason) == ("FAILED", "AMOUNT_MISMATCH")
+    assert await world.cases(payment) == ["AMOUNT_MISMATCH"]
+    assert len(await world.rows("SELECT 1 FROM capture")) == 1
+    [case] = await world.rows("SELECT note FROM money_case")
+    assert report.capture is not None
+    assert case["note"] == (
+        f"the provider says {FINER.capture.verbatim}" if report is FINER else ""
+    )
+
+
+async def test_an_amount_that_is_too_fine_stays_so_while_its_session_is_waited_for(
+    world: World,
+) -> None:
+    session_id = uuid4()
+    await tell(world, session_id, FINER)
+    payment = await add_session(world, session_id)
+    await apply_waiting(world.service.database, world.service.mint, 10)
+    assert await world.cases(payment) == ["AMOUNT_MISMATCH"]
+    assert await world.status(payment) == "FAILED"
+
+
+async def test_failed_after_paid_changes_nothing(world: World) -> None:
+    payment, session_id = await selected(world)
+    await tell(world, session_id)
+    before = await world.see(payment)
+    await tell(world, session_id, declined())
+    assert (await world.see(payment)).payment == before.payment
+    assert await world.cases(payment) == []
+
+
+async def test_money_after_expiry_is_a_late_payment(world: World) -> None:
+    payment, session_id = await selected(world)
+    await world.report(payment, session_id, Report(state=SessionState.CANCELLED))
+    await world.move_clock(1801)
+    await sweep(world)
+    await tell(world, session_id)
+    assert await world.status(payment) == "EXPIRED"
+    assert await world.events(payment) == ["payment.expired"]
+    assert await world.cases(payment) == ["LATE_PAYMENT"]
+
+
+async def test_a_replaced_gateway_is_heard_and_ignored(world: World) -> None:
+    payment, first = await selected(world)
+    await world.select(payment, world.transfer)
+    assert (await tell(world, first, declined())).fresh
+    assert await world.status(payment) == "PROCESSING"
+    assert (await world.session(first))["life"] == "ended"
+    await tell(world, first, captured(159000, reference="orphan"))
+    assert await world.status(payment) == "PROCESSING"
+    assert await world.events(payment) == []
+    assert await world.cases(payment) == ["ORPHAN_CAPTURE"]
+
+
+@pytest.mark.parametrize("state", ["open", "authorising", "absent"])
+async def test_a_word_that_ends_nothing_changes_nothing(world: World, state: str) -> None:
+    payment, session_id = await selected(world)
+    before = await world.see(payment)
+    await tell(world, session_id, Report(state=SessionState(state)))
+    after = await world.see(payment)
+    assert (after.payment, after.session) == (before.payment, before.session)
+
+
+async def test_a_callback_about_nothing_of_ours_is_only_kept(world: World) -> None:
+    assert await tell(world, None, None) == Receipt(True, None)
+    _, session_id = await selected(world)
+    assert (await tell(world, session_id, None)).fresh
+    assert await apply_waiting(world.service.database, world.service.mint, 10) == 0
+
+
+async def test_an_unknown_session_is_waited_for(world: World) -> None:
+    session_id = uuid4()
+    assert await tell(world, session_id) == Receipt(True, None)
+    assert (await tell(world, session_id, name="again")).fresh
+    service = world.service
+    assert await apply_waiting(service.database, service.mint, 10) == 0
+    payment = await add_session(world, session_id)
+    assert await apply_waiting(service.database, service.mint, 10) == 2
+    assert await apply_waiting(service.database, service.mint, 10) == 0
+    assert await world.status(payment) == "PAID"
+    assert await world.events(payment) == ["payment.completed"]
+    assert (await world.see(payment)).payment.session_id == session_id
+
+
+async def test_two_processes_apply_what_waits_once(world: World) -> None:
+    session_id, service = uuid4(), world.service
+    await tell(world, session_id)
+    payment = await add_session(world, session_id)
+    async with held(world, lambda tx: lock(tx, [payment.id])) as first:
+        both = [
+            asyncio.create_task(apply_waiting(service.database, service.mint, 10)) for _ in range(2)
+        ]
+        await until_waiting(world, *both)
+        await first.commit()
+        assert sorted(await asyncio.gather(*both)) == [0, 1]
+    assert await world.events(payment) == ["payment.completed"]
+
+
+async def test_what_waits_keeps_every_word_of_the_report(world: World) -> None:
+    session_id = uuid4()
+    await tell(world, session_id, declined(FailureReason.UNKNOWN))
+    payment = await add_session(world, session_id)
+    await apply_waiting(world.service.database, world.service.mint, 10)
+    seen = (await world.see(payment)).payment
+    assert (seen.status, seen.failure_reason) == ("FAILED", "UNKNOWN")
+
+
+async def test_a_session_of_another_account_is_unknown(world: World) -> None:
+    payment, session_id = await selected(world)
+    other = await add_account(world)
+    assert await tell(world, session_id, account_id=other) == Receipt(True, None)
+    assert await apply_waiting(world.service.database, world.service.mint, 10) == 0
+    assert await world.status(payment) == "PROCESSING"
+    assert await world.cases(payment) == []
+    [capture] = await world.rows("SELECT account_id, payment_id FROM capture")
+    assert (capture["account_id"], capture["payment_id"]) == (other, None)
+
+
+async def test_one_name_at_two_accounts_is_two_callbacks(world: World) -> None:
+    payment, session_id = await selected(world)
+    await tell(world, uuid4(), name="one", account_id=await add_account(world))
+    assert (await tell(world, session_id, name="one")).fresh
+    assert await world.status(payment) == "PAID"
+
+
+async def test_one_reference_at_two_accounts_is_two_captures(world: World) -> None:
+    payment, session_id = await selected(world)
+    other = await add_account(world)
+    await world.rows("UPDATE payment_method SET account_id = $1 WHERE id = $2", other, world.card)
+    second, second_session = await selected(world)
+    await tell(world, session_id)
+    await tell(world, second_session, account_id=other)
+    assert await world.events(payment) == await world.events(second) == ["payment.completed"]
+
+
+async def test_an_unknown_session_is_forgotten_after_a_day(world: World) -> None:
+    database = world.service.database
+    await tell(world, uuid4(), declined())
+    _, session_id = await selected(world)
+    await tell(world, session_id)
+    await world.move_clock(24 * 3600 - 60)
+    assert await callbacks.prune_unknown(database, 24, 10) == 0
+    await world.move_clock(24 * 3600 + 1)
+    assert await callbacks.prune_unknown(database, 24, 10) == 1
+    assert len(await world.rows("SELECT 1 FROM callback")) == 1
+
+
+async def test_what_is_kept_of_a_callback_is_masked_of_card_data(world: World) -> None:
+    service = world.service
+    told = [
+        (None, b'{"cardNo":"4111111111111111","amount":"1.00"}'),
+        (b'{"cardToken":"tok","amount":"1.00"}', b"eyJ.wrapped.up"),
+    ]
+    for number, (facts, body) in enumerate(told):
+        callback = Callback(id=f"{number}", facts=facts)
+        await receive(service.database, service.mint, world.account_id, callback, body)
+        of_refund = Callback(id=f"{number} of a refund", refund_id=uuid4(), facts=facts)
+        await receive(service.database, service.mint, world.account_id, of_refund, body)
+    rows = await world.rows("SELECT body FROM callback ORDER BY callback_id")
+    assert [row["body"] for row in rows] == [
+        *[b'{"cardNo":"411111******1111","amount":"1.00"}'] * 2,
+        *[b'{"cardToken":"***","amount":"1.00"}'] * 2,
+    ]
+
+
+async def test_bodies_of_applied_callbacks_are_forgotten_after_a_month(world: World) -> None:
+    database = world.service.database
+    payment, session_id = await selected(world)
+    await tell(world, session_id, name="applied")
+    await tell(world, uuid4(), captured(1, reference="waits"), name="waits")
+
+    async def bodies() -> dict[str, bytes | None]:
+        rows = await world.rows("SELECT callback_id, body FROM callback")
+        return {row["callback_id"]: row["body"] for row in rows}
+
+    await world.move_clock(30 * 24 * 3600 - 60)
+    await _prune(world.service)
+    assert await bodies() == {"applied": b"raw body", "waits": b"raw body"}
+    await world.move_clock(30 * 24 * 3600 + 1)
+    await _prune(world.service)
+    assert await bodies() == {"applied": None, "waits": b"raw body"}
+    assert await callbacks.prune_bodies(database, 30, 10) == 0
+    assert (await tell(world, session_id, declined(), name="applied")).fresh is False
+    assert await world.status(payment) == "PAID"
+
+
+async def test_a_buyer_who_cancels_at_the_gateway_may_choose_again(world: World) -> None:
+    payment, session_id = await selected(world)
+    await tell(world, session_id, Report(state=SessionState.CANCELLED))
+    assert await world.status(payment) == "PROCESSING"
+    again = await world.select(payment, world.transfer)
+    assert again.payment.session_id == again.session.id != session_id
+    assert await world.events(payment) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "life"),
+    [
+        (Unknown(detail="no answer"), "closing"),
+        (NotContacted(detail="no connection"), "ended"),
+        (Rejected(detail="no"), "ended"),
+    ],
+)
+async def test_a_buyer_cancels_a_pending_payment_however_its_sessions_opening_went(
+    world: World, answer: Unknown | Rejected, life: str
+) -> None:
+    world.gateway.answer_create = lambda _: answer
+    payment = await world.create()
+    with pytest.raises(Refused):
+        await world.select(payment)
+    [row] = await world.rows("SELECT id, life FROM session")
+    assert row["life"] == life
+    for _ in range(2):
+        await tell(world, row["id"], Report(state=SessionState.CANCELLED))
+    assert await world.status(payment) == "CANCELLED"
+    assert await world.events(payment) == []
+    assert (await world.session(row["id"]))["life"] == "ended"
+
+
+async def test_a_buyer_who_cancels_before_the_gateway_answered_ends_the_payment_silently(
+    world: World,
+) -> None:
+    session_id = uuid4()
+    payment = await world.create()
+    _, existing = await selected(world)
+    await world.rows(
+        """
+        INSERT INTO session (id, payment_id, account_id, payment_method_id, provider,
+            provider_name, kind, label,
+            country, currency, amount, fee_mode, fee_rate, fee_amount, estimated_tax, total_amount,
+            total_minor)
+        SELECT $2, $3, account_id, payment_method_id, provider, provider_name, kind, label, country,
+            currency,
+            amount, fee_mode, fee_rate, fee_amount, estimated_tax, total_amount, total_minor
+        FROM session
+        WHERE id = $1
+        """,
+        existing,
+        session_id,
+        payment.id,
+    )
+    await tell(world, session_id, Report(state=SessionState.CANCELLED))
+    assert await world.status(payment) == "CANCELLED"
+    assert await world.events(payment) == []

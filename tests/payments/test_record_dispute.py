@@ -1,0 +1,187 @@
+"""Disputes: a case that is followed to its end, and money that cannot be refunded meanwhile."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from asyncpg import CheckViolationError
+
+from payintent.domain import ids
+from payintent.domain.errors import Code, Refused
+from payintent.domain.gateway import Callback, DisputedFunds, DisputeReport, DisputeState
+from payintent.domain.payment import Payment
+from payintent.operations.cases import CaseView, ListCases, ResolveCase
+from payintent.payments.receive_callback import Receipt, receive
+from tests.payments.refunding import asked, paid, work
+from tests.support.world import World
+
+DUE = datetime(2026, 12, 1, 12, tzinfo=UTC)
+
+
+def report(payment: Payment, **changes: Any) -> DisputeReport:
+    """Dispute all of a payment of 1590.00 THB."""
+    opened = DisputeReport(
+        reference=f"du-{payment.id}",
+        capture=f"cap-{payment.id}",
+        state=DisputeState.OPEN,
+        funds=DisputedFunds.WITHDRAWN,
+        amount_minor=159000,
+        currency="THB",
+        reason="fraudulent",
+        respond_by=DUE,
+    )
+    return replace(opened, **changes)
+
+
+async def hear(world: World, dispute: DisputeReport, name: str | None = None) -> Receipt:
+    service = world.service
+    callback = Callback(id=name or uuid4().hex, dispute=dispute)
+    return await receive(service.database, service.mint, world.account_id, callback, b"raw body")
+
+
+async def the_case(world: World) -> CaseView:
+    [case] = await world.perform(ListCases())
+    return case
+
+
+async def test_a_dispute_is_a_case_with_its_amount_reason_deadline_and_name(world: World) -> None:
+    payment = await paid(world)
+    receipt = await hear(world, report(payment, amount_minor=50000))
+    assert receipt.payment_id == payment.id
+    case = await the_case(world)
+    assert (case.kind, case.payment_id) == ("DISPUTE", ids.text(ids.PAYMENT, payment.id))
+    assert (case.amount_minor, case.currency) == ("50000", "THB")
+    assert case.dispute is not None
+    told = (case.dispute.reference, case.dispute.reason, case.dispute.respond_by)
+    assert told == (f"du-{payment.id}", "fraudulent", DUE)
+    assert (case.dispute.state, case.dispute.funds) == ("open", "withdrawn")
+    assert await world.status(payment) == "PAID"
+    assert await world.events(payment) == ["payment.completed"]
+
+
+async def test_a_dispute_is_followed_to_its_end_in_one_case(world: World) -> None:
+    payment = await paid(world)
+    for state, funds in (
+        (DisputeState.OPEN, DisputedFunds.UNTOUCHED),
+        (DisputeState.OPEN, DisputedFunds.WITHDRAWN),
+        (DisputeState.UNDER_REVIEW, DisputedFunds.UNTOUCHED),
+        (DisputeState.WON, DisputedFunds.UNTOUCHED),
+        (DisputeState.WON, DisputedFunds.REINSTATED),
+        (DisputeState.OPEN, DisputedFunds.WITHDRAWN),  # late
+    ):
+        await hear(world, report(payment, state=state, funds=funds))
+    case = await the_case(world)
+    assert case.dispute is not None
+    assert (case.status, case.dispute.state, case.dispute.funds) == ("OPEN", "won", "reinstated")
+    assert case.note == (
+        "dispute open, money untouched; dispute open, money withdrawn; "
+        "dispute under_review, money withdrawn; dispute won, money withdrawn; "
+        "dispute won, money reinstated"
+    )
+
+
+async def test_a_callback_that_comes_twice_is_one_word(world: World) -> None:
+    payment = await paid(world)
+    first = await hear(world, report(payment), name="evt_1")
+    again = await hear(world, report(payment, state=DisputeState.LOST), name="evt_1")
+    assert (first.fresh, again.fresh) == (True, False)
+    assert (await the_case(world)).note == "dispute open, money withdrawn"
+
+
+async def test_what_is_disputed_cannot_be_refunded(world: World) -> None:
+    payment = await paid(world)
+    await hear(world, report(payment, amount_minor=100000))
+    with pytest.raises(Refused, match=r"left to refund, 590\.00") as refused:
+        await asked(world, payment, "590.01")
+    assert refused.value.code is Code.REFUND_EXCEEDS_REMAINING
+    refund = await asked(world, payment)  # all that is left
+    assert (refund.amount_text, refund.amount_minor) == ("590.00", 59000)
+    with pytest.raises(Refused) as refused:
+        await asked(world, payment, "0.01")
+    assert refused.value.code is Code.REFUND_EXCEEDS_REMAINING
+
+
+@pytest.mark.parametrize(
+    ("state", "refundable"),
+    [
+        (DisputeState.INQUIRY, True),
+        (DisputeState.UNDER_REVIEW, False),
+        (DisputeState.LOST, False),
+        (DisputeState.WON, True),
+        (DisputeState.CLOSED, True),
+    ],
+)
+async def test_a_dispute_that_was_won_or_is_none_holds_nothing(
+    world: World, state: DisputeState, refundable: bool
+) -> None:
+    payment = await paid(world)
+    await hear(world, report(payment, state=DisputeState.INQUIRY))
+    await hear(world, report(payment, state=state))
+    if refundable:
+        assert (await asked(world, payment)).amount_text == "1590.00"
+        return
+    with pytest.raises(Refused) as refused:
+        await asked(world, payment)
+    assert refused.value.code is Code.REFUND_EXCEEDS_REMAINING
+
+
+async def test_money_that_has_gone_back_can_be_disputed_all_the_same(world: World) -> None:
+    payment = await paid(world)
+    await asked(world, payment, "1000.00")
+    await hear(world, report(payment))
+    await work(world)
+    seen = (await world.see(payment)).payment
+    assert (seen.status, str(seen.refunded_amount)) == (
+        "PARTIALLY_REFUNDED",
+        "1000.000000000000000000",
+    )
+    with pytest.raises(Refused):
+        await asked(world, payment, "0.01")
+
+
+async def test_the_database_promises_nothing_that_is_disputed(world: World) -> None:
+    payment = await paid(world)
+    await hear(world, report(payment, amount_minor=159000 - 1))
+    reserve = "UPDATE capture SET reserved_minor = reserved_minor + $1 RETURNING id"
+    await world.rows(reserve, 1)
+    with pytest.raises(CheckViolationError, match="is disputed"):
+        await world.rows(reserve, 1)
+    await world.rows(reserve, -1)
+
+
+async def test_a_dispute_in_another_currency_holds_all(world: World) -> None:
+    payment = await paid(world)
+    await hear(world, report(payment, amount_minor=1, currency="USD"))
+    with pytest.raises(Refused):
+        await asked(world, payment, "0.01")
+
+
+async def test_two_disputes_of_one_payment_are_two_cases_and_add_up(world: World) -> None:
+    payment = await paid(world)
+    for name, amount in (("du-a", 100000), ("du-b", 50000)):
+        await hear(world, report(payment, reference=name, amount_minor=amount))
+    assert len(await world.perform(ListCases())) == 2
+    with pytest.raises(Refused, match=r"left to refund, 90\.00"):
+        await asked(world, payment, "100.00")
+
+
+async def test_a_dispute_of_money_that_nobody_told_us_of_is_anothers(world: World) -> None:
+    payment = await paid(world)
+    receipt = await hear(world, report(payment, capture="pi_of_another_shop"))
+    assert (receipt.fresh, receipt.payment_id) == (True, None)
+    assert await world.perform(ListCases()) == []
+
+
+async def test_a_disputes_case_gives_no_money_back_and_is_closed_by_hand(world: World) -> None:
+    payment = await paid(world)
+    await hear(world, report(payment))
+    case = await the_case(world)
+    with pytest.raises(Refused, match="holds no money"):
+        await world.perform(ResolveCase(case_id=case.id, resolution="refund", note="?"))
+    closed = await world.perform(ResolveCase(case_id=case.id, resolution="accept", note="lost"))
+    assert closed.status == "ACCEPTED"
+    await hear(world, report(payment, state=DisputeState.LOST))  # still followed
+    [case] = await world.perform(ListCases(status="ALL"))
+    assert case.dispute.state == "lost"

@@ -1,0 +1,239 @@
+"""Captures for sessions that nobody knows: a case at once, and still right if the session comes."""
+
+import asyncio
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from payintent.domain.errors import Code, Refused
+from payintent.domain.gateway import Callback, Report, SessionState
+from payintent.domain.settlement import CaseKind
+from payintent.operations.cases import CaseView, ListCases, ResolveCase, ShowCase
+from payintent.payments.create_refund import refund_case
+from payintent.payments.receive_callback import apply_waiting, receive
+from payintent.payments.settle import settle
+from payintent.payments.transitions import lock
+from payintent.storage import callbacks
+from tests.payments.refund_gateway import RefundGateway
+from tests.payments.refunding import work
+from tests.payments.staging import held, until_waiting
+from tests.payments.test_expire import sweep
+from tests.payments.test_receive_callback import EXACT, add_account, add_session, selected, tell
+from tests.support.fakes import FakeGateway, captured, declined
+from tests.support.world import World
+
+
+@pytest.fixture
+def gateway() -> FakeGateway:
+    return RefundGateway()
+
+
+async def unknown_cases(world: World) -> list[CaseView]:
+    return await world.perform(ListCases(kind=CaseKind.UNKNOWN_REFERENCE, status="ALL"))
+
+
+async def resolve(world: World, case: CaseView, resolution: Any) -> CaseView:
+    note = "nobody knows it"
+    return await world.perform(ResolveCase(case_id=case.id, resolution=resolution, note=note))
+
+
+async def apply(world: World) -> int:
+    return await apply_waiting(world.service.database, world.service.mint, 10)
+
+
+async def captures(world: World) -> list[tuple[UUID | None, bool, int]]:
+    rows = await world.rows("SELECT payment_id, credited, refunded_minor FROM capture ORDER BY id")
+    return [(row["payment_id"], row["credited"], int(row["refunded_minor"])) for row in rows]
+
+
+async def test_money_for_a_session_that_nobody_knows_is_a_case_at_once(world: World) -> None:
+    session_id = uuid4()
+    await tell(world, session_id, captured(4200, "USD", reference="stray"), name="told-1")
+    [case] = await unknown_cases(world)
+    assert (case.status, case.merchant_id, case.payment_id) == ("OPEN", None, None)
+    assert (case.currency, case.amount_minor) == ("USD", "4200")
+    assert (case.account_id, case.reference) == (world.account_id, "stray")
+    assert "told-1" in case.note
+
+
+async def test_money_that_names_no_session_at_all_is_a_case_as_well(world: World) -> None:
+    await tell(world, None, EXACT)
+    [case] = await unknown_cases(world)
+    assert (case.reference, case.amount_minor) == ("cap-1", "159000")
+
+
+async def test_a_merchants_own_account_has_its_own_case(world: World) -> None:
+    other = await add_account(world)
+    await world.rows(
+        "UPDATE provider_account SET merchant_id = $1 WHERE id = $2", world.merchant_id, other
+    )
+    await tell(world, uuid4(), EXACT, account_id=other)
+    [case] = await unknown_cases(world)
+    assert (case.account_id, case.merchant_id) == (other, world.merchant_id)
+
+
+async def test_the_same_money_told_twice_is_one_case(world: World) -> None:
+    session_id = uuid4()
+    for _ in range(2):
+        await tell(world, session_id)
+    await tell(world, uuid4())  # of another session, and yet the same money
+    assert len(await unknown_cases(world)) == 1
+    assert len(await captures(world)) == 1
+
+
+async def test_a_word_without_money_opens_no_case(world: World) -> None:
+    for report in (declined(), Report(state=SessionState.CANCELLED), None):
+        await tell(world, uuid4(), report)
+    assert await unknown_cases(world) == []
+
+
+async def test_such_money_goes_back_from_its_case_by_the_session_that_was_named(
+    world: World,
+) -> None:
+    session_id = uuid4()
+    await tell(world, session_id)
+    [case] = await unknown_cases(world)
+    assert (await resolve(world, case, "refund")).status == "OPEN"
+    assert await work(world) == 1
+    [request] = world.gateway.refunds
+    assert (request.capture.reference, request.amount_minor) == ("cap-1", 159000)
+    assert request.session is not None
+    assert (request.session.session_id, request.session.reference) == (session_id, None)
+    assert (await world.perform(ShowCase(case_id=case.id))).status == "REFUNDED"
+    assert await captures(world) == [(None, False, 159000)]
+
+
+async def test_what_says_captured_is_never_forgotten(world: World) -> None:
+    await tell(world, uuid4())
+    await tell(world, uuid4(), declined())
+    await world.move_clock(400 * 24 * 3600)
+    assert await callbacks.prune_unknown(world.service.database, 24, 10) == 1
+    [kept] = await world.rows("SELECT report FROM callback")
+    assert '"captured"' in kept["report"]
+
+
+async def test_money_pays_its_session_when_that_appears_and_the_case_is_closed(
+    world: World,
+) -> None:
+    session_id = uuid4()
+    await tell(world, session_id)
+    payment = await add_session(world, session_id)
+    assert await apply(world) == 1
+    assert await world.status(payment) == "PAID"
+    assert await world.events(payment) == ["payment.completed"]
+    assert await captures(world) == [(payment.id, True, 0)]
+    [case] = await unknown_cases(world)
+    assert (case.status, case.closed_by) == ("DISMISSED", "policy:session_appeared")
+    with pytest.raises(Refused) as refused:
+        await resolve(world, case, "refund")
+    assert refused.value.code in {Code.CONFLICT, Code.UNPROCESSABLE}
+    assert await world.cases(payment) == []
+
+
+async def test_an_inquiry_finds_the_money_of_a_session_that_appeared(world: World) -> None:
+    session_id = uuid4()
+    await tell(world, session_id)
+    payment = await add_session(world, session_id)
+    await world.report(payment, session_id, EXACT)
+    assert await world.status(payment) == "PAID"
+    assert await apply(world) == 1
+    assert await world.events(payment) == ["payment.completed"]
+    assert await captures(world) == [(payment.id, True, 0)]
+
+
+async def test_money_that_is_too_late_for_its_session_is_a_case_of_its_payment(
+    world: World,
+) -> None:
+    session_id = uuid4()
+    await tell(world, session_id)
+    payment = await add_session(world, session_id)
+    await world.move_clock(1801)
+    await sweep(world)
+    await world.rows("UPDATE session SET life = 'ended', outcome = 'closed', ended_at = clock()")
+    await sweep(world)
+    assert await world.status(payment) == "EXPIRED"
+    assert await apply(world) == 1
+    assert await world.cases(payment) == ["ORPHAN_CAPTURE"]
+    assert await captures(world) == [(payment.id, False, 0)]
+    [unknown] = await unknown_cases(world)
+    assert unknown.status == "DISMISSED"
+
+
+async def test_money_that_went_back_pays_no_session_that_appears_later(world: World) -> None:
+    session_id = uuid4()
+    await tell(world, session_id)
+    [case] = await unknown_cases(world)
+    await resolve(world, case, "refund")
+    payment = await add_session(world, session_id)
+    for _ in range(2):  # while it is on its way, and when it has gone
+        await apply(world)
+        await world.report(payment, session_id, EXACT)
+        assert await world.events(payment) == []
+        assert (await world.session(session_id))["life"] == "ended"
+        await work(world)
+    assert await captures(world) == [(None, False, 159000)]
+    [case] = await unknown_cases(world)
+    assert case.status == "REFUNDED"
+    assert (await world.see(payment)).payment.paid_at is None
+
+
+async def test_money_is_given_back_or_pays_never_both(world: World) -> None:
+    session_id, service = uuid4(), world.service
+    await tell(world, session_id)
+    [case] = await unknown_cases(world)
+    payment = await add_session(world, session_id)
+    async with held(
+        world, lambda tx: settle(tx, service.mint, payment.id, session_id, EXACT)
+    ) as first:
+        giving_back = asyncio.create_task(resolve(world, case, "refund"))
+        await until_waiting(world, giving_back)
+        await first.commit()
+        [refused] = await asyncio.gather(giving_back, return_exceptions=True)
+    assert isinstance(refused, Refused)
+    assert refused.code is Code.CONFLICT
+    assert await world.status(payment) == "PAID"
+    assert await world.rows("SELECT 1 FROM refund") == []
+
+
+async def test_money_that_is_being_given_back_pays_no_session_that_appears_meanwhile(
+    world: World,
+) -> None:
+    session_id, service = uuid4(), world.service
+    await tell(world, session_id)
+    payment = await add_session(world, session_id)
+    [row] = await world.rows("SELECT id, capture_id FROM money_case")
+    async with held(
+        world, lambda tx: refund_case(tx, service.mint, row["id"], row["capture_id"], "Grace")
+    ) as first:
+        told = asyncio.create_task(world.report(payment, session_id, EXACT))
+        await until_waiting(world, told)
+        await first.commit()
+        await told
+    assert (await world.see(payment)).payment.paid_at is None
+    assert await captures(world) == [(None, False, 0)]
+
+
+async def test_two_who_hear_of_unknown_money_at_once_keep_it_once(world: World) -> None:
+    service, session_id = world.service, uuid4()
+    told = [Callback(id=name, session_id=session_id, report=EXACT) for name in ("a", "b")]
+    receipts = await asyncio.gather(
+        *(receive(service.database, service.mint, world.account_id, one, b"") for one in told)
+    )
+    assert all(one.fresh for one in receipts)
+    assert len(await captures(world)) == len(await unknown_cases(world)) == 1
+
+
+async def test_a_session_that_appears_under_a_lock_waits_for_nobody_else(world: World) -> None:
+    """The lock order is payment, session, capture: a payment that is held holds up only itself."""
+    session_id = uuid4()
+    await tell(world, session_id)
+    payment = await add_session(world, session_id)
+    other, other_session = await selected(world)
+    async with held(world, lambda tx: lock(tx, [payment.id])) as first:
+        waits = asyncio.create_task(apply(world))
+        await until_waiting(world, waits)
+        await world.report(other, other_session, captured(159000, reference="cap-2"))
+        await first.commit()
+        assert await waits == 1
+    assert await world.status(payment) == await world.status(other) == "PAID"
