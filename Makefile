@@ -17,7 +17,7 @@ dev: $(VENV)/sandbox ## Run the whole sandbox: database, API, workers, gateways,
 	@exec $(BIN)/payintent dev
 
 demo: $(VENV)/sandbox ## Show create, pay, webhook, refund and every other ending against a running `make dev`
-	@$(BIN)/python -m payintent_sandbox.demo.__main__
+	@$(BIN)/python -m payintent_sandbox.demo
 
 test: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser peers ## Run every test (needs nothing installed: the database comes along)
 	$(PYTEST) $(PYTEST_ARGS)
@@ -62,7 +62,7 @@ check: $(VENV)/dev web-check contract-check ## Format, lint, types, layers, depe
 web-check: $(VENV)/web/installed ## The types of the browser's scripts
 	$(BIN)/python -m tools.web.check
 
-contract-check: $(VENV)/openapi/installed ## Redocly and Spectral over contracts/openapi.yaml
+contract-check: $(VENV)/openapi/installed ## Redocly and Spectral over docs/openapi.yaml
 	$(BIN)/python -m tools.openapi.check
 
 sdk-pack: $(VENV)/dev ## Write the npm package of the browser SDK's loader to var/
@@ -122,13 +122,13 @@ $(VENV)/bin/python:
 	  $(if $(filter 0,$(shell id -u)),,sudo) sh -c 'apt-get -qq update && apt-get install -y -qq python3-venv' >/dev/null 2>&1 && \
 	  $(PYTHON) -m venv $(VENV) || { echo "install python3-venv, then run make again"; exit 1; }; }
 
-$(VENV)/sandbox: requirements/sandbox.txt pyproject.toml | $(VENV)/bin/python
+$(VENV)/sandbox: requirements/sandbox.txt pyproject.toml payintent_sandbox/pyproject.toml | $(VENV)/bin/python
 	@echo "installing the sandbox's packages into $(VENV)"
 	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/sandbox.txt
 	@$(BIN)/python tools/link.py
 	@touch $@
 
-$(VENV)/dev: requirements/dev.txt pyproject.toml | $(VENV)/bin/python
+$(VENV)/dev: requirements/dev.txt pyproject.toml payintent_sandbox/pyproject.toml | $(VENV)/bin/python
 	@echo "installing the developers' packages into $(VENV)"
 	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@$(BIN)/python tools/link.py

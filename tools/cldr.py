@@ -14,7 +14,7 @@ from typing import Any
 from payintent.checkout.languages import LOCALES
 from payintent.domain.currencies import COUNTRIES, FIAT, GLOBAL
 
-FOLDER = Path(__file__).parent.parent / "payintent" / "web" / "checkout" / "cldr"
+FOLDER = Path(__file__).parent.parent / "payintent" / "checkout" / "locales" / "cldr"
 _SCRIPT = Path(__file__).with_suffix(".mjs")
 _TIMEOUT_S = 60
 #: Countries by the name that people look for: CLDR's long one names a state above it.

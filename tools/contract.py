@@ -9,7 +9,7 @@ from vyper.compiler import compile_code
 from vyper.compiler.settings import OptimizationLevel, Settings
 from vyper.utils import keccak256
 
-FOLDER = Path(__file__).resolve().parent.parent / "contracts" / "chain"
+FOLDER = Path(__file__).resolve().parent.parent / "contracts"
 EVM_VERSION = "paris"  # the oldest that the three chains have in common: no PUSH0
 _SELECTOR_DIGITS = 8
 

@@ -2,7 +2,9 @@
 
 import sys
 import sysconfig
+import tomllib
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMAND = f"""#!{sys.executable}
@@ -10,14 +12,33 @@ from payintent.cli import main
 
 main()
 """
+PROJECTS = (ROOT / "pyproject.toml", ROOT / "payintent_sandbox" / "pyproject.toml")
 
 
 def main() -> None:
-    """Write a path file and the command: an editable install without a build step."""
-    Path(sysconfig.get_path("purelib"), "payintent.pth").write_text(f"{ROOT}\n")
+    """Write a path file, the command and the metadata: an editable install without a build step."""
+    libraries = Path(sysconfig.get_path("purelib"))
+    (libraries / "payintent.pth").write_text(f"{ROOT}\n")
+    for project in PROJECTS:
+        _write_metadata(libraries, tomllib.loads(project.read_text())["project"])
     command = Path(sysconfig.get_path("scripts"), "payintent")
     command.write_text(COMMAND)
     command.chmod(0o755)
+
+
+def _write_metadata(libraries: Path, project: dict[str, Any]) -> None:
+    """Write what `importlib.metadata` reads: the name, the version, the entry points."""
+    name, version = project["name"], project["version"]
+    folder = libraries / f"{name.replace('-', '_')}-{version}.dist-info"
+    folder.mkdir(exist_ok=True)
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    groups = project.get("entry-points", {})
+    lines = [
+        line
+        for group, points in groups.items()
+        for line in (f"[{group}]", *(f"{key} = {value}" for key, value in points.items()))
+    ]
+    (folder / "entry_points.txt").write_text("\n".join([*lines, ""]))
 
 
 main()

@@ -6,10 +6,12 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+#: Each project names the other; neither is in an index.
+SANDBOX = ["payintent_sandbox/pyproject.toml", "--no-emit-package", "payintent"]
 FILES = {
     "run.txt": ["pyproject.toml"],
-    "sandbox.txt": ["pyproject.toml", "--extra", "sandbox"],
-    "dev.txt": ["pyproject.toml", "--extra", "sandbox", "--group", "dev"],
+    "sandbox.txt": ["pyproject.toml", *SANDBOX],
+    "dev.txt": ["pyproject.toml", *SANDBOX, "--group", "dev"],
     "build.txt": ["-"],  # what builds the wheel; these are read from standard input
     "clients.txt": ["-"],  # makes Python clients; its typer is older than the service's
     "clients-long.txt": ["-"],  # openapi-generator, and what its Python client needs

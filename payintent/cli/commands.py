@@ -1,8 +1,7 @@
 """The operator's command line: processes, and every operation as a command."""
 
-import importlib
-import importlib.util
 import sys
+from importlib.metadata import entry_points
 from typing import Any
 
 import typer
@@ -45,14 +44,15 @@ _COMMANDS = {
     "keyring": records.keyring,
     "audit": records.audit,
 }
-_SANDBOX = "payintent_sandbox.commands"
+#: The group under which a distribution names a function that adds commands to a Typer app.
+_ENTRY_POINTS = "payintent.commands"
 #: Whatever is wrong with arguments; the framework tells no other name of it.
 MISUSED: type[BaseException] = typer.BadParameter.__bases__[0]
 ABORTED: type[BaseException] = typer.Abort
 
 
 def build() -> typer.Typer:
-    """Build the command; where the sandbox is installed it adds its own."""
+    """Build the command; other installed distributions, such as the sandbox, add theirs."""
     app = typer.Typer(
         no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__
     )
@@ -60,9 +60,8 @@ def build() -> typer.Typer:
     reconcile.add_to(app)
     for name, commands in _COMMANDS.items():
         app.add_typer(commands, name=name)
-    # Found by name, for nothing outside the sandbox imports it, and production can do without.
-    if importlib.util.find_spec("payintent_sandbox") is not None:
-        importlib.import_module(_SANDBOX).add_to(app)
+    for entry_point in entry_points(group=_ENTRY_POINTS):
+        entry_point.load()(app)
     return app
 
 

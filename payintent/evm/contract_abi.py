@@ -10,7 +10,7 @@ from typing import Any
 
 VERSION = 1
 _PACKED = resources.files("payintent") / "evm" / "compiled"  # in a wheel
-_CHECKOUT = Path(__file__).parents[2] / "contracts" / "chain"
+_CHECKOUT = Path(__file__).parents[2] / "contracts"
 #: The versions that payments are taken through, the newest first; an older one stays as a file.
 _SUPPORTED = ("PaymentGateway",)
 _SHOWN = {"pay", "refund", "is_paid", "Paid", "Refunded"}

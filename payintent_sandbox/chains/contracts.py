@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 _PACKAGED = Path(__file__).parents[2] / "payintent" / "evm" / "compiled"  # in a wheel
-_CHECKOUT = Path(__file__).parents[2] / "contracts" / "chain"
+_CHECKOUT = Path(__file__).parents[2] / "contracts"
 FOLDER = _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT
 
 GATEWAY = "PaymentGateway"

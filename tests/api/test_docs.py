@@ -55,7 +55,7 @@ async def _read(api: Api, path: str) -> Page:
 
 async def test_the_contract_is_served_as_it_is_written(api: Api) -> None:
     answer = await api.send("GET", "/openapi.yaml")
-    assert answer.body == (ROOT / "contracts" / "openapi.yaml").read_bytes()
+    assert answer.body == (ROOT / "docs" / "openapi.yaml").read_bytes()
     assert answer.headers["Content-Type"] == "application/yaml"
     assert answer.headers["Access-Control-Allow-Origin"] == "*"
 

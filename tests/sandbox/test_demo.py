@@ -18,7 +18,7 @@ SECRET = "whsec_very-secret"
 
 
 def play(var_dir: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "payintent_sandbox.demo.__main__"]
+    command = [sys.executable, "-m", "payintent_sandbox.demo"]
     variables = os.environ | {"VAR_DIR": str(var_dir)}
     return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
 

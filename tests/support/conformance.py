@@ -1,7 +1,7 @@
 """The contract as a judge of every answer that a test gets: nothing undeclared, nothing missing.
 
 `watch` is installed once, in tests/conftest.py: whatever any aiohttp client of the tests reads from
-the service, in this process or another, is held to `contracts/openapi.yaml`.
+the service, in this process or another, is held to `docs/openapi.yaml`.
 """
 
 import copy

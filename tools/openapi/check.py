@@ -8,7 +8,7 @@ from pathlib import Path
 from payintent_sandbox.chains.anvil_binary import npm
 from tools.openapi.install import FOLDER, HERE, ROOT
 
-CONTRACT = ROOT / "contracts" / "openapi.yaml"
+CONTRACT = ROOT / "docs" / "openapi.yaml"
 REDOCLY = "@redocly/cli/bin/cli.js"
 SPECTRAL = "@stoplight/spectral-cli/dist/index.js"
 TYPESCRIPT_CLIENT = "openapi-typescript/bin/cli.js"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from payintent_sandbox.chains.anvil_binary import npm, npm_environment
 
-SDK = Path(__file__).parent.parent.parent / "payintent" / "web" / "sdk"
+SDK = Path(__file__).parent.parent.parent / "payintent" / "checkout" / "sdk"
 TIMEOUT_S = 120.0
 
 

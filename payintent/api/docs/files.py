@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 #: What the wheel has beside the templates, and where a checkout keeps it.
-_PLACES = {"openapi.yaml": "contracts/openapi.yaml", "integrate.md": "docs/integrate.md"}
+_PLACES = {"openapi.yaml": "docs/openapi.yaml", "integrate.md": "docs/integrate.md"}
 
 
 def document(name: str) -> str:

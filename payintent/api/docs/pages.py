@@ -34,7 +34,7 @@ _ANY_ORIGIN = {"Access-Control-Allow-Origin": "*"}
 _SERVED = {
     "": "",
     "integrate.md": "/docs/integrate",
-    "../contracts/openapi.yaml": "/docs/reference",
+    "openapi.yaml": "/docs/reference",
 }
 _markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
 
