@@ -27,7 +27,7 @@ _METRIC = re.compile(r'"(payintent_chain_\w+)"')
 _EVENT = re.compile(r'_log\.(?:warning|error)\(\s*"(\w+)"|"(chain_(?:incident|endpoint_failed))"')
 _SOURCES = [
     one.read_text()
-    for where in ("chain/*.py", "lifecycle/*.py", "watching.py")
+    for where in ("evm/*.py", "onchain/*.py")
     for one in ROOT.glob(f"payintent/{where}")
 ]
 _GETADDRINFO = socket.getaddrinfo
