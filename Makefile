@@ -56,6 +56,7 @@ check: $(VENV)/dev web-check contract-check ## Format, lint, types, layers, depe
 	$(BIN)/basedpyright --level error
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/deptry payintent
+	$(BIN)/deptry --config payintent_sandbox/pyproject.toml payintent_sandbox
 	@$(BIN)/python -m tools.audit
 	@$(BIN)/python -m tools.sbom $(VAR_DIR)
 

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SANDBOX = ["payintent_sandbox/pyproject.toml", "--no-emit-package", "payintent"]
 FILES = {
     "run.txt": ["pyproject.toml"],
-    "sandbox.txt": ["pyproject.toml", *SANDBOX],
+    "sandbox.txt": SANDBOX,
     "dev.txt": ["pyproject.toml", *SANDBOX, "--group", "dev"],
     "build.txt": ["-"],  # what builds the wheel; these are read from standard input
     "clients.txt": ["-"],  # makes Python clients; its typer is older than the service's
