@@ -11,10 +11,11 @@ from jinja2 import Environment, nodes
 import payintent
 
 PACKAGE = Path(payintent.__file__).parent
-CHECKOUT = PACKAGE / "web" / "checkout"
-TEMPLATES = sorted(CHECKOUT.glob("*.html"))
-SCRIPTS = sorted(CHECKOUT.glob("*.js"))
-MODULES = [path for path in sorted((PACKAGE / "api").glob("*.py")) if path.name != "texts.py"]
+CHECKOUT = PACKAGE / "checkout"
+TEMPLATES = sorted((CHECKOUT / "templates").glob("*.html"))
+SCRIPTS = sorted((CHECKOUT / "static").glob("*.js"))
+MODULES = [path for path in sorted(CHECKOUT.glob("*.py")) if path.name != "languages.py"]
+MODULES += sorted((PACKAGE / "api").glob("*.py"))
 
 #: Where it is said, the key, and the names of its values; None where that is not written there.
 Call = tuple[str, str, list[str] | None]

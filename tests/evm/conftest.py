@@ -6,6 +6,8 @@ from payintent.evm.chain_reader import Reader, open_reader
 from tests.evm.net import CHAIN, CONFIG
 from tests.onchain.contract.ground import Ground, make_ground
 from tests.support.chain import Evm
+from tests.support.chain_fixtures import anvil as anvil
+from tests.support.chain_fixtures import evm as evm
 from tests.support.fault_rpc import FaultyNode
 
 

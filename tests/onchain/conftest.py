@@ -1,4 +1,3 @@
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -14,36 +13,14 @@ from payintent.storage.database import Database
 from payintent.storage.onchain.pending_transfers import ChainLedger
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.anvil_binary import Binary
-from tests.support.chain import Evm, fetched_anvil
+from tests.support.chain_fixtures import anvil as anvil
+from tests.support.chain_fixtures import chain_url as chain_url
+from tests.support.chain_fixtures import evm as evm
 from tests.support.fakes import FakeGateway
 from tests.support.onchain import ChainWorld, chain_world
 from tests.support.refunding import RefundWorld
 from tests.support.refunding import refunding as open_refunding
 from tests.support.world import World
-
-
-@pytest.fixture(scope="session")
-def anvil() -> Binary:
-    return fetched_anvil()
-
-
-@pytest.fixture(scope="session")
-def evm(anvil: Binary) -> Iterator[Evm]:
-    """One chain for all tests of a process; each undoes what it did there."""
-    with tempfile.TemporaryDirectory(prefix="payintent-chain-") as folder:
-        chain = Anvil(612_055, log=Path(folder) / "anvil.log", binary=anvil)
-        client = Evm(chain.start())
-        yield client
-        client.close()
-        chain.stop()
-
-
-@pytest.fixture
-def chain_url(anvil: Binary, tmp_path: Path) -> Iterator[str]:
-    """A chain of one's own."""
-    chain = Anvil(612_055, log=tmp_path / "anvil.log", binary=anvil)
-    yield chain.start()
-    chain.stop()
 
 
 @pytest.fixture
