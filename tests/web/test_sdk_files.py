@@ -21,8 +21,8 @@ from tools.web.check import command
 from tools.web.install import FOLDER
 from tools.web.pack import pack
 
-WEB = Path(payintent.__file__).parent / "web"
-SDK = WEB / "sdk"
+CHECKOUT = Path(payintent.__file__).parent / "checkout"
+SDK = CHECKOUT / "sdk"
 ROOM = 6_000  # bytes of v1.js on the wire
 WALLETS_ROOM = 2_000
 
@@ -106,7 +106,7 @@ def test_a_lighter_script_leaves_texts_templates_and_expressions_alone() -> None
     )
 
 
-SCRIPTS = [one for folder in ("sdk", "checkout") for one in sorted((WEB / folder).glob("*.js"))]
+SCRIPTS = [one for folder in ("sdk", "static") for one in sorted((CHECKOUT / folder).glob("*.js"))]
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
