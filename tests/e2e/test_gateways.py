@@ -66,6 +66,7 @@ async def test_a_gateway_that_dies_is_there_again_with_the_keys_that_it_had(
     sandbox: Sandbox, stage: Stage
 ) -> None:
     killed = process_of(sandbox, STRIPE.provider)
+    assert killed, "a signal to 0 would kill this test's own processes"
     os.kill(killed, signal.SIGKILL)
     await until(lambda: process_of(sandbox, STRIPE.provider) not in {0, killed}, "another one runs")
 
@@ -83,6 +84,6 @@ async def test_a_gateway_that_dies_is_there_again_with_the_keys_that_it_had(
 def process_of(sandbox: Sandbox, name: str) -> int:
     """Find a gateway's process; 0 while it is away."""
     for pid in children_of(sandbox.pid):
-        if f"payintent_sandbox.{name} " in command_line(pid):
+        if f"payintent_sandbox.emulators.{name} " in command_line(pid):
             return pid
     return 0
