@@ -122,7 +122,7 @@ class Bench:
     def get(self, api_pid: int) -> report.Operation:
         """Read payments at random."""
         asyncio.run(self._seed())
-        known = [ids.text(ids.PAYMENT, raw.known_id(number)) for number in range(_KNOWN)]
+        known = [ids.format_id(ids.PAYMENT, raw.known_id(number)) for number in range(_KNOWN)]
         asked = request("GET", f"/v1/payments/{ID.decode()}", self._authorization())
         return self.rounds(
             "get",

@@ -26,12 +26,12 @@ from rich.table import Table
 
 from bench.paper_chain import AMOUNT, CONTRACT, PER_BLOCK, RECEIVER, TOKEN
 from payintent.config import Settings
-from payintent.evm.chain_reader import Finality, Reader, ReaderConfig, open_reader
-from payintent.onchain.watch_loop import look
+from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader, open_chain_reader
+from payintent.onchain.watch_loop import watch_once
 from payintent.operations.base import Actor
 from payintent.operations.chains import AddContract, SetChain, SetToken
 from payintent.operations.merchants import CreateMerchant
-from payintent.operations.payment_methods import AddMethod
+from payintent.operations.payment_methods import AddPaymentMethod
 from payintent.service import Service, open_service
 from payintent.storage import migrations_runner
 from payintent.storage.onchain import chains
@@ -117,7 +117,7 @@ async def provision(database_url: str, payments: int) -> None:
     )
     merchant = (await service.perform(CreateMerchant(name="Bench"), ACTOR)).merchant
     method = await service.perform(
-        AddMethod(
+        AddPaymentMethod(
             merchant_id=merchant.id,
             account_id=contract.account_id,
             kind="onchain",
@@ -142,7 +142,7 @@ async def watch(task: _Task) -> Found:
     config = ReaderConfig(
         network_id=612_055, finality=Finality.CONFIRMATIONS, confirmations=CONFIRMATIONS
     )
-    reader = open_reader(SLUG, [f"{task.node_url}/one", f"{task.node_url}/two"], config)
+    reader = open_chain_reader(SLUG, [f"{task.node_url}/one", f"{task.node_url}/two"], config)
     first = task.payments - _SOME
     await _advance(task.node_url, first // PER_BLOCK + CONFIRMATIONS)
     before_cpu, before = time.process_time(), time.perf_counter()
@@ -168,9 +168,9 @@ async def watch(task: _Task) -> Found:
     )
 
 
-async def _read(service: Service, reader: Reader) -> None:
-    chain = await chains.chain(service.database, SLUG)
-    while chain and await look(service.watch_context, chain, reader):
+async def _read(service: Service, reader: RpcChainReader) -> None:
+    chain = await chains.get_chain(service.database, SLUG)
+    while chain and await watch_once(service.watch_context, chain, reader):
         pass
 
 

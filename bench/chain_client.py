@@ -6,7 +6,7 @@ import time
 
 from rich.console import Console
 
-from payintent.evm.abi import pay
+from payintent.evm.abi import encode_pay
 from payintent.evm.event_logs import PAID, read_logs
 
 LOGS = 20_000
@@ -42,7 +42,7 @@ def _seconds(text: bytes, count: int) -> float:
 
 
 def _log(number: int) -> dict[str, object]:
-    words = pay(os.urandom(16), CONTRACT, 10**18 + number, 0)[4:]
+    words = encode_pay(os.urandom(16), CONTRACT, 10**18 + number, 0)[4:]
     uuid, token, amount = (words[at : at + 32].hex() for at in (0, 32, 64))
     block = number // PER_BLOCK
     return {

@@ -12,17 +12,30 @@ from rich.table import Table
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.anvil_binary import AnvilError
 from payintent_sandbox.chains.contracts import GATEWAY, PLAIN_TOKEN, encode, load
-from payintent_sandbox.chains.deploy import NATIVE, Deployment, Plan, Token, deploy, fund
-from payintent_sandbox.chains.rpc import Chain, open_chain
+from payintent_sandbox.chains.deploy import (
+    NATIVE,
+    ChainPlan,
+    Deployment,
+    PlannedToken,
+    deploy,
+    fund,
+)
+from payintent_sandbox.chains.rpc import DevChainRpc, open_chain
 
 FAR = 2**40
-PLAN = Plan(
+PLAN = ChainPlan(
     slug="gas",
     network_id=612_055,
     tokens=(
-        Token(symbol="USDT", address="", decimals=6, approve_zero_first=True, minimum=10_000),
-        Token(symbol="USDC", address="", decimals=6, approve_zero_first=False, minimum=10_000),
-        Token(symbol="COIN", address=NATIVE, decimals=18, approve_zero_first=False, minimum=1),
+        PlannedToken(
+            symbol="USDT", address="", decimals=6, approve_zero_first=True, minimum=10_000
+        ),
+        PlannedToken(
+            symbol="USDC", address="", decimals=6, approve_zero_first=False, minimum=10_000
+        ),
+        PlannedToken(
+            symbol="COIN", address=NATIVE, decimals=18, approve_zero_first=False, minimum=1
+        ),
     ),
 )
 
@@ -40,7 +53,7 @@ class Cost:
 class Meter:
     """One chain with the contract on it, and people with money."""
 
-    chain: Chain
+    chain: DevChainRpc
     deployment: Deployment
     buyer: str
     newcomer: str  # owns nothing yet
@@ -70,21 +83,21 @@ class Meter:
         receipt = await self.chain.receipt(tx_hash)
         return Cost(f"deploy with {len(PLAN.tokens)} tokens", int(receipt["gasUsed"], 16))
 
-    async def _approve(self, token: Token, number: int) -> int:
+    async def _approve(self, token: PlannedToken, number: int) -> int:
         if number > 1 and token.approve_zero_first:
             await self._allow(token, 0)
         return await self._allow(token, 10**12)
 
-    async def _allow(self, token: Token, amount: int) -> int:
+    async def _allow(self, token: PlannedToken, amount: int) -> int:
         place = int(self.deployment.contract_address, 16)
         data = load(PLAIN_TOKEN).selector("approve") + encode(place, amount)
         return await self._send(self.buyer, token.address, data)
 
-    async def _pay(self, token: Token, number: int) -> int:
+    async def _pay(self, token: PlannedToken, number: int) -> int:
         value = 10**6 if token.native else 0
         return await self._call(self.buyer, "pay", *_pay(token, number), FAR, value=value)
 
-    async def _refund(self, token: Token, number: int) -> int:
+    async def _refund(self, token: PlannedToken, number: int) -> int:
         refund_id = _left(number + 100 * token.native)
         arguments = (_left(1), refund_id, int(token.address, 16), int(self.newcomer, 16), 10**6)
         value = 10**6 if token.native else 0
@@ -98,7 +111,7 @@ class Meter:
         await self._send(self.buyer, token.address, mint + stray)
         return await self._call(self.buyer, "sweep", int(token.address, 16))
 
-    async def _pay_too_late(self, token: Token) -> int:
+    async def _pay_too_late(self, token: PlannedToken) -> int:
         data = load(GATEWAY).selector("pay") + encode(*_pay(token, 3), 1)
         place = self.deployment.contract_address
         asked = {"from": self.buyer, "to": place, "data": data, "gas": hex(300_000)}
@@ -113,7 +126,7 @@ class Meter:
         return int((await self.chain.send(sender, to, data, value))["gasUsed"], 16)
 
 
-def _pay(token: Token, number: int) -> tuple[int, int, int]:
+def _pay(token: PlannedToken, number: int) -> tuple[int, int, int]:
     return _left(number), int(token.address, 16), 10**6
 
 
@@ -133,7 +146,7 @@ async def measure() -> list[Cost]:
             chain.stop()
 
 
-async def _measure(chain: Chain) -> list[Cost]:
+async def _measure(chain: DevChainRpc) -> list[Cost]:
     deployment = await deploy(chain, PLAN)
     buyer, newcomer = (await chain.ask("eth_accounts"))[3:5]
     await fund(chain, deployment, buyer)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from payintent_sandbox.installation import Ports, World
+from payintent_sandbox.installation import Ports, SandboxInstallation
 
 _READY_TRIES_MAX = 300
 _READY_WAIT_S = 0.1
@@ -24,7 +24,7 @@ _STOP_WAIT_S = 25.0
 class Installation:
     """A sandbox with nothing running in it yet but its database."""
 
-    world: World
+    world: SandboxInstallation
     log_dir: Path
 
     @property

@@ -78,7 +78,7 @@ async def create_script(new: payments.NewPayment, series: int) -> Script:
 async def read_script(count: int) -> Script:
     """Read one of the first `count` known payments."""
     recorder = _Recorder()
-    await payments.by_id(recorder, known_id(0))
+    await payments.get(recorder, known_id(0))
     head = f"\\set id random({_FIRST}, {_FIRST + count - 1})\n"
     return _script(head, recorder, {known_id(0): f"('{_KNOWN_HALF}' || :id)::uuid"})
 

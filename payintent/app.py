@@ -11,17 +11,17 @@ from starlette.responses import Response
 
 from payintent.api.authentication import Authenticator
 from payintent.api.authentication_failures import Attempts
-from payintent.api.concurrent_creates import Replays
-from payintent.api.context import Context
-from payintent.api.errors import HANDLERS, error
-from payintent.api.middleware import Envelope
-from payintent.api.rate_limits import AddressLimiter, Limiter
+from payintent.api.concurrent_creates import ConcurrentCreates
+from payintent.api.context import AppContext
+from payintent.api.errors import HANDLERS, error_response
+from payintent.api.middleware import CommonHeaders
+from payintent.api.rate_limits import AddressRateLimiter, MerchantRateLimiter
 from payintent.api.readiness import Readiness
-from payintent.api.request_body import TooLarge, WrongType
-from payintent.api.viewer import Edge
+from payintent.api.request_body import BodyTooLargeError, WrongContentTypeError
+from payintent.api.viewer import ViewerReader
 from payintent.config import Settings
-from payintent.domain.errors import Code
-from payintent.payments.change_feed import Lookout
+from payintent.domain.errors import ErrorCode
+from payintent.payments.change_feed import ChangeFeed
 from payintent.routes import OPERATOR_ROUTES, ROUTES
 from payintent.service import Service, open_service
 
@@ -30,7 +30,7 @@ def build_app(
     settings: Settings,
     open_: Callable[[Settings], Awaitable[Service]] = open_service,
     operator: Starlette | None = None,
-) -> Envelope:
+) -> CommonHeaders:
     """Build the application; it opens the service when it starts and closes it when it stops.
 
     The `operator` application, if there is one, works with the same service.
@@ -39,21 +39,21 @@ def build_app(
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
         service = await open_(settings)
-        edge = Edge(settings)
+        edge = ViewerReader(settings)
         attempts = Attempts(settings, edge, service.secrets)
         kept_s = settings.api_key_cache_s
         authenticator = Authenticator(
             service.database, service.secrets, service.accounts, attempts, kept_s
         )
-        app.state.context = Context(
+        app.state.context = AppContext(
             service,
             authenticator,
             attempts,
             edge,
-            Limiter(service.database, settings),
-            AddressLimiter(settings),
-            Replays(),
-            Lookout(service.database, service.wake),
+            MerchantRateLimiter(service.database, settings),
+            AddressRateLimiter(settings),
+            ConcurrentCreates(),
+            ChangeFeed(service.database, service.wake),
             Readiness(settings),
         )
         if operator is not None:
@@ -68,7 +68,7 @@ def build_app(
         if (here := getattr(app.state, "context", None)) is not None:
             here.lookout.close()
 
-    return Envelope(app, stopping)
+    return CommonHeaders(app, stopping)
 
 
 def build_operator_app() -> Starlette:
@@ -80,16 +80,16 @@ def build_operator_app() -> Starlette:
 
 async def _too_large(_: Request, exc: Exception) -> Response:
     del exc
-    return error(Code.BAD_REQUEST, "the body is too large", 413)
+    return error_response(ErrorCode.BAD_REQUEST, "the body is too large", 413)
 
 
 async def _wrong_type(_: Request, exc: Exception) -> Response:
     del exc
-    return error(Code.BAD_REQUEST, "Content-Type must be application/json", 415)
+    return error_response(ErrorCode.BAD_REQUEST, "Content-Type must be application/json", 415)
 
 
 _HANDLERS: dict[type[Exception], Callable[[Request, Exception], Awaitable[Response]]] = {
     **HANDLERS,
-    TooLarge: _too_large,
-    WrongType: _wrong_type,
+    BodyTooLargeError: _too_large,
+    WrongContentTypeError: _wrong_type,
 }

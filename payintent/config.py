@@ -5,7 +5,7 @@ from decimal import Decimal
 from pydantic import AliasChoices, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from payintent.domain.rate_limit import Limit
+from payintent.domain.rate_limit import RateLimit
 
 
 class Settings(BaseSettings):
@@ -129,10 +129,10 @@ class Settings(BaseSettings):
     log_level: str = "INFO"
 
     @property
-    def buyer_calls(self) -> Limit | None:
+    def buyer_calls(self) -> RateLimit | None:
         """Give how often buyers may make us call one gateway account; None: as often as they do."""
         per_s = self.buyer_calls_per_s
-        return Limit(per_s, self.buyer_calls_burst) if per_s else None
+        return RateLimit(per_s, self.buyer_calls_burst) if per_s else None
 
     @property
     def more_gateway_origins(self) -> list[str]:

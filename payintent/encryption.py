@@ -17,11 +17,11 @@ NONCE_BYTES = 12
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,32}", re.ASCII)
 
 
-class SecretsUnusable(Exception):  # noqa: N818
+class EncryptionKeyError(Exception):
     """The pepper or the key ring cannot be used, or is not the one this database knows."""
 
 
-class Secrets:
+class Encryption:
     """What a process needs to read the secrets of its database."""
 
     def __init__(self, pepper: bytes, ring: Mapping[str, bytes]) -> None:
@@ -51,52 +51,52 @@ class Secrets:
         name = self.sealed_by(sealed)
         nonce = sealed[1 + length : 1 + length + NONCE_BYTES]
         if name not in self._ring:
-            raise SecretsUnusable(f"the key ring has no key named {name!r}")
+            raise EncryptionKeyError(f"the key ring has no key named {name!r}")
         try:
             return self._ring[name].decrypt(
                 nonce, sealed[1 + length + NONCE_BYTES :], place.encode()
             )
         except InvalidTag as error:
-            raise SecretsUnusable(f"{place} was sealed by another key or moved") from error
+            raise EncryptionKeyError(f"{place} was sealed by another key or moved") from error
 
 
 def open_account(
-    secrets: Secrets, account_id: int, provider: str, base_url: str, sealed: bytes
+    secrets: Encryption, account_id: int, provider: str, base_url: str, sealed: bytes
 ) -> tuple[bytes, bool]:
     """Decrypt an account's credentials; tells whether they are bound to provider and address.
 
     Raises `SecretsUnusable` where they were sealed for another provider or address.
     """
     try:
-        return secrets.open(sealed, account_place(account_id, provider, base_url)), True
-    except SecretsUnusable as error:
+        return secrets.open(sealed, account_context(account_id, provider, base_url)), True
+    except EncryptionKeyError as error:
         try:
             return secrets.open(sealed, first_account_place(account_id)), False
-        except SecretsUnusable:
+        except EncryptionKeyError:
             raise error from None
 
 
-def read_secrets(settings: Settings) -> Secrets:
+def load_encryption(settings: Settings) -> Encryption:
     """Read pepper and key ring from the settings; each key is base64 of 32 bytes."""
     ring: dict[str, bytes] = {}
     for item in settings.keyring.get_secret_value().split(","):
         name, _, encoded = item.strip().partition(":")
         if not _NAME.fullmatch(name) or name in ring:
-            raise SecretsUnusable(
+            raise EncryptionKeyError(
                 f"key {name!r} of PAYINTENT_KEYRING needs a name of its own: 1 to 32 letters, "
                 "digits, _ and -"
             )
         ring[name] = _key(encoded, f"key {name!r} of PAYINTENT_KEYRING")
-    return Secrets(_key(settings.pepper.get_secret_value(), "PAYINTENT_PEPPER"), ring)
+    return Encryption(_key(settings.pepper.get_secret_value(), "PAYINTENT_PEPPER"), ring)
 
 
 def _key(encoded: str, what: str) -> bytes:
     try:
         key = base64.b64decode(encoded, validate=True)
     except binascii.Error as error:
-        raise SecretsUnusable(f"{what} is not base64") from error
+        raise EncryptionKeyError(f"{what} is not base64") from error
     if len(key) != KEY_BYTES:
-        raise SecretsUnusable(f"{what} must be {KEY_BYTES} bytes, not {len(key)}")
+        raise EncryptionKeyError(f"{what} must be {KEY_BYTES} bytes, not {len(key)}")
     return key
 
 
@@ -105,12 +105,12 @@ def _mark(key: bytes) -> str:
     return hmac.digest(key, b"payintent mark", "sha256").hex()[:16]
 
 
-def secret_place(merchant_id: int, secret_id: UUID) -> str:
+def callback_secret_context(merchant_id: int, secret_id: UUID) -> str:
     """Name the place that a callback secret is sealed for."""
     return f"callback_secret:{merchant_id}:{secret_id}"
 
 
-def account_place(account_id: int, provider: str, base_url: str) -> str:
+def account_context(account_id: int, provider: str, base_url: str) -> str:
     """Name the place that an account's credentials are sealed for: they go nowhere else."""
     return f"provider_account:2:{account_id}:{provider}:{base_url}"
 

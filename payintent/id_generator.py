@@ -11,7 +11,7 @@ _UUID7_RANDOM_BITS = 74
 _CHECKOUT_SPACE = 62**ids.CHECKOUT_CHARS
 
 
-class Mint:
+class IdGenerator:
     """Makes ids. `unix_ms` only orders them: no rule reads a time out of an id."""
 
     def __init__(self, unix_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
@@ -19,7 +19,7 @@ class Mint:
 
     def id(self) -> UUID:
         """Make a time-ordered id, for rows that are read in the order they came."""
-        return ids.uuid7(self._unix_ms(), secrets.randbits(_UUID7_RANDOM_BITS))
+        return ids.make_uuid7(self._unix_ms(), secrets.randbits(_UUID7_RANDOM_BITS))
 
     def session_id(self) -> UUID:
         """Make a session id: 128 random bits, for it is shown to providers and wallets."""
@@ -27,4 +27,4 @@ class Mint:
 
     def checkout_id(self) -> str:
         """Make a capability of 95 bits, derived from nothing."""
-        return f"cs_{ids.base62(secrets.randbelow(_CHECKOUT_SPACE), ids.CHECKOUT_CHARS)}"
+        return f"cs_{ids.to_base62(secrets.randbelow(_CHECKOUT_SPACE), ids.CHECKOUT_CHARS)}"

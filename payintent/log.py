@@ -18,7 +18,7 @@ _LEVELS = logging.getLevelNamesMapping()
 request_id: ContextVar[str] = ContextVar("request_id", default="")
 
 
-def configure(level: str = "INFO") -> None:
+def configure_logging(level: str = "INFO") -> None:
     """Set up logging for this process."""
     structlog.configure(
         processors=[
@@ -35,7 +35,7 @@ def configure(level: str = "INFO") -> None:
     )
 
 
-def get(name: str) -> structlog.typing.FilteringBoundLogger:
+def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:
     """Give the logger of one module."""
     return cast("structlog.typing.FilteringBoundLogger", structlog.get_logger(part=name))
 
@@ -46,7 +46,7 @@ def _name_request(_: Any, __: str, entry: MutableMapping[str, Any]) -> MutableMa
     return entry
 
 
-def where(error: BaseException) -> list[str]:
+def error_location(error: BaseException) -> list[str]:
     """Say where an error arose, without its message: a driver's may quote a whole row."""
     frames = traceback.extract_tb(error.__traceback__)[-_FRAMES_MAX:]
     return [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
@@ -56,7 +56,7 @@ def _locate(_: Any, __: str, entry: MutableMapping[str, Any]) -> MutableMapping[
     error = entry.pop("exc_info", None)
     if isinstance(error, BaseException):
         entry["error"] = type(error).__name__
-        entry["where"] = where(error)
+        entry["where"] = error_location(error)
     return entry
 
 

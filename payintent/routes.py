@@ -19,7 +19,7 @@ from payintent.checkout import page, sdk_files, static_files
 
 # The hot ones first: routes are tried in this order.
 ROUTES: list[BaseRoute] = [
-    Route("/v1/payments", payments.create_payment, methods=["POST"]),
+    Route("/v1/payments", payments.post_payment, methods=["POST"]),
     Route("/v1/payments/{payment_id}", payments.get_payment, methods=["GET"]),
     Route("/v1/payments", list_payments.list_payments, methods=["GET"]),
     Route("/v1/payments/{payment_id}/cancel", payments.cancel_payment, methods=["POST"]),
@@ -34,15 +34,15 @@ ROUTES: list[BaseRoute] = [
     Route("/v1/checkout/{checkout_id}/quotes", checkout.post_quotes, methods=["POST"]),
     Route("/v1/checkout/{checkout_id}/cancel", checkout.post_cancel, methods=["POST"]),
     Route("/v1/checkout/{checkout_id}/events", checkout_events.get_events, methods=["GET"]),
-    Route("/c/{checkout_id}", page.show, methods=["GET"]),
-    Route("/c/{checkout_id}/select", page.select, methods=["POST"]),
-    Route("/c/{checkout_id}/cancel", page.cancel, methods=["POST"]),
-    Route("/c/{checkout_id}/return", page.returned, methods=["GET", "POST"]),
-    Route("/c/{checkout_id}/receipt", page.receipt, methods=["GET"]),
-    Route("/c/{checkout_id}/qr.svg", page.qr, methods=["GET"]),
-    Route("/c/static/flags/{name}", static_files.flag, methods=["GET"]),
-    Route("/c/static/{mark}/{name}", static_files.static, methods=["GET"]),
-    Route("/sdk/{name}", sdk_files.sdk, methods=["GET"]),
+    Route("/c/{checkout_id}", page.get_page, methods=["GET"]),
+    Route("/c/{checkout_id}/select", page.post_select, methods=["POST"]),
+    Route("/c/{checkout_id}/cancel", page.post_cancel_form, methods=["POST"]),
+    Route("/c/{checkout_id}/return", page.get_return, methods=["GET", "POST"]),
+    Route("/c/{checkout_id}/receipt", page.get_receipt, methods=["GET"]),
+    Route("/c/{checkout_id}/qr.svg", page.get_qr, methods=["GET"]),
+    Route("/c/static/flags/{name}", static_files.get_flag, methods=["GET"]),
+    Route("/c/static/{mark}/{name}", static_files.get_static_file, methods=["GET"]),
+    Route("/sdk/{name}", sdk_files.get_sdk_file, methods=["GET"]),
     Route("/v1/catalog", payments.get_catalog, methods=["GET"]),
     Route("/v1/countries", public.countries, methods=["GET"]),
     Route("/v1/chains/{slug}", onchain.get_chain, methods=["GET"]),
@@ -56,8 +56,8 @@ ROUTES: list[BaseRoute] = [
     Route("/healthz", public.healthz, methods=["GET"]),
     Route("/readyz", public.readyz, methods=["GET"]),
     Route("/openapi.yaml", pages.openapi_yaml, methods=["GET"]),
-    Route("/docs", pages.index, methods=["GET"]),
-    Route("/docs/{name}", pages.page, methods=["GET"]),
+    Route("/docs", pages.get_docs_index, methods=["GET"]),
+    Route("/docs/{name}", pages.get_docs_page, methods=["GET"]),
 ]
 
 # On the operator's own port, which only the operator reaches.
@@ -65,8 +65,8 @@ OPERATOR_ROUTES: list[BaseRoute] = [
     Route("/metrics", operator.metrics, methods=["GET"]),
     Route("/healthz", public.healthz, methods=["GET"]),
     Route("/readyz", public.readyz, methods=["GET"]),
-    Route("/operator/payments/{payment_id}", operator.get_payment, methods=["GET"]),
+    Route("/operator/payments/{payment_id}", operator.get_payment_details, methods=["GET"]),
     Route("/operator/webhooks", operator.list_webhooks, methods=["GET"]),
     Route("/operator/webhooks/{event_id}/replay", operator.replay_webhook, methods=["POST"]),
-    Route("/operator/{subject}/{verb}", operator.operate, methods=["GET", "POST"]),
+    Route("/operator/{subject}/{verb}", operator.run_operation_route, methods=["GET", "POST"]),
 ]

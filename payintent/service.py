@@ -8,38 +8,38 @@ from typing import TypeVar
 
 from payintent.address_checks import check_places
 from payintent.config import Settings
-from payintent.domain.errors import StorageDown
+from payintent.domain.errors import StorageUnavailableError
 from payintent.domain.gateway import Gateway
 from payintent.domain.web_origin import web_origin
-from payintent.encryption import Secrets, read_secrets
-from payintent.evm.refund_sender import Refunders, open_refunders
+from payintent.encryption import Encryption, load_encryption
+from payintent.evm.refund_sender import RefundSenders, open_refund_senders
 from payintent.gateways.ecpay.adapter import EcpayGateway
-from payintent.gateways.http_client import Http
-from payintent.gateways.onchain import GatewayContract
+from payintent.gateways.http_client import GatewayHttpClient
+from payintent.gateways.onchain import OnchainGateway
 from payintent.gateways.simulator import SimulatorGateway
 from payintent.gateways.stripe.adapter import StripeGateway
 from payintent.gateways.twoc2p.adapter import TwoC2pGateway
-from payintent.id_generator import Mint
-from payintent.log import get
+from payintent.id_generator import IdGenerator
+from payintent.log import get_logger
 from payintent.onchain.watch_loop import WatchContext
-from payintent.operations.base import Actor, Change, Desk, Read
-from payintent.operations.keyring import check_secrets
+from payintent.operations.base import Actor, ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.keyring import check_encryption_keys
 from payintent.operations.registry import OPERATIONS
-from payintent.operations.submit import perform, submit
-from payintent.payments.create_refund import RefundDesk
-from payintent.payments.fraud_screening import Screen
-from payintent.payments.gateway_accounts import Accounts
-from payintent.payments.inquire_sessions import Janitor
-from payintent.payments.policy_cache import Policies
-from payintent.payments.select_quote import Places
-from payintent.payments.send_refund import Submitter
+from payintent.operations.submit import run_operation, submit
+from payintent.payments.create_refund import RefundCreator
+from payintent.payments.fraud_screening import FraudScreening
+from payintent.payments.gateway_accounts import GatewayAccounts
+from payintent.payments.inquire_sessions import SessionInquirer
+from payintent.payments.policy_cache import PolicyCache
+from payintent.payments.select_quote import ServiceUrls
+from payintent.payments.send_refund import RefundSender
 from payintent.storage.database import Database
-from payintent.storage.event_notify import Wake
-from payintent.storage.onchain.pending_transfers import ChainLedger
+from payintent.storage.event_notify import EventNotifier
+from payintent.storage.onchain.pending_transfers import DatabaseOnchainRecords
 from payintent.storage.proposals import Proposal
 
 R = TypeVar("R")
-_log = get("service")
+_log = get_logger("service")
 _OPEN_WAIT_S = 0.5
 _OPEN_TRIES_MAX = 120
 
@@ -50,23 +50,25 @@ class Service:
 
     settings: Settings
     database: Database
-    secrets: Secrets
-    mint: Mint
-    accounts: Accounts
-    policies: Policies
-    http: Http
-    refunders: Refunders  # of the chains that have a signer
-    wake: Wake
+    secrets: Encryption
+    mint: IdGenerator
+    accounts: GatewayAccounts
+    policies: PolicyCache
+    http: GatewayHttpClient
+    refunders: RefundSenders  # of the chains that have a signer
+    wake: EventNotifier
 
     @property
-    def places(self) -> Places:
+    def places(self) -> ServiceUrls:
         """Say where providers and buyers find us again."""
-        return Places(api_base=self.settings.api_base, checkout_base=self.settings.checkout_base)
+        return ServiceUrls(
+            api_base=self.settings.api_base, checkout_base=self.settings.checkout_base
+        )
 
     @property
-    def screen(self) -> Screen:
+    def screen(self) -> FraudScreening:
         """Give what screens buyers for fraud."""
-        return Screen(
+        return FraudScreening(
             database=self.database,
             policies=self.policies,
             secrets=self.secrets,
@@ -74,9 +76,9 @@ class Service:
         )
 
     @property
-    def desk(self) -> Desk:
+    def desk(self) -> OperationContext:
         """Give what operations work with."""
-        return Desk(
+        return OperationContext(
             database=self.database,
             secrets=self.secrets,
             mint=self.mint,
@@ -107,18 +109,20 @@ class Service:
             if (gateway := self.accounts.gateway(provider)) is not None
         }
 
-    async def submit(self, operation: Read[R] | Change[R], actor: Actor) -> R | Proposal:
+    async def submit(
+        self, operation: ReadOperation[R] | ChangeOperation[R], actor: Actor
+    ) -> R | Proposal:
         """Do what an operator asks, or keep it until another person has approved."""
         return await submit(self.desk, operation, actor)
 
-    async def perform(self, operation: Read[R] | Change[R], actor: Actor) -> R:
+    async def perform(self, operation: ReadOperation[R] | ChangeOperation[R], actor: Actor) -> R:
         """Do what an operator asks and may do alone."""
-        return await perform(self.desk, operation, actor)
+        return await run_operation(self.desk, operation, actor)
 
     @property
-    def janitor(self) -> Janitor:
+    def janitor(self) -> SessionInquirer:
         """Give what asks providers about sessions."""
-        return Janitor(
+        return SessionInquirer(
             database=self.database,
             accounts=self.accounts,
             mint=self.mint,
@@ -126,14 +130,14 @@ class Service:
         )
 
     @property
-    def refund_desk(self) -> RefundDesk:
+    def refund_desk(self) -> RefundCreator:
         """Give what accepts refunds."""
-        return RefundDesk(database=self.database, accounts=self.accounts, mint=self.mint)
+        return RefundCreator(database=self.database, accounts=self.accounts, mint=self.mint)
 
     @property
-    def submitter(self) -> Submitter:
+    def submitter(self) -> RefundSender:
         """Give what sends refunds to their gateways."""
-        return Submitter(
+        return RefundSender(
             database=self.database,
             accounts=self.accounts,
             mint=self.mint,
@@ -163,32 +167,32 @@ async def open_service(
     `gateways` replaces the adapters of this installation, by provider.
     """
     check_places(settings)
-    secrets = read_secrets(settings)
+    secrets = load_encryption(settings)
     database = Database(settings)
     await _open_patiently(database)
-    http = Http(settings.gateway_timeout_s, settings.gateway_answer_bytes_max)
-    wake = Wake(settings.database_direct_url or settings.database_url)
+    http = GatewayHttpClient(settings.gateway_timeout_s, settings.gateway_answer_bytes_max)
+    wake = EventNotifier(settings.database_direct_url or settings.database_url)
     database.on_event = wake.poke
-    refunders = open_refunders(settings.signers, settings.endpoints)
+    refunders = open_refund_senders(settings.signers, settings.endpoints)
     adapters = _adapters(http, database, settings, refunders)
     service = Service(
         settings=settings,
         database=database,
         secrets=secrets,
-        mint=Mint(),
-        accounts=Accounts(
+        mint=IdGenerator(),
+        accounts=GatewayAccounts(
             database,
             secrets,
             adapters if gateways is None else gateways,
             settings.buyer_calls,
         ),
-        policies=Policies(database, settings.policy_cache_s),
+        policies=PolicyCache(database, settings.policy_cache_s),
         http=http,
         refunders=refunders,
         wake=wake,
     )
     try:
-        await check_secrets(database, secrets)
+        await check_encryption_keys(database, secrets)
     except BaseException:
         await service.close()
         raise
@@ -196,14 +200,14 @@ async def open_service(
 
 
 def _adapters(
-    http: Http, database: Database, settings: Settings, refunders: Refunders
+    http: GatewayHttpClient, database: Database, settings: Settings, refunders: RefundSenders
 ) -> dict[str, Gateway]:
     adapters: tuple[Gateway, ...] = (
         SimulatorGateway(http),
         EcpayGateway(http),
         StripeGateway(http),
         TwoC2pGateway(http),
-        GatewayContract(ChainLedger(database), settings.api_base, refunders),
+        OnchainGateway(DatabaseOnchainRecords(database), settings.api_base, refunders),
     )
     return {one.provider: one for one in adapters}
 
@@ -212,7 +216,7 @@ async def _open_patiently(database: Database) -> None:
     for remaining in range(_OPEN_TRIES_MAX, 0, -1):
         try:
             await database.open()
-        except StorageDown:
+        except StorageUnavailableError:
             if remaining == 1:
                 raise
             _log.warning("database_away", tries_left=remaining - 1)

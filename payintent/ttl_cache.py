@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Kept(Generic[T]):
+class TtlCache(Generic[T]):
     """What is read anew when it has become old; all who wait for that share one reading."""
 
     def __init__(

@@ -9,12 +9,12 @@ from typing import Any, Generic, TypeVar
 from prometheus_client import Counter, Gauge
 
 from payintent.config import Settings
-from payintent.domain.errors import LockTimeout, StorageDown
-from payintent.log import get
+from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
+from payintent.log import get_logger
 from payintent.onchain.chain_alarm import chain_alarm
-from payintent.onchain.watch_loop import watch
+from payintent.onchain.watch_loop import run_watch_loop
 from payintent.payments.expire import expire_pending, expire_processing
-from payintent.payments.receive_callback import apply_waiting
+from payintent.payments.receive_callback import apply_waiting_callbacks
 from payintent.service import Service, open_service
 from payintent.storage import (
     callbacks,
@@ -25,15 +25,15 @@ from payintent.storage import (
     refunds,
     sessions,
 )
-from payintent.storage.refunds import Due
-from payintent.storage.sessions import Ask
+from payintent.storage.refunds import DueRefund
+from payintent.storage.sessions import DueSession
 from payintent.waiting import wait_until_stopped
 from payintent.webhooks.dispatcher import Dispatcher
-from payintent.webhooks.endpoint_windows import Windows
-from payintent.webhooks.outbox import DeliveryDesk
-from payintent.webhooks.sender import Sender
+from payintent.webhooks.endpoint_windows import EndpointWindows
+from payintent.webhooks.outbox import DatabaseOutbox
+from payintent.webhooks.sender import WebhookSender
 
-_log = get("workers")
+_log = get_logger("workers")
 _LEASE_S = 60.0  # of a session that the janitor has taken; a gateway call takes 15 s at most
 _IN_FLIGHT_MAX = 200
 _IN_FLIGHT_PER_ACCOUNT_MAX = 50  # a silent gateway must not hold up the others
@@ -53,24 +53,24 @@ async def run_worker(settings: Settings) -> None:
         loop.add_signal_handler(number, stop.set)
     service = await open_service(settings)
     try:
-        await work(service, stop)
+        await run_loops(service, stop)
     finally:
         await service.close()
 
 
-async def work(service: Service, stop: asyncio.Event) -> None:
+async def run_loops(service: Service, stop: asyncio.Event) -> None:
     """Run every loop until told to stop."""
     settings = service.settings
-    sender = Sender(settings, time.time)
+    sender = WebhookSender(settings, time.time)
     dispatcher = Dispatcher(
-        DeliveryDesk(
+        DatabaseOutbox(
             database=service.database,
             secrets=service.secrets,
             mint=service.mint,
             lease_s=settings.webhook_lease_s,
         ),
         sender,
-        Windows(settings.webhook_sockets_max, time.monotonic),
+        EndpointWindows(settings.webhook_sockets_max, time.monotonic),
         settings.webhook_poll_s,
     )
     listener = asyncio.create_task(service.wake.listen(dispatcher.wake))
@@ -85,9 +85,9 @@ async def work(service: Service, stop: asyncio.Event) -> None:
         ("measure", settings.measure_every_s, lambda: measure(service)),
     ]
     loops: list[Coroutine[Any, Any, None]] = [
-        forever(name, step, every, stop) for name, every, step in steps
+        run_periodically(name, step, every, stop) for name, every, step in steps
     ]
-    loops += [watch(service.watch_context, slug, stop) for slug in settings.endpoints]
+    loops += [run_watch_loop(service.watch_context, slug, stop) for slug in settings.endpoints]
     await asyncio.gather(dispatcher.run(stop), *loops)
     await janitors.finish()
     await submitters.finish()
@@ -96,7 +96,7 @@ async def work(service: Service, stop: asyncio.Event) -> None:
     await sender.close()
 
 
-async def forever(
+async def run_periodically(
     name: str, step: Callable[[], Awaitable[bool]], every_s: float, stop: asyncio.Event
 ) -> None:
     """Repeat a step until told to stop: at once while it finds plenty, else every `every_s`.
@@ -107,7 +107,7 @@ async def forever(
         plenty = False
         try:
             plenty = await step()
-        except (StorageDown, LockTimeout) as error:
+        except (StorageUnavailableError, LockTimeoutError) as error:
             _log.warning("step_deferred", step=name, why=type(error).__name__)
         except Exception as error:  # noqa: BLE001 - the edge of a worker, as of a request
             STEP_FAILURES.labels(name).inc()
@@ -134,20 +134,22 @@ async def measure(service: Service) -> bool:
 
 async def _apply_waiting(service: Service) -> bool:
     limit = service.settings.inquire_batch_max
-    return await apply_waiting(service.database, service.mint, limit) == limit
+    return await apply_waiting_callbacks(service.database, service.mint, limit) == limit
 
 
 async def _prune(service: Service) -> bool:
     limit = service.settings.prune_batch_max
-    keys = await idempotency.prune(service.database, limit)
-    unknown = await callbacks.prune_unknown(
+    keys = await idempotency.delete_old_keys(service.database, limit)
+    unknown = await callbacks.delete_unmatched(
         service.database, service.settings.unknown_callback_hours, limit
     )
     if unknown:
         _log.warning("callbacks_forgotten", count=unknown)  # their sessions never appeared
     days = service.settings.callback_bodies_days
     bodies = await callbacks.prune_bodies(service.database, days, limit)
-    screened = await fraud.prune(service.database, service.settings.fraud_decisions_days, limit)
+    screened = await fraud.delete_old(
+        service.database, service.settings.fraud_decisions_days, limit
+    )
     lapsed = await proposals.forget_lapsed(service.database, limit)
     return limit in (keys, unknown, bodies, screened, lapsed)
 
@@ -155,7 +157,7 @@ async def _prune(service: Service) -> bool:
 T = TypeVar("T")
 
 
-class _Crew(Generic[T]):
+class _LeasedTaskRunner(Generic[T]):
     """Looks after many rows at once, each in a task of its own, of each account a bounded number.
 
     A row is leased while somebody is at it, so whatever goes wrong brings it back.
@@ -201,28 +203,28 @@ class _Crew(Generic[T]):
     async def _look_after(self, one: T) -> None:
         try:
             await self._work(one)
-        except (StorageDown, LockTimeout) as error:
+        except (StorageUnavailableError, LockTimeoutError) as error:
             _log.warning("step_deferred", step=self._name, why=type(error).__name__)
         except Exception as error:  # noqa: BLE001 - the edge of a worker; the lease brings it back
             STEP_FAILURES.labels(self._name).inc()
             _log.error("step_failed", step=self._name, exc_info=error)
 
 
-def _janitors(service: Service) -> _Crew[Ask]:
-    return _Crew(
+def _janitors(service: Service) -> _LeasedTaskRunner[DueSession]:
+    return _LeasedTaskRunner(
         "inquire",
         service.settings.inquire_batch_max,
-        lambda limit, busy: sessions.take_due(service.database, limit, _LEASE_S, busy),
+        lambda limit, busy: sessions.claim_due(service.database, limit, _LEASE_S, busy),
         lambda ask: ask.session.offer.account_id,
         service.janitor.inquire,
     )
 
 
-def _submitters(service: Service) -> _Crew[Due]:
-    return _Crew(
+def _submitters(service: Service) -> _LeasedTaskRunner[DueRefund]:
+    return _LeasedTaskRunner(
         "refund",
         service.settings.inquire_batch_max,
-        lambda limit, busy: refunds.take_due(service.database, limit, _LEASE_S, busy),
+        lambda limit, busy: refunds.claim_due(service.database, limit, _LEASE_S, busy),
         lambda due: due.account_id,
         service.submitter.look_after,
     )

@@ -15,15 +15,15 @@ from urllib.parse import urlsplit
 from payintent.cli.common import SANDBOX_ENV
 from payintent.service import Service
 from payintent_sandbox.chains.anvil_binary import AnvilError
-from payintent_sandbox.chains.dev_chains import ChainsBusy, DevChain, DevChains
+from payintent_sandbox.chains.dev_chains import ChainsBusyError, DevChain, DevChains
 from payintent_sandbox.chains.miner import Miner
-from payintent_sandbox.chains.registration import ChainOffer
-from payintent_sandbox.chains.rpc import ChainError, open_chain
-from payintent_sandbox.installation import ACTOR, World, open_world, prepare_world
+from payintent_sandbox.chains.registration import ChainRegistration
+from payintent_sandbox.chains.rpc import DevChainError, open_chain
+from payintent_sandbox.installation import ACTOR, SandboxInstallation, open_world, prepare_world
 from payintent_sandbox.ports import Ports, taken
 from payintent_sandbox.postgres import Postgres, PostgresError
 from payintent_sandbox.private_files import write_private
-from payintent_sandbox.processes import Child, Children
+from payintent_sandbox.processes import ChildProcess, ProcessSupervisor
 
 _READY_TRIES_MAX = 300
 _READY_WAIT_S = 0.1
@@ -42,7 +42,7 @@ def run() -> int:
     try:
         database_url = database.start()
         return asyncio.run(_run(var_dir, ports, database, database_url))
-    except (PostgresError, ChainError) as error:
+    except (PostgresError, DevChainError) as error:
         print(f"payintent dev: {error}", file=sys.stderr)
         return 1
     finally:
@@ -71,12 +71,14 @@ async def _start(dev_chains: DevChains, stop: asyncio.Event) -> None:
     """Start the chains; where they cannot be had, say so and go on without them."""
     try:
         await dev_chains.start(stop)
-    except (AnvilError, ChainError, ChainsBusy) as error:
+    except (AnvilError, DevChainError, ChainsBusyError) as error:
         print(f"without dev chains, so no payments in tokens: {error}", flush=True)
 
 
-async def _serve(world: World, var_dir: Path, dev_chains: DevChains, stop: asyncio.Event) -> int:
-    children = Children(_children(world), var_dir / "logs")
+async def _serve(
+    world: SandboxInstallation, var_dir: Path, dev_chains: DevChains, stop: asyncio.Event
+) -> int:
+    children = ProcessSupervisor(_children(world), var_dir / "logs")
     await children.start()
     try:
         if not await _ready(world, stop):
@@ -92,7 +94,9 @@ async def _serve(world: World, var_dir: Path, dev_chains: DevChains, stop: async
 
 
 @contextlib.asynccontextmanager
-async def _mining(world: World, var_dir: Path, dev_chains: DevChains) -> AsyncGenerator[None]:
+async def _mining(
+    world: SandboxInstallation, var_dir: Path, dev_chains: DevChains
+) -> AsyncGenerator[None]:
     """Make blocks where somebody waits, and look after chains that died."""
     service = await open_world(world)
     miners = [
@@ -109,14 +113,18 @@ async def _mining(world: World, var_dir: Path, dev_chains: DevChains) -> AsyncGe
 
 
 async def _mine(
-    chain: DevChain, service: Service, world: World, var_dir: Path, dev_chains: DevChains
+    chain: DevChain,
+    service: Service,
+    world: SandboxInstallation,
+    var_dir: Path,
+    dev_chains: DevChains,
 ) -> None:
     async def back() -> str:
         taken_again = await world.take(service, dev_chains, chain.slug)
         _describe(world, var_dir)
         return taken_again.instance
 
-    offer = ChainOffer(service, ACTOR)
+    offer = ChainRegistration(service, ACTOR)
     async with open_chain(chain.url) as rpc:
         await Miner(rpc, chain.instance, lambda: offer.busy(chain.slug), back).run()
 
@@ -134,11 +142,11 @@ async def _keep(database: Postgres, port: int) -> None:
             print(f"payintent dev: {error}", file=sys.stderr)
 
 
-def _children(world: World) -> list[Child]:
+def _children(world: SandboxInstallation) -> list[ChildProcess]:
     python = [sys.executable, "-m"]
     ports = ["--port", str(world.ports.api), "--operator-port", str(world.ports.operator)]
     return [
-        Child(
+        ChildProcess(
             "simulator",
             [
                 *python,
@@ -149,9 +157,9 @@ def _children(world: World) -> list[Child]:
             world.simulator_environment(),
         ),
         *world.gateway_children(),
-        Child("api", [*python, "payintent", "api", *ports], world.service_environment()),
-        Child("worker", [*python, "payintent", "worker"], world.service_environment()),
-        Child(
+        ChildProcess("api", [*python, "payintent", "api", *ports], world.service_environment()),
+        ChildProcess("worker", [*python, "payintent", "worker"], world.service_environment()),
+        ChildProcess(
             "shop",
             [*python, "payintent_sandbox.shop", "--port", str(world.ports.shop)],
             world.shop_environment(),
@@ -159,7 +167,7 @@ def _children(world: World) -> list[Child]:
     ]
 
 
-async def _ready(world: World, stop: asyncio.Event) -> bool:
+async def _ready(world: SandboxInstallation, stop: asyncio.Event) -> bool:
     """Wait until a payment can be made."""
     for url, said in world.ready_urls():
         for _ in range(_READY_TRIES_MAX):
@@ -182,7 +190,7 @@ def _answers(url: str, said: bytes) -> bool:
         return False
 
 
-def _describe(world: World, var_dir: Path) -> None:
+def _describe(world: SandboxInstallation, var_dir: Path) -> None:
     write_private(var_dir / "dev.json", json.dumps(world.description(), indent=1))
     write_private(var_dir / SANDBOX_ENV, _lines(world.service_environment()))
 
@@ -191,7 +199,7 @@ def _lines(environment: dict[str, str]) -> str:
     return "".join(f"{name}='{value}'\n" for name, value in environment.items())
 
 
-def _greet(world: World, var_dir: Path) -> None:
+def _greet(world: SandboxInstallation, var_dir: Path) -> None:
     print(f"  shop       {world.shop_url}")
     print(f"  api        {world.api_url}")
     print(f"  simulator  {world.simulator_url}   (delays {world.time_scale:g} times shorter)")

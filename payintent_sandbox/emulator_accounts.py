@@ -9,11 +9,11 @@ from typing import Any
 
 from payintent.operations.accounts import AddAccount, ChangeAccount
 from payintent.operations.base import Actor
-from payintent.operations.default_methods import offered
-from payintent.operations.payment_methods import AddMethod, ListMethods
+from payintent.operations.default_methods import default_methods
+from payintent.operations.payment_methods import AddPaymentMethod, ListPaymentMethods
 from payintent.service import Service
 from payintent_sandbox.emulators.twoc2p.keys import make_pair
-from payintent_sandbox.processes import Child
+from payintent_sandbox.processes import ChildProcess
 
 _HOST = "127.0.0.1"
 _DIGITS = "0123456789"
@@ -21,7 +21,7 @@ _HEX_16 = 8  # bytes whose hex is as long as ECPay's keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counterpart:
+class EmulatorSpec:
     """One gateway: what its process is told, and what our account there holds."""
 
     provider: str
@@ -32,10 +32,10 @@ class Counterpart:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunningEmulator:
     """A counterpart and its port. `kept` is what `make_secrets` has made of it, kept since."""
 
-    counterpart: Counterpart
+    counterpart: EmulatorSpec
     port: int
 
     @property
@@ -48,11 +48,11 @@ class Place:
         """Give its address."""
         return f"http://{_HOST}:{self.port}"
 
-    def child(self, kept: Mapping[str, Any], api_url: str, time_scale: float) -> Child:
+    def child(self, kept: Mapping[str, Any], api_url: str, time_scale: float) -> ChildProcess:
         """Describe its process, which calls back to this API."""
         command = [sys.executable, "-m", self.counterpart.module]
         callback_url = f"{api_url}/callbacks/{self.provider}/{kept['account_id']}"
-        return Child(
+        return ChildProcess(
             self.provider,
             [*command, "--host", _HOST, "--port", str(self.port)],
             self.counterpart.environment(kept["secrets"], callback_url)
@@ -76,11 +76,11 @@ class Place:
     ) -> None:
         """Have a merchant take payments there, behind whatever it offers already."""
         account_id = kept["account_id"]
-        known = await service.perform(ListMethods(merchant_id=merchant_id), actor)
+        known = await service.perform(ListPaymentMethods(merchant_id=merchant_id), actor)
         if any(one.account_id == account_id for one in known):
             return
-        for position, one in enumerate(offered(self.provider), start=len(known)):
-            new = AddMethod(
+        for position, one in enumerate(default_methods(self.provider), start=len(known)):
+            new = AddPaymentMethod(
                 merchant_id=merchant_id,
                 account_id=account_id,
                 kind=one.kind,
@@ -93,9 +93,9 @@ class Place:
             await service.perform(new, actor)
 
 
-def places(ports: Sequence[int]) -> list[Place]:
+def running_emulators(ports: Sequence[int]) -> list[RunningEmulator]:
     """Say where each counterpart is."""
-    return [Place(one, port) for one, port in zip(COUNTERPARTS, ports, strict=True)]
+    return [RunningEmulator(one, port) for one, port in zip(COUNTERPARTS, ports, strict=True)]
 
 
 def make_secrets() -> dict[str, Any]:
@@ -173,21 +173,21 @@ def _number(digits: int) -> str:
 
 #: In the order of their ports.
 COUNTERPARTS = (
-    Counterpart(
+    EmulatorSpec(
         provider="stripe",
         module="payintent_sandbox.emulators.stripe",
         secrets=_stripe_secrets,
         environment=_stripe_environment,
         credentials=_stripe_credentials,
     ),
-    Counterpart(
+    EmulatorSpec(
         provider="ecpay",
         module="payintent_sandbox.emulators.ecpay",
         secrets=_ecpay_secrets,
         environment=_ecpay_environment,
         credentials=_ecpay_credentials,
     ),
-    Counterpart(
+    EmulatorSpec(
         provider="2c2p",
         module="payintent_sandbox.emulators.twoc2p",
         secrets=_twoc2p_secrets,

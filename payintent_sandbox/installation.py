@@ -13,17 +13,17 @@ from payintent.config import Settings
 from payintent.domain.operator import TOKEN_DAYS_MAX, Role
 from payintent.operations.accounts import AddAccount, ChangeAccount
 from payintent.operations.base import Actor
-from payintent.operations.merchants import CreateMerchant, SetCallbackUrl, SetProfile
-from payintent.operations.operators import ExtendToken, IssueToken, ListTokens
+from payintent.operations.merchants import CreateMerchant, SetCallbackUrl, SetMerchantProfile
+from payintent.operations.operators import ExtendToken, IssueOperatorToken, ListOperatorTokens
 from payintent.service import Service, open_service
 from payintent.storage import migrations_runner
 from payintent_sandbox.chains import dev_chains
 from payintent_sandbox.chains.dev_chains import DevChain, DevChains
-from payintent_sandbox.chains.registration import ChainOffer
-from payintent_sandbox.emulator_accounts import Place, make_secrets, places
+from payintent_sandbox.chains.registration import ChainRegistration
+from payintent_sandbox.emulator_accounts import RunningEmulator, make_secrets, running_emulators
 from payintent_sandbox.ports import Ports
 from payintent_sandbox.private_files import write_private
-from payintent_sandbox.processes import Child
+from payintent_sandbox.processes import ChildProcess
 
 ACTOR = Actor("sandbox", "the sandbox's own")
 #: The first one's token is `operator_token`.
@@ -45,7 +45,7 @@ _POLLS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class SandboxInstallation:
     """One sandbox: where it is, and its own secrets."""
 
     ports: Ports
@@ -75,9 +75,9 @@ class World:
         return f"http://127.0.0.1:{self.ports.shop}"
 
     @property
-    def gateways(self) -> list[Place]:
+    def gateways(self) -> list[RunningEmulator]:
         """Say where the gateways beside the simulator are."""
-        return places(self.ports.gateways)
+        return running_emulators(self.ports.gateways)
 
     @property
     def checkout_base(self) -> str:
@@ -122,7 +122,7 @@ class World:
     async def take(self, service: Service, dev_chains: DevChains, slug: str) -> DevChain:
         """Make a chain ready and take payments on it, at the merchants that are there."""
         merchants = [one["id"] for one in self.kept["merchants"]]
-        offer = ChainOffer(service, ACTOR)
+        offer = ChainRegistration(service, ACTOR)
         self.chains[slug] = await offer.settle(dev_chains, slug, merchants)
         return self.chains[slug]
 
@@ -133,7 +133,7 @@ class World:
             "SIM_TIME_SCALE": f"{self.time_scale:g}",
         }
 
-    def gateway_children(self) -> list[Child]:
+    def gateway_children(self) -> list[ChildProcess]:
         """Describe the processes of the gateways beside the simulator."""
         kept = self.kept["gateways"]
         return [
@@ -175,10 +175,10 @@ class World:
 
 async def prepare_world(
     var_dir: Path, ports: Ports, database_url: str, dev_chains: DevChains
-) -> World:
+) -> SandboxInstallation:
     """Migrate, and provision what is not there yet; a second start finds all of it."""
     keeper = _Keeper(var_dir / "sandbox.json")
-    world = World(
+    world = SandboxInstallation(
         ports=ports,
         database_url=database_url,
         kept=keeper.kept,
@@ -201,7 +201,7 @@ async def prepare_world(
     return world
 
 
-async def open_world(world: World) -> Service:
+async def open_world(world: SandboxInstallation) -> Service:
     """Open the sandbox's service in this process."""
     return await open_service(
         _settings(world, {slug: chain.url for slug, chain in world.chains.items()})
@@ -246,7 +246,7 @@ def _key() -> str:
     return base64.b64encode(secrets.token_bytes(32)).decode()
 
 
-def _settings(world: World, endpoints: Mapping[str, str]) -> Settings:
+def _settings(world: SandboxInstallation, endpoints: Mapping[str, str]) -> Settings:
     return Settings.model_validate(
         {
             "database_url": world.database_url,
@@ -258,7 +258,7 @@ def _settings(world: World, endpoints: Mapping[str, str]) -> Settings:
     )
 
 
-async def _provision(service: Service, world: World, keeper: _Keeper) -> None:
+async def _provision(service: Service, world: SandboxInstallation, keeper: _Keeper) -> None:
     await _settle_operators(service, world.kept, keeper)
     for index, name in enumerate(_MERCHANTS):
         callback_url = f"{world.shop_url}/webhooks" if index == 0 else None
@@ -270,8 +270,10 @@ async def _provision(service: Service, world: World, keeper: _Keeper) -> None:
         merchant_id: int = world.kept["merchants"][index]["id"]
         await _offer(service, world, merchant_id)
         if keeper.is_older:
-            await service.perform(SetProfile(merchant_id=merchant_id, auto_refund=True), ACTOR)
-    shop = SetProfile(
+            await service.perform(
+                SetMerchantProfile(merchant_id=merchant_id, auto_refund=True), ACTOR
+            )
+    shop = SetMerchantProfile(
         merchant_id=world.kept["merchants"][0]["id"],
         return_url=f"{world.shop_url}/orders",
         allowed_origins=[world.shop_url],  # its pages show the checkout in a frame
@@ -288,18 +290,18 @@ async def _settle_operators(service: Service, kept: dict[str, Any], keeper: _Kee
     there = {operator["name"]: operator for operator in kept["operators"]}
     for name, role in _OPERATORS.items():
         if name not in there:
-            new = IssueToken(name=name, role=role, days=TOKEN_DAYS_MAX)
+            new = IssueOperatorToken(name=name, role=role, days=TOKEN_DAYS_MAX)
             issued = await service.perform(new, ACTOR)
             kept["operators"].append({"name": name, "role": role, "token": issued.token})
             keeper.save()
-    for token in await service.perform(ListTokens(), ACTOR):
+    for token in await service.perform(ListOperatorTokens(), ACTOR):
         if token.name in there and token.revoked_at is None:
             lives_on = ExtendToken(public_id=token.public_id, days=TOKEN_DAYS_MAX)
             await service.perform(lives_on, ACTOR)
     kept["operator_token"] = kept["operators"][0]["token"]
 
 
-async def _provision_gateway(service: Service, world: World) -> None:
+async def _provision_gateway(service: Service, world: SandboxInstallation) -> None:
     url, credentials = world.simulator_url, world.kept["simulator"]
     if world.kept["account_id"] is None:
         new = AddAccount(provider="simulator", base_url=url, credentials=credentials)
@@ -324,7 +326,7 @@ async def _create(service: Service, name: str, callback_url: str | None) -> dict
     }
 
 
-async def _offer(service: Service, world: World, merchant_id: int) -> None:
+async def _offer(service: Service, world: SandboxInstallation, merchant_id: int) -> None:
     for gateway in world.gateways:
         kept = world.kept["gateways"][gateway.provider]
         await gateway.offer(service, ACTOR, kept, merchant_id)

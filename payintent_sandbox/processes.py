@@ -15,7 +15,7 @@ _WELL_AFTER_S = 5.0  # whoever ran this long is started again at once
 
 
 @dataclass(frozen=True, slots=True)
-class Child:
+class ChildProcess:
     """One process: its name, its command, and its environment beside the plain one."""
 
     name: str
@@ -23,10 +23,10 @@ class Child:
     environment: dict[str, str] = field(repr=False)
 
 
-class Children:
+class ProcessSupervisor:
     """A set of processes under one supervisor."""
 
-    def __init__(self, children: Sequence[Child], log_dir: Path) -> None:
+    def __init__(self, children: Sequence[ChildProcess], log_dir: Path) -> None:
         self._children = children
         self._log_dir = log_dir
         self._running: dict[str, asyncio.subprocess.Process] = {}
@@ -58,10 +58,10 @@ class Children:
                 process.kill()
                 await process.wait()
 
-    async def _start(self, child: Child) -> None:
+    async def _start(self, child: ChildProcess) -> None:
         with (self._log_dir / f"{child.name}.log").open("ab") as log:
             self._running[child.name] = await asyncio.create_subprocess_exec(
-                *ending_with_us(),
+                *parent_death_launcher(),
                 *child.command,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
@@ -70,7 +70,7 @@ class Children:
                 start_new_session=True,  # Ctrl-C is for us alone: we stop them in order
             )
 
-    async def _keep(self, child: Child) -> None:
+    async def _keep(self, child: ChildProcess) -> None:
         failures = 0
         while True:
             started = time.monotonic()
@@ -84,7 +84,7 @@ class Children:
             failures += 1
 
 
-def ending_with_us() -> list[str]:
+def parent_death_launcher() -> list[str]:
     """Have the kernel stop a child whose supervisor is killed, where the tool for it exists."""
     return ["setpriv", "--pdeathsig", "TERM", "--"] if shutil.which("setpriv") else []
 

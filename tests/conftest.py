@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from payintent.api.middleware import Envelope
-from payintent.api.server import server
+from payintent.api.middleware import CommonHeaders
+from payintent.api.server import make_server
 from payintent.app import build_app, build_operator_app
 from payintent.config import Settings
 from payintent.service import Service, open_service
@@ -207,7 +207,7 @@ async def api(settings: Settings, world: World) -> AsyncIterator[Api]:
 
     port = free_port()
     app = build_app(settings, opened)
-    async with listening(server(app, settings, "127.0.0.1", port)):
+    async with listening(make_server(app, settings, "127.0.0.1", port)):
         async with Api(f"http://127.0.0.1:{port}", world) as client:
             yield client
         app.stopping()  # or streams would be waited for
@@ -228,8 +228,8 @@ async def operator(settings: Settings, world: World, operated: Service) -> Async
 
     app = build_operator_app()
     ports = free_port(), free_port()
-    api = server(build_app(settings, opened, app), settings, "127.0.0.1", ports[0])
-    ours = server(Envelope(app), settings, "127.0.0.1", ports[1], lifespan=False)
+    api = make_server(build_app(settings, opened, app), settings, "127.0.0.1", ports[0])
+    ours = make_server(CommonHeaders(app), settings, "127.0.0.1", ports[1], lifespan=False)
     async with (
         listening(api),
         listening(ours),

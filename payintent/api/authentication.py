@@ -10,12 +10,12 @@ from starlette.requests import Request
 from payintent.api.authentication_failures import Attempts, UnauthorizedError
 from payintent.domain import api_key
 from payintent.domain.payable import payable_decimals
-from payintent.encryption import Secrets
-from payintent.payments.gateway_accounts import Accounts
+from payintent.encryption import Encryption
+from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.storage import merchants, operator_tokens
 from payintent.storage.database import Database
-from payintent.storage.merchants import Holder
-from payintent.storage.operator_tokens import Operator
+from payintent.storage.merchants import AuthenticatedMerchant
+from payintent.storage.operator_tokens import AuthenticatedOperator
 
 _KEPT_MAX = 10_000
 _SCHEME = "bearer "
@@ -27,8 +27,8 @@ class Authenticator:
     def __init__(
         self,
         database: Database,
-        secrets: Secrets,
-        accounts: Accounts,
+        secrets: Encryption,
+        accounts: GatewayAccounts,
         attempts: Attempts,
         kept_s: float,
         monotonic: Callable[[], float] = time.monotonic,
@@ -39,9 +39,11 @@ class Authenticator:
         self._attempts = attempts
         self._kept_s = kept_s
         self._monotonic = monotonic
-        self._kept: dict[bytes, tuple[float, Holder]] = {}  # by digest of the whole header
+        self._kept: dict[
+            bytes, tuple[float, AuthenticatedMerchant]
+        ] = {}  # by digest of the whole header
 
-    async def merchant(self, request: Request) -> Holder:
+    async def merchant(self, request: Request) -> AuthenticatedMerchant:
         """Find who holds the key of a request; refused (`UNAUTHORIZED`) where nobody does.
 
         Refused (`RATE_LIMITED`) where too many of its address failed, and this key is not kept.
@@ -53,9 +55,9 @@ class Authenticator:
         with self._attempts.attempt(request, api_key.MERCHANT):
             return await self._look_up(mark, request.headers)
 
-    async def _look_up(self, mark: bytes, headers: Mapping[str, str]) -> Holder:
-        key = bearer(headers, api_key.MERCHANT)
-        holder = await merchants.holder(self._database, key.public_id)
+    async def _look_up(self, mark: bytes, headers: Mapping[str, str]) -> AuthenticatedMerchant:
+        key = read_bearer_key(headers, api_key.MERCHANT)
+        holder = await merchants.find_by_public_id(self._database, key.public_id)
         known = holder and hmac.compare_digest(holder.digest, self._secrets.digest(key.text))
         if holder is None or not known:
             self._kept.pop(mark, None)
@@ -65,16 +67,18 @@ class Authenticator:
         self._keep(mark, holder)
         return holder
 
-    def _keep(self, mark: bytes, holder: Holder) -> None:
+    def _keep(self, mark: bytes, holder: AuthenticatedMerchant) -> None:
         if len(self._kept) >= _KEPT_MAX:
             self._kept.clear()
         self._kept[mark] = (self._monotonic() + self._kept_s, holder)
 
 
-async def operator(database: Database, secrets: Secrets, headers: Mapping[str, str]) -> Operator:
+async def authenticate_operator(
+    database: Database, secrets: Encryption, headers: Mapping[str, str]
+) -> AuthenticatedOperator:
     """Find whose operator token a request carries; refused (`UNAUTHORIZED`) where nobody's."""
-    token = bearer(headers, api_key.OPERATOR)
-    found = await operator_tokens.by_public_id(database, token.public_id)
+    token = read_bearer_key(headers, api_key.OPERATOR)
+    found = await operator_tokens.find_by_public_id(database, token.public_id)
     if found is None or not hmac.compare_digest(found.digest, secrets.digest(token.text)):
         raise UnauthorizedError(api_key.OPERATOR, _reason(found and found.digest))
     if not found.is_use_noted:
@@ -82,11 +86,11 @@ async def operator(database: Database, secrets: Secrets, headers: Mapping[str, s
     return found
 
 
-def bearer(headers: Mapping[str, str], prefix: str) -> api_key.KeyText:
+def read_bearer_key(headers: Mapping[str, str], prefix: str) -> api_key.ApiKeyText:
     """Read a well-formed key out of `Authorization`; refused (`UNAUTHORIZED`) without one."""
     value = headers.get("authorization", "")
     is_bearer = value[: len(_SCHEME)].lower() == _SCHEME
-    key = api_key.parse(prefix, value[len(_SCHEME) :]) if is_bearer else None
+    key = api_key.parse_api_key(prefix, value[len(_SCHEME) :]) if is_bearer else None
     if key is None:
         raise UnauthorizedError(prefix, "malformed" if value else "missing")
     return key

@@ -8,15 +8,15 @@ from prometheus_client import Counter
 from starlette.requests import Request
 
 from payintent.api.rate_limits import AddressBuckets
-from payintent.api.viewer import Edge
+from payintent.api.viewer import ViewerReader
 from payintent.config import Settings
 from payintent.domain import api_key
-from payintent.domain.errors import Code, Refused
-from payintent.domain.rate_limit import Limit
-from payintent.encryption import Secrets
-from payintent.log import get
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.rate_limit import RateLimit
+from payintent.encryption import Encryption
+from payintent.log import get_logger
 
-_log = get("api")
+_log = get_logger("api")
 _HOLDERS = {api_key.MERCHANT: "merchant", api_key.OPERATOR: "operator"}
 _GOOD_S = 24 * 3600.0  # a key that was accepted is not slowed down for so long
 _GOOD_MAX = 10_000
@@ -32,11 +32,11 @@ REFUSED = Counter(
 )
 
 
-class UnauthorizedError(Refused):
+class UnauthorizedError(RefusedError):
     """Nobody's key or token; `reason` is for the log and the count, never for the caller."""
 
     def __init__(self, prefix: str, reason: str) -> None:
-        super().__init__(Code.UNAUTHORIZED, "a valid API key is needed")
+        super().__init__(ErrorCode.UNAUTHORIZED, "a valid API key is needed")
         self.holder = _HOLDERS[prefix]
         self.reason = reason
 
@@ -51,11 +51,11 @@ class Attempts:
     def __init__(
         self,
         settings: Settings,
-        edge: Edge,
-        secrets: Secrets,
+        edge: ViewerReader,
+        secrets: Encryption,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        limit = Limit(
+        limit = RateLimit(
             settings.failed_logins_per_address_per_s, settings.failed_logins_per_address_burst
         )
         self._buckets = AddressBuckets(limit, monotonic)
@@ -90,7 +90,7 @@ class Attempts:
         if wait_s:
             REFUSED.labels(_HOLDERS[prefix]).inc()
             message = "too many failed authentications from this address"
-            raise Refused(Code.RATE_LIMITED, message, retry_after_s=wait_s)
+            raise RefusedError(ErrorCode.RATE_LIMITED, message, retry_after_s=wait_s)
 
     def _note_failure(self, address: str | None, failed: UnauthorizedError) -> None:
         FAILURES.labels(failed.holder, failed.reason).inc()

@@ -8,26 +8,26 @@ from uuid import UUID
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.api.context import Context, json_answer
+from payintent.api.context import AppContext, json_response
 from payintent.api.list_payments import read_id_cursor, read_limit, write_id_cursor
-from payintent.api.payments import for_merchants
+from payintent.api.payments import merchant_route
 from payintent.domain import ids
 from payintent.domain.currencies import minor_decimals
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.money import format_amount
 from payintent.domain.settlement import CaseKind
-from payintent.payments.serialization import timestamp
+from payintent.payments.serialization import format_timestamp
 from payintent.storage import merchant_cases
 from payintent.storage.cases import STATUSES
 from payintent.storage.merchant_cases import CaseFilter, MerchantCase
-from payintent.storage.merchants import Holder
+from payintent.storage.merchants import AuthenticatedMerchant
 
 _PAYMENT_ID = re.compile(r"pay_[0-9A-Za-z]{22}", re.ASCII)
 _NOBODYS = UUID(int=0)
 
 
-@for_merchants
-async def list_cases(request: Request, here: Context, holder: Holder) -> Response:
+@merchant_route
+async def list_cases(request: Request, here: AppContext, holder: AuthenticatedMerchant) -> Response:
     """`GET /cases?status=&kind=&payment_id=&limit=&cursor=`."""
     limit = read_limit(request.query_params.get("limit"))
     wanted = _filter(request, holder.merchant_id)
@@ -35,21 +35,21 @@ async def list_cases(request: Request, here: Context, holder: Holder) -> Respons
     answer: dict[str, object] = {"data": [case_fields(case) for case in found[:limit]]}
     if len(found) > limit:
         answer["next_cursor"] = write_id_cursor(found[limit - 1].id)
-    return json_answer(answer)
+    return json_response(answer)
 
 
 def case_fields(case: MerchantCase) -> dict[str, Any]:
     """Give a case as its merchant sees it; what is not known is left out."""
     fields: dict[str, Any] = {
-        "id": ids.text(ids.CASE, case.id),
+        "id": ids.format_id(ids.CASE, case.id),
         "kind": case.kind,
         "status": case.status,
-        "payment_id": case.payment_id and ids.text(ids.PAYMENT, case.payment_id),
+        "payment_id": case.payment_id and ids.format_id(ids.PAYMENT, case.payment_id),
         "currency": case.currency,
         "amount": _amount(case),
         "dispute": _dispute(case),
-        "opened_at": timestamp(case.opened_at),
-        "closed_at": case.closed_at and timestamp(case.closed_at),
+        "opened_at": format_timestamp(case.opened_at),
+        "closed_at": case.closed_at and format_timestamp(case.closed_at),
     }
     return {name: value for name, value in fields.items() if value is not None}
 
@@ -72,7 +72,7 @@ def _dispute(case: MerchantCase) -> dict[str, Any] | None:
     if case.dispute.reason:
         fields["reason"] = case.dispute.reason
     if case.dispute.respond_by is not None:
-        fields["respond_by"] = timestamp(case.dispute.respond_by)
+        fields["respond_by"] = format_timestamp(case.dispute.respond_by)
     return fields
 
 
@@ -80,9 +80,9 @@ def _filter(request: Request, merchant_id: int) -> CaseFilter:
     query = request.query_params
     status, kind, payment = query.get("status"), query.get("kind"), query.get("payment_id")
     if status is not None and status not in STATUSES:
-        raise Refused(Code.BAD_REQUEST, f"status must be one of {', '.join(STATUSES)}")
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"status must be one of {', '.join(STATUSES)}")
     if kind is not None and kind not in set(CaseKind):
-        raise Refused(Code.BAD_REQUEST, f"kind must be one of {', '.join(CaseKind)}")
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"kind must be one of {', '.join(CaseKind)}")
     return CaseFilter(
         merchant_id=merchant_id,
         status=status,
@@ -95,5 +95,5 @@ def _filter(request: Request, merchant_id: int) -> CaseFilter:
 def _payment_id(raw: str) -> UUID:
     """Read a payment's id; what only looks like one is nobody's."""
     if not _PAYMENT_ID.fullmatch(raw):
-        raise Refused(Code.BAD_REQUEST, "payment_id must be the id of a payment")
-    return ids.parse(ids.PAYMENT, raw) or _NOBODYS
+        raise RefusedError(ErrorCode.BAD_REQUEST, "payment_id must be the id of a payment")
+    return ids.parse_id(ids.PAYMENT, raw) or _NOBODYS

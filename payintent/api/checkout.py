@@ -7,69 +7,69 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.api import schemas
-from payintent.api.context import Context, context, json_answer
+from payintent.api.context import AppContext, get_context, json_response
 from payintent.api.request_body import read_json
 from payintent.domain import ids
 from payintent.domain.currencies import COUNTRIES
 from payintent.domain.payment import TERMINAL
 from payintent.domain.session import Session
 from payintent.payments.cancel import cancel_by_buyer
-from payintent.payments.expire import refuse_ended
+from payintent.payments.expire import require_open_checkout
 from payintent.payments.lookup import (
-    Asked,
-    Quotes,
+    QuoteList,
+    QuoteQuery,
     checkout_fields,
-    checkout_for,
-    merchant_of,
+    find_checkout_payment,
+    get_payment_merchant,
+    list_quotes,
     next_action_fields,
-    offer_fields,
-    quotes_for,
+    quote_fields,
 )
-from payintent.payments.select_quote import Selected, Selection, select_quote
-from payintent.payments.serialization import timestamp
+from payintent.payments.select_quote import QuoteSelection, SelectedSession, select_quote
+from payintent.payments.serialization import format_timestamp
 from payintent.storage import outbox, payments
-from payintent.storage.payments import Seen
+from payintent.storage.payments import PaymentSnapshot
 
 
 async def get_checkout(request: Request) -> Response:
     """`GET /checkout/{checkout_id}`: also after the end."""
-    here = context(request)
-    fields = await view(here, await read(request))
+    here = get_context(request)
+    fields = await checkout_view(here, await read_checkout(request))
     viewer = here.edge.viewer_country(request)
     if viewer in COUNTRIES:
         fields["suggested_country"] = viewer  # a hint, which decides nothing
-    return json_answer(fields)
+    return json_response(fields)
 
 
 async def get_quotes(request: Request) -> Response:
     """`GET /checkout/{checkout_id}/quotes`."""
-    here = context(request)
-    seen = await read(request)
+    here = get_context(request)
+    seen = await read_checkout(request)
     country = request.query_params.get("country")
     currency = request.query_params.get("currency")
-    priced = await quotes(here, seen, request, country, currency)
-    return json_answer(
+    priced = await price_checkout(here, seen, request, country, currency)
+    return json_response(
         {
             "checkout_id": seen.payment.checkout_id,
             "currency": currency or seen.payment.currency,
             "country": priced.place.country,
             "country_source": priced.place.source,
-            "quotes": [offer_fields(offer) for offer in priced.offers],
+            "quotes": [quote_fields(offer) for offer in priced.offers],
         }
     )
 
 
 async def post_quotes(request: Request) -> Response:
     """`POST /checkout/{checkout_id}/quotes`: selects one and opens its session."""
-    here = context(request)
-    seen = await read(request)
+    here = get_context(request)
+    seen = await read_checkout(request)
     body = await read_json(request, schemas.SELECT, here.service.settings.body_bytes_max)
     schemas.check_select(body)
-    selected = await select(
+    selected = await select_for_buyer(
         here,
         seen,
         request,
-        Selection(
+        QuoteSelection(
             payment_method_id=body.payment_method_id,
             currency=body.currency,
             country=body.country,
@@ -81,108 +81,121 @@ async def post_quotes(request: Request) -> Response:
             expected_total_amount=body.expected_total_amount,
         ),
     )
-    return json_answer(await _selected_fields(here, selected))
+    return json_response(await _selected_fields(here, selected))
 
 
 async def post_cancel(request: Request) -> Response:
     """`POST /checkout/{checkout_id}/cancel`: PENDING only, and the merchant gets no event."""
-    here = context(request)
-    await cancel_checkout(here, await read(request))
-    return json_answer({"status": "cancelled"})
+    here = get_context(request)
+    await cancel_checkout(here, await read_checkout(request))
+    return json_response({"status": "cancelled"})
 
 
 async def patch_checkout(request: Request) -> Response:
     """`PATCH /checkout/{checkout_id}`: keeps the buyer's e-mail."""
-    here = context(request)
-    seen = await read(request)
+    here = get_context(request)
+    seen = await read_checkout(request)
     body = await read_json(request, schemas.EMAIL, here.service.settings.body_bytes_max)
     schemas.check_email(body.payer_email)
-    await screen(here, seen, request, body.payer_email)
-    await refuse_ended(here.service.database, here.service.mint, seen)
+    await screen_buyer(here, seen, request, body.payer_email)
+    await require_open_checkout(here.service.database, here.service.mint, seen)
     async with here.service.database.transaction() as tx:
         await payments.set_payer_email(tx, seen.payment.id, body.payer_email)
-    return json_answer(await view(here, await again(request)))
+    return json_response(await checkout_view(here, await reread_checkout(request)))
 
 
-async def view(here: Context, seen: Seen) -> dict[str, Any]:
+async def checkout_view(here: AppContext, seen: PaymentSnapshot) -> dict[str, Any]:
     """Give the checkout as the buyer may see it."""
-    merchant = await merchant_of(here.service.database, seen.payment)
+    merchant = await get_payment_merchant(here.service.database, seen.payment)
     base = here.service.settings.checkout_base
     fields = checkout_fields(seen.payment, seen.session, merchant, seen.now, base)
     fields["events_url"] = f"/v1/checkout/{seen.payment.checkout_id}/events"
     if seen.payment.status in TERMINAL:
-        fields["merchant_told"] = await outbox.told(here.service.database, seen.payment.id)
+        fields["merchant_told"] = await outbox.is_fully_delivered(
+            here.service.database, seen.payment.id
+        )
     return fields
 
 
-async def quotes(
-    here: Context, seen: Seen, request: Request, country: str | None, currency: str | None
-) -> Quotes:
+async def price_checkout(
+    here: AppContext,
+    seen: PaymentSnapshot,
+    request: Request,
+    country: str | None,
+    currency: str | None,
+) -> QuoteList:
     """Price a checkout that was read, for where the buyer is or says to be."""
     service = here.service
-    asked = Asked(
+    asked = QuoteQuery(
         restrictions=await service.policies.restrictions(),
         country=country,
         currency=currency,
         viewer_country=here.edge.viewer_country(request),
     )
-    return await quotes_for(service.database, service.accounts, service.mint, seen, asked)
+    return await list_quotes(service.database, service.accounts, service.mint, seen, asked)
 
 
-async def select(here: Context, seen: Seen, request: Request, chosen: Selection) -> Selected:
+async def select_for_buyer(
+    here: AppContext, seen: PaymentSnapshot, request: Request, chosen: QuoteSelection
+) -> SelectedSession:
     """Select a quote for a checkout that was read; the buyer is screened by what is known now."""
     service = here.service
     if chosen.payer_email is not None:
-        await screen(here, seen, request, chosen.payer_email)
+        await screen_buyer(here, seen, request, chosen.payer_email)
     await service.screen.selection(seen.payment, here.edge.viewer_address(request))
     return await select_quote(
         service.database, service.accounts, service.mint, service.places, seen, chosen
     )
 
 
-async def read(request: Request) -> Seen:
+async def read_checkout(request: Request) -> PaymentSnapshot:
     """Read the checkout of a request, for a buyer who is within limits and lets himself be seen.
 
     Refused: `RATE_LIMITED`, `CHECKOUT_NOT_FOUND`; `Denied` by fraud screening.
     """
-    here = context(request)
+    here = get_context(request)
     here.addresses.spend(here.edge.viewer_address(request))
-    return await again(request)
+    return await reread_checkout(request)
 
 
-async def again(request: Request) -> Seen:
+async def reread_checkout(request: Request) -> PaymentSnapshot:
     """Read the checkout of a request once more, after what the request did."""
-    here = context(request)
+    here = get_context(request)
     checkout_id: str = request.path_params["checkout_id"]
-    seen = await checkout_for(here.service.database, here.service.mint, checkout_id)
-    await screen(here, seen, request)
+    seen = await find_checkout_payment(here.service.database, here.service.mint, checkout_id)
+    await screen_buyer(here, seen, request)
     return seen
 
 
-async def screen(here: Context, seen: Seen, request: Request, email: str | None = None) -> None:
+async def screen_buyer(
+    here: AppContext, seen: PaymentSnapshot, request: Request, email: str | None = None
+) -> None:
     """Screen whoever uses a checkout; `Denied` where a rule matches."""
     viewer, address = here.edge.viewer_country(request), here.edge.viewer_address(request)
     await here.service.screen.checkout(seen.payment, viewer, address, email)
 
 
-async def cancel_checkout(here: Context, seen: Seen) -> None:
+async def cancel_checkout(here: AppContext, seen: PaymentSnapshot) -> None:
     """Cancel for the buyer; refused as every write to an ended checkout is."""
-    await refuse_ended(here.service.database, here.service.mint, seen)
+    await require_open_checkout(here.service.database, here.service.mint, seen)
     async with here.service.database.transaction() as tx:
         await cancel_by_buyer(tx, here.service.mint, seen.payment.id)
 
 
-async def _selected_fields(here: Context, selected: Selected) -> dict[str, Any]:
+async def _selected_fields(here: AppContext, selected: SelectedSession) -> dict[str, Any]:
     payment, session = selected.payment, selected.session
     now = await payments.now(here.service.database)
     base = here.service.settings.checkout_base
     return {
-        "checkout": await view(here, Seen(payment, session, now)),
-        "quote": offer_fields(session.offer),
+        "checkout": await checkout_view(here, PaymentSnapshot(payment, session, now)),
+        "quote": quote_fields(session.offer),
         "session": _session_fields(payment.expires_at, session),
         "next_action": next_action_fields(payment, session, base),
     }
 
 
 def _session_fields(expires_at: datetime, session: Session) -> dict[str, Any]:
-    return {"id": ids.text(ids.SESSION, session.id), "expires_at": timestamp(expires_at)}
+    return {
+        "id": ids.format_id(ids.SESSION, session.id),
+        "expires_at": format_timestamp(expires_at),
+    }

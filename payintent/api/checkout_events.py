@@ -10,19 +10,19 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from payintent.api import checkout
-from payintent.api.context import Context, context
+from payintent.api.context import AppContext, get_context
 from payintent.domain import ids
-from payintent.domain.errors import LockTimeout, Refused, StorageDown
+from payintent.domain.errors import LockTimeoutError, RefusedError, StorageUnavailableError
 from payintent.domain.onchain import PROVIDER
 from payintent.domain.payment import TERMINAL
-from payintent.log import get
+from payintent.log import get_logger
 from payintent.onchain.views import session_view
-from payintent.payments.change_feed import Watch
-from payintent.payments.serialization import encode, timestamp
+from payintent.payments.change_feed import ChangeSubscriber
+from payintent.payments.serialization import encode_json, format_timestamp
 from payintent.storage import payments
-from payintent.storage.payments import Seen
+from payintent.storage.payments import PaymentSnapshot
 
-_log = get("events")
+_log = get_logger("events")
 _HEARTBEAT_S = 15.0
 _LIFE_S = 300.0  # then the browser comes again, maybe to another process
 _RETRY_MS = 2_000
@@ -39,8 +39,8 @@ async def get_events(request: Request) -> Response:
     `Last-Event-ID` is the version that is known already: it is not told again, and where it is the
     end, 204 tells the browser not to come again.
     """
-    here = context(request)
-    seen = await checkout.read(request)
+    here = get_context(request)
+    seen = await checkout.read_checkout(request)
     known = _last_id(request)
     if seen.payment.status in TERMINAL and seen.payment.version == known:
         return Response(status_code=204)
@@ -59,10 +59,10 @@ def _last_id(request: Request) -> int | None:
 class _Stream(StreamingResponse):
     """The answer; it is watched for as long as it is sent, whether or not anybody takes it."""
 
-    def __init__(self, here: Context, seen: Seen, known: int | None) -> None:
+    def __init__(self, here: AppContext, seen: PaymentSnapshot, known: int | None) -> None:
         self._here = here
         self._seen = seen
-        self._watch = Watch()
+        self._watch = ChangeSubscriber()
         super().__init__(_told(here, seen, self._watch, known), 200, _HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,7 +72,7 @@ class _Stream(StreamingResponse):
 
 
 async def _told(
-    here: Context, seen: Seen, watch: Watch, version: int | None
+    here: AppContext, seen: PaymentSnapshot, watch: ChangeSubscriber, version: int | None
 ) -> AsyncGenerator[bytes]:
     """Write events until the payment has ended, this process does, or the stream is old."""
     yield f"retry: {_RETRY_MS}\n\n".encode()
@@ -82,9 +82,9 @@ async def _told(
     while True:
         watch.changed.clear()
         try:
-            now = await payments.by_id(here.service.database, seen.payment.id) or seen
+            now = await payments.get(here.service.database, seen.payment.id) or seen
             onchain = await _onchain(here, now)
-        except (StorageDown, LockTimeout) as error:
+        except (StorageUnavailableError, LockTimeoutError) as error:
             _log.warning("stream_ended", why=type(error).__name__)
             return  # the browser comes again
         if now.payment.version != version:
@@ -101,7 +101,7 @@ async def _told(
             yield b": here\n\n"
 
 
-async def _changes(watch: Watch) -> bool:
+async def _changes(watch: ChangeSubscriber) -> bool:
     """Wait until something changes; False where it is time for a sign that we are here."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_HEARTBEAT_S):
@@ -109,17 +109,17 @@ async def _changes(watch: Watch) -> bool:
     return watch.changed.is_set()
 
 
-def _status(seen: Seen) -> dict[str, Any]:
+def _status(seen: PaymentSnapshot) -> dict[str, Any]:
     payment = seen.payment
     return {
         "status": payment.status,
         "version": payment.version,
-        "server_time": timestamp(seen.now),
-        "expires_at": timestamp(payment.expires_at),
+        "server_time": format_timestamp(seen.now),
+        "expires_at": format_timestamp(payment.expires_at),
     }
 
 
-async def _onchain(here: Context, seen: Seen) -> dict[str, Any] | None:
+async def _onchain(here: AppContext, seen: PaymentSnapshot) -> dict[str, Any] | None:
     """Say what was seen on the chain of the present session; None where that is nothing."""
     session = seen.session
     if session is None or session.offer.provider != PROVIDER:
@@ -128,14 +128,14 @@ async def _onchain(here: Context, seen: Seen) -> dict[str, Any] | None:
         view = await session_view(
             here.service.database, session.id, here.service.settings.checkout_base
         )
-    except Refused:  # the session has ended
+    except RefusedError:  # the session has ended
         return None
     transactions = view["transactions"]
     if not transactions:
         return None
     confirmations = view["confirmations"]
     return {
-        "session_id": ids.text(ids.SESSION, session.id),
+        "session_id": ids.format_id(ids.SESSION, session.id),
         "status": view["status"],
         "tx_hash": transactions[-1]["tx_hash"],
         "step": transactions[-1]["step"],
@@ -146,4 +146,4 @@ async def _onchain(here: Context, seen: Seen) -> dict[str, Any] | None:
 
 
 def _event(name: str, data: dict[str, Any], version: int) -> bytes:
-    return b"id: %d\nevent: %b\ndata: %b\n\n" % (version, name.encode(), encode(data))
+    return b"id: %d\nevent: %b\ndata: %b\n\n" % (version, name.encode(), encode_json(data))

@@ -11,17 +11,19 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from uuid import UUID
 
-from payintent.domain.errors import Code, Refused
-from payintent.domain.fraud import Denied
-from payintent.payments.create import Created
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.fraud import FraudDeniedError
+from payintent.payments.create import CreatedPayment
 
 _WAIT_S = 2.0
 
 _Key = tuple[int, UUID, bytes]
-_Outcome = Created | Refused | Denied | None  # None: it is not known, somebody must try again
+_Outcome = (
+    CreatedPayment | RefusedError | FraudDeniedError | None
+)  # None: it is not known, somebody must try again
 
 
-class Replays:
+class ConcurrentCreates:
     """What this process is creating just now."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -33,8 +35,8 @@ class Replays:
         merchant_id: int,
         key: UUID,
         request_hash: bytes,
-        work: Callable[[], Awaitable[Created]],
-    ) -> Created:
+        work: Callable[[], Awaitable[CreatedPayment]],
+    ) -> CreatedPayment:
         """Do the work, or share what the very same request is doing already.
 
         Refused or `Denied` as the work is, and refused (`CONFLICT`) after two seconds.
@@ -43,21 +45,23 @@ class Replays:
         deadline = self._monotonic() + _WAIT_S
         while (running := self._running.get(name)) is not None:
             outcome = await _wait(running, deadline - self._monotonic())
-            if isinstance(outcome, Created):
+            if isinstance(outcome, CreatedPayment):
                 return replace(outcome, replayed=True)
-            if isinstance(outcome, Denied):
-                raise Denied(outcome.denial, replayed=True)
+            if isinstance(outcome, FraudDeniedError):
+                raise FraudDeniedError(outcome.denial, replayed=True)
             if outcome is not None:
                 raise outcome.with_traceback(None)  # it would grow with everyone who raises it
         return await self._lead(name, work)
 
-    async def _lead(self, name: _Key, work: Callable[[], Awaitable[Created]]) -> Created:
+    async def _lead(
+        self, name: _Key, work: Callable[[], Awaitable[CreatedPayment]]
+    ) -> CreatedPayment:
         outcome: _Outcome = None
         done: asyncio.Future[_Outcome] = asyncio.get_running_loop().create_future()
         self._running[name] = done
         try:
             created = outcome = await work()
-        except (Refused, Denied) as declined:
+        except (RefusedError, FraudDeniedError) as declined:
             outcome = declined
             raise
         finally:
@@ -70,6 +74,6 @@ async def _wait(running: asyncio.Future[_Outcome], seconds: float) -> _Outcome:
     try:
         return await asyncio.wait_for(asyncio.shield(running), max(0.0, seconds))
     except TimeoutError:
-        raise Refused(
-            Code.CONFLICT, "a request with this Idempotency-Key is running", retry_after_s=1
+        raise RefusedError(
+            ErrorCode.CONFLICT, "a request with this Idempotency-Key is running", retry_after_s=1
         ) from None

@@ -13,7 +13,7 @@ _SOURCE = re.compile(r"https?://(?:(?:\*\.)?[0-9A-Za-z.-]+|\[[0-9A-Fa-f:.]+\])(?
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class ScriptSources:
     """Whose scripts run on a page, whose frames stand in it, and whom its scripts ask."""
 
     scripts: tuple[str, ...] = ()
@@ -21,12 +21,12 @@ class Sources:
     asks: tuple[str, ...] = ()
 
 
-def write_policy(
+def content_security_policy(
     *,
     shows: Iterable[str | None] = (),
     framed_by: Iterable[str] = (),
     leads_to: Iterable[str | None] = (),
-    runs: Sources | None = None,
+    runs: ScriptSources | None = None,
 ) -> str:
     """Write a policy that allows what is named here and, but for frames, what is our own.
 

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 
-def tagged(
+def etag_response(
     request: Request,
     body: bytes,
     etag: str,

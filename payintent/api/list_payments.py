@@ -9,15 +9,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.api import schemas
-from payintent.api.context import Context, json_answer
-from payintent.api.payments import for_merchants, shown
+from payintent.api.context import AppContext, json_response
+from payintent.api.payments import merchant_route, payment_response_fields
 from payintent.api.times import read_time
 from payintent.domain.currencies import CURRENCIES
-from payintent.domain.errors import Code, Refused
-from payintent.domain.payment import Status
-from payintent.payments.lookup import payments_for
-from payintent.storage.merchants import Holder
-from payintent.storage.payment_list import LISTED_MAX, Wanted
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.payment import PaymentStatus
+from payintent.payments.lookup import list_merchant_payments
+from payintent.storage.merchants import AuthenticatedMerchant
+from payintent.storage.payment_list import LISTED_MAX, PaymentFilter
 
 _LISTED_DEFAULT = 20
 _PAYER_UID_MAX = 255
@@ -26,31 +26,37 @@ _CURSOR_BYTES = 24
 _ID_CURSOR_BYTES = 16
 
 
-@for_merchants
-async def list_payments(request: Request, here: Context, holder: Holder) -> Response:
+@merchant_route
+async def list_payments(
+    request: Request, here: AppContext, holder: AuthenticatedMerchant
+) -> Response:
     """`GET /payments?status=&currency=&payer_uid=&created_from=&created_to=&limit=&cursor=`."""
     wanted = _wanted(request, holder.merchant_id)
     service = here.service
-    found, more = await payments_for(service.database, service.mint, wanted)
-    answer: dict[str, object] = {"data": [shown(here, one) for one in found]}
+    found, more = await list_merchant_payments(service.database, service.mint, wanted)
+    answer: dict[str, object] = {"data": [payment_response_fields(here, one) for one in found]}
     if more is not None:
         answer["next_cursor"] = _write_cursor(*more)
-    return json_answer(answer)
+    return json_response(answer)
 
 
-def _wanted(request: Request, merchant_id: int) -> Wanted:
+def _wanted(request: Request, merchant_id: int) -> PaymentFilter:
     query = request.query_params
     status, currency, payer = query.get("status"), query.get("currency"), query.get("payer_uid")
-    if status is not None and status not in set(Status):
-        raise Refused(Code.BAD_REQUEST, f"status must be one of {', '.join(Status)}")
+    if status is not None and status not in set(PaymentStatus):
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, f"status must be one of {', '.join(PaymentStatus)}"
+        )
     if currency is not None and currency not in CURRENCIES:
-        raise Refused(Code.INVALID_CURRENCY, f"currency must be one of {', '.join(CURRENCIES)}")
+        raise RefusedError(
+            ErrorCode.INVALID_CURRENCY, f"currency must be one of {', '.join(CURRENCIES)}"
+        )
     if payer is not None:
         schemas.check_text("payer_uid", payer, _PAYER_UID_MAX)
     cursor = query.get("cursor")
-    return Wanted(
+    return PaymentFilter(
         merchant_id=merchant_id,
-        statuses=tuple(Status) if status is None else (Status(status),),
+        statuses=tuple(PaymentStatus) if status is None else (PaymentStatus(status),),
         currencies=tuple(CURRENCIES) if currency is None else (currency,),
         payer_uid=payer,
         created_from=_time("created_from", query.get("created_from")),
@@ -66,7 +72,7 @@ def read_limit(raw: str | None) -> int:
         return _LISTED_DEFAULT
     known = raw.isascii() and raw.isdecimal() and len(raw) <= len(str(LISTED_MAX))
     if not known or not 1 <= int(raw) <= LISTED_MAX:
-        raise Refused(Code.BAD_REQUEST, f"limit must be from 1 to {LISTED_MAX}")
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"limit must be from 1 to {LISTED_MAX}")
     return int(raw)
 
 
@@ -85,7 +91,7 @@ def read_id_cursor(raw: str | None) -> UUID | None:
             return UUID(bytes=read)
     except (binascii.Error, ValueError):
         pass
-    raise Refused(Code.BAD_REQUEST, "cursor is not one that a list has given")
+    raise RefusedError(ErrorCode.BAD_REQUEST, "cursor is not one that a list has given")
 
 
 def _time(name: str, raw: str | None) -> datetime | None:
@@ -105,4 +111,4 @@ def _read_cursor(raw: str) -> tuple[datetime, UUID]:
             return _EPOCH + moment, UUID(bytes=read[8:])
     except (binascii.Error, ValueError, OverflowError):
         pass
-    raise Refused(Code.BAD_REQUEST, "cursor is not one that a list has given")
+    raise RefusedError(ErrorCode.BAD_REQUEST, "cursor is not one that a list has given")

@@ -40,7 +40,7 @@ def add_headers(scope: Scope, headers: Mapping[str, str]) -> None:
     scope[_ADDED] = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
 
 
-class Envelope:
+class CommonHeaders:
     """Wraps the application; pure ASGI, for it is on the way of every request."""
 
     def __init__(self, app: ASGIApp, stopping: Callable[[], None] = lambda: None) -> None:

@@ -6,11 +6,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.api import schemas
-from payintent.api.context import context, json_answer
+from payintent.api.context import get_context, json_response
 from payintent.api.request_body import read_json
 from payintent.domain import ids
-from payintent.domain.errors import Code, Refused
-from payintent.onchain.views import chain_view, open_session, session_view
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.onchain.views import chain_view, find_open_session, session_view
 from payintent.storage.onchain import pending_transfers
 
 _NO_STORE = {"Cache-Control": "no-store"}
@@ -23,38 +23,38 @@ async def get_chain(request: Request) -> Response:
     """`GET /v1/chains/{slug}`: what contract calls need; nobody caches it."""
     slug: str = request.path_params["slug"]
     if not _SLUG.fullmatch(slug):
-        raise Refused(Code.NOT_FOUND, "no such chain")
-    fields = await chain_view(context(request).service.database, slug)
-    return json_answer(fields, headers=_NO_STORE)
+        raise RefusedError(ErrorCode.NOT_FOUND, "no such chain")
+    fields = await chain_view(get_context(request).service.database, slug)
+    return json_response(fields, headers=_NO_STORE)
 
 
 async def get_session(request: Request) -> Response:
     """`GET /v1/onchain/sessions/{session_id}`: the calls of one session, ready to send."""
-    here = context(request)
+    here = get_context(request)
     here.addresses.spend(here.edge.viewer_address(request))
-    session_id = ids.parse(ids.SESSION, request.path_params["session_id"])
+    session_id = ids.parse_id(ids.SESSION, request.path_params["session_id"])
     service = here.service
-    return json_answer(
+    return json_response(
         await session_view(service.database, session_id, service.settings.checkout_base)
     )
 
 
 async def post_transaction(request: Request) -> Response:
     """`POST /v1/onchain/sessions/{session_id}/transactions`: a hint, which proves nothing."""
-    here = context(request)
+    here = get_context(request)
     here.addresses.spend(here.edge.viewer_address(request))
     service = here.service
     body = await read_json(request, schemas.TRANSACTION, service.settings.body_bytes_max)
     if not _TX_HASH.fullmatch(body.tx_hash):
-        raise Refused(Code.BAD_REQUEST, "tx_hash must be 0x and 64 hex digits")
+        raise RefusedError(ErrorCode.BAD_REQUEST, "tx_hash must be 0x and 64 hex digits")
     if body.step not in _STEPS:
-        raise Refused(Code.BAD_REQUEST, f"step must be one of {', '.join(_STEPS)}")
-    session_id = ids.parse(ids.SESSION, request.path_params["session_id"])
-    session = await open_session(service.database, session_id)
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"step must be one of {', '.join(_STEPS)}")
+    session_id = ids.parse_id(ids.SESSION, request.path_params["session_id"])
+    session = await find_open_session(service.database, session_id)
     async with service.database.transaction() as tx:
-        kept = await pending_transfers.post_hint(
+        kept = await pending_transfers.add_posted(
             tx, session.id, bytes.fromhex(body.tx_hash[2:]), body.step
         )
     if not kept:
-        raise Refused(Code.CONFLICT, "this session has too many transactions")
-    return json_answer({"tx_hash": body.tx_hash.lower(), "step": body.step}, 202)
+        raise RefusedError(ErrorCode.CONFLICT, "this session has too many transactions")
+    return json_response({"tx_hash": body.tx_hash.lower(), "step": body.step}, 202)

@@ -5,10 +5,10 @@ import secrets
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from payintent.api.content_security_policy import write_policy
-from payintent.api.errors import error
-from payintent.api.middleware import Envelope
-from payintent.domain.errors import Code
+from payintent.api.content_security_policy import content_security_policy
+from payintent.api.errors import error_response
+from payintent.api.middleware import CommonHeaders
+from payintent.domain.errors import ErrorCode
 
 _AGAIN_MAX_S = 5
 _PAGES = "/c/"
@@ -26,13 +26,13 @@ def again_s() -> int:
 async def _busy(scope: Scope, receive: Receive, send: Send) -> None:
     wait_s = again_s()
     if scope["path"].startswith(_PAGES):
-        headers = {"Retry-After": str(wait_s), "Content-Security-Policy": write_policy()}
+        headers = {"Retry-After": str(wait_s), "Content-Security-Policy": content_security_policy()}
         answer = Response(_PAGE, 503, headers, "text/html")
     else:
         message = "too many requests are under way; send again later"
-        answer = error(Code.SERVICE_UNAVAILABLE, message, retry_after_s=wait_s)
+        answer = error_response(ErrorCode.SERVICE_UNAVAILABLE, message, retry_after_s=wait_s)
     await answer(scope, receive, send)
 
 
 #: The application that sheds.
-shed = Envelope(_busy)
+shed = CommonHeaders(_busy)

@@ -53,7 +53,7 @@ def limited_protocol(settings: Settings, connections_max: int) -> type[HttpTools
     return type("Limited", (LimitedProtocol,), {"bounds": bounds})
 
 
-class _Refused(Exception):  # noqa: N818
+class _RequestRefusedError(Exception):
     """Stops the parser; the answer is on its way."""
 
 
@@ -162,12 +162,12 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         if self._is_over:
-            raise _Refused
+            raise _RequestRefusedError
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         if self.parser.get_method() == b"CONNECT":
-            raise _Refused
+            raise _RequestRefusedError
         if self.parser.should_upgrade():
             self._is_upgrade = True
             return
@@ -175,10 +175,10 @@ class LimitedProtocol(HttpToolsProtocol):
         most = self.bounds.settings.header_bytes_max
         if self._received > most and _size(self.url, self.headers) > most:
             self._answer = HEADERS_TOO_LARGE
-            raise _Refused
+            raise _RequestRefusedError
         if len(self.pipeline) >= _PIPELINED_MAX:
             self._answer = TOO_MANY_PIPELINED
-            raise _Refused
+            raise _RequestRefusedError
         super().on_headers_complete()
         self._in_headers = False
 
@@ -188,7 +188,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.cycle.body += body
         if len(self.cycle.body) > self._body_bytes_max():
             self._answer = BODY_TOO_LARGE
-            raise _Refused
+            raise _RequestRefusedError
 
     def on_message_complete(self) -> None:
         if self._is_upgrade:

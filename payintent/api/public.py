@@ -7,14 +7,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.api import schemas
-from payintent.api.context import context, json_answer
-from payintent.api.etag import tagged
+from payintent.api.context import get_context, json_response
+from payintent.api.etag import etag_response
 from payintent.api.request_body import read_json
 from payintent.domain.currencies import COUNTRY_NAMES
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.web_origin import web_origin
 from payintent.operations.validation import check_iso_country
-from payintent.payments.serialization import encode
+from payintent.payments.serialization import encode_json
 from payintent.version import API_VERSION
 
 _COUNTRIES_MAX_AGE_S = 3600
@@ -22,33 +22,33 @@ _COUNTRIES_MAX_AGE_S = 3600
 
 async def countries(request: Request) -> Response:
     """`GET /v1/countries`: all of spec section 2.5 by name, each with the address of its flag."""
-    body, etag = _countries(web_origin(context(request).service.settings.api_base))
+    body, etag = _countries(web_origin(get_context(request).service.settings.api_base))
     headers = {"Cache-Control": f"public, max-age={_COUNTRIES_MAX_AGE_S}"}
-    return tagged(request, body, etag, headers)
+    return etag_response(request, body, etag, headers)
 
 
 async def onramp_order(request: Request) -> Response:
     """`POST /v1/onramp/orders`: checks the country's restriction; orders are not taken yet."""
-    service = context(request).service
+    service = get_context(request).service
     body = await read_json(request, schemas.ONRAMP, service.settings.body_bytes_max)
     check_iso_country(body.country)
     if body.country in (await service.policies.restrictions()).onramp:
-        raise Refused(
-            Code.UNSUPPORTED_COUNTRY, f"on-ramp orders are not possible in {body.country!r}"
+        raise RefusedError(
+            ErrorCode.UNSUPPORTED_COUNTRY, f"on-ramp orders are not possible in {body.country!r}"
         )
-    raise Refused(Code.NOT_IMPLEMENTED, "on-ramp orders are not implemented")
+    raise RefusedError(ErrorCode.NOT_IMPLEMENTED, "on-ramp orders are not implemented")
 
 
 async def healthz(request: Request) -> Response:
     """`GET /healthz`: the process answers."""
     del request
-    return json_answer({"status": "ok", "version": API_VERSION})
+    return json_response({"status": "ok", "version": API_VERSION})
 
 
 async def readyz(request: Request) -> Response:
     """`GET /readyz`: the database answers and has every migration."""
-    why_not = await context(request).readiness.why_not()
-    return json_answer(_not_ready(why_not), 503) if why_not else json_answer({"status": "ok"})
+    why_not = await get_context(request).readiness.why_not()
+    return json_response(_not_ready(why_not), 503) if why_not else json_response({"status": "ok"})
 
 
 @lru_cache(maxsize=1)  # a process has one origin
@@ -58,7 +58,7 @@ def _countries(our_origin: str | None) -> tuple[bytes, str]:
         {"country_code": code, "name": name, "metadata": _metadata(our_origin, code)}
         for code, name in named
     ]
-    body = encode({"countries": listed})
+    body = encode_json({"countries": listed})
     return body, f'"{sha256(body).hexdigest()}"'
 
 
@@ -69,4 +69,4 @@ def _metadata(our_origin: str | None, country: str) -> dict[str, str]:
 
 
 def _not_ready(message: str) -> dict[str, str]:
-    return {"code": Code.SERVICE_UNAVAILABLE, "message": message}
+    return {"code": ErrorCode.SERVICE_UNAVAILABLE, "message": message}

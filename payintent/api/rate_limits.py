@@ -12,12 +12,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from payintent.config import Settings
-from payintent.domain.errors import Code, LockTimeout, Refused, StorageDown
-from payintent.domain.ip_address import counted_as
-from payintent.domain.rate_limit import Limit, RateClass, Standing
+from payintent.domain.errors import (
+    ErrorCode,
+    LockTimeoutError,
+    RefusedError,
+    StorageUnavailableError,
+)
+from payintent.domain.ip_address import client_address_key
+from payintent.domain.rate_limit import RateLimit, RateLimitClass, RateLimitStatus
 from payintent.storage import rate_limits
 from payintent.storage.database import Database
-from payintent.storage.merchants import Holder
+from payintent.storage.merchants import AuthenticatedMerchant
 
 _SHARE = 50  # of a second's requests are taken at a time
 _KEPT_S = 1.0  # taken requests that nobody sends lapse
@@ -29,13 +34,13 @@ _LOOKUP_BURST_MIN = 10
 _HAIR = 1e-6  # sums of times are never exact, and must not round up to another second
 
 
-class LimitExceeded(Refused):
+class RateLimitExceededError(RefusedError):
     """Too many requests; carries what the answer's headers say."""
 
-    def __init__(self, kind: str, limit: Limit, wait_s: float) -> None:
+    def __init__(self, kind: str, limit: RateLimit, wait_s: float) -> None:
         wait = max(1, _whole(wait_s))
-        super().__init__(Code.RATE_LIMITED, f"too many {kind} requests", retry_after_s=wait)
-        self.headers = limit_headers(kind, limit, Standing(0, wait_s))
+        super().__init__(ErrorCode.RATE_LIMITED, f"too many {kind} requests", retry_after_s=wait)
+        self.headers = limit_headers(kind, limit, RateLimitStatus(0, wait_s))
 
 
 @dataclass(slots=True)
@@ -51,7 +56,7 @@ class _Bucket:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class Limiter:
+class MerchantRateLimiter:
     """Spends merchants' requests."""
 
     def __init__(
@@ -63,48 +68,48 @@ class Limiter:
         self._database = database
         self._monotonic = monotonic
         self._default = {} if settings.sandbox else _defaults(settings)
-        self._buckets: dict[tuple[int, str, Limit], _Bucket] = {}
+        self._buckets: dict[tuple[int, str, RateLimit], _Bucket] = {}
 
-    def limit_of(self, holder: Holder, kind: RateClass) -> Limit | None:
+    def limit_of(self, holder: AuthenticatedMerchant, kind: RateLimitClass) -> RateLimit | None:
         """Give a merchant's limit: its own, else the installation's; None in the sandbox."""
         return holder.limits.get(kind, self._default.get(kind))
 
-    async def spend(self, holder: Holder, kind: RateClass) -> Mapping[str, str]:
+    async def spend(self, holder: AuthenticatedMerchant, kind: RateLimitClass) -> Mapping[str, str]:
         """Spend one request; gives the answer's headers. Refused (`RATE_LIMITED`) without one."""
         limit = self.limit_of(holder, kind)
         return {} if limit is None else await self._spend(holder.merchant_id, kind, limit)
 
-    async def spend_lookup(self, holder: Holder) -> None:
+    async def spend_lookup(self, holder: AuthenticatedMerchant) -> None:
         """Spend one look-up of a key, for a create beyond its limit (`LimitExceeded`).
 
         The bucket is small, and no other request spends from it.
         """
-        limit = self.limit_of(holder, RateClass.CREATE)
+        limit = self.limit_of(holder, RateLimitClass.CREATE)
         if limit is not None:
             burst = max(limit.burst // _LOOKUP_SHARE, _LOOKUP_BURST_MIN)
-            share = Limit(max(limit.per_s // _LOOKUP_SHARE, 1), burst)
+            share = RateLimit(max(limit.per_s // _LOOKUP_SHARE, 1), burst)
             await self._spend(holder.merchant_id, _LOOKUP, share)
 
-    async def _spend(self, merchant_id: int, kind: str, limit: Limit) -> Mapping[str, str]:
+    async def _spend(self, merchant_id: int, kind: str, limit: RateLimit) -> Mapping[str, str]:
         bucket = self._bucket(merchant_id, kind, limit)
         if not self._has(bucket):
             failures = bucket.failures
             async with bucket.lock:
                 if bucket.failures != failures:  # whoever waits does not try once more each
-                    raise StorageDown(_UNREADABLE)
+                    raise StorageUnavailableError(_UNREADABLE)
                 if not self._has(bucket):
                     await self._take(bucket, merchant_id, kind, limit)
         bucket.taken -= 1
-        standing = Standing(bucket.left + bucket.taken, bucket.full_at - self._monotonic())
+        standing = RateLimitStatus(bucket.left + bucket.taken, bucket.full_at - self._monotonic())
         return limit_headers(kind, limit, standing)
 
-    def give_back(self, holder: Holder, kind: RateClass) -> None:
+    def give_back(self, holder: AuthenticatedMerchant, kind: RateLimitClass) -> None:
         """Take a request back that turned out to be of the other kind."""
         limit = self.limit_of(holder, kind)
         if limit is not None:
             self._bucket(holder.merchant_id, kind, limit).taken += 1
 
-    def _bucket(self, merchant_id: int, kind: str, limit: Limit) -> _Bucket:
+    def _bucket(self, merchant_id: int, kind: str, limit: RateLimit) -> _Bucket:
         name = (merchant_id, kind, limit)  # another limit is another bucket
         known = self._buckets.get(name)
         if known is not None:
@@ -117,24 +122,24 @@ class Limiter:
     def _has(self, bucket: _Bucket) -> bool:
         return bucket.taken > 0 and bucket.lapses_at > self._monotonic()
 
-    async def _take(self, bucket: _Bucket, merchant_id: int, kind: str, limit: Limit) -> None:
+    async def _take(self, bucket: _Bucket, merchant_id: int, kind: str, limit: RateLimit) -> None:
         now = self._monotonic()
         if bucket.empty_until > now + _HAIR:
-            raise LimitExceeded(kind, limit, bucket.empty_until - now)
+            raise RateLimitExceededError(kind, limit, bucket.empty_until - now)
         # Half a burst at most: while one half is spent, the other must have room to come back.
         wanted = max(1, min(limit.per_s // _SHARE, limit.burst // 2))
         try:
-            grant = await rate_limits.take(self._database, merchant_id, kind, limit, wanted)
-        except (StorageDown, LockTimeout) as error:
+            grant = await rate_limits.take_tokens(self._database, merchant_id, kind, limit, wanted)
+        except (StorageUnavailableError, LockTimeoutError) as error:
             bucket.failures += 1
-            raise StorageDown(_UNREADABLE) from error
+            raise StorageUnavailableError(_UNREADABLE) from error
         bucket.full_at = now + grant.full_in_s
         bucket.left = math.floor(limit.burst - grant.full_in_s * limit.per_s + _HAIR * limit.per_s)
         if grant.granted == 0:
             # Until as many fit as are taken at a time, so that refusals cost no statement each.
             wait_s = grant.full_in_s - (limit.burst - wanted) / limit.per_s
             bucket.empty_until = now + wait_s
-            raise LimitExceeded(kind, limit, wait_s)
+            raise RateLimitExceededError(kind, limit, wait_s)
         bucket.taken = grant.granted
         bucket.lapses_at = now + _KEPT_S
 
@@ -142,7 +147,7 @@ class Limiter:
 class AddressBuckets:
     """A bucket for each address, as many as are kept; a limit of 0/s is none."""
 
-    def __init__(self, limit: Limit, monotonic: Callable[[], float]) -> None:
+    def __init__(self, limit: RateLimit, monotonic: Callable[[], float]) -> None:
         self._limit = limit
         self._monotonic = monotonic
         self._full_at: dict[str, float] = {}
@@ -152,14 +157,14 @@ class AddressBuckets:
         if address is None or self._limit.per_s == 0:
             return 0
         now = self._monotonic()
-        wait_s = self._spent_once_more(counted_as(address), now) - self._latest(now)
+        wait_s = self._spent_once_more(client_address_key(address), now) - self._latest(now)
         return math.ceil(wait_s) if wait_s > _HAIR else 0
 
     def spend(self, address: str | None) -> None:
         """Spend one; an empty bucket stays empty, it is not in debt."""
         if address is None or self._limit.per_s == 0:
             return
-        caller, now = counted_as(address), self._monotonic()
+        caller, now = client_address_key(address), self._monotonic()
         full_at = min(self._spent_once_more(caller, now), self._latest(now))
         if len(self._full_at) >= _KEPT_MAX:
             self._full_at = {kept: at for kept, at in self._full_at.items() if at > now}
@@ -175,22 +180,22 @@ class AddressBuckets:
         return now + self._limit.burst / self._limit.per_s
 
 
-class AddressLimiter:
+class AddressRateLimiter:
     """Spends addresses' requests, in this process alone; nobody's where no address is known."""
 
     def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
-        limit = Limit(settings.checkout_per_address_per_s, settings.checkout_per_address_burst)
+        limit = RateLimit(settings.checkout_per_address_per_s, settings.checkout_per_address_burst)
         self._buckets = AddressBuckets(limit, monotonic)
 
     def spend(self, address: str | None) -> None:
         """Spend one request of an address; refused (`RATE_LIMITED`) where it has none left."""
         wait_s = self._buckets.wait_s(address)
         if wait_s:
-            raise Refused(Code.RATE_LIMITED, "too many requests", retry_after_s=wait_s)
+            raise RefusedError(ErrorCode.RATE_LIMITED, "too many requests", retry_after_s=wait_s)
         self._buckets.spend(address)
 
 
-def limit_headers(kind: str, limit: Limit, standing: Standing) -> Mapping[str, str]:
+def limit_headers(kind: str, limit: RateLimit, standing: RateLimitStatus) -> Mapping[str, str]:
     """Write `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers)."""
     full_in = max(0, _whole(standing.full_in_s))
     return {
@@ -204,8 +209,8 @@ def _whole(seconds: float) -> int:
     return math.ceil(seconds - _HAIR)
 
 
-def _defaults(settings: Settings) -> dict[RateClass, Limit]:
+def _defaults(settings: Settings) -> dict[RateLimitClass, RateLimit]:
     return {
-        RateClass.CREATE: Limit(settings.rate_create_per_s, settings.rate_create_burst),
-        RateClass.READ: Limit(settings.rate_read_per_s, settings.rate_read_burst),
+        RateLimitClass.CREATE: RateLimit(settings.rate_create_per_s, settings.rate_create_burst),
+        RateLimitClass.READ: RateLimit(settings.rate_read_per_s, settings.rate_read_burst),
     }

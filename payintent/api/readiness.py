@@ -3,9 +3,9 @@
 import time
 
 from payintent.config import Settings
-from payintent.domain.errors import StorageDown
+from payintent.domain.errors import StorageUnavailableError
 from payintent.storage import migrations_runner
-from payintent.ttl_cache import Kept
+from payintent.ttl_cache import TtlCache
 
 
 class Readiness:
@@ -13,7 +13,9 @@ class Readiness:
 
     def __init__(self, settings: Settings) -> None:
         self._url = settings.database_direct_url or settings.database_url
-        self._why: Kept[str] = Kept(self._look, "", settings.readiness_cache_s, time.monotonic)
+        self._why: TtlCache[str] = TtlCache(
+            self._look, "", settings.readiness_cache_s, time.monotonic
+        )
 
     async def why_not(self) -> str:
         """Say why the process is not ready; empty where it is."""
@@ -22,6 +24,6 @@ class Readiness:
     async def _look(self, _: str) -> str:
         try:
             missing = await migrations_runner.pending(self._url)
-        except StorageDown:
+        except StorageUnavailableError:
             return "the database is away"
         return f"{len(missing)} migrations are missing" if missing else ""

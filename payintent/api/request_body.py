@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -35,11 +35,11 @@ class Decoder(Protocol[T_co]):
         ...
 
 
-class TooLarge(Exception):  # noqa: N818
+class BodyTooLargeError(Exception):
     """The body is larger than this route takes."""
 
 
-class WrongType(Exception):  # noqa: N818
+class WrongContentTypeError(Exception):
     """The body is not of the type that this route takes."""
 
 
@@ -51,21 +51,21 @@ async def read_raw(request: Request, bytes_max: int) -> bytes:
     """
     announced = _announced(request.headers)
     if announced is not None and announced > bytes_max:
-        raise TooLarge
+        raise BodyTooLargeError
     chunks: list[bytes] = []
     size = 0
     try:
         async for chunk in request.stream():
             size += len(chunk)
             if size > bytes_max:
-                raise TooLarge
+                raise BodyTooLargeError
             chunks.append(chunk)
     except ClientDisconnect as error:
-        raise Refused(Code.BAD_REQUEST, "the body ended early") from error
+        raise RefusedError(ErrorCode.BAD_REQUEST, "the body ended early") from error
     if announced is not None and size != announced:
-        raise Refused(Code.BAD_REQUEST, "the body is not as long as Content-Length says")
+        raise RefusedError(ErrorCode.BAD_REQUEST, "the body is not as long as Content-Length says")
     if size == 0 and any(name in request.headers for name in _CHUNKED):
-        raise Refused(Code.BAD_REQUEST, "a body was announced, and is empty")
+        raise RefusedError(ErrorCode.BAD_REQUEST, "a body was announced, and is empty")
     return b"".join(chunks)
 
 
@@ -74,7 +74,7 @@ def _announced(headers: Mapping[str, str]) -> int | None:
     if length is None:
         return None
     if not (length.isascii() and length.isdecimal()):
-        raise Refused(Code.BAD_REQUEST, "Content-Length must be a number")
+        raise RefusedError(ErrorCode.BAD_REQUEST, "Content-Length must be a number")
     return int(length) if len(length) <= _LENGTH_DIGITS_MAX else _TOO_LONG
 
 
@@ -92,18 +92,18 @@ async def read_json(
         raw = b"{}"
     content_type = request.headers.get("content-type", "")
     if raw and content_type.partition(";")[0].strip().lower() != "application/json":
-        raise WrongType
-    if raw.count(b"{") + raw.count(b"[") > LEVELS_MAX and levels(raw) > LEVELS_MAX:
+        raise WrongContentTypeError
+    if raw.count(b"{") + raw.count(b"[") > LEVELS_MAX and nesting_depth(raw) > LEVELS_MAX:
         # Known before it is decoded: how deep a decoder may go differs between processes.
-        raise Refused(Code.BAD_REQUEST, "the body is nested too deeply")
+        raise RefusedError(ErrorCode.BAD_REQUEST, "the body is nested too deeply")
     try:
         raw.decode()  # the decoder does not look into what it skips or keeps raw
         return decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Refused(Code.BAD_REQUEST, _explained(error)) from error
+        raise RefusedError(ErrorCode.BAD_REQUEST, _explained(error)) from error
 
 
-def levels(encoded: bytes) -> int:
+def nesting_depth(encoded: bytes) -> int:
     """Count how deep objects and arrays of a JSON text are nested; strings do not count.
 
     Each step looks at every byte once, whatever the text: it may be hostile, and no JSON at all.
@@ -114,14 +114,14 @@ def levels(encoded: bytes) -> int:
     return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0)
 
 
-def idempotency_key(headers: Mapping[str, str]) -> UUID | None:
+def read_idempotency_key(headers: Mapping[str, str]) -> UUID | None:
     """Read `Idempotency-Key`, a UUID with or without quotes; None where it was not sent."""
     raw = headers.get("idempotency-key")
     if raw is None:
         return None
     match = _UUID.fullmatch(raw.strip())
     if match is None:
-        raise Refused(Code.BAD_REQUEST, "Idempotency-Key must be a UUID")
+        raise RefusedError(ErrorCode.BAD_REQUEST, "Idempotency-Key must be a UUID")
     return UUID(match[1])
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from payintent.api.request_body import levels
+from payintent.api.request_body import nesting_depth
 from payintent.config import Settings
 from payintent.domain.currencies import CURRENCIES, accepted_currencies
-from payintent.domain.errors import Code, Refused
-from payintent.domain.money import to_smallest
-from payintent.domain.quoting import checked_country
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.money import to_smallest_unit
+from payintent.domain.quoting import require_supported_country
 
 EXPIRES_IN_MAX_S = 86_400
 EXPIRES_IN_DEFAULT_S = 1_800
@@ -28,7 +28,7 @@ _EMAIL = re.compile(
 )
 
 
-class CreateBody(msgspec.Struct):
+class CreatePaymentBody(msgspec.Struct):
     """`CreatePaymentRequest` of spec section 2.2; unknown fields are ignored."""
 
     currency: str
@@ -41,7 +41,7 @@ class CreateBody(msgspec.Struct):
     include_pegged_assets: bool | None = None
 
 
-class SelectBody(msgspec.Struct):
+class SelectQuoteBody(msgspec.Struct):
     """The body of `POST /checkout/{id}/quotes`."""
 
     payment_method_id: int
@@ -53,20 +53,20 @@ class SelectBody(msgspec.Struct):
     expected_total_amount: str | None = None
 
 
-class EmailBody(msgspec.Struct):
+class PayerEmailBody(msgspec.Struct):
     """The body of `PATCH /checkout/{id}`."""
 
     payer_email: str
 
 
-class TransactionBody(msgspec.Struct):
+class PostTransactionBody(msgspec.Struct):
     """The body of `POST /onchain/sessions/{id}/transactions`."""
 
     tx_hash: str
     step: str
 
 
-class RefundBody(msgspec.Struct):
+class CreateRefundBody(msgspec.Struct):
     """The body of `POST /payments/{id}/refunds`; without `amount`, all that is left."""
 
     amount: msgspec.Raw = msgspec.Raw(b"")
@@ -74,17 +74,17 @@ class RefundBody(msgspec.Struct):
     destination: str | None = None
 
 
-class OnrampBody(msgspec.Struct):
+class OnrampOrderBody(msgspec.Struct):
     """The body of `POST /onramp/orders`, as far as it is looked at."""
 
     country: str
 
 
-SELECT = msgspec.json.Decoder(SelectBody)
-EMAIL = msgspec.json.Decoder(EmailBody)
-TRANSACTION = msgspec.json.Decoder(TransactionBody)
-REFUND = msgspec.json.Decoder(RefundBody)
-ONRAMP = msgspec.json.Decoder(OnrampBody)
+SELECT = msgspec.json.Decoder(SelectQuoteBody)
+EMAIL = msgspec.json.Decoder(PayerEmailBody)
+TRANSACTION = msgspec.json.Decoder(PostTransactionBody)
+REFUND = msgspec.json.Decoder(CreateRefundBody)
+ONRAMP = msgspec.json.Decoder(OnrampOrderBody)
 _TEXT = msgspec.json.Decoder(str)
 
 _LOCALE_MAX = 35
@@ -92,21 +92,23 @@ _URL_MAX = 2_048
 _METHOD_ID_MAX = 2**63 - 1
 
 
-def check_create(body: CreateBody) -> None:
+def check_create(body: CreatePaymentBody) -> None:
     """Check the shape of a create's texts; refused (`BAD_REQUEST`) with the field's name."""
     check_text("currency", body.currency, 32)
     check_text("payer_uid", body.payer_uid, _PAYER_UID_MAX)
     check_email(body.payer_email)
     if body.expires_in is not None and not 0 <= body.expires_in <= EXPIRES_IN_MAX_S:
-        raise Refused(Code.BAD_REQUEST, f"expires_in must be from 0 to {EXPIRES_IN_MAX_S} seconds")
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, f"expires_in must be from 0 to {EXPIRES_IN_MAX_S} seconds"
+        )
     if body.country is not None and len(body.country) != 2:  # noqa: PLR2004 - alpha-2
-        raise Refused(Code.BAD_REQUEST, "country must have two letters")
+        raise RefusedError(ErrorCode.BAD_REQUEST, "country must have two letters")
 
 
-def check_select(body: SelectBody) -> None:
+def check_select(body: SelectQuoteBody) -> None:
     """Check the shape of a selection's values."""
     if not 0 <= body.payment_method_id <= _METHOD_ID_MAX:
-        raise Refused(Code.PAYMENT_METHOD_NOT_FOUND, "no such payment method")
+        raise RefusedError(ErrorCode.PAYMENT_METHOD_NOT_FOUND, "no such payment method")
     check_email(body.payer_email)
     for name, value, longest in (
         ("locale", body.locale, _LOCALE_MAX),
@@ -116,7 +118,7 @@ def check_select(body: SelectBody) -> None:
             check_text(name, value, longest)
 
 
-def check_refund(body: RefundBody) -> None:
+def check_refund(body: CreateRefundBody) -> None:
     """Check the shape of a refund's texts."""
     for name, value, longest in (
         ("reason", body.reason, _REASON_MAX),
@@ -129,23 +131,25 @@ def check_refund(body: RefundBody) -> None:
 def check_text(name: str, value: str, longest: int) -> None:
     """Refuse (`BAD_REQUEST`) a text that is empty, too long, or that cannot be kept."""
     if not 1 <= len(value) <= longest:
-        raise Refused(Code.BAD_REQUEST, f"{name} must have 1 to {longest} characters")
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"{name} must have 1 to {longest} characters")
     if "\x00" in value or any("\ud800" <= char <= "\udfff" for char in value):
-        raise Refused(Code.BAD_REQUEST, f"{name} holds characters that cannot be kept")
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"{name} holds characters that cannot be kept")
 
 
 def check_email(value: str | None) -> None:
     """Refuse (`BAD_REQUEST`) what is no e-mail address."""
     if value is not None and (len(value) > _EMAIL_MAX or not _EMAIL.fullmatch(value)):
-        raise Refused(Code.BAD_REQUEST, "payer_email must be an e-mail address")
+        raise RefusedError(ErrorCode.BAD_REQUEST, "payer_email must be an e-mail address")
 
 
-def check_currency(code: str, payable: Collection[str], *, pegged: bool) -> None:
+def require_payable_currency(code: str, payable: Collection[str], *, pegged: bool) -> None:
     """Refuse an unknown currency, and one that this merchant cannot be paid in at all."""
     if code not in CURRENCIES:
-        raise Refused(Code.INVALID_CURRENCY, f"currency {code!r} is not known")
+        raise RefusedError(ErrorCode.INVALID_CURRENCY, f"currency {code!r} is not known")
     if not any(one in payable for one in accepted_currencies(code, pegged=pegged)):
-        raise Refused(Code.UNSUPPORTED_CURRENCY, f"this merchant has no payment method for {code}")
+        raise RefusedError(
+            ErrorCode.UNSUPPORTED_CURRENCY, f"this merchant has no payment method for {code}"
+        )
 
 
 def check_held(amount: Decimal, currency: str, payable: Mapping[str, int]) -> None:
@@ -156,16 +160,16 @@ def check_held(amount: Decimal, currency: str, payable: Mapping[str, int]) -> No
     if not CURRENCIES[currency].crypto:
         return
     decimals = payable[currency]
-    if to_smallest(amount, decimals) is None:
-        raise Refused(
-            Code.INVALID_AMOUNT, f"{currency} of this merchant has at most {decimals} decimals"
+    if to_smallest_unit(amount, decimals) is None:
+        raise RefusedError(
+            ErrorCode.INVALID_AMOUNT, f"{currency} of this merchant has at most {decimals} decimals"
         )
 
 
-def check_country(code: str | None) -> None:
+def require_supported_country_if_given(code: str | None) -> None:
     """Refuse (`UNSUPPORTED_COUNTRY`) a code outside the 53."""
     if code is not None:
-        checked_country(code)
+        require_supported_country(code)
 
 
 def amount_value(raw: msgspec.Raw) -> Any:
@@ -179,7 +183,7 @@ def amount_value(raw: msgspec.Raw) -> Any:
         return None
 
 
-def refund_amount(raw: msgspec.Raw) -> str | None:
+def read_refund_amount(raw: msgspec.Raw) -> str | None:
     """Give the text of a refund's amount; None where it was not sent.
 
     Refused (`INVALID_AMOUNT`) where it is no text. `null` is none either: what means "all" must not
@@ -189,7 +193,9 @@ def refund_amount(raw: msgspec.Raw) -> str | None:
         return None
     text = amount_value(raw)
     if text is None:
-        raise Refused(Code.INVALID_AMOUNT, "amount must be a plain decimal string", malformed=True)
+        raise RefusedError(
+            ErrorCode.INVALID_AMOUNT, "amount must be a plain decimal string", malformed=True
+        )
     return text
 
 
@@ -202,13 +208,14 @@ def metadata_text(raw: msgspec.Raw, settings: Settings) -> str:
     if encoded == b"null":
         return "{}"
     if not encoded.startswith(b"{"):
-        raise Refused(Code.BAD_REQUEST, "metadata must be an object")
+        raise RefusedError(ErrorCode.BAD_REQUEST, "metadata must be an object")
     if len(encoded) > settings.metadata_bytes_max:
-        raise Refused(
-            Code.BAD_REQUEST, f"metadata must have at most {settings.metadata_bytes_max} bytes"
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, f"metadata must have at most {settings.metadata_bytes_max} bytes"
         )
-    if levels(encoded) > settings.metadata_levels_max:
-        raise Refused(
-            Code.BAD_REQUEST, f"metadata must have at most {settings.metadata_levels_max} levels"
+    if nesting_depth(encoded) > settings.metadata_levels_max:
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST,
+            f"metadata must have at most {settings.metadata_levels_max} levels",
         )
     return encoded.decode()

@@ -23,7 +23,9 @@ _NOT_STARTED = 3  # what uvicorn itself ends with
 _FILES_SPARE = 256  # for the database, gateways and what else is open
 
 
-def serve(servers: Sequence[uvicorn.Server], stopping: Callable[[], None] = lambda: None) -> None:
+def serve_until_stopped(
+    servers: Sequence[uvicorn.Server], stopping: Callable[[], None] = lambda: None
+) -> None:
     """Serve on several ports until SIGTERM or Ctrl-C, then finish what is under way.
 
     `stopping` is called first, to end answers that would go on for ever.
@@ -55,7 +57,7 @@ class _Server(uvicorn.Server):
         return nullcontext()
 
 
-def server(
+def make_server(
     app: ASGIApp, settings: Settings, host: str, port: int, *, lifespan: bool = True
 ) -> uvicorn.Server:
     """Make a server with our limits; `lifespan` says whether the app opens something first."""

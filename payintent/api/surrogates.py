@@ -9,7 +9,7 @@ import secrets
 
 import msgspec
 
-from payintent.api.schemas import CreateBody
+from payintent.api.schemas import CreatePaymentBody
 
 _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # a pair
@@ -17,14 +17,14 @@ _ESCAPE = re.compile(
     rb"|.)",
     re.DOTALL,
 )
-_DECODER = msgspec.json.Decoder(CreateBody)
+_DECODER = msgspec.json.Decoder(CreatePaymentBody)
 _PLACEHOLDER_BYTES = 16  # of chance, so that no body holds it already
 
 
 class CreateDecoder:
     """Decodes the body of a create; `msgspec.DecodeError` where it is not one."""
 
-    def decode(self, encoded: bytes) -> CreateBody:
+    def decode(self, encoded: bytes) -> CreatePaymentBody:
         """Decode a body; halves of surrogate pairs are allowed in `metadata` alone."""
         if b"\\ud" not in encoded and b"\\uD" not in encoded:
             return _DECODER.decode(encoded)

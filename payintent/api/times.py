@@ -3,7 +3,7 @@
 import re
 from datetime import UTC, datetime, timedelta
 
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 
 _TIME = re.compile(
     r"(?P<date>\d{4}-\d\d-\d\d)[Tt ](?P<minute>\d\d:\d\d):(?P<second>\d\d)(\.(?P<fraction>\d+))?"
@@ -29,7 +29,7 @@ def read_time(name: str, raw: str) -> datetime:
             return _rounded_up(_in_utc(match), match["fraction"] or "")
         except ValueError:
             pass
-    raise Refused(Code.BAD_REQUEST, f"{name} must be a time such as 2026-11-21T08:00:00Z")
+    raise RefusedError(ErrorCode.BAD_REQUEST, f"{name} must be a time such as 2026-11-21T08:00:00Z")
 
 
 def _in_utc(match: re.Match[str]) -> datetime:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from starlette.requests import Request
 
 from payintent.config import Settings
-from payintent.domain.ip_address import Address, Network, read_address, read_network
+from payintent.domain.ip_address import Address, Network, parse_ip_address, parse_ip_network
 
 _FORWARDED = "X-Forwarded-For"
 
 
-class Edge:
+class ViewerReader:
     """Reads what the edge network says of a viewer; from anybody else it is ignored."""
 
     def __init__(self, settings: Settings) -> None:
@@ -19,7 +19,7 @@ class Edge:
         self._secret_header = settings.edge_secret_header
         self._secret = settings.edge_secret.get_secret_value().encode()
         self._trusted: Sequence[Network] = [
-            read_network(one.strip())
+            parse_ip_network(one.strip())
             for one in settings.edge_trusted_proxies.split(",")
             if one.strip()
         ]
@@ -28,7 +28,7 @@ class Edge:
         """Give the viewer's country; None where nobody we trust has said one."""
         if not self._secret or request.client is None:
             return None
-        if not self._trusts(read_address(request.client.host)):
+        if not self._trusts(parse_ip_address(request.client.host)):
             return None
         given = request.headers.getlist(self._secret_header)
         if len(given) != 1 or not hmac.compare_digest(given[0].encode(), self._secret):
@@ -47,7 +47,7 @@ class Edge:
         peer = request.client.host
         hops = ",".join(request.headers.getlist(_FORWARDED)).split(",")
         for hop in [peer, *reversed(hops)]:
-            address = read_address(hop.strip())
+            address = parse_ip_address(hop.strip())
             if address is None:
                 return None
             if not self._trusts(address):

@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from payintent.api.content_security_policy import Sources
+from payintent.api.content_security_policy import ScriptSources
 from payintent.domain.web_origin import web_origin
 
 #: What Stripe documents for Stripe.js: https://docs.stripe.com/security/guide
-_STRIPE = Sources(
+_STRIPE = ScriptSources(
     scripts=("https://js.stripe.com", "https://*.js.stripe.com"),
     frames=("https://js.stripe.com", "https://*.js.stripe.com", "https://hooks.stripe.com"),
     asks=("https://api.stripe.com",),
@@ -24,12 +24,12 @@ class CardStep:
     client_secret: str = field(repr=False)  # whoever has it may pay, and see how that went
 
     @property
-    def sources(self) -> Sources:
+    def sources(self) -> ScriptSources:
         """Name the provider's script, its frames, and whom both ask: elsewhere, one origin."""
         place = web_origin(self.script_url)
         if place is None:
-            return Sources()
-        return _DOCUMENTED.get(place) or Sources((place,), (place,), (place,))
+            return ScriptSources()
+        return _DOCUMENTED.get(place) or ScriptSources((place,), (place,), (place,))
 
 
 def card_step(action: dict[str, Any]) -> CardStep | None:

@@ -27,7 +27,7 @@ _WEIGHT = re.compile(r"q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class Language:
     """One language."""
 
     locale: str
@@ -62,10 +62,10 @@ class Texts:
 
 
 @cache
-def texts(locale: str) -> Texts:
+def load_language(locale: str) -> Language:
     """Read a language of `LOCALES`."""
     cldr: dict[str, Any] = _read("cldr", locale)
-    return Texts(
+    return Language(
         locale=locale,
         words=_read("texts", locale),
         decimal=cldr["decimal"],
@@ -75,7 +75,7 @@ def texts(locale: str) -> Texts:
     )
 
 
-def negotiate(asked: str | None, accepted: str, fallback: str) -> str:
+def negotiate_language(asked: str | None, accepted: str, fallback: str) -> str:
     """Choose a language: the one asked for, else the buyer's, else the merchant's, else English.
 
     `accepted` is an `Accept-Language`, of which no more than 500 characters are read.

@@ -9,15 +9,15 @@ from urllib.parse import quote, urlencode, urlsplit
 from starlette.requests import Request
 
 from payintent.checkout.card_step import CardStep
-from payintent.checkout.languages import Texts
+from payintent.checkout.languages import Language
 from payintent.checkout.wallet_step import WalletStep
 from payintent.domain.currencies import CURRENCIES
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.merchant import Merchant
 from payintent.domain.money import format_amount
-from payintent.domain.payment import FailureReason, Payment, Status
+from payintent.domain.payment import FailureReason, Payment, PaymentStatus
 from payintent.domain.web_origin import web_origin
-from payintent.storage.payments import Seen
+from payintent.storage.payments import PaymentSnapshot
 
 #: What stays in the address from one page to the next.
 _SAID = ("lang", "country")
@@ -43,18 +43,18 @@ _FAILED = {
     FailureReason.UNKNOWN: "failed_unknown",
 }
 _PROBLEMS = {
-    Code.PAYMENT_METHOD_NOT_FOUND: "problem_choose",
-    Code.PG_NOT_AVAILABLE: "problem_unavailable",
-    Code.PAYMENT_TOKEN_NOT_AVAILABLE: "problem_unavailable",
-    Code.UNSUPPORTED_CURRENCY: "problem_unavailable",
-    Code.PG_UPSTREAM_ERROR: "problem_upstream",
-    Code.INVALID_CHECKOUT_STATE: "problem_detected",
-    Code.RATE_LIMITED: "sorry_many",
+    ErrorCode.PAYMENT_METHOD_NOT_FOUND: "problem_choose",
+    ErrorCode.PG_NOT_AVAILABLE: "problem_unavailable",
+    ErrorCode.PAYMENT_TOKEN_NOT_AVAILABLE: "problem_unavailable",
+    ErrorCode.UNSUPPORTED_CURRENCY: "problem_unavailable",
+    ErrorCode.PG_UPSTREAM_ERROR: "problem_upstream",
+    ErrorCode.INVALID_CHECKOUT_STATE: "problem_detected",
+    ErrorCode.RATE_LIMITED: "sorry_many",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Embed:
+class EmbeddingFrame:
     """The page in a frame of the merchant's: whom it may talk to, and by which word."""
 
     origin: str
@@ -62,7 +62,7 @@ class Embed:
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class PageUrl:
     """Where this page is, with what it keeps: language, country, and the frame around it."""
 
     checkout_id: str
@@ -88,19 +88,19 @@ class Address:
         return _with(f"{self.path}/{name}", self.kept)
 
 
-def address_of(request: Request, checkout_id: str) -> Address:
+def read_page_url(request: Request, checkout_id: str) -> PageUrl:
     """Read what the address keeps."""
     query = request.query_params
     kept = {name: query[name] for name in _KEPT if 0 < len(query.get(name, "")) <= _KEPT_CHARS_MAX}
-    return Address(checkout_id, kept)
+    return PageUrl(checkout_id, kept)
 
 
-def embed_of(address: Address, merchant: Merchant) -> Embed | None:
+def embedding_frame(address: PageUrl, merchant: Merchant) -> EmbeddingFrame | None:
     """Tell in whose frame the page is; an origin that the merchant has not registered is nobody."""
     asked = web_origin(address.kept.get("embed_origin", ""))
     if asked is None or asked not in merchant.origins:
         return None
-    return Embed(asked, address.kept.get("nonce", ""))
+    return EmbeddingFrame(asked, address.kept.get("nonce", ""))
 
 
 def _with(path: str, query: Mapping[str, str]) -> str:
@@ -108,7 +108,7 @@ def _with(path: str, query: Mapping[str, str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class PageResult:
     """How a payment ended, in words."""
 
     mood: str
@@ -116,48 +116,54 @@ class Result:
     text: str
 
 
-def result_of(payment: Payment, merchant: Merchant, texts: Texts) -> Result:
+def page_result(payment: Payment, merchant: Merchant, texts: Language) -> PageResult:
     """Word the end of a payment; a state that nobody knows is told as one."""
     t, name = texts.t, merchant.name
-    if payment.status is Status.FAILED:
+    if payment.status is PaymentStatus.FAILED:
         reason = _FAILED.get(payment.failure_reason or FailureReason.UNKNOWN, "failed_unknown")
-        return Result("bad", "failed", t("sentences", first=t(reason), second=t("again_from_shop")))
-    if payment.status is Status.PARTIALLY_REFUNDED:
-        return Result(
-            "good", "partly_refunded", t("partly_refunded_text", amount=refunded(payment, texts))
+        return PageResult(
+            "bad", "failed", t("sentences", first=t(reason), second=t("again_from_shop"))
+        )
+    if payment.status is PaymentStatus.PARTIALLY_REFUNDED:
+        return PageResult(
+            "good",
+            "partly_refunded",
+            t("partly_refunded_text", amount=refunded_text(payment, texts)),
         )
     known = {
-        Status.PAID: Result("good", "paid", t("paid_thanks", merchant=name)),
-        Status.REFUNDED: Result("plain", "refunded", t("refunded_text")),
-        Status.EXPIRED: Result("bad", "expired", t("expired_text")),
-        Status.CANCELLED: Result("plain", "cancelled", t("cancelled_text")),
+        PaymentStatus.PAID: PageResult("good", "paid", t("paid_thanks", merchant=name)),
+        PaymentStatus.REFUNDED: PageResult("plain", "refunded", t("refunded_text")),
+        PaymentStatus.EXPIRED: PageResult("bad", "expired", t("expired_text")),
+        PaymentStatus.CANCELLED: PageResult("plain", "cancelled", t("cancelled_text")),
     }
-    unknown = Result("plain", "unknown_state", t("unknown_state_text"))
+    unknown = PageResult("plain", "unknown_state", t("unknown_state_text"))
     return known.get(payment.status, unknown)
 
 
-def refunded(payment: Payment, texts: Texts) -> str:
+def refunded_text(payment: Payment, texts: Language) -> str:
     """Write what was given back."""
     currency = CURRENCIES[payment.currency]
     amount = format_amount(payment.refunded_amount, currency.amount_decimals, trim=currency.crypto)
     return texts.money(amount, payment.currency)
 
 
-def problem_of(refused: Refused, texts: Texts) -> str:
+def problem_text(refused: RefusedError, texts: Language) -> str:
     """Word a refusal for a buyer."""
-    if refused.code is Code.CONFLICT:
+    if refused.code is ErrorCode.CONFLICT:
         return texts.t("problem_busy" if refused.retry_after_s else "problem_total")
     if is_about_email(refused):
         return texts.t("problem_email")
     return texts.t(_PROBLEMS.get(refused.code, "problem_other"))
 
 
-def is_about_email(refused: Refused | None) -> bool:
+def is_about_email(refused: RefusedError | None) -> bool:
     """Tell whether the buyer's e-mail is what was refused."""
     return refused is not None and refused.message.startswith("payer_email")
 
 
-def chosen_of(offered: Sequence[Mapping[str, Any]], typed: Mapping[str, str] | None) -> str:
+def preselected_method(
+    offered: Sequence[Mapping[str, Any]], typed: Mapping[str, str] | None
+) -> str:
     """Say which way to pay is chosen already: the buyer's last choice, at first the first one."""
     known = [f"{one['payment_method_id']}|{one['currency']}" for one in offered]
     if typed is None:
@@ -166,11 +172,11 @@ def chosen_of(offered: Sequence[Mapping[str, Any]], typed: Mapping[str, str] | N
     return next((one for one in known if method.startswith(f"{one}|")), "")
 
 
-def step_of(
+def next_step(
     action: Mapping[str, Any],
     wallet: WalletStep | None,
     card: CardStep | None,
-    embed: Embed | None,
+    embed: EmbeddingFrame | None,
 ) -> dict[str, Any]:
     """Say what the buyer does now, as the templates tell the ways apart.
 
@@ -189,7 +195,7 @@ def step_of(
     return {"kind": "wait"}
 
 
-def back_to(view: Mapping[str, Any]) -> str | None:
+def return_link(view: Mapping[str, Any]) -> str | None:
     """Give the way back to the shop, with hints; what they say is to be asked of the API."""
     url: str | None = view.get("return_url")
     if url is None:
@@ -199,7 +205,7 @@ def back_to(view: Mapping[str, Any]) -> str | None:
     return parts._replace(query=f"{parts.query}&{hints}" if parts.query else hints).geturl()
 
 
-def picture_of(view: Mapping[str, Any], merchant: Merchant, *, sandbox: bool) -> str | None:
+def product_picture(view: Mapping[str, Any], merchant: Merchant, *, sandbox: bool) -> str | None:
     """Give the product's picture where it lies at an origin that the merchant has registered."""
     image: str | None = view.get("product", {}).get("image")
     if image is None or web_origin(image) not in merchant.origins:
@@ -207,16 +213,16 @@ def picture_of(view: Mapping[str, Any], merchant: Merchant, *, sandbox: bool) ->
     return image if sandbox or image.startswith("https://") else None
 
 
-def words_for(texts: Texts, kind: str, embed: Embed | None) -> dict[str, str]:
+def script_texts(texts: Language, kind: str, embed: EmbeddingFrame | None) -> dict[str, str]:
     """Pick what the page's scripts say."""
     prefix = {"wallet": "wallet_", "card": "card_"}.get(kind)
     special = [key for key in texts.words if prefix and key.startswith(prefix)]
     return texts.pick((*_WORDS, *special, *(_PROBLEM_WORDS if embed else ())))
 
 
-def is_taken_back(seen: Seen) -> bool:
+def returns_to_shop(seen: PaymentSnapshot) -> bool:
     """Tell whether the buyer has paid just now, and so may be taken back to the shop."""
     payment = seen.payment
-    if payment.status is not Status.PAID or payment.paid_at is None:
+    if payment.status is not PaymentStatus.PAID or payment.paid_at is None:
         return False
     return seen.now - payment.paid_at < _TAKEN_BACK_WITHIN

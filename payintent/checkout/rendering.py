@@ -8,9 +8,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.api.content_security_policy import write_policy
-from payintent.checkout.languages import OWN_NAMES, Texts, negotiate, texts
-from payintent.checkout.static_files import asset, takes_gzip
+from payintent.api.content_security_policy import content_security_policy
+from payintent.checkout.languages import OWN_NAMES, Language, load_language, negotiate_language
+from payintent.checkout.static_files import accepts_gzip, static_url
 
 #: What every answer to a buyer carries; that nobody keeps it, the envelope adds.
 HEADERS = {
@@ -31,18 +31,18 @@ _templates = Environment(
 _templates.policies["json.dumps_kwargs"] = {"ensure_ascii": False}  # a third smaller in Thai
 
 
-def language(request: Request, fallback: str) -> Texts:
+def page_language(request: Request, fallback: str) -> Language:
     """Choose the language of an answer."""
     accepted = request.headers.get("accept-language", "")
-    return texts(negotiate(request.query_params.get("lang"), accepted, fallback))
+    return load_language(negotiate_language(request.query_params.get("lang"), accepted, fallback))
 
 
-def common(spoken: Texts) -> dict[str, Any]:
+def common_fields(spoken: Language) -> dict[str, Any]:
     """Give what the frame of all pages reads."""
     return {
         "texts": spoken,
         "t": spoken.t,
-        "asset": asset,
+        "asset": static_url,
         "languages": OWN_NAMES,
         "embed": None,
         "words": None,
@@ -50,22 +50,24 @@ def common(spoken: Texts) -> dict[str, Any]:
     }
 
 
-def answer(
+def render_page(
     request: Request, template: str, fields: dict[str, Any], policy: str, status: int = 200
 ) -> Response:
     """Write a page."""
     html = _SURROGATE.sub("\ufffd", _templates.get_template(template).render(fields)).encode()
     headers = {**HEADERS, "Content-Security-Policy": policy}
-    if takes_gzip(request):
+    if accepts_gzip(request):
         html = gzip.compress(html, _GZIP_LEVEL, mtime=0)
         headers["Content-Encoding"] = "gzip"
     return Response(html, status, headers, "text/html")
 
 
-def sorry(request: Request, key: str, status: int, again: str | None = None) -> Response:
+def render_error_page(
+    request: Request, key: str, status: int, again: str | None = None
+) -> Response:
     """Say that something did not work, and where to try it `again`."""
-    spoken = language(request, "en")
-    fields = common(spoken) | {
+    spoken = page_language(request, "en")
+    fields = common_fields(spoken) | {
         "title": spoken.t("sorry"),
         "heading": spoken.t("sorry"),
         "message": spoken.t(key),
@@ -74,4 +76,4 @@ def sorry(request: Request, key: str, status: int, again: str | None = None) -> 
         "again": again,
         "merchant": None,
     }
-    return answer(request, "sorry.html", fields, write_policy(), status)
+    return render_page(request, "sorry.html", fields, content_security_policy(), status)

@@ -12,8 +12,8 @@ from importlib import resources
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.api.etag import tagged
-from payintent.domain.errors import Code, Refused
+from payintent.api.etag import etag_response
+from payintent.domain.errors import ErrorCode, RefusedError
 
 _HASH_CHARS = 12
 _HEADERS = {
@@ -47,21 +47,21 @@ class _File:
     at: str  # the address that names this very content, where there is one
 
 
-async def sdk(request: Request) -> Response:
+async def get_sdk_file(request: Request) -> Response:
     """`GET /sdk/{name}`: the scripts, by their plain names or pinned by their hashes."""
     found = _files().get(request.path_params["name"])
     if found is None:
-        raise Refused(Code.NOT_FOUND, "no such file")
+        raise RefusedError(ErrorCode.NOT_FOUND, "no such file")
     headers = {**_HEADERS, "Cache-Control": found.keep}
     if found.at:
         headers["Content-Location"] = found.at
     body = found.plain
     if "gzip" in request.headers.get("accept-encoding", ""):
         body, headers["Content-Encoding"] = found.packed, "gzip"
-    return tagged(request, body, f'"{sha256(body).hexdigest()}"', headers, found.type)
+    return etag_response(request, body, f'"{sha256(body).hexdigest()}"', headers, found.type)
 
 
-def lighter(source: str) -> str:
+def minify(source: str) -> str:
     """Take comments and needless spaces out of a script; templates in templates are not known."""
     return _PARTS.sub(_shortened, source).strip()
 
@@ -78,12 +78,12 @@ def _shortened(part: re.Match[str]) -> str:
 
 @cache
 def _files() -> Mapping[str, _File]:
-    wallets = lighter(_read("v1.onchain.js"))
-    core = lighter(_told_of(_read("v1.js"), wallets))
+    wallets = minify(_read("v1.onchain.js"))
+    core = minify(_told_of(_read("v1.js"), wallets))
     return {
         **_script("v1.js", core),
         **_script("v1.onchain.js", wallets),
-        "loader.js": _file(_SCRIPT, lighter(_read("loader.js"))),
+        "loader.js": _file(_SCRIPT, minify(_read("loader.js"))),
         "v1.d.ts": _file("text/plain", _read("v1.d.ts")),
     }
 

@@ -9,9 +9,9 @@ from importlib import resources
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.checkout.sdk_files import lighter
+from payintent.checkout.sdk_files import minify
 from payintent.domain.currencies import COUNTRIES
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 
 _TYPES = {"css": "text/css", "js": "text/javascript"}
 _FILES = ("checkout.css", "checkout.js", "card.js", "onchain.js", "wallet.js")
@@ -34,12 +34,12 @@ class _Asset:
     packed: bytes
 
 
-def asset(name: str) -> str:
+def static_url(name: str) -> str:
     """Give the address of one of our files as it is now."""
     return f"/c/static/{_mark()}/{name}"
 
 
-def takes_gzip(request: Request) -> bool:
+def accepts_gzip(request: Request) -> bool:
     """Tell whether a caller wants its answer packed; `gzip;q=0` says that it does not."""
     for part in request.headers.get("accept-encoding", "").lower().split(","):
         coding, _, weight = part.partition(";")
@@ -48,23 +48,23 @@ def takes_gzip(request: Request) -> bool:
     return False
 
 
-async def static(request: Request) -> Response:
+async def get_static_file(request: Request) -> Response:
     """`GET /c/static/{mark}/{name}`: scripts and styles; another mark gives the present file."""
     found = _assets().get(request.path_params["name"])
     if found is None:
-        raise Refused(Code.NOT_FOUND, "no such file")
+        raise RefusedError(ErrorCode.NOT_FOUND, "no such file")
     keep = _FOR_EVER if request.path_params["mark"] == _mark() else _FOR_NOW
     headers = {**_HEADERS, **keep}
-    if not takes_gzip(request):
+    if not accepts_gzip(request):
         return Response(found.plain, 200, headers, found.type)
     return Response(found.packed, 200, headers | {"Content-Encoding": "gzip"}, found.type)
 
 
-async def flag(request: Request) -> Response:
+async def get_flag(request: Request) -> Response:
     """`GET /c/static/flags/{name}`: a country's flag, as `GET /countries` names it."""
     name: str = request.path_params["name"]
     if name not in _FLAGS:
-        raise Refused(Code.NOT_FOUND, "no such file")
+        raise RefusedError(ErrorCode.NOT_FOUND, "no such file")
     content = (resources.files("payintent") / "checkout" / "static" / "flags" / name).read_bytes()
     return Response(content, 200, _HEADERS | _FOR_A_WHILE, "image/svg+xml")
 
@@ -75,7 +75,7 @@ def _assets() -> dict[str, _Asset]:
     found: dict[str, _Asset] = {}
     for name in _FILES:
         text = (folder / name).read_text()
-        plain = (lighter(text) if name.endswith(".js") else text).encode()
+        plain = (minify(text) if name.endswith(".js") else text).encode()
         found[name] = _Asset(_TYPES[name.rpartition(".")[2]], plain, gzip.compress(plain, mtime=0))
     return found
 

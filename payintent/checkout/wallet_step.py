@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from payintent.api.context import Context
+from payintent.api.context import AppContext
 from payintent.config import Settings
 from payintent.domain import ids
-from payintent.domain.errors import Refused
+from payintent.domain.errors import RefusedError
 from payintent.domain.web_origin import web_origin
 from payintent.onchain.views import session_view
 
@@ -22,7 +22,7 @@ class WalletStep:
     url: str  # of the session; relative where page and API share an origin
 
 
-async def wallet_step(here: Context, action: dict[str, Any]) -> WalletStep | None:
+async def wallet_step(here: AppContext, action: dict[str, Any]) -> WalletStep | None:
     """Give the step of a page whose next action is a wallet's; None for every other page.
 
     None as well where the session ended meanwhile: the page then shows that it waits.
@@ -33,14 +33,14 @@ async def wallet_step(here: Context, action: dict[str, Any]) -> WalletStep | Non
     session_id: str = action["onchain_session"]["session_id"]
     try:
         bill = await session_view(
-            here.service.database, ids.parse(ids.SESSION, session_id), settings.checkout_base
+            here.service.database, ids.parse_id(ids.SESSION, session_id), settings.checkout_base
         )
-    except Refused:
+    except RefusedError:
         return None
-    return WalletStep(bill, f"{api_of(settings)[0]}/onchain/sessions/{session_id}")
+    return WalletStep(bill, f"{api_address(settings)[0]}/onchain/sessions/{session_id}")
 
 
-def api_of(settings: Settings) -> tuple[str, str]:
+def api_address(settings: Settings) -> tuple[str, str]:
     """Give the API's address as the page calls it, and its origin where that is another one."""
     if not settings.checkout_base:  # the page is wherever the API is
         return _OWN_API, ""

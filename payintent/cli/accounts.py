@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import typer
 
-from payintent.cli.common import Json, Why, fail, perform, show, show_one
+from payintent.cli.common import Json, Why, fail, print_record, print_table, run_as_operator
 from payintent.operations.accounts import (
     AddAccount,
     ChangeAccount,
@@ -42,19 +42,19 @@ def add(
         name=name,
         countries=None if countries is None else countries.split(","),
     )
-    show_one(perform(operation, why), as_json=as_json)
+    print_record(run_as_operator(operation, why), as_json=as_json)
 
 
 @app.command("list")
 def list_(as_json: bool = Json) -> None:
     """List accounts."""
-    show(perform(ListAccounts()), _COLUMNS, as_json=as_json)
+    print_table(run_as_operator(ListAccounts()), _COLUMNS, as_json=as_json)
 
 
 @app.command("show")
 def show_account(account_id: int = _Id, as_json: bool = Json) -> None:
     """Show one account."""
-    show_one(perform(ShowAccount(account_id=account_id)), as_json=as_json)
+    print_record(run_as_operator(ShowAccount(account_id=account_id)), as_json=as_json)
 
 
 @app.command()
@@ -75,19 +75,19 @@ def change(
         credentials=None if credentials is None else _read(credentials),
         countries=None if countries is None else [code for code in countries.split(",") if code],
     )
-    show_one(perform(operation, why), as_json=as_json)
+    print_record(run_as_operator(operation, why), as_json=as_json)
 
 
 @app.command()
 def enable(account_id: int = _Id, why: str = Why, as_json: bool = Json) -> None:
     """Turn an account on."""
-    show_one(perform(EnableAccount(account_id=account_id), why), as_json=as_json)
+    print_record(run_as_operator(EnableAccount(account_id=account_id), why), as_json=as_json)
 
 
 @app.command()
 def disable(account_id: int = _Id, why: str = Why, as_json: bool = Json) -> None:
     """Turn an account off: nothing new is offered through it, what runs there ends."""
-    show_one(perform(DisableAccount(account_id=account_id), why), as_json=as_json)
+    print_record(run_as_operator(DisableAccount(account_id=account_id), why), as_json=as_json)
 
 
 def _read(place: str) -> dict[str, str]:

@@ -4,9 +4,17 @@ from typing import Any, Literal
 
 import typer
 
-from payintent.cli.common import Json, Limit, Why, perform, print_json, show, show_one
+from payintent.cli.common import (
+    Json,
+    Limit,
+    Why,
+    print_json,
+    print_record,
+    print_table,
+    run_as_operator,
+)
 from payintent.operations.approvals import Approve, ListApprovals, Reject, ShowApproval
-from payintent.operations.json_values import plain
+from payintent.operations.json_values import to_json_value
 
 app = typer.Typer(no_args_is_help=True, help="What waits for another person.")
 _Id = typer.Argument(help="Such as appr_0351NDickobV3yYH8omp8v, or a refund that waits.")
@@ -21,13 +29,15 @@ def list_(
     as_json: bool = Json,
 ) -> None:
     """List what waits for another person, newest first."""
-    show(perform(ListApprovals(status=status, limit=limit)), _COLUMNS, as_json=as_json)
+    print_table(
+        run_as_operator(ListApprovals(status=status, limit=limit)), _COLUMNS, as_json=as_json
+    )
 
 
 @app.command("show")
 def show_approval(approval_id: str = _Id, as_json: bool = Json) -> None:
     """Show one, with what it would change, in words."""
-    show_one(perform(ShowApproval(approval_id=approval_id)), as_json=as_json)
+    print_record(run_as_operator(ShowApproval(approval_id=approval_id)), as_json=as_json)
 
 
 @app.command()
@@ -38,14 +48,14 @@ def approve(
     as_json: bool = Json,
 ) -> None:
     """Approve it: it is done at once. A secret that it makes is printed, this once."""
-    approved: Any = plain(perform(Approve(approval_id=approval_id, note=note), why))
+    approved: Any = to_json_value(run_as_operator(Approve(approval_id=approval_id, note=note), why))
     if as_json:
         print_json(approved)
         return
-    show_one(approved["approval"], as_json=False)
+    print_record(approved["approval"], as_json=False)
     if approved["result"]:
         print()
-        show_one(approved["result"], as_json=False)
+        print_record(approved["result"], as_json=False)
 
 
 @app.command()
@@ -56,4 +66,6 @@ def reject(
     as_json: bool = Json,
 ) -> None:
     """Reject it; what you have proposed yourself you take back this way."""
-    show_one(perform(Reject(approval_id=approval_id, note=note or why), why), as_json=as_json)
+    print_record(
+        run_as_operator(Reject(approval_id=approval_id, note=note or why), why), as_json=as_json
+    )

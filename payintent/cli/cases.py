@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from payintent.cli.common import Json, Limit, Why, perform, show, show_one
+from payintent.cli.common import Json, Limit, Why, print_record, print_table, run_as_operator
 from payintent.domain.settlement import CaseKind
 from payintent.operations.cases import ListCases, ResolveCase, ShowCase
 
@@ -57,13 +57,13 @@ def list_(
     """List cases, newest first."""
     chosen: Any = status.value
     operation = ListCases(merchant_id=merchant, status=chosen, kind=kind, limit=limit)
-    show(perform(operation), _COLUMNS, as_json=as_json)
+    print_table(run_as_operator(operation), _COLUMNS, as_json=as_json)
 
 
 @app.command("show")
 def show_case(case_id: str = _Id, as_json: bool = Json) -> None:
     """Show one case, and the money it is about."""
-    show_one(perform(ShowCase(case_id=case_id)), as_json=as_json)
+    print_record(run_as_operator(ShowCase(case_id=case_id)), as_json=as_json)
 
 
 @app.command()
@@ -84,4 +84,4 @@ def resolve(
     operation = ResolveCase(
         case_id=case_id, resolution=chosen, note=note or why, destination=destination
     )
-    show_one(perform(operation, why), as_json=as_json)
+    print_record(run_as_operator(operation, why), as_json=as_json)

@@ -3,14 +3,14 @@
 from collections.abc import AsyncGenerator
 
 from payintent.config import Settings
-from payintent.onchain.chain_checks import Finding, examine
-from payintent.onchain.refund_checks import examine_refunds
-from payintent.onchain.watch_loop import reader_of
+from payintent.onchain.chain_checks import CheckResult, check_chain
+from payintent.onchain.refund_checks import check_refund_setup
+from payintent.onchain.watch_loop import open_configured_reader
 from payintent.service import Service, open_service
 from payintent.storage.onchain import chains
 
 
-async def chain_findings(chosen: Settings) -> AsyncGenerator[tuple[str, Finding]]:
+async def chain_check_results(chosen: Settings) -> AsyncGenerator[tuple[str, CheckResult]]:
     """Look at every chain that has endpoints; gives its slug with each finding."""
     service = await open_service(chosen)
     try:
@@ -21,23 +21,23 @@ async def chain_findings(chosen: Settings) -> AsyncGenerator[tuple[str, Finding]
         await service.close()
 
 
-async def _look(service: Service, slug: str) -> AsyncGenerator[Finding]:
-    chain = await chains.chain(service.database, slug)
-    reader = reader_of(service.settings, chain) if chain else None
+async def _look(service: Service, slug: str) -> AsyncGenerator[CheckResult]:
+    chain = await chains.get_chain(service.database, slug)
+    reader = open_configured_reader(service.settings, chain) if chain else None
     if chain is None or reader is None:
-        yield Finding(False, "cannot be watched as it is set up")
+        yield CheckResult(False, "cannot be watched as it is set up")
         return
-    cursor = await chains.cursor(service.database, slug)
+    cursor = await chains.get_cursor(service.database, slug)
     if cursor is not None and cursor.halted:
-        yield Finding(False, f"halted: {cursor.halted}")
-    tokens = await chains.tokens(service.database, slug)
-    contracts = await chains.contracts(service.database, slug)
+        yield CheckResult(False, f"halted: {cursor.halted}")
+    tokens = await chains.list_tokens(service.database, slug)
+    contracts = await chains.list_contracts(service.database, slug)
     try:
-        async for finding in examine(reader, chain, tokens, contracts):
+        async for finding in check_chain(reader, chain, tokens, contracts):
             yield finding
         refunder = service.refunders.get(slug)
         signer = refunder.signer if refunder else None
-        async for finding in examine_refunds(signer, reader, chain, tokens, contracts):
+        async for finding in check_refund_setup(signer, reader, chain, tokens, contracts):
             yield finding
     finally:
         await reader.close()

@@ -4,7 +4,7 @@ from typing import Any
 
 import typer
 
-from payintent.cli.common import Json, Why, perform, show, show_one
+from payintent.cli.common import Json, Why, print_record, print_table, run_as_operator
 from payintent.evm.chain_reader import Finality
 from payintent.operations.chains import (
     AddContract,
@@ -15,7 +15,7 @@ from payintent.operations.chains import (
     SetChain,
     SetToken,
 )
-from payintent.operations.json_values import plain
+from payintent.operations.json_values import to_json_value
 
 app = typer.Typer(
     no_args_is_help=True, help="Chains: contracts, tokens, finality, and how far each was read."
@@ -29,8 +29,8 @@ _TOKEN = ("chain", "symbol", "address", "decimals", "approve_zero_first", "minim
 @app.command("list")
 def list_(as_json: bool = Json) -> None:
     """List chains and how far each was read, our contracts, and tokens."""
-    chains = perform(ListChains())
-    show(chains, _COLUMNS, as_json=as_json)
+    chains = run_as_operator(ListChains())
+    print_table(chains, _COLUMNS, as_json=as_json)
     if not as_json:
         _show_parts(chains)
 
@@ -71,10 +71,10 @@ def set_chain(
         refunder=refunder,
         refund_approval_above=refund_approval_above,
     )
-    fields: dict[str, Any] = plain(perform(operation, why))
+    fields: dict[str, Any] = to_json_value(run_as_operator(operation, why))
     parts = () if as_json else ("contracts", "tokens")
     shown = {name: value for name, value in fields.items() if name not in parts}
-    show_one(shown, as_json=as_json)
+    print_record(shown, as_json=as_json)
 
 
 @app.command()
@@ -103,7 +103,7 @@ def set_token(
         minimum=minimum,
         enabled=enabled,
     )
-    show_one(perform(operation, why), as_json=as_json)
+    print_record(run_as_operator(operation, why), as_json=as_json)
 
 
 @app.command()
@@ -128,7 +128,7 @@ def add_contract(
         merchant_id=merchant,
         name=name,
     )
-    show_one(perform(operation, why), as_json=as_json)
+    print_record(run_as_operator(operation, why), as_json=as_json)
 
 
 @app.command()
@@ -138,7 +138,7 @@ def retire_contract(
     as_json: bool = Json,
 ) -> None:
     """Offer a contract no more; it stays watched."""
-    show_one(perform(RetireContract(account_id=account_id), why), as_json=as_json)
+    print_record(run_as_operator(RetireContract(account_id=account_id), why), as_json=as_json)
 
 
 @app.command()
@@ -149,14 +149,14 @@ def resume(
     as_json: bool = Json,
 ) -> None:
     """Read a halted chain again, from a block that you have chosen or from where it stood."""
-    show_one(perform(ResumeChain(chain=chain, block=block), why), as_json=as_json)
+    print_record(run_as_operator(ResumeChain(chain=chain, block=block), why), as_json=as_json)
 
 
 def _show_parts(chains: list[ChainView]) -> None:
     print()
-    show([one for chain in chains for one in chain.contracts], _CONTRACT, as_json=False)
+    print_table([one for chain in chains for one in chain.contracts], _CONTRACT, as_json=False)
     print()
-    show([one for chain in chains for one in chain.tokens], _TOKEN, as_json=False)
+    print_table([one for chain in chains for one in chain.tokens], _TOKEN, as_json=False)
 
 
 def _given(urls: list[str]) -> list[str] | None:

@@ -16,12 +16,17 @@ from pydantic import ValidationError
 
 from payintent.address_checks import PlacesUnusableError
 from payintent.config import Settings
-from payintent.domain.errors import LockTimeout, NotStorable, Refused, StorageDown
-from payintent.encryption import SecretsUnusable
-from payintent.log import configure
+from payintent.domain.errors import (
+    InvalidTextError,
+    LockTimeoutError,
+    RefusedError,
+    StorageUnavailableError,
+)
+from payintent.encryption import EncryptionKeyError
+from payintent.log import configure_logging
 from payintent.operations.approvals import proposal_view
-from payintent.operations.base import TERMINAL, Actor, Change, Read, check_role
-from payintent.operations.json_values import plain
+from payintent.operations.base import TERMINAL, Actor, ChangeOperation, ReadOperation, check_role
+from payintent.operations.json_values import to_json_value
 from payintent.service import Service, open_service
 from payintent.storage.proposals import Proposal
 
@@ -55,7 +60,7 @@ def settings() -> Settings:
     except ValidationError as error:
         names = ", ".join(_variable(str(item["loc"][0])) for item in error.errors())
         fail(f"settings missing or wrong: {names}")
-    configure(found.log_level)
+    configure_logging(found.log_level)
     return found
 
 
@@ -80,17 +85,17 @@ def with_service(work: Callable[[Service], Awaitable[T]]) -> T:
 
     try:
         return asyncio.run(run())
-    except Refused as refused:
+    except RefusedError as refused:
         fail(refused.message)
-    except (StorageDown, SecretsUnusable, PlacesUnusableError) as error:
+    except (StorageUnavailableError, EncryptionKeyError, PlacesUnusableError) as error:
         fail(str(error))
-    except LockTimeout:
+    except LockTimeoutError:
         fail("somebody else is changing this just now; try again")
-    except NotStorable:
+    except InvalidTextError:
         fail("an argument is not valid Unicode")
 
 
-def perform(operation: Read[T] | Change[T], why: str = "") -> T:
+def run_as_operator(operation: ReadOperation[T] | ChangeOperation[T], why: str = "") -> T:
     """Do one operation as the person at this terminal, or whose token the environment has.
 
     Where another person must approve, shows the proposal and ends the command with status 3.
@@ -102,7 +107,7 @@ def perform(operation: Read[T] | Change[T], why: str = "") -> T:
     result = with_service(work)
     if not isinstance(result, Proposal):
         return result
-    show_one(proposal_view(result), as_json="--json" in sys.argv)
+    print_record(proposal_view(result), as_json="--json" in sys.argv)
     print("payintent: waits for another person's approval", file=sys.stderr)
     raise typer.Exit(PROPOSED)
 
@@ -112,7 +117,7 @@ def read_as_operator(work: Callable[[Service], Awaitable[T]]) -> T:
 
     async def checked(service: Service) -> T:
         actor = await _actor(service, "")
-        check_role(replace(service.desk, actor=actor), Read())
+        check_role(replace(service.desk, actor=actor), ReadOperation())
         return await work(service)
 
     return with_service(checked)
@@ -127,9 +132,11 @@ async def _actor(service: Service, why: str) -> Actor:
 
     headers = {"authorization": f"Bearer {token}"}
     try:
-        operator = await authentication.operator(service.database, service.secrets, headers)
-    except Refused as refused:
-        raise Refused(
+        operator = await authentication.authenticate_operator(
+            service.database, service.secrets, headers
+        )
+    except RefusedError as refused:
+        raise RefusedError(
             refused.code,
             f"{TOKEN_ENV} is no operator's token, or one that was revoked or has expired",
         ) from refused
@@ -150,9 +157,9 @@ def fail(message: str) -> NoReturn:
     raise typer.Exit(1)
 
 
-def show(rows: Sequence[object], columns: Iterable[str], *, as_json: bool) -> None:
+def print_table(rows: Sequence[object], columns: Iterable[str], *, as_json: bool) -> None:
     """Print records as a table, or as a JSON list of all their fields."""
-    known = [plain(row) for row in rows]
+    known = [to_json_value(row) for row in rows]
     if as_json:
         print_json(known)
         return
@@ -184,9 +191,9 @@ def _table(names: list[str], cells: list[list[str]], width: int) -> "Table":
     return table
 
 
-def show_one(row: object, *, as_json: bool) -> None:
+def print_record(row: object, *, as_json: bool) -> None:
     """Print one record, a line for each field, or as a JSON object."""
-    known: dict[str, Any] = plain(row)
+    known: dict[str, Any] = to_json_value(row)
     if as_json:
         print_json(known)
         return

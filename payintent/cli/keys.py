@@ -2,8 +2,8 @@
 
 import typer
 
-from payintent.cli.common import Json, MerchantId, Why, perform, show, show_one
-from payintent.operations.keys import IssueKey, ListKeys, RevokeKey
+from payintent.cli.common import Json, MerchantId, Why, print_record, print_table, run_as_operator
+from payintent.operations.keys import IssueApiKey, ListApiKeys, RevokeApiKey
 
 app = typer.Typer(no_args_is_help=True, help="Merchants' API keys.")
 
@@ -16,14 +16,16 @@ def issue(
     as_json: bool = Json,
 ) -> None:
     """Issue another API key; prints it, this once."""
-    show_one(perform(IssueKey(merchant_id=merchant_id, name=name), why), as_json=as_json)
+    print_record(
+        run_as_operator(IssueApiKey(merchant_id=merchant_id, name=name), why), as_json=as_json
+    )
 
 
 @app.command("list")
 def list_(merchant_id: int = MerchantId, as_json: bool = Json) -> None:
     """List a merchant's keys by their public part."""
     columns = ("public_id", "name", "created_at", "revoked_at")
-    show(perform(ListKeys(merchant_id=merchant_id)), columns, as_json=as_json)
+    print_table(run_as_operator(ListApiKeys(merchant_id=merchant_id)), columns, as_json=as_json)
 
 
 @app.command()
@@ -33,4 +35,4 @@ def revoke(
     as_json: bool = Json,
 ) -> None:
     """Revoke a key for good; every process knows within a second."""
-    show_one(perform(RevokeKey(public_id=public_id), why), as_json=as_json)
+    print_record(run_as_operator(RevokeApiKey(public_id=public_id), why), as_json=as_json)

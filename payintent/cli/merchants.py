@@ -4,26 +4,34 @@ from typing import Any
 
 import typer
 
-from payintent.cli.common import Json, MerchantId, Why, fail, perform, show, show_one
+from payintent.cli.common import (
+    Json,
+    MerchantId,
+    Why,
+    fail,
+    print_record,
+    print_table,
+    run_as_operator,
+)
 from payintent.domain.merchant import Merchant
 from payintent.domain.quote import TaxCountry, TaxManager
 from payintent.operations.activation import (
-    Activate,
+    ActivateMerchant,
     ApplyActivation,
     RequestActivation,
-    Resume,
+    ResumeMerchant,
     ShowActivation,
-    Suspend,
+    SuspendMerchant,
     ValidateActivation,
 )
-from payintent.operations.json_values import plain
+from payintent.operations.json_values import to_json_value
 from payintent.operations.merchants import (
     OVERLAP_DEFAULT_S,
     CreateMerchant,
     ListMerchants,
-    RotateSecret,
+    RotateCallbackSecret,
     SetCallbackUrl,
-    SetProfile,
+    SetMerchantProfile,
     ShowMerchant,
 )
 
@@ -64,26 +72,26 @@ def create(
         auto_refund=auto_refund is not False,
         allow_http=allow_http is True,
     )
-    new = perform(operation, why)
+    new = run_as_operator(operation, why)
     fields = {
         "id": new.merchant.id,
         "api_key": new.api_key,
         "callback_secret": new.callback_secret,
     }
-    show_one(fields, as_json=as_json)
+    print_record(fields, as_json=as_json)
 
 
 @app.command("list")
 def list_(as_json: bool = Json) -> None:
     """List merchants."""
     columns = ("id", "name", "activation", "callback_url", "tax_manager")
-    show(perform(ListMerchants()), columns, as_json=as_json)
+    print_table(run_as_operator(ListMerchants()), columns, as_json=as_json)
 
 
 @app.command("show")
 def show_merchant(merchant_id: int = MerchantId, as_json: bool = Json) -> None:
     """Show one merchant."""
-    _show(perform(ShowMerchant(merchant_id=merchant_id)), as_json=as_json)
+    _show(run_as_operator(ShowMerchant(merchant_id=merchant_id)), as_json=as_json)
 
 
 @app.command()
@@ -111,7 +119,7 @@ def profile(
     as_json: bool = Json,
 ) -> None:
     """Describe a merchant; what is not given stays, an empty address clears it."""
-    operation = SetProfile(
+    operation = SetMerchantProfile(
         merchant_id=merchant_id,
         name=name,
         logo_url=logo_url,
@@ -124,7 +132,7 @@ def profile(
         tax_country=tax_country,
         auto_refund=auto_refund,
     )
-    _show(perform(operation, why), as_json=as_json)
+    _show(run_as_operator(operation, why), as_json=as_json)
 
 
 @app.command()
@@ -139,7 +147,7 @@ def set_callback_url(
     operation = SetCallbackUrl(
         merchant_id=merchant_id, callback_url=callback_url, allow_http=allow_http
     )
-    _show(perform(operation, why), as_json=as_json)
+    _show(run_as_operator(operation, why), as_json=as_json)
 
 
 @app.command()
@@ -152,14 +160,14 @@ def rotate_secret(
     as_json: bool = Json,
 ) -> None:
     """Make a new callback secret; prints it, this once."""
-    operation = RotateSecret(merchant_id=merchant_id, overlap_s=overlap_s)
-    show_one(perform(operation, why), as_json=as_json)
+    operation = RotateCallbackSecret(merchant_id=merchant_id, overlap_s=overlap_s)
+    print_record(run_as_operator(operation, why), as_json=as_json)
 
 
 @app.command()
 def activation(merchant_id: int = MerchantId, as_json: bool = Json) -> None:
     """Show how far a merchant's activation is, and what is filed for it."""
-    show_one(perform(ShowActivation(merchant_id=merchant_id)), as_json=as_json)
+    print_record(run_as_operator(ShowActivation(merchant_id=merchant_id)), as_json=as_json)
 
 
 @app.command()
@@ -180,44 +188,44 @@ def request(
         contract=contract,
         kyc=kyc,
     )
-    show_one(perform(operation, why), as_json=as_json)
+    print_record(run_as_operator(operation, why), as_json=as_json)
 
 
 @app.command()
 def apply(merchant_id: int = MerchantId, why: str = Why, as_json: bool = Json) -> None:
     """Let a merchant take what it asked for; payments can be made to validate the flow."""
-    show_one(perform(ApplyActivation(merchant_id=merchant_id), why), as_json=as_json)
+    print_record(run_as_operator(ApplyActivation(merchant_id=merchant_id), why), as_json=as_json)
 
 
 @app.command()
 def validate(merchant_id: int = MerchantId, why: str = Why, as_json: bool = Json) -> None:
     """Note that the flow was validated."""
-    show_one(perform(ValidateActivation(merchant_id=merchant_id), why), as_json=as_json)
+    print_record(run_as_operator(ValidateActivation(merchant_id=merchant_id), why), as_json=as_json)
 
 
 @app.command()
 def activate(merchant_id: int = MerchantId, why: str = Why, as_json: bool = Json) -> None:
     """Put a validated merchant into service."""
-    show_one(perform(Activate(merchant_id=merchant_id), why), as_json=as_json)
+    print_record(run_as_operator(ActivateMerchant(merchant_id=merchant_id), why), as_json=as_json)
 
 
 @app.command()
 def suspend(merchant_id: int = MerchantId, why: str = Why, as_json: bool = Json) -> None:
     """Take a merchant out of service; what runs, ends."""
-    show_one(perform(Suspend(merchant_id=merchant_id), why), as_json=as_json)
+    print_record(run_as_operator(SuspendMerchant(merchant_id=merchant_id), why), as_json=as_json)
 
 
 @app.command()
 def resume(merchant_id: int = MerchantId, why: str = Why, as_json: bool = Json) -> None:
     """Bring a suspended merchant back to where it was."""
-    show_one(perform(Resume(merchant_id=merchant_id), why), as_json=as_json)
+    print_record(run_as_operator(ResumeMerchant(merchant_id=merchant_id), why), as_json=as_json)
 
 
 def _show(merchant: Merchant, *, as_json: bool) -> None:
     """Print a merchant; for people, where it takes payments as two lines of words."""
     if as_json:
-        show_one(merchant, as_json=True)
+        print_record(merchant, as_json=True)
         return
-    fields: dict[str, Any] = plain(merchant)
+    fields: dict[str, Any] = to_json_value(merchant)
     market = fields.pop("market")
-    show_one(fields | {name: market[name] or "all" for name in market}, as_json=False)
+    print_record(fields | {name: market[name] or "all" for name in market}, as_json=False)

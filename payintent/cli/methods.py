@@ -6,14 +6,22 @@ from typing import Any
 
 import typer
 
-from payintent.cli.common import Json, MerchantId, Why, fail, perform, show, show_one
+from payintent.cli.common import (
+    Json,
+    MerchantId,
+    Why,
+    fail,
+    print_record,
+    print_table,
+    run_as_operator,
+)
 from payintent.domain.quote import FeeMode, format_rate
 from payintent.operations.payment_methods import (
-    AddMethod,
-    ChangeMethod,
-    DisableMethod,
-    EnableMethod,
-    ListMethods,
+    AddPaymentMethod,
+    ChangePaymentMethod,
+    DisablePaymentMethod,
+    EnablePaymentMethod,
+    ListPaymentMethods,
 )
 
 app = typer.Typer(no_args_is_help=True, help="The ways to pay that merchants offer.")
@@ -50,7 +58,7 @@ def add(
     if kind not in KINDS:
         fail(f"--kind must be one of {', '.join(KINDS)}")
     chosen: Any = kind
-    operation = AddMethod(
+    operation = AddPaymentMethod(
         merchant_id=merchant_id,
         account_id=account,
         kind=chosen,
@@ -62,13 +70,13 @@ def add(
         fee_rate=rate("--fee-rate", fee_rate),
         position=position,
     )
-    show_one(perform(operation, why), as_json=as_json)
+    print_record(run_as_operator(operation, why), as_json=as_json)
 
 
 @app.command("list")
 def list_(merchant_id: int = MerchantId, as_json: bool = Json) -> None:
     """List a merchant's methods in the order they are offered in."""
-    methods = perform(ListMethods(merchant_id=merchant_id))
+    methods = run_as_operator(ListPaymentMethods(merchant_id=merchant_id))
     shown = [
         asdict(one)
         | {
@@ -77,7 +85,7 @@ def list_(merchant_id: int = MerchantId, as_json: bool = Json) -> None:
         }
         for one in methods
     ]
-    show(methods if as_json else shown, _COLUMNS, as_json=as_json)
+    print_table(methods if as_json else shown, _COLUMNS, as_json=as_json)
 
 
 @app.command()
@@ -93,7 +101,7 @@ def change(
     as_json: bool = Json,
 ) -> None:
     """Change a method; what is not given stays, quotes that were selected keep theirs."""
-    operation = ChangeMethod(
+    operation = ChangePaymentMethod(
         method_id=method_id,
         label=label,
         currencies=None if currencies is None else currencies.split(","),
@@ -102,19 +110,19 @@ def change(
         fee_rate=None if fee_rate is None else rate("--fee-rate", fee_rate),
         position=position,
     )
-    show_one(perform(operation, why), as_json=as_json)
+    print_record(run_as_operator(operation, why), as_json=as_json)
 
 
 @app.command()
 def enable(method_id: int = _Id, why: str = Why, as_json: bool = Json) -> None:
     """Offer a method again."""
-    show_one(perform(EnableMethod(method_id=method_id), why), as_json=as_json)
+    print_record(run_as_operator(EnablePaymentMethod(method_id=method_id), why), as_json=as_json)
 
 
 @app.command()
 def disable(method_id: int = _Id, why: str = Why, as_json: bool = Json) -> None:
     """Offer a method no more; what runs through it ends."""
-    show_one(perform(DisableMethod(method_id=method_id), why), as_json=as_json)
+    print_record(run_as_operator(DisablePaymentMethod(method_id=method_id), why), as_json=as_json)
 
 
 def rate(option: str, text: str) -> Decimal:

@@ -2,14 +2,14 @@
 
 import typer
 
-from payintent.cli.common import Json, Why, perform, show, show_one
+from payintent.cli.common import Json, Why, print_record, print_table, run_as_operator
 from payintent.domain.operator import TOKEN_DAYS, Role
 from payintent.operations.operators import (
     ExtendToken,
-    IssueToken,
-    ListTokens,
+    IssueOperatorToken,
+    ListOperatorTokens,
     ReplaceToken,
-    RevokeToken,
+    RevokeOperatorToken,
     SetRole,
 )
 
@@ -30,8 +30,8 @@ def issue(
     as_json: bool = Json,
 ) -> None:
     """Issue a token to a person; whoever approves is shown it, this once."""
-    operation = IssueToken(name=name, role=role, days=days)
-    show_one(perform(operation, why), as_json=as_json)
+    operation = IssueOperatorToken(name=name, role=role, days=days)
+    print_record(run_as_operator(operation, why), as_json=as_json)
 
 
 @app.command()
@@ -42,28 +42,28 @@ def set_role(
     as_json: bool = Json,
 ) -> None:
     """Give an operator another role."""
-    show_one(perform(SetRole(public_id=public_id, role=role), why), as_json=as_json)
+    print_record(run_as_operator(SetRole(public_id=public_id, role=role), why), as_json=as_json)
 
 
 @app.command()
 def extend(public_id: str = _Id, days: int = _Days, why: str = Why, as_json: bool = Json) -> None:
     """Let a token work for so many days from now."""
-    show_one(perform(ExtendToken(public_id=public_id, days=days), why), as_json=as_json)
+    print_record(run_as_operator(ExtendToken(public_id=public_id, days=days), why), as_json=as_json)
 
 
 @app.command()
 def replace(why: str = Why, as_json: bool = Json) -> None:
     """Replace the token that you act with by another, which is printed this once."""
-    show_one(perform(ReplaceToken(), why), as_json=as_json)
+    print_record(run_as_operator(ReplaceToken(), why), as_json=as_json)
 
 
 @app.command("list")
 def list_(as_json: bool = Json) -> None:
     """List tokens by their public part."""
-    show(perform(ListTokens()), _COLUMNS, as_json=as_json)
+    print_table(run_as_operator(ListOperatorTokens()), _COLUMNS, as_json=as_json)
 
 
 @app.command()
 def revoke(public_id: str = _Id, why: str = Why, as_json: bool = Json) -> None:
     """Revoke a token for good, at once."""
-    show_one(perform(RevokeToken(public_id=public_id), why), as_json=as_json)
+    print_record(run_as_operator(RevokeOperatorToken(public_id=public_id), why), as_json=as_json)

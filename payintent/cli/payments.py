@@ -5,10 +5,18 @@ from typing import Any
 import msgspec
 import typer
 
-from payintent.cli.common import Json, Why, perform, print_json, read_as_operator, show, show_one
-from payintent.operations.payment_details import trail
+from payintent.cli.common import (
+    Json,
+    Why,
+    print_json,
+    print_record,
+    print_table,
+    read_as_operator,
+    run_as_operator,
+)
+from payintent.operations.payment_details import payment_details
 from payintent.operations.payments import EndPayment
-from payintent.payments.serialization import encode
+from payintent.payments.serialization import encode_json
 from payintent.service import Service
 
 app = typer.Typer(no_args_is_help=True, help="One payment, and everything that happened to it.")
@@ -25,21 +33,21 @@ def show_payment(payment_id: str = _Id, as_json: bool = Json) -> None:
     """Show a payment as its merchant sees it, its sessions, the chain's receipts and its cases."""
 
     async def work(service: Service) -> dict[str, Any]:
-        return await trail(service.database, payment_id)
+        return await payment_details(service.database, payment_id)
 
     fields = read_as_operator(work)
     if as_json:
-        print_json(msgspec.Raw(encode(fields)))
+        print_json(msgspec.Raw(encode_json(fields)))
         return
     parts = {name: fields.pop(name) for name in _PARTS}
-    show_one(fields | {"metadata": bytes(fields["metadata"]).decode()}, as_json=False)
+    print_record(fields | {"metadata": bytes(fields["metadata"]).decode()}, as_json=False)
     for name, columns in _PARTS.items():
         if parts[name]:
             print()
-            show(parts[name], columns, as_json=False)
+            print_table(parts[name], columns, as_json=False)
 
 
 @app.command()
 def end(payment_id: str = _Id, why: str = Why, as_json: bool = Json) -> None:
     """Expire a payment whose time is over and whose chain nobody watches; needs two people."""
-    show_one(perform(EndPayment(payment_id=payment_id), why), as_json=as_json)
+    print_record(run_as_operator(EndPayment(payment_id=payment_id), why), as_json=as_json)

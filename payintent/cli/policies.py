@@ -4,27 +4,35 @@ from dataclasses import asdict
 
 import typer
 
-from payintent.cli.common import Json, Limit, MerchantId, Why, perform, show, show_one
+from payintent.cli.common import (
+    Json,
+    Limit,
+    MerchantId,
+    Why,
+    print_record,
+    print_table,
+    run_as_operator,
+)
 from payintent.cli.methods import rate
-from payintent.domain.fraud import FraudRule, RiskLevel, RuleKind
-from payintent.domain.rate_limit import RateClass
+from payintent.domain.fraud import FraudRule, FraudRuleKind, RiskLevel
+from payintent.domain.rate_limit import RateLimitClass
 from payintent.domain.restriction import RestrictionType
 from payintent.operations.fraud import (
     AddFraudRule,
-    ListDecisions,
+    ListFraudDecisions,
     ListFraudRules,
     RemoveFraudRule,
 )
 from payintent.operations.providers import (
     DisableProvider,
     EnableProvider,
-    ListOutages,
+    ListGatewayOutages,
     ListProviders,
     RenameProvider,
 )
 from payintent.operations.rate_limits import ClearRateLimit, ListRateLimits, SetRateLimit
 from payintent.operations.restrictions import AddRestriction, LiftRestriction, ListRestrictions
-from payintent.operations.tax_rates import ListTaxes, RemoveTax, SetTax
+from payintent.operations.tax_rates import ListTaxRates, RemoveTaxRate, SetTaxRate
 
 restriction = typer.Typer(
     no_args_is_help=True, help="Countries where crypto or on-ramp orders are restricted."
@@ -49,13 +57,17 @@ def restrict(
     as_json: bool = Json,
 ) -> None:
     """Restrict a country; every process knows within seconds."""
-    show_one(perform(AddRestriction(type=type_, country=country), why), as_json=as_json)
+    print_record(run_as_operator(AddRestriction(type=type_, country=country), why), as_json=as_json)
 
 
 @restriction.command("list")
 def list_restrictions(as_json: bool = Json) -> None:
     """List restrictions, lifted ones too."""
-    show(perform(ListRestrictions()), ("type", "country", "active", "changed_at"), as_json=as_json)
+    print_table(
+        run_as_operator(ListRestrictions()),
+        ("type", "country", "active", "changed_at"),
+        as_json=as_json,
+    )
 
 
 @restriction.command()
@@ -66,12 +78,14 @@ def lift(
     as_json: bool = Json,
 ) -> None:
     """Lift a country's restriction."""
-    show_one(perform(LiftRestriction(type=type_, country=country), why), as_json=as_json)
+    print_record(
+        run_as_operator(LiftRestriction(type=type_, country=country), why), as_json=as_json
+    )
 
 
 @fraud.command("add")
 def add_rule(
-    kind: RuleKind = typer.Argument(
+    kind: FraudRuleKind = typer.Argument(
         help="What is compared; a velocity counts how often a payer or an address comes."
     ),
     value: str | None = typer.Argument(
@@ -104,15 +118,15 @@ def add_rule(
         level=level,
         score=score,
     )
-    show_one(perform(operation, why), as_json=as_json)
+    print_record(run_as_operator(operation, why), as_json=as_json)
 
 
 @fraud.command("list")
 def list_rules(as_json: bool = Json) -> None:
     """List the rules in force."""
-    rules = perform(ListFraudRules())
+    rules = run_as_operator(ListFraudRules())
     shown = [asdict(rule) | {"denies": _denied(rule)} for rule in rules]
-    show(rules if as_json else shown, _RULE, as_json=as_json)
+    print_table(rules if as_json else shown, _RULE, as_json=as_json)
 
 
 def _denied(rule: FraudRule) -> str:
@@ -124,7 +138,7 @@ def remove_rule(
     rule_id: int = typer.Argument(help="The rule's number."), why: str = Why, as_json: bool = Json
 ) -> None:
     """Put a rule out of force."""
-    show_one(perform(RemoveFraudRule(rule_id=rule_id), why), as_json=as_json)
+    print_record(run_as_operator(RemoveFraudRule(rule_id=rule_id), why), as_json=as_json)
 
 
 @fraud.command()
@@ -134,7 +148,11 @@ def decisions(
     as_json: bool = Json,
 ) -> None:
     """List what was denied, newest first."""
-    show(perform(ListDecisions(merchant_id=merchant, limit=limit)), _DECISION, as_json=as_json)
+    print_table(
+        run_as_operator(ListFraudDecisions(merchant_id=merchant, limit=limit)),
+        _DECISION,
+        as_json=as_json,
+    )
 
 
 @tax.command("set")
@@ -145,45 +163,49 @@ def set_tax(
     as_json: bool = Json,
 ) -> None:
     """Set a country's tax rate; quotes that were selected keep theirs."""
-    operation = SetTax(country=country, rate=rate("RATE", rate_))
-    show_one(perform(operation, why), as_json=as_json)
+    operation = SetTaxRate(country=country, rate=rate("RATE", rate_))
+    print_record(run_as_operator(operation, why), as_json=as_json)
 
 
 @tax.command("list")
 def list_taxes(as_json: bool = Json) -> None:
     """List tax rates."""
-    show(perform(ListTaxes()), ("country", "rate"), as_json=as_json)
+    print_table(run_as_operator(ListTaxRates()), ("country", "rate"), as_json=as_json)
 
 
 @tax.command("remove")
 def remove_tax(country: str = _Country, why: str = Why, as_json: bool = Json) -> None:
     """Forget a country's tax rate, which is zero then."""
-    show_one(perform(RemoveTax(country=country), why), as_json=as_json)
+    print_record(run_as_operator(RemoveTaxRate(country=country), why), as_json=as_json)
 
 
 @provider.command()
 def health(as_json: bool = Json) -> None:
     """List accounts whose gateway does not answer, and until when nobody tries."""
     columns = ("account_id", "provider", "name", "channel", "since", "until", "trips")
-    show(perform(ListOutages()), columns, as_json=as_json)
+    print_table(run_as_operator(ListGatewayOutages()), columns, as_json=as_json)
 
 
 @provider.command("list")
 def list_providers(as_json: bool = Json) -> None:
     """List providers, and whether they are on."""
-    show(perform(ListProviders()), ("name", "wire_name", "enabled", "changed_at"), as_json=as_json)
+    print_table(
+        run_as_operator(ListProviders()),
+        ("name", "wire_name", "enabled", "changed_at"),
+        as_json=as_json,
+    )
 
 
 @provider.command()
 def enable(name: str = _Provider, why: str = Why, as_json: bool = Json) -> None:
     """Turn a provider on."""
-    show_one(perform(EnableProvider(provider=name), why), as_json=as_json)
+    print_record(run_as_operator(EnableProvider(provider=name), why), as_json=as_json)
 
 
 @provider.command()
 def disable(name: str = _Provider, why: str = Why, as_json: bool = Json) -> None:
     """Turn a provider off: no method of it is offered, what runs there ends."""
-    show_one(perform(DisableProvider(provider=name), why), as_json=as_json)
+    print_record(run_as_operator(DisableProvider(provider=name), why), as_json=as_json)
 
 
 @provider.command()
@@ -194,13 +216,15 @@ def rename(
     as_json: bool = Json,
 ) -> None:
     """Give a provider another name outside; selections that were made keep the old one."""
-    show_one(perform(RenameProvider(provider=name, wire_name=wire_name), why), as_json=as_json)
+    print_record(
+        run_as_operator(RenameProvider(provider=name, wire_name=wire_name), why), as_json=as_json
+    )
 
 
 @limit.command("set")
 def set_limit(
     merchant_id: int = MerchantId,
-    kind: RateClass = _Limited,
+    kind: RateLimitClass = _Limited,
     per_s: int = typer.Option(..., help="Requests a second."),
     burst: int | None = typer.Option(None, help="At once after a pause; left out: twice that."),
     why: str = Why,
@@ -208,7 +232,7 @@ def set_limit(
 ) -> None:
     """Limit a merchant; every process knows within a second."""
     operation = SetRateLimit(merchant_id=merchant_id, kind=kind, per_s=per_s, burst=burst)
-    show_one(perform(operation, why), as_json=as_json)
+    print_record(run_as_operator(operation, why), as_json=as_json)
 
 
 @limit.command("list")
@@ -217,16 +241,16 @@ def list_limits(
 ) -> None:
     """List the limits that were set; everybody else has the installation's."""
     columns = ("merchant_id", "kind", "per_s", "burst")
-    show(perform(ListRateLimits(merchant_id=merchant)), columns, as_json=as_json)
+    print_table(run_as_operator(ListRateLimits(merchant_id=merchant)), columns, as_json=as_json)
 
 
 @limit.command()
 def clear(
     merchant_id: int = MerchantId,
-    kind: RateClass = _Limited,
+    kind: RateLimitClass = _Limited,
     why: str = Why,
     as_json: bool = Json,
 ) -> None:
     """Go back to the installation's own limit."""
-    perform(ClearRateLimit(merchant_id=merchant_id, kind=kind), why)
-    show_one({"merchant_id": merchant_id, "kind": kind, "cleared": True}, as_json=as_json)
+    run_as_operator(ClearRateLimit(merchant_id=merchant_id, kind=kind), why)
+    print_record({"merchant_id": merchant_id, "kind": kind, "cleared": True}, as_json=as_json)

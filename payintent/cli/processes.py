@@ -12,8 +12,8 @@ import typer
 from payintent.address_checks import PlacesUnusableError, check_places, endpoint_problems
 from payintent.cli.common import fail, settings
 from payintent.config import Settings
-from payintent.domain.errors import StorageDown
-from payintent.encryption import SecretsUnusable, read_secrets
+from payintent.domain.errors import StorageUnavailableError
+from payintent.encryption import EncryptionKeyError, load_encryption
 from payintent.operations.examine_setup import SetupFinding, examine_setup
 from payintent.service import open_service
 from payintent.storage import audit
@@ -35,21 +35,23 @@ def api(
     ),
 ) -> None:
     """Serve the API and the hosted checkout, and operators on a port of their own."""
-    from payintent.api.middleware import Envelope
-    from payintent.api.server import serve, server
+    from payintent.api.middleware import CommonHeaders
+    from payintent.api.server import make_server, serve_until_stopped
     from payintent.app import build_app, build_operator_app
 
     chosen = settings()
     operator = build_operator_app()
     application = build_app(chosen, operator=operator)
-    servers = [server(application, chosen, host, port)]
+    servers = [make_server(application, chosen, host, port)]
     if operator_port is not None:
         servers.append(
-            server(Envelope(operator), chosen, operator_host, operator_port, lifespan=False)
+            make_server(
+                CommonHeaders(operator), chosen, operator_host, operator_port, lifespan=False
+            )
         )
     try:
-        serve(servers, application.stopping)
-    except (StorageDown, SecretsUnusable, PlacesUnusableError) as error:
+        serve_until_stopped(servers, application.stopping)
+    except (StorageUnavailableError, EncryptionKeyError, PlacesUnusableError) as error:
         fail(str(error))
 
 
@@ -70,7 +72,7 @@ def worker(
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run_worker(chosen))
-    except (StorageDown, SecretsUnusable, PlacesUnusableError) as error:
+    except (StorageUnavailableError, EncryptionKeyError, PlacesUnusableError) as error:
         fail(str(error))
 
 
@@ -79,7 +81,7 @@ def migrate() -> None:
     chosen = settings()
     try:
         done = asyncio.run(migrations.migrate(chosen.database_direct_url or chosen.database_url))
-    except (StorageDown, OSError) as error:
+    except (StorageUnavailableError, OSError) as error:
         fail(str(error))
     print("\n".join(f"applied {name}" for name in done) or "nothing to do")
 
@@ -101,7 +103,7 @@ def doctor() -> None:
     for name, check in checks:
         try:
             print(f"{name:10} ok    {check()}")
-        except (StorageDown, SecretsUnusable, PlacesUnusableError, OSError) as error:
+        except (StorageUnavailableError, EncryptionKeyError, PlacesUnusableError, OSError) as error:
             print(f"{name:10} FAIL  {error}")
             raise typer.Exit(1) from error
     _show_setup(chosen)
@@ -115,7 +117,7 @@ def _show_setup(chosen: Settings) -> None:
     """Print what is found of operators and accounts; ends where credentials cannot be opened."""
     try:
         findings = asyncio.run(_setup(chosen))
-    except SecretsUnusable as error:
+    except EncryptionKeyError as error:
         print(f"{'accounts':10} FAIL  {error}")
         raise typer.Exit(1) from error
     for finding in findings:
@@ -132,10 +134,10 @@ async def _setup(chosen: Settings) -> list[SetupFinding]:
 
 async def _chains(chosen: Settings) -> bool:
     """Say of every chain what is found; tells whether all of it is right."""
-    from payintent.cli.chain_checks import chain_findings
+    from payintent.cli.chain_checks import chain_check_results
 
     wrong = 0
-    async for slug, finding in chain_findings(chosen):
+    async for slug, finding in chain_check_results(chosen):
         print(f"{slug:10} {'ok   ' if finding.right else 'FAIL '} {finding.text}")
         wrong += not finding.right
     return wrong == 0
@@ -152,14 +154,16 @@ def _places(chosen: Settings) -> str:
 
 
 def _secrets(chosen: Settings) -> str:
-    secrets = read_secrets(chosen)
+    secrets = load_encryption(chosen)
     return f"pepper {secrets.pepper_mark}, key ring {', '.join(secrets.marks)}"
 
 
 async def _database(chosen: Settings) -> str:
     missing = await migrations.pending(chosen.database_direct_url or chosen.database_url)
     if missing:
-        raise StorageDown(f"migrations are missing: {', '.join(missing)}; run payintent migrate")
+        raise StorageUnavailableError(
+            f"migrations are missing: {', '.join(missing)}; run payintent migrate"
+        )
     return "reachable, every migration applied"
 
 

@@ -9,9 +9,14 @@ from typing import NoReturn
 
 import typer
 
-from payintent.cli.common import Json, Why, perform, show, show_one
-from payintent.operations.provider_file import BadFile, examine
-from payintent.operations.reconcile import CompareFile, Comparison, Reconciled, ReconcileFile
+from payintent.cli.common import Json, Why, print_record, print_table, run_as_operator
+from payintent.operations.provider_file import InvalidProviderFileError, read_provider_file
+from payintent.operations.reconcile import (
+    CompareProviderFile,
+    ReconcileProviderFile,
+    ReconciliationInput,
+    ReconciliationResult,
+)
 
 #: As of `diff`: 0 where nothing differs, 1 where something does, 2 where nobody can tell.
 _DIFFERS, _TROUBLE = 1, 2
@@ -43,16 +48,16 @@ def reconcile(
     """Compare a provider's file with ours; exit status 1 where they differ."""
     try:
         with _progress(file) as told:
-            comparison = Comparison(
-                file=examine(file, told),
+            comparison = ReconciliationInput(
+                file=read_provider_file(file, told),
                 provider=provider,
                 account_id=account,
                 since=since,
                 until=until,
             )
-            kind = ReconcileFile if apply else CompareFile
-            found = perform(kind(comparison=comparison), why)
-    except BadFile as bad:
+            kind = ReconcileProviderFile if apply else CompareProviderFile
+            found = run_as_operator(kind(comparison=comparison), why)
+    except InvalidProviderFileError as bad:
         _end(bad.problems)
     except typer.Exit as ended:  # what was refused has been told
         raise typer.Exit(_TROUBLE) from ended
@@ -81,11 +86,11 @@ def _progress(file: Path) -> Generator[Callable[[int], None]]:
         yield lambda count: progress.advance(task, count)
 
 
-def _show(found: Reconciled, *, applied: bool, as_json: bool) -> None:
+def _show(found: ReconciliationResult, *, applied: bool, as_json: bool) -> None:
     if as_json:
-        show_one(found, as_json=True)
+        print_record(found, as_json=True)
         return
-    show(found.tallies, _COLUMNS, as_json=False)
+    print_table(found.tallies, _COLUMNS, as_json=False)
     for one in found.differences:
         print(one)
     if (more := found.found - len(found.differences)) > 0:

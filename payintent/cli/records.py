@@ -2,8 +2,8 @@
 
 import typer
 
-from payintent.cli.common import Json, Limit, Why, perform, show, show_one
-from payintent.operations.audit_log import ListAudit
+from payintent.cli.common import Json, Limit, Why, print_record, print_table, run_as_operator
+from payintent.operations.audit_log import ListAuditEntries
 from payintent.operations.keyring import RotateKeyring, ShowKeyring
 
 audit = typer.Typer(no_args_is_help=True, help="Who changed what, and why.")
@@ -19,17 +19,21 @@ def list_audit(
 ) -> None:
     """List changes, newest first."""
     columns = ("at", "who", "action", "merchant_id", "details", "why")
-    show(perform(ListAudit(merchant_id=merchant, of=of, limit=limit)), columns, as_json=as_json)
+    print_table(
+        run_as_operator(ListAuditEntries(merchant_id=merchant, of=of, limit=limit)),
+        columns,
+        as_json=as_json,
+    )
 
 
 @keyring.command("show")
 def show_keyring(as_json: bool = Json) -> None:
     """List the keys that have written; one that is not retired must stay in every ring."""
     columns = ("name", "mark", "since", "retired_at")
-    show(perform(ShowKeyring()), columns, as_json=as_json)
+    print_table(run_as_operator(ShowKeyring()), columns, as_json=as_json)
 
 
 @keyring.command()
 def rotate(why: str = Why, as_json: bool = Json) -> None:
     """Seal every secret anew under the first key of the ring, so that the others can go."""
-    show_one(perform(RotateKeyring(), why), as_json=as_json)
+    print_record(run_as_operator(RotateKeyring(), why), as_json=as_json)

@@ -2,8 +2,8 @@
 
 import typer
 
-from payintent.cli.common import Json, Limit, Why, perform, show, show_one
-from payintent.domain.refund import RefundStatus, Step
+from payintent.cli.common import Json, Limit, Why, print_record, print_table, run_as_operator
+from payintent.domain.refund import RefundStatus, RefundStep
 from payintent.operations.refunds import (
     ApproveRefund,
     ListRefunds,
@@ -32,7 +32,7 @@ def list_(
     merchant: int | None = typer.Option(None, help="Of one merchant."),
     payment: str | None = typer.Option(None, help="Of one payment, its cases' too."),
     status: RefundStatus | None = typer.Option(None, help="What the merchant is told."),
-    step: Step | None = typer.Option(None, help="How far; `approval` waits for a person."),
+    step: RefundStep | None = typer.Option(None, help="How far; `approval` waits for a person."),
     limit: int = Limit,
     as_json: bool = Json,
 ) -> None:
@@ -40,13 +40,13 @@ def list_(
     operation = ListRefunds(
         merchant_id=merchant, payment_id=payment, status=status, step=step, limit=limit
     )
-    show(perform(operation), _COLUMNS, as_json=as_json)
+    print_table(run_as_operator(operation), _COLUMNS, as_json=as_json)
 
 
 @app.command("show")
 def show_refund(refund_id: str = _Id, as_json: bool = Json) -> None:
     """Show one refund, and the money that it gives back."""
-    show_one(perform(ShowRefund(refund_id=refund_id)), as_json=as_json)
+    print_record(run_as_operator(ShowRefund(refund_id=refund_id)), as_json=as_json)
 
 
 @app.command()
@@ -57,7 +57,9 @@ def approve(
     as_json: bool = Json,
 ) -> None:
     """Let a refund be sent that waits for a person; who asked for it cannot."""
-    show_one(perform(ApproveRefund(refund_id=refund_id, note=note), why), as_json=as_json)
+    print_record(
+        run_as_operator(ApproveRefund(refund_id=refund_id, note=note), why), as_json=as_json
+    )
 
 
 @app.command()
@@ -68,7 +70,9 @@ def reject(
     as_json: bool = Json,
 ) -> None:
     """End a refund that waits for a person; what it reserved is free again."""
-    show_one(perform(RejectRefund(refund_id=refund_id, note=note or why), why), as_json=as_json)
+    print_record(
+        run_as_operator(RejectRefund(refund_id=refund_id, note=note or why), why), as_json=as_json
+    )
 
 
 @app.command()
@@ -79,4 +83,6 @@ def resend(
     as_json: bool = Json,
 ) -> None:
     """Send a refund again that rests with a case and was surely not done; needs two people."""
-    show_one(perform(ResendRefund(refund_id=refund_id, note=note or why), why), as_json=as_json)
+    print_record(
+        run_as_operator(ResendRefund(refund_id=refund_id, note=note or why), why), as_json=as_json
+    )

@@ -12,19 +12,19 @@ from payintent.cli.common import (
     Limit,
     Why,
     fail,
-    perform,
     print_json,
+    print_record,
+    print_table,
     read_as_operator,
-    show,
-    show_one,
+    run_as_operator,
 )
 from payintent.domain import ids
-from payintent.domain.errors import Code, Refused
-from payintent.operations.webhooks import ReplayEvent, ReplayMissed
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.operations.webhooks import ReplayEvent, ReplayMissedEvents
 from payintent.service import Service
 from payintent.storage import outbox
 from payintent.storage.database import Row
-from payintent.storage.outbox import Delivery, Event
+from payintent.storage.outbox import DeliveryRecord, EventRecord
 
 app = typer.Typer(no_args_is_help=True, help="Events, their delivery, and sending them again.")
 _Id = typer.Argument(help="Such as 01a1fd8e-30f1-7452-8742-48e063df9146.")
@@ -41,36 +41,36 @@ def list_(
     if state is not None and state not in outbox.STATES:
         fail(f"--state must be one of {', '.join(outbox.STATES)}")
 
-    async def work(service: Service) -> list[Delivery]:
-        return await outbox.listed(service.database, merchant, state, limit)
+    async def work(service: Service) -> list[DeliveryRecord]:
+        return await outbox.list_deliveries(service.database, merchant, state, limit)
 
     columns = ("event_id", "type", "payment_id", "merchant_id", "state", "attempts")
-    show([_named(one) for one in read_as_operator(work)], columns, as_json=as_json)
+    print_table([_named(one) for one in read_as_operator(work)], columns, as_json=as_json)
 
 
 @app.command("show")
 def show_event(event_id: UUID = _Id, as_json: bool = Json) -> None:
     """Show an event, its bytes, and every attempt at it."""
 
-    async def work(service: Service) -> tuple[Event, list[Row]]:
-        found = await outbox.event(service.database, event_id)
+    async def work(service: Service) -> tuple[EventRecord, list[Row]]:
+        found = await outbox.get_event(service.database, event_id)
         if found is None:
-            raise Refused(Code.NOT_FOUND, f"no event {event_id}")
-        return found, await outbox.attempts_of(service.database, event_id)
+            raise RefusedError(ErrorCode.NOT_FOUND, f"no event {event_id}")
+        return found, await outbox.list_attempts(service.database, event_id)
 
     found, attempts = read_as_operator(work)
     made = [dict(one) for one in attempts]
     if as_json:
         print_json({"event": _named(found), "attempts": made})
         return
-    show_one(_named(found), as_json=False)
-    show(made, ("number", "outcome", "status", "detail", "duration_ms"), as_json=False)
+    print_record(_named(found), as_json=False)
+    print_table(made, ("number", "outcome", "status", "detail", "duration_ms"), as_json=False)
 
 
 @app.command()
 def replay(event_id: UUID = _Id, why: str = Why, as_json: bool = Json) -> None:
     """Send one event again, whatever its state, under its own webhook-id."""
-    show_one(perform(ReplayEvent(event_id=event_id), why), as_json=as_json)
+    print_record(run_as_operator(ReplayEvent(event_id=event_id), why), as_json=as_json)
 
 
 @app.command()
@@ -82,12 +82,14 @@ def replay_missed(
     as_json: bool = Json,
 ) -> None:
     """Send again what is dead or was skipped, each under its own webhook-id."""
-    events = perform(ReplayMissed(merchant_id=merchant, since=since, until=until), why)
+    events = run_as_operator(
+        ReplayMissedEvents(merchant_id=merchant, since=since, until=until), why
+    )
     if not events:
         fail("nothing to send again")
-    show([{"event_id": one} for one in events], ("event_id",), as_json=as_json)
+    print_table([{"event_id": one} for one in events], ("event_id",), as_json=as_json)
 
 
-def _named(record: Delivery | Event) -> dict[str, Any]:
+def _named(record: DeliveryRecord | EventRecord) -> dict[str, Any]:
     """Name the payment as merchants and operators know it."""
-    return asdict(record) | {"payment_id": ids.text(ids.PAYMENT, record.payment_id)}
+    return asdict(record) | {"payment_id": ids.format_id(ids.PAYMENT, record.payment_id)}

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from enum import StrEnum
 
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 
 
-class Activation(StrEnum):
+class ActivationStatus(StrEnum):
     """How far a merchant's activation is (spec section 1)."""
 
     NEW = "NEW"
@@ -17,7 +17,7 @@ class Activation(StrEnum):
     SUSPENDED = "SUSPENDED"
 
 
-class ActivationStep(StrEnum):
+class ActivationAction(StrEnum):
     """What an operator does to a merchant's activation."""
 
     REQUEST = "request"
@@ -28,40 +28,44 @@ class ActivationStep(StrEnum):
     RESUME = "resume"
 
 
-_A = Activation
+_A = ActivationStatus
 _IN_SERVICE = (_A.APPLIED, _A.VALIDATED, _A.ACTIVE)
 
 #: An active merchant may ask for more: its request is applied without leaving service.
-ARROWS: Mapping[tuple[Activation, ActivationStep], Activation] = {
-    (_A.NEW, ActivationStep.REQUEST): _A.REQUESTED,
-    (_A.REQUESTED, ActivationStep.REQUEST): _A.REQUESTED,
-    (_A.ACTIVE, ActivationStep.REQUEST): _A.ACTIVE,
-    (_A.REQUESTED, ActivationStep.APPLY): _A.APPLIED,
-    (_A.ACTIVE, ActivationStep.APPLY): _A.ACTIVE,
-    (_A.APPLIED, ActivationStep.VALIDATE): _A.VALIDATED,
-    (_A.VALIDATED, ActivationStep.ACTIVATE): _A.ACTIVE,
-    (_A.APPLIED, ActivationStep.SUSPEND): _A.SUSPENDED,
-    (_A.VALIDATED, ActivationStep.SUSPEND): _A.SUSPENDED,
-    (_A.ACTIVE, ActivationStep.SUSPEND): _A.SUSPENDED,
-    (_A.SUSPENDED, ActivationStep.RESUME): _A.APPLIED,  # ACTIVE where it was active before
+ARROWS: Mapping[tuple[ActivationStatus, ActivationAction], ActivationStatus] = {
+    (_A.NEW, ActivationAction.REQUEST): _A.REQUESTED,
+    (_A.REQUESTED, ActivationAction.REQUEST): _A.REQUESTED,
+    (_A.ACTIVE, ActivationAction.REQUEST): _A.ACTIVE,
+    (_A.REQUESTED, ActivationAction.APPLY): _A.APPLIED,
+    (_A.ACTIVE, ActivationAction.APPLY): _A.ACTIVE,
+    (_A.APPLIED, ActivationAction.VALIDATE): _A.VALIDATED,
+    (_A.VALIDATED, ActivationAction.ACTIVATE): _A.ACTIVE,
+    (_A.APPLIED, ActivationAction.SUSPEND): _A.SUSPENDED,
+    (_A.VALIDATED, ActivationAction.SUSPEND): _A.SUSPENDED,
+    (_A.ACTIVE, ActivationAction.SUSPEND): _A.SUSPENDED,
+    (_A.SUSPENDED, ActivationAction.RESUME): _A.APPLIED,  # ACTIVE where it was active before
 }
 
 
-def activation_step(now: Activation, step: ActivationStep, *, was_active: bool) -> Activation:
+def next_activation_status(
+    now: ActivationStatus, step: ActivationAction, *, was_active: bool
+) -> ActivationStatus:
     """Give what a step leads to; refused (`CONFLICT`) where it is not the next one."""
     if (now, step) not in ARROWS:
-        raise Refused(Code.CONFLICT, f"cannot {step} a merchant that is {now}")
-    if step is ActivationStep.RESUME and was_active:
-        return Activation.ACTIVE
+        raise RefusedError(ErrorCode.CONFLICT, f"cannot {step} a merchant that is {now}")
+    if step is ActivationAction.RESUME and was_active:
+        return ActivationStatus.ACTIVE
     return ARROWS[now, step]
 
 
-def refuse_out_of_service(activation: Activation) -> None:
+def require_in_service(activation: ActivationStatus) -> None:
     """Refuse (`UNPROCESSABLE`) a payment to a merchant that is not, or no longer, in service."""
     if activation not in _IN_SERVICE:
-        raise Refused(Code.UNPROCESSABLE, f"this merchant takes no payments: it is {activation}")
+        raise RefusedError(
+            ErrorCode.UNPROCESSABLE, f"this merchant takes no payments: it is {activation}"
+        )
 
 
-def in_service(activation: Activation) -> bool:
+def is_in_service(activation: ActivationStatus) -> bool:
     """Tell whether a merchant takes payments."""
     return activation in _IN_SERVICE

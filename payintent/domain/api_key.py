@@ -4,7 +4,7 @@ import re
 import zlib
 from dataclasses import dataclass
 
-from payintent.domain.ids import base62
+from payintent.domain.ids import to_base62
 
 MERCHANT = "sk_live"
 OPERATOR = "op"
@@ -15,26 +15,26 @@ _KEY = re.compile(r"(([a-z_]+)_([0-9A-Za-z]{8})_[0-9A-Za-z]{43})([0-9A-Za-z]{6})
 
 
 @dataclass(frozen=True, slots=True)
-class KeyText:
+class ApiKeyText:
     """A key that is well formed: `public_id` finds it, `text` must digest to what is kept."""
 
     public_id: str
     text: str
 
 
-def make(prefix: str, public_id: str, secret: str) -> KeyText:
+def make_api_key(prefix: str, public_id: str, secret: str) -> ApiKeyText:
     """Write a key from its random parts, such as `sk_live_…` for a merchant."""
     body = f"{prefix}_{public_id}_{secret}"
-    return KeyText(public_id, body + _checksum(body))
+    return ApiKeyText(public_id, body + _checksum(body))
 
 
-def parse(prefix: str, text: str) -> KeyText | None:
+def parse_api_key(prefix: str, text: str) -> ApiKeyText | None:
     """Read a key; None where form or checksum is wrong, so that a typo costs no query."""
     match = _KEY.fullmatch(text)
     if match is None or match[2] != prefix or _checksum(match[1]) != match[4]:
         return None
-    return KeyText(match[3], text)
+    return ApiKeyText(match[3], text)
 
 
 def _checksum(body: str) -> str:
-    return base62(zlib.crc32(body.encode()), _CHECKSUM_CHARS)
+    return to_base62(zlib.crc32(body.encode()), _CHECKSUM_CHARS)

@@ -10,14 +10,14 @@ from payintent.domain.restriction import Restrictions
 _KEPT_MAX = 1_000  # merchants' reaches in memory, some 5 KiB each
 
 
-def payable(
+def list_payable(
     market: Market, methods: tuple[Market, ...], restrictions: Restrictions, viewer: str | None
 ) -> list[tuple[str, list[str]]]:
     """List countries by name with what can be asked for there; those with nothing are left out.
 
     `market` is what the merchant was activated for, `methods` what each usable method reaches.
     """
-    reached = reach(market, methods)
+    reached = payable_by_country(market, methods)
     listed = [
         (country, _allowed(country, reached[country], restrictions, viewer))
         for country in sorted(reached, key=COUNTRY_NAMES.__getitem__)
@@ -25,13 +25,17 @@ def payable(
     return [(country, currencies) for country, currencies in listed if currencies]
 
 
-def currencies(market: Market, methods: tuple[Market, ...]) -> frozenset[str]:
+def payable_currencies(market: Market, methods: tuple[Market, ...]) -> frozenset[str]:
     """Name what can be paid with somewhere, restrictions apart."""
-    return frozenset(code for codes in reach(market, methods).values() for code in codes)
+    return frozenset(
+        code for codes in payable_by_country(market, methods).values() for code in codes
+    )
 
 
 @lru_cache(maxsize=_KEPT_MAX)
-def reach(market: Market, methods: tuple[Market, ...]) -> Mapping[str, tuple[str, ...]]:
+def payable_by_country(
+    market: Market, methods: tuple[Market, ...]
+) -> Mapping[str, tuple[str, ...]]:
     """Give what can be paid with in each country, restrictions apart."""
     return {
         country: tuple(

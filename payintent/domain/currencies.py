@@ -100,7 +100,7 @@ def accepted_currencies(currency: str, *, pegged: bool) -> tuple[str, ...]:
     return (currency, *(PEGGED.get(currency, ()) if pegged else ()))
 
 
-def payable_in(country: str, currency: str, *, pegged: bool) -> bool:
+def is_payable_in(country: str, currency: str, *, pegged: bool) -> bool:
     """Tell whether a country can pay such a payment with anything at all."""
     offered = TENDERED[country]
     return any(code in offered for code in accepted_currencies(currency, pegged=pegged))

@@ -8,7 +8,7 @@ from uuid import UUID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parcel:
+class OutgoingDelivery:
     """One event on its way to one merchant; taken by this process for the length of a lease."""
 
     event_id: UUID
@@ -20,10 +20,10 @@ class Parcel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class DeliveryResult:
     """What became of a parcel. Not delivered and no next wait is the end: dead."""
 
-    parcel: Parcel
+    parcel: OutgoingDelivery
     outcome: str
     status: int | None
     detail: str
@@ -34,7 +34,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Missed:
+class MissedEvents:
     """Events that did not arrive, of a merchant or a time or both; `until` is exclusive."""
 
     merchant_id: int | None = None
@@ -49,11 +49,11 @@ class Outbox(Protocol):
         """Name the merchants that have something due, the longest waiting first."""
         ...
 
-    async def take(self, rooms: Sequence[tuple[int, int]]) -> list[Parcel]:
+    async def take(self, rooms: Sequence[tuple[int, int]]) -> list[OutgoingDelivery]:
         """Take due parcels: `(merchant_id, room)`, of each merchant at most its room."""
         ...
 
-    async def record(self, outcomes: Sequence[Outcome]) -> None:
+    async def record(self, outcomes: Sequence[DeliveryResult]) -> None:
         """Keep attempts and what follows from them."""
         ...
 

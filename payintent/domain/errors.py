@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 
-class Code(StrEnum):
+class ErrorCode(StrEnum):
     """The REST error codes of spec section 7.1; `api/errors.py` gives each its HTTP status."""
 
     BAD_REQUEST = "BAD_REQUEST"
@@ -36,7 +36,7 @@ class Code(StrEnum):
     REFUND_PROVIDER_UNAVAILABLE = "REFUND_PROVIDER_UNAVAILABLE"
 
 
-class Refused(Exception):  # noqa: N818 - it is no error of ours: we decline
+class RefusedError(Exception):
     """We decline, for a reason the caller is told.
 
     `malformed` tells a text that could not be read from a value that was read and refused:
@@ -44,7 +44,12 @@ class Refused(Exception):  # noqa: N818 - it is no error of ours: we decline
     """
 
     def __init__(
-        self, code: Code, message: str, *, malformed: bool = False, retry_after_s: int | None = None
+        self,
+        code: ErrorCode,
+        message: str,
+        *,
+        malformed: bool = False,
+        retry_after_s: int | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -53,17 +58,17 @@ class Refused(Exception):  # noqa: N818 - it is no error of ours: we decline
         self.retry_after_s = retry_after_s
 
 
-class StorageDown(Exception):  # noqa: N818 - named like GatewayDown: the world, not a bug
+class StorageUnavailableError(Exception):
     """The database cannot be reached or gave up; nothing of this attempt is known to be kept."""
 
 
-class ChainDown(Exception):  # noqa: N818
+class ChainUnavailableError(Exception):
     """An endpoint of a chain, or every one, gave no answer that can be used; nothing is known."""
 
 
-class LockTimeout(Exception):  # noqa: N818
+class LockTimeoutError(Exception):
     """Another transaction held the row for longer than we wait."""
 
 
-class NotStorable(Exception):  # noqa: N818
+class InvalidTextError(Exception):
     """A text that the database refuses: no valid JSON, or no valid Unicode."""

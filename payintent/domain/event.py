@@ -21,6 +21,6 @@ OWN_FIELDS: dict[EventType, tuple[str, ...]] = {
 }
 
 
-def payload_fields(kind: EventType) -> tuple[str, ...]:
+def event_payload_fields(kind: EventType) -> tuple[str, ...]:
     """Name the fields of `data.payment` in their order; `metadata` comes last."""
     return (*COMMON_FIELDS, *OWN_FIELDS[kind], "metadata")

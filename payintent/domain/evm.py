@@ -6,18 +6,18 @@ from datetime import datetime
 from enum import Enum
 from typing import Protocol
 
-from payintent.domain.errors import ChainDown
+from payintent.domain.errors import ChainUnavailableError
 
 
-class Behind(ChainDown):
+class EndpointBehindError(ChainUnavailableError):
     """An endpoint does not have a block that was asked for; another one may, or this one later."""
 
 
-class RangeTooLarge(ChainDown):
+class BlockRangeTooLargeError(ChainUnavailableError):
     """An endpoint refuses to search so many blocks at once; its span is smaller now: ask again."""
 
 
-class Reverted(Exception):  # noqa: N818 - it is what the contract says, and often expected
+class CallRevertedError(Exception):
     """A call was reverted; `reason` is the contract's own words, "" where it gave none."""
 
     def __init__(self, reason: str) -> None:
@@ -36,7 +36,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Heads:
+class ChainHeads:
     """The newest block of one endpoint, and the newest that it will not take back."""
 
     endpoint: str  # a name such as "ethereum-1", never its URL
@@ -81,16 +81,16 @@ class RefundedLog:
     log_index: int
 
 
-Log = PaidLog | RefundedLog
+ContractLog = PaidLog | RefundedLog
 
 
-def place(log: Log) -> tuple[int, int]:
+def log_position(log: ContractLog) -> tuple[int, int]:
     """Say where on its chain a log stands: its block, then its number there."""
     return log.block_number, log.log_index
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class LogBatch:
     """What one endpoint says of the blocks from `start` to `end`; logs in the chain's order.
 
     `before` is the earlier block that was asked for along with it.
@@ -104,13 +104,13 @@ class Chunk:
     endpoint: str
 
     @property
-    def all_logs(self) -> list[Log]:
+    def all_logs(self) -> list[ContractLog]:
         """Give payments and refunds together, in the chain's order."""
-        return sorted((*self.logs, *self.refunds), key=place)
+        return sorted((*self.logs, *self.refunds), key=log_position)
 
 
 @dataclass(frozen=True, slots=True)
-class TxReceipt:
+class TransactionReceipt:
     """What became of a mined transaction: status 1 is done, 0 is reverted.
 
     The logs are those of any contract that look like ours: whoever uses them compares `contract`.
@@ -126,7 +126,7 @@ class TxReceipt:
 
 
 @dataclass(frozen=True, slots=True)
-class Tx:
+class ChainTransaction:
     """A transaction, mined or waiting; `to` is None where it makes a contract."""
 
     tx_hash: bytes
@@ -179,13 +179,13 @@ class ChainReader(Protocol):
         """Give how many blocks this endpoint is to be asked for at once, at least 1."""
         ...
 
-    async def heads(self) -> list[Heads]:
+    async def heads(self) -> list[ChainHeads]:
         """Ask all endpoints at once; those that fail or lie are left out (ChainDown: all)."""
         ...
 
     async def chunk(
         self, endpoint: str, start: int, end: int, contracts: Sequence[bytes], before: int | None
-    ) -> Chunk:
+    ) -> LogBatch:
         """Search the blocks from `start` to `end` for logs of these contracts.
 
         `Behind` where the endpoint lacks `end` or `before`; `RangeTooLarge` where it refuses the
@@ -193,13 +193,15 @@ class ChainReader(Protocol):
         """
         ...
 
-    async def receipts(self, endpoint: str, tx_hashes: Sequence[bytes]) -> list[TxReceipt | None]:
+    async def receipts(
+        self, endpoint: str, tx_hashes: Sequence[bytes]
+    ) -> list[TransactionReceipt | None]:
         """Read receipts, in the order asked for; None where there is no such mined transaction."""
         ...
 
     async def block_logs(
         self, endpoint: str, blocks: Sequence[BlockId], contracts: Sequence[bytes]
-    ) -> list[list[Log] | Unanswered]:
+    ) -> list[list[ContractLog] | Unanswered]:
         """Read all logs of these contracts in each block, in the order asked for.
 
         A block that is not the endpoint's own at its number has none.
@@ -208,7 +210,7 @@ class ChainReader(Protocol):
 
     async def transactions(
         self, endpoint: str, tx_hashes: Sequence[bytes]
-    ) -> list[Tx | Unanswered | None]:
+    ) -> list[ChainTransaction | Unanswered | None]:
         """Read transactions, in the order asked for; None where the endpoint knows none."""
         ...
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from payintent.domain.ip_address import Network, network_of, read_address, read_network
+from payintent.domain.ip_address import Network, ip_network_of, parse_ip_address, parse_ip_network
 
 
-class RuleKind(StrEnum):
+class FraudRuleKind(StrEnum):
     """What a rule looks at: four lists, and two counts within a time."""
 
     COUNTRY = "COUNTRY"
@@ -18,7 +18,7 @@ class RuleKind(StrEnum):
     ADDRESS_VELOCITY = "ADDRESS_VELOCITY"
 
 
-VELOCITIES = frozenset({RuleKind.PAYER_VELOCITY, RuleKind.ADDRESS_VELOCITY})
+VELOCITIES = frozenset({FraudRuleKind.PAYER_VELOCITY, FraudRuleKind.ADDRESS_VELOCITY})
 
 
 class RiskLevel(StrEnum):
@@ -35,7 +35,7 @@ class FraudRule:
     """One rule: a listed value, or at most `count_max` within `window_s` seconds."""
 
     id: int
-    kind: RuleKind
+    kind: FraudRuleKind
     merchant_id: int | None  # None: every merchant
     value: str | None
     count_max: int | None
@@ -46,7 +46,7 @@ class FraudRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class FraudSubject:
     """What is known of a buyer at one moment; `None` matches no list."""
 
     merchant_id: int
@@ -58,7 +58,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Denial:
+class FraudDenial:
     """What the caller is told instead of a payment, a view or a quote."""
 
     rule_id: int
@@ -68,23 +68,23 @@ class Denial:
     rule: str
 
 
-class Denied(Exception):  # noqa: N818 - no error: the answer is a 200 with `fds` alone
+class FraudDeniedError(Exception):
     """Fraud screening denies this request."""
 
-    def __init__(self, denial: Denial, *, replayed: bool = False) -> None:
+    def __init__(self, denial: FraudDenial, *, replayed: bool = False) -> None:
         super().__init__(denial.code)
         self.denial = denial
         self.replayed = replayed
 
 
-class RuleBook:
+class FraudRuleSet:
     """Rules by what they look at, so that a long list is as fast to ask as a short one."""
 
     def __init__(self, rules: Iterable[FraudRule] = (), mark: str = "") -> None:
         self.mark = mark  # tells one set of rules from another
-        self._listed: dict[tuple[RuleKind, str | None], list[FraudRule]] = {}
+        self._listed: dict[tuple[FraudRuleKind, str | None], list[FraudRule]] = {}
         self._networks: dict[Network, list[FraudRule]] = {}
-        self._velocities: dict[tuple[RuleKind, int | None], list[FraudRule]] = {}
+        self._velocities: dict[tuple[FraudRuleKind, int | None], list[FraudRule]] = {}
         for rule in rules:
             self._add(rule)
         self._lengths = {(one.version, one.prefixlen) for one in self._networks}
@@ -93,7 +93,7 @@ class RuleBook:
         """Tell whether there is any rule at all."""
         return bool(self._listed or self._networks or self._velocities)
 
-    def velocities(self, kind: RuleKind, merchant_id: int) -> list[FraudRule]:
+    def velocities(self, kind: FraudRuleKind, merchant_id: int) -> list[FraudRule]:
         """Pick the counts of a kind that hold for a merchant."""
         return [
             rule
@@ -101,13 +101,13 @@ class RuleBook:
             for rule in self._velocities.get((kind, whose), ())
         ]
 
-    def judge(self, subject: Subject) -> Denial | None:
+    def judge(self, subject: FraudSubject) -> FraudDenial | None:
         """Deny by the highest score that matches, the oldest of equals; None lets pass."""
         met = [rule for rule in self._matching(subject) if _concerns(rule, subject.merchant_id)]
         if not met:
             return None
         worst = max(met, key=lambda rule: (rule.score, -rule.id))
-        return Denial(
+        return FraudDenial(
             rule_id=worst.id,
             code=worst.code,
             level=worst.level,
@@ -118,34 +118,34 @@ class RuleBook:
     def _add(self, rule: FraudRule) -> None:
         if rule.kind in VELOCITIES:
             self._velocities.setdefault((rule.kind, rule.merchant_id), []).append(rule)
-        elif rule.kind is RuleKind.ADDRESS:
-            self._networks.setdefault(read_network(rule.value or ""), []).append(rule)
+        elif rule.kind is FraudRuleKind.ADDRESS:
+            self._networks.setdefault(parse_ip_network(rule.value or ""), []).append(rule)
         else:
             self._listed.setdefault((rule.kind, rule.value), []).append(rule)
 
-    def _matching(self, subject: Subject) -> Iterator[FraudRule]:
+    def _matching(self, subject: FraudSubject) -> Iterator[FraudRule]:
         for looked_up in _looked_up(subject):
             yield from self._listed.get(looked_up, ())
-        address = read_address(subject.address) if subject.address else None
+        address = parse_ip_address(subject.address) if subject.address else None
         if address is not None:
             for version, length in self._lengths:
                 if version == address.version:
-                    yield from self._networks.get(network_of(address, length), ())
+                    yield from self._networks.get(ip_network_of(address, length), ())
         for kind in VELOCITIES:
             for rule in self.velocities(kind, subject.merchant_id):
                 if subject.counts.get(rule.id, 0) >= (rule.count_max or 1):
                     yield rule
 
 
-def _looked_up(subject: Subject) -> Iterator[tuple[RuleKind, str | None]]:
+def _looked_up(subject: FraudSubject) -> Iterator[tuple[FraudRuleKind, str | None]]:
     """Name what the lists are asked for; what is not known is asked nowhere."""
     if subject.country is not None:
-        yield RuleKind.COUNTRY, subject.country
-    yield RuleKind.PAYER, subject.payer_uid
+        yield FraudRuleKind.COUNTRY, subject.country
+    yield FraudRuleKind.PAYER, subject.payer_uid
     if subject.email is not None:
         email = subject.email.lower()  # capitals do not matter
-        yield RuleKind.EMAIL, email
-        yield RuleKind.EMAIL, email[email.rfind("@") :]  # `@example.com` is everybody there
+        yield FraudRuleKind.EMAIL, email
+        yield FraudRuleKind.EMAIL, email[email.rfind("@") :]  # `@example.com` is everybody there
 
 
 def _concerns(rule: FraudRule, merchant_id: int) -> bool:

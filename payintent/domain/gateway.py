@@ -16,7 +16,7 @@ from payintent.domain.payment import FailureReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class GatewayAccount:
     """Credentials at one provider, the platform's or a merchant's; opened only to be used."""
 
     id: int
@@ -30,7 +30,7 @@ class Account:
         return self.credentials.get("page_url") or self.base_url
 
 
-class Refunds(StrEnum):
+class RefundSupport(StrEnum):
     """How much of a capture a gateway gives back."""
 
     NONE = "none"
@@ -39,7 +39,7 @@ class Refunds(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Capabilities:
+class GatewayCapabilities:
     """What a gateway can do, known without asking it."""
 
     credentials: frozenset[str]  # names of what an account must hold
@@ -47,7 +47,7 @@ class Capabilities:
     #: as the offer does.
     decimals: Mapping[str, int] | None
     countries: frozenset[str] | None = None  # None: all
-    refunds: Refunds = Refunds.PARTS
+    refunds: RefundSupport = RefundSupport.PARTS
     #: A refund may be sent again under its id, and is done once. Where not, it is sent only once.
     refunds_again: bool = True
     #: Where its API, its pages and its scripts live: an account's addresses are at one of these.
@@ -58,7 +58,7 @@ class Capabilities:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRequest:
+class GatewaySessionRequest:
     """What a gateway is asked to collect: exactly the frozen quote.
 
     Amounts are in the currency's minor units as we count them (`domain/currencies.py`), also where
@@ -81,7 +81,7 @@ class SessionRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRef:
+class GatewaySessionRef:
     """A session as both sides name it, and what it is for.
 
     `reference` is missing while its creation is unanswered.
@@ -94,7 +94,7 @@ class SessionRef:
     opened_at: datetime
 
 
-class SessionState(StrEnum):
+class GatewaySessionState(StrEnum):
     """The provider's word on one of its sessions."""
 
     OPEN = "open"  # waits for the buyer
@@ -124,16 +124,16 @@ class Capture:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class SessionReport:
     """What a provider says of one session, by callback, inquiry or answer to a close."""
 
-    state: SessionState
+    state: GatewaySessionState
     capture: Capture | None = None
     reason: FailureReason | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Created:
+class SessionCreated:
     """The session stands at the provider; `next_action` is what the buyer does now (api)."""
 
     reference: str
@@ -141,14 +141,14 @@ class Created:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rejected:
+class SessionRejected:
     """The provider understood us and will not do it; nothing exists there."""
 
     detail: str  # for our logs, never for the merchant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unknown:
+class OutcomeUnknown:
     """No answer, or none that can be understood: it may have happened."""
 
     detail: str
@@ -157,17 +157,17 @@ class Unknown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotContacted(Unknown):
+class NotContacted(OutcomeUnknown):
     """Nothing was sent, so that it surely has not happened: it may be tried again, or dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RefundRequest:
+class GatewayRefundRequest:
     """What is to be given back of a capture, or what was asked for before."""
 
     refund_id: UUID  # also the provider's idempotency key, where it has such
     reference: str | None  # the provider's own name for the refund, once it told one
-    session: SessionRef | None  # None: money that came for no session
+    session: GatewaySessionRef | None  # None: money that came for no session
     capture: Capture
     amount_minor: int
     reason: str
@@ -175,7 +175,7 @@ class RefundRequest:
     callback_url: str
 
 
-class RefundState(StrEnum):
+class GatewayRefundState(StrEnum):
     """The provider's word on a refund."""
 
     DONE = "done"
@@ -188,7 +188,7 @@ class RefundState(StrEnum):
 class RefundReport:
     """What a provider says of one refund, by answer, callback or inquiry."""
 
-    state: RefundState
+    state: GatewayRefundState
     reference: str | None = None
     detail: str = ""  # for our logs, never for the merchant
     hopeless: bool = False  # to send it again would end the same way: a person must look
@@ -238,7 +238,7 @@ class CallbackRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Callback:
+class VerifiedCallback:
     """A verified callback. `id` is the provider's own name for it, for duplicates.
 
     It is about a session, a refund or a dispute, or about nothing of ours, such as a ping. One
@@ -247,7 +247,7 @@ class Callback:
 
     id: str
     session_id: UUID | None = None
-    report: Report | None = None
+    report: SessionReport | None = None
     refund_id: UUID | None = None
     refund: RefundReport | None = None
     dispute: DisputeReport | None = None
@@ -256,14 +256,14 @@ class Callback:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ack:
+class CallbackAnswer:
     """What the provider wants to read when we have its callback."""
 
     body: bytes = b""
     content_type: str = "application/json"
 
 
-class BadCallback(Exception):  # noqa: N818 - what came is bad, not we
+class InvalidCallbackError(Exception):
     """A callback that is not signed by this account, too old, or cannot be read."""
 
 
@@ -271,31 +271,37 @@ class Gateway(Protocol):
     """One payment gateway. Calls end within 15 s; none is made inside a transaction."""
 
     provider: str
-    capabilities: Capabilities
+    capabilities: GatewayCapabilities
 
     async def create_session(
-        self, account: Account, request: SessionRequest
-    ) -> Created | Rejected | Unknown:
+        self, account: GatewayAccount, request: GatewaySessionRequest
+    ) -> SessionCreated | SessionRejected | OutcomeUnknown:
         """Open a session; a second call with the same id opens no second one."""
         ...
 
-    async def close_session(self, account: Account, session: SessionRef) -> Report | Unknown:
+    async def close_session(
+        self, account: GatewayAccount, session: GatewaySessionRef
+    ) -> SessionReport | OutcomeUnknown:
         """Close a session if no money moved; the report tells what is true afterwards."""
         ...
 
-    async def inquire(self, account: Account, session: SessionRef) -> Report | Unknown:
+    async def inquire(
+        self, account: GatewayAccount, session: GatewaySessionRef
+    ) -> SessionReport | OutcomeUnknown:
         """Ask what became of a session."""
         ...
 
-    def parse_callback(self, account: Account, request: CallbackRequest) -> Callback:
+    def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
         """Verify on the raw bytes, in constant time, then read. Raises `BadCallback`."""
         ...
 
-    def acknowledge(self, callback: Callback) -> Ack:
+    def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:
         """Word the answer to a callback that is stored."""
         ...
 
-    async def refund(self, account: Account, request: RefundRequest) -> RefundReport | Unknown:
+    async def refund(
+        self, account: GatewayAccount, request: GatewayRefundRequest
+    ) -> RefundReport | OutcomeUnknown:
         """Give money back; a second call with the same id gives back nothing more.
 
         Where the gateway cannot promise that, `capabilities.refunds_again` says so, and there is
@@ -304,8 +310,8 @@ class Gateway(Protocol):
         ...
 
     async def inquire_refund(
-        self, account: Account, request: RefundRequest
-    ) -> RefundReport | Unknown:
+        self, account: GatewayAccount, request: GatewayRefundRequest
+    ) -> RefundReport | OutcomeUnknown:
         """Ask what became of a refund; nothing is given back by asking."""
         ...
 

@@ -17,7 +17,7 @@ PAYMENT, SESSION, RECEIPT, CASE, REFUND = "pay", "sess", "rcpt", "case", "ref"
 APPROVAL = "appr"
 
 
-def base62(number: int, length: int) -> str:
+def to_base62(number: int, length: int) -> str:
     """Write a non-negative number with exactly `length` base62 digits, zeros on the left."""
     pairs: list[str] = []
     for _ in range((length + 1) // 2):
@@ -27,12 +27,12 @@ def base62(number: int, length: int) -> str:
     return "".join(pairs)[-length:]
 
 
-def text(prefix: str, value: UUID) -> str:
+def format_id(prefix: str, value: UUID) -> str:
     """Write an id as the outside sees it, such as `pay_` and 22 base62 digits."""
-    return f"{prefix}_{base62(value.int, UUID_CHARS)}"
+    return f"{prefix}_{to_base62(value.int, UUID_CHARS)}"
 
 
-def parse(prefix: str, raw: str) -> UUID | None:
+def parse_id(prefix: str, raw: str) -> UUID | None:
     """Read an id that `text` wrote; `None` for anything else, so that it is simply not found."""
     if not raw.startswith(f"{prefix}_") or not _ID.fullmatch(raw):
         return None
@@ -47,12 +47,12 @@ def is_checkout_id(raw: str) -> bool:
     return _CHECKOUT_ID.fullmatch(raw) is not None
 
 
-def uuid7(unix_ms: int, random_bits: int) -> UUID:
+def make_uuid7(unix_ms: int, random_bits: int) -> UUID:
     """Build a UUIDv7 (RFC 9562 section 5.7) from a time and at least 74 random bits."""
     high = (unix_ms & 0xFFFF_FFFF_FFFF) << 80 | 0x7 << 76 | (random_bits >> 62 & 0xFFF) << 64
     return UUID(int=high | 0b10 << 62 | random_bits & 0x3FFF_FFFF_FFFF_FFFF)
 
 
-def masked(checkout_id: str) -> str:
+def mask_checkout_id(checkout_id: str) -> str:
     """Shorten a capability for a log line: who reads logs must not be able to pay or cancel."""
     return f"cs_****{checkout_id[-4:]}"

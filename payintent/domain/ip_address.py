@@ -9,7 +9,7 @@ _OWN_PREFIX = 64  # of IPv6: whoever has one address there has them all
 _MAPPED_PREFIX = 96
 
 
-def read_address(text: str) -> Address | None:
+def parse_ip_address(text: str) -> Address | None:
     """Read an address; None where it is none. A mapped one (`::ffff:192.0.2.1`) is the IPv4 one."""
     try:
         address = ip_address(text)
@@ -19,7 +19,7 @@ def read_address(text: str) -> Address | None:
     return mapped or address
 
 
-def read_network(text: str) -> Network:
+def parse_ip_network(text: str) -> Network:
     """Read a network or one address; `ValueError` where it is none. Mapped ones are IPv4 again."""
     network = ip_network(text)
     mapped = network.network_address.ipv4_mapped if isinstance(network, IPv6Network) else None
@@ -28,16 +28,16 @@ def read_network(text: str) -> Network:
     return IPv4Network((mapped, network.prefixlen - _MAPPED_PREFIX))
 
 
-def network_of(address: Address, length: int) -> Network:
+def ip_network_of(address: Address, length: int) -> Network:
     """Give the network of a length that an address lies in."""
     if isinstance(address, IPv4Address):
         return IPv4Network((int(address), length), strict=False)
     return IPv6Network((int(address), length), strict=False)
 
 
-def counted_as(address: str) -> str:
+def client_address_key(address: str) -> str:
     """Name what requests from an address are counted under: itself, of IPv6 its /64."""
-    known = read_address(address)
+    known = parse_ip_address(address)
     if isinstance(known, IPv6Address):
-        return str(network_of(known, _OWN_PREFIX))
+        return str(ip_network_of(known, _OWN_PREFIX))
     return address if known is None else str(known)

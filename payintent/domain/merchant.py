@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from payintent.domain.activation import Activation
+from payintent.domain.activation import ActivationStatus
 from payintent.domain.quote import FeeMode, TaxCountry, TaxManager
 from payintent.domain.session import ExpectedToken
 from payintent.domain.web_origin import web_origin
@@ -30,7 +30,7 @@ class Merchant:
 
     id: int
     name: str
-    activation: Activation
+    activation: ActivationStatus
     market: Market
     callback_url: str | None
     tax_manager: TaxManager

@@ -4,7 +4,7 @@ import re
 from decimal import ROUND_HALF_UP, ROUND_UP, Context, Decimal, localcontext
 
 from payintent.domain.currencies import CURRENCIES
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 
 #: Keeps every digit of an amount times a rate; the default context would round them to 28.
 EXACT = Context(prec=80)
@@ -24,15 +24,19 @@ def parse_amount(
     value is zero, negative, finer than the currency or outside `lowest` to `highest`.
     """
     if not isinstance(raw, str) or not _PLAIN.fullmatch(raw):
-        raise Refused(Code.INVALID_AMOUNT, "amount must be a plain decimal string", malformed=True)
+        raise RefusedError(
+            ErrorCode.INVALID_AMOUNT, "amount must be a plain decimal string", malformed=True
+        )
     value = Decimal(raw)
     if value <= 0:
-        raise Refused(Code.INVALID_AMOUNT, "amount must be greater than zero")
+        raise RefusedError(ErrorCode.INVALID_AMOUNT, "amount must be greater than zero")
     decimals = CURRENCIES[currency].amount_decimals
     if _fraction_digits(raw) > decimals:
-        raise Refused(Code.INVALID_AMOUNT, f"amount of {currency} has at most {decimals} decimals")
+        raise RefusedError(
+            ErrorCode.INVALID_AMOUNT, f"amount of {currency} has at most {decimals} decimals"
+        )
     if not lowest <= value <= highest:
-        raise Refused(Code.INVALID_AMOUNT, f"amount must be from {lowest} to {highest}")
+        raise RefusedError(ErrorCode.INVALID_AMOUNT, f"amount must be from {lowest} to {highest}")
     return value
 
 
@@ -60,7 +64,7 @@ def round_up(value: Decimal, decimals: int) -> Decimal:
         return value.quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_UP)
 
 
-def to_smallest(value: Decimal, decimals: int) -> int | None:
+def to_smallest_unit(value: Decimal, decimals: int) -> int | None:
     """Count smallest units (minor units, wei); `None` where the value is finer than that."""
     with localcontext(EXACT):
         scaled = value.scaleb(decimals)

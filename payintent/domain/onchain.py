@@ -10,8 +10,13 @@ from enum import StrEnum
 from typing import Protocol
 from uuid import UUID
 
-from payintent.domain.gateway import Capture, RefundRequest, Report, SessionState
-from payintent.domain.onchain_refund import RefundFacts
+from payintent.domain.gateway import (
+    Capture,
+    GatewayRefundRequest,
+    GatewaySessionState,
+    SessionReport,
+)
+from payintent.domain.onchain_refund import OnchainRefundFacts
 from payintent.domain.payment import TERMINAL, FailureReason, Payment
 from payintent.domain.session import Session
 from payintent.domain.settlement import CaseKind
@@ -25,7 +30,7 @@ HINT_HOLDS = timedelta(minutes=10)
 OUTAGE_MAX = timedelta(hours=24)
 
 
-class Disposition(StrEnum):
+class TransferDisposition(StrEnum):
     """What a finalized `Paid` log is to us."""
 
     CREDITED = "credited"
@@ -40,26 +45,26 @@ class Disposition(StrEnum):
 
 
 #: Whatever is not credited is a case: nothing that reached the contract is ever lost.
-CASES: Mapping[Disposition, CaseKind] = {
-    Disposition.DUPLICATE: CaseKind.DOUBLE_PAYMENT,
-    Disposition.UNDERPAID: CaseKind.AMOUNT_MISMATCH,
-    Disposition.OVERPAID: CaseKind.AMOUNT_MISMATCH,
-    Disposition.WRONG_TOKEN: CaseKind.TOKEN_MISMATCH,
-    Disposition.WRONG_RECEIVER: CaseKind.UNKNOWN_REFERENCE,
-    Disposition.LATE: CaseKind.LATE_PAYMENT,
-    Disposition.CLOSED_SESSION: CaseKind.ORPHAN_CAPTURE,
-    Disposition.UNKNOWN_UUID: CaseKind.UNKNOWN_REFERENCE,
+CASES: Mapping[TransferDisposition, CaseKind] = {
+    TransferDisposition.DUPLICATE: CaseKind.DOUBLE_PAYMENT,
+    TransferDisposition.UNDERPAID: CaseKind.AMOUNT_MISMATCH,
+    TransferDisposition.OVERPAID: CaseKind.AMOUNT_MISMATCH,
+    TransferDisposition.WRONG_TOKEN: CaseKind.TOKEN_MISMATCH,
+    TransferDisposition.WRONG_RECEIVER: CaseKind.UNKNOWN_REFERENCE,
+    TransferDisposition.LATE: CaseKind.LATE_PAYMENT,
+    TransferDisposition.CLOSED_SESSION: CaseKind.ORPHAN_CAPTURE,
+    TransferDisposition.UNKNOWN_UUID: CaseKind.UNKNOWN_REFERENCE,
 }
 #: What ends a payment at last, if nothing exact comes.
-MISMATCHES: Mapping[Disposition, FailureReason] = {
-    Disposition.UNDERPAID: FailureReason.AMOUNT_MISMATCH,
-    Disposition.OVERPAID: FailureReason.AMOUNT_MISMATCH,
-    Disposition.WRONG_TOKEN: FailureReason.TOKEN_MISMATCH,
+MISMATCHES: Mapping[TransferDisposition, FailureReason] = {
+    TransferDisposition.UNDERPAID: FailureReason.AMOUNT_MISMATCH,
+    TransferDisposition.OVERPAID: FailureReason.AMOUNT_MISMATCH,
+    TransferDisposition.WRONG_TOKEN: FailureReason.TOKEN_MISMATCH,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Paid:
+class TransferDetails:
     """What a finalized log says, of the contract that the session was made with or another."""
 
     account_id: int  # whose contract wrote it
@@ -69,7 +74,7 @@ class Paid:
 
 
 @dataclass(frozen=True, slots=True)
-class Bill:
+class ExpectedTransfer:
     """What a session's log must say to be exact."""
 
     token: bytes  # 20 zero bytes for the native coin
@@ -77,42 +82,47 @@ class Bill:
     receiver: bytes
 
 
-def dispose(
-    paid: Paid, bill: Bill | None, payment: Payment | None, session: Session | None
-) -> Disposition:
+def classify_transfer(
+    paid: TransferDetails,
+    bill: ExpectedTransfer | None,
+    payment: Payment | None,
+    session: Session | None,
+) -> TransferDisposition:
     """Judge a finalized log against the locked payment and session that its uuid names."""
     if bill is None or payment is None or session is None or not _is_its(session, paid):
-        return Disposition.UNKNOWN_UUID
+        return TransferDisposition.UNKNOWN_UUID
     if paid.receiver != bill.receiver:
-        return Disposition.WRONG_RECEIVER
+        return TransferDisposition.WRONG_RECEIVER
     if payment.session_id != session.id:
-        return Disposition.CLOSED_SESSION
+        return TransferDisposition.CLOSED_SESSION
     if payment.paid_at is not None:
-        return Disposition.DUPLICATE
+        return TransferDisposition.DUPLICATE
     if payment.status in TERMINAL:
-        return Disposition.LATE
+        return TransferDisposition.LATE
     return _measure(paid, bill)
 
 
-def _is_its(session: Session, paid: Paid) -> bool:
+def _is_its(session: Session, paid: TransferDetails) -> bool:
     """Tell whether the session's own contract wrote the log."""
     return session.offer.account_id == paid.account_id
 
 
-def is_exact(paid: Paid, bill: Bill) -> bool:
+def is_exact_transfer(paid: TransferDetails, bill: ExpectedTransfer) -> bool:
     """Tell whether a log says just what its session asked for."""
-    return paid.receiver == bill.receiver and _measure(paid, bill) is Disposition.CREDITED
+    return paid.receiver == bill.receiver and _measure(paid, bill) is TransferDisposition.CREDITED
 
 
-def _measure(paid: Paid, bill: Bill) -> Disposition:
+def _measure(paid: TransferDetails, bill: ExpectedTransfer) -> TransferDisposition:
     if paid.token != bill.token:
-        return Disposition.WRONG_TOKEN
+        return TransferDisposition.WRONG_TOKEN
     if paid.amount == bill.amount:
-        return Disposition.CREDITED
-    return Disposition.UNDERPAID if paid.amount < bill.amount else Disposition.OVERPAID
+        return TransferDisposition.CREDITED
+    return (
+        TransferDisposition.UNDERPAID if paid.amount < bill.amount else TransferDisposition.OVERPAID
+    )
 
 
-class HintState(StrEnum):
+class PostedTransactionState(StrEnum):
     """What became of a transaction whose hash the page posted; a hint is never proof."""
 
     UNKNOWN = "unknown"  # no endpoint has it
@@ -124,10 +134,10 @@ class HintState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hint:
+class PostedTransaction:
     """A posted transaction, as far as it was looked at."""
 
-    state: HintState
+    state: PostedTransactionState
     reason: str  # of a revert, in the contract's word
     final: bool
     posted_at: datetime
@@ -135,16 +145,16 @@ class Hint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mismatch:
+class MismatchedTransfer:
     """A finalized log that is not the bill."""
 
-    disposition: Disposition
+    disposition: TransferDisposition
     posted: bool  # its hash was posted to this very session
     final_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class OnchainEvidence:
     """All that is known of one session on its chain, at one moment of the database's clock."""
 
     now: datetime
@@ -153,19 +163,19 @@ class Evidence:
     final_at: datetime | None  # of the last block of the final pass
     exact_sighted: bool
     exact_gone: bool  # one was sighted, and is proven to be no more
-    hints: tuple[Hint, ...] = ()
-    mismatches: tuple[Mismatch, ...] = ()
+    hints: tuple[PostedTransaction, ...] = ()
+    mismatches: tuple[MismatchedTransfer, ...] = ()
     captured: Capture | None = None  # a final receipt was credited
 
 
-def decide(evidence: Evidence) -> Report:
+def decide_onchain_session(evidence: OnchainEvidence) -> SessionReport:
     """Say how a session stands: it was paid, goes on, is under way, or ends.
 
     Without a credited receipt it is `OPEN` before its deadline, `AUTHORISING` while something may
     still come of it, `DECLINED` with a reason, or `CLOSED` where nothing was ever paid.
     """
     if evidence.captured is not None:
-        return Report(state=SessionState.CAPTURED, capture=evidence.captured)
+        return SessionReport(state=GatewaySessionState.CAPTURED, capture=evidence.captured)
     if evidence.exact_sighted:
         return _UNDER_WAY  # it waits for finality, however long that takes
     if evidence.now < evidence.deadline:
@@ -173,15 +183,15 @@ def decide(evidence: Evidence) -> Report:
     return _after_deadline(evidence)
 
 
-_UNDER_WAY = Report(state=SessionState.AUTHORISING)
-_NOTHING = Report(state=SessionState.CLOSED)
+_UNDER_WAY = SessionReport(state=GatewaySessionState.AUTHORISING)
+_NOTHING = SessionReport(state=GatewaySessionState.CLOSED)
 
 
-def _failed(reason: FailureReason) -> Report:
-    return Report(state=SessionState.DECLINED, reason=reason)
+def _failed(reason: FailureReason) -> SessionReport:
+    return SessionReport(state=GatewaySessionState.DECLINED, reason=reason)
 
 
-def _before_deadline(evidence: Evidence) -> Report:
+def _before_deadline(evidence: OnchainEvidence) -> SessionReport:
     """End early only on what nobody else can bring about: the buyer's own posted transactions."""
     reverts = _reverts(evidence)
     if any(one.reason == "expired" for one in reverts) or _has_waited(evidence, reverts):
@@ -194,10 +204,10 @@ def _before_deadline(evidence: Evidence) -> Report:
     if posted:
         return _failed(MISMATCHES[posted[-1].disposition])
     fresh = [one for one in _undecided(evidence) if evidence.now - one.posted_at < HINT_HOLDS]
-    return _UNDER_WAY if fresh else Report(state=SessionState.OPEN)
+    return _UNDER_WAY if fresh else SessionReport(state=GatewaySessionState.OPEN)
 
 
-def _after_deadline(evidence: Evidence) -> Report:
+def _after_deadline(evidence: OnchainEvidence) -> SessionReport:
     if evidence.final_at is not None and evidence.final_at > evidence.deadline:
         return _at_last(evidence)
     traces = evidence.hints or evidence.mismatches or evidence.exact_gone
@@ -206,7 +216,7 @@ def _after_deadline(evidence: Evidence) -> Report:
     return _NOTHING if quiet and not traces else _UNDER_WAY
 
 
-def _at_last(evidence: Evidence) -> Report:
+def _at_last(evidence: OnchainEvidence) -> SessionReport:
     """Decide: no block before the deadline can come any more."""
     if evidence.mismatches:
         return _failed(MISMATCHES[evidence.mismatches[-1].disposition])
@@ -217,21 +227,26 @@ def _at_last(evidence: Evidence) -> Report:
     return _NOTHING
 
 
-def _reverts(evidence: Evidence) -> list[Hint]:
-    return [one for one in evidence.hints if one.state is HintState.REVERTED and one.final]
+def _reverts(evidence: OnchainEvidence) -> list[PostedTransaction]:
+    return [
+        one for one in evidence.hints if one.state is PostedTransactionState.REVERTED and one.final
+    ]
 
 
-def _undecided(evidence: Evidence) -> list[Hint]:
-    undecided = {HintState.UNKNOWN, HintState.PENDING}
+def _undecided(evidence: OnchainEvidence) -> list[PostedTransaction]:
+    undecided = {PostedTransactionState.UNKNOWN, PostedTransactionState.PENDING}
     return [
         one
         for one in evidence.hints
         if one.state in undecided
-        or (one.state in {HintState.MINED, HintState.REVERTED} and not one.final)
+        or (
+            one.state in {PostedTransactionState.MINED, PostedTransactionState.REVERTED}
+            and not one.final
+        )
     ]
 
 
-def _has_waited(evidence: Evidence, reverts: list[Hint]) -> bool:
+def _has_waited(evidence: OnchainEvidence, reverts: list[PostedTransaction]) -> bool:
     """Tell whether the buyer has left a revert behind, without trying again."""
     if not reverts or _undecided(evidence):
         return False
@@ -239,14 +254,16 @@ def _has_waited(evidence: Evidence, reverts: list[Hint]) -> bool:
     return bool(settled) and evidence.now - max(settled) >= SECOND_THOUGHT
 
 
-class Ledger(Protocol):
+class OnchainRecords(Protocol):
     """What is known of sessions and refunds on their chains, and what signers were asked for."""
 
-    async def evidence(self, session_id: UUID) -> Evidence | None:
+    async def evidence(self, session_id: UUID) -> OnchainEvidence | None:
         """Give what is known of a session; None where it is not an on-chain one."""
         ...
 
-    async def refund(self, account_id: int, request: RefundRequest) -> RefundFacts | None:
+    async def refund(
+        self, account_id: int, request: GatewayRefundRequest
+    ) -> OnchainRefundFacts | None:
         """Give what is known of a refund; None where its money did not come by a chain."""
         ...
 

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from payintent.domain.gateway import NotContacted, Unknown
+from payintent.domain.gateway import NotContacted, OutcomeUnknown
 
 NATIVE = bytes(20)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RefundCall:
+class ContractRefundCall:
     """A call of our contract that gives money back; addresses have 20 bytes, uuids 16."""
 
     network_id: int
@@ -28,7 +28,7 @@ class RefundCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RefundFacts:
+class OnchainRefundFacts:
     """What is known of one refund on its chain."""
 
     chain: str
@@ -50,7 +50,7 @@ class AlreadyRefunded:
     """The contract has done this refund for this sender before."""
 
 
-class Fate(StrEnum):
+class RefundTransactionState(StrEnum):
     """What became of a refund that a signer was asked for."""
 
     UNDER_WAY = "under_way"
@@ -58,7 +58,7 @@ class Fate(StrEnum):
     UNSEEN = "unseen"  # nobody has its transaction, and the contract has not done it
 
 
-class RefundLog(StrEnum):
+class RefundLogDisposition(StrEnum):
     """What a finalized `Refunded` log is to us."""
 
     SETTLES = "settles"
@@ -68,21 +68,23 @@ class RefundLog(StrEnum):
     TWICE = "twice"  # another log has done it before
 
 
-class Refunder(Protocol):
+class OnchainRefundSender(Protocol):
     """Has refunds signed and sent on one chain, with keys that we never see."""
 
     async def estimate(
-        self, sender: bytes, call: RefundCall
+        self, sender: bytes, call: ContractRefundCall
     ) -> int | AlreadyRefunded | NotContacted:
         """Give the gas that a refund needs; nothing is signed or sent by asking."""
         ...
 
-    async def send(self, sender: bytes, call: RefundCall, gas: int) -> bytes | Unknown:
+    async def send(
+        self, sender: bytes, call: ContractRefundCall, gas: int
+    ) -> bytes | OutcomeUnknown:
         """Have a refund signed and sent; gives its transaction's hash."""
         ...
 
     async def trace(
-        self, sender: bytes, call: RefundCall, tx_hash: bytes | None, read_up_to: int
-    ) -> Fate | Unknown:
+        self, sender: bytes, call: ContractRefundCall, tx_hash: bytes | None, read_up_to: int
+    ) -> RefundTransactionState | OutcomeUnknown:
         """Ask the chain what became of a refund; no block after `read_up_to` is final yet."""
         ...

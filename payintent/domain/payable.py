@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 
-from payintent.domain.catalog import currencies
+from payintent.domain.catalog import payable_currencies
 from payintent.domain.currencies import TENDER
 from payintent.domain.merchant import Acceptance, Market
 
@@ -57,6 +57,6 @@ def payable_decimals(market: Market, methods: Iterable[Acceptance]) -> dict[str,
     found: dict[str, int] = {}
     for method in methods:
         reached = reached_by(method)
-        for code in currencies(market, (reached,)) if reached else ():
+        for code in payable_currencies(market, (reached,)) if reached else ():
             found[code] = max(found.get(code, 0), held_decimals(method, code) or 0)
     return found

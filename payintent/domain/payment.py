@@ -6,12 +6,12 @@ from decimal import Decimal
 from enum import StrEnum
 from uuid import UUID
 
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.event import EventType
 from payintent.domain.quote import TaxManager
 
 
-class Status(StrEnum):
+class PaymentStatus(StrEnum):
     """The eight states of spec section 3."""
 
     PENDING = "PENDING"
@@ -24,7 +24,7 @@ class Status(StrEnum):
     REFUNDED = "REFUNDED"
 
 
-class Trigger(StrEnum):
+class PaymentTrigger(StrEnum):
     """What may happen to a payment."""
 
     SELECT = "select"  # the buyer selects a method, or another one
@@ -48,8 +48,8 @@ class FailureReason(StrEnum):
     ONCHAIN_TIMEOUT = "ONCHAIN_TIMEOUT"
 
 
-OPEN = frozenset({Status.PENDING, Status.PROCESSING})
-TERMINAL = frozenset(Status) - OPEN
+OPEN = frozenset({PaymentStatus.PENDING, PaymentStatus.PROCESSING})
+TERMINAL = frozenset(PaymentStatus) - OPEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Payment:
     id: UUID
     merchant_id: int
     checkout_id: str
-    status: Status
+    status: PaymentStatus
     version: int  # grows with every change of status
     currency: str
     amount: Decimal
@@ -90,35 +90,49 @@ class Payment:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrow:
+class Transition:
     """Where a trigger leads, and the event that the merchant gets for it."""
 
-    to: Status
+    to: PaymentStatus
     event: EventType | None = None
 
 
-ARROWS: dict[tuple[Status, Trigger], Arrow] = {
-    (Status.PENDING, Trigger.SELECT): Arrow(Status.PROCESSING),
-    (Status.PENDING, Trigger.EXPIRE): Arrow(Status.EXPIRED, EventType.EXPIRED),
-    (Status.PENDING, Trigger.CANCEL): Arrow(Status.CANCELLED, EventType.CANCELLED),
-    (Status.PENDING, Trigger.BUYER_CANCEL): Arrow(Status.CANCELLED),
-    (Status.PROCESSING, Trigger.SELECT): Arrow(Status.PROCESSING),
-    (Status.PROCESSING, Trigger.CONFIRM): Arrow(Status.PAID, EventType.COMPLETED),
-    (Status.PROCESSING, Trigger.FAIL): Arrow(Status.FAILED, EventType.FAILED),
-    (Status.PROCESSING, Trigger.EXPIRE): Arrow(Status.EXPIRED, EventType.EXPIRED),
-    (Status.PAID, Trigger.REFUND_PART): Arrow(Status.PARTIALLY_REFUNDED),
-    (Status.PAID, Trigger.REFUND_REST): Arrow(Status.REFUNDED),
+ARROWS: dict[tuple[PaymentStatus, PaymentTrigger], Transition] = {
+    (PaymentStatus.PENDING, PaymentTrigger.SELECT): Transition(PaymentStatus.PROCESSING),
+    (PaymentStatus.PENDING, PaymentTrigger.EXPIRE): Transition(
+        PaymentStatus.EXPIRED, EventType.EXPIRED
+    ),
+    (PaymentStatus.PENDING, PaymentTrigger.CANCEL): Transition(
+        PaymentStatus.CANCELLED, EventType.CANCELLED
+    ),
+    (PaymentStatus.PENDING, PaymentTrigger.BUYER_CANCEL): Transition(PaymentStatus.CANCELLED),
+    (PaymentStatus.PROCESSING, PaymentTrigger.SELECT): Transition(PaymentStatus.PROCESSING),
+    (PaymentStatus.PROCESSING, PaymentTrigger.CONFIRM): Transition(
+        PaymentStatus.PAID, EventType.COMPLETED
+    ),
+    (PaymentStatus.PROCESSING, PaymentTrigger.FAIL): Transition(
+        PaymentStatus.FAILED, EventType.FAILED
+    ),
+    (PaymentStatus.PROCESSING, PaymentTrigger.EXPIRE): Transition(
+        PaymentStatus.EXPIRED, EventType.EXPIRED
+    ),
+    (PaymentStatus.PAID, PaymentTrigger.REFUND_PART): Transition(PaymentStatus.PARTIALLY_REFUNDED),
+    (PaymentStatus.PAID, PaymentTrigger.REFUND_REST): Transition(PaymentStatus.REFUNDED),
     # A further part leaves the state as it is: the spec's table shows only the last one.
-    (Status.PARTIALLY_REFUNDED, Trigger.REFUND_PART): Arrow(Status.PARTIALLY_REFUNDED),
-    (Status.PARTIALLY_REFUNDED, Trigger.REFUND_REST): Arrow(Status.REFUNDED),
+    (PaymentStatus.PARTIALLY_REFUNDED, PaymentTrigger.REFUND_PART): Transition(
+        PaymentStatus.PARTIALLY_REFUNDED
+    ),
+    (PaymentStatus.PARTIALLY_REFUNDED, PaymentTrigger.REFUND_REST): Transition(
+        PaymentStatus.REFUNDED
+    ),
 }
 
 
-def step(status: Status, trigger: Trigger) -> Arrow:
+def find_transition(status: PaymentStatus, trigger: PaymentTrigger) -> Transition:
     """Follow one arrow of the table; refused (`INVALID_TRANSITION`) where there is none."""
     arrow = ARROWS.get((status, trigger))
     if arrow is None:
-        raise Refused(
-            Code.INVALID_TRANSITION, f"a payment in {status} status does not allow '{trigger}'"
+        raise RefusedError(
+            ErrorCode.INVALID_TRANSITION, f"a payment in {status} status does not allow '{trigger}'"
         )
     return arrow

@@ -30,7 +30,7 @@ class TaxCountry(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tariff:
+class PriceRates:
     """What a quote is made with: the method's fee and the tax that applies."""
 
     fee_mode: FeeMode
@@ -40,7 +40,7 @@ class Tariff:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quote:
+class Price:
     """The price of one payment by one method; every text is a plain decimal."""
 
     currency: str
@@ -52,7 +52,7 @@ class Quote:
     total_amount: str
 
 
-def make_quote(amount: Decimal, currency: str, tariff: Tariff) -> Quote:
+def make_price(amount: Decimal, currency: str, tariff: PriceRates) -> Price:
     """Price an amount: `total = amount + tax`, and the fee where the buyer bears it.
 
     The amount of a pegged token is the fiat amount one to one, rounded up to the token's decimals.
@@ -67,7 +67,7 @@ def make_quote(amount: Decimal, currency: str, tariff: Tariff) -> Quote:
     def shown(value: Decimal) -> str:
         return format_amount(value, tariff.decimals, trim=crypto)
 
-    return Quote(
+    return Price(
         currency=currency,
         amount=shown(base),
         fee_mode=tariff.fee_mode,

@@ -4,26 +4,26 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
-from payintent.domain.catalog import reach
+from payintent.domain.catalog import payable_by_country
 from payintent.domain.currencies import (
     COUNTRIES,
     TENDER,
     TENDERED,
     accepted_currencies,
-    payable_in,
+    is_payable_in,
 )
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.merchant import Merchant, PaymentMethod
-from payintent.domain.money import round_up, to_smallest
+from payintent.domain.money import round_up, to_smallest_unit
 from payintent.domain.payable import held_decimals, reached_by, reached_by_all
 from payintent.domain.payment import Payment
-from payintent.domain.quote import Quote, Tariff, TaxCountry, TaxManager, make_quote
+from payintent.domain.quote import Price, PriceRates, TaxCountry, TaxManager, make_price
 from payintent.domain.restriction import Restrictions
-from payintent.domain.session import Offer
+from payintent.domain.session import Quote
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class QuoteCountry:
     """The country that quotes are for, and the rule that chose it.
 
     `source` is `query` (the buyer named it), `geo` (the viewer's), `default` (the merchant's) or
@@ -35,14 +35,14 @@ class Place:
     crypto: bool = True
 
 
-def resolve_place(
+def resolve_quote_country(
     payment: Payment,
     merchant: Merchant,
     methods: Iterable[PaymentMethod],
     asked: str | None,
     viewer: str | None,
     restrictions: Restrictions,
-) -> Place:
+) -> QuoteCountry:
     """Find the country that quotes are for, and whether tokens may be offered there.
 
     The country of the query counts whatever can be paid there. Without one it is the first of the
@@ -51,9 +51,9 @@ def resolve_place(
     Refused (`BAD_REQUEST`, `UNSUPPORTED_COUNTRY`) where the query names no country of ours.
     """
     if asked is not None:
-        country = checked_country(asked)
-        return Place(country, "query", crypto=restrictions.allow_crypto(country, viewer))
-    reached = reach(merchant.market, reached_by_all(methods))
+        country = require_supported_country(asked)
+        return QuoteCountry(country, "query", crypto=restrictions.allow_crypto(country, viewer))
+    reached = payable_by_country(merchant.market, reached_by_all(methods))
     accepted = accepted_currencies(payment.currency, pegged=payment.include_pegged_assets)
     places = list(_candidates(merchant, viewer, restrictions))
     for place in places:
@@ -62,37 +62,39 @@ def resolve_place(
             return place
     # Nothing can be paid anywhere now: a country that could, so that this is no refusal.
     pegged = payment.include_pegged_assets
-    tendered = [one for one in places if payable_in(one.country, payment.currency, pegged=pegged)]
+    tendered = [
+        one for one in places if is_payable_in(one.country, payment.currency, pegged=pegged)
+    ]
     return next(one for one in tendered if one.source != "geo")
 
 
 def _candidates(
     merchant: Merchant, viewer: str | None, restrictions: Restrictions
-) -> Iterator[Place]:
+) -> Iterator[QuoteCountry]:
     countries = [(merchant.default_country, "default"), *((code, "first") for code in COUNTRIES)]
     if viewer is not None and viewer in COUNTRIES:
         countries.insert(0, (viewer, "geo"))
     for country, source in countries:
-        yield Place(country, source, crypto=restrictions.allow_crypto(country, viewer))
+        yield QuoteCountry(country, source, crypto=restrictions.allow_crypto(country, viewer))
 
 
-def checked_country(code: str) -> str:
+def require_supported_country(code: str) -> str:
     """Accept one of the 53 codes of spec section 2.5, upper case only."""
     if len(code) != 2:  # noqa: PLR2004 - ISO 3166-1 alpha-2
-        raise Refused(Code.BAD_REQUEST, "country must have two letters")
+        raise RefusedError(ErrorCode.BAD_REQUEST, "country must have two letters")
     if code not in COUNTRIES:
-        raise Refused(Code.UNSUPPORTED_COUNTRY, f"country {code!r} is not supported")
+        raise RefusedError(ErrorCode.UNSUPPORTED_COUNTRY, f"country {code!r} is not supported")
     return code
 
 
-def offers(
+def make_quotes(
     payment: Payment,
     merchant: Merchant,
     methods: Iterable[PaymentMethod],
-    place: Place,
+    place: QuoteCountry,
     currency: str | None,
     tax_rate: Decimal,
-) -> list[Offer]:
+) -> list[Quote]:
     """Price every way to pay, in the methods' order.
 
     Left out is what the merchant is not activated for, and tokens where they are restricted.
@@ -116,7 +118,7 @@ def offers(
     ]
 
 
-def taxed_country(merchant: Merchant, place: Place) -> str:
+def taxed_country(merchant: Merchant, place: QuoteCountry) -> str:
     """Name the country whose tax applies; where the buyer seems to be never decides it."""
     chosen = merchant.tax_country is TaxCountry.SELECTION and place.source == "query"
     return place.country if chosen else merchant.default_country
@@ -135,28 +137,28 @@ def _currencies(payment: Payment, country: str, asked: str | None) -> tuple[str,
     if asked is None:
         return payable
     if asked not in TENDER:
-        raise Refused(Code.INVALID_CURRENCY, f"currency {asked!r} is not known")
+        raise RefusedError(ErrorCode.INVALID_CURRENCY, f"currency {asked!r} is not known")
     if asked not in payable:
-        raise Refused(
-            Code.UNSUPPORTED_CURRENCY, f"this payment cannot be paid in {asked} in {country}"
+        raise RefusedError(
+            ErrorCode.UNSUPPORTED_CURRENCY, f"this payment cannot be paid in {asked} in {country}"
         )
     return (asked,)
 
 
 def _offer(
     payment: Payment, method: PaymentMethod, country: str, currency: str, tax_rate: Decimal
-) -> Offer | None:
+) -> Quote | None:
     decimals = held_decimals(method, currency)
-    if decimals is None or not holds_exactly(payment, currency, decimals):
+    if decimals is None or not can_hold_exactly(payment, currency, decimals):
         return None
-    tariff = Tariff(
+    tariff = PriceRates(
         fee_mode=method.fee_mode,
         fee_rate=method.fee_rate,
         tax_rate=tax_rate,
         decimals=decimals,
     )
-    quote = make_quote(payment.amount, currency, tariff)
-    total_minor = to_smallest(Decimal(quote.total_amount), decimals)
+    quote = make_price(payment.amount, currency, tariff)
+    total_minor = to_smallest_unit(Decimal(quote.total_amount), decimals)
     if total_minor is None or total_minor < method.token_minimum:
         return None
     if not _collects(method, quote):
@@ -164,21 +166,21 @@ def _offer(
     return _offered(method, country, quote, total_minor)
 
 
-def _collects(method: PaymentMethod, quote: Quote) -> bool:
+def _collects(method: PaymentMethod, quote: Price) -> bool:
     """Tell whether the gateway can hold the total exactly."""
     if method.decimals is None:
         return True
     total = Decimal(quote.total_amount)
-    return to_smallest(total, method.decimals[quote.currency]) is not None
+    return to_smallest_unit(total, method.decimals[quote.currency]) is not None
 
 
-def holds_exactly(payment: Payment, currency: str, decimals: int) -> bool:
+def can_hold_exactly(payment: Payment, currency: str, decimals: int) -> bool:
     """Tell whether a token can hold what was asked in it; pegged amounts are rounded up."""
     return currency != payment.currency or round_up(payment.amount, decimals) == payment.amount
 
 
-def _offered(method: PaymentMethod, country: str, quote: Quote, total_minor: int) -> Offer:
-    return Offer(
+def _offered(method: PaymentMethod, country: str, quote: Price, total_minor: int) -> Quote:
+    return Quote(
         payment_method_id=method.id,
         account_id=method.account_id,
         provider=method.provider,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class RateClass(StrEnum):
+class RateLimitClass(StrEnum):
     """What is counted apart: creating payments, and everything else."""
 
     CREATE = "create"
@@ -12,7 +12,7 @@ class RateClass(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class RateLimit:
     """So many requests a second, and so many at once after a pause."""
 
     per_s: int
@@ -20,7 +20,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RateLimitStatus:
     """Where a merchant stands: what is left now, and the seconds until everything is."""
 
     remaining: int

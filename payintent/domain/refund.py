@@ -7,7 +7,7 @@ from enum import StrEnum
 from fractions import Fraction
 from uuid import UUID
 
-from payintent.domain.gateway import RefundReport, RefundState
+from payintent.domain.gateway import GatewayRefundState, RefundReport
 from payintent.domain.settlement import CaseKind
 
 
@@ -19,14 +19,14 @@ class RefundStatus(StrEnum):
     FAILED = "FAILED"
 
 
-class RefundFailure(StrEnum):
+class RefundFailureReason(StrEnum):
     """Why a refund failed."""
 
     DECLINED = "DECLINED"  # the provider will not do it
     REJECTED = "REJECTED"  # an operator did not approve it
 
 
-class Step(StrEnum):
+class RefundStep(StrEnum):
     """How far a refund is, for us."""
 
     APPROVAL = "approval"  # waits for a person
@@ -51,8 +51,8 @@ class Refund:
     reason: str | None
     destination: str | None
     status: RefundStatus
-    failure_reason: RefundFailure | None
-    step: Step
+    failure_reason: RefundFailureReason | None
+    step: RefundStep
     reference: str | None
     requested_by: str
     approved_by: str | None
@@ -64,7 +64,7 @@ class Refund:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remainder:
+class RefundableRemainder:
     """What may still be given back of a payment, and of the capture that paid it."""
 
     amount: Decimal  # of the payment, whole
@@ -73,7 +73,7 @@ class Remainder:
     capture_left: int
 
 
-def share(part: Decimal, remainder: Remainder, unit: int) -> int:
+def capture_share(part: Decimal, remainder: RefundableRemainder, unit: int) -> int:
     """Give the same share of what was paid as `part` is of the amount, in smallest units.
 
     Rounded down to whole `unit`s of the gateway; whoever takes all that is left takes the rest.
@@ -87,7 +87,7 @@ def share(part: Decimal, remainder: Remainder, unit: int) -> int:
     return int(min(of_all, of_left) / unit) * unit
 
 
-class Effect(StrEnum):
+class RefundEffect(StrEnum):
     """What a report does to a refund."""
 
     NOTHING = "nothing"
@@ -97,22 +97,24 @@ class Effect(StrEnum):
     CONTRADICT = "contradict"  # it had ended otherwise: a person must look
 
 
-def judge_refund(status: RefundStatus, report: RefundReport) -> Effect:
+def decide_refund(status: RefundStatus, report: RefundReport) -> RefundEffect:
     """Judge a provider's word on a locked refund; it ends once."""
     if status is RefundStatus.PENDING:
         return _PENDING[report.state]
     contradiction = {
-        RefundStatus.SUCCEEDED: RefundState.DECLINED,
-        RefundStatus.FAILED: RefundState.DONE,
+        RefundStatus.SUCCEEDED: GatewayRefundState.DECLINED,
+        RefundStatus.FAILED: GatewayRefundState.DONE,
     }
-    return Effect.CONTRADICT if report.state is contradiction[status] else Effect.NOTHING
+    return (
+        RefundEffect.CONTRADICT if report.state is contradiction[status] else RefundEffect.NOTHING
+    )
 
 
 _PENDING = {
-    RefundState.DONE: Effect.SUCCEED,
-    RefundState.PENDING: Effect.WAIT,
-    RefundState.ABSENT: Effect.WAIT,
-    RefundState.DECLINED: Effect.FAIL,
+    GatewayRefundState.DONE: RefundEffect.SUCCEED,
+    GatewayRefundState.PENDING: RefundEffect.WAIT,
+    GatewayRefundState.ABSENT: RefundEffect.WAIT,
+    GatewayRefundState.DECLINED: RefundEffect.FAIL,
 }
 
 #: Money that nobody may keep without asking: given back at once where the merchant wants that.

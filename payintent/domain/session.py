@@ -5,11 +5,11 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
-from payintent.domain.gateway import SessionRef
-from payintent.domain.quote import Quote
+from payintent.domain.gateway import GatewaySessionRef
+from payintent.domain.quote import Price
 
 
-class Life(StrEnum):
+class SessionStatus(StrEnum):
     """A session's own life: only the provider's word ends one."""
 
     OPENING = "opening"  # kept before the provider is asked for it
@@ -28,7 +28,7 @@ class ExpectedToken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class Quote:
     """A quote and what it is for: one payment method in one country."""
 
     payment_method_id: int
@@ -40,7 +40,7 @@ class Offer:
     country: str
     chain: str | None
     token: str | None
-    quote: Quote
+    quote: Price
     total_minor: int  # smallest units of what is paid
     expected_token: ExpectedToken | None = None
 
@@ -51,9 +51,9 @@ class Session:
 
     id: UUID
     payment_id: UUID
-    life: Life
+    life: SessionStatus
     outcome: str | None
-    offer: Offer
+    offer: Quote
     reference: str | None
     next_action: str | None  # JSON text
     return_url: str | None
@@ -63,9 +63,9 @@ class Session:
     closing_at: datetime | None
 
     @property
-    def ref(self) -> SessionRef:
+    def ref(self) -> GatewaySessionRef:
         """Name it as its gateway is told of it."""
-        return SessionRef(
+        return GatewaySessionRef(
             session_id=self.id,
             reference=self.reference,
             amount_minor=self.offer.total_minor,

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from payintent.domain.gateway import Capture, Report, SessionState
-from payintent.domain.payment import TERMINAL, FailureReason, Payment, Status, Trigger
-from payintent.domain.session import Life, Session
+from payintent.domain.gateway import Capture, GatewaySessionState, SessionReport
+from payintent.domain.payment import TERMINAL, FailureReason, Payment, PaymentStatus, PaymentTrigger
+from payintent.domain.session import Session, SessionStatus
 
 
 class CaseKind(StrEnum):
@@ -25,10 +25,10 @@ class CaseKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class SettlementDecision:
     """What to do: follow an arrow, end or close the session, open a case; or nothing of it."""
 
-    trigger: Trigger | None = None
+    trigger: PaymentTrigger | None = None
     reason: FailureReason | None = None
     outcome: str | None = None  # ends the session
     attempt: bool = False  # one more that was declined
@@ -41,86 +41,92 @@ class Verdict:
 ATTEMPTS_MAX = 3
 
 #: The provider's words that end a session without money.
-_ENDED = {SessionState.DECLINED, SessionState.CANCELLED, SessionState.CLOSED}
+_ENDED = {GatewaySessionState.DECLINED, GatewaySessionState.CANCELLED, GatewaySessionState.CLOSED}
 
 
-def judge(payment: Payment, session: Session, report: Report, now: datetime) -> Verdict:
+def decide_settlement(
+    payment: Payment, session: Session, report: SessionReport, now: datetime
+) -> SettlementDecision:
     """Judge a report against a locked payment and session.
 
     An `opening` session that has more to say than its mere existence must have been made the
     payment's own before (`completes_selection`). A capture must be a new one.
     """
-    if report.state is SessionState.CAPTURED:
+    if report.state is GatewaySessionState.CAPTURED:
         return _judge_capture(payment, session, report)
-    if report.state is SessionState.ATTEMPTED:
+    if report.state is GatewaySessionState.ATTEMPTED:
         last = session.declines + 1 >= ATTEMPTS_MAX
-        return Verdict(attempt=True, close=last and _is_paying(payment, session))
+        return SettlementDecision(attempt=True, close=last and _is_paying(payment, session))
     if report.state in _ENDED:
         return _judge_end(payment, session, report, now)
-    return Verdict()
+    return SettlementDecision()
 
 
-def completes_selection(payment: Payment, session: Session, report: Report) -> bool:
+def completes_selection(payment: Payment, session: Session, report: SessionReport) -> bool:
     """Tell whether a report proves that the selection under way has succeeded.
 
     The gateway may speak before it answers, or our process may have died before it heard. A buyer
     who cancels while the payment is still PENDING leaves nothing to complete.
     """
-    proof = report.state in (SessionState.CAPTURED, SessionState.DECLINED)
-    return session.life is Life.OPENING and payment.status in _SELECTABLE and proof
+    proof = report.state in (GatewaySessionState.CAPTURED, GatewaySessionState.DECLINED)
+    return session.life is SessionStatus.OPENING and payment.status in _SELECTABLE and proof
 
 
-_SELECTABLE = (Status.PENDING, Status.PROCESSING)
+_SELECTABLE = (PaymentStatus.PENDING, PaymentStatus.PROCESSING)
 
 
-def _judge_capture(payment: Payment, session: Session, report: Report) -> Verdict:
+def _judge_capture(payment: Payment, session: Session, report: SessionReport) -> SettlementDecision:
     outcome = report.state.value
     if payment.session_id != session.id and not _came_too_late(payment, session):
-        return Verdict(outcome=outcome, case=CaseKind.ORPHAN_CAPTURE)
-    if payment.status is Status.PROCESSING:
+        return SettlementDecision(outcome=outcome, case=CaseKind.ORPHAN_CAPTURE)
+    if payment.status is PaymentStatus.PROCESSING:
         if report.capture is not None and _is_exact(session, report.capture):
-            return Verdict(trigger=Trigger.CONFIRM, outcome=outcome, credited=True)
-        return Verdict(
-            trigger=Trigger.FAIL,
+            return SettlementDecision(
+                trigger=PaymentTrigger.CONFIRM, outcome=outcome, credited=True
+            )
+        return SettlementDecision(
+            trigger=PaymentTrigger.FAIL,
             reason=FailureReason.AMOUNT_MISMATCH,
             outcome=outcome,
             case=CaseKind.AMOUNT_MISMATCH,
         )
     if payment.paid_at is not None:
-        return Verdict(outcome=outcome, case=CaseKind.DOUBLE_PAYMENT)
-    return Verdict(outcome=outcome, case=CaseKind.LATE_PAYMENT)
+        return SettlementDecision(outcome=outcome, case=CaseKind.DOUBLE_PAYMENT)
+    return SettlementDecision(outcome=outcome, case=CaseKind.LATE_PAYMENT)
 
 
 def _came_too_late(payment: Payment, session: Session) -> bool:
     """Tell whether the payment ended while this selection was still under way."""
-    return session.life is Life.OPENING and payment.status in TERMINAL
+    return session.life is SessionStatus.OPENING and payment.status in TERMINAL
 
 
-def _judge_end(payment: Payment, session: Session, report: Report, now: datetime) -> Verdict:
+def _judge_end(
+    payment: Payment, session: Session, report: SessionReport, now: datetime
+) -> SettlementDecision:
     outcome = report.state.value
     if _buyer_cancels_pending(payment, report) and not payment.elapsed(now):
-        return Verdict(trigger=Trigger.BUYER_CANCEL, outcome=outcome)
+        return SettlementDecision(trigger=PaymentTrigger.BUYER_CANCEL, outcome=outcome)
     if not _is_paying(payment, session):
-        return Verdict(outcome=outcome)
-    if report.state is SessionState.DECLINED or session.declines >= ATTEMPTS_MAX:
+        return SettlementDecision(outcome=outcome)
+    if report.state is GatewaySessionState.DECLINED or session.declines >= ATTEMPTS_MAX:
         reason = report.reason or FailureReason.DECLINED
-        return Verdict(trigger=Trigger.FAIL, reason=reason, outcome=outcome)
+        return SettlementDecision(trigger=PaymentTrigger.FAIL, reason=reason, outcome=outcome)
     if payment.elapsed(now):
-        return Verdict(trigger=Trigger.EXPIRE, outcome=outcome)
-    return Verdict(outcome=outcome)  # the buyer may still choose another way to pay
+        return SettlementDecision(trigger=PaymentTrigger.EXPIRE, outcome=outcome)
+    return SettlementDecision(outcome=outcome)  # the buyer may still choose another way to pay
 
 
 def _is_paying(payment: Payment, session: Session) -> bool:
     """Tell whether the payment waits for this session."""
-    return payment.session_id == session.id and payment.status is Status.PROCESSING
+    return payment.session_id == session.id and payment.status is PaymentStatus.PROCESSING
 
 
-def _buyer_cancels_pending(payment: Payment, report: Report) -> bool:
+def _buyer_cancels_pending(payment: Payment, report: SessionReport) -> bool:
     """Tell whether the buyer gives up a payment that waits for no session yet.
 
     However this session's opening went: its gateway may have made it without our hearing so.
     """
-    return report.state is SessionState.CANCELLED and payment.status is Status.PENDING
+    return report.state is GatewaySessionState.CANCELLED and payment.status is PaymentStatus.PENDING
 
 
 def _is_exact(session: Session, capture: Capture) -> bool:

@@ -1,16 +1,16 @@
 """The few calls and words that we speak with contracts: all of 32 bytes, cut by slices."""
 
 from payintent.domain.evm import PayCall
-from payintent.evm.keccak import selector
+from payintent.evm.keccak import function_selector
 
 PAY_SIGNATURE = "pay(bytes16,address,uint256,uint256)"
-PAY = selector(PAY_SIGNATURE)
-REFUND = selector("refund(bytes16,bytes16,address,address,uint256)")
-IS_PAID = selector("is_paid(bytes16,address,uint256)")
-APPROVE = selector("approve(address,uint256)")
-ALLOWANCE = selector("allowance(address,address)")
-BALANCE_OF = selector("balanceOf(address)")
-DECIMALS = selector("decimals()")
+PAY = function_selector(PAY_SIGNATURE)
+REFUND = function_selector("refund(bytes16,bytes16,address,address,uint256)")
+IS_PAID = function_selector("is_paid(bytes16,address,uint256)")
+APPROVE = function_selector("approve(address,uint256)")
+ALLOWANCE = function_selector("allowance(address,address)")
+BALANCE_OF = function_selector("balanceOf(address)")
+DECIMALS = function_selector("decimals()")
 
 WORD = 32
 _UUID, _ADDRESS = 16, 20
@@ -19,44 +19,44 @@ _ADDRESS_PADDING = bytes(WORD - _ADDRESS)  # on the left: addresses are numbers
 _SELECTOR = 4
 _PAY_LENGTH = _SELECTOR + 4 * WORD
 
-_ERROR = selector("Error(string)")
-_PANIC = selector("Panic(uint256)")
+_ERROR = function_selector("Error(string)")
+_PANIC = function_selector("Panic(uint256)")
 _REASON_CHARS_MAX = 200
 
 
-def pay(uuid: bytes, token: bytes, amount: int, deadline: int) -> bytes:
+def encode_pay(uuid: bytes, token: bytes, amount: int, deadline: int) -> bytes:
     """Encode a payment; the deadline in Unix seconds."""
     words = (_of_uuid(uuid), _of_address(token), _of_uint(amount), _of_uint(deadline))
     return PAY + b"".join(words)
 
 
-def refund(uuid: bytes, refund_id: bytes, token: bytes, to: bytes, amount: int) -> bytes:
+def encode_refund(uuid: bytes, refund_id: bytes, token: bytes, to: bytes, amount: int) -> bytes:
     """Encode a refund."""
     words = (_of_uuid(uuid), _of_uuid(refund_id), _of_address(token), _of_address(to))
     return REFUND + b"".join(words) + _of_uint(amount)
 
 
-def is_paid(uuid: bytes, token: bytes, amount: int) -> bytes:
+def encode_is_paid(uuid: bytes, token: bytes, amount: int) -> bytes:
     """Encode the question whether exactly this was paid."""
     return IS_PAID + _of_uuid(uuid) + _of_address(token) + _of_uint(amount)
 
 
-def approve(spender: bytes, amount: int) -> bytes:
+def encode_approve(spender: bytes, amount: int) -> bytes:
     """Encode an allowance for a token's spender."""
     return APPROVE + _of_address(spender) + _of_uint(amount)
 
 
-def allowance(owner: bytes, spender: bytes) -> bytes:
+def encode_allowance(owner: bytes, spender: bytes) -> bytes:
     """Encode the question how much a spender may still move."""
     return ALLOWANCE + _of_address(owner) + _of_address(spender)
 
 
-def balance_of(owner: bytes) -> bytes:
+def encode_balance_of(owner: bytes) -> bytes:
     """Encode the question how much of a token somebody has."""
     return BALANCE_OF + _of_address(owner)
 
 
-def decimals() -> bytes:
+def encode_decimals() -> bytes:
     """Encode the question how many decimals a token has."""
     return DECIMALS
 

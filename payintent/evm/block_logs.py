@@ -4,31 +4,31 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from payintent.domain.evm import BlockId, Log, Unanswered
+from payintent.domain.evm import BlockId, ContractLog, Unanswered
 from payintent.evm.event_logs import PAID, REFUNDED, read_logs
-from payintent.evm.rpc import Answer, Call, Failed, Fault, RpcError
+from payintent.evm.rpc import RpcAnswer, RpcAnswerError, RpcCall, RpcErrorAnswer, RpcFault
 from payintent.evm.rpc_answers import read_block
 
 _CALLS_PER_BLOCK = 2
 
 
-def block_log_calls(blocks: Sequence[BlockId], contracts: Sequence[bytes]) -> list[Call]:
+def block_log_calls(blocks: Sequence[BlockId], contracts: Sequence[bytes]) -> list[RpcCall]:
     """Ask for each block's head by its number, and for its logs by its hash."""
-    calls: list[Call] = []
+    calls: list[RpcCall] = []
     for block in blocks:
         search = {
             "blockHash": f"0x{block.hash.hex()}",
             "address": sorted(f"0x{address.hex()}" for address in contracts),
             "topics": [[f"0x{PAID.hex()}", f"0x{REFUNDED.hex()}"]],
         }
-        calls.append(Call("eth_getBlockByNumber", [hex(block.number), False]))
-        calls.append(Call("eth_getLogs", [search]))
+        calls.append(RpcCall("eth_getBlockByNumber", [hex(block.number), False]))
+        calls.append(RpcCall("eth_getLogs", [search]))
     return calls
 
 
 def read_block_logs(
-    blocks: Sequence[BlockId], contracts: Collection[bytes], answers: list[Answer]
-) -> list[list[Log] | Unanswered]:
+    blocks: Sequence[BlockId], contracts: Collection[bytes], answers: list[RpcAnswer]
+) -> list[list[ContractLog] | Unanswered]:
     """Read the answers to these calls; a refusal concerns its own block alone."""
     return [
         _read_one(block, contracts, answers[at], answers[at + 1])
@@ -37,24 +37,24 @@ def read_block_logs(
 
 
 def _read_one(
-    block: BlockId, contracts: Collection[bytes], head_answer: Answer, logs_answer: Answer
-) -> list[Log] | Unanswered:
-    if isinstance(head_answer, RpcError):
+    block: BlockId, contracts: Collection[bytes], head_answer: RpcAnswer, logs_answer: RpcAnswer
+) -> list[ContractLog] | Unanswered:
+    if isinstance(head_answer, RpcErrorAnswer):
         return Unanswered.REFUSED
     head = read_block(head_answer, block.number)
     if head is None:
         return Unanswered.BEHIND
     if head.hash != block.hash:
         return []
-    if isinstance(logs_answer, RpcError):
+    if isinstance(logs_answer, RpcErrorAnswer):
         return Unanswered.REFUSED
     try:
         paid, refunded = read_logs(logs_answer, contracts, block.number, block.number)
     except msgspec.MsgspecError:
         raise  # not even a list of logs
     except ValueError:
-        raise Failed(Fault.LOGS) from None
-    logs: list[Log] = [*paid, *refunded]
+        raise RpcAnswerError(RpcFault.LOGS) from None
+    logs: list[ContractLog] = [*paid, *refunded]
     if any(log.block_hash != block.hash for log in logs):
-        raise Failed(Fault.LOGS)
+        raise RpcAnswerError(RpcFault.LOGS)
     return logs

@@ -10,36 +10,36 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from payintent.domain.errors import ChainDown
+from payintent.domain.errors import ChainUnavailableError
 from payintent.domain.evm import (
-    Behind,
     Block,
     BlockId,
+    BlockRangeTooLargeError,
+    CallRevertedError,
+    ChainHeads,
     ChainReader,
-    Chunk,
-    Heads,
-    Log,
-    RangeTooLarge,
-    Reverted,
-    Tx,
-    TxReceipt,
+    ChainTransaction,
+    ContractLog,
+    EndpointBehindError,
+    LogBatch,
+    TransactionReceipt,
     Unanswered,
 )
 from payintent.evm.block_logs import block_log_calls, read_block_logs
-from payintent.evm.event_logs import PAID, REFUNDED, Logs, read_logs
+from payintent.evm.event_logs import PAID, REFUNDED, ContractLogs, read_logs
 from payintent.evm.reverts import read_revert
 from payintent.evm.rpc import (
-    Answer,
-    Call,
-    Endpoint,
-    Failed,
-    Fault,
-    Limits,
-    RpcError,
-    open_session,
+    RpcAnswer,
+    RpcAnswerError,
+    RpcCall,
+    RpcEndpoint,
+    RpcErrorAnswer,
+    RpcFault,
+    RpcLimits,
+    open_http_session,
     result,
 )
-from payintent.evm.rpc_answers import read_block, read_bytes, read_number, read_receipt, read_tx
+from payintent.evm.rpc_answers import read_block, read_bytes, read_receipt, read_rpc_number, read_tx
 
 if TYPE_CHECKING:
     import aiohttp
@@ -50,7 +50,7 @@ SPAN_GROWTH = 8  # an eighth of itself, 12.5 %, at each success
 HEADS_TIMEOUT_S = 4.0  # at most: all wait for the slowest
 
 _Read = TypeVar("_Read")
-_LIMITS = Limits()
+_LIMITS = RpcLimits()
 
 
 class Finality(StrEnum):
@@ -73,7 +73,7 @@ class ReaderConfig:
     finality: Finality = Finality.FINALIZED
     confirmations: int = 0
     instant_finality: bool = False
-    limits: Limits = _LIMITS
+    limits: RpcLimits = _LIMITS
 
     def __post_init__(self) -> None:
         by_count = self.finality is Finality.CONFIRMATIONS
@@ -90,7 +90,7 @@ class _Search:
     contracts: frozenset[bytes]
     before: int | None
 
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[RpcCall]:
         blocks = [_block_call(self.end)]
         if self.before is not None:
             blocks.append(_block_call(self.before))
@@ -100,15 +100,15 @@ class _Search:
             "address": sorted(_hex(one) for one in self.contracts),
             "topics": [[_hex(PAID), _hex(REFUNDED)]],
         }
-        return [*blocks, Call("eth_getLogs", [searched])]
+        return [*blocks, RpcCall("eth_getLogs", [searched])]
 
-    def read(self, answers: list[Answer]) -> "_Found":
+    def read(self, answers: list[RpcAnswer]) -> "_Found":
         end = read_block(result(answers[0]), self.end)
         before = None if self.before is None else read_block(result(answers[1]), self.before)
         if end is None:
             return _Found(None, before, None)
         told = answers[-1]
-        if isinstance(told, RpcError) and self.start < self.end:
+        if isinstance(told, RpcErrorAnswer) and self.start < self.end:
             return _Found(end, before, None)
         told = result(told)  # the refusal of a single block is no matter of how many
         try:
@@ -116,10 +116,10 @@ class _Search:
         except msgspec.MsgspecError:
             raise  # not even a list of logs
         except ValueError:
-            raise Failed(Fault.LOGS) from None
+            raise RpcAnswerError(RpcFault.LOGS) from None
         of_end = {one.block_hash for both in logs for one in both if one.block_number == self.end}
         if of_end - {end.hash}:
-            raise Failed(Fault.LOGS)
+            raise RpcAnswerError(RpcFault.LOGS)
         return _Found(end, before, logs)
 
 
@@ -129,10 +129,10 @@ class _Found:
 
     end: Block | None
     before: Block | None
-    logs: Logs | None
+    logs: ContractLogs | None
 
 
-class Reader(ChainReader):
+class RpcChainReader(ChainReader):
     """The `ChainReader` of one chain; its connections open with the first question."""
 
     def __init__(
@@ -142,7 +142,7 @@ class Reader(ChainReader):
         self._heads_timeout_s = min(HEADS_TIMEOUT_S, config.limits.timeout_s)
         self._session: aiohttp.ClientSession | None = None
         self._endpoints = {
-            endpoint: Endpoint(
+            endpoint: RpcEndpoint(
                 name, endpoint, url, limits=config.limits, session=self._open, clock=clock
             )
             for number, url in enumerate(urls, 1)
@@ -166,15 +166,15 @@ class Reader(ChainReader):
         if session is not None:
             await session.close()
 
-    async def heads(self) -> list[Heads]:
+    async def heads(self) -> list[ChainHeads]:
         """Ask all endpoints at once; those that fail or lie are left out (ChainDown: all)."""
         told = await asyncio.gather(*(self._heads_or_none(one) for one in self.names))
         found = [one for one in told if one is not None]
         if not found:
-            raise ChainDown("no endpoint gives a usable answer")
+            raise ChainUnavailableError("no endpoint gives a usable answer")
         return found
 
-    async def heads_of(self, endpoint: str) -> Heads:
+    async def heads_of(self, endpoint: str) -> ChainHeads:
         """Ask one endpoint (ChainDown, which tells what is wrong with it)."""
         if self._config.finality is Finality.FINALIZED:
             return await self._heads_by_tag(endpoint)
@@ -182,28 +182,32 @@ class Reader(ChainReader):
 
     async def chunk(
         self, endpoint: str, start: int, end: int, contracts: Sequence[bytes], before: int | None
-    ) -> Chunk:
+    ) -> LogBatch:
         """Search blocks for logs of these contracts (Behind, RangeTooLarge)."""
         if not contracts or not 0 <= start <= end:  # no contracts are all contracts, to a node
             raise ValueError("a search needs contracts and blocks")
         search = _Search(start, end, frozenset(contracts), before)
         found = await self._ask(endpoint, search.calls(), search.read)
         if found.end is None or (before is not None and found.before is None):
-            raise Behind(f"{endpoint} lacks block {end if found.end is None else before}")
+            raise EndpointBehindError(
+                f"{endpoint} lacks block {end if found.end is None else before}"
+            )
         if found.logs is None:
             raise self._narrowed(endpoint, end - start + 1)
         self._widen(endpoint, end - start + 1)
         logs, refunds = found.logs
-        return Chunk(start, found.end, found.before, logs, refunds, endpoint)
+        return LogBatch(start, found.end, found.before, logs, refunds, endpoint)
 
-    async def receipts(self, endpoint: str, tx_hashes: Sequence[bytes]) -> list[TxReceipt | None]:
+    async def receipts(
+        self, endpoint: str, tx_hashes: Sequence[bytes]
+    ) -> list[TransactionReceipt | None]:
         """Read receipts, in the order asked for."""
-        calls = [Call("eth_getTransactionReceipt", [_hex(one)]) for one in tx_hashes]
+        calls = [RpcCall("eth_getTransactionReceipt", [_hex(one)]) for one in tx_hashes]
         return await self._ask(endpoint, calls, partial(_read_each, tx_hashes, read_receipt))
 
     async def block_logs(
         self, endpoint: str, blocks: Sequence[BlockId], contracts: Sequence[bytes]
-    ) -> list[list[Log] | Unanswered]:
+    ) -> list[list[ContractLog] | Unanswered]:
         """Read all logs of these contracts in each block (EIP-234), in the order asked for.
 
         However much else a block holds, the answer is no larger than what our contracts wrote. A
@@ -215,9 +219,9 @@ class Reader(ChainReader):
 
     async def transactions(
         self, endpoint: str, tx_hashes: Sequence[bytes]
-    ) -> list[Tx | Unanswered | None]:
+    ) -> list[ChainTransaction | Unanswered | None]:
         """Read transactions, in the order asked for; anybody may have made one of them large."""
-        calls = [Call("eth_getTransactionByHash", [_hex(one)]) for one in tx_hashes]
+        calls = [RpcCall("eth_getTransactionByHash", [_hex(one)]) for one in tx_hashes]
         return await self._ask(endpoint, calls, partial(_read_transactions, tx_hashes))
 
     async def call(
@@ -235,18 +239,18 @@ class Reader(ChainReader):
         if sender is not None:
             asked["from"] = _hex(sender)
         at = hex(block) if isinstance(block, int) else block
-        told = await self._ask(endpoint, [Call("eth_call", [asked, at])], _read_call)
-        if isinstance(told, Reverted):
+        told = await self._ask(endpoint, [RpcCall("eth_call", [asked, at])], _read_call)
+        if isinstance(told, CallRevertedError):
             raise told
-        if isinstance(told, RpcError):
+        if isinstance(told, RpcErrorAnswer):
             # Not held against the endpoint: a stranger may have chosen what was asked.
-            self._endpoints[endpoint].count(Fault.REFUSED)
-            raise ChainDown(f"{endpoint} refuses a call")
+            self._endpoints[endpoint].count(RpcFault.REFUSED)
+            raise ChainUnavailableError(f"{endpoint} refuses a call")
         return told
 
     async def code(self, endpoint: str, address: bytes) -> bytes:
         """Read the code of an account as of the latest block; empty where it has none."""
-        calls = [Call("eth_getCode", [_hex(address), "latest"])]
+        calls = [RpcCall("eth_getCode", [_hex(address), "latest"])]
         return await self._ask(endpoint, calls, _read_code)
 
     async def block(self, endpoint: str, number: int) -> Block | None:
@@ -257,66 +261,66 @@ class Reader(ChainReader):
     async def _ask(
         self,
         endpoint: str,
-        calls: Sequence[Call],
-        read: Callable[[list[Answer]], _Read],
+        calls: Sequence[RpcCall],
+        read: Callable[[list[RpcAnswer]], _Read],
         timeout_s: float | None = None,
     ) -> _Read:
         """Ask an endpoint, and before its first answer, or the first after a failure, who it is."""
         asked = self._endpoints[endpoint]
         if not asked.identified:
-            who = [Call("eth_chainId", []), _block_call(0)]
+            who = [RpcCall("eth_chainId", []), _block_call(0)]
             await asked.ask(who, self._identify, timeout_s)
             asked.identified = True
         return await asked.ask(calls, read, timeout_s)
 
-    def _identify(self, answers: list[Answer]) -> None:
-        if read_number(result(answers[0])) != self._config.network_id:
-            raise Failed(Fault.WRONG_CHAIN)
+    def _identify(self, answers: list[RpcAnswer]) -> None:
+        if read_rpc_number(result(answers[0])) != self._config.network_id:
+            raise RpcAnswerError(RpcFault.WRONG_CHAIN)
         known = self._config.genesis_hash
         if known is None:
             return
         genesis = read_block(result(answers[1]), 0)
         if genesis is None or genesis.hash != known:
-            raise Failed(Fault.WRONG_GENESIS)
+            raise RpcAnswerError(RpcFault.WRONG_GENESIS)
 
-    async def _heads_or_none(self, endpoint: str) -> Heads | None:
+    async def _heads_or_none(self, endpoint: str) -> ChainHeads | None:
         try:
             return await self.heads_of(endpoint)
-        except ChainDown:
+        except ChainUnavailableError:
             return None
 
-    async def _heads_by_tag(self, endpoint: str) -> Heads:
+    async def _heads_by_tag(self, endpoint: str) -> ChainHeads:
         # The finalized block first: a block that appears in between must not look like a lie.
         calls = [_block_call("finalized"), _block_call("latest")]
         final, latest = await self._ask(endpoint, calls, self._read_heads, self._heads_timeout_s)
-        return Heads(endpoint, latest, final)
+        return ChainHeads(endpoint, latest, final)
 
-    async def _heads_by_count(self, endpoint: str) -> Heads:
+    async def _heads_by_count(self, endpoint: str) -> ChainHeads:
         calls = [_block_call("latest")]
         latest = await self._ask(endpoint, calls, _read_latest, self._heads_timeout_s)
         number = max(0, latest.number - self._config.confirmations)
         read = partial(_read_block_at, number=number)
         final = await self._ask(endpoint, [_block_call(number)], read, self._heads_timeout_s)
         if final is None:
-            raise Behind(f"{endpoint} lacks block {number}")
-        return Heads(endpoint, latest, final)
+            raise EndpointBehindError(f"{endpoint} lacks block {number}")
+        return ChainHeads(endpoint, latest, final)
 
-    def _read_heads(self, answers: list[Answer]) -> tuple[Block, Block]:
+    def _read_heads(self, answers: list[RpcAnswer]) -> tuple[Block, Block]:
         latest = _read_latest(answers[1:])
-        final = None if isinstance(answers[0], RpcError) else read_block(answers[0])
+        final = None if isinstance(answers[0], RpcErrorAnswer) else read_block(answers[0])
         if final is None:
-            raise Failed(Fault.NO_FINALITY)
+            raise RpcAnswerError(RpcFault.NO_FINALITY)
         if final.number > latest.number:
-            raise Failed(Fault.FINALITY)
+            raise RpcAnswerError(RpcFault.FINALITY)
         if final.number == latest.number > 0 and not self._config.instant_finality:
-            raise Failed(Fault.FINALITY)
+            raise RpcAnswerError(RpcFault.FINALITY)
         return final, latest
 
-    def _narrowed(self, endpoint: str, asked: int) -> RangeTooLarge:
+    def _narrowed(self, endpoint: str, asked: int) -> BlockRangeTooLargeError:
         """Halve a span, down to one block; a refusal of one block is `Failed` before."""
         self._spans[endpoint] = max(1, min(self._spans[endpoint], asked) // 2)
-        self._endpoints[endpoint].count(Fault.RANGE)
-        return RangeTooLarge(f"{endpoint} refuses to search {asked} blocks")
+        self._endpoints[endpoint].count(RpcFault.RANGE)
+        return BlockRangeTooLargeError(f"{endpoint} refuses to search {asked} blocks")
 
     def _widen(self, endpoint: str, asked: int) -> None:
         span = self._spans[endpoint]
@@ -325,63 +329,63 @@ class Reader(ChainReader):
 
     def _open(self) -> "aiohttp.ClientSession":
         if self._session is None:
-            self._session = open_session()
+            self._session = open_http_session()
         return self._session
 
 
-def open_reader(
+def open_chain_reader(
     name: str,
     urls: Sequence[str],
     config: ReaderConfig,
     clock: Callable[[], float] = time.monotonic,
-) -> Reader:
+) -> RpcChainReader:
     """Make a reader of a chain; its endpoints are called `name-1` and so on (ValueError: a URL)."""
     if not urls:
         raise ValueError(f"{name} has no endpoint")
-    return Reader(name, urls, config, clock)
+    return RpcChainReader(name, urls, config, clock)
 
 
-def _read_latest(answers: list[Answer]) -> Block:
+def _read_latest(answers: list[RpcAnswer]) -> Block:
     if (latest := read_block(result(answers[0]))) is None:
-        raise Failed(Fault.MALFORMED)
+        raise RpcAnswerError(RpcFault.MALFORMED)
     return latest
 
 
-def _read_block_at(answers: list[Answer], number: int) -> Block | None:
+def _read_block_at(answers: list[RpcAnswer], number: int) -> Block | None:
     return read_block(result(answers[0]), number)
 
 
 def _read_each(
     tx_hashes: Sequence[bytes],
     read: Callable[[msgspec.Raw, bytes], _Read],
-    answers: list[Answer],
+    answers: list[RpcAnswer],
 ) -> list[_Read]:
     return [read(result(one), tx_hash) for one, tx_hash in zip(answers, tx_hashes, strict=True)]
 
 
 def _read_transactions(
-    tx_hashes: Sequence[bytes], answers: list[Answer]
-) -> list[Tx | Unanswered | None]:
+    tx_hashes: Sequence[bytes], answers: list[RpcAnswer]
+) -> list[ChainTransaction | Unanswered | None]:
     return [
-        Unanswered.REFUSED if isinstance(one, RpcError) else read_tx(one, tx_hash)
+        Unanswered.REFUSED if isinstance(one, RpcErrorAnswer) else read_tx(one, tx_hash)
         for one, tx_hash in zip(answers, tx_hashes, strict=True)
     ]
 
 
-def _read_call(answers: list[Answer]) -> bytes | Reverted | RpcError:
+def _read_call(answers: list[RpcAnswer]) -> bytes | CallRevertedError | RpcErrorAnswer:
     [told] = answers
-    if not isinstance(told, RpcError):
+    if not isinstance(told, RpcErrorAnswer):
         return read_bytes(told)
     return read_revert(told) or told
 
 
-def _read_code(answers: list[Answer]) -> bytes:
+def _read_code(answers: list[RpcAnswer]) -> bytes:
     return read_bytes(result(answers[0]))
 
 
-def _block_call(block: int | str) -> Call:
+def _block_call(block: int | str) -> RpcCall:
     tag = hex(block) if isinstance(block, int) else block
-    return Call("eth_getBlockByNumber", [tag, False])
+    return RpcCall("eth_getBlockByNumber", [tag, False])
 
 
 def _hex(data: bytes) -> str:

@@ -33,7 +33,7 @@ class RuntimeCode:
 
 
 @cache
-def compiled(name: str = _SUPPORTED[0]) -> dict[str, Any]:
+def compiled_contract(name: str = _SUPPORTED[0]) -> dict[str, Any]:
     """Read what was compiled: `abi`, `selectors`, `topics`, byte code; nobody changes it."""
     folder = _PACKED if _PACKED.is_dir() else _CHECKOUT
     return json.loads((folder / f"{name}.json").read_text())
@@ -42,7 +42,7 @@ def compiled(name: str = _SUPPORTED[0]) -> dict[str, Any]:
 @cache
 def runtime_codes() -> tuple[RuntimeCode, ...]:
     """Give the code of every supported version."""
-    return tuple(_runtime_code(compiled(name)) for name in _SUPPORTED)
+    return tuple(_runtime_code(compiled_contract(name)) for name in _SUPPORTED)
 
 
 def read_immutables(code: bytes) -> dict[str, bytes] | None:
@@ -54,7 +54,7 @@ def read_immutables(code: bytes) -> dict[str, bytes] | None:
 @cache
 def public_abi() -> tuple[dict[str, Any], ...]:
     """Give the parts of the ABI that payers and refunders need."""
-    return tuple(one for one in compiled()["abi"] if one.get("name") in _SHOWN)
+    return tuple(one for one in compiled_contract()["abi"] if one.get("name") in _SHOWN)
 
 
 def _runtime_code(described: dict[str, Any]) -> RuntimeCode:

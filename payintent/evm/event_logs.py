@@ -4,18 +4,18 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from payintent.domain.evm import PaidLog, RefundedLog, place
+from payintent.domain.evm import PaidLog, RefundedLog, log_position
 from payintent.evm.abi import to_address, to_uint, to_uuid, words
 from payintent.evm.hex_values import HASH, read_hash, read_hex, read_index, read_sized
-from payintent.evm.keccak import topic
+from payintent.evm.keccak import event_topic
 
-PAID = topic("Paid(bytes16,address,address,uint256,address)")
-REFUNDED = topic("Refunded(bytes16,bytes16,address,uint256,address,address)")
+PAID = event_topic("Paid(bytes16,address,address,uint256,address)")
+REFUNDED = event_topic("Refunded(bytes16,bytes16,address,uint256,address,address)")
 
 _PAID_TEXT, _REFUNDED_TEXT = f"0x{PAID.hex()}", f"0x{REFUNDED.hex()}"
 _ADDRESS = 20
 
-Logs = tuple[tuple[PaidLog, ...], tuple[RefundedLog, ...]]
+ContractLogs = tuple[tuple[PaidLog, ...], tuple[RefundedLog, ...]]
 
 
 class LogAnswer(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -34,7 +34,9 @@ class LogAnswer(msgspec.Struct, frozen=True, rename="camel", gc=False):
 _LOGS = msgspec.json.Decoder(list[LogAnswer])
 
 
-def read_logs(raw: msgspec.Raw | bytes, contracts: Collection[bytes], start: int, end: int) -> Logs:
+def read_logs(
+    raw: msgspec.Raw | bytes, contracts: Collection[bytes], start: int, end: int
+) -> ContractLogs:
     """Read the answer to a search, in the chain's order; what was not asked for is refused.
 
     One identity twice and two hashes of one block are refused too: no chain has such logs.
@@ -49,12 +51,12 @@ def read_logs(raw: msgspec.Raw | bytes, contracts: Collection[bytes], start: int
             raise ValueError("two hashes of one block")
     if len({(one.tx_hash, one.log_index) for one in found}) < len(found):
         raise ValueError("a log twice")
-    if len({place(one) for one in found}) < len(found):
+    if len({log_position(one) for one in found}) < len(found):
         raise ValueError("two logs at one place")
     return logs, refunds
 
 
-def read_looking_like_ours(answers: Iterable[LogAnswer]) -> Logs:
+def read_matching_logs(answers: Iterable[LogAnswer]) -> ContractLogs:
     """Read those logs of a transaction that have the shape of ours, and pass over all others.
 
     Anybody can write a log that only begins like ours, from a contract of his own, in the same
@@ -100,7 +102,7 @@ def read_refunded(log: LogAnswer) -> RefundedLog:
     )
 
 
-def _read(answers: Iterable[LogAnswer]) -> Logs:
+def _read(answers: Iterable[LogAnswer]) -> ContractLogs:
     logs: list[PaidLog] = []
     refunds: list[RefundedLog] = []
     for one in answers:
@@ -111,7 +113,7 @@ def _read(answers: Iterable[LogAnswer]) -> Logs:
             refunds.append(read_refunded(one))
         else:
             raise ValueError("a log of another event")
-    return tuple(sorted(logs, key=place)), tuple(sorted(refunds, key=place))
+    return tuple(sorted(logs, key=log_position)), tuple(sorted(refunds, key=log_position))
 
 
 def _has_our_shape(log: LogAnswer) -> bool:

@@ -14,17 +14,17 @@ def keccak(data: bytes) -> bytes:
     return _keccak.new(digest_bits=_BITS, data=data).digest()
 
 
-def selector(signature: str) -> bytes:
+def function_selector(signature: str) -> bytes:
     """Give the four bytes that a call of this function begins with."""
     return keccak(signature.encode())[:4]
 
 
-def topic(signature: str) -> bytes:
+def event_topic(signature: str) -> bytes:
     """Give the first topic of this event's logs."""
     return keccak(signature.encode())
 
 
-def checksummed(address: bytes) -> str:
+def to_checksum_address(address: bytes) -> str:
     """Write an address of 20 bytes with its checksum, which is the case of letters (EIP-55)."""
     digits = address.hex()
     marks = keccak(digits.encode()).hex()
@@ -40,6 +40,6 @@ def parse_address(text: str) -> bytes:
         raise ValueError("an address is 0x and 40 hex digits")
     address = bytes.fromhex(text[2:])
     one_case = text[2:] in (text[2:].lower(), text[2:].upper())
-    if not one_case and text != checksummed(address):
+    if not one_case and text != to_checksum_address(address):
         raise ValueError("the checksum of an address is wrong")
     return address

@@ -4,31 +4,36 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from payintent.domain.errors import ChainDown
-from payintent.domain.evm import Reverted
-from payintent.domain.gateway import NotContacted, Unknown
-from payintent.domain.onchain_refund import AlreadyRefunded, Fate, RefundCall, Refunder
-from payintent.evm.chain_reader import Reader, ReaderConfig, open_reader
-from payintent.evm.rpc import Limits
-from payintent.evm.signer import DONE, Signer, encoded, open_signers
-from payintent.log import get
+from payintent.domain.errors import ChainUnavailableError
+from payintent.domain.evm import CallRevertedError
+from payintent.domain.gateway import NotContacted, OutcomeUnknown
+from payintent.domain.onchain_refund import (
+    AlreadyRefunded,
+    ContractRefundCall,
+    OnchainRefundSender,
+    RefundTransactionState,
+)
+from payintent.evm.chain_reader import ReaderConfig, RpcChainReader, open_chain_reader
+from payintent.evm.rpc import RpcLimits
+from payintent.evm.signer import DONE, ExternalSigner, encode_refund_call, open_signers
+from payintent.log import get_logger
 
 _TRACE_S = 15.0
 _ROUND_S = 5.0
 _SUCCESS = 1
-_log = get("refunder")
+_log = get_logger("refunder")
 
 
-class ChainRefunder(Refunder):
+class RpcRefundSender(OnchainRefundSender):
     """Implements `Refunder` for a chain that has a signer, and endpoints or at least the signer."""
 
     def __init__(
-        self, chain: str, signer: Signer, urls: Sequence[str], clock: Callable[[], float]
+        self, chain: str, signer: ExternalSigner, urls: Sequence[str], clock: Callable[[], float]
     ) -> None:
         self._chain = chain
         self._urls = urls
         self._clock = clock
-        self._reader: Reader | None = None
+        self._reader: RpcChainReader | None = None
         self.signer = signer
 
     async def close(self) -> None:
@@ -38,18 +43,20 @@ class ChainRefunder(Refunder):
             await self._reader.close()
 
     async def estimate(
-        self, sender: bytes, call: RefundCall
+        self, sender: bytes, call: ContractRefundCall
     ) -> int | AlreadyRefunded | NotContacted:
         """Give the gas that a refund needs."""
         return await self.signer.estimate(sender, call)
 
-    async def send(self, sender: bytes, call: RefundCall, gas: int) -> bytes | Unknown:
+    async def send(
+        self, sender: bytes, call: ContractRefundCall, gas: int
+    ) -> bytes | OutcomeUnknown:
         """Have a refund signed and sent."""
         return await self.signer.send(sender, call, gas)
 
     async def trace(
-        self, sender: bytes, call: RefundCall, tx_hash: bytes | None, read_up_to: int
-    ) -> Fate | Unknown:
+        self, sender: bytes, call: ContractRefundCall, tx_hash: bytes | None, read_up_to: int
+    ) -> RefundTransactionState | OutcomeUnknown:
         """Ask the endpoints what became of a refund; one that lies can only delay it.
 
         Sending again what was done is refused by the contract, and a log alone settles a refund.
@@ -58,19 +65,19 @@ class ChainRefunder(Refunder):
             try:
                 self._reader = self._open(call.network_id)
             except ValueError:
-                return Unknown(detail="an endpoint's address is none")
+                return OutcomeUnknown(detail="an endpoint's address is none")
         try:
             async with asyncio.timeout(_TRACE_S):
                 return await _trace(self._reader, sender, call, tx_hash, read_up_to)
         except TimeoutError:
-            return Unknown(detail="the endpoints do not answer in time")
+            return OutcomeUnknown(detail="the endpoints do not answer in time")
 
-    def _open(self, network_id: int) -> Reader:
-        config = ReaderConfig(network_id=network_id, limits=Limits(timeout_s=_ROUND_S))
-        return open_reader(self._chain, self._urls, config, self._clock)
+    def _open(self, network_id: int) -> RpcChainReader:
+        config = ReaderConfig(network_id=network_id, limits=RpcLimits(timeout_s=_ROUND_S))
+        return open_chain_reader(self._chain, self._urls, config, self._clock)
 
 
-class Refunders(dict[str, ChainRefunder]):
+class RefundSenders(dict[str, RpcRefundSender]):
     """The chains that have a signer."""
 
     async def close(self) -> None:
@@ -79,16 +86,16 @@ class Refunders(dict[str, ChainRefunder]):
             await one.close()
 
 
-def open_refunders(
+def open_refund_senders(
     signers: Mapping[str, str],
     endpoints: Mapping[str, Sequence[str]],
     clock: Callable[[], float] = time.monotonic,
-) -> Refunders:
+) -> RefundSenders:
     """Make what sends refunds, for every chain with a signer and endpoints, by their addresses."""
     opened = open_signers(signers, clock)
-    return Refunders(
+    return RefundSenders(
         {
-            chain: ChainRefunder(chain, signer, endpoints[chain], clock)
+            chain: RpcRefundSender(chain, signer, endpoints[chain], clock)
             for chain, signer in opened.items()
             if endpoints.get(chain)
         }
@@ -96,41 +103,59 @@ def open_refunders(
 
 
 async def _trace(
-    reader: Reader, sender: bytes, call: RefundCall, tx_hash: bytes | None, read_up_to: int
-) -> Fate | Unknown:
-    fate = Fate.UNSEEN if tx_hash is None else await _fate(reader, tx_hash, read_up_to)
-    if fate is Fate.UNDER_WAY or isinstance(fate, Unknown):
+    reader: RpcChainReader,
+    sender: bytes,
+    call: ContractRefundCall,
+    tx_hash: bytes | None,
+    read_up_to: int,
+) -> RefundTransactionState | OutcomeUnknown:
+    fate = (
+        RefundTransactionState.UNSEEN
+        if tx_hash is None
+        else await _fate(reader, tx_hash, read_up_to)
+    )
+    if fate is RefundTransactionState.UNDER_WAY or isinstance(fate, OutcomeUnknown):
         return fate
     state = await _state(reader, sender, call)  # by another transaction than this one, perhaps
-    return fate if state is Fate.UNSEEN else state
+    return fate if state is RefundTransactionState.UNSEEN else state
 
 
-async def _fate(reader: Reader, tx_hash: bytes, read_up_to: int) -> Fate | Unknown:
+async def _fate(
+    reader: RpcChainReader, tx_hash: bytes, read_up_to: int
+) -> RefundTransactionState | OutcomeUnknown:
     """Look a transaction up; who knows it is believed before those who do not."""
     answered = False
     for name in reader.names:
         try:
             [tx] = await reader.transactions(name, [tx_hash])
             [receipt] = await reader.receipts(name, [tx_hash])
-        except ChainDown:
+        except ChainUnavailableError:
             continue
         answered = True
         if receipt is not None and receipt.status != _SUCCESS:
             final = receipt.block_number <= read_up_to
-            return Fate.REVERTED if final else Fate.UNDER_WAY
+            return RefundTransactionState.REVERTED if final else RefundTransactionState.UNDER_WAY
         if receipt is not None or tx is not None:
-            return Fate.UNDER_WAY
-    return Fate.UNSEEN if answered else Unknown(detail="no endpoint answers")
+            return RefundTransactionState.UNDER_WAY
+    return (
+        RefundTransactionState.UNSEEN if answered else OutcomeUnknown(detail="no endpoint answers")
+    )
 
 
-async def _state(reader: Reader, sender: bytes, call: RefundCall) -> Fate | Unknown:
+async def _state(
+    reader: RpcChainReader, sender: bytes, call: ContractRefundCall
+) -> RefundTransactionState | OutcomeUnknown:
     """Ask the contract: it refuses a refund that it has done before it looks for any funds."""
     for name in reader.names:
         try:
-            await reader.call(name, call.contract, encoded(call), sender=sender)
-        except Reverted as reverted:
-            return Fate.UNDER_WAY if reverted.reason == DONE else Fate.UNSEEN
-        except ChainDown:
+            await reader.call(name, call.contract, encode_refund_call(call), sender=sender)
+        except CallRevertedError as reverted:
+            return (
+                RefundTransactionState.UNDER_WAY
+                if reverted.reason == DONE
+                else RefundTransactionState.UNSEEN
+            )
+        except ChainUnavailableError:
             continue
-        return Fate.UNSEEN
-    return Unknown(detail="no endpoint answers")
+        return RefundTransactionState.UNSEEN
+    return OutcomeUnknown(detail="no endpoint answers")

@@ -2,23 +2,23 @@
 
 import re
 
-from payintent.domain.evm import Reverted
+from payintent.domain.evm import CallRevertedError
 from payintent.evm.abi import read_reason, readable
-from payintent.evm.rpc import RpcError
+from payintent.evm.rpc import RpcErrorAnswer
 
 _CODE = 3
 _WORDS = re.compile(r"revert", re.IGNORECASE)
 _REASON = re.compile(r"execution reverted:? ?(.*)", re.DOTALL)
 
 
-def read_revert(error: RpcError) -> Reverted | None:
+def read_revert(error: RpcErrorAnswer) -> CallRevertedError | None:
     """Read an error as the contract's refusal; None where the node itself refuses."""
     if error.code != _CODE and not _WORDS.search(error.message):
         return None
-    return Reverted(_reason(error))
+    return CallRevertedError(_reason(error))
 
 
-def _reason(error: RpcError) -> str:
+def _reason(error: RpcErrorAnswer) -> str:
     """Take the reason from the data, where nodes give any, else from what the node says itself."""
     try:
         data = bytes.fromhex(error.data.removeprefix("0x"))

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import msgspec
 from prometheus_client import Counter
 
-from payintent.domain.errors import ChainDown
-from payintent.log import get
+from payintent.domain.errors import ChainUnavailableError
+from payintent.log import get_logger
 
 if TYPE_CHECKING:
     import aiohttp
@@ -42,11 +42,11 @@ _TOO_MANY = 429
 _PIECE_BYTES = 64 * 1024
 _DOUBLINGS_MAX = 16
 _TOO_MANY_WORDS = re.compile(r"rate.?limit|too many requests|per second", re.IGNORECASE)
-_log = get("chain")
+_log = get_logger("chain")
 _Told = TypeVar("_Told")
 
 
-class Fault(StrEnum):
+class RpcFault(StrEnum):
     """What is wrong with an endpoint; the last five are incidents."""
 
     TIMEOUT = "timeout"
@@ -65,24 +65,24 @@ class Fault(StrEnum):
 
 
 _INCIDENTS = {
-    Fault.WRONG_CHAIN,
-    Fault.WRONG_GENESIS,
-    Fault.NO_FINALITY,
-    Fault.FINALITY,
-    Fault.LOGS,
+    RpcFault.WRONG_CHAIN,
+    RpcFault.WRONG_GENESIS,
+    RpcFault.NO_FINALITY,
+    RpcFault.FINALITY,
+    RpcFault.LOGS,
 }
 
 
-class Failed(Exception):  # noqa: N818 - it never leaves this package
+class RpcAnswerError(Exception):
     """What an endpoint answered cannot be used."""
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: RpcFault) -> None:
         super().__init__(fault.value)
         self.fault = fault
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RpcCall:
     """One method with its parameters, as JSON has them."""
 
     method: str
@@ -90,7 +90,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class RpcError:
+class RpcErrorAnswer:
     """The error with which a node answers a call; its words are a stranger's."""
 
     code: int
@@ -98,12 +98,12 @@ class RpcError:
     data: str = field(default="", repr=False)
 
 
-Answer = msgspec.Raw | RpcError
-TOO_LARGE = RpcError(0, "the answer is larger than we read")
+RpcAnswer = msgspec.Raw | RpcErrorAnswer
+TOO_LARGE = RpcErrorAnswer(0, "the answer is larger than we read")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class RpcLimits:
     """How long and how much."""
 
     timeout_s: float = 10.0  # of one round
@@ -129,7 +129,7 @@ _TEXT = msgspec.json.Decoder(str)
 _UNREADABLE = (ValueError, RecursionError)  # whatever reading a stranger's JSON can raise
 
 
-class _Smaller(Exception):  # noqa: N818
+class _SmallerBatchError(Exception):
     """A batch has to be smaller; `refused` tells that the node wants it so for good."""
 
     def __init__(self, *, refused: bool) -> None:
@@ -137,7 +137,7 @@ class _Smaller(Exception):  # noqa: N818
         self.refused = refused
 
 
-class Endpoint:
+class RpcEndpoint:
     """One endpoint of a chain; `clock` is in seconds and may begin anywhere."""
 
     def __init__(
@@ -146,7 +146,7 @@ class Endpoint:
         name: str,
         url: str,
         *,
-        limits: Limits,
+        limits: RpcLimits,
         session: Callable[[], "aiohttp.ClientSession"],
         clock: Callable[[], float],
     ) -> None:
@@ -162,7 +162,7 @@ class Endpoint:
         self._batch = limits.batch_max
         self._rounds = 0
         self._ids = itertools.count(1)
-        self._known: Fault | None = None  # what the log says is wrong with it
+        self._known: RpcFault | None = None  # what the log says is wrong with it
 
     def __repr__(self) -> str:
         return f"<Endpoint {self.name}>"
@@ -172,15 +172,15 @@ class Endpoint:
         """Tell whether it is to be left alone for now."""
         return self.fails > 0 and self._clock() < self._rests_until_s
 
-    def count(self, fault: Fault) -> None:
+    def count(self, fault: RpcFault) -> None:
         """Count what went wrong."""
         counter = INCIDENTS if fault in _INCIDENTS else ERRORS
         counter.labels(self.chain, self.name, fault.value).inc()
 
     async def ask(
         self,
-        calls: Sequence[Call],
-        read: Callable[[list[Answer]], _Told],
+        calls: Sequence[RpcCall],
+        read: Callable[[list[RpcAnswer]], _Told],
         timeout_s: float | None = None,
     ) -> _Told:
         """Ask in one batch if that is possible, and give what `read` makes of the answers.
@@ -189,28 +189,28 @@ class Endpoint:
         endpoint then rests, twice as long each time. ChainDown tells all of them.
         """
         if self.rests:
-            raise ChainDown(f"{self.name} failed a moment ago and is left alone")
+            raise ChainUnavailableError(f"{self.name} failed a moment ago and is left alone")
         try:
             told = read(await self._answers(calls, timeout_s or self._limits.timeout_s))
-        except Failed as failed:
+        except RpcAnswerError as failed:
             fault = failed.fault
         except _UNREADABLE:
-            fault = Fault.MALFORMED
+            fault = RpcFault.MALFORMED
         else:
             self._worked()
             return told
         # Outside of `except`: an error that hangs on ours could carry the URL along.
         self._failed(fault)
-        raise ChainDown(f"{self.name} gives no usable answer: {fault.value}")
+        raise ChainUnavailableError(f"{self.name} gives no usable answer: {fault.value}")
 
-    async def _answers(self, calls: Sequence[Call], timeout_s: float) -> list[Answer]:
+    async def _answers(self, calls: Sequence[RpcCall], timeout_s: float) -> list[RpcAnswer]:
         """Ask in batches, smaller ones where the node or our limit wants that."""
-        answers: list[Answer] = []
+        answers: list[RpcAnswer] = []
         size = self._batch
         while part := calls[len(answers) : len(answers) + size]:
             try:
                 answers += await self._round(part, timeout_s)
-            except _Smaller as smaller:
+            except _SmallerBatchError as smaller:
                 if len(part) == 1:  # nothing is smaller than one
                     answers.append(TOO_LARGE)
                     continue
@@ -219,7 +219,7 @@ class Endpoint:
                     self._batch = size
         return answers
 
-    async def _round(self, calls: Sequence[Call], timeout_s: float) -> list[Answer]:
+    async def _round(self, calls: Sequence[RpcCall], timeout_s: float) -> list[RpcAnswer]:
         ids = [next(self._ids) for _ in calls]
         body = [
             {"jsonrpc": "2.0", "id": number, "method": call.method, "params": call.params}
@@ -231,7 +231,7 @@ class Endpoint:
         listed = _MANY.decode(text)
         told = {one.id: one for one in listed}
         if len(ids) == 1 or len(listed) != len(ids) or told.keys() != set(ids):
-            raise Failed(Fault.MALFORMED)
+            raise RpcAnswerError(RpcFault.MALFORMED)
         return [_answer(told[number]) for number in ids]
 
     async def _post(self, body: bytes, timeout_s: float) -> bytes:
@@ -243,15 +243,15 @@ class Endpoint:
                 self._session().post(self._url, data=body, allow_redirects=False) as response,
             ):
                 if response.status == _TOO_MANY:
-                    raise Failed(Fault.THROTTLED)
+                    raise RpcAnswerError(RpcFault.THROTTLED)
                 if response.status not in _READ_STATUSES:
-                    raise Failed(Fault.STATUS)
+                    raise RpcAnswerError(RpcFault.STATUS)
                 return await self._read(response)
         except TimeoutError:
-            fault = Fault.TIMEOUT
+            fault = RpcFault.TIMEOUT
         except (aiohttp.ClientError, OSError, ValueError):  # a URL can turn out to be none so late
-            fault = Fault.CONNECTION
-        raise Failed(fault)
+            fault = RpcFault.CONNECTION
+        raise RpcAnswerError(fault)
 
     async def _read(self, response: "aiohttp.ClientResponse") -> bytes:
         body = bytearray()
@@ -259,7 +259,7 @@ class Endpoint:
             body += piece
             if len(body) > self._limits.answer_bytes_max:
                 response.close()
-                raise _Smaller(refused=False)
+                raise _SmallerBatchError(refused=False)
         return bytes(body)
 
     def _worked(self) -> None:
@@ -270,7 +270,7 @@ class Endpoint:
         if self._rounds % ROUNDS_UNTIL_LARGER_BATCH == 0:  # it may have been a passing mood
             self._batch = min(self._limits.batch_max, 2 * self._batch)
 
-    def _failed(self, fault: Fault) -> None:
+    def _failed(self, fault: RpcFault) -> None:
         rest_s = REST_FIRST_S * 2 ** min(self.fails, _DOUBLINGS_MAX)
         self._rests_until_s = self._clock() + min(rest_s, REST_MAX_S)
         self.fails += 1
@@ -282,7 +282,7 @@ class Endpoint:
             _log.warning(name, chain=self.chain, endpoint=self.name, kind=fault.value)
 
 
-def open_session() -> "aiohttp.ClientSession":
+def open_http_session() -> "aiohttp.ClientSession":
     """Open the HTTP client of all endpoints of a chain."""
     import aiohttp
 
@@ -295,10 +295,10 @@ def open_session() -> "aiohttp.ClientSession":
     )
 
 
-def result(answer: Answer) -> msgspec.Raw:
+def result(answer: RpcAnswer) -> msgspec.Raw:
     """Give the result of a call that nodes do not refuse (Failed)."""
-    if isinstance(answer, RpcError):
-        raise Failed(Fault.TOO_LARGE if answer is TOO_LARGE else Fault.REFUSED)
+    if isinstance(answer, RpcErrorAnswer):
+        raise RpcAnswerError(RpcFault.TOO_LARGE if answer is TOO_LARGE else RpcFault.REFUSED)
     return answer
 
 
@@ -313,22 +313,22 @@ def _checked(url: str, name: str) -> str:
     return url
 
 
-def _read_single(told: _CallAnswer, ids: Sequence[int]) -> Answer:
+def _read_single(told: _CallAnswer, ids: Sequence[int]) -> RpcAnswer:
     """Read an answer that is no list: of a single call, or a refusal of the whole batch."""
     answer = _answer(told)
     if len(ids) == 1 and told.id in (ids[0], None if told.error else ids[0]):
         return answer
-    if isinstance(answer, RpcError) and len(ids) > 1:
-        raise _Smaller(refused=True)
-    raise Failed(Fault.MALFORMED)
+    if isinstance(answer, RpcErrorAnswer) and len(ids) > 1:
+        raise _SmallerBatchError(refused=True)
+    raise RpcAnswerError(RpcFault.MALFORMED)
 
 
-def _answer(told: _CallAnswer) -> Answer:
+def _answer(told: _CallAnswer) -> RpcAnswer:
     if told.error is None:
         return told.result  # nothing at all is no JSON either: whoever reads it finds out
-    error = RpcError(told.error.code, told.error.message, _text(told.error.data))
+    error = RpcErrorAnswer(told.error.code, told.error.message, _text(told.error.data))
     if error.code == _TOO_MANY or _TOO_MANY_WORDS.search(error.message):
-        raise Failed(Fault.THROTTLED)
+        raise RpcAnswerError(RpcFault.THROTTLED)
     return error
 
 

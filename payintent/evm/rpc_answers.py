@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from payintent.domain.evm import Block, Tx, TxReceipt
-from payintent.evm.event_logs import LogAnswer, read_looking_like_ours
+from payintent.domain.evm import Block, ChainTransaction, TransactionReceipt
+from payintent.evm.event_logs import LogAnswer, read_matching_logs
 from payintent.evm.hex_values import read_hash, read_hex, read_index, read_sized, read_uint
 
 _ADDRESS = 20
@@ -45,12 +45,12 @@ _TEXT = msgspec.json.Decoder(str)
 _TEXTS = msgspec.json.Decoder(list[str])
 
 
-def read_number(raw: msgspec.Raw) -> int:
+def read_rpc_number(raw: msgspec.Raw) -> int:
     """Read a number, such as a chain id."""
     return read_index(_TEXT.decode(raw))
 
 
-def read_amount(raw: msgspec.Raw) -> int:
+def read_uint256(raw: msgspec.Raw) -> int:
     """Read a number of up to 256 bits, such as a balance."""
     return read_uint(_TEXT.decode(raw))
 
@@ -86,7 +86,7 @@ def read_block(raw: msgspec.Raw, number: int | None = None) -> Block | None:
     return block
 
 
-def read_receipt(raw: msgspec.Raw, tx_hash: bytes) -> TxReceipt | None:
+def read_receipt(raw: msgspec.Raw, tx_hash: bytes) -> TransactionReceipt | None:
     """Read the receipt of this transaction."""
     told = _RECEIPT.decode(raw)
     if told is None:
@@ -95,11 +95,11 @@ def read_receipt(raw: msgspec.Raw, tx_hash: bytes) -> TxReceipt | None:
     status = read_index(told.status)
     if read_hash(told.transaction_hash) != tx_hash or status > 1:
         raise ValueError("no receipt of this transaction")
-    logs, refunds = read_looking_like_ours(told.logs)
+    logs, refunds = read_matching_logs(told.logs)
     for one in (*logs, *refunds):
         if (one.tx_hash, one.block_number, one.block_hash) != (tx_hash, block_number, block_hash):
             raise ValueError("a receipt with a log of another transaction or block")
-    return TxReceipt(
+    return TransactionReceipt(
         tx_hash=tx_hash,
         block_number=block_number,
         block_hash=block_hash,
@@ -110,14 +110,14 @@ def read_receipt(raw: msgspec.Raw, tx_hash: bytes) -> TxReceipt | None:
     )
 
 
-def read_tx(raw: msgspec.Raw, tx_hash: bytes) -> Tx | None:
+def read_tx(raw: msgspec.Raw, tx_hash: bytes) -> ChainTransaction | None:
     """Read this transaction."""
     told = _TX.decode(raw)
     if told is None:
         return None
     if read_hash(told.hash) != tx_hash:
         raise ValueError("another transaction than the one that was asked for")
-    return Tx(
+    return ChainTransaction(
         tx_hash=tx_hash,
         to=_address(told.to),
         input=read_hex(told.input),

@@ -13,21 +13,29 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import Counter
 
-from payintent.domain.errors import ChainDown
-from payintent.domain.evm import Reverted
-from payintent.domain.gateway import NotContacted, Unknown
-from payintent.domain.onchain_refund import AlreadyRefunded, RefundCall
+from payintent.domain.errors import ChainUnavailableError
+from payintent.domain.evm import CallRevertedError
+from payintent.domain.gateway import NotContacted, OutcomeUnknown
+from payintent.domain.onchain_refund import AlreadyRefunded, ContractRefundCall
 from payintent.evm import abi
 from payintent.evm.reverts import read_revert
-from payintent.evm.rpc import Answer, Call, Endpoint, Limits, RpcError, open_session, result
+from payintent.evm.rpc import (
+    RpcAnswer,
+    RpcCall,
+    RpcEndpoint,
+    RpcErrorAnswer,
+    RpcLimits,
+    open_http_session,
+    result,
+)
 from payintent.evm.rpc_answers import (
     read_addresses,
-    read_amount,
     read_bytes,
-    read_number,
+    read_rpc_number,
     read_tx_hash,
+    read_uint256,
 )
-from payintent.log import get
+from payintent.log import get_logger
 
 if TYPE_CHECKING:
     import aiohttp
@@ -47,10 +55,10 @@ WAITING = Counter(
     "Times that a refund could not be sent, by why",
     ["chain", "why"],
 )
-_log = get("signer")
+_log = get_logger("signer")
 
 
-class Why(StrEnum):
+class RefundBlocker(StrEnum):
     """What keeps a refund from being sent."""
 
     AWAY = "away"
@@ -64,24 +72,24 @@ class Why(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Signs:
+class SignerIdentity:
     """What a signer says of itself: its chain, and whose keys it has."""
 
     network_id: int
     senders: Sequence[bytes]
 
 
-class Signer:
+class ExternalSigner:
     """One chain's external signer; its connections open with the first question."""
 
     def __init__(self, chain: str, url: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._chain = chain
         self._session: aiohttp.ClientSession | None = None
-        self._endpoint = Endpoint(
+        self._endpoint = RpcEndpoint(
             chain,
             f"{chain}-signer",
             url,
-            limits=Limits(timeout_s=_ASK_S, answer_bytes_max=_ANSWER_BYTES_MAX, batch_max=1),
+            limits=RpcLimits(timeout_s=_ASK_S, answer_bytes_max=_ANSWER_BYTES_MAX, batch_max=1),
             session=self._open,
             clock=clock,
         )
@@ -92,120 +100,130 @@ class Signer:
         if session is not None:
             await session.close()
 
-    async def signs(self) -> Signs:
+    async def signs(self) -> SignerIdentity:
         """Ask who it is (ChainDown)."""
         return await self._endpoint.ask(_WHO, _read_who)
 
     async def coins(self, sender: bytes) -> int:
         """Ask how many coins a sender has (ChainDown)."""
-        asked = Call("eth_getBalance", [_hex(sender), "latest"])
-        return await self._endpoint.ask([asked], lambda told: read_amount(result(told[0])))
+        asked = RpcCall("eth_getBalance", [_hex(sender), "latest"])
+        return await self._endpoint.ask([asked], lambda told: read_uint256(result(told[0])))
 
     async def estimate(
-        self, sender: bytes, call: RefundCall
+        self, sender: bytes, call: ContractRefundCall
     ) -> int | AlreadyRefunded | NotContacted:
         """Give the gas that a refund needs, a quarter more; nothing is signed or sent by asking."""
         asked = (
             *_WHO,
-            Call("eth_getCode", [_hex(call.contract), "latest"]),
-            Call("eth_estimateGas", [_transaction(sender, call)]),
+            RpcCall("eth_getCode", [_hex(call.contract), "latest"]),
+            RpcCall("eth_estimateGas", [_transaction(sender, call)]),
         )
         try:
             async with asyncio.timeout(_ASK_S):
                 signs, code, told = await self._endpoint.ask(asked, _read_estimate)
-        except (ChainDown, TimeoutError) as error:
-            return self._waits(Why.AWAY, str(error) or "the signer does not answer in time")
+        except (ChainUnavailableError, TimeoutError) as error:
+            return self._waits(
+                RefundBlocker.AWAY, str(error) or "the signer does not answer in time"
+            )
         if signs.network_id != call.network_id:
-            return self._waits(Why.ANOTHER_CHAIN, f"the signer is on chain {signs.network_id}")
+            return self._waits(
+                RefundBlocker.ANOTHER_CHAIN, f"the signer is on chain {signs.network_id}"
+            )
         if sender not in signs.senders:
-            return self._waits(Why.NO_KEY, f"the signer has no key of {_hex(sender)}")
+            return self._waits(RefundBlocker.NO_KEY, f"the signer has no key of {_hex(sender)}")
         if not code:  # it would take coins and do nothing
-            return self._waits(Why.NO_CONTRACT, f"no contract is at {_hex(call.contract)}")
+            return self._waits(
+                RefundBlocker.NO_CONTRACT, f"no contract is at {_hex(call.contract)}"
+            )
         if isinstance(told, int):
             return self._with_margin(told)
         return self._refused(told)
 
-    async def send(self, sender: bytes, call: RefundCall, gas: int) -> bytes | Unknown:
+    async def send(
+        self, sender: bytes, call: ContractRefundCall, gas: int
+    ) -> bytes | OutcomeUnknown:
         """Have a refund signed and sent; gives its transaction's hash."""
-        asked = Call("eth_sendTransaction", [_transaction(sender, call) | {"gas": hex(gas)}])
+        asked = RpcCall("eth_sendTransaction", [_transaction(sender, call) | {"gas": hex(gas)}])
         try:
             told = await self._endpoint.ask([asked], _read_sent, _SEND_S)
-        except ChainDown as error:
-            return Unknown(detail=str(error))
-        if isinstance(told, RpcError):
+        except ChainUnavailableError as error:
+            return OutcomeUnknown(detail=str(error))
+        if isinstance(told, RpcErrorAnswer):
             # A signer may refuse what its node has taken all the same: its word proves nothing.
-            return Unknown(detail=f"the signer refuses, code {told.code}")
+            return OutcomeUnknown(detail=f"the signer refuses, code {told.code}")
         return told
 
     def _with_margin(self, gas: int) -> int | NotContacted:
         if gas > GAS_MAX:
-            return self._waits(Why.GAS, f"the destination wants {gas} gas")
+            return self._waits(RefundBlocker.GAS, f"the destination wants {gas} gas")
         return gas + gas // _MARGIN
 
-    def _refused(self, told: Reverted | RpcError) -> AlreadyRefunded | NotContacted:
-        if isinstance(told, RpcError) and _NO_FUNDS.search(told.message):
-            return self._waits(Why.FUNDS, "the refunder has too few coins")
-        if isinstance(told, RpcError):
-            return self._waits(Why.REFUSED, f"the signer refuses, code {told.code}")
+    def _refused(self, told: CallRevertedError | RpcErrorAnswer) -> AlreadyRefunded | NotContacted:
+        if isinstance(told, RpcErrorAnswer) and _NO_FUNDS.search(told.message):
+            return self._waits(RefundBlocker.FUNDS, "the refunder has too few coins")
+        if isinstance(told, RpcErrorAnswer):
+            return self._waits(RefundBlocker.REFUSED, f"the signer refuses, code {told.code}")
         if told.reason == DONE:
             return AlreadyRefunded()
-        return self._waits(Why.REVERTED, f"the refunder cannot pay: {told}")
+        return self._waits(RefundBlocker.REVERTED, f"the refunder cannot pay: {told}")
 
-    def _waits(self, why: Why, detail: str) -> NotContacted:
+    def _waits(self, why: RefundBlocker, detail: str) -> NotContacted:
         WAITING.labels(self._chain, why.value).inc()
         return NotContacted(detail=detail)
 
     def _open(self) -> "aiohttp.ClientSession":
         if self._session is None:
-            self._session = open_session()
+            self._session = open_http_session()
         return self._session
 
 
 def open_signers(
     urls: Mapping[str, str], clock: Callable[[], float] = time.monotonic
-) -> dict[str, Signer]:
+) -> dict[str, ExternalSigner]:
     """Make the signers of the chains that have one; an address that is none is told and left."""
-    signers: dict[str, Signer] = {}
+    signers: dict[str, ExternalSigner] = {}
     for chain, url in urls.items():
         try:
             if url:
-                signers[chain] = Signer(chain, url, clock)
+                signers[chain] = ExternalSigner(chain, url, clock)
         except ValueError as error:
             _log.error("chain_signer_unusable", chain=chain, why=str(error))
     return signers
 
 
-_WHO = (Call("eth_chainId", []), Call("eth_accounts", []))
+_WHO = (RpcCall("eth_chainId", []), RpcCall("eth_accounts", []))
 
 
-def _read_who(answers: list[Answer]) -> Signs:
-    return Signs(read_number(result(answers[0])), read_addresses(result(answers[1])))
+def _read_who(answers: list[RpcAnswer]) -> SignerIdentity:
+    return SignerIdentity(read_rpc_number(result(answers[0])), read_addresses(result(answers[1])))
 
 
-def _read_estimate(answers: list[Answer]) -> tuple[Signs, bytes, int | Reverted | RpcError]:
+def _read_estimate(
+    answers: list[RpcAnswer],
+) -> tuple[SignerIdentity, bytes, int | CallRevertedError | RpcErrorAnswer]:
     signs, code, told = _read_who(answers), read_bytes(result(answers[2])), answers[3]
-    if isinstance(told, RpcError):
+    if isinstance(told, RpcErrorAnswer):
         return signs, code, read_revert(told) or told
-    return signs, code, read_number(told)
+    return signs, code, read_rpc_number(told)
 
 
-def _read_sent(answers: list[Answer]) -> bytes | RpcError:
+def _read_sent(answers: list[RpcAnswer]) -> bytes | RpcErrorAnswer:
     [told] = answers
-    return told if isinstance(told, RpcError) else read_tx_hash(told)
+    return told if isinstance(told, RpcErrorAnswer) else read_tx_hash(told)
 
 
-def _transaction(sender: bytes, call: RefundCall) -> dict[str, str]:
+def _transaction(sender: bytes, call: ContractRefundCall) -> dict[str, str]:
     return {
         "from": _hex(sender),
         "to": _hex(call.contract),
         "value": hex(call.value),
-        "data": _hex(encoded(call)),
+        "data": _hex(encode_refund_call(call)),
     }
 
 
-def encoded(call: RefundCall) -> bytes:
+def encode_refund_call(call: ContractRefundCall) -> bytes:
     """Encode a refund as the contract takes it."""
-    return abi.refund(call.uuid, call.refund_id, call.token, call.to, call.amount)
+    return abi.encode_refund(call.uuid, call.refund_id, call.token, call.to, call.amount)
 
 
 def _hex(data: bytes) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from payintent.domain.gateway import NotContacted, Unknown
+from payintent.domain.gateway import NotContacted, OutcomeUnknown
 
 if TYPE_CHECKING:
     import aiohttp
@@ -17,19 +17,19 @@ _CHUNK_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """What a gateway answered, as bytes; nothing is believed of it yet."""
 
     status: int
     body: bytes
 
 
-def unusable(status: int, detail: str) -> Unknown:
+def unusable(status: int, detail: str) -> OutcomeUnknown:
     """Judge an answer that says nothing of money: whoever answers so may be holding us back."""
-    return Unknown(detail=detail, throttled=status in _THROTTLING)
+    return OutcomeUnknown(detail=detail, throttled=status in _THROTTLING)
 
 
-class Http:
+class GatewayHttpClient:
     """One lazily made client session for all gateways; `close` it at the end."""
 
     def __init__(self, timeout_s: float, answer_bytes_max: int) -> None:
@@ -39,7 +39,7 @@ class Http:
 
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None = None
-    ) -> Answer | Unknown:
+    ) -> HttpAnswer | OutcomeUnknown:
         """Send one request; no answer, a late one and a too large one are `Unknown`.
 
         `NotContacted` where no connection came about, so that nothing can have been read.
@@ -59,10 +59,10 @@ class Http:
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             return NotContacted(detail=f"no connection: {type(error).__name__}")
         except TimeoutError:
-            return Unknown(detail=f"no answer within {self._timeout_s:g} s")
+            return OutcomeUnknown(detail=f"no answer within {self._timeout_s:g} s")
         except (aiohttp.ClientError, OSError) as error:
             # The type alone: a message may carry the address, and with it a key.
-            return Unknown(detail=f"no answer: {type(error).__name__}")
+            return OutcomeUnknown(detail=f"no answer: {type(error).__name__}")
 
     async def close(self) -> None:
         """Close the connections."""
@@ -86,11 +86,11 @@ class Http:
             )
         return self._session
 
-    async def _read(self, response: "aiohttp.ClientResponse") -> Answer | Unknown:
+    async def _read(self, response: "aiohttp.ClientResponse") -> HttpAnswer | OutcomeUnknown:
         body = bytearray()
         async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
             body += chunk
             if len(body) > self._answer_bytes_max:
                 response.close()
-                return Unknown(detail=f"the answer exceeds {self._answer_bytes_max} bytes")
-        return Answer(response.status, bytes(body))
+                return OutcomeUnknown(detail=f"the answer exceeds {self._answer_bytes_max} bytes")
+        return HttpAnswer(response.status, bytes(body))

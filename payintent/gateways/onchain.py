@@ -10,31 +10,31 @@ from uuid import UUID
 
 from payintent.domain import ids
 from payintent.domain.gateway import (
-    Account,
-    Ack,
-    BadCallback,
-    Callback,
+    CallbackAnswer,
     CallbackRequest,
-    Capabilities,
-    Created,
+    GatewayAccount,
+    GatewayCapabilities,
+    GatewayRefundRequest,
+    GatewayRefundState,
+    GatewaySessionRef,
+    GatewaySessionRequest,
+    GatewaySessionState,
+    InvalidCallbackError,
     NotContacted,
+    OutcomeUnknown,
     RefundReport,
-    RefundRequest,
-    RefundState,
-    Rejected,
-    Report,
-    SessionRef,
-    SessionRequest,
-    SessionState,
-    Unknown,
+    SessionCreated,
+    SessionRejected,
+    SessionReport,
+    VerifiedCallback,
 )
-from payintent.domain.onchain import PROVIDER, Ledger, decide
+from payintent.domain.onchain import PROVIDER, OnchainRecords, decide_onchain_session
 from payintent.domain.onchain_refund import (
     AlreadyRefunded,
-    Fate,
-    RefundCall,
-    Refunder,
-    RefundFacts,
+    ContractRefundCall,
+    OnchainRefundFacts,
+    OnchainRefundSender,
+    RefundTransactionState,
 )
 from payintent.domain.payment import FailureReason
 
@@ -42,31 +42,34 @@ _UUID_BYTES = 16
 #: A transaction that nobody has seen for so long is sent again.
 REVERTS_MAX = 3  # transactions of one refund; then a person must look
 _UNSEEN_S = 600.0
-_NOBODY: Mapping[str, Refunder] = {}
+_NOBODY: Mapping[str, OnchainRefundSender] = {}
 
 
-class GatewayContract:
+class OnchainGateway:
     """Implements `Gateway` on the ledger; an account is one contract on one chain."""
 
     provider = PROVIDER
-    capabilities = Capabilities(
+    capabilities = GatewayCapabilities(
         credentials=frozenset({"chain", "network_id"}),
         decimals=None,  # a token's, on its chain
         remote=False,
     )
 
     def __init__(
-        self, ledger: Ledger, api_base: str, refunders: Mapping[str, Refunder] = _NOBODY
+        self,
+        ledger: OnchainRecords,
+        api_base: str,
+        refunders: Mapping[str, OnchainRefundSender] = _NOBODY,
     ) -> None:
         self._ledger = ledger
         self._api_base = api_base
         self._refunders = refunders
 
     async def create_session(
-        self, account: Account, request: SessionRequest
-    ) -> Created | Rejected | Unknown:
+        self, account: GatewayAccount, request: GatewaySessionRequest
+    ) -> SessionCreated | SessionRejected | OutcomeUnknown:
         """Name a session on the chain by 16 random bytes, which tell nothing of ours."""
-        session_id = ids.text(ids.SESSION, request.session_id)
+        session_id = ids.format_id(ids.SESSION, request.session_id)
         action = {
             "type": "onchain_session",
             "onchain_session": {
@@ -76,28 +79,34 @@ class GatewayContract:
                 "url": f"{self._api_base}/onchain/sessions/{session_id}",
             },
         }
-        return Created(reference=f"0x{secrets.token_hex(_UUID_BYTES)}", next_action=action)
+        return SessionCreated(reference=f"0x{secrets.token_hex(_UUID_BYTES)}", next_action=action)
 
-    async def close_session(self, account: Account, session: SessionRef) -> Report | Unknown:
+    async def close_session(
+        self, account: GatewayAccount, session: GatewaySessionRef
+    ) -> SessionReport | OutcomeUnknown:
         """Tell how a session stands; it ends when nothing can come of it any more."""
         return await self.inquire(account, session)
 
-    async def inquire(self, account: Account, session: SessionRef) -> Report | Unknown:
+    async def inquire(
+        self, account: GatewayAccount, session: GatewaySessionRef
+    ) -> SessionReport | OutcomeUnknown:
         """Tell how a session stands on its chain."""
         del account
         return await self._stands(session.session_id)
 
-    def parse_callback(self, account: Account, request: CallbackRequest) -> Callback:
+    def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
         """Refuse: chains call nobody back."""
         del account, request
-        raise BadCallback("a contract sends no callbacks")
+        raise InvalidCallbackError("a contract sends no callbacks")
 
-    def acknowledge(self, callback: Callback) -> Ack:
+    def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:
         """Answer nothing."""
         del callback
-        return Ack()
+        return CallbackAnswer()
 
-    async def refund(self, account: Account, request: RefundRequest) -> RefundReport | Unknown:
+    async def refund(
+        self, account: GatewayAccount, request: GatewayRefundRequest
+    ) -> RefundReport | OutcomeUnknown:
         """Have the refund signed and sent; it is done when its log is final, and not before.
 
         Whoever is asked first to send a refund sends it always, whatever the operator has set
@@ -115,12 +124,12 @@ class GatewayContract:
         call = _call(facts, request)
         if facts.sender is None and call.to in {sender, call.contract}:
             detail = "the contract gives back neither to itself nor to the sender"
-            return RefundReport(state=RefundState.DECLINED, detail=detail)
+            return RefundReport(state=GatewayRefundState.DECLINED, detail=detail)
         return await self._ask(refunder, sender, call)
 
     async def _ask(
-        self, refunder: Refunder, sender: bytes, call: RefundCall
-    ) -> RefundReport | Unknown:
+        self, refunder: OnchainRefundSender, sender: bytes, call: ContractRefundCall
+    ) -> RefundReport | OutcomeUnknown:
         """Send a refund if it can be; the ledger knows of it before the signer does."""
         gas = await refunder.estimate(sender, call)
         if isinstance(gas, NotContacted):
@@ -129,16 +138,16 @@ class GatewayContract:
         if not await self._ledger.hand_over(refund_id, sender):
             return NotContacted(detail="another sender was asked a moment ago")
         if isinstance(gas, AlreadyRefunded):
-            return RefundReport(state=RefundState.PENDING)  # its log is not final yet
+            return RefundReport(state=GatewayRefundState.PENDING)  # its log is not final yet
         tx_hash = await refunder.send(sender, call, gas)
-        if isinstance(tx_hash, Unknown):
+        if isinstance(tx_hash, OutcomeUnknown):
             return tx_hash
         await self._ledger.note_sent(refund_id, tx_hash)
-        return RefundReport(state=RefundState.PENDING, reference=f"0x{tx_hash.hex()}")
+        return RefundReport(state=GatewayRefundState.PENDING, reference=f"0x{tx_hash.hex()}")
 
     async def inquire_refund(
-        self, account: Account, request: RefundRequest
-    ) -> RefundReport | Unknown:
+        self, account: GatewayAccount, request: GatewayRefundRequest
+    ) -> RefundReport | OutcomeUnknown:
         """Tell whether the refund is final on its chain, may still become so, or has to be sent.
 
         Only a final log says that it is done. To call it absent too early costs a transaction that
@@ -146,26 +155,26 @@ class GatewayContract:
         """
         facts = await self._ledger.refund(account.id, request)
         if facts is None:
-            return Unknown(detail="no receipt of this money is known")
+            return OutcomeUnknown(detail="no receipt of this money is known")
         if facts.done_by is not None:
             return _done(facts.done_by)
         if facts.sender is None:
-            return RefundReport(state=RefundState.ABSENT, detail="no signer was asked")
+            return RefundReport(state=GatewayRefundState.ABSENT, detail="no signer was asked")
         refunder = self._refunders.get(facts.chain)
         if refunder is None:
-            return Unknown(detail=f"no signer is set for {facts.chain}")
+            return OutcomeUnknown(detail=f"no signer is set for {facts.chain}")
         fate = await refunder.trace(
             facts.sender, _call(facts, request), facts.tx_hash, facts.read_up_to
         )
-        if fate is Fate.REVERTED and facts.tx_hash is not None:
+        if fate is RefundTransactionState.REVERTED and facts.tx_hash is not None:
             return await self._reverted(request.refund_id, facts.tx_hash)
-        return fate if isinstance(fate, Unknown) else _read(fate, facts)
+        return fate if isinstance(fate, OutcomeUnknown) else _read(fate, facts)
 
     async def _reverted(self, refund_id: UUID, tx_hash: bytes) -> RefundReport:
         """Count the revert; after some of them another try would only cost gas again."""
         reverts = await self._ledger.note_reverted(refund_id, tx_hash)
         return RefundReport(
-            state=RefundState.ABSENT,
+            state=GatewayRefundState.ABSENT,
             detail=f"its transaction was reverted, for time {reverts}",
             hopeless=reverts >= REVERTS_MAX,
         )
@@ -175,14 +184,18 @@ class GatewayContract:
         known = set(FailureReason)
         return FailureReason(code) if code in known else FailureReason.UNKNOWN
 
-    async def _stands(self, session_id: UUID) -> Report:
+    async def _stands(self, session_id: UUID) -> SessionReport:
         evidence = await self._ledger.evidence(session_id)
-        return decide(evidence) if evidence else Report(state=SessionState.ABSENT)
+        return (
+            decide_onchain_session(evidence)
+            if evidence
+            else SessionReport(state=GatewaySessionState.ABSENT)
+        )
 
 
-def _call(facts: RefundFacts, request: RefundRequest) -> RefundCall:
+def _call(facts: OnchainRefundFacts, request: GatewayRefundRequest) -> ContractRefundCall:
     destination = request.destination
-    return RefundCall(
+    return ContractRefundCall(
         network_id=facts.network_id,
         contract=facts.contract,
         uuid=facts.uuid,
@@ -194,12 +207,12 @@ def _call(facts: RefundFacts, request: RefundRequest) -> RefundCall:
 
 
 def _done(tx_hash: bytes) -> RefundReport:
-    return RefundReport(state=RefundState.DONE, reference=f"0x{tx_hash.hex()}")
+    return RefundReport(state=GatewayRefundState.DONE, reference=f"0x{tx_hash.hex()}")
 
 
-def _read(fate: Fate, facts: RefundFacts) -> RefundReport:
-    if fate is Fate.REVERTED:
-        return RefundReport(state=RefundState.ABSENT, detail="its transaction was reverted")
-    if fate is Fate.UNSEEN and facts.asked_s >= _UNSEEN_S:
-        return RefundReport(state=RefundState.ABSENT, detail="its transaction was lost")
-    return RefundReport(state=RefundState.PENDING)
+def _read(fate: RefundTransactionState, facts: OnchainRefundFacts) -> RefundReport:
+    if fate is RefundTransactionState.REVERTED:
+        return RefundReport(state=GatewayRefundState.ABSENT, detail="its transaction was reverted")
+    if fate is RefundTransactionState.UNSEEN and facts.asked_s >= _UNSEEN_S:
+        return RefundReport(state=GatewayRefundState.ABSENT, detail="its transaction was lost")
+    return RefundReport(state=GatewayRefundState.PENDING)

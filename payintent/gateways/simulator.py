@@ -16,26 +16,26 @@ from msgspec import Meta, Struct
 
 from payintent.domain import ids
 from payintent.domain.gateway import (
-    Account,
-    Ack,
-    BadCallback,
-    Callback,
+    CallbackAnswer,
     CallbackRequest,
-    Capabilities,
     Capture,
-    Created,
+    GatewayAccount,
+    GatewayCapabilities,
+    GatewayRefundRequest,
+    GatewayRefundState,
+    GatewaySessionRef,
+    GatewaySessionRequest,
+    GatewaySessionState,
+    InvalidCallbackError,
+    OutcomeUnknown,
     RefundReport,
-    RefundRequest,
-    RefundState,
-    Rejected,
-    Report,
-    SessionRef,
-    SessionRequest,
-    SessionState,
-    Unknown,
+    SessionCreated,
+    SessionRejected,
+    SessionReport,
+    VerifiedCallback,
 )
 from payintent.domain.payment import FailureReason
-from payintent.gateways.http_client import Answer, Http, unusable
+from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, unusable
 
 CALLBACK_TOLERANCE_S = 300
 DESCRIPTION_CHARS_MAX = 500  # the simulator refuses longer ones
@@ -62,18 +62,18 @@ class _Status(StrEnum):
 
 
 _STATES = {
-    _Status.OPEN: SessionState.OPEN,
-    _Status.AUTHORISING: SessionState.AUTHORISING,
-    _Status.PAID: SessionState.CAPTURED,
-    _Status.DECLINED: SessionState.DECLINED,
-    _Status.CANCELLED: SessionState.CANCELLED,
-    _Status.CLOSED: SessionState.CLOSED,
-    _Status.EXPIRED: SessionState.CLOSED,
+    _Status.OPEN: GatewaySessionState.OPEN,
+    _Status.AUTHORISING: GatewaySessionState.AUTHORISING,
+    _Status.PAID: GatewaySessionState.CAPTURED,
+    _Status.DECLINED: GatewaySessionState.DECLINED,
+    _Status.CANCELLED: GatewaySessionState.CANCELLED,
+    _Status.CLOSED: GatewaySessionState.CLOSED,
+    _Status.EXPIRED: GatewaySessionState.CLOSED,
 }
 _REFUND_STATES = {
-    "pending": RefundState.PENDING,
-    "succeeded": RefundState.DONE,
-    "refused": RefundState.DECLINED,
+    "pending": GatewayRefundState.PENDING,
+    "succeeded": GatewayRefundState.DONE,
+    "refused": GatewayRefundState.DECLINED,
 }
 _FAILURES = {
     "card_declined": FailureReason.DECLINED,
@@ -128,74 +128,82 @@ class SimulatorGateway:
     """The simulator, as a `Gateway`. Credentials: `api_key`, `signing_secret`."""
 
     provider = "simulator"
-    capabilities = Capabilities(
+    capabilities = GatewayCapabilities(
         credentials=frozenset({"api_key", "signing_secret"}),
         decimals={"USD": 2, "THB": 2, "TWD": 2, "IDR": 2, "PHP": 2, "JPY": 0},
     )
 
-    def __init__(self, http: Http, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, http: GatewayHttpClient, now: Callable[[], float] = time.time) -> None:
         self._http = http
         self._now = now
 
     async def create_session(
-        self, account: Account, request: SessionRequest
-    ) -> Created | Rejected | Unknown:
+        self, account: GatewayAccount, request: GatewaySessionRequest
+    ) -> SessionCreated | SessionRejected | OutcomeUnknown:
         """Open a session under our own id; the simulator gives the same one for the same id."""
         answer = await self._ask(account, "POST", "/sessions", _order(request))
-        if isinstance(answer, Unknown):
+        if isinstance(answer, OutcomeUnknown):
             return answer
         if answer.status in {200, 201}:
             return _created(answer, request)
         if _says(answer, _REFUSED):
-            return Rejected(detail=_detail(answer))
+            return SessionRejected(detail=_detail(answer))
         return unusable(answer.status, _detail(answer))
 
-    async def close_session(self, account: Account, session: SessionRef) -> Report | Unknown:
+    async def close_session(
+        self, account: GatewayAccount, session: GatewaySessionRef
+    ) -> SessionReport | OutcomeUnknown:
         """Close a session; where money moved or is about to, the report says so instead."""
         path = f"/sessions/{_name(session)}/cancel"
         return _reported(await self._ask(account, "POST", path), session, (200, 409))
 
-    async def inquire(self, account: Account, session: SessionRef) -> Report | Unknown:
+    async def inquire(
+        self, account: GatewayAccount, session: GatewaySessionRef
+    ) -> SessionReport | OutcomeUnknown:
         """Ask what became of a session, by its reference or, while we have none, by our id."""
         path = f"/sessions/{_name(session)}"
         return _reported(await self._ask(account, "GET", path), session, (200,))
 
-    def parse_callback(self, account: Account, request: CallbackRequest) -> Callback:
+    def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
         """Verify `sim-signature` over the raw body, then read. Raises `BadCallback`."""
         event_id = self._verified_id(account, request)
         try:
             event = msgspec.json.decode(request.body, type=_Event)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            raise BadCallback("the signed body cannot be read") from None
+            raise InvalidCallbackError("the signed body cannot be read") from None
         if event.type in _REFUND_EVENTS and event.refund:
-            refund_id = ids.parse(ids.REFUND, event.refund.reference)
-            return Callback(id=event_id, refund_id=refund_id, refund=_refund_report(event.refund))
+            refund_id = ids.parse_id(ids.REFUND, event.refund.reference)
+            return VerifiedCallback(
+                id=event_id, refund_id=refund_id, refund=_refund_report(event.refund)
+            )
         if event.type not in _SESSION_EVENTS:
-            return Callback(id=event_id)
+            return VerifiedCallback(id=event_id)
         report = _report(event.session) if event.session else None
         if event.session is None or report is None:
-            raise BadCallback("the signed body contradicts itself")
-        session_id = ids.parse(ids.SESSION, event.session.reference)
-        return Callback(id=event_id, session_id=session_id, report=report)
+            raise InvalidCallbackError("the signed body contradicts itself")
+        session_id = ids.parse_id(ids.SESSION, event.session.reference)
+        return VerifiedCallback(id=event_id, session_id=session_id, report=report)
 
-    def acknowledge(self, callback: Callback) -> Ack:  # noqa: ARG002 - the port's shape
+    def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:  # noqa: ARG002 - the port's shape
         """Answer what the simulator reads of it: the status alone."""
-        return Ack(body=b'{"received":true}')
+        return CallbackAnswer(body=b'{"received":true}')
 
-    async def refund(self, account: Account, request: RefundRequest) -> RefundReport | Unknown:
+    async def refund(
+        self, account: GatewayAccount, request: GatewayRefundRequest
+    ) -> RefundReport | OutcomeUnknown:
         """Ask for money back under our own id; the simulator does one refund for one id."""
         answer = await self._ask(account, "POST", "/refunds", _refund_order(request))
         if _says(answer, _NEVER_GIVEN_BACK):
-            return RefundReport(state=RefundState.DECLINED, detail=_detail(answer))
+            return RefundReport(state=GatewayRefundState.DECLINED, detail=_detail(answer))
         return _refunded(answer, request, (200, 201))
 
     async def inquire_refund(
-        self, account: Account, request: RefundRequest
-    ) -> RefundReport | Unknown:
+        self, account: GatewayAccount, request: GatewayRefundRequest
+    ) -> RefundReport | OutcomeUnknown:
         """Ask what became of a refund, by our own id."""
         answer = await self._ask(account, "GET", f"/refunds/{_refund_id(request)}")
         if _says(answer, _NOT_KNOWN):
-            return RefundReport(state=RefundState.ABSENT)
+            return RefundReport(state=GatewayRefundState.ABSENT)
         return _refunded(answer, request, (200,))
 
     def classify_failure(self, code: str) -> FailureReason:
@@ -203,33 +211,33 @@ class SimulatorGateway:
         return _FAILURES.get(code, FailureReason.UNKNOWN)
 
     async def _ask(
-        self, account: Account, method: str, path: str, body: bytes | None = None
-    ) -> Answer | Unknown:
+        self, account: GatewayAccount, method: str, path: str, body: bytes | None = None
+    ) -> HttpAnswer | OutcomeUnknown:
         headers = {"Authorization": f"Bearer {account.credentials['api_key']}"}
         if body is not None:
             headers["Content-Type"] = "application/json"
         url = f"{account.base_url.rstrip('/')}/v1{path}"
         return await self._http.request(method, url, headers=headers, body=body)
 
-    def _verified_id(self, account: Account, request: CallbackRequest) -> str:
+    def _verified_id(self, account: GatewayAccount, request: CallbackRequest) -> str:
         event_id = request.headers.get("sim-id", "")
         timestamp = request.headers.get("sim-timestamp", "")
         if not _EVENT_ID.fullmatch(event_id) or not _TIMESTAMP.fullmatch(timestamp):
-            raise BadCallback("sim-id or sim-timestamp is missing or malformed")
+            raise InvalidCallbackError("sim-id or sim-timestamp is missing or malformed")
         secret = account.credentials.get("signing_secret", "").encode()
         if not secret:  # anybody can sign with an empty key
-            raise BadCallback("the account has no signing secret")
+            raise InvalidCallbackError("the account has no signing secret")
         content = f"{event_id}.{timestamp}.".encode() + request.body
         expected = f"v1={hmac.new(secret, content, hashlib.sha256).hexdigest()}"
         given = request.headers.get("sim-signature", "")
         if not hmac.compare_digest(expected.encode(), given.encode(errors="replace")):
-            raise BadCallback("the signature is not this account's")
+            raise InvalidCallbackError("the signature is not this account's")
         if abs(self._now() - int(timestamp)) > CALLBACK_TOLERANCE_S:
-            raise BadCallback("the timestamp is too far from now")
+            raise InvalidCallbackError("the timestamp is too far from now")
         return event_id
 
 
-def _order(request: SessionRequest) -> bytes:
+def _order(request: GatewaySessionRequest) -> bytes:
     order: dict[str, Any] = {
         "reference": _wire_id(request.session_id),
         "amount_minor": request.amount_minor,
@@ -244,35 +252,37 @@ def _order(request: SessionRequest) -> bytes:
     return msgspec.json.encode(order)
 
 
-def _created(answer: Answer, request: SessionRequest) -> Created | Unknown:
+def _created(answer: HttpAnswer, request: GatewaySessionRequest) -> SessionCreated | OutcomeUnknown:
     session = _read(answer.body)
     if session is None or session.reference != _wire_id(request.session_id):
         return unusable(answer.status, f"unreadable answer to a creation, status {answer.status}")
     if (session.amount_minor, session.currency) != (request.amount_minor, request.currency):
-        return Unknown(detail="the session stands for another amount")
+        return OutcomeUnknown(detail="the session stands for another amount")
     redirect: dict[str, Any] = {
         "url": session.pay_url,
         "method": "GET",
         "fields": {},
         "expires_at": _rfc3339(request.expires_at),
     }
-    return Created(reference=session.id, next_action={"type": "redirect", "redirect": redirect})
+    return SessionCreated(
+        reference=session.id, next_action={"type": "redirect", "redirect": redirect}
+    )
 
 
 def _reported(
-    answer: Answer | Unknown, asked: SessionRef, statuses: tuple[int, ...]
-) -> Report | Unknown:
+    answer: HttpAnswer | OutcomeUnknown, asked: GatewaySessionRef, statuses: tuple[int, ...]
+) -> SessionReport | OutcomeUnknown:
     if _says(answer, _NOT_KNOWN):
-        return Report(state=SessionState.ABSENT)
-    if isinstance(answer, Unknown):
+        return SessionReport(state=GatewaySessionState.ABSENT)
+    if isinstance(answer, OutcomeUnknown):
         return answer
     session = _read(answer.body) if answer.status in statuses else None
     if session is None or session.reference != _wire_id(asked.session_id):
         return unusable(answer.status, _detail(answer))
-    return _report(session) or Unknown(detail="the answer contradicts itself")
+    return _report(session) or OutcomeUnknown(detail="the answer contradicts itself")
 
 
-def _refund_order(request: RefundRequest) -> bytes:
+def _refund_order(request: GatewayRefundRequest) -> bytes:
     return msgspec.json.encode(
         {
             "reference": _refund_id(request),
@@ -284,14 +294,14 @@ def _refund_order(request: RefundRequest) -> bytes:
     )
 
 
-def _refund_id(request: RefundRequest) -> str:
-    return ids.text(ids.REFUND, request.refund_id)
+def _refund_id(request: GatewayRefundRequest) -> str:
+    return ids.format_id(ids.REFUND, request.refund_id)
 
 
 def _refunded(
-    answer: Answer | Unknown, asked: RefundRequest, statuses: tuple[int, ...]
-) -> RefundReport | Unknown:
-    if isinstance(answer, Unknown):
+    answer: HttpAnswer | OutcomeUnknown, asked: GatewayRefundRequest, statuses: tuple[int, ...]
+) -> RefundReport | OutcomeUnknown:
+    if isinstance(answer, OutcomeUnknown):
         return answer
     try:
         refund = msgspec.json.decode(answer.body, type=_Refund)
@@ -308,7 +318,7 @@ def _refund_report(refund: _Refund) -> RefundReport:
     )
 
 
-def _report(session: _Session) -> Report | None:
+def _report(session: _Session) -> SessionReport | None:
     """Translate the gateway's word; None where status and capture contradict each other."""
     if (session.status is _Status.PAID) != (session.capture is not None):
         return None
@@ -317,7 +327,7 @@ def _report(session: _Session) -> Report | None:
         amount_minor=session.capture.amount_minor,
         currency=session.capture.currency,
     )
-    return Report(state=_STATES[session.status], capture=capture, reason=_reason(session))
+    return SessionReport(state=_STATES[session.status], capture=capture, reason=_reason(session))
 
 
 def _reason(session: _Session) -> FailureReason | None:
@@ -333,9 +343,9 @@ def _read(body: bytes) -> _Session | None:
         return None
 
 
-def _says(answer: Answer | Unknown, statuses: frozenset[int]) -> TypeGuard[Answer]:
+def _says(answer: HttpAnswer | OutcomeUnknown, statuses: frozenset[int]) -> TypeGuard[HttpAnswer]:
     """Tell whether these are the simulator's own words: a proxy's 404 knows nothing of money."""
-    if isinstance(answer, Unknown) or answer.status not in statuses:
+    if isinstance(answer, OutcomeUnknown) or answer.status not in statuses:
         return False
     return _failure(answer.body) is not None
 
@@ -347,17 +357,17 @@ def _failure(body: bytes) -> str | None:
         return None
 
 
-def _detail(answer: Answer) -> str:
+def _detail(answer: HttpAnswer) -> str:
     said = _failure(answer.body) or "nothing readable"
     return f"status {answer.status}: {said[:DETAIL_CHARS_MAX]}"
 
 
-def _name(session: SessionRef) -> str:
+def _name(session: GatewaySessionRef) -> str:
     return quote(session.reference or _wire_id(session.session_id), safe="")
 
 
 def _wire_id(session_id: UUID) -> str:
-    return ids.text(ids.SESSION, session_id)
+    return ids.format_id(ids.SESSION, session_id)
 
 
 def _rfc3339(moment: datetime) -> str:

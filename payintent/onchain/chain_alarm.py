@@ -10,11 +10,11 @@ from prometheus_client import Gauge
 from payintent.domain import ids
 from payintent.domain.onchain import OUTAGE_MAX
 from payintent.domain.settlement import CaseKind
-from payintent.id_generator import Mint
-from payintent.log import get
-from payintent.payments.transitions import lock
+from payintent.id_generator import IdGenerator
+from payintent.log import get_logger
+from payintent.payments.transitions import lock_payments
 from payintent.storage import captures
-from payintent.storage.captures import Place
+from payintent.storage.captures import MoneyOrigin
 from payintent.storage.database import Database
 from payintent.storage.onchain import chain_watch
 from payintent.storage.onchain.chain_watch import ChainWatch, Stranded
@@ -25,10 +25,10 @@ WATCHED = Gauge("payintent_chain_watched", "1 while a chain is watched, and so o
 WAITING = Gauge(
     "payintent_chain_waiting", "Sessions that wait for a chain that is not watched", ["chain"]
 )
-_log = get("chain_alarm")
+_log = get_logger("chain_alarm")
 
 
-def chain_alarm(database: Database, mint: Mint) -> Callable[[], Awaitable[bool]]:
+def chain_alarm(database: Database, mint: IdGenerator) -> Callable[[], Awaitable[bool]]:
     """Make a worker's step: it reports each change, opens cases and closes those that are decided.
 
     The step gives whether there are more cases to open or to close.
@@ -56,7 +56,7 @@ def _report(watch: ChainWatch, before: bool | None) -> None:
         _log.error("chain_unwatched", chain=watch.chain, waiting=watch.sessions)
 
 
-async def _open_cases(database: Database, mint: Mint, chain: str) -> bool:
+async def _open_cases(database: Database, mint: IdGenerator, chain: str) -> bool:
     stranded = await chain_watch.list_stranded(database, chain, OUTAGE_MAX, _CASES_MAX)
     for one in stranded:
         await _open_case(database, mint, chain, one)
@@ -70,11 +70,11 @@ async def _close_cases(database: Database) -> bool:
     return closed == _CASES_MAX
 
 
-async def _open_case(database: Database, mint: Mint, chain: str, stranded: Stranded) -> None:
+async def _open_case(database: Database, mint: IdGenerator, chain: str, stranded: Stranded) -> None:
     """Open a case, once; the payment goes on waiting for its chain."""
     async with database.transaction() as tx:
-        locked = await lock(tx, [stranded.payment_id])
-        place = Place(
+        locked = await lock_payments(tx, [stranded.payment_id])
+        place = MoneyOrigin(
             merchant_id=locked.payments[0].merchant_id,
             payment_id=stranded.payment_id,
             session_id=stranded.session_id,
@@ -82,5 +82,5 @@ async def _open_case(database: Database, mint: Mint, chain: str, stranded: Stran
             at=locked.now,
         )
         await captures.open_case(tx, mint.id(), CaseKind.RECONCILIATION, place, None)
-    session = ids.text(ids.SESSION, stranded.session_id)
+    session = ids.format_id(ids.SESSION, stranded.session_id)
     _log.error("payment_stranded", chain=chain, session=session)

@@ -3,15 +3,15 @@
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
-from payintent.domain.errors import ChainDown
-from payintent.domain.evm import Reverted
-from payintent.evm.abi import WORD, decimals, to_address, to_uint
-from payintent.evm.chain_reader import Reader
+from payintent.domain.errors import ChainUnavailableError
+from payintent.domain.evm import CallRevertedError
+from payintent.evm.abi import WORD, encode_decimals, to_address, to_uint
+from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.contract_abi import read_immutables
-from payintent.evm.keccak import checksummed, selector
-from payintent.storage.onchain.chains import ChainRow, ContractRow, TokenRow
+from payintent.evm.keccak import function_selector, to_checksum_address
+from payintent.storage.onchain.chains import ChainRecord, DeployedContract, TokenRecord
 
-_RECEIVER = selector("receiver()")
+_RECEIVER = function_selector("receiver()")
 _FAULTS = {
     "connection": "cannot be reached",
     "timeout": "does not answer in time",
@@ -22,16 +22,19 @@ _FAULTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """One thing that was looked at: whether it is right, and what it is."""
 
     right: bool
     text: str
 
 
-async def examine(
-    reader: Reader, chain: ChainRow, tokens: Sequence[TokenRow], contracts: Sequence[ContractRow]
-) -> AsyncGenerator[Finding]:
+async def check_chain(
+    reader: RpcChainReader,
+    chain: ChainRecord,
+    tokens: Sequence[TokenRecord],
+    contracts: Sequence[DeployedContract],
+) -> AsyncGenerator[CheckResult]:
     """Ask every endpoint who it is, and of what we work with there: enabled tokens, contracts."""
     for name in reader.names:
         head = await _head(reader, name, chain)
@@ -46,74 +49,82 @@ async def examine(
                 yield await examine_contract(reader, name, contract.address, contract.receiver)
 
 
-async def _head(reader: Reader, name: str, chain: ChainRow) -> Finding:
+async def _head(reader: RpcChainReader, name: str, chain: ChainRecord) -> CheckResult:
     try:
         heads = await reader.heads_of(name)
-    except ChainDown as error:
-        return Finding(False, f"{_fault(name, error)}, wanted is chain {chain.network_id}")
+    except ChainUnavailableError as error:
+        return CheckResult(False, f"{_fault(name, error)}, wanted is chain {chain.network_id}")
     behind = heads.latest.number - heads.final.number
-    return Finding(
+    return CheckResult(
         True,
         f"{name} is chain {chain.network_id} at block {heads.latest.number}, "
         f"final {behind} blocks before it",
     )
 
 
-async def _token(reader: Reader, name: str, token: TokenRow, address: bytes) -> Finding:
-    where = f"{name}: {token.symbol} at {checksummed(address)}"
-    told = await ask_word(reader, name, address, decimals())
+async def _token(
+    reader: RpcChainReader, name: str, token: TokenRecord, address: bytes
+) -> CheckResult:
+    where = f"{name}: {token.symbol} at {to_checksum_address(address)}"
+    told = await read_contract_word(reader, name, address, encode_decimals())
     if isinstance(told, str):
-        return Finding(False, f"{where} {told}")
+        return CheckResult(False, f"{where} {told}")
     right = to_uint(told) == token.decimals
     set_here = "" if right else f", set are {token.decimals}"
-    return Finding(right, f"{where} has {to_uint(told)} decimals{set_here}")
+    return CheckResult(right, f"{where} has {to_uint(told)} decimals{set_here}")
 
 
-async def examine_contract(reader: Reader, name: str, address: bytes, receiver: bytes) -> Finding:
+async def examine_contract(
+    reader: RpcChainReader, name: str, address: bytes, receiver: bytes
+) -> CheckResult:
     """Compare a contract, as one endpoint shows it, with the compiled code and its receiver.
 
     The receiver is read twice: from the code itself, and from the answer to `receiver()`.
     """
-    where = f"{name}: contract {checksummed(address)}"
+    where = f"{name}: contract {to_checksum_address(address)}"
     try:
         code = await reader.code(name, address)
-    except ChainDown as error:
-        return Finding(False, f"{where}: {_fault(name, error)}")
+    except ChainUnavailableError as error:
+        return CheckResult(False, f"{where}: {_fault(name, error)}")
     immutables = read_immutables(code)
     if immutables is None:
         other = "other code than the compiled contract" if code else "no code"
-        return Finding(False, f"{where} has {other}")
-    answer = await ask_word(reader, name, address, _RECEIVER)
+        return CheckResult(False, f"{where} has {other}")
+    answer = await read_contract_word(reader, name, address, _RECEIVER)
     if isinstance(answer, str):
-        return Finding(False, f"{where} {answer}")
+        return CheckResult(False, f"{where} {answer}")
     if answer != immutables["receiver"]:
-        return Finding(False, f"{where} does not answer as its code does")
+        return CheckResult(False, f"{where} does not answer as its code does")
     return _receiver(where, answer, receiver)
 
 
-def _receiver(where: str, answer: bytes, receiver: bytes) -> Finding:
+def _receiver(where: str, answer: bytes, receiver: bytes) -> CheckResult:
     try:
         deployed = to_address(answer)
     except ValueError:
-        return Finding(False, f"{where} pays to no address")
+        return CheckResult(False, f"{where} pays to no address")
     right = deployed == receiver
-    expected = "" if right else f", set is {checksummed(receiver)}"
-    return Finding(right, f"{where} has our code and pays to {checksummed(deployed)}{expected}")
+    expected = "" if right else f", set is {to_checksum_address(receiver)}"
+    return CheckResult(
+        right, f"{where} has our code and pays to {to_checksum_address(deployed)}{expected}"
+    )
 
 
-def _fault(name: str, error: ChainDown) -> str:
+def _fault(name: str, error: ChainUnavailableError) -> str:
     """Say what is wrong with an endpoint, by its name and never by its address."""
     fault = str(error).rpartition(": ")[2]
     return f"{name} {_FAULTS[fault]}" if fault in _FAULTS else str(error)
 
 
-async def ask_word(reader: Reader, name: str, to: bytes, data: bytes) -> bytes | str:
+async def read_contract_word(
+    reader: RpcChainReader, name: str, to: bytes, data: bytes
+) -> bytes | str:
     """Ask for one word; a text says why there is none."""
     try:
         told = await reader.call(name, to, data)
-    except Reverted:
+    except CallRevertedError:
         return "does not know the question"
-    except ChainDown:
+    except ChainUnavailableError:
         return "gives no answer"
     if not told:
         return "has no code"

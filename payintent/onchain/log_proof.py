@@ -9,11 +9,18 @@ from dataclasses import dataclass, field
 
 from prometheus_client import Counter
 
-from payintent.domain.errors import ChainDown
-from payintent.domain.evm import BlockId, ChainReader, Log, PaidLog, Tx, Unanswered
-from payintent.log import get
+from payintent.domain.errors import ChainUnavailableError
+from payintent.domain.evm import (
+    BlockId,
+    ChainReader,
+    ChainTransaction,
+    ContractLog,
+    PaidLog,
+    Unanswered,
+)
+from payintent.log import get_logger
 
-_log = get("prove")
+_log = get_logger("prove")
 _VOICES = 2  # that must say the same, where there are so many
 _ASKED_ALONE = 3  # times, where there is but one: it may be many machines, and some of them late
 
@@ -25,7 +32,7 @@ LIES = Counter(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class LogClaim:
     """What is to be proven of the blocks up to `last`, which are final.
 
     `told` are the logs of one endpoint's search, `sighted` transactions that somebody has shown
@@ -33,7 +40,7 @@ class Claim:
     """
 
     supplier: str
-    told: Sequence[Log]
+    told: Sequence[ContractLog]
     sighted: Collection[bytes] = ()
     contracts: Collection[bytes]
     last: int
@@ -41,26 +48,26 @@ class Claim:
 
 
 @dataclass(slots=True)
-class Proof:
+class LogProof:
     """What two endpoints say, or the only one there is."""
 
-    logs: list[Log]  # proven, in final blocks
+    logs: list[ContractLog]  # proven, in final blocks
     absent: set[bytes]  # proven to be in no final block, or without a payment
-    unproven: list[Log]  # told by the supplier, and by nobody else
-    disputed: list[Log]  # those of them that no two endpoints have denied: they may be true
+    unproven: list[ContractLog]  # told by the supplier, and by nobody else
+    disputed: list[ContractLog]  # those of them that no two endpoints have denied: they may be true
 
 
 @dataclass(slots=True)
 class _Votes:
     """Who says what so far."""
 
-    claim: Claim
+    claim: LogClaim
     needed: int
     denials_needed: int
-    logs: dict[Log, set[str]] = field(default_factory=dict[Log, set[str]])
+    logs: dict[ContractLog, set[str]] = field(default_factory=dict[ContractLog, set[str]])
     denials: dict[bytes, list[str]] = field(default_factory=dict[bytes, list[str]])
 
-    def hear(self, name: str, tx_hash: bytes, logs: Sequence[Log]) -> None:
+    def hear(self, name: str, tx_hash: bytes, logs: Sequence[ContractLog]) -> None:
         """Count what an endpoint says of one transaction, in the blocks that it was asked for."""
         for log in logs:
             self.logs.setdefault(log, set()).add(name)
@@ -69,7 +76,7 @@ class _Votes:
         if not logs and name in self.claim.able:
             self.denials.setdefault(tx_hash, []).append(name)
 
-    def proven(self, log: Log) -> bool:
+    def proven(self, log: ContractLog) -> bool:
         """Tell whether enough endpoints say it."""
         return len(self.logs.get(log, ())) >= self.needed
 
@@ -77,7 +84,7 @@ class _Votes:
         """Tell whether enough endpoints know of nothing by it."""
         return len(self.denials.get(tx_hash, ())) >= self.denials_needed
 
-    def disputed(self, log: Log) -> bool:
+    def disputed(self, log: ContractLog) -> bool:
         """Tell whether a log that is not proven is not disproved either."""
         return not self.proven(log) and len(set(self.denials.get(log.tx_hash, ()))) < _VOICES
 
@@ -99,7 +106,7 @@ class _Votes:
         }
 
 
-async def prove(reader: ChainReader, claim: Claim) -> Proof:
+async def prove_logs(reader: ChainReader, claim: LogClaim) -> LogProof:
     """Look logs up at the other endpoints, and where these do not suffice at all of them.
 
     What counts are the logs of our contracts in a transaction's block, also those that the
@@ -119,7 +126,7 @@ async def prove(reader: ChainReader, claim: Claim) -> Proof:
             break
         try:
             await _ask(reader, name, votes, asked)
-        except ChainDown:
+        except ChainUnavailableError:
             continue
     return _summed(votes)
 
@@ -146,10 +153,10 @@ async def _ask(reader: ChainReader, name: str, votes: _Votes, asked: Sequence[by
 def _logs_in(
     tx_hash: bytes,
     blocks: Iterable[BlockId],
-    logs_of: Mapping[BlockId, Sequence[Log] | Unanswered],
-) -> list[Log] | None:
+    logs_of: Mapping[BlockId, Sequence[ContractLog] | Unanswered],
+) -> list[ContractLog] | None:
     """Give a transaction's logs in some blocks; None where one of them was not answered."""
-    found: list[Log] = []
+    found: list[ContractLog] = []
     for block in blocks:
         logs = logs_of[block]
         if isinstance(logs, Unanswered):
@@ -158,23 +165,23 @@ def _logs_in(
     return found
 
 
-def _block_of(tx: Tx | Unanswered | None) -> set[BlockId]:
-    if not isinstance(tx, Tx) or tx.block_number is None or tx.block_hash is None:
+def _block_of(tx: ChainTransaction | Unanswered | None) -> set[BlockId]:
+    if not isinstance(tx, ChainTransaction) or tx.block_number is None or tx.block_hash is None:
         return set()
     return {BlockId(tx.block_number, tx.block_hash)}
 
 
-def _is_unsettled(tx: Tx | Unanswered | None, last: int) -> bool:
+def _is_unsettled(tx: ChainTransaction | Unanswered | None, last: int) -> bool:
     """Tell whether it is not known yet which final block has a transaction, or that none has."""
     if tx is None or isinstance(tx, Unanswered):
         return tx is not None
     return tx.block_number is not None and tx.block_number > last
 
 
-def _summed(votes: _Votes) -> Proof:
+def _summed(votes: _Votes) -> LogProof:
     proven = [log for log in votes.logs if votes.proven(log)]
     spoken = {log.tx_hash for log in proven if isinstance(log, PaidLog)}
-    return Proof(
+    return LogProof(
         logs=[log for log in proven if log.block_number <= votes.claim.last],
         absent={one for one in votes.claim.sighted if votes.denied(one) and one not in spoken},
         unproven=[log for log in votes.claim.told if not votes.proven(log)],
@@ -182,7 +189,7 @@ def _summed(votes: _Votes) -> Proof:
     )
 
 
-def report_lies(chain: str, proof: Proof) -> None:
+def report_unproven_logs(chain: str, proof: LogProof) -> None:
     """Count logs that one endpoint told and that no other one knows."""
     for log in proof.unproven:
         LIES.labels(chain, "unproven_log").inc()

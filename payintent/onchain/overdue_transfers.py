@@ -5,17 +5,17 @@ from prometheus_client import Gauge
 from payintent.domain import ids
 from payintent.domain.onchain import OUTAGE_MAX
 from payintent.domain.settlement import CaseKind
-from payintent.id_generator import Mint
-from payintent.log import get
-from payintent.payments.transitions import lock
+from payintent.id_generator import IdGenerator
+from payintent.log import get_logger
+from payintent.payments.transitions import lock_payments
 from payintent.storage import captures
-from payintent.storage.captures import Place
+from payintent.storage.captures import MoneyOrigin
 from payintent.storage.database import Database
 from payintent.storage.onchain import pending_transfers
-from payintent.storage.onchain.chains import ChainRow
-from payintent.storage.onchain.pending_transfers import Overdue
+from payintent.storage.onchain.chains import ChainRecord
+from payintent.storage.onchain.pending_transfers import OverdueTransfer
 
-_log = get("overdue")
+_log = get_logger("overdue")
 _SHOWN_MAX = 100
 
 OVERDUE = Gauge(
@@ -23,22 +23,24 @@ OVERDUE = Gauge(
 )
 
 
-async def report_overdue(database: Database, mint: Mint, chain: ChainRow) -> None:
+async def report_overdue_transfers(
+    database: Database, mint: IdGenerator, chain: ChainRecord
+) -> None:
     """Tell of payments that are not final within the chain's grace; none is ever failed."""
-    found = await pending_transfers.overdue(database, chain.slug, chain.grace_s, _SHOWN_MAX)
+    found = await pending_transfers.list_overdue(database, chain.slug, chain.grace_s, _SHOWN_MAX)
     OVERDUE.labels(chain.slug).set(len(found))
     for one in found:
         if one.late_s >= OUTAGE_MAX.total_seconds() and not one.known:
-            session = ids.text(ids.SESSION, one.session_id)
+            session = ids.format_id(ids.SESSION, one.session_id)
             _log.error("payment_not_final", chain=chain.slug, session=session, late_s=one.late_s)
             await _hand_over(database, mint, one)
 
 
-async def _hand_over(database: Database, mint: Mint, one: Overdue) -> None:
+async def _hand_over(database: Database, mint: IdGenerator, one: OverdueTransfer) -> None:
     """Open a case, once; the payment goes on waiting."""
     async with database.transaction() as tx:
-        locked = await lock(tx, [one.payment_id])
-        place = Place(
+        locked = await lock_payments(tx, [one.payment_id])
+        place = MoneyOrigin(
             merchant_id=locked.payments[0].merchant_id,
             payment_id=one.payment_id,
             session_id=one.session_id,

@@ -7,15 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from payintent.domain.errors import ChainDown
-from payintent.domain.evm import ChainReader, Heads, PaidLog, Reverted, Tx, TxReceipt
-from payintent.domain.onchain import HintState, Paid, is_exact
+from payintent.domain.errors import ChainUnavailableError
+from payintent.domain.evm import (
+    CallRevertedError,
+    ChainHeads,
+    ChainReader,
+    ChainTransaction,
+    PaidLog,
+    TransactionReceipt,
+)
+from payintent.domain.onchain import PostedTransactionState, TransferDetails, is_exact_transfer
 from payintent.evm.abi import read_pay
-from payintent.onchain.watcher import stretches
+from payintent.onchain.watcher import read_block_ranges
 from payintent.storage.database import Database
 from payintent.storage.onchain import chains, pending_transfers, transfers
-from payintent.storage.onchain.chains import ContractRow, Cursor
-from payintent.storage.onchain.pending_transfers import Posted, Sighting
+from payintent.storage.onchain.chains import ChainCursor, DeployedContract
+from payintent.storage.onchain.pending_transfers import PendingTransfer, PostedHash
 
 _WITNESSES = 2  # endpoints that must be silent before it counts
 _WINDOW_STRETCHES_MAX = 50
@@ -24,19 +31,19 @@ _ALREADY_PAID = "already paid"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lookout:
+class PendingTransferScanner:
     """What looking at a chain's newest blocks works with."""
 
     database: Database
     reader: ChainReader
     chain: str
 
-    async def look(self, cursor: Cursor, heads: Sequence[Heads]) -> None:
+    async def look(self, cursor: ChainCursor, heads: Sequence[ChainHeads]) -> None:
         """Read everything above the cursor anew; what is there is a sighting.
 
         Where two endpoints have shown all, a session that neither has a log of is unpaid so far.
         """
-        known = await chains.contracts(self.database, self.chain)
+        known = await chains.list_contracts(self.database, self.chain)
         contracts = {one.address: one for one in known}
         newest = max((one.latest for one in heads), key=lambda block: block.number)
         shown: list[datetime] = []
@@ -44,67 +51,79 @@ class Lookout:
         for one in sorted(heads, key=lambda head: -head.latest.number)[:_WITNESSES]:
             try:
                 logs = await self._window(one, cursor, list(contracts))
-            except ChainDown:
+            except ChainUnavailableError:
                 continue
             found |= {(log.tx_hash, log.log_index): log for log in logs}
             shown.append(one.latest.at)
         await self._sight(list(found.values()), contracts)
         window_at = min(shown) if len(shown) == _WITNESSES else None
-        await chains.note_head(self.database, self.chain, newest.number, newest.at, window_at)
+        await chains.set_head(self.database, self.chain, newest.number, newest.at, window_at)
 
     async def _window(
-        self, head: Heads, cursor: Cursor, contracts: Sequence[bytes]
+        self, head: ChainHeads, cursor: ChainCursor, contracts: Sequence[bytes]
     ) -> list[PaidLog]:
         start, last = cursor.block + 1, head.latest.number
         if last - start >= _WINDOW_STRETCHES_MAX * self.reader.span(head.endpoint):
-            raise ChainDown(f"{head.endpoint} has to be asked too often")  # while we catch up
-        found = stretches(self.reader, head.endpoint, start, last, contracts)
+            raise ChainUnavailableError(
+                f"{head.endpoint} has to be asked too often"
+            )  # while we catch up
+        found = read_block_ranges(self.reader, head.endpoint, start, last, contracts)
         return [log async for chunk in found for log in chunk.logs]
 
-    async def _sight(self, logs: Sequence[PaidLog], contracts: Mapping[bytes, ContractRow]) -> None:
+    async def _sight(
+        self, logs: Sequence[PaidLog], contracts: Mapping[bytes, DeployedContract]
+    ) -> None:
         if not logs:
             return
-        named = await transfers.named(self.database, list({log.uuid for log in logs}))
-        seen: list[Sighting] = []
+        named = await transfers.find_billed_sessions(
+            self.database, list({log.uuid for log in logs})
+        )
+        seen: list[PendingTransfer] = []
         for log in logs:
             name, contract = named.get(log.uuid), contracts[log.contract]
             if name is None or name.account_id != contract.account_id:
                 continue
-            paid = Paid(contract.account_id, log.token, log.amount, log.receiver)
+            paid = TransferDetails(contract.account_id, log.token, log.amount, log.receiver)
             seen.append(
-                Sighting(
+                PendingTransfer(
                     tx_hash=log.tx_hash,
                     log_index=log.log_index,
                     session_id=name.session_id,
-                    exact=name.bill is not None and is_exact(paid, name.bill),
+                    exact=name.bill is not None and is_exact_transfer(paid, name.bill),
                     block=log.block_number,
                 )
             )
-        await pending_transfers.sight(self.database, self.chain, seen)
+        await pending_transfers.save_pending(self.database, self.chain, seen)
 
-    async def judge_hints(self, cursor: Cursor) -> None:
+    async def judge_hints(self, cursor: ChainCursor) -> None:
         """Look posted transactions up; only a final one is decided, and a hint is never proof."""
-        posted = await pending_transfers.undecided_hints(self.database, self.chain, _HINTS_MAX)
+        posted = await pending_transfers.list_undecided_posted(
+            self.database, self.chain, _HINTS_MAX
+        )
         if not posted:
             return
         for name in self.reader.names:
             try:
                 posted = await self._judge_at(name, cursor, posted)
-            except ChainDown:
+            except ChainUnavailableError:
                 continue
             if not posted:
                 return
 
     async def _judge_at(
-        self, name: str, cursor: Cursor, posted: Sequence[Posted]
-    ) -> Sequence[Posted]:
+        self, name: str, cursor: ChainCursor, posted: Sequence[PostedHash]
+    ) -> Sequence[PostedHash]:
         """Judge what one endpoint knows of; gives the rest, which another one may know.
 
         Only a call of our contract is looked up further: anybody may post the hash of a transaction
         with a receipt that is larger than we read.
         """
         found = await self.reader.transactions(name, [one.tx_hash for one in posted])
-        known = [(one, tx) for one, tx in zip(posted, found, strict=True) if isinstance(tx, Tx)]
+        known = [
+            (one, tx)
+            for one, tx in zip(posted, found, strict=True)
+            if isinstance(tx, ChainTransaction)
+        ]
         ours = [one.tx_hash for one, tx in known if _is_payment_of(one, tx)]
         receipts_of = dict(zip(ours, await self.reader.receipts(name, ours), strict=True))
         for one, tx in known:
@@ -113,22 +132,31 @@ class Lookout:
         return [one for one in posted if one.tx_hash not in judged]
 
     async def _judge(
-        self, name: str, cursor: Cursor, one: Posted, tx: Tx, receipt: TxReceipt | None
+        self,
+        name: str,
+        cursor: ChainCursor,
+        one: PostedHash,
+        tx: ChainTransaction,
+        receipt: TransactionReceipt | None,
     ) -> None:
-        state, reason, final = HintState.PENDING, "", False
+        state, reason, final = PostedTransactionState.PENDING, "", False
         if not _is_payment_of(one, tx):
-            state = HintState.FOREIGN
+            state = PostedTransactionState.FOREIGN
         elif receipt is not None and receipt.status == 1:
-            state, final = HintState.MINED, receipt.block_number <= cursor.block
+            state, final = PostedTransactionState.MINED, receipt.block_number <= cursor.block
         elif receipt is not None:
             reason = await self._reason(name, tx, receipt) or one.reason
-            state = HintState.DUPLICATE if reason == _ALREADY_PAID else HintState.REVERTED
+            state = (
+                PostedTransactionState.DUPLICATE
+                if reason == _ALREADY_PAID
+                else PostedTransactionState.REVERTED
+            )
             final = receipt.block_number <= cursor.block and await self._agreed(name, receipt)
-        await pending_transfers.judge_hint(
+        await pending_transfers.set_posted_state(
             self.database, one.session_id, one.tx_hash, state, reason, final=final
         )
 
-    async def _reason(self, name: str, tx: Tx, receipt: TxReceipt) -> str:
+    async def _reason(self, name: str, tx: ChainTransaction, receipt: TransactionReceipt) -> str:
         """Ask for the contract's word, by the same call on the block before."""
         try:
             await self.reader.call(
@@ -139,26 +167,26 @@ class Lookout:
                 sender=tx.sender,
                 value=tx.value,
             )
-        except Reverted as reverted:
+        except CallRevertedError as reverted:
             return reverted.reason
-        except ChainDown:
+        except ChainUnavailableError:
             return ""
         return ""  # it would succeed by itself: out of gas, or another one came before it
 
-    async def _agreed(self, name: str, receipt: TxReceipt) -> bool:
+    async def _agreed(self, name: str, receipt: TransactionReceipt) -> bool:
         """Ask another endpoint, where there is one, whether a transaction really failed."""
         others = [one for one in self.reader.names if one != name]
         for other in others:
             try:
                 [found] = await self.reader.receipts(other, [receipt.tx_hash])
-            except ChainDown:
+            except ChainUnavailableError:
                 continue
             if found is not None:
                 return found.status == 0 and found.block_hash == receipt.block_hash
         return not others
 
 
-def _is_payment_of(one: Posted, tx: Tx) -> bool:
+def _is_payment_of(one: PostedHash, tx: ChainTransaction) -> bool:
     """Tell whether a transaction pays the session that it was posted for, at its own contract."""
     call = read_pay(tx.input)
     return tx.to == one.contract and call is not None and call.uuid == one.uuid

@@ -12,20 +12,20 @@ from prometheus_client import Counter
 
 from payintent.domain import ids
 from payintent.domain.evm import RefundedLog
-from payintent.domain.gateway import RefundReport, RefundState
-from payintent.domain.onchain_refund import RefundLog
+from payintent.domain.gateway import GatewayRefundState, RefundReport
+from payintent.domain.onchain_refund import RefundLogDisposition
 from payintent.domain.settlement import CaseKind
-from payintent.id_generator import Mint
-from payintent.log import get
+from payintent.id_generator import IdGenerator
+from payintent.log import get_logger
 from payintent.payments.settle_refund import settle_refund
 from payintent.storage import captures, payments, refunds
-from payintent.storage.captures import Place
+from payintent.storage.captures import MoneyOrigin
 from payintent.storage.database import Database, Tx
 from payintent.storage.onchain import refund_logs
-from payintent.storage.onchain.chains import ContractRow
-from payintent.storage.onchain.refund_logs import Judged, NewLog
+from payintent.storage.onchain.chains import DeployedContract
+from payintent.storage.onchain.refund_logs import JudgedRefundLog, NewRefundLog
 
-_log = get("chain_refunds")
+_log = get_logger("chain_refunds")
 _JUDGED_MAX = 500  # at one look
 
 REFUNDS = Counter(
@@ -35,48 +35,49 @@ REFUNDS = Counter(
 )
 
 
-async def keep_refunds(
+async def store_refund_logs(
     tx: Tx,
-    mint: Mint,
+    mint: IdGenerator,
     chain: str,
     logs: Sequence[RefundedLog],
-    contracts: Mapping[bytes, ContractRow],
+    contracts: Mapping[bytes, DeployedContract],
 ) -> int:
     """Keep finalized logs of our contracts (by address), each once; gives how many were new."""
     fresh = [
-        NewLog(id=mint.id(), account_id=contracts[log.contract].account_id, log=log) for log in logs
+        NewRefundLog(id=mint.id(), account_id=contracts[log.contract].account_id, log=log)
+        for log in logs
     ]
     return await refund_logs.add(tx, chain, fresh)
 
 
-async def judge_refunds(database: Database, mint: Mint, chain: str) -> None:
+async def settle_refund_logs(database: Database, mint: IdGenerator, chain: str) -> None:
     """Judge what was kept and nobody has judged yet; whoever dies here leaves it to the next."""
-    for log_id in await refund_logs.unjudged(database, chain, _JUDGED_MAX):
+    for log_id in await refund_logs.list_unjudged(database, chain, _JUDGED_MAX):
         async with database.transaction() as tx:
             judged = await refund_logs.lock(tx, log_id)
             if judged is None:
                 continue
             await _take_effect(tx, mint, judged)
-            await refund_logs.judge(tx, log_id, judged)
+            await refund_logs.set_disposition(tx, log_id, judged)
         _tell(chain, judged)
 
 
-async def _take_effect(tx: Tx, mint: Mint, judged: Judged) -> None:
+async def _take_effect(tx: Tx, mint: IdGenerator, judged: JudgedRefundLog) -> None:
     if judged.refund_id is None:
         return
-    if judged.disposition is RefundLog.SETTLES:
-        report = RefundReport(state=RefundState.DONE, reference=f"0x{judged.tx_hash.hex()}")
+    if judged.disposition is RefundLogDisposition.SETTLES:
+        report = RefundReport(state=GatewayRefundState.DONE, reference=f"0x{judged.tx_hash.hex()}")
         await settle_refund(tx, mint, judged.refund_id, report)
     elif judged.disposition in _ALARMING:
         await _open_case(tx, mint, judged.refund_id, await payments.now(tx))
 
 
-async def _open_case(tx: Tx, mint: Mint, refund_id: UUID, at: datetime) -> None:
+async def _open_case(tx: Tx, mint: IdGenerator, refund_id: UUID, at: datetime) -> None:
     """Let a person look: money of ours has gone where or as it should not."""
-    refund = await refunds.by_id(tx, refund_id)
-    account = await refunds.account_of(tx, refund_id)
+    refund = await refunds.get(tx, refund_id)
+    account = await refunds.find_account_and_payment(tx, refund_id)
     assert refund is not None and account is not None  # noqa: S101, PT018 - they are never deleted
-    place = Place(
+    place = MoneyOrigin(
         merchant_id=refund.merchant_id,
         payment_id=refund.payment_id,
         session_id=None,
@@ -87,12 +88,12 @@ async def _open_case(tx: Tx, mint: Mint, refund_id: UUID, at: datetime) -> None:
     await captures.open_case(tx, mint.id(), kind, place, refund.capture_id, refund_id)
 
 
-_ALARMING = {RefundLog.MISMATCHED, RefundLog.TWICE}
+_ALARMING = {RefundLogDisposition.MISMATCHED, RefundLogDisposition.TWICE}
 
 
-def _tell(chain: str, judged: Judged) -> None:
+def _tell(chain: str, judged: JudgedRefundLog) -> None:
     REFUNDS.labels(chain, judged.disposition.value).inc()
     if judged.disposition in _ALARMING and judged.refund_id is not None:
-        refund, tx_hash = ids.text(ids.REFUND, judged.refund_id), f"0x{judged.tx_hash.hex()}"
+        refund, tx_hash = ids.format_id(ids.REFUND, judged.refund_id), f"0x{judged.tx_hash.hex()}"
         what = judged.disposition.value
         _log.error("refund_astray", chain=chain, refund=refund, tx=tx_hash, what=what)

@@ -7,17 +7,22 @@ from datetime import datetime
 from uuid import UUID
 
 from payintent.domain.evm import PaidLog
-from payintent.domain.onchain import CASES, Disposition, Paid, dispose
-from payintent.domain.payment import Payment, Trigger
+from payintent.domain.onchain import CASES, TransferDetails, TransferDisposition, classify_transfer
+from payintent.domain.payment import Payment, PaymentTrigger
 from payintent.domain.session import Session
-from payintent.id_generator import Mint
-from payintent.payments.create_refund import give_back
-from payintent.payments.transitions import Move, advance, lock
+from payintent.id_generator import IdGenerator
+from payintent.payments.create_refund import auto_refund_case
+from payintent.payments.transitions import TransitionRequest, apply_transitions, lock_payments
 from payintent.storage import payments
 from payintent.storage.database import Tx
 from payintent.storage.onchain import chains, transfers
-from payintent.storage.onchain.chains import ContractRow
-from payintent.storage.onchain.transfers import Named, NewCapture, NewCase, NewReceipt
+from payintent.storage.onchain.chains import DeployedContract
+from payintent.storage.onchain.transfers import (
+    BilledSession,
+    NewTransfer,
+    NewTransferCapture,
+    NewTransferCase,
+)
 
 _OUTCOME = "captured"
 
@@ -28,37 +33,37 @@ class _Batch:
 
     payments: dict[UUID, Payment]
     sessions: dict[UUID, Session]
-    named: Mapping[bytes, Named]
-    contracts: Mapping[bytes, ContractRow]
+    named: Mapping[bytes, BilledSession]
+    contracts: Mapping[bytes, DeployedContract]
     symbols: Mapping[bytes, str]  # of the chain's tokens
     at: datetime
     credited: set[UUID] = field(default_factory=set[UUID])  # payments
-    moves: list[Move] = field(default_factory=list[Move])
-    receipts: list[NewReceipt] = field(default_factory=list[NewReceipt])
-    captures: list[NewCapture] = field(default_factory=list[NewCapture])
-    cases: list[NewCase] = field(default_factory=list[NewCase])
+    moves: list[TransitionRequest] = field(default_factory=list[TransitionRequest])
+    receipts: list[NewTransfer] = field(default_factory=list[NewTransfer])
+    captures: list[NewTransferCapture] = field(default_factory=list[NewTransferCapture])
+    cases: list[NewTransferCase] = field(default_factory=list[NewTransferCase])
 
 
-async def apply_receipts(
+async def settle_transfers(
     tx: Tx,
-    mint: Mint,
+    mint: IdGenerator,
     chain: str,
     logs: Sequence[PaidLog],
-    contracts: Mapping[bytes, ContractRow],
-) -> Counter[Disposition]:
+    contracts: Mapping[bytes, DeployedContract],
+) -> Counter[TransferDisposition]:
     """Judge finalized logs of our contracts (by address) and write what follows from them.
 
     Logs that were kept before change nothing. The caller has locked the cursor; then payments are
     locked, then their sessions.
     """
-    before = await transfers.known(tx, chain, logs)
+    before = await transfers.list_known(tx, chain, logs)
     fresh = [log for log in logs if (log.tx_hash, log.log_index) not in before]
     if not fresh:
         return Counter()
     batch = await _read(tx, chain, fresh, contracts)
     for log in sorted(fresh, key=lambda one: (one.block_number, one.log_index)):
         _judge(batch, mint, log)
-    await advance(tx, batch.moves, mint)
+    await apply_transitions(tx, batch.moves, mint)
     await transfers.add(tx, chain, batch.receipts, batch.at)
     await transfers.add_captures(tx, batch.captures, batch.at)
     await _keep_cases(tx, mint, batch)
@@ -67,7 +72,7 @@ async def apply_receipts(
     return Counter(one.disposition for one in batch.receipts)
 
 
-async def _keep_cases(tx: Tx, mint: Mint, batch: _Batch) -> None:
+async def _keep_cases(tx: Tx, mint: IdGenerator, batch: _Batch) -> None:
     """Fill the cases that wait for this money, open the others, and give back what goes back."""
     filled = await transfers.fill_undecided(tx, batch.cases)
     opened = [case for case in batch.cases if case.receipt_id not in filled]
@@ -75,17 +80,17 @@ async def _keep_cases(tx: Tx, mint: Mint, batch: _Batch) -> None:
     for case in batch.cases:
         if case.capture_id is not None:
             case_id = filled.get(case.receipt_id, case.id)
-            await give_back(tx, mint, case.kind, case_id, case.capture_id, case.merchant_id)
+            await auto_refund_case(tx, mint, case.kind, case_id, case.capture_id, case.merchant_id)
 
 
 async def _read(
-    tx: Tx, chain: str, logs: Sequence[PaidLog], contracts: Mapping[bytes, ContractRow]
+    tx: Tx, chain: str, logs: Sequence[PaidLog], contracts: Mapping[bytes, DeployedContract]
 ) -> _Batch:
-    tokens = await chains.tokens(tx, chain)
-    named = await transfers.named(tx, list({log.uuid for log in logs}))
+    tokens = await chains.list_tokens(tx, chain)
+    named = await transfers.find_billed_sessions(tx, list({log.uuid for log in logs}))
     found: list[Payment] = []
     if named:
-        locked = await lock(tx, list({one.payment_id for one in named.values()}))
+        locked = await lock_payments(tx, list({one.payment_id for one in named.values()}))
         found, at = locked.payments, locked.now
     else:
         at = await payments.now(tx)
@@ -100,15 +105,15 @@ async def _read(
     )
 
 
-def _judge(batch: _Batch, mint: Mint, log: PaidLog) -> None:
+def _judge(batch: _Batch, mint: IdGenerator, log: PaidLog) -> None:
     contract = batch.contracts[log.contract]
     name = batch.named.get(log.uuid)
-    paid = Paid(contract.account_id, log.token, log.amount, log.receiver)
+    paid = TransferDetails(contract.account_id, log.token, log.amount, log.receiver)
     payment = _payment_of(batch, name) if name else None
     session = batch.sessions[name.session_id] if name else None
-    disposition = dispose(paid, name.bill if name else None, payment, session)
-    ours = disposition is not Disposition.UNKNOWN_UUID and session is not None
-    receipt = NewReceipt(
+    disposition = classify_transfer(paid, name.bill if name else None, payment, session)
+    ours = disposition is not TransferDisposition.UNKNOWN_UUID and session is not None
+    receipt = NewTransfer(
         id=mint.id(),
         account_id=contract.account_id,
         log=log,
@@ -117,12 +122,12 @@ def _judge(batch: _Batch, mint: Mint, log: PaidLog) -> None:
     )
     batch.receipts.append(receipt)
     capture_id = None
-    if disposition is not Disposition.WRONG_RECEIVER:  # that money is not ours to give back
+    if disposition is not TransferDisposition.WRONG_RECEIVER:  # that money is not ours to give back
         capture_id = mint.id()
         _capture(batch, receipt, capture_id, payment if ours else None, session)
     if disposition in CASES:
         batch.cases.append(
-            NewCase(
+            NewTransferCase(
                 id=mint.id(),
                 kind=CASES[disposition],
                 receipt_id=receipt.id,
@@ -134,7 +139,7 @@ def _judge(batch: _Batch, mint: Mint, log: PaidLog) -> None:
         )
 
 
-def _payment_of(batch: _Batch, name: Named) -> Payment:
+def _payment_of(batch: _Batch, name: BilledSession) -> Payment:
     """Give a log's payment; what this transaction has credited already is found paid."""
     payment = batch.payments[name.payment_id]
     return replace(payment, paid_at=batch.at) if payment.id in batch.credited else payment
@@ -142,14 +147,14 @@ def _payment_of(batch: _Batch, name: Named) -> Payment:
 
 def _capture(
     batch: _Batch,
-    receipt: NewReceipt,
+    receipt: NewTransfer,
     capture_id: UUID,
     payment: Payment | None,
     session: Session | None,
 ) -> None:
-    credited = receipt.disposition is Disposition.CREDITED
+    credited = receipt.disposition is TransferDisposition.CREDITED
     batch.captures.append(
-        NewCapture(
+        NewTransferCapture(
             id=capture_id,
             receipt=receipt,
             payment_id=payment.id if payment else None,
@@ -159,6 +164,8 @@ def _capture(
     )
     if credited and payment:
         batch.moves.append(
-            Move(payment=payment, trigger=Trigger.CONFIRM, at=batch.at, session=session)
+            TransitionRequest(
+                payment=payment, trigger=PaymentTrigger.CONFIRM, at=batch.at, session=session
+            )
         )
         batch.credited.add(payment.id)

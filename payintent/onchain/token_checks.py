@@ -2,16 +2,18 @@
 
 from collections.abc import Sequence
 
-from payintent.domain.errors import ChainDown
-from payintent.domain.evm import ChainReader, Reverted
-from payintent.evm.abi import decimals, to_uint
-from payintent.log import get
-from payintent.storage.onchain.chains import TokenRow
+from payintent.domain.errors import ChainUnavailableError
+from payintent.domain.evm import CallRevertedError, ChainReader
+from payintent.evm.abi import encode_decimals, to_uint
+from payintent.log import get_logger
+from payintent.storage.onchain.chains import TokenRecord
 
-_log = get("tokens")
+_log = get_logger("tokens")
 
 
-async def fits(chain: str, reader: ChainReader, tokens: Sequence[TokenRow]) -> bool:
+async def token_decimals_match(
+    chain: str, reader: ChainReader, tokens: Sequence[TokenRecord]
+) -> bool:
     """Tell whether every enabled token counts in the decimals that the operator has set.
 
     A token of 6 decimals that is taken for one of 18 is an error of 10^12: such a chain is not
@@ -30,10 +32,10 @@ async def _decimals(reader: ChainReader, token: bytes) -> int | None:
     """Ask a token; None where there is none, or none that knows the question."""
     for name in reader.names:
         try:
-            told = await reader.call(name, token, decimals())
-        except Reverted:
+            told = await reader.call(name, token, encode_decimals())
+        except CallRevertedError:
             return None
-        except ChainDown:
+        except ChainUnavailableError:
             continue
         return to_uint(told) if told else None
-    raise ChainDown("no endpoint tells a token's decimals")
+    raise ChainUnavailableError("no endpoint tells a token's decimals")

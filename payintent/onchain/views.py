@@ -7,19 +7,19 @@ from typing import Any
 from uuid import UUID
 
 from payintent.domain import ids
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.onchain import PROVIDER
-from payintent.domain.payment import TERMINAL, Payment, Status
-from payintent.domain.session import Life, Session
+from payintent.domain.payment import TERMINAL, Payment, PaymentStatus
+from payintent.domain.session import Session, SessionStatus
 from payintent.evm import abi
-from payintent.evm.contract_abi import VERSION, compiled, public_abi
-from payintent.evm.keccak import checksummed
-from payintent.payments.serialization import timestamp
+from payintent.evm.contract_abi import VERSION, compiled_contract, public_abi
+from payintent.evm.keccak import to_checksum_address
+from payintent.payments.serialization import format_timestamp
 from payintent.storage import payments, sessions
 from payintent.storage.database import Database
 from payintent.storage.onchain import chains, pending_transfers
-from payintent.storage.onchain.chains import ChainRow, ContractRow, Cursor, TokenRow
-from payintent.storage.onchain.pending_transfers import Trace
+from payintent.storage.onchain.chains import ChainCursor, ChainRecord, DeployedContract, TokenRecord
+from payintent.storage.onchain.pending_transfers import SessionTransaction
 
 #: The page stops offering "pay" so long before the deadline: a transaction needs time to be mined.
 LAST_CALL = timedelta(seconds=60)
@@ -33,22 +33,22 @@ class _Seen:
 
     payment: Payment
     session: Session
-    contract: ContractRow
-    chain: ChainRow
-    token: TokenRow
-    cursor: Cursor | None
-    traces: Sequence[Trace]
+    contract: DeployedContract
+    chain: ChainRecord
+    token: TokenRecord
+    cursor: ChainCursor | None
+    traces: Sequence[SessionTransaction]
     now: datetime
 
 
 async def chain_view(database: Database, slug: str) -> dict[str, Any]:
     """Give a chain as `GET /chains/{slug}` shows it; refused (`NOT_FOUND`) where there is none."""
-    chain = await chains.chain(database, slug)
+    chain = await chains.get_chain(database, slug)
     if chain is None:
-        raise Refused(Code.NOT_FOUND, "no such chain")
-    contract = await chains.offered_contract(database, slug)
-    cursor = await chains.cursor(database, slug)
-    tokens = await chains.tokens(database, slug)
+        raise RefusedError(ErrorCode.NOT_FOUND, "no such chain")
+    contract = await chains.get_offered_contract(database, slug)
+    cursor = await chains.get_cursor(database, slug)
+    tokens = await chains.list_tokens(database, slug)
     fields: dict[str, Any] = {
         "slug": chain.slug,
         "name": chain.name,
@@ -57,7 +57,7 @@ async def chain_view(database: Database, slug: str) -> dict[str, Any]:
     }
     if contract is not None:
         fields |= {
-            "contract_address": checksummed(contract.address),
+            "contract_address": to_checksum_address(contract.address),
             "contract_version": VERSION,
             "contract_abi": public_abi(),
             "pay_function": {"signature": abi.PAY_SIGNATURE, "selector": f"0x{abi.PAY.hex()}"},
@@ -73,7 +73,7 @@ async def chain_view(database: Database, slug: str) -> dict[str, Any]:
         "finality": {"mode": chain.finality, "typical_seconds": chain.typical_s},
         "block_time_seconds": chain.block_time_ms / 1000,
         "wallet_chain": _wallet_chain(chain),
-        "updated_at": timestamp(chain.updated_at),
+        "updated_at": format_timestamp(chain.updated_at),
     }
 
 
@@ -89,7 +89,7 @@ async def session_view(
     deadline = int(seen.payment.expires_at.timestamp())
     uuid = bytes.fromhex((seen.session.reference or "")[2:])
     return {
-        "id": ids.text(ids.SESSION, seen.session.id),
+        "id": ids.format_id(ids.SESSION, seen.session.id),
         "status": _session_status(seen),
         **_payable(seen),
         "pay_uuid": f"0x{uuid.hex()}",
@@ -102,10 +102,10 @@ async def session_view(
             "name": seen.chain.name,
             "wallet_chain": _wallet_chain(seen.chain),
         },
-        "contract_address": checksummed(seen.contract.address),
-        "receiver": checksummed(seen.contract.receiver),
+        "contract_address": to_checksum_address(seen.contract.address),
+        "receiver": to_checksum_address(seen.contract.receiver),
         "deadline": deadline,
-        "expires_at": timestamp(seen.payment.expires_at),
+        "expires_at": format_timestamp(seen.payment.expires_at),
         "steps": _steps(seen, uuid, amount, deadline),
         "checks": _checks(seen, uuid, amount),
         "links": _links(seen, checkout_base),
@@ -117,39 +117,39 @@ async def session_view(
     }
 
 
-async def open_session(database: Database, session_id: UUID | None) -> Session:
+async def find_open_session(database: Database, session_id: UUID | None) -> Session:
     """Find a session that transactions may be posted to; refused as `session_view` is."""
     return (await _see(database, session_id)).session
 
 
 async def _see(database: Database, session_id: UUID | None) -> _Seen:
-    session = await sessions.by_id(database, session_id) if session_id else None
+    session = await sessions.get(database, session_id) if session_id else None
     if session is None or session.offer.provider != PROVIDER:
-        raise Refused(Code.NOT_FOUND, "no such on-chain session")
-    known = await payments.by_id(database, session.payment_id)
+        raise RefusedError(ErrorCode.NOT_FOUND, "no such on-chain session")
+    known = await payments.get(database, session.payment_id)
     assert known is not None  # noqa: S101 - a session has a payment
     _refuse_gone(known.payment, session)
-    contract = await chains.contract(database, session.offer.account_id)
-    chain = await chains.chain(database, session.offer.chain or "")
-    token = await chains.billed_token(database, session.id)
+    contract = await chains.get_contract(database, session.offer.account_id)
+    chain = await chains.get_chain(database, session.offer.chain or "")
+    token = await chains.get_session_token(database, session.id)
     if contract is None or chain is None or token is None or session.reference is None:
-        raise Refused(Code.SESSION_GONE, "this session can no longer be paid")
+        raise RefusedError(ErrorCode.SESSION_GONE, "this session can no longer be paid")
     return _Seen(
         payment=known.payment,
         session=session,
         contract=contract,
         chain=chain,
         token=token,
-        cursor=await chains.cursor(database, chain.slug),
-        traces=await pending_transfers.traces(database, session.id),
+        cursor=await chains.get_cursor(database, chain.slug),
+        traces=await pending_transfers.list_session_transactions(database, session.id),
         now=known.now,
     )
 
 
 def _refuse_gone(payment: Payment, session: Session) -> None:
-    ended = session.life is Life.ENDED or payment.status in TERMINAL
+    ended = session.life is SessionStatus.ENDED or payment.status in TERMINAL
     if ended or payment.session_id != session.id:
-        raise Refused(Code.SESSION_GONE, "this session has ended")
+        raise RefusedError(ErrorCode.SESSION_GONE, "this session has ended")
 
 
 def _payable(seen: _Seen) -> dict[str, Any]:
@@ -159,7 +159,10 @@ def _payable(seen: _Seen) -> dict[str, Any]:
 
 
 def _unpayable_reason(seen: _Seen) -> str | None:
-    if seen.payment.status is not Status.PROCESSING or seen.session.life is not Life.OPEN:
+    if (
+        seen.payment.status is not PaymentStatus.PROCESSING
+        or seen.session.life is not SessionStatus.OPEN
+    ):
         return "closing"
     if any(one.exact for one in seen.traces):
         return "payment_seen"
@@ -214,13 +217,13 @@ def _steps(seen: _Seen, uuid: bytes, amount: int, deadline: int) -> list[dict[st
         {
             "kind": "pay",
             "when": "always",
-            "to": checksummed(contract),
+            "to": to_checksum_address(contract),
             "value": hex(amount if token.native else 0),
-            "data": f"0x{abi.pay(uuid, address, amount, deadline).hex()}",
+            "data": f"0x{abi.encode_pay(uuid, address, amount, deadline).hex()}",
             "function": abi.PAY_SIGNATURE,
             "args": [
                 {"name": "uuid", "type": "bytes16", "value": f"0x{uuid.hex()}"},
-                {"name": "token", "type": "address", "value": checksummed(address)},
+                {"name": "token", "type": "address", "value": to_checksum_address(address)},
                 {"name": "amount", "type": "uint256", "value": str(amount)},
                 {"name": "deadline", "type": "uint256", "value": str(deadline)},
             ],
@@ -233,9 +236,9 @@ def _approval(kind: str, when: str, seen: _Seen, amount: int) -> dict[str, Any]:
     return {
         "kind": kind,
         "when": when,
-        "to": checksummed(seen.token.address or chains.NATIVE),
+        "to": to_checksum_address(seen.token.address or chains.NATIVE),
         "value": "0x0",
-        "data": f"0x{abi.approve(seen.contract.address, amount).hex()}",
+        "data": f"0x{abi.encode_approve(seen.contract.address, amount).hex()}",
     }
 
 
@@ -243,19 +246,19 @@ def _checks(seen: _Seen, uuid: bytes, amount: int) -> dict[str, Any]:
     """Give the questions to ask the chain first; `{payer}` is 40 hex digits."""
     address = seen.token.address or chains.NATIVE
     paid = {
-        "to": checksummed(seen.contract.address),
-        "data": f"0x{abi.is_paid(uuid, address, amount).hex()}",
+        "to": to_checksum_address(seen.contract.address),
+        "data": f"0x{abi.encode_is_paid(uuid, address, amount).hex()}",
     }
     if seen.token.native:
         return {"balance": {"method": "eth_getBalance"}, "already_paid": paid}
     spender = seen.contract.address.hex().rjust(64, "0")
     return {
         "balance": {
-            "to": checksummed(address),
+            "to": to_checksum_address(address),
             "data": f"0x{abi.BALANCE_OF.hex()}{_PAYER_WORD}",
         },
         "allowance": {
-            "to": checksummed(address),
+            "to": to_checksum_address(address),
             "data": f"0x{abi.ALLOWANCE.hex()}{_PAYER_WORD}{spender}",
         },
         "already_paid": paid,
@@ -267,8 +270,8 @@ def _links(seen: _Seen, checkout_base: str) -> dict[str, str]:
     return {"metamask": f"https://link.metamask.io/dapp/{rest}"} if separator else {}
 
 
-def _token_fields(token: TokenRow) -> dict[str, Any]:
-    address = None if token.native or token.address is None else checksummed(token.address)
+def _token_fields(token: TokenRecord) -> dict[str, Any]:
+    address = None if token.native or token.address is None else to_checksum_address(token.address)
     return {
         "symbol": token.symbol,
         "address": address,
@@ -278,11 +281,11 @@ def _token_fields(token: TokenRow) -> dict[str, Any]:
     }
 
 
-def _coin(chain: ChainRow, symbol: str) -> dict[str, Any]:
+def _coin(chain: ChainRecord, symbol: str) -> dict[str, Any]:
     return {"name": chain.coin_name, "symbol": symbol, "decimals": 18}
 
 
-def _wallet_chain(chain: ChainRow) -> dict[str, Any]:
+def _wallet_chain(chain: ChainRecord) -> dict[str, Any]:
     """Give the literal parameter of `wallet_addEthereumChain` (EIP-3085)."""
     fields: dict[str, Any] = {
         "chainId": hex(chain.network_id),
@@ -298,11 +301,11 @@ def _wallet_chain(chain: ChainRow) -> dict[str, Any]:
 
 
 def _topics() -> Mapping[str, str]:
-    topics: dict[str, str] = compiled()["topics"]
+    topics: dict[str, str] = compiled_contract()["topics"]
     return {name.partition("(")[0]: topic for name, topic in topics.items()}
 
 
-def _status(cursor: Cursor | None) -> str:
+def _status(cursor: ChainCursor | None) -> str:
     if cursor is not None and cursor.halted:
         return "halted"
     return "active" if cursor is not None and cursor.watched else "degraded"

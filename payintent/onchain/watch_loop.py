@@ -8,24 +8,29 @@ from datetime import datetime
 from prometheus_client import Counter, Gauge
 
 from payintent.config import Settings
-from payintent.domain.errors import ChainDown, LockTimeout, StorageDown
-from payintent.domain.evm import Heads
-from payintent.evm.chain_reader import Finality, Reader, ReaderConfig, open_reader
-from payintent.id_generator import Mint
-from payintent.log import get
-from payintent.onchain.overdue_transfers import report_overdue
-from payintent.onchain.pending_transfers import Lookout
-from payintent.onchain.settle_refund_logs import judge_refunds
-from payintent.onchain.token_checks import fits
-from payintent.onchain.watcher import HALTED, Watcher, final_block, poke
+from payintent.domain.errors import ChainUnavailableError, LockTimeoutError, StorageUnavailableError
+from payintent.domain.evm import ChainHeads
+from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader, open_chain_reader
+from payintent.id_generator import IdGenerator
+from payintent.log import get_logger
+from payintent.onchain.overdue_transfers import report_overdue_transfers
+from payintent.onchain.pending_transfers import PendingTransferScanner
+from payintent.onchain.settle_refund_logs import settle_refund_logs
+from payintent.onchain.token_checks import token_decimals_match
+from payintent.onchain.watcher import (
+    HALTED,
+    FinalBlockReader,
+    agreed_final_block,
+    wake_decidable_sessions,
+)
 from payintent.storage import payments
-from payintent.storage.advisory_lock import leading
+from payintent.storage.advisory_lock import hold_advisory_lock
 from payintent.storage.database import Database
 from payintent.storage.onchain import chain_watch, chains
-from payintent.storage.onchain.chains import ChainRow, TokenRow
+from payintent.storage.onchain.chains import ChainRecord, TokenRecord
 from payintent.waiting import wait_until_stopped
 
-_log = get("watching")
+_log = get_logger("watching")
 _LOOK_S = 1.0  # how often we see whether somebody waits for the chain
 _MISFIT = "a token is not what is set here; doctor says which"  # so that nobody is billed in it
 _LOOKS_WHILE_WATCHED = 3  # two may fail
@@ -42,17 +47,17 @@ class WatchContext:
 
     settings: Settings
     database: Database
-    mint: Mint
+    mint: IdGenerator
 
 
-async def watch(context: WatchContext, slug: str, stop: asyncio.Event) -> None:
+async def run_watch_loop(context: WatchContext, slug: str, stop: asyncio.Event) -> None:
     """Watch one chain until told to stop; where another process does, wait for its end."""
     url = context.settings.database_direct_url or context.settings.database_url
     while not stop.is_set():
         try:
-            async with leading(url, f"watch:{slug}") as leads:
+            async with hold_advisory_lock(url, f"watch:{slug}") as leads:
                 await _lead(context, slug, stop, leads)
-        except (StorageDown, LockTimeout, OSError) as error:
+        except (StorageUnavailableError, LockTimeoutError, OSError) as error:
             _log.warning("watch_deferred", chain=slug, why=type(error).__name__)
         await wait_until_stopped(stop, _FOLLOW_S)
 
@@ -60,7 +65,7 @@ async def watch(context: WatchContext, slug: str, stop: asyncio.Event) -> None:
 async def _lead(
     context: WatchContext, slug: str, stop: asyncio.Event, leads: Callable[[], bool]
 ) -> None:
-    view = _View(context, slug)
+    view = _ReaderHolder(context, slug)
     next_at = 0.0
     loop = asyncio.get_running_loop()
     try:
@@ -76,7 +81,7 @@ async def _lead(
         await view.close()
 
 
-async def _is_awaited(context: WatchContext, view: "_View") -> bool:
+async def _is_awaited(context: WatchContext, view: "_ReaderHolder") -> bool:
     """Tell whether somebody waits for the next look, if only to be offered the chain again."""
     if await chains.is_busy(context.database, view.slug):
         return True
@@ -84,39 +89,39 @@ async def _is_awaited(context: WatchContext, view: "_View") -> bool:
 
 
 @dataclass(slots=True)
-class _View:
+class _ReaderHolder:
     """A chain's reader, made anew when the operator changes the chain; None where it is unfit."""
 
     context: WatchContext
     slug: str
-    made_for: tuple[ChainRow, list[TokenRow]] | None = None
-    reader: Reader | None = None
+    made_for: tuple[ChainRecord, list[TokenRecord]] | None = None
+    reader: RpcChainReader | None = None
 
-    async def open(self) -> tuple[ChainRow, Reader] | None:
+    async def open(self) -> tuple[ChainRecord, RpcChainReader] | None:
         """Give the chain and its reader, once its tokens are what the operator says they are."""
-        chain = await chains.chain(self.context.database, self.slug)
+        chain = await chains.get_chain(self.context.database, self.slug)
         if chain is None:
             return None
-        tokens = await chains.tokens(self.context.database, self.slug)
+        tokens = await chains.list_tokens(self.context.database, self.slug)
         if self.made_for != (chain, tokens):
             await self.close()
-            self.reader = reader_of(self.context.settings, chain)
+            self.reader = open_configured_reader(self.context.settings, chain)
             if self.reader is None:
                 return None
-            if not await fits(chain.slug, self.reader, tokens):
+            if not await token_decimals_match(chain.slug, self.reader, tokens):
                 await self._halt(tokens)
                 return None
             self.made_for = (chain, tokens)
         return (chain, self.reader) if self.reader else None
 
-    async def _halt(self, tokens: list[TokenRow]) -> None:
+    async def _halt(self, tokens: list[TokenRecord]) -> None:
         """Halt the chain, unless the operator has changed its tokens since they were compared.
 
         Under the lock that `resume` takes too: what was compared before it halts nothing after it.
         """
         async with self.context.database.transaction() as tx:
             await chains.lock_cursor(tx, self.slug)
-            if await chains.tokens(tx, self.slug) == tokens:
+            if await chains.list_tokens(tx, self.slug) == tokens:
                 await chains.halt(tx, self.slug, _MISFIT)
                 HALTED.labels(self.slug).set(1)
 
@@ -127,14 +132,14 @@ class _View:
         self.reader = self.made_for = None
 
 
-async def _look(context: WatchContext, view: _View) -> float:
+async def _look(context: WatchContext, view: _ReaderHolder) -> float:
     """Look once; gives the seconds until the next time."""
     try:
         opened = await view.open()
         if opened is None:
             return _idle_s(context.settings)
-        return 0.0 if await look(context, *opened) else _idle_s(context.settings)
-    except (ChainDown, StorageDown, LockTimeout) as error:
+        return 0.0 if await watch_once(context, *opened) else _idle_s(context.settings)
+    except (ChainUnavailableError, StorageUnavailableError, LockTimeoutError) as error:
         _log.warning("chain_away", chain=view.slug, why=str(error) or type(error).__name__)
     except Exception as error:  # noqa: BLE001 - the edge of a worker, as of a request
         _log.error("watch_failed", chain=view.slug, exc_info=error)
@@ -142,44 +147,44 @@ async def _look(context: WatchContext, view: _View) -> float:
     return _poll_s(context, view.slug)
 
 
-async def look(context: WatchContext, chain: ChainRow, reader: Reader) -> bool:
+async def watch_once(context: WatchContext, chain: ChainRecord, reader: RpcChainReader) -> bool:
     """Look at a chain once: what is final, what is seen, what was posted; then let decide.
 
     True where there is more that is final. Where the final blocks cannot be read or proven
     (ChainDown), what is new is still looked at.
     """
     database, slug = context.database, chain.slug
-    watcher = Watcher(database=database, mint=context.mint, reader=reader, chain=chain)
-    lookout = Lookout(database=database, reader=reader, chain=slug)
+    watcher = FinalBlockReader(database=database, mint=context.mint, reader=reader, chain=chain)
+    lookout = PendingTransferScanner(database=database, reader=reader, chain=slug)
     heads = await reader.heads()
     HEAD.labels(slug).set(max(one.latest.number for one in heads))
-    away: ChainDown | None = None
+    away: ChainUnavailableError | None = None
     try:
         cursor = await watcher.read_final(heads)
-    except ChainDown as error:
-        away, cursor = error, await chains.cursor(database, slug)
+    except ChainUnavailableError as error:
+        away, cursor = error, await chains.get_cursor(database, slug)
     if cursor is None:
         return False
     if cursor.at is not None:
         LAG.labels(slug).set(_age_s(cursor.at, max(one.latest.at for one in heads)))
-    if away is None and cursor.block < final_block(heads):
+    if away is None and cursor.block < agreed_final_block(heads):
         return True
     await lookout.look(cursor, heads)
     await lookout.judge_hints(cursor)
     if away is None:
         await watcher.look_again(cursor, heads)
-    await judge_refunds(database, context.mint, slug)
+    await settle_refund_logs(database, context.mint, slug)
     if away is not None:
         raise away
-    await report_overdue(database, context.mint, chain)
-    await poke(database, slug)
+    await report_overdue_transfers(database, context.mint, chain)
+    await wake_decidable_sessions(database, slug)
     near = await _is_near_head(context, heads)
     watched_s = context.settings.chain_watched_s if near else 0.0
     await chain_watch.mark_watched(database, slug, cursor.block, watched_s)
     return False
 
 
-async def _is_near_head(context: WatchContext, heads: Sequence[Heads]) -> bool:
+async def _is_near_head(context: WatchContext, heads: Sequence[ChainHeads]) -> bool:
     """Tell whether the newest block is so young that a payment of now would be seen soon."""
     behind_max_s = context.settings.chain_behind_max_s
     if not behind_max_s:
@@ -188,7 +193,7 @@ async def _is_near_head(context: WatchContext, heads: Sequence[Heads]) -> bool:
     return _age_s(newest, await payments.now(context.database)) <= behind_max_s
 
 
-def reader_of(settings: Settings, chain: ChainRow) -> Reader | None:
+def open_configured_reader(settings: Settings, chain: ChainRecord) -> RpcChainReader | None:
     """Make the reader of a chain that has endpoints; None where its settings allow none."""
     try:
         config = ReaderConfig(
@@ -197,7 +202,7 @@ def reader_of(settings: Settings, chain: ChainRow) -> Reader | None:
             confirmations=chain.confirmations or 0,
             instant_finality=chain.instant_finality,
         )
-        return open_reader(chain.slug, settings.endpoints[chain.slug], config)
+        return open_chain_reader(chain.slug, settings.endpoints[chain.slug], config)
     except ValueError as error:
         _log.error("chain_not_watched", chain=chain.slug, why=str(error))
         return None

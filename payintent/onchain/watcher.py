@@ -11,31 +11,31 @@ from dataclasses import dataclass
 
 from prometheus_client import Counter, Gauge
 
-from payintent.domain.errors import ChainDown
+from payintent.domain.errors import ChainUnavailableError
 from payintent.domain.evm import (
     Block,
+    BlockRangeTooLargeError,
+    ChainHeads,
     ChainReader,
-    Chunk,
-    Heads,
-    Log,
+    ContractLog,
+    LogBatch,
     PaidLog,
-    RangeTooLarge,
     RefundedLog,
-    place,
+    log_position,
 )
-from payintent.domain.onchain import Disposition
-from payintent.id_generator import Mint
-from payintent.log import get
-from payintent.onchain.log_proof import LIES, Claim, prove, report_lies
-from payintent.onchain.settle_refund_logs import keep_refunds
-from payintent.onchain.settle_transfers import apply_receipts
+from payintent.domain.onchain import TransferDisposition
+from payintent.id_generator import IdGenerator
+from payintent.log import get_logger
+from payintent.onchain.log_proof import LIES, LogClaim, prove_logs, report_unproven_logs
+from payintent.onchain.settle_refund_logs import store_refund_logs
+from payintent.onchain.settle_transfers import settle_transfers
 from payintent.onchain.unproven_transfers import Doubts, has_room, set_aside, settle_doubts
 from payintent.storage import payments, sessions
 from payintent.storage.database import Database
 from payintent.storage.onchain import chains, pending_transfers, refund_logs, transfers
-from payintent.storage.onchain.chains import ChainRow, ContractRow, Cursor
+from payintent.storage.onchain.chains import ChainCursor, ChainRecord, DeployedContract
 
-_log = get("watch")
+_log = get_logger("watch")
 LOGS_MAX = 500  # in one transaction
 STRETCHES_MAX = 200  # in one look: then it is time to see what else is new
 _SIGHTINGS_MAX = 1_000  # looked up in one stretch
@@ -59,44 +59,44 @@ HALTED = Gauge("payintent_chain_halted", "1 while a person must look", ["chain"]
 class _Step:
     """From where the cursor stood to the end of what was read, and what was searched for."""
 
-    cursor: Cursor
+    cursor: ChainCursor
     end: Block
-    contracts: Mapping[bytes, ContractRow]
+    contracts: Mapping[bytes, DeployedContract]
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
     """One try to read the next stretch: from whom, how far, and what was doubtful before."""
 
-    source: Heads
+    source: ChainHeads
     final: int
-    heads: Sequence[Heads]
-    contracts: Mapping[bytes, ContractRow]
+    heads: Sequence[ChainHeads]
+    contracts: Mapping[bytes, DeployedContract]
     doubts: Doubts
     last_try: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watcher:
+class FinalBlockReader:
     """What watching a chain works with."""
 
     database: Database
-    mint: Mint
+    mint: IdGenerator
     reader: ChainReader
-    chain: ChainRow
+    chain: ChainRecord
 
-    async def read_final(self, heads: Sequence[Heads]) -> Cursor | None:
+    async def read_final(self, heads: Sequence[ChainHeads]) -> ChainCursor | None:
         """Read final blocks that were not read, many; None where nothing can be read.
 
         Raises `ChainDown` where no endpoint could give or prove the next stretch.
         """
-        slug, final = self.chain.slug, final_block(heads)
+        slug, final = self.chain.slug, agreed_final_block(heads)
         FINAL.labels(slug).set(final)
         failures = stretches_read = 0
         doubts: Doubts = {}
         while True:
             contracts = await self._contracts()
-            cursor = await chains.cursor(self.database, slug)
+            cursor = await chains.get_cursor(self.database, slug)
             HALTED.labels(slug).set(cursor is not None and cursor.halted is not None)
             if cursor is None or cursor.halted:
                 return None
@@ -112,11 +112,13 @@ class Watcher:
                 continue
             failures += 1
             if failures >= (_TRIES + bool(doubts)) * len(ahead):
-                raise ChainDown(f"{slug}: no endpoint gives and proves block {cursor.block + 1}")
+                raise ChainUnavailableError(
+                    f"{slug}: no endpoint gives and proves block {cursor.block + 1}"
+                )
             if failures % len(ahead) == 0:  # they were all asked, and rest
                 await asyncio.sleep(_PAUSE_S * failures / len(ahead))
 
-    async def look_again(self, cursor: Cursor, heads: Sequence[Heads]) -> None:
+    async def look_again(self, cursor: ChainCursor, heads: Sequence[ChainHeads]) -> None:
         """Read the last hour of final blocks once more, from another endpoint, now and then.
 
         A few stretches at a time, so that nothing new has to wait; an endpoint that fails here
@@ -132,19 +134,19 @@ class Watcher:
             return
         read = start - 1
         try:
-            found = stretches(self.reader, source, start, cursor.block, list(contracts))
+            found = read_block_ranges(self.reader, source, start, cursor.block, list(contracts))
             async with aclosing(found):
                 for _ in range(_SECOND_LOOK_STRETCHES_MAX):
                     if (chunk := await anext(found, None)) is None:
                         break
                     await self._rescue(chunk, heads, contracts)
                     read = chunk.end.number
-        except ChainDown as error:
+        except ChainUnavailableError as error:
             _log.warning("second_look_deferred", chain=slug, why=str(error))
-        await chains.note_second_look(self.database, slug, read, ended=read >= cursor.block)
+        await chains.set_second_look(self.database, slug, read, ended=read >= cursor.block)
 
     async def _second_start(
-        self, cursor: Cursor, contracts: Mapping[bytes, ContractRow]
+        self, cursor: ChainCursor, contracts: Mapping[bytes, DeployedContract]
     ) -> int | None:
         """Tell where to begin or to go on; None where it is not time yet."""
         if cursor.second_look_block is not None:
@@ -155,15 +157,15 @@ class Watcher:
         first = min((one.deployed_block for one in contracts.values()), default=0)
         return max(first, cursor.block - _SECOND_LOOK_S * 1000 // self.chain.block_time_ms)
 
-    async def _contracts(self) -> Mapping[bytes, ContractRow]:
-        known = await chains.contracts(self.database, self.chain.slug)
+    async def _contracts(self) -> Mapping[bytes, DeployedContract]:
+        known = await chains.list_contracts(self.database, self.chain.slug)
         return {one.address: one for one in known}
 
-    async def _read_stretch(self, cursor: Cursor, reading: _Reading) -> bool:
+    async def _read_stretch(self, cursor: ChainCursor, reading: _Reading) -> bool:
         contracts = reading.contracts
         try:
             chunk = await self._stretch(cursor, reading.source, reading.final, list(contracts))
-        except ChainDown:
+        except ChainUnavailableError:
             return False
         if cursor.hash is not None and (chunk.before is None or chunk.before.hash != cursor.hash):
             await self._doubt(cursor)
@@ -171,8 +173,8 @@ class Watcher:
         return await self._take(_Step(cursor, chunk.end, contracts), chunk, reading)
 
     async def _stretch(
-        self, cursor: Cursor, source: Heads, final: int, contracts: Sequence[bytes]
-    ) -> Chunk:
+        self, cursor: ChainCursor, source: ChainHeads, final: int, contracts: Sequence[bytes]
+    ) -> LogBatch:
         """Ask for as many blocks as an endpoint gives at once."""
         before = cursor.block if cursor.hash is not None else None
         last = min(final, source.final.number)
@@ -182,11 +184,11 @@ class Watcher:
                 return await self.reader.chunk(
                     source.endpoint, cursor.block + 1, end, contracts, before
                 )
-            except RangeTooLarge:
+            except BlockRangeTooLargeError:
                 if end == cursor.block + 1:
                     raise
 
-    async def _doubt(self, cursor: Cursor) -> None:
+    async def _doubt(self, cursor: ChainCursor) -> None:
         """Halt where two endpoints have another block than we read, and nobody has ours any more.
 
         One alone may be lying, and no step is made meanwhile. The only one there is decides.
@@ -195,7 +197,7 @@ class Watcher:
         for name in self.reader.names:
             try:
                 block = await self.reader.block(name, cursor.block)
-            except ChainDown:
+            except ChainUnavailableError:
                 continue
             if block is not None and block.hash == cursor.hash:
                 LIES.labels(self.chain.slug, "other_block").inc()
@@ -208,7 +210,7 @@ class Watcher:
             HALTED.labels(self.chain.slug).set(1)
             await chains.halt(self.database, self.chain.slug, why)
 
-    async def _take(self, step: _Step, chunk: Chunk, reading: _Reading) -> bool:
+    async def _take(self, step: _Step, chunk: LogBatch, reading: _Reading) -> bool:
         """Prove and apply logs, at most 500 in a transaction; the last one moves the cursor.
 
         While one piece is written the next one is proven. False where one cannot be, and may be at
@@ -227,7 +229,7 @@ class Watcher:
                     proving = asyncio.create_task(
                         self._proven(chunk, pieces[number], step, reading)
                     )
-                logs.sort(key=place)
+                logs.sort(key=log_position)
                 for log in logs:
                     reading.doubts.pop(log, None)
                 aside = _up_to(reading.doubts, chunk.end.number) if last else {}
@@ -241,16 +243,18 @@ class Watcher:
         return True
 
     async def _proven(
-        self, chunk: Chunk, told: Sequence[Log], step: _Step, reading: _Reading
-    ) -> list[Log] | None:
+        self, chunk: LogBatch, told: Sequence[ContractLog], step: _Step, reading: _Reading
+    ) -> list[ContractLog] | None:
         """Give logs that were told, and those that were left out; None where one is not proven.
 
         Who tells one log that nobody else knows is not believed for the rest either, until the last
         try: then what is proven counts, and the rest is doubtful.
         """
         slug, last = self.chain.slug, chunk.end.number
-        sighted = await pending_transfers.sighted_up_to(self.database, slug, last, _SIGHTINGS_MAX)
-        claim = Claim(
+        sighted = await pending_transfers.list_pending_up_to(
+            self.database, slug, last, _SIGHTINGS_MAX
+        )
+        claim = LogClaim(
             supplier=chunk.endpoint,
             told=told,
             sighted={one.tx_hash for one in sighted} - {log.tx_hash for log in chunk.logs},
@@ -258,20 +262,20 @@ class Watcher:
             last=last,
             able=_able(reading.heads, last),
         )
-        proof = await prove(self.reader, claim)
+        proof = await prove_logs(self.reader, claim)
         if proof.unproven:
-            report_lies(slug, proof)
+            report_unproven_logs(slug, proof)
             reading.doubts.update(dict.fromkeys(proof.disputed, chunk.endpoint))
             if not reading.last_try:
                 return None
         if proof.absent:
-            await pending_transfers.gone(self.database, slug, list(proof.absent))
+            await pending_transfers.mark_gone(self.database, slug, list(proof.absent))
         return proof.logs
 
     async def _apply(
         self,
-        logs: Sequence[Log],
-        contracts: Mapping[bytes, ContractRow],
+        logs: Sequence[ContractLog],
+        contracts: Mapping[bytes, DeployedContract],
         step: _Step | None,
         aside: Doubts,
         *,
@@ -287,15 +291,15 @@ class Watcher:
             if present is None or present.halted:
                 return 0
             if step is not None:
-                known = await chains.contracts(tx, slug)
+                known = await chains.list_contracts(tx, slug)
                 if present.block != step.cursor.block or len(known) != len(contracts):
                     return 0  # another watcher was here, or there is a new contract to search for
             paid = [log for log in logs if isinstance(log, PaidLog)]
-            counts = await apply_receipts(tx, self.mint, slug, paid, contracts)
+            counts = await settle_transfers(tx, self.mint, slug, paid, contracts)
             if paid:
-                await pending_transfers.forget(tx, slug, [log.tx_hash for log in paid])
+                await pending_transfers.delete_finalized(tx, slug, [log.tx_hash for log in paid])
             back = [log for log in logs if isinstance(log, RefundedLog)]
-            new_refunds = await keep_refunds(tx, self.mint, slug, back, contracts)
+            new_refunds = await store_refund_logs(tx, self.mint, slug, back, contracts)
             await settle_doubts(tx, slug, logs)
             await set_aside(tx, self.mint, slug, aside, contracts)
             if step is not None and moves:
@@ -303,31 +307,36 @@ class Watcher:
                 await chains.advance_cursor(tx, slug, end.number, end.hash, end.at)
         for disposition, count in counts.items():
             RECEIPTS.labels(slug, disposition).inc(count)
-        if counts[Disposition.WRONG_RECEIVER]:
-            _log.error("wrong_receiver", chain=slug, count=counts[Disposition.WRONG_RECEIVER])
+        if counts[TransferDisposition.WRONG_RECEIVER]:
+            _log.error(
+                "wrong_receiver", chain=slug, count=counts[TransferDisposition.WRONG_RECEIVER]
+            )
         return counts.total() + new_refunds
 
     async def _rescue(
-        self, chunk: Chunk, heads: Sequence[Heads], contracts: Mapping[bytes, ContractRow]
+        self,
+        chunk: LogBatch,
+        heads: Sequence[ChainHeads],
+        contracts: Mapping[bytes, DeployedContract],
     ) -> None:
         """Apply what a second look has found and the first one has not."""
         slug = self.chain.slug
-        unknown: list[Log] = [
-            *await transfers.unknown(self.database, slug, chunk.logs),
-            *await refund_logs.unknown(self.database, slug, chunk.refunds),
+        unknown: list[ContractLog] = [
+            *await transfers.pick_unknown(self.database, slug, chunk.logs),
+            *await refund_logs.pick_unknown(self.database, slug, chunk.refunds),
         ]
         if not unknown:
             return
         last = chunk.end.number
-        claim = Claim(
+        claim = LogClaim(
             supplier=chunk.endpoint,
             told=unknown,
             contracts=contracts.keys(),
             last=last,
             able=_able(heads, last),
         )
-        proof = await prove(self.reader, claim)
-        report_lies(slug, proof)
+        proof = await prove_logs(self.reader, claim)
+        report_unproven_logs(slug, proof)
         aside: Doubts = dict.fromkeys(proof.disputed, chunk.endpoint)
         if aside and await has_room(self.database, slug, len(aside)):
             await self._apply([], contracts, None, aside, moves=False)
@@ -336,7 +345,7 @@ class Watcher:
             LATE.labels(slug).inc(await self._apply(late, contracts, None, {}, moves=False))
 
 
-def final_block(heads: Sequence[Heads]) -> int:
+def agreed_final_block(heads: Sequence[ChainHeads]) -> int:
     """Give the last block that two endpoints call final; where one answers alone, its word."""
     numbers = sorted((one.final.number for one in heads), reverse=True)
     return numbers[min(_VOICES, len(numbers)) - 1]
@@ -347,26 +356,26 @@ def _up_to(doubts: Doubts, last: int) -> Doubts:
     return {log: name for log, name in doubts.items() if log.block_number <= last}
 
 
-def _able(heads: Sequence[Heads], block: int) -> frozenset[str]:
+def _able(heads: Sequence[ChainHeads], block: int) -> frozenset[str]:
     """Name the endpoints that have a block, and call it final."""
     return frozenset(one.endpoint for one in heads if one.final.number >= block)
 
 
-async def stretches(
+async def read_block_ranges(
     reader: ChainReader, endpoint: str, start: int, last: int, contracts: Sequence[bytes]
-) -> AsyncGenerator[Chunk]:
+) -> AsyncGenerator[LogBatch]:
     """Read blocks from `start` to `last` from one endpoint, as many at a time as it gives."""
     while start <= last:
         end = min(start + reader.span(endpoint) - 1, last)
         try:
             yield await reader.chunk(endpoint, start, end, contracts, None)
-        except RangeTooLarge:
+        except BlockRangeTooLargeError:
             if end == start:
                 raise
         else:
             start = end + 1
 
 
-async def poke(database: Database, slug: str) -> None:
+async def wake_decidable_sessions(database: Database, slug: str) -> None:
     """Let the janitor look at once at what the chain has decided."""
-    await sessions.ask_of_chain(database, slug)
+    await sessions.request_chain_inquiries(database, slug)

@@ -7,29 +7,29 @@ from typing import ClassVar
 
 import msgspec
 
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.web_origin import web_origin
-from payintent.encryption import NONCE_BYTES, account_place
-from payintent.operations.base import Change, Desk, Read
-from payintent.operations.keyring import note_writer
+from payintent.encryption import NONCE_BYTES, account_context
+from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.keyring import ensure_writing_key
 from payintent.operations.validation import (
     LISTED_MAX,
-    check_listed,
+    check_list_limit,
     check_market,
     check_merchant,
     check_name,
-    check_url,
-    is_id,
-    told,
+    check_web_url,
+    is_database_id,
+    quote_input,
 )
 from payintent.storage import accounts
-from payintent.storage.accounts import NewAccount, SealedAccount
+from payintent.storage.accounts import AccountRecord, NewAccount
 from payintent.storage.database import Tx
 
 _CREDENTIALS_MAX, _CREDENTIAL_CHARS_MAX = 20, 20_000
 
 
-class AddAccount(Change[SealedAccount], frozen=True, kw_only=True):
+class AddAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
     """Add an account at a provider, the platform's or a merchant's own."""
 
     action: ClassVar[str] = "account.add"
@@ -41,12 +41,12 @@ class AddAccount(Change[SealedAccount], frozen=True, kw_only=True):
     name: str = ""
     countries: list[str] | None = None  # None: all that the adapter has
 
-    async def needs_approval(self, desk: Desk) -> bool:
+    async def needs_approval(self, desk: OperationContext) -> bool:
         """Need it always: buyers' money goes where the credentials say."""
         del desk
         return True
 
-    async def changes(self, desk: Desk) -> list[str]:
+    async def changes(self, desk: OperationContext) -> list[str]:
         """Say whose account it is, and where."""
         del desk
         return [
@@ -55,22 +55,22 @@ class AddAccount(Change[SealedAccount], frozen=True, kw_only=True):
             *_credential_words(self.credentials),
         ]
 
-    async def check(self, desk: Desk) -> None:
+    async def check(self, desk: OperationContext) -> None:
         """Refuse a provider that this installation cannot speak to, and an unknown merchant."""
         if self.provider not in desk.providers:
             known = ", ".join(sorted(desk.providers))
-            raise Refused(Code.BAD_REQUEST, f"provider must be one of {known}")
+            raise RefusedError(ErrorCode.BAD_REQUEST, f"provider must be one of {known}")
         check_name("name", self.name or "-")
-        check_url("base_url", self.base_url, sandbox=desk.sandbox)
+        check_web_url("base_url", self.base_url, sandbox=desk.sandbox)
         _check_credentials(self.credentials)
         _check_complete(desk, self.provider, self.credentials)
         _check_origins(desk, self.provider, self.base_url, self.credentials)
         _check_countries(desk, self.provider, self.countries)
         await check_merchant(desk.database, self.merchant_id)
 
-    async def apply(self, desk: Desk, tx: Tx) -> SealedAccount:
+    async def apply(self, desk: OperationContext, tx: Tx) -> AccountRecord:
         """Write the account, then seal its credentials to its id."""
-        await note_writer(desk, tx)
+        await ensure_writing_key(desk, tx)
         new = NewAccount(
             provider=self.provider,
             merchant_id=self.merchant_id,
@@ -84,30 +84,30 @@ class AddAccount(Change[SealedAccount], frozen=True, kw_only=True):
         return await _known(tx, account_id)
 
 
-class ListAccounts(Read[list[SealedAccount]], frozen=True, kw_only=True):
+class ListAccounts(ReadOperation[list[AccountRecord]], frozen=True, kw_only=True):
     """List accounts; credentials are never shown."""
 
     action: ClassVar[str] = "account.list"
     limit: int = LISTED_MAX
 
-    async def read(self, desk: Desk) -> list[SealedAccount]:
+    async def read(self, desk: OperationContext) -> list[AccountRecord]:
         """Give them."""
-        check_listed(self.limit)
-        return await accounts.listed(desk.database, self.limit)
+        check_list_limit(self.limit)
+        return await accounts.list_accounts(desk.database, self.limit)
 
 
-class ShowAccount(Read[SealedAccount], frozen=True, kw_only=True):
+class ShowAccount(ReadOperation[AccountRecord], frozen=True, kw_only=True):
     """Show one account; credentials are never shown."""
 
     action: ClassVar[str] = "account.show"
     account_id: int
 
-    async def read(self, desk: Desk) -> SealedAccount:
+    async def read(self, desk: OperationContext) -> AccountRecord:
         """Give it."""
         return await _known(desk.database, self.account_id)
 
 
-class ChangeAccount(Change[SealedAccount], frozen=True, kw_only=True):
+class ChangeAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
     """Give an account another name, address, countries or credentials; what is not given stays."""
 
     action: ClassVar[str] = "account.change"
@@ -118,46 +118,49 @@ class ChangeAccount(Change[SealedAccount], frozen=True, kw_only=True):
     credentials: dict[str, str] | None = None
     countries: list[str] | None = None  # an empty list: all that the adapter has
 
-    async def needs_approval(self, desk: Desk) -> bool:
+    async def needs_approval(self, desk: OperationContext) -> bool:
         """Need it for address and credentials: buyers' money goes where the credentials say."""
         del desk
         return self.base_url is not None or self.credentials is not None
 
-    async def changes(self, desk: Desk) -> list[str]:
+    async def changes(self, desk: OperationContext) -> list[str]:
         """Say what becomes of which account."""
         account = await _known(desk.database, self.account_id)
         words = [f"account {account.id} at {account.provider}, of {_whose(account.merchant_id)}"]
         if self.base_url is not None:
             words.append(f"its address becomes {self.base_url}; it is {account.base_url}")
         if self.name is not None:
-            words.append(f"its name becomes {told(self.name)}; it is {told(account.name)}")
+            words.append(
+                f"its name becomes {quote_input(self.name)}; it is {quote_input(account.name)}"
+            )
         if self.countries is not None:
             after, before = _country_words(self.countries), _country_words(account.countries)
             words.append(f"it takes payments in {after}; in {before} until now")
         return words + _credential_words(self.credentials or {})
 
-    async def check(self, desk: Desk) -> None:
+    async def check(self, desk: OperationContext) -> None:
         """Refuse what could not be used, and an unknown account."""
         if self.name:
             check_name("name", self.name)
         if self.base_url is not None:
-            check_url("base_url", self.base_url, sandbox=desk.sandbox)
+            check_web_url("base_url", self.base_url, sandbox=desk.sandbox)
         account = await _known(desk.database, self.account_id)
         _check_countries(desk, account.provider, self.countries or None)
         if self.credentials is None:
             if self.base_url is not None:
-                raise Refused(
-                    Code.BAD_REQUEST, "credentials are needed with base_url: they are bound to it"
+                raise RefusedError(
+                    ErrorCode.BAD_REQUEST,
+                    "credentials are needed with base_url: they are bound to it",
                 )
             return
         _check_credentials(self.credentials)
         _check_complete(desk, account.provider, self.credentials)
         _check_origins(desk, account.provider, self.base_url, self.credentials)
 
-    async def apply(self, desk: Desk, tx: Tx) -> SealedAccount:
+    async def apply(self, desk: OperationContext, tx: Tx) -> AccountRecord:
         """Write what was given; processes know within seconds."""
         if self.credentials is not None:
-            await note_writer(desk, tx)
+            await ensure_writing_key(desk, tx)
         known = await _locked(tx, self.account_id)
         changed = replace(
             known,
@@ -165,71 +168,71 @@ class ChangeAccount(Change[SealedAccount], frozen=True, kw_only=True):
             base_url=self.base_url or known.base_url,
             countries=known.countries if self.countries is None else tuple(self.countries) or None,
         )
-        await accounts.change(tx, changed)
+        await accounts.update(tx, changed)
         if self.credentials is not None:
             account = NewSeal(changed.id, changed.provider, changed.base_url)
             await seal_credentials(desk, tx, account, self.credentials)
         return changed
 
-    def about(self, result: SealedAccount) -> int | None:
+    def about(self, result: AccountRecord) -> int | None:
         """Name the account's merchant, if it is one's own."""
         return result.merchant_id
 
 
-class EnableAccount(Change[SealedAccount], frozen=True, kw_only=True):
+class EnableAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
     """Turn an account on."""
 
     action: ClassVar[str] = "account.enable"
     account_id: int
 
-    async def apply(self, desk: Desk, tx: Tx) -> SealedAccount:
+    async def apply(self, desk: OperationContext, tx: Tx) -> AccountRecord:
         """Write it."""
         del desk
         return await _switch(tx, self.account_id, enabled=True)
 
-    def about(self, result: SealedAccount) -> int | None:
+    def about(self, result: AccountRecord) -> int | None:
         """Name the account's merchant, if it is one's own."""
         return result.merchant_id
 
 
-class DisableAccount(Change[SealedAccount], frozen=True, kw_only=True):
+class DisableAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
     """Turn an account off: nothing new is offered through it, what runs there ends."""
 
     action: ClassVar[str] = "account.disable"
     account_id: int
 
-    async def apply(self, desk: Desk, tx: Tx) -> SealedAccount:
+    async def apply(self, desk: OperationContext, tx: Tx) -> AccountRecord:
         """Write it."""
         del desk
         return await _switch(tx, self.account_id, enabled=False)
 
-    def about(self, result: SealedAccount) -> int | None:
+    def about(self, result: AccountRecord) -> int | None:
         """Name the account's merchant, if it is one's own."""
         return result.merchant_id
 
 
-async def _switch(tx: Tx, account_id: int, *, enabled: bool) -> SealedAccount:
+async def _switch(tx: Tx, account_id: int, *, enabled: bool) -> AccountRecord:
     changed = replace(await _locked(tx, account_id), enabled=enabled)
-    await accounts.change(tx, changed)
+    await accounts.update(tx, changed)
     return changed
 
 
-async def _locked(tx: Tx, account_id: int) -> SealedAccount:
-    found = await accounts.lock(tx, account_id) if is_id(account_id) else None
+async def _locked(tx: Tx, account_id: int) -> AccountRecord:
+    found = await accounts.lock(tx, account_id) if is_database_id(account_id) else None
     if found is None:
         raise _unknown(account_id)
     return found
 
 
-async def _known(database: accounts.Executor, account_id: int) -> SealedAccount:
-    found = await accounts.by_id(database, account_id) if is_id(account_id) else None
+async def _known(database: accounts.Executor, account_id: int) -> AccountRecord:
+    found = await accounts.get(database, account_id) if is_database_id(account_id) else None
     if found is None:
         raise _unknown(account_id)
     return found
 
 
-def _unknown(account_id: int) -> Refused:
-    return Refused(Code.NOT_FOUND, f"no account {account_id}")
+def _unknown(account_id: int) -> RefusedError:
+    return RefusedError(ErrorCode.NOT_FOUND, f"no account {account_id}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,19 +245,19 @@ class NewSeal:
 
 
 async def seal_credentials(
-    desk: Desk, tx: Tx, account: NewSeal, credentials: Mapping[str, str]
+    desk: OperationContext, tx: Tx, account: NewSeal, credentials: Mapping[str, str]
 ) -> None:
     """Keep an account's credentials, sealed to its id, its provider and its address."""
     sealed = desk.secrets.seal(
         msgspec.json.encode(dict(credentials)),
-        account_place(account.account_id, account.provider, account.base_url),
+        account_context(account.account_id, account.provider, account.base_url),
         chance.token_bytes(NONCE_BYTES),
     )
-    await accounts.seal(tx, account.account_id, sealed)
+    await accounts.set_credentials(tx, account.account_id, sealed)
 
 
 def _check_origins(
-    desk: Desk, provider: str, base_url: str | None, credentials: Mapping[str, str]
+    desk: OperationContext, provider: str, base_url: str | None, credentials: Mapping[str, str]
 ) -> None:
     """Refuse an address that is not the gateway's own, unless the installation names its origin."""
     if desk.sandbox:
@@ -264,25 +267,28 @@ def _check_origins(
     if base_url is not None:
         addresses["base_url"] = base_url
     for name, url in addresses.items():
-        check_url(name, url, sandbox=False)
+        check_web_url(name, url, sandbox=False)
         origin = web_origin(url)
         if origin not in known:
-            raise Refused(
-                Code.BAD_REQUEST,
-                f"{name}: {told(origin or url)} is no origin of {provider}; others are named in "
-                "PAYINTENT_GATEWAY_ORIGINS",
+            raise RefusedError(
+                ErrorCode.BAD_REQUEST,
+                f"{name}: {quote_input(origin or url)} is no origin of {provider}; "
+                "others are named in PAYINTENT_GATEWAY_ORIGINS",
             )
 
 
-def _check_countries(desk: Desk, provider: str, countries: Sequence[str] | None) -> None:
+def _check_countries(
+    desk: OperationContext, provider: str, countries: Sequence[str] | None
+) -> None:
     """Refuse countries that the service does not know, or where the gateway takes no payments."""
     check_market(countries, None)
     allowed = desk.countries.get(provider)
     if countries is None or allowed is None:
         return
     if strangers := ", ".join(sorted(set(countries) - allowed)):
-        raise Refused(
-            Code.BAD_REQUEST, f"countries: {provider} takes no payments in {told(strangers)}"
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST,
+            f"countries: {provider} takes no payments in {quote_input(strangers)}",
         )
 
 
@@ -297,7 +303,7 @@ def _whose(merchant_id: int | None) -> str:
 def _credential_words(credentials: Mapping[str, str]) -> list[str]:
     """Name the credentials; their values are secrets, but for addresses."""
     return [
-        f"its {name} becomes {told(value)}"
+        f"its {name} becomes {quote_input(value)}"
         if name.endswith("_url")
         else f"its {name} becomes another secret"
         for name, value in sorted(credentials.items())
@@ -306,14 +312,16 @@ def _credential_words(credentials: Mapping[str, str]) -> list[str]:
 
 def _check_credentials(credentials: Mapping[str, str]) -> None:
     if not 1 <= len(credentials) <= _CREDENTIALS_MAX:
-        raise Refused(Code.BAD_REQUEST, f"there are 1 to {_CREDENTIALS_MAX} credentials")
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"there are 1 to {_CREDENTIALS_MAX} credentials")
     if any(not 1 <= len(value) <= _CREDENTIAL_CHARS_MAX for value in credentials.values()):
-        raise Refused(Code.BAD_REQUEST, "a credential is empty or too long")
+        raise RefusedError(ErrorCode.BAD_REQUEST, "a credential is empty or too long")
 
 
-def _check_complete(desk: Desk, provider: str, credentials: Mapping[str, str]) -> None:
+def _check_complete(desk: OperationContext, provider: str, credentials: Mapping[str, str]) -> None:
     """Refuse credentials that the provider's adapter could not work with."""
     missing = desk.credentials.get(provider, frozenset()) - credentials.keys()
     if missing:
         lacking = ", ".join(sorted(missing))
-        raise Refused(Code.BAD_REQUEST, f"credentials: an account at {provider} needs {lacking}")
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, f"credentials: an account at {provider} needs {lacking}"
+        )

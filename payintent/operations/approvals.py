@@ -8,12 +8,19 @@ from uuid import UUID
 import msgspec
 
 from payintent.domain import ids
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import PROPOSAL_HOURS, Role
-from payintent.domain.refund import Step
+from payintent.domain.refund import RefundStep
 from payintent.encryption import proposal_place
-from payintent.operations.base import Actor, Change, Desk, Read, check_role, run
-from payintent.operations.json_values import plain
+from payintent.operations.base import (
+    Actor,
+    ChangeOperation,
+    OperationContext,
+    ReadOperation,
+    check_role,
+    run,
+)
+from payintent.operations.json_values import to_json_value
 from payintent.operations.refunds import (
     ApproveRefund,
     ListRefunds,
@@ -21,7 +28,7 @@ from payintent.operations.refunds import (
     RejectRefund,
     ShowRefund,
 )
-from payintent.operations.validation import check_listed, check_note, told
+from payintent.operations.validation import check_list_limit, check_note, quote_input
 from payintent.storage import operator_tokens, proposals
 from payintent.storage.database import Executor, Tx
 from payintent.storage.proposals import Proposal
@@ -56,33 +63,33 @@ class Approved:
     result: Any
 
 
-class ListApprovals(Read[list[ApprovalView]], frozen=True, kw_only=True):
+class ListApprovals(ReadOperation[list[ApprovalView]], frozen=True, kw_only=True):
     """List what waits for another person, newest first; with `status`, what became of it."""
 
     action: ClassVar[str] = "approval.list"
     status: Literal["WAITING", "APPROVED", "REJECTED", "LAPSED", "ALL"] = "WAITING"
     limit: int = 20
 
-    async def read(self, desk: Desk) -> list[ApprovalView]:
+    async def read(self, desk: OperationContext) -> list[ApprovalView]:
         """Give them."""
-        check_listed(self.limit)
+        check_list_limit(self.limit)
         status = None if self.status == "ALL" else self.status
         kept = await proposals.list_proposals(desk.database, status, self.limit)
         views = [proposal_view(proposal) for proposal in kept]
         if self.status in (_WAITING, "ALL"):
-            waiting = await ListRefunds(step=Step.APPROVAL, limit=self.limit).read(desk)
+            waiting = await ListRefunds(step=RefundStep.APPROVAL, limit=self.limit).read(desk)
             views += [_refund_view(refund) for refund in waiting]
         views.sort(key=lambda view: view.proposed_at, reverse=True)
         return views[: self.limit]
 
 
-class ShowApproval(Read[ApprovalView], frozen=True, kw_only=True):
+class ShowApproval(ReadOperation[ApprovalView], frozen=True, kw_only=True):
     """Show one, with what it would change as things stand now."""
 
     action: ClassVar[str] = "approval.show"
     approval_id: str
 
-    async def read(self, desk: Desk) -> ApprovalView:
+    async def read(self, desk: OperationContext) -> ApprovalView:
         """Give it."""
         if _is_refund(self.approval_id):
             return _refund_view(await ShowRefund(refund_id=self.approval_id).read(desk))
@@ -94,7 +101,7 @@ class ShowApproval(Read[ApprovalView], frozen=True, kw_only=True):
         return replace(view, changes=await operation.changes(_as_proposer(desk, proposal)))
 
 
-class Approve(Change[Approved], frozen=True, kw_only=True):
+class Approve(ChangeOperation[Approved], frozen=True, kw_only=True):
     """Approve what another person has proposed; it is done at once, in the same transaction."""
 
     action: ClassVar[str] = "approval.approve"
@@ -102,7 +109,7 @@ class Approve(Change[Approved], frozen=True, kw_only=True):
     approval_id: str
     note: str = ""
 
-    async def check(self, desk: Desk) -> None:
+    async def check(self, desk: OperationContext) -> None:
         """Refuse what the operation itself would refuse."""
         check_note(self.note, needed=False)
         if _is_refund(self.approval_id):
@@ -113,12 +120,12 @@ class Approve(Change[Approved], frozen=True, kw_only=True):
         check_role(desk, operation)
         await operation.check(_as_proposer(desk, proposal))
 
-    async def apply(self, desk: Desk, tx: Tx) -> Approved:
+    async def apply(self, desk: OperationContext, tx: Tx) -> Approved:
         """Run the operation in the name of whoever proposed it."""
         if _is_refund(self.approval_id):
             approval = ApproveRefund(refund_id=self.approval_id, note=self.note)
             refund = await run(desk, tx, approval, {})
-            return Approved(approval=_refund_view(refund), result=plain(refund))
+            return Approved(approval=_refund_view(refund), result=to_json_value(refund))
         proposal = await _waiting(tx, self.approval_id)
         operation = _open(desk, proposal)
         await _check_second_person(desk, tx, proposal, operation)
@@ -126,7 +133,7 @@ class Approve(Change[Approved], frozen=True, kw_only=True):
         noted = {"approval_id": self.approval_id, "approved_by": desk.who}
         result = await run(agreed, tx, operation, noted)
         decided = await _decide(tx, proposal, "APPROVED", desk.who, self.note)
-        return Approved(approval=proposal_view(decided), result=plain(result))
+        return Approved(approval=proposal_view(decided), result=to_json_value(result))
 
     def about(self, result: Approved) -> int | None:
         """Name the merchant that it is about, if it is about one."""
@@ -137,7 +144,7 @@ class Approve(Change[Approved], frozen=True, kw_only=True):
         return _outcome(result.approval)
 
 
-class Reject(Change[ApprovalView], frozen=True, kw_only=True):
+class Reject(ChangeOperation[ApprovalView], frozen=True, kw_only=True):
     """Reject what waits for another person; whoever proposed it may take it back this way too."""
 
     action: ClassVar[str] = "approval.reject"
@@ -145,12 +152,12 @@ class Reject(Change[ApprovalView], frozen=True, kw_only=True):
     approval_id: str
     note: str
 
-    async def check(self, desk: Desk) -> None:
+    async def check(self, desk: OperationContext) -> None:
         """Refuse a rejection without a word."""
         del desk
         check_note(self.note)
 
-    async def apply(self, desk: Desk, tx: Tx) -> ApprovalView:
+    async def apply(self, desk: OperationContext, tx: Tx) -> ApprovalView:
         """Write it; the operation's arguments are forgotten."""
         if _is_refund(self.approval_id):
             rejection = RejectRefund(refund_id=self.approval_id, note=self.note)
@@ -171,7 +178,7 @@ class Reject(Change[ApprovalView], frozen=True, kw_only=True):
 def proposal_view(proposal: Proposal) -> ApprovalView:
     """Show a proposal without its arguments."""
     return ApprovalView(
-        id=ids.text(ids.APPROVAL, proposal.id),
+        id=ids.format_id(ids.APPROVAL, proposal.id),
         action=proposal.action,
         status=proposal.status,
         changes=list(proposal.changes),
@@ -188,7 +195,7 @@ def proposal_view(proposal: Proposal) -> ApprovalView:
 
 def _refund_view(refund: RefundView) -> ApprovalView:
     status = _WAITING
-    if refund.step != Step.APPROVAL:
+    if refund.step != RefundStep.APPROVAL:
         status = "REJECTED" if refund.failure_reason == "REJECTED" else "APPROVED"
     return ApprovalView(
         id=refund.id,
@@ -244,27 +251,30 @@ async def _waiting(tx: Tx, approval_id: str) -> Proposal:
 
 def _check_waiting(proposal: Proposal) -> None:
     if proposal.status == "LAPSED":
-        raise Refused(
-            Code.CONFLICT, f"nobody approved it within {PROPOSAL_HOURS} hours: propose it again"
+        raise RefusedError(
+            ErrorCode.CONFLICT,
+            f"nobody approved it within {PROPOSAL_HOURS} hours: propose it again",
         )
     if proposal.status != _WAITING:
-        raise Refused(Code.CONFLICT, f"it is {proposal.status} already")
+        raise RefusedError(ErrorCode.CONFLICT, f"it is {proposal.status} already")
 
 
 async def _check_second_person(
-    desk: Desk, tx: Tx, proposal: Proposal, operation: Change[Any]
+    desk: OperationContext, tx: Tx, proposal: Proposal, operation: ChangeOperation[Any]
 ) -> None:
     """Refuse whoever proposed it, a lesser role, and what nobody proposes any more."""
     check_role(desk, operation)
     if desk.who == proposal.proposed_by and not desk.is_unbound:
-        raise Refused(
-            Code.CONFLICT,
-            f"another person than {told(proposal.proposed_by)}, who proposed it, must approve",
+        raise RefusedError(
+            ErrorCode.CONFLICT,
+            f"another person than {quote_input(proposal.proposed_by)}, who proposed it, "
+            "must approve",
         )
     role = await operator_tokens.role_of(tx, proposal.proposed_by)
     if role is None or not role.includes(operation.required_role()):
-        raise Refused(
-            Code.CONFLICT, f"{told(proposal.proposed_by)} may not propose it any more: reject it"
+        raise RefusedError(
+            ErrorCode.CONFLICT,
+            f"{quote_input(proposal.proposed_by)} may not propose it any more: reject it",
         )
 
 
@@ -275,27 +285,29 @@ async def _decide(tx: Tx, proposal: Proposal, status: str, who: str, note: str) 
     return decided
 
 
-def _open(desk: Desk, proposal: Proposal) -> Change[Any]:
+def _open(desk: OperationContext, proposal: Proposal) -> ChangeOperation[Any]:
     """Read the operation that was proposed, as whoever proposed it gave it."""
     kind = desk.operations.get(proposal.action)
-    if kind is None or proposal.sealed is None or not issubclass(kind, Change):
-        raise Refused(Code.CONFLICT, "this version cannot run it: propose it again")
+    if kind is None or proposal.sealed is None or not issubclass(kind, ChangeOperation):
+        raise RefusedError(ErrorCode.CONFLICT, "this version cannot run it: propose it again")
     place = proposal_place(proposal.id, proposal.action, proposal.proposed_by)
     fields = desk.secrets.open(proposal.sealed, place)
     try:
         return msgspec.json.decode(fields, type=kind)
     except msgspec.ValidationError as error:
-        raise Refused(Code.CONFLICT, "this version cannot run it: propose it again") from error
+        raise RefusedError(
+            ErrorCode.CONFLICT, "this version cannot run it: propose it again"
+        ) from error
 
 
-def _as_proposer(desk: Desk, proposal: Proposal) -> Desk:
+def _as_proposer(desk: OperationContext, proposal: Proposal) -> OperationContext:
     actor = Actor(proposal.proposed_by, proposal.why, desk.actor.role, desk.actor.over_http)
     return replace(desk, actor=actor)
 
 
 def _parsed(approval_id: str) -> UUID | None:
-    return ids.parse(ids.APPROVAL, approval_id)
+    return ids.parse_id(ids.APPROVAL, approval_id)
 
 
-def _unknown(approval_id: str) -> Refused:
-    return Refused(Code.NOT_FOUND, f"no approval {told(approval_id)}")
+def _unknown(approval_id: str) -> RefusedError:
+    return RefusedError(ErrorCode.NOT_FOUND, f"no approval {quote_input(approval_id)}")

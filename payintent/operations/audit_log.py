@@ -2,13 +2,13 @@
 
 from typing import ClassVar
 
-from payintent.operations.base import Desk, Read
-from payintent.operations.validation import check_listed, check_merchant
+from payintent.operations.base import OperationContext, ReadOperation
+from payintent.operations.validation import check_list_limit, check_merchant
 from payintent.storage import audit
-from payintent.storage.audit import Entry
+from payintent.storage.audit import AuditEntry
 
 
-class ListAudit(Read[list[Entry]], frozen=True, kw_only=True):
+class ListAuditEntries(ReadOperation[list[AuditEntry]], frozen=True, kw_only=True):
     """List changes, newest first: of a merchant, of an action (`tax.set`) or a subject (`tax`)."""
 
     action: ClassVar[str] = "audit.list"
@@ -16,8 +16,8 @@ class ListAudit(Read[list[Entry]], frozen=True, kw_only=True):
     of: str | None = None
     limit: int = 20
 
-    async def read(self, desk: Desk) -> list[Entry]:
+    async def read(self, desk: OperationContext) -> list[AuditEntry]:
         """Give them."""
-        check_listed(self.limit)
+        check_list_limit(self.limit)
         await check_merchant(desk.database, self.merchant_id)
-        return await audit.listed(desk.database, self.merchant_id, self.of, self.limit)
+        return await audit.list_entries(desk.database, self.merchant_id, self.of, self.limit)

@@ -6,11 +6,11 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import Role
-from payintent.encryption import Secrets
-from payintent.id_generator import Mint
-from payintent.operations.json_values import plain
+from payintent.encryption import Encryption
+from payintent.id_generator import IdGenerator
+from payintent.operations.json_values import to_json_value
 from payintent.storage import audit
 from payintent.storage.database import Database, Tx
 
@@ -35,12 +35,12 @@ class Actor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
+class OperationContext:
     """What operations work with."""
 
     database: Database
-    secrets: Secrets
-    mint: Mint
+    secrets: Encryption
+    mint: IdGenerator
     sandbox: bool
     providers: frozenset[str]  # that this installation has adapters for
     #: Names of the credentials that an account of each provider must hold.
@@ -50,7 +50,7 @@ class Desk:
     countries: Mapping[str, frozenset[str] | None]  # by provider: where it pays; None: all
     origins: Mapping[str, frozenset[str]]  # by provider: where its accounts may be
     endpoints: Mapping[str, Sequence[str]] = field(repr=False)  # by chain; they may hold keys
-    operations: Mapping[str, "type[Read[Any] | Change[Any]]"] = field(repr=False)
+    operations: Mapping[str, "type[ReadOperation[Any] | ChangeOperation[Any]]"] = field(repr=False)
     actor: Actor = Actor("")
     approved_by: str | None = None  # the second person, where the operation needed one
 
@@ -70,7 +70,9 @@ class Desk:
         return self.is_unbound or self.approved_by is not None
 
 
-class Read(msgspec.Struct, Generic[R], frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReadOperation(
+    msgspec.Struct, Generic[R], frozen=True, kw_only=True, forbid_unknown_fields=True
+):
     """An operation that changes nothing; its fields are what it needs to know."""
 
     action: ClassVar[str]
@@ -80,12 +82,14 @@ class Read(msgspec.Struct, Generic[R], frozen=True, kw_only=True, forbid_unknown
         """Give the least role that may do it with these fields."""
         return self.needs_role
 
-    async def read(self, desk: Desk) -> R:
+    async def read(self, desk: OperationContext) -> R:
         """Give what was asked for."""
         raise NotImplementedError
 
 
-class Change(msgspec.Struct, Generic[R], frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ChangeOperation(
+    msgspec.Struct, Generic[R], frozen=True, kw_only=True, forbid_unknown_fields=True
+):
     """An operation that changes something; its fields are what is changed."""
 
     action: ClassVar[str]
@@ -99,21 +103,21 @@ class Change(msgspec.Struct, Generic[R], frozen=True, kw_only=True, forbid_unkno
         """Give the least role that may do it with these fields."""
         return self.needs_role
 
-    async def needs_approval(self, desk: Desk) -> bool:
+    async def needs_approval(self, desk: OperationContext) -> bool:
         """Tell whether another person must approve: it can redirect money or show a secret."""
         del desk
         return False
 
-    async def changes(self, desk: Desk) -> list[str]:
+    async def changes(self, desk: OperationContext) -> list[str]:
         """Say in words what would change, for the person who approves; never a secret."""
         del desk
         shown = details(self)
         return [f"{name}: {value}" for name, value in shown.items()] or [self.action]
 
-    async def check(self, desk: Desk) -> None:
+    async def check(self, desk: OperationContext) -> None:
         """Refuse what can be refused without a transaction; here the network may be asked."""
 
-    async def apply(self, desk: Desk, tx: Tx) -> R:
+    async def apply(self, desk: OperationContext, tx: Tx) -> R:
         """Make the change."""
         raise NotImplementedError
 
@@ -128,39 +132,44 @@ class Change(msgspec.Struct, Generic[R], frozen=True, kw_only=True, forbid_unkno
         return {}
 
 
-async def run(desk: Desk, tx: Tx, change: Change[R], noted: Mapping[str, object]) -> R:
+async def run(
+    desk: OperationContext, tx: Tx, change: ChangeOperation[R], noted: Mapping[str, object]
+) -> R:
     """Apply a change and write its audit record, with what else is `noted`."""
     result = await change.apply(desk, tx)
-    entry = audit.NewEntry(
+    entry = audit.NewAuditEntry(
         id=desk.mint.id(),
         who=desk.who,
         why=desk.actor.why,
         action=change.action,
         merchant_id=change.about(result),
-        details=details(change) | plain(change.outcome(result)) | plain(noted),
+        details=details(change) | to_json_value(change.outcome(result)) | to_json_value(noted),
     )
     await audit.add(tx, entry)
     return result
 
 
-def details(change: Change[Any]) -> dict[str, Any]:
+def details(change: ChangeOperation[Any]) -> dict[str, Any]:
     """Give a change's fields as the audit log holds them: without those that are hidden."""
     return {
-        name: "(hidden)" if name in change.hidden else plain(value)
+        name: "(hidden)" if name in change.hidden else to_json_value(value)
         for name in change.__struct_fields__
         if (value := getattr(change, name)) is not None
     }
 
 
-def check_role(desk: Desk, operation: Read[Any] | Change[Any]) -> None:
+def check_role(
+    desk: OperationContext, operation: ReadOperation[Any] | ChangeOperation[Any]
+) -> None:
     """Refuse (`FORBIDDEN`) an operation that the actor's role does not include."""
     role, required = desk.actor.role, operation.required_role()
     if role is None:
         if not desk.sandbox:
-            raise Refused(
-                Code.FORBIDDEN, "outside the sandbox a terminal needs an operator's token"
+            raise RefusedError(
+                ErrorCode.FORBIDDEN, "outside the sandbox a terminal needs an operator's token"
             )
     elif not role.includes(required):
-        raise Refused(
-            Code.FORBIDDEN, f"{operation.action} needs the role {required}; {desk.who} is {role}"
+        raise RefusedError(
+            ErrorCode.FORBIDDEN,
+            f"{operation.action} needs the role {required}; {desk.who} is {role}",
         )

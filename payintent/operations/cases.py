@@ -6,16 +6,21 @@ from typing import ClassVar, Literal
 from uuid import UUID
 
 from payintent.domain import ids
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import Role
-from payintent.domain.refund import RefundStatus, Step
+from payintent.domain.refund import RefundStatus, RefundStep
 from payintent.domain.settlement import CaseKind
-from payintent.operations.base import Change, Desk, Read
-from payintent.operations.validation import check_listed, check_merchant, check_note, told
+from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.validation import (
+    check_list_limit,
+    check_merchant,
+    check_note,
+    quote_input,
+)
 from payintent.payments.create_refund import refund_case
-from payintent.payments.transitions import lock
+from payintent.payments.transitions import lock_payments
 from payintent.storage import captures, cases, refunds
-from payintent.storage.cases import CaseDispute, CaseRefund, OpenCase
+from payintent.storage.cases import CaseDispute, CaseRecord, CaseRefund
 from payintent.storage.database import Executor, Tx
 
 _CLOSED = {"accept": "ACCEPTED", "dismiss": "DISMISSED"}
@@ -72,7 +77,7 @@ class CaseView:
     dispute: CaseDisputeView | None = None
 
 
-class ListCases(Read[list[CaseView]], frozen=True, kw_only=True):
+class ListCases(ReadOperation[list[CaseView]], frozen=True, kw_only=True):
     """List cases, newest first; open ones where no status is named."""
 
     action: ClassVar[str] = "case.list"
@@ -81,27 +86,29 @@ class ListCases(Read[list[CaseView]], frozen=True, kw_only=True):
     kind: CaseKind | None = None
     limit: int = 20
 
-    async def read(self, desk: Desk) -> list[CaseView]:
+    async def read(self, desk: OperationContext) -> list[CaseView]:
         """Give them."""
-        check_listed(self.limit)
+        check_list_limit(self.limit)
         await check_merchant(desk.database, self.merchant_id)
         status = None if self.status == "ALL" else self.status
-        found = await cases.listed(desk.database, self.merchant_id, status, self.kind, self.limit)
+        found = await cases.list_cases(
+            desk.database, self.merchant_id, status, self.kind, self.limit
+        )
         return [_view(one) for one in found]
 
 
-class ShowCase(Read[CaseView], frozen=True, kw_only=True):
+class ShowCase(ReadOperation[CaseView], frozen=True, kw_only=True):
     """Show one case."""
 
     action: ClassVar[str] = "case.show"
     case_id: str
 
-    async def read(self, desk: Desk) -> CaseView:
+    async def read(self, desk: OperationContext) -> CaseView:
         """Give it."""
         return _view(await _known(desk.database, self.case_id))
 
 
-class ResolveCase(Change[CaseView], frozen=True, kw_only=True):
+class ResolveCase(ChangeOperation[CaseView], frozen=True, kw_only=True):
     """Accept the money, dismiss the case, or refund it; no payment changes, no event goes out.
 
     A case whose money goes back stays OPEN until it has gone, and is REFUNDED then.
@@ -118,14 +125,14 @@ class ResolveCase(Change[CaseView], frozen=True, kw_only=True):
         """Give the least role: money goes back by finance alone."""
         return Role.FINANCE if self.resolution == "refund" else self.needs_role
 
-    async def check(self, desk: Desk) -> None:
+    async def check(self, desk: OperationContext) -> None:
         """Refuse a resolution without a word."""
         del desk
         check_note(self.note)
         if self.destination is not None and self.resolution != "refund":
-            raise Refused(Code.BAD_REQUEST, "only a refund has a destination")
+            raise RefusedError(ErrorCode.BAD_REQUEST, "only a refund has a destination")
 
-    async def apply(self, desk: Desk, tx: Tx) -> CaseView:
+    async def apply(self, desk: OperationContext, tx: Tx) -> CaseView:
         """Write it; a closed case stays closed."""
         found = await _known(tx, self.case_id)
         if self.resolution == "refund":
@@ -135,17 +142,17 @@ class ResolveCase(Change[CaseView], frozen=True, kw_only=True):
             await cases.close(tx, found.id, _CLOSED[self.resolution], desk.who, self.note)
         return _view(await _known(tx, self.case_id))
 
-    async def _refund(self, desk: Desk, tx: Tx, found: OpenCase) -> None:
+    async def _refund(self, desk: OperationContext, tx: Tx, found: CaseRecord) -> None:
         """Promise the money back; locked are payment, capture and case, in this order."""
         capture_id = found.capture_id
         if capture_id is None or found.credited or found.kind in _WORDS_ALONE:
-            raise Refused(Code.UNPROCESSABLE, _nothing_held(found))
+            raise RefusedError(ErrorCode.UNPROCESSABLE, _nothing_held(found))
         if found.payment_id is not None:
-            await lock(tx, [found.payment_id])
+            await lock_payments(tx, [found.payment_id])
         await captures.lock(tx, capture_id)
         await _still_open(tx, found.id)
         refund = await refund_case(tx, desk.mint, found.id, capture_id, desk.who, self.destination)
-        if refund.step is Step.APPROVAL and desk.is_agreed:
+        if refund.step is RefundStep.APPROVAL and desk.is_agreed:
             await refunds.skip_approval(tx, refund.id)
         await cases.add_note(tx, found.id, self.note)
 
@@ -154,27 +161,27 @@ class ResolveCase(Change[CaseView], frozen=True, kw_only=True):
         return result.merchant_id
 
 
-async def _known(database: Executor, case_id: str) -> OpenCase:
-    parsed = ids.parse(ids.CASE, case_id)
-    found = await cases.by_id(database, parsed) if parsed else None
+async def _known(database: Executor, case_id: str) -> CaseRecord:
+    parsed = ids.parse_id(ids.CASE, case_id)
+    found = await cases.get(database, parsed) if parsed else None
     if found is None:
-        raise Refused(Code.NOT_FOUND, f"no case {told(case_id)}")
+        raise RefusedError(ErrorCode.NOT_FOUND, f"no case {quote_input(case_id)}")
     return found
 
 
 async def _still_open(tx: Tx, case_id: UUID) -> None:
     """Lock a case; refuse (`CONFLICT`) what is closed, or is being refunded."""
     await cases.lock(tx, case_id)
-    found = await cases.by_id(tx, case_id)
+    found = await cases.get(tx, case_id)
     assert found is not None  # noqa: S101 - cases are never deleted
     if found.status != "OPEN":
-        raise Refused(Code.CONFLICT, f"the case is {found.status} already")
+        raise RefusedError(ErrorCode.CONFLICT, f"the case is {found.status} already")
     if found.refund is not None and found.refund.status != RefundStatus.FAILED:
-        given = ids.text(ids.REFUND, found.refund.id)
-        raise Refused(Code.CONFLICT, f"its money is being given back already: {given}")
+        given = ids.format_id(ids.REFUND, found.refund.id)
+        raise RefusedError(ErrorCode.CONFLICT, f"its money is being given back already: {given}")
 
 
-def _nothing_held(found: OpenCase) -> str:
+def _nothing_held(found: CaseRecord) -> str:
     """Say why there is no money to give back."""
     if found.kind in _WORDS_ALONE:
         return f"a {found.kind} case holds no money: settle it at the provider, then close it"
@@ -183,14 +190,14 @@ def _nothing_held(found: OpenCase) -> str:
     return "no money of this case is known to be ours: it cannot be given back from here"
 
 
-def _view(case: OpenCase) -> CaseView:
+def _view(case: CaseRecord) -> CaseView:
     return CaseView(
-        id=ids.text(ids.CASE, case.id),
+        id=ids.format_id(ids.CASE, case.id),
         kind=case.kind,
         status=case.status,
         merchant_id=case.merchant_id,
-        payment_id=case.payment_id and ids.text(ids.PAYMENT, case.payment_id),
-        session_id=case.session_id and ids.text(ids.SESSION, case.session_id),
+        payment_id=case.payment_id and ids.format_id(ids.PAYMENT, case.payment_id),
+        session_id=case.session_id and ids.format_id(ids.SESSION, case.session_id),
         opened_at=case.opened_at,
         closed_at=case.closed_at,
         closed_by=case.closed_by,
@@ -204,7 +211,7 @@ def _view(case: OpenCase) -> CaseView:
         payer=_hex(case.payer),
         token=_hex(case.token),
         subject=case.subject,
-        refund_id=case.refund_id and ids.text(ids.REFUND, case.refund_id),
+        refund_id=case.refund_id and ids.format_id(ids.REFUND, case.refund_id),
         refund=case.refund and _refund_view(case.refund),
         dispute=case.dispute and _dispute_view(case.dispute),
     )
@@ -212,7 +219,7 @@ def _view(case: OpenCase) -> CaseView:
 
 def _refund_view(refund: CaseRefund) -> CaseRefundView:
     return CaseRefundView(
-        id=ids.text(ids.REFUND, refund.id),
+        id=ids.format_id(ids.REFUND, refund.id),
         status=refund.status,
         step=refund.step,
         failure_reason=refund.failure_reason,

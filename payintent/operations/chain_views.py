@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from payintent.evm.keccak import checksummed
+from payintent.evm.keccak import to_checksum_address
 from payintent.storage import accounts
 from payintent.storage.database import Executor
 from payintent.storage.onchain import chains
-from payintent.storage.onchain.chains import ChainRow, ContractRow, TokenRow
+from payintent.storage.onchain.chains import ChainRecord, DeployedContract, TokenRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +56,9 @@ class ChainView:
     tokens: list[TokenView]
 
 
-async def chain_view(database: Executor, chain: ChainRow) -> ChainView:
+async def chain_view(database: Executor, chain: ChainRecord) -> ChainView:
     """Show a chain with everything of ours on it."""
-    cursor = await chains.cursor(database, chain.slug)
+    cursor = await chains.get_cursor(database, chain.slug)
     return ChainView(
         slug=chain.slug,
         network_id=chain.network_id,
@@ -67,43 +67,43 @@ async def chain_view(database: Executor, chain: ChainRow) -> ChainView:
         instant_finality=chain.instant_finality,
         public_rpc_urls=list(chain.public_rpc_urls),
         explorer_urls=list(chain.explorer_urls),
-        refunders=[checksummed(one) for one in chain.refunders],
+        refunders=[to_checksum_address(one) for one in chain.refunders],
         refund_approval_above=f"{chain.refund_approval_above.normalize():f}",
         block=cursor and cursor.block,
         head=cursor and cursor.head,
         halted=cursor and cursor.halted,
         contracts=[
             contract_view(one, await _merchant_of(database, one.account_id))
-            for one in await chains.contracts(database, chain.slug)
+            for one in await chains.list_contracts(database, chain.slug)
         ],
-        tokens=[token_view(one) for one in await chains.tokens(database, chain.slug)],
+        tokens=[token_view(one) for one in await chains.list_tokens(database, chain.slug)],
     )
 
 
 async def _merchant_of(database: Executor, account_id: int) -> int | None:
-    account = await accounts.by_id(database, account_id)
+    account = await accounts.get(database, account_id)
     return account and account.merchant_id
 
 
-def contract_view(row: ContractRow, merchant_id: int | None) -> ContractView:
+def contract_view(row: DeployedContract, merchant_id: int | None) -> ContractView:
     """Show a contract."""
     return ContractView(
         account_id=row.account_id,
         merchant_id=merchant_id,
         chain=row.chain,
-        address=checksummed(row.address),
-        receiver=checksummed(row.receiver),
+        address=to_checksum_address(row.address),
+        receiver=to_checksum_address(row.receiver),
         deployed_block=row.deployed_block,
         current=row.current,
     )
 
 
-def token_view(row: TokenRow) -> TokenView:
+def token_view(row: TokenRecord) -> TokenView:
     """Show a token."""
     return TokenView(
         chain=row.chain,
         symbol=row.symbol,
-        address=None if row.address is None else checksummed(row.address),
+        address=None if row.address is None else to_checksum_address(row.address),
         decimals=row.decimals,
         native=row.native,
         approve_zero_first=row.approve_zero_first,

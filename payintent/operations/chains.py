@@ -5,11 +5,11 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import ClassVar, Literal
 
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.onchain import PROVIDER
 from payintent.evm.keccak import parse_address
 from payintent.operations.accounts import NewSeal, seal_credentials
-from payintent.operations.base import Change, Desk, Read, details
+from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation, details
 from payintent.operations.chain_views import (
     ChainView,
     ContractView,
@@ -19,14 +19,20 @@ from payintent.operations.chain_views import (
     token_view,
 )
 from payintent.operations.contract_code import check_code
-from payintent.operations.json_values import plain
-from payintent.operations.keyring import note_writer
-from payintent.operations.validation import check_name, check_url, is_id, known_merchant, told
+from payintent.operations.json_values import to_json_value
+from payintent.operations.keyring import ensure_writing_key
+from payintent.operations.validation import (
+    check_name,
+    check_web_url,
+    is_database_id,
+    quote_input,
+    require_merchant,
+)
 from payintent.storage import accounts
 from payintent.storage.accounts import NewAccount
 from payintent.storage.database import Executor, Tx
 from payintent.storage.onchain import chains, refund_logs
-from payintent.storage.onchain.chains import ChainRow, ContractRow, Cursor, TokenRow
+from payintent.storage.onchain.chains import ChainCursor, ChainRecord, DeployedContract, TokenRecord
 
 _CONFIRMATIONS_MAX = 10_000
 _URLS_MAX = 10
@@ -34,17 +40,19 @@ _BLOCK_MAX = 1 << 62
 _APPROVAL = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})?")  # tokens
 
 
-class ListChains(Read[list[ChainView]], frozen=True, kw_only=True):
+class ListChains(ReadOperation[list[ChainView]], frozen=True, kw_only=True):
     """List chains with contracts, tokens and how far each was read."""
 
     action: ClassVar[str] = "chain.list"
 
-    async def read(self, desk: Desk) -> list[ChainView]:
+    async def read(self, desk: OperationContext) -> list[ChainView]:
         """Give them."""
-        return [await chain_view(desk.database, one) for one in await chains.chains(desk.database)]
+        return [
+            await chain_view(desk.database, one) for one in await chains.list_chains(desk.database)
+        ]
 
 
-class AddContract(Change[ContractView], frozen=True, kw_only=True):
+class AddContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
     """Take payments through a contract that was deployed; the platform's, or a merchant's own."""
 
     action: ClassVar[str] = "chain.add-contract"
@@ -55,12 +63,12 @@ class AddContract(Change[ContractView], frozen=True, kw_only=True):
     merchant_id: int | None = None
     name: str = ""
 
-    async def needs_approval(self, desk: Desk) -> bool:
+    async def needs_approval(self, desk: OperationContext) -> bool:
         """Need it always: buyers' money goes to the contract's receiver."""
         del desk
         return True
 
-    async def changes(self, desk: Desk) -> list[str]:
+    async def changes(self, desk: OperationContext) -> list[str]:
         """Say through which contract money goes to whom."""
         del desk
         whose = "the platform" if self.merchant_id is None else f"merchant {self.merchant_id}"
@@ -69,7 +77,7 @@ class AddContract(Change[ContractView], frozen=True, kw_only=True):
             f"and from there to {self.receiver}",
         ]
 
-    async def check(self, desk: Desk) -> None:
+    async def check(self, desk: OperationContext) -> None:
         """Refuse an unknown chain or merchant, and a contract that endpoints do not show as ours.
 
         It is checked when it is proposed, and once more when it is approved.
@@ -79,14 +87,14 @@ class AddContract(Change[ContractView], frozen=True, kw_only=True):
         address = await self._check_new(desk.database)
         receiver = _address("receiver", self.receiver)
         if not 0 <= self.deployed_block <= _BLOCK_MAX:
-            raise Refused(Code.BAD_REQUEST, "deployed_block is the number of a block")
+            raise RefusedError(ErrorCode.BAD_REQUEST, "deployed_block is the number of a block")
         if self.merchant_id is not None:
-            await known_merchant(desk.database, self.merchant_id)
+            await require_merchant(desk.database, self.merchant_id)
         await check_code(desk, chain, address, receiver)
 
-    async def apply(self, desk: Desk, tx: Tx) -> ContractView:
+    async def apply(self, desk: OperationContext, tx: Tx) -> ContractView:
         """Write the account, which is the contract, and read the chain from its block."""
-        await note_writer(desk, tx)
+        await ensure_writing_key(desk, tx)
         chain = await _known(tx, self.chain)
         address = await self._check_new(tx)
         new = NewAccount(
@@ -99,7 +107,7 @@ class AddContract(Change[ContractView], frozen=True, kw_only=True):
         credentials = {"chain": self.chain, "network_id": str(chain.network_id)}
         account = NewSeal(account_id, PROVIDER, f"evm:{self.chain}")
         await seal_credentials(desk, tx, account, credentials)
-        row = ContractRow(
+        row = DeployedContract(
             account_id=account_id,
             chain=self.chain,
             address=address,
@@ -113,25 +121,27 @@ class AddContract(Change[ContractView], frozen=True, kw_only=True):
     async def _check_new(self, database: Executor) -> bytes:
         """Read the address; refuse (`CONFLICT`) one that is a contract of ours already."""
         address = _address("address", self.address)
-        if any(one.address == address for one in await chains.contracts(database, self.chain)):
-            raise Refused(Code.CONFLICT, f"{self.address} is known on {self.chain}")
+        if any(one.address == address for one in await chains.list_contracts(database, self.chain)):
+            raise RefusedError(ErrorCode.CONFLICT, f"{self.address} is known on {self.chain}")
         return address
 
 
-class RetireContract(Change[ContractView], frozen=True, kw_only=True):
+class RetireContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
     """Offer a contract no more; it stays watched, for what was asked through it may still come."""
 
     action: ClassVar[str] = "chain.retire-contract"
     account_id: int
 
-    async def apply(self, desk: Desk, tx: Tx) -> ContractView:
+    async def apply(self, desk: OperationContext, tx: Tx) -> ContractView:
         """Write it, and turn the account off."""
         del desk
-        account = await accounts.lock(tx, self.account_id) if is_id(self.account_id) else None
+        account = (
+            await accounts.lock(tx, self.account_id) if is_database_id(self.account_id) else None
+        )
         retired = await chains.retire_contract(tx, self.account_id) if account else None
         if account is None or retired is None:
-            raise Refused(Code.NOT_FOUND, f"no contract is account {self.account_id}")
-        await accounts.change(tx, replace(account, enabled=False))
+            raise RefusedError(ErrorCode.NOT_FOUND, f"no contract is account {self.account_id}")
+        await accounts.update(tx, replace(account, enabled=False))
         return contract_view(retired, account.merchant_id)
 
     def about(self, result: ContractView) -> int | None:
@@ -139,7 +149,7 @@ class RetireContract(Change[ContractView], frozen=True, kw_only=True):
         return result.merchant_id
 
 
-class SetToken(Change[TokenView], frozen=True, kw_only=True):
+class SetToken(ChangeOperation[TokenView], frozen=True, kw_only=True):
     """Say where a token is, how it behaves and whether it is taken; what is not given stays."""
 
     action: ClassVar[str] = "chain.set-token"
@@ -151,47 +161,49 @@ class SetToken(Change[TokenView], frozen=True, kw_only=True):
     minimum: int | None = None  # in the smallest unit
     enabled: bool | None = None
 
-    async def needs_approval(self, desk: Desk) -> bool:
+    async def needs_approval(self, desk: OperationContext) -> bool:
         """Need it for what decides which coins pay, and how many."""
         del desk
         return self.address is not None or self.decimals is not None
 
-    async def changes(self, desk: Desk) -> list[str]:
+    async def changes(self, desk: OperationContext) -> list[str]:
         """Say which coins are taken for the token from now on."""
-        tokens = {token.symbol: token for token in await chains.tokens(desk.database, self.chain)}
+        tokens = {
+            token.symbol: token for token in await chains.list_tokens(desk.database, self.chain)
+        }
         token = tokens.get(self.symbol)
-        before = details(self) if token is None else plain(token_view(token))
+        before = details(self) if token is None else to_json_value(token_view(token))
         return [
             f"{name} of {self.symbol} on {self.chain} becomes {value}; it is {before[name]}"
             for name, value in details(self).items()
             if name not in ("chain", "symbol")
         ]
 
-    async def check(self, desk: Desk) -> None:
+    async def check(self, desk: OperationContext) -> None:
         """Refuse what is no address, no decimals or no minimum."""
         await _known(desk.database, self.chain)
         if self.address is not None:
             _address("address", self.address)
         if self.decimals is not None and not 0 <= self.decimals <= 18:  # noqa: PLR2004
-            raise Refused(Code.BAD_REQUEST, "decimals must be from 0 to 18")
+            raise RefusedError(ErrorCode.BAD_REQUEST, "decimals must be from 0 to 18")
         if self.minimum is not None and not 0 < self.minimum < 1 << 63:
-            raise Refused(Code.BAD_REQUEST, "minimum must be greater than zero")
+            raise RefusedError(ErrorCode.BAD_REQUEST, "minimum must be greater than zero")
         await self._changed(desk.database)
 
-    async def apply(self, desk: Desk, tx: Tx) -> TokenView:
+    async def apply(self, desk: OperationContext, tx: Tx) -> TokenView:
         """Write what was given."""
         del desk
         await _locked(tx, self.chain)
         token = await self._changed(tx)
-        await chains.set_token(tx, token)
+        await chains.save_token(tx, token)
         return token_view(token)
 
-    async def _changed(self, database: Executor) -> TokenRow:
+    async def _changed(self, database: Executor) -> TokenRecord:
         """Give the token as it will be; refuse one that nobody knows or that cannot be there."""
-        known = {one.symbol: one for one in await chains.tokens(database, self.chain)}
+        known = {one.symbol: one for one in await chains.list_tokens(database, self.chain)}
         if self.symbol not in known:
             names = ", ".join(known)
-            raise Refused(Code.NOT_FOUND, f"the tokens of {self.chain} are {names}")
+            raise RefusedError(ErrorCode.NOT_FOUND, f"the tokens of {self.chain} are {names}")
         token = known[self.symbol]
         given = {
             name: getattr(self, name)
@@ -201,11 +213,13 @@ class SetToken(Change[TokenView], frozen=True, kw_only=True):
         if self.address is not None:
             given["address"] = _address("address", self.address)
             if (given["address"] == chains.NATIVE) != token.native:
-                raise Refused(Code.BAD_REQUEST, "the chain's own coin, and no other, is at zero")
+                raise RefusedError(
+                    ErrorCode.BAD_REQUEST, "the chain's own coin, and no other, is at zero"
+                )
         return replace(token, **given)
 
 
-class SetChain(Change[ChainView], frozen=True, kw_only=True):
+class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
     """Say when a chain's blocks are final, what wallets may use, and who sends refunds.
 
     A new refunder takes over; refunds that the others have sent still count.
@@ -221,14 +235,16 @@ class SetChain(Change[ChainView], frozen=True, kw_only=True):
     refunder: str | None = None
     refund_approval_above: str | None = None  # tokens, whatever token it is
 
-    async def needs_approval(self, desk: Desk) -> bool:
+    async def needs_approval(self, desk: OperationContext) -> bool:
         """Need it for who sends refunds, and for how much money one person may send."""
         del desk
         return self.refunder is not None or self.refund_approval_above is not None
 
-    async def changes(self, desk: Desk) -> list[str]:
+    async def changes(self, desk: OperationContext) -> list[str]:
         """Say what holds for the chain from now on."""
-        before = plain(await chain_view(desk.database, await _known(desk.database, self.chain)))
+        before = to_json_value(
+            await chain_view(desk.database, await _known(desk.database, self.chain))
+        )
         before["refunder"] = before["refunders"][-1] if before["refunders"] else "nobody"
         return [
             f"{name} of {self.chain} becomes {value}; it is {before[name]}"
@@ -236,23 +252,27 @@ class SetChain(Change[ChainView], frozen=True, kw_only=True):
             if name != "chain"
         ]
 
-    async def check(self, desk: Desk) -> None:
+    async def check(self, desk: OperationContext) -> None:
         """Refuse what wallets would not take, and what is no number, address or amount."""
         chain = await _known(desk.database, self.chain)
         self._refunds()
         if self.confirmations is not None and not 1 <= self.confirmations <= _CONFIRMATIONS_MAX:
-            raise Refused(Code.BAD_REQUEST, f"confirmations must be from 1 to {_CONFIRMATIONS_MAX}")
+            raise RefusedError(
+                ErrorCode.BAD_REQUEST, f"confirmations must be from 1 to {_CONFIRMATIONS_MAX}"
+            )
         for what in ("public_rpc_urls", "explorer_urls"):
             urls: list[str] = getattr(self, what) or []
             if len(urls) > _URLS_MAX:
-                raise Refused(Code.BAD_REQUEST, f"{what} has at most {_URLS_MAX} addresses")
+                raise RefusedError(
+                    ErrorCode.BAD_REQUEST, f"{what} has at most {_URLS_MAX} addresses"
+                )
             for one in urls:
-                check_url(what, one, sandbox=desk.sandbox)
+                check_web_url(what, one, sandbox=desk.sandbox)
         self._check_finality(
             replace(chain, confirmations=self.confirmations or chain.confirmations)
         )
 
-    async def apply(self, desk: Desk, tx: Tx) -> ChainView:
+    async def apply(self, desk: OperationContext, tx: Tx) -> ChainView:
         """Write what was given."""
         del desk
         given = {
@@ -263,28 +283,30 @@ class SetChain(Change[ChainView], frozen=True, kw_only=True):
         if refunder is not None:
             others = [one for one in before.refunders if one != refunder]
             given["refunders"] = [*others, refunder]
-            await refund_logs.judge_anew(tx, self.chain, refunder)
+            await refund_logs.reset_dispositions(tx, self.chain, refunder)
         if above is not None:
             given["refund_approval_above"] = above
         row = replace(before, **given)
         self._check_finality(row)
-        await chains.set_chain(tx, row)
+        await chains.save_chain(tx, row)
         return await chain_view(tx, row)
 
-    def _check_finality(self, row: ChainRow) -> None:
+    def _check_finality(self, row: ChainRecord) -> None:
         if self.finality == "confirmations" and row.confirmations is None:
-            raise Refused(Code.BAD_REQUEST, f"{self.chain} needs a number of confirmations")
+            raise RefusedError(
+                ErrorCode.BAD_REQUEST, f"{self.chain} needs a number of confirmations"
+            )
 
     def _refunds(self) -> tuple[bytes | None, Decimal | None]:
         """Read who sends refunds, and from which amount on a second person must agree."""
         refunder = None if self.refunder is None else _address("refunder", self.refunder)
         if refunder == chains.NATIVE:
-            raise Refused(Code.BAD_REQUEST, "refunder must not be the zero address")
+            raise RefusedError(ErrorCode.BAD_REQUEST, "refunder must not be the zero address")
         if self.refund_approval_above is None:
             return refunder, None
         if not _APPROVAL.fullmatch(self.refund_approval_above):
-            raise Refused(
-                Code.BAD_REQUEST, "refund_approval_above is a number of tokens, such as 1000"
+            raise RefusedError(
+                ErrorCode.BAD_REQUEST, "refund_approval_above is a number of tokens, such as 1000"
             )
         return refunder, Decimal(self.refund_approval_above)
 
@@ -298,48 +320,48 @@ _SET_AS_GIVEN = (
 )
 
 
-class ResumeChain(Change[Cursor], frozen=True, kw_only=True):
+class ResumeChain(ChangeOperation[ChainCursor], frozen=True, kw_only=True):
     """Read a halted chain again, from a block that a person has chosen or from where it stood."""
 
     action: ClassVar[str] = "chain.resume"
     chain: str
     block: int | None = None  # the last one that counts as read
 
-    async def check(self, desk: Desk) -> None:
+    async def check(self, desk: OperationContext) -> None:
         """Refuse what is no block, and an unknown chain."""
         await _known(desk.database, self.chain)
         if self.block is not None and not 0 <= self.block <= _BLOCK_MAX:
-            raise Refused(Code.BAD_REQUEST, "block is the number of a block")
+            raise RefusedError(ErrorCode.BAD_REQUEST, "block is the number of a block")
 
-    async def apply(self, desk: Desk, tx: Tx) -> Cursor:
+    async def apply(self, desk: OperationContext, tx: Tx) -> ChainCursor:
         """Write it; what is kept already is not judged twice."""
         del desk
         found = await chains.resume(tx, self.chain, self.block)
         if found is None:
-            raise Refused(Code.NOT_FOUND, f"nothing of ours is on {self.chain}")
+            raise RefusedError(ErrorCode.NOT_FOUND, f"nothing of ours is on {self.chain}")
         return found
 
 
-async def _known(database: Executor, slug: str) -> ChainRow:
-    found = await chains.chain(database, slug)
+async def _known(database: Executor, slug: str) -> ChainRecord:
+    found = await chains.get_chain(database, slug)
     if found is None:
         raise _unknown(slug)
     return found
 
 
-async def _locked(tx: Tx, slug: str) -> ChainRow:
+async def _locked(tx: Tx, slug: str) -> ChainRecord:
     found = await chains.lock_chain(tx, slug)
     if found is None:
         raise _unknown(slug)
     return found
 
 
-def _unknown(slug: str) -> Refused:
-    return Refused(Code.NOT_FOUND, f"no chain {told(slug)}")
+def _unknown(slug: str) -> RefusedError:
+    return RefusedError(ErrorCode.NOT_FOUND, f"no chain {quote_input(slug)}")
 
 
 def _address(what: str, text: str) -> bytes:
     try:
         return parse_address(text)
     except ValueError as error:
-        raise Refused(Code.BAD_REQUEST, f"{what}: {error}") from error
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"{what}: {error}") from error

@@ -2,17 +2,19 @@
 
 import asyncio
 
-from payintent.domain.errors import Code, Refused
-from payintent.evm.chain_reader import Reader, ReaderConfig, open_reader
-from payintent.evm.rpc import Limits
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.evm.chain_reader import ReaderConfig, RpcChainReader, open_chain_reader
+from payintent.evm.rpc import RpcLimits
 from payintent.onchain.chain_checks import examine_contract
-from payintent.operations.base import Desk
-from payintent.storage.onchain.chains import ChainRow
+from payintent.operations.base import OperationContext
+from payintent.storage.onchain.chains import ChainRecord
 
-_LIMITS = Limits(timeout_s=5.0, answer_bytes_max=256 * 1024)  # code has at most 24 KiB
+_LIMITS = RpcLimits(timeout_s=5.0, answer_bytes_max=256 * 1024)  # code has at most 24 KiB
 
 
-async def check_code(desk: Desk, chain: ChainRow, address: bytes, receiver: bytes) -> None:
+async def check_code(
+    desk: OperationContext, chain: ChainRecord, address: bytes, receiver: bytes
+) -> None:
     """Refuse (`UNPROCESSABLE`) a contract that one endpoint does not show as ours, or not at all.
 
     Outside the sandbox a chain without endpoints in this process is refused too. In the sandbox
@@ -21,8 +23,8 @@ async def check_code(desk: Desk, chain: ChainRow, address: bytes, receiver: byte
     if not desk.endpoints.get(chain.slug):
         if desk.sandbox:
             return
-        raise Refused(
-            Code.UNPROCESSABLE,
+        raise RefusedError(
+            ErrorCode.UNPROCESSABLE,
             f"the contract's code cannot be compared: PAYINTENT_RPC_{chain.slug.upper()} is empty",
         )
     reader = _open(desk, chain)
@@ -33,13 +35,13 @@ async def check_code(desk: Desk, chain: ChainRow, address: bytes, receiver: byte
     finally:
         await reader.close()
     if wrong := [finding.text for finding in found if not finding.right]:
-        raise Refused(Code.UNPROCESSABLE, "; ".join(wrong))
+        raise RefusedError(ErrorCode.UNPROCESSABLE, "; ".join(wrong))
 
 
-def _open(desk: Desk, chain: ChainRow) -> Reader:
+def _open(desk: OperationContext, chain: ChainRecord) -> RpcChainReader:
     config = ReaderConfig(network_id=chain.network_id, limits=_LIMITS)
     try:
-        return open_reader(chain.slug, desk.endpoints[chain.slug], config)
+        return open_chain_reader(chain.slug, desk.endpoints[chain.slug], config)
     except ValueError as error:  # which names the endpoint, not its address
         problem = str(error)
-    raise Refused(Code.UNPROCESSABLE, problem)
+    raise RefusedError(ErrorCode.UNPROCESSABLE, problem)

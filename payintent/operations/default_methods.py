@@ -8,7 +8,7 @@ from payintent.domain.currencies import FIAT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offered:
+class DefaultMethod:
     """One way to pay at an account; what its gateway does not take is left out of quotes anyway."""
 
     kind: Literal["card", "redirect"]
@@ -20,13 +20,13 @@ class Offered:
 
 _CARD_RATE = Decimal("0.029")
 _ANYWHERE = (
-    Offered(kind="card", label="Card", fee_rate=_CARD_RATE),
-    Offered(kind="redirect", label="Bank transfer", fee_rate=Decimal("0.01")),
+    DefaultMethod(kind="card", label="Card", fee_rate=_CARD_RATE),
+    DefaultMethod(kind="redirect", label="Bank transfer", fee_rate=Decimal("0.01")),
 )
 _OFFERED = {
-    "stripe": (Offered(kind="card", label="Card (Stripe)", fee_rate=_CARD_RATE),),
+    "stripe": (DefaultMethod(kind="card", label="Card (Stripe)", fee_rate=_CARD_RATE),),
     "ecpay": (
-        Offered(
+        DefaultMethod(
             kind="card",
             label="Card (ECPay)",
             fee_rate=_CARD_RATE,
@@ -35,10 +35,10 @@ _OFFERED = {
         ),
     ),
     # Its page lets the buyer choose among all that the merchant has there.
-    "2c2p": (Offered(kind="redirect", label="2C2P", fee_rate=_CARD_RATE),),
+    "2c2p": (DefaultMethod(kind="redirect", label="2C2P", fee_rate=_CARD_RATE),),
 }
 
 
-def offered(provider: str) -> tuple[Offered, ...]:
+def default_methods(provider: str) -> tuple[DefaultMethod, ...]:
     """Give the ways to pay at a provider; a card, and a transfer that costs less, where unknown."""
     return _OFFERED.get(provider, _ANYWHERE)

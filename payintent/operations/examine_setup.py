@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import msgspec
 
 from payintent.domain.operator import Role
-from payintent.encryption import Secrets, open_account
-from payintent.operations.base import Desk
+from payintent.encryption import Encryption, open_account
+from payintent.operations.base import OperationContext
 from payintent.storage import accounts, operator_tokens
-from payintent.storage.accounts import SealedAccount
+from payintent.storage.accounts import AccountRecord
 
 _ACCOUNTS_MAX = 10_000
 _ADMINS_MIN = 2  # one proposes, another one approves
@@ -24,18 +24,18 @@ class SetupFinding:
     text: str
 
 
-async def examine_setup(desk: Desk) -> list[SetupFinding]:
+async def examine_setup(desk: OperationContext) -> list[SetupFinding]:
     """Examine operators and accounts. Raises `SecretsUnusable` where credentials cannot be opened.
 
     In the sandbox operators are left out, for a terminal needs nobody's approval there.
     """
     found = [] if desk.sandbox else [await _examine_admins(desk)]
-    listed = await accounts.listed(desk.database, _ACCOUNTS_MAX)
+    listed = await accounts.list_accounts(desk.database, _ACCOUNTS_MAX)
     found.extend(_examine_accounts(desk, listed))
     return found
 
 
-async def _examine_admins(desk: Desk) -> SetupFinding:
+async def _examine_admins(desk: OperationContext) -> SetupFinding:
     if not await operator_tokens.is_readable(desk.database):
         return SetupFinding("operators", True, "not examined: this database role cannot read them")
     count = await operator_tokens.count_live(desk.database, Role.ADMIN)
@@ -45,7 +45,9 @@ async def _examine_admins(desk: Desk) -> SetupFinding:
     return SetupFinding("operators", count >= _ADMINS_MIN, text)
 
 
-def _examine_accounts(desk: Desk, listed: list[SealedAccount]) -> Iterator[SetupFinding]:
+def _examine_accounts(
+    desk: OperationContext, listed: list[AccountRecord]
+) -> Iterator[SetupFinding]:
     unbound: list[str] = []
     lacking: dict[tuple[str, str], list[str]] = {}
     for account in listed:
@@ -69,7 +71,7 @@ def _examine_accounts(desk: Desk, listed: list[SealedAccount]) -> Iterator[Setup
         yield SetupFinding("accounts", True, f"{len(listed)}, with the credentials that they need")
 
 
-def _open(secrets: Secrets, account: SealedAccount) -> tuple[frozenset[str], bool]:
+def _open(secrets: Encryption, account: AccountRecord) -> tuple[frozenset[str], bool]:
     """Name an account's credentials, and tell whether they are bound to provider and address."""
     opened, is_bound = open_account(
         secrets, account.id, account.provider, account.base_url, account.sealed

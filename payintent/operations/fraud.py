@@ -7,10 +7,15 @@ from ipaddress import ip_network
 from typing import ClassVar
 
 from payintent.domain import ids
-from payintent.domain.errors import Code, Refused
-from payintent.domain.fraud import VELOCITIES, FraudRule, RiskLevel, RuleKind
-from payintent.operations.base import Change, Desk, Read
-from payintent.operations.validation import check_iso_country, check_listed, check_merchant, is_id
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.fraud import VELOCITIES, FraudRule, FraudRuleKind, RiskLevel
+from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.validation import (
+    check_iso_country,
+    check_list_limit,
+    check_merchant,
+    is_database_id,
+)
 from payintent.storage import fraud
 from payintent.storage.database import Tx
 
@@ -21,17 +26,17 @@ _COUNT_MAX = 1_000_000
 _WINDOW_MAX_S = 30 * 24 * 3600
 _SCORE_MAX = 100
 _DEFAULT_CODES = {
-    RuleKind.COUNTRY: "COUNTRY_BLOCKED",
-    RuleKind.PAYER: "PAYER_BLOCKED",
-    RuleKind.EMAIL: "EMAIL_BLOCKED",
-    RuleKind.ADDRESS: "ADDRESS_BLOCKED",
-    RuleKind.PAYER_VELOCITY: "VELOCITY_EXCEEDED",
-    RuleKind.ADDRESS_VELOCITY: "VELOCITY_EXCEEDED",
+    FraudRuleKind.COUNTRY: "COUNTRY_BLOCKED",
+    FraudRuleKind.PAYER: "PAYER_BLOCKED",
+    FraudRuleKind.EMAIL: "EMAIL_BLOCKED",
+    FraudRuleKind.ADDRESS: "ADDRESS_BLOCKED",
+    FraudRuleKind.PAYER_VELOCITY: "VELOCITY_EXCEEDED",
+    FraudRuleKind.ADDRESS_VELOCITY: "VELOCITY_EXCEEDED",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class FraudDecisionView:
     """One denial, as it is shown."""
 
     id: str
@@ -44,11 +49,11 @@ class Decision:
     decided_at: datetime
 
 
-class AddFraudRule(Change[FraudRule], frozen=True, kw_only=True):
+class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
     """Deny what matches a value, or comes more often than `count_max` in `window_s` seconds."""
 
     action: ClassVar[str] = "fraud.add"
-    kind: RuleKind
+    kind: FraudRuleKind
     value: str | None = None
     count_max: int | None = None
     window_s: int | None = None
@@ -57,13 +62,15 @@ class AddFraudRule(Change[FraudRule], frozen=True, kw_only=True):
     level: RiskLevel = RiskLevel.HIGH
     score: int = _SCORE_MAX
 
-    async def check(self, desk: Desk) -> None:
+    async def check(self, desk: OperationContext) -> None:
         """Refuse a rule that could match nothing."""
         await check_merchant(desk.database, self.merchant_id)
         if self.code is not None and not _CODE.fullmatch(self.code):
-            raise Refused(Code.BAD_REQUEST, "code has capital letters, digits and underscores")
+            raise RefusedError(
+                ErrorCode.BAD_REQUEST, "code has capital letters, digits and underscores"
+            )
         if not 0 <= self.score <= _SCORE_MAX:
-            raise Refused(Code.BAD_REQUEST, f"score must be from 0 to {_SCORE_MAX}")
+            raise RefusedError(ErrorCode.BAD_REQUEST, f"score must be from 0 to {_SCORE_MAX}")
         if self.kind in VELOCITIES:
             self._check_velocity()
         else:
@@ -71,31 +78,41 @@ class AddFraudRule(Change[FraudRule], frozen=True, kw_only=True):
 
     def _check_velocity(self) -> None:
         if self.value is not None or self.count_max is None or self.window_s is None:
-            raise Refused(Code.BAD_REQUEST, "a velocity has count_max and window_s, and no value")
+            raise RefusedError(
+                ErrorCode.BAD_REQUEST, "a velocity has count_max and window_s, and no value"
+            )
         if not 1 <= self.count_max <= _COUNT_MAX or not 1 <= self.window_s <= _WINDOW_MAX_S:
-            raise Refused(
-                Code.BAD_REQUEST,
+            raise RefusedError(
+                ErrorCode.BAD_REQUEST,
                 f"count_max is from 1 to {_COUNT_MAX}, window_s from 1 to {_WINDOW_MAX_S}",
             )
 
     def _check_value(self) -> None:
         if self.count_max is not None or self.window_s is not None:
-            raise Refused(Code.BAD_REQUEST, "a list has a value, no count_max and no window_s")
+            raise RefusedError(
+                ErrorCode.BAD_REQUEST, "a list has a value, no count_max and no window_s"
+            )
         if not self.value or len(self.value) > _VALUE_MAX or "\x00" in self.value:
-            raise Refused(Code.BAD_REQUEST, f"value has 1 to {_VALUE_MAX} characters")
-        if self.kind is RuleKind.COUNTRY:
+            raise RefusedError(ErrorCode.BAD_REQUEST, f"value has 1 to {_VALUE_MAX} characters")
+        if self.kind is FraudRuleKind.COUNTRY:
             check_iso_country(self.value)
-        if self.kind is RuleKind.EMAIL and not _EMAIL.fullmatch(self.value):
-            raise Refused(Code.BAD_REQUEST, "value is an e-mail address, or @ and a domain")
-        if self.kind is RuleKind.ADDRESS:
+        if self.kind is FraudRuleKind.EMAIL and not _EMAIL.fullmatch(self.value):
+            raise RefusedError(
+                ErrorCode.BAD_REQUEST, "value is an e-mail address, or @ and a domain"
+            )
+        if self.kind is FraudRuleKind.ADDRESS:
             _check_network(self.value)
 
-    async def apply(self, desk: Desk, tx: Tx) -> FraudRule:
+    async def apply(self, desk: OperationContext, tx: Tx) -> FraudRule:
         """Write the rule; every process knows within seconds."""
         del desk
         if await fraud.count_rules(tx) >= fraud.RULES_MAX:
-            raise Refused(Code.CONFLICT, f"there are at most {fraud.RULES_MAX} rules in force")
-        value = self.value.lower() if self.value and self.kind is RuleKind.EMAIL else self.value
+            raise RefusedError(
+                ErrorCode.CONFLICT, f"there are at most {fraud.RULES_MAX} rules in force"
+            )
+        value = (
+            self.value.lower() if self.value and self.kind is FraudRuleKind.EMAIL else self.value
+        )
         rule = FraudRule(
             id=0,
             kind=self.kind,
@@ -110,28 +127,28 @@ class AddFraudRule(Change[FraudRule], frozen=True, kw_only=True):
         return await fraud.add_rule(tx, rule)
 
 
-class ListFraudRules(Read[list[FraudRule]], frozen=True, kw_only=True):
+class ListFraudRules(ReadOperation[list[FraudRule]], frozen=True, kw_only=True):
     """List the rules in force."""
 
     action: ClassVar[str] = "fraud.list"
 
-    async def read(self, desk: Desk) -> list[FraudRule]:
+    async def read(self, desk: OperationContext) -> list[FraudRule]:
         """Give them."""
-        return await fraud.rules(desk.database)
+        return await fraud.list_rules(desk.database)
 
 
-class RemoveFraudRule(Change[FraudRule], frozen=True, kw_only=True):
+class RemoveFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
     """Put a rule out of force."""
 
     action: ClassVar[str] = "fraud.remove"
     rule_id: int
 
-    async def apply(self, desk: Desk, tx: Tx) -> FraudRule:
+    async def apply(self, desk: OperationContext, tx: Tx) -> FraudRule:
         """Write it; the rule's past decisions stay."""
         del desk
-        known = await fraud.remove_rule(tx, self.rule_id) if is_id(self.rule_id) else None
+        known = await fraud.remove_rule(tx, self.rule_id) if is_database_id(self.rule_id) else None
         if known is None:
-            raise Refused(Code.NOT_FOUND, f"no fraud rule {self.rule_id}")
+            raise RefusedError(ErrorCode.NOT_FOUND, f"no fraud rule {self.rule_id}")
         return known
 
     def about(self, result: FraudRule) -> int | None:
@@ -139,23 +156,23 @@ class RemoveFraudRule(Change[FraudRule], frozen=True, kw_only=True):
         return result.merchant_id
 
 
-class ListDecisions(Read[list[Decision]], frozen=True, kw_only=True):
+class ListFraudDecisions(ReadOperation[list[FraudDecisionView]], frozen=True, kw_only=True):
     """List what was denied, newest first."""
 
     action: ClassVar[str] = "fraud.decisions"
     merchant_id: int | None = None
     limit: int = 20
 
-    async def read(self, desk: Desk) -> list[Decision]:
+    async def read(self, desk: OperationContext) -> list[FraudDecisionView]:
         """Give them."""
-        check_listed(self.limit)
+        check_list_limit(self.limit)
         await check_merchant(desk.database, self.merchant_id)
-        found = await fraud.decisions(desk.database, self.merchant_id, self.limit)
+        found = await fraud.list_decisions(desk.database, self.merchant_id, self.limit)
         return [
-            Decision(
+            FraudDecisionView(
                 id=str(one.id),
                 merchant_id=one.merchant_id,
-                payment_id=one.payment_id and ids.text(ids.PAYMENT, one.payment_id),
+                payment_id=one.payment_id and ids.format_id(ids.PAYMENT, one.payment_id),
                 rule_id=one.rule_id,
                 code=one.code,
                 level=one.level,
@@ -170,4 +187,6 @@ def _check_network(value: str) -> None:
     try:
         ip_network(value)
     except ValueError as error:
-        raise Refused(Code.BAD_REQUEST, f"value is no address or network: {error}") from error
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, f"value is no address or network: {error}"
+        ) from error

@@ -7,23 +7,23 @@ from uuid import UUID
 
 from payintent.encryption import (
     NONCE_BYTES,
-    Secrets,
-    SecretsUnusable,
-    account_place,
+    Encryption,
+    EncryptionKeyError,
+    account_context,
+    callback_secret_context,
     open_account,
     proposal_place,
-    secret_place,
 )
-from payintent.operations.base import Change, Desk, Read
+from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.storage import accounts, encryption_keys, proposals
 from payintent.storage.database import Database, Tx
-from payintent.storage.encryption_keys import RingKey
+from payintent.storage.encryption_keys import EncryptionKeyRecord
 
 _BATCH = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Rotated:
+class KeyringRotation:
     """What was sealed anew, and which keys nothing needs any more."""
 
     writer: str
@@ -32,17 +32,17 @@ class Rotated:
     retired: list[str]
 
 
-class ShowKeyring(Read[list[RingKey]], frozen=True, kw_only=True):
+class ShowKeyring(ReadOperation[list[EncryptionKeyRecord]], frozen=True, kw_only=True):
     """List the keys that have written; one that is not retired must stay in every ring."""
 
     action: ClassVar[str] = "keyring.show"
 
-    async def read(self, desk: Desk) -> list[RingKey]:
+    async def read(self, desk: OperationContext) -> list[EncryptionKeyRecord]:
         """Give them."""
-        return await encryption_keys.keys(desk.database)
+        return await encryption_keys.list_keys(desk.database)
 
 
-class RotateKeyring(Change[Rotated], frozen=True, kw_only=True):
+class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True):
     """Seal every secret anew under the first key of the ring, so that the others can go.
 
     One transaction; readers are not held up, for both keys are in every ring meanwhile. Whoever
@@ -51,69 +51,74 @@ class RotateKeyring(Change[Rotated], frozen=True, kw_only=True):
 
     action: ClassVar[str] = "keyring.rotate"
 
-    async def apply(self, desk: Desk, tx: Tx) -> Rotated:
+    async def apply(self, desk: OperationContext, tx: Tx) -> KeyringRotation:
         """Open with the old key, seal with the first one, a batch at a time."""
-        await encryption_keys.hold(tx)
+        await encryption_keys.lock_all_keys(tx)
         secrets = await _reseal_secrets(desk.secrets, tx)
         sealed_accounts = await _reseal_accounts(desk.secrets, tx)
         await _reseal_proposals(desk.secrets, tx)
-        retired = await encryption_keys.retire_others(tx, desk.secrets.writer)
-        return Rotated(desk.secrets.writer, secrets, sealed_accounts, retired)
+        retired = await encryption_keys.retire_other_keys(tx, desk.secrets.writer)
+        return KeyringRotation(desk.secrets.writer, secrets, sealed_accounts, retired)
 
 
-async def check_secrets(database: Database, secrets: Secrets) -> None:
+async def check_encryption_keys(database: Database, secrets: Encryption) -> None:
     """Refuse (`SecretsUnusable`) to work on a database that needs other secrets than ours."""
-    if await encryption_keys.pepper_mark(database, secrets.pepper_mark) != secrets.pepper_mark:
-        raise SecretsUnusable("the pepper is not the one that this database is used with")
-    known = await encryption_keys.keys(database)
+    if (
+        await encryption_keys.get_pepper_fingerprint(database, secrets.pepper_mark)
+        != secrets.pepper_mark
+    ):
+        raise EncryptionKeyError("the pepper is not the one that this database is used with")
+    known = await encryption_keys.list_keys(database)
     for key in known:
         if secrets.marks.get(key.name, key.mark) != key.mark:
-            raise SecretsUnusable(
+            raise EncryptionKeyError(
                 f"key {key.name!r} is not the one that this database is used with"
             )
         if key.retired_at is None and key.name not in secrets.marks:
-            raise SecretsUnusable(f"the key ring lacks key {key.name!r}, which is still needed")
+            raise EncryptionKeyError(f"the key ring lacks key {key.name!r}, which is still needed")
     if secrets.writer not in {key.name for key in known if key.retired_at is None}:
-        await encryption_keys.write_with(database, secrets.writer, secrets.marks[secrets.writer])
+        await encryption_keys.record_writing_key(
+            database, secrets.writer, secrets.marks[secrets.writer]
+        )
 
 
-async def note_writer(desk: Desk, tx: Tx) -> None:
+async def ensure_writing_key(desk: OperationContext, tx: Tx) -> None:
     """Note that our first key writes; whoever seals does so before anything else is locked.
 
     So a key that a process still writes with is never held to be retired.
     """
     name = desk.secrets.writer
-    if not await encryption_keys.is_writing(tx, name):
-        await encryption_keys.write_with(tx, name, desk.secrets.marks[name])
+    if not await encryption_keys.lock_writing_key(tx, name):
+        await encryption_keys.record_writing_key(tx, name, desk.secrets.marks[name])
 
 
-async def _reseal_secrets(secrets: Secrets, tx: Tx) -> int:
+async def _reseal_secrets(secrets: Encryption, tx: Tx) -> int:
     after, count = UUID(int=0), 0
-    while batch := await encryption_keys.secrets_after(tx, after, _BATCH):
+    while batch := await encryption_keys.lock_callback_secrets_after(tx, after, _BATCH):
         for row in batch:
-            place = secret_place(row.merchant_id, row.id)
+            place = callback_secret_context(row.merchant_id, row.id)
             if anew := _anew(secrets, row.sealed, place):
-                await encryption_keys.reseal_secret(tx, row.id, anew)
+                await encryption_keys.replace_callback_secret(tx, row.id, anew)
                 count += 1
             after = row.id
     return count
 
 
-async def _reseal_accounts(secrets: Secrets, tx: Tx) -> int:
+async def _reseal_accounts(secrets: Encryption, tx: Tx) -> int:
     after, count = 0, 0
-    while batch := await encryption_keys.accounts_after(tx, after, _BATCH):
+    while batch := await encryption_keys.lock_accounts_after(tx, after, _BATCH):
         for row in batch:
             opened, is_bound = open_account(secrets, row.id, row.provider, row.base_url, row.sealed)
             if not is_bound or secrets.sealed_by(row.sealed) != secrets.writer:
-                place = account_place(row.id, row.provider, row.base_url)
+                place = account_context(row.id, row.provider, row.base_url)
                 anew = secrets.seal(opened, place, chance.token_bytes(NONCE_BYTES))
-                await accounts.seal(tx, row.id, anew)
+                await accounts.set_credentials(tx, row.id, anew)
                 count += 1
             after = row.id
     return count
 
 
-async def _reseal_proposals(secrets: Secrets, tx: Tx) -> None:
+async def _reseal_proposals(secrets: Encryption, tx: Tx) -> None:
     after = UUID(int=0)
     while batch := await proposals.sealed_after(tx, after, _BATCH):
         for proposal in batch:
@@ -124,7 +129,7 @@ async def _reseal_proposals(secrets: Secrets, tx: Tx) -> None:
             after = proposal.id
 
 
-def _anew(secrets: Secrets, sealed: bytes, place: str) -> bytes | None:
+def _anew(secrets: Encryption, sealed: bytes, place: str) -> bytes | None:
     if secrets.sealed_by(sealed) == secrets.writer:
         return None
     return secrets.seal(secrets.open(sealed, place), place, chance.token_bytes(NONCE_BYTES))

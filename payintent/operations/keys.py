@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from payintent.domain import api_key, ids
-from payintent.domain.errors import Code, Refused
-from payintent.operations.base import Change, Desk, Read
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.validation import (
     LISTED_MAX,
-    check_listed,
+    check_list_limit,
     check_name,
-    known_merchant,
-    told,
+    quote_input,
+    require_merchant,
 )
 from payintent.storage import merchants
 from payintent.storage.database import Tx
@@ -20,69 +20,71 @@ from payintent.storage.merchants import ApiKey
 
 
 @dataclass(frozen=True, slots=True)
-class NewKey:
+class IssuedApiKey:
     """A new API key, shown this once."""
 
     merchant_id: int
     api_key: str
 
 
-class IssueKey(Change[NewKey], frozen=True, kw_only=True):
+class IssueApiKey(ChangeOperation[IssuedApiKey], frozen=True, kw_only=True):
     """Issue another API key; it is shown this once."""
 
     action: ClassVar[str] = "key.issue"
     merchant_id: int
     name: str = ""
 
-    async def needs_approval(self, desk: Desk) -> bool:
+    async def needs_approval(self, desk: OperationContext) -> bool:
         """Need it over HTTP, where the key would be shown to whoever holds a token."""
         return desk.actor.over_http
 
-    async def changes(self, desk: Desk) -> list[str]:
+    async def changes(self, desk: OperationContext) -> list[str]:
         """Say whose key it is."""
-        merchant = await known_merchant(desk.database, self.merchant_id)
+        merchant = await require_merchant(desk.database, self.merchant_id)
         return [
-            f"merchant {merchant.id} ({told(merchant.name)}) gets another API key"
-            + (f", named {told(self.name)}" if self.name else ""),
+            f"merchant {merchant.id} ({quote_input(merchant.name)}) gets another API key"
+            + (f", named {quote_input(self.name)}" if self.name else ""),
             "whoever approves is shown the key, and hands it over",
         ]
 
-    async def check(self, desk: Desk) -> None:
+    async def check(self, desk: OperationContext) -> None:
         """Refuse a name that cannot be printed."""
         check_name("name", self.name or "-")
-        await known_merchant(desk.database, self.merchant_id)
+        await require_merchant(desk.database, self.merchant_id)
 
-    async def apply(self, desk: Desk, tx: Tx) -> NewKey:
+    async def apply(self, desk: OperationContext, tx: Tx) -> IssuedApiKey:
         """Write its digest."""
-        return NewKey(self.merchant_id, await issue_key(desk, tx, self.merchant_id, self.name))
+        return IssuedApiKey(
+            self.merchant_id, await issue_api_key(desk, tx, self.merchant_id, self.name)
+        )
 
 
-class ListKeys(Read[list[ApiKey]], frozen=True, kw_only=True):
+class ListApiKeys(ReadOperation[list[ApiKey]], frozen=True, kw_only=True):
     """List a merchant's keys by their public part, newest first."""
 
     action: ClassVar[str] = "key.list"
     merchant_id: int
     limit: int = LISTED_MAX
 
-    async def read(self, desk: Desk) -> list[ApiKey]:
+    async def read(self, desk: OperationContext) -> list[ApiKey]:
         """Give them."""
-        check_listed(self.limit)
-        await known_merchant(desk.database, self.merchant_id)
-        return await merchants.keys_of(desk.database, self.merchant_id, self.limit)
+        check_list_limit(self.limit)
+        await require_merchant(desk.database, self.merchant_id)
+        return await merchants.list_keys(desk.database, self.merchant_id, self.limit)
 
 
-class RevokeKey(Change[ApiKey], frozen=True, kw_only=True):
+class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
     """Revoke a key for good; every process knows within a second."""
 
     action: ClassVar[str] = "key.revoke"
     public_id: str
 
-    async def apply(self, desk: Desk, tx: Tx) -> ApiKey:
+    async def apply(self, desk: OperationContext, tx: Tx) -> ApiKey:
         """Write when; revoking twice keeps the first time."""
         del desk
         key = await merchants.revoke_key(tx, self.public_id)
         if key is None:
-            raise Refused(Code.NOT_FOUND, f"no key {told(self.public_id)}")
+            raise RefusedError(ErrorCode.NOT_FOUND, f"no key {quote_input(self.public_id)}")
         return key
 
     def about(self, result: ApiKey) -> int:
@@ -90,17 +92,19 @@ class RevokeKey(Change[ApiKey], frozen=True, kw_only=True):
         return result.merchant_id
 
 
-async def issue_key(desk: Desk, tx: Tx, merchant_id: int, name: str) -> str:
+async def issue_api_key(desk: OperationContext, tx: Tx, merchant_id: int, name: str) -> str:
     """Make a key and keep its digest; gives the key's text."""
     key = new_key(api_key.MERCHANT)
     await merchants.add_key(tx, key.public_id, merchant_id, name, desk.secrets.digest(key.text))
     return key.text
 
 
-def new_key(prefix: str) -> api_key.KeyText:
+def new_key(prefix: str) -> api_key.ApiKeyText:
     """Make a key or a token of 256 random bits."""
-    return api_key.make(prefix, _base62(api_key.PUBLIC_CHARS), _base62(api_key.SECRET_CHARS))
+    return api_key.make_api_key(
+        prefix, _base62(api_key.PUBLIC_CHARS), _base62(api_key.SECRET_CHARS)
+    )
 
 
 def _base62(length: int) -> str:
-    return ids.base62(chance.randbelow(62**length), length)
+    return ids.to_base62(chance.randbelow(62**length), length)

@@ -8,31 +8,31 @@ from decimal import Decimal
 from typing import ClassVar, Literal
 from uuid import UUID
 
-from payintent.domain.activation import Activation
+from payintent.domain.activation import ActivationStatus
 from payintent.domain.currencies import COUNTRIES
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.merchant import Merchant
 from payintent.domain.quote import FeeMode, TaxCountry, TaxManager
 from payintent.domain.web_origin import web_origin
-from payintent.encryption import NONCE_BYTES, secret_place
-from payintent.operations.base import Change, Desk, Read
-from payintent.operations.default_methods import Offered, offered
-from payintent.operations.keyring import note_writer
-from payintent.operations.keys import issue_key
+from payintent.encryption import NONCE_BYTES, callback_secret_context
+from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.default_methods import DefaultMethod, default_methods
+from payintent.operations.keyring import ensure_writing_key
+from payintent.operations.keys import issue_api_key
 from payintent.operations.validation import (
     LISTED_MAX,
-    check_listed,
+    check_list_limit,
     check_name,
     check_origin,
-    check_url,
-    known_merchant,
-    told,
+    check_web_url,
+    quote_input,
+    require_merchant,
 )
 from payintent.storage import accounts, merchants, payment_methods
 from payintent.storage.database import Tx
 from payintent.storage.onchain import chains
-from payintent.storage.onchain.chains import ContractRow
-from payintent.webhooks.egress import EgressRefused, check_registration
+from payintent.storage.onchain.chains import DeployedContract
+from payintent.webhooks.egress import EgressRefusedError, check_callback_registration
 
 OVERLAP_DEFAULT_S = 24 * 3600
 OVERLAP_MAX_S = 7 * 24 * 3600
@@ -43,7 +43,7 @@ _LOCALE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8}){0,3}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class NewMerchant:
+class CreatedMerchant:
     """A merchant and the two secrets that are shown this once."""
 
     merchant: Merchant
@@ -52,14 +52,14 @@ class NewMerchant:
 
 
 @dataclass(frozen=True, slots=True)
-class NewSecret:
+class IssuedCallbackSecret:
     """A new callback secret, shown this once."""
 
     id: int  # the merchant's
     callback_secret: str
 
 
-class CreateMerchant(Change[NewMerchant], frozen=True, kw_only=True):
+class CreateMerchant(ChangeOperation[CreatedMerchant], frozen=True, kw_only=True):
     """Register a merchant with an API key and a callback secret.
 
     The sandbox's are in service at once; others go through activation.
@@ -72,16 +72,18 @@ class CreateMerchant(Change[NewMerchant], frozen=True, kw_only=True):
     auto_refund: bool = True  # give back at once what no payment may own
     allow_http: bool = False  # its callback URL need not be https
 
-    async def check(self, desk: Desk) -> None:
+    async def check(self, desk: OperationContext) -> None:
         """Refuse a name that cannot be printed and a URL that may not be called."""
         check_name("name", self.name, _NAME_MAX)
         allow_http = self.allow_http or desk.sandbox
-        await check_callback_url(self.callback_url, sandbox=desk.sandbox, allow_http=allow_http)
+        await check_merchant_callback_url(
+            self.callback_url, sandbox=desk.sandbox, allow_http=allow_http
+        )
 
-    async def apply(self, desk: Desk, tx: Tx) -> NewMerchant:
+    async def apply(self, desk: OperationContext, tx: Tx) -> CreatedMerchant:
         """Write the merchant, its key and its secret."""
-        await note_writer(desk, tx)
-        activation = Activation.ACTIVE if desk.sandbox else Activation.NEW
+        await ensure_writing_key(desk, tx)
+        activation = ActivationStatus.ACTIVE if desk.sandbox else ActivationStatus.NEW
         merchant = await merchants.add(
             tx,
             self.name,
@@ -90,41 +92,41 @@ class CreateMerchant(Change[NewMerchant], frozen=True, kw_only=True):
             auto_refund=self.auto_refund,
             allow_http=self.allow_http or (desk.sandbox and _is_http(self.callback_url)),
         )
-        key = await issue_key(desk, tx, merchant.id, "first")
+        key = await issue_api_key(desk, tx, merchant.id, "first")
         secret = await _add_secret(desk, tx, merchant.id)
         if self.methods == "all":
             await _offer_all(tx, merchant.id)
-        return NewMerchant(merchant, key, secret)
+        return CreatedMerchant(merchant, key, secret)
 
-    def about(self, result: NewMerchant) -> int:
+    def about(self, result: CreatedMerchant) -> int:
         """Name the new merchant."""
         return result.merchant.id
 
 
-class ListMerchants(Read[list[Merchant]], frozen=True, kw_only=True):
+class ListMerchants(ReadOperation[list[Merchant]], frozen=True, kw_only=True):
     """List merchants by id."""
 
     action: ClassVar[str] = "merchant.list"
     limit: int = LISTED_MAX
 
-    async def read(self, desk: Desk) -> list[Merchant]:
+    async def read(self, desk: OperationContext) -> list[Merchant]:
         """Give them."""
-        check_listed(self.limit)
-        return await merchants.all_of(desk.database, self.limit)
+        check_list_limit(self.limit)
+        return await merchants.list_merchants(desk.database, self.limit)
 
 
-class ShowMerchant(Read[Merchant], frozen=True, kw_only=True):
+class ShowMerchant(ReadOperation[Merchant], frozen=True, kw_only=True):
     """Show one merchant."""
 
     action: ClassVar[str] = "merchant.show"
     merchant_id: int
 
-    async def read(self, desk: Desk) -> Merchant:
+    async def read(self, desk: OperationContext) -> Merchant:
         """Give it."""
-        return await known_merchant(desk.database, self.merchant_id)
+        return await require_merchant(desk.database, self.merchant_id)
 
 
-class SetProfile(Change[Merchant], frozen=True, kw_only=True):
+class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
     """Describe a merchant: what is not given stays, an empty address clears it."""
 
     action: ClassVar[str] = "merchant.profile"
@@ -140,23 +142,29 @@ class SetProfile(Change[Merchant], frozen=True, kw_only=True):
     tax_country: TaxCountry | None = None
     auto_refund: bool | None = None  # give back at once what no payment may own
 
-    async def check(self, desk: Desk) -> None:
+    async def check(self, desk: OperationContext) -> None:
         """Refuse what buyers could not be shown or sent to."""
         if self.name is not None:
             check_name("name", self.name, _NAME_MAX)
         for what in ("logo_url", "support_url", "return_url"):
             if value := getattr(self, what):
-                check_url(what, value, sandbox=desk.sandbox)
+                check_web_url(what, value, sandbox=desk.sandbox)
         if self.allowed_origins is not None and len(self.allowed_origins) > _ORIGINS_MAX:
-            raise Refused(Code.BAD_REQUEST, f"there are at most {_ORIGINS_MAX} allowed origins")
+            raise RefusedError(
+                ErrorCode.BAD_REQUEST, f"there are at most {_ORIGINS_MAX} allowed origins"
+            )
         for one in self.allowed_origins or ():
             check_origin(one, sandbox=desk.sandbox)
         if self.default_country is not None and self.default_country not in COUNTRIES:
-            raise Refused(Code.BAD_REQUEST, f"country {told(self.default_country)} is not known")
+            raise RefusedError(
+                ErrorCode.BAD_REQUEST, f"country {quote_input(self.default_country)} is not known"
+            )
         if self.locale is not None and not _LOCALE.fullmatch(self.locale):
-            raise Refused(Code.BAD_REQUEST, f"locale {told(self.locale)} is no language tag")
+            raise RefusedError(
+                ErrorCode.BAD_REQUEST, f"locale {quote_input(self.locale)} is no language tag"
+            )
 
-    async def apply(self, desk: Desk, tx: Tx) -> Merchant:
+    async def apply(self, desk: OperationContext, tx: Tx) -> Merchant:
         """Write what was given."""
         del desk
         known = await _locked(tx, self.merchant_id)
@@ -174,7 +182,7 @@ class SetProfile(Change[Merchant], frozen=True, kw_only=True):
         return merchant
 
 
-class SetCallbackUrl(Change[Merchant], frozen=True, kw_only=True):
+class SetCallbackUrl(ChangeOperation[Merchant], frozen=True, kw_only=True):
     """Send a merchant's webhooks elsewhere; without a URL events are kept and none is sent."""
 
     action: ClassVar[str] = "merchant.set-callback-url"
@@ -182,13 +190,15 @@ class SetCallbackUrl(Change[Merchant], frozen=True, kw_only=True):
     callback_url: str | None = None
     allow_http: bool | None = None  # None: as it was
 
-    async def check(self, desk: Desk) -> None:
+    async def check(self, desk: OperationContext) -> None:
         """Refuse a URL that may not be called."""
-        merchant = await known_merchant(desk.database, self.merchant_id)
+        merchant = await require_merchant(desk.database, self.merchant_id)
         allow_http = self._allows_http(merchant) or desk.sandbox
-        await check_callback_url(self.callback_url, sandbox=desk.sandbox, allow_http=allow_http)
+        await check_merchant_callback_url(
+            self.callback_url, sandbox=desk.sandbox, allow_http=allow_http
+        )
 
-    async def apply(self, desk: Desk, tx: Tx) -> Merchant:
+    async def apply(self, desk: OperationContext, tx: Tx) -> Merchant:
         """Write it, unless the merchant's permission has been taken back meanwhile."""
         merchant = await _locked(tx, self.merchant_id)
         allow_http = self._allows_http(merchant) or (desk.sandbox and _is_http(self.callback_url))
@@ -201,56 +211,60 @@ class SetCallbackUrl(Change[Merchant], frozen=True, kw_only=True):
         return merchant.allow_http if self.allow_http is None else self.allow_http
 
 
-class RotateSecret(Change[NewSecret], frozen=True, kw_only=True):
+class RotateCallbackSecret(ChangeOperation[IssuedCallbackSecret], frozen=True, kw_only=True):
     """Make a new callback secret; the old ones sign along until the overlap is over."""
 
     action: ClassVar[str] = "merchant.rotate-secret"
     merchant_id: int
     overlap_s: int = OVERLAP_DEFAULT_S
 
-    async def needs_approval(self, desk: Desk) -> bool:
+    async def needs_approval(self, desk: OperationContext) -> bool:
         """Need it over HTTP, where the secret would be shown to whoever holds a token."""
         return desk.actor.over_http
 
-    async def changes(self, desk: Desk) -> list[str]:
+    async def changes(self, desk: OperationContext) -> list[str]:
         """Say whose webhooks are signed otherwise, and from when on."""
-        merchant = await known_merchant(desk.database, self.merchant_id)
+        merchant = await require_merchant(desk.database, self.merchant_id)
         return [
             (
-                f"merchant {merchant.id} ({told(merchant.name)}) gets another callback secret; "
-                f"the old one signs along for {self.overlap_s} seconds"
+                f"merchant {merchant.id} ({quote_input(merchant.name)}) gets another callback "
+                f"secret; the old one signs along for {self.overlap_s} seconds"
             ),
             "whoever approves is shown the secret, and hands it over",
         ]
 
-    async def check(self, desk: Desk) -> None:
+    async def check(self, desk: OperationContext) -> None:
         """Refuse an overlap outside 0 to 7 days."""
         if not 0 <= self.overlap_s <= OVERLAP_MAX_S:
-            raise Refused(Code.BAD_REQUEST, f"overlap_s must be from 0 to {OVERLAP_MAX_S} seconds")
-        await known_merchant(desk.database, self.merchant_id)
+            raise RefusedError(
+                ErrorCode.BAD_REQUEST, f"overlap_s must be from 0 to {OVERLAP_MAX_S} seconds"
+            )
+        await require_merchant(desk.database, self.merchant_id)
 
-    async def apply(self, desk: Desk, tx: Tx) -> NewSecret:
+    async def apply(self, desk: OperationContext, tx: Tx) -> IssuedCallbackSecret:
         """Let the old ones end, and write the new one."""
-        await note_writer(desk, tx)
+        await ensure_writing_key(desk, tx)
         await merchants.retire_secrets(tx, self.merchant_id, self.overlap_s)
-        return NewSecret(self.merchant_id, await _add_secret(desk, tx, self.merchant_id))
+        return IssuedCallbackSecret(self.merchant_id, await _add_secret(desk, tx, self.merchant_id))
 
 
-async def check_callback_url(url: str | None, *, sandbox: bool, allow_http: bool) -> None:
+async def check_merchant_callback_url(url: str | None, *, sandbox: bool, allow_http: bool) -> None:
     """Refuse (`BAD_REQUEST`) a URL that webhooks may not be sent to; its name is resolved."""
     if url is None:
         return
     _check_https(url, allow_http=allow_http)
     try:
-        await check_registration(url, sandbox)
-    except EgressRefused as error:
-        raise Refused(Code.BAD_REQUEST, f"callback_url is refused: {error.reason}") from error
+        await check_callback_registration(url, sandbox)
+    except EgressRefusedError as error:
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, f"callback_url is refused: {error.reason}"
+        ) from error
 
 
 def _check_https(url: str | None, *, allow_http: bool) -> None:
     if _is_http(url) and not allow_http:
-        raise Refused(
-            Code.BAD_REQUEST,
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST,
             "callback_url is refused: it must be https, or the merchant must be allowed http",
         )
 
@@ -260,16 +274,16 @@ def _is_http(url: str | None) -> bool:
 
 
 async def _locked(tx: Tx, merchant_id: int) -> Merchant:
-    await known_merchant(tx, merchant_id)
+    await require_merchant(tx, merchant_id)
     found = await merchants.lock(tx, merchant_id)
     assert found is not None  # noqa: S101 - merchants are never deleted
     return found
 
 
-async def _add_secret(desk: Desk, tx: Tx, merchant_id: int) -> str:
+async def _add_secret(desk: OperationContext, tx: Tx, merchant_id: int) -> str:
     secret_id: UUID = desk.mint.id()
     secret = chance.token_bytes(_SECRET_BYTES)
-    place = secret_place(merchant_id, secret_id)
+    place = callback_secret_context(merchant_id, secret_id)
     sealed = desk.secrets.seal(secret, place, chance.token_bytes(NONCE_BYTES))
     await merchants.add_secret(tx, secret_id, merchant_id, sealed)
     return "whsec_" + base64.b64encode(secret).decode()
@@ -277,19 +291,23 @@ async def _add_secret(desk: Desk, tx: Tx, merchant_id: int) -> str:
 
 async def _offer_all(tx: Tx, merchant_id: int) -> None:
     """Offer what every platform account can do."""
-    new: list[payment_methods.NewMethod] = []
-    for account in await accounts.platform(tx):
-        contract = await chains.contract(tx, account.id)
+    new: list[payment_methods.NewPaymentMethod] = []
+    for account in await accounts.list_platform_accounts(tx):
+        contract = await chains.get_contract(tx, account.id)
         if contract is not None:
             new += await _tokens_of(tx, merchant_id, contract)
         else:
-            new += [_fiat(merchant_id, account.id, one) for one in offered(account.provider)]
+            new += [
+                _fiat(merchant_id, account.id, one) for one in default_methods(account.provider)
+            ]
     for position, one in enumerate(new):
         await payment_methods.add(tx, replace(one, position=position))
 
 
-def _fiat(merchant_id: int, account_id: int, one: Offered) -> payment_methods.NewMethod:
-    return payment_methods.NewMethod(
+def _fiat(
+    merchant_id: int, account_id: int, one: DefaultMethod
+) -> payment_methods.NewPaymentMethod:
+    return payment_methods.NewPaymentMethod(
         merchant_id=merchant_id,
         account_id=account_id,
         kind=one.kind,
@@ -303,13 +321,13 @@ def _fiat(merchant_id: int, account_id: int, one: Offered) -> payment_methods.Ne
 
 
 async def _tokens_of(
-    tx: Tx, merchant_id: int, contract: ContractRow
-) -> list[payment_methods.NewMethod]:
+    tx: Tx, merchant_id: int, contract: DeployedContract
+) -> list[payment_methods.NewPaymentMethod]:
     """Offer every token that a contract's chain takes, without a fee."""
-    chain = await chains.chain(tx, contract.chain)
+    chain = await chains.get_chain(tx, contract.chain)
     name = chain.name if chain else contract.chain
     return [
-        payment_methods.NewMethod(
+        payment_methods.NewPaymentMethod(
             merchant_id=merchant_id,
             account_id=contract.account_id,
             kind="onchain",
@@ -322,6 +340,6 @@ async def _tokens_of(
             chain=contract.chain,
             token=token.symbol,
         )
-        for token in await chains.tokens(tx, contract.chain)
+        for token in await chains.list_tokens(tx, contract.chain)
         if token.enabled and token.address is not None
     ]

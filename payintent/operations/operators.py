@@ -6,14 +6,14 @@ from datetime import datetime
 from typing import ClassVar
 
 from payintent.domain import api_key
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import FIRST_OPERATORS, TOKEN_DAYS, TOKEN_DAYS_MAX, Role
-from payintent.operations.base import NOBODYS, Change, Desk, Read
+from payintent.operations.base import NOBODYS, ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.keys import new_key
-from payintent.operations.validation import LISTED_MAX, check_listed, check_name, told
+from payintent.operations.validation import LISTED_MAX, check_list_limit, check_name, quote_input
 from payintent.storage import operator_tokens
 from payintent.storage.database import Tx
-from payintent.storage.operator_tokens import Token
+from payintent.storage.operator_tokens import OperatorTokenRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class IssuedToken:
     token: str
 
 
-class IssueToken(Change[IssuedToken], frozen=True, kw_only=True):
+class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True):
     """Issue an operator's token to a person; it is shown this once."""
 
     action: ClassVar[str] = "operator.issue"
@@ -35,30 +35,30 @@ class IssueToken(Change[IssuedToken], frozen=True, kw_only=True):
     role: Role = Role.VIEWER
     days: int = TOKEN_DAYS
 
-    async def needs_approval(self, desk: Desk) -> bool:
+    async def needs_approval(self, desk: OperationContext) -> bool:
         """Need it always: who has a token can act as one more person."""
         del desk
         return True
 
-    async def changes(self, desk: Desk) -> list[str]:
+    async def changes(self, desk: OperationContext) -> list[str]:
         """Say who becomes an operator."""
         del desk
         return [
             (
-                f"{told(self.name)} becomes an operator with the role {self.role}, "
+                f"{quote_input(self.name)} becomes an operator with the role {self.role}, "
                 f"for {self.days} days"
             ),
             "whoever approves is shown the token, and hands it over",
         ]
 
-    async def check(self, desk: Desk) -> None:
+    async def check(self, desk: OperationContext) -> None:
         """Refuse a name that is taken, or that could be taken for another."""
         _check_name(self.name)
         _check_days(self.days)
         if await operator_tokens.is_taken(desk.database, self.name):
             raise _taken(self.name)
 
-    async def apply(self, desk: Desk, tx: Tx) -> IssuedToken:
+    async def apply(self, desk: OperationContext, tx: Tx) -> IssuedToken:
         """Write its digest."""
         if desk.actor.role is None and not desk.sandbox:
             await self._check_first(tx)
@@ -81,68 +81,71 @@ class IssueToken(Change[IssuedToken], frozen=True, kw_only=True):
         """Let a terminal without a token issue the first two, who must be able to go on."""
         await operator_tokens.hold(tx)
         if await operator_tokens.count(tx) >= FIRST_OPERATORS:
-            raise Refused(
-                Code.FORBIDDEN, "a terminal without a token issues the first two operators only"
+            raise RefusedError(
+                ErrorCode.FORBIDDEN,
+                "a terminal without a token issues the first two operators only",
             )
         if self.role is not Role.ADMIN:
-            raise Refused(Code.BAD_REQUEST, "the first two operators have the role admin")
+            raise RefusedError(ErrorCode.BAD_REQUEST, "the first two operators have the role admin")
 
 
-class SetRole(Change[Token], frozen=True, kw_only=True):
+class SetRole(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
     """Give an operator another role."""
 
     action: ClassVar[str] = "operator.set-role"
     public_id: str
     role: Role
 
-    async def needs_approval(self, desk: Desk) -> bool:
+    async def needs_approval(self, desk: OperationContext) -> bool:
         """Need it where the role is raised."""
         token = await _known(desk, self.public_id)
         return not token.role.includes(self.role)
 
-    async def changes(self, desk: Desk) -> list[str]:
+    async def changes(self, desk: OperationContext) -> list[str]:
         """Say whose role is raised."""
         token = await _known(desk, self.public_id)
-        return [f"{told(token.name)} gets the role {self.role}; it is {token.role}"]
+        return [f"{quote_input(token.name)} gets the role {self.role}; it is {token.role}"]
 
-    async def check(self, desk: Desk) -> None:
+    async def check(self, desk: OperationContext) -> None:
         """Refuse a token that nobody knows."""
         await _known(desk, self.public_id)
 
-    async def apply(self, desk: Desk, tx: Tx) -> Token:
+    async def apply(self, desk: OperationContext, tx: Tx) -> OperatorTokenRecord:
         """Write it; it holds for the next request."""
         token = await operator_tokens.lock(tx, self.public_id)
         if token is None:
             raise _unknown(self.public_id)
         if not token.role.includes(self.role) and not desk.is_agreed:
-            raise Refused(Code.CONFLICT, "the role was changed just now; try again")
+            raise RefusedError(ErrorCode.CONFLICT, "the role was changed just now; try again")
         await operator_tokens.set_role(tx, self.public_id, self.role)
         return await _reread(tx, self.public_id)
 
 
-class ExtendToken(Change[Token], frozen=True, kw_only=True):
+class ExtendToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
     """Let an operator's token work for so many days from now; the token stays the same."""
 
     action: ClassVar[str] = "operator.extend"
     public_id: str
     days: int = TOKEN_DAYS
 
-    async def needs_approval(self, desk: Desk) -> bool:
+    async def needs_approval(self, desk: OperationContext) -> bool:
         """Need it always: it is as good as issuing one."""
         del desk
         return True
 
-    async def changes(self, desk: Desk) -> list[str]:
+    async def changes(self, desk: OperationContext) -> list[str]:
         """Say whose token lives on."""
         token = await _known(desk, self.public_id)
-        return [f"the token of {told(token.name)}, {token.role}, works for {self.days} days more"]
+        return [
+            f"the token of {quote_input(token.name)}, {token.role}, works for {self.days} days more"
+        ]
 
-    async def check(self, desk: Desk) -> None:
+    async def check(self, desk: OperationContext) -> None:
         """Refuse a token that nobody knows."""
         _check_days(self.days)
         _check_live(await _known(desk, self.public_id))
 
-    async def apply(self, desk: Desk, tx: Tx) -> Token:
+    async def apply(self, desk: OperationContext, tx: Tx) -> OperatorTokenRecord:
         """Write its end."""
         del desk
         token = await operator_tokens.lock(tx, self.public_id)
@@ -153,42 +156,44 @@ class ExtendToken(Change[Token], frozen=True, kw_only=True):
         return await _reread(tx, self.public_id)
 
 
-class ReplaceToken(Change[IssuedToken], frozen=True, kw_only=True):
+class ReplaceToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True):
     """Replace one's own token by another with the same name, role and end; shown this once."""
 
     action: ClassVar[str] = "operator.replace"
     needs_role: ClassVar[Role] = Role.VIEWER
 
-    async def apply(self, desk: Desk, tx: Tx) -> IssuedToken:
+    async def apply(self, desk: OperationContext, tx: Tx) -> IssuedToken:
         """Write its digest; the old token stops working."""
         token = await operator_tokens.lock_named(tx, desk.who)
         if token is None or desk.actor.role is None:
-            raise Refused(Code.NOT_FOUND, "only an operator's token can be replaced, by itself")
+            raise RefusedError(
+                ErrorCode.NOT_FOUND, "only an operator's token can be replaced, by itself"
+            )
         new = new_key(api_key.OPERATOR)
         digest = desk.secrets.digest(new.text)
         await operator_tokens.replace(tx, token.public_id, new.public_id, digest)
         return IssuedToken(token.name, token.role, token.expires_at, new.text)
 
 
-class ListTokens(Read[list[Token]], frozen=True, kw_only=True):
+class ListOperatorTokens(ReadOperation[list[OperatorTokenRecord]], frozen=True, kw_only=True):
     """List operators' tokens by their public part, newest first."""
 
     action: ClassVar[str] = "operator.list"
     limit: int = LISTED_MAX
 
-    async def read(self, desk: Desk) -> list[Token]:
+    async def read(self, desk: OperationContext) -> list[OperatorTokenRecord]:
         """Give them."""
-        check_listed(self.limit)
-        return await operator_tokens.listed(desk.database, self.limit)
+        check_list_limit(self.limit)
+        return await operator_tokens.list_tokens(desk.database, self.limit)
 
 
-class RevokeToken(Change[Token], frozen=True, kw_only=True):
+class RevokeOperatorToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
     """Revoke an operator's token for good, at once."""
 
     action: ClassVar[str] = "operator.revoke"
     public_id: str
 
-    async def apply(self, desk: Desk, tx: Tx) -> Token:
+    async def apply(self, desk: OperationContext, tx: Tx) -> OperatorTokenRecord:
         """Write when; revoking twice keeps the first time."""
         del desk
         token = await operator_tokens.revoke(tx, self.public_id)
@@ -200,38 +205,42 @@ class RevokeToken(Change[Token], frozen=True, kw_only=True):
 def _check_name(name: str) -> None:
     check_name("name", name)
     if name != unicodedata.normalize("NFKC", name).strip():
-        raise Refused(Code.BAD_REQUEST, "name has plain letters, and no space at its ends")
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, "name has plain letters, and no space at its ends"
+        )
     for prefix in NOBODYS:
         if name.lower().startswith(prefix):
-            raise Refused(Code.BAD_REQUEST, f"a name does not start with {prefix}")
+            raise RefusedError(ErrorCode.BAD_REQUEST, f"a name does not start with {prefix}")
 
 
 def _check_days(days: int) -> None:
     if not 1 <= days <= TOKEN_DAYS_MAX:
-        raise Refused(Code.BAD_REQUEST, f"days must be from 1 to {TOKEN_DAYS_MAX}")
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"days must be from 1 to {TOKEN_DAYS_MAX}")
 
 
-def _check_live(token: Token) -> None:
+def _check_live(token: OperatorTokenRecord) -> None:
     if token.revoked_at is not None:
-        raise Refused(Code.CONFLICT, "the token was revoked, which is for good")
+        raise RefusedError(ErrorCode.CONFLICT, "the token was revoked, which is for good")
 
 
-async def _known(desk: Desk, public_id: str) -> Token:
+async def _known(desk: OperationContext, public_id: str) -> OperatorTokenRecord:
     token = await operator_tokens.get(desk.database, public_id)
     if token is None:
         raise _unknown(public_id)
     return token
 
 
-async def _reread(tx: Tx, public_id: str) -> Token:
+async def _reread(tx: Tx, public_id: str) -> OperatorTokenRecord:
     token = await operator_tokens.get(tx, public_id)
     assert token is not None  # noqa: S101 - tokens are never deleted
     return token
 
 
-def _unknown(public_id: str) -> Refused:
-    return Refused(Code.NOT_FOUND, f"no operator token {told(public_id)}")
+def _unknown(public_id: str) -> RefusedError:
+    return RefusedError(ErrorCode.NOT_FOUND, f"no operator token {quote_input(public_id)}")
 
 
-def _taken(name: str) -> Refused:
-    return Refused(Code.CONFLICT, f"{told(name)} is or was an operator's name: take another")
+def _taken(name: str) -> RefusedError:
+    return RefusedError(
+        ErrorCode.CONFLICT, f"{quote_input(name)} is or was an operator's name: take another"
+    )

@@ -3,34 +3,38 @@
 from typing import Any
 
 from payintent.domain import ids
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.session import Session
-from payintent.evm.keccak import checksummed
-from payintent.payments.serialization import payment_fields, timestamp
+from payintent.evm.keccak import to_checksum_address
+from payintent.payments.serialization import format_timestamp, payment_fields
 from payintent.storage import captures, payments, sessions
-from payintent.storage.captures import Case
+from payintent.storage.captures import PaymentCase
 from payintent.storage.database import Executor
 from payintent.storage.onchain import transfers
-from payintent.storage.onchain.transfers import Kept
+from payintent.storage.onchain.transfers import TransferRecord
 
 _TOLD_MAX = 60
 
 
-async def trail(database: Executor, payment_id: str) -> dict[str, Any]:
+async def payment_details(database: Executor, payment_id: str) -> dict[str, Any]:
     """Give a payment with its sessions, the chain's receipts and its cases.
 
     The checkout's id is masked: it is a capability. Refused (`NOT_FOUND`) where nobody has it.
     """
-    parsed = ids.parse(ids.PAYMENT, payment_id)
-    seen = await payments.by_id(database, parsed) if parsed else None
+    parsed = ids.parse_id(ids.PAYMENT, payment_id)
+    seen = await payments.get(database, parsed) if parsed else None
     if seen is None:
-        raise Refused(Code.NOT_FOUND, f"no payment {payment_id[:_TOLD_MAX]}")
+        raise RefusedError(ErrorCode.NOT_FOUND, f"no payment {payment_id[:_TOLD_MAX]}")
     payment = seen.payment
     known = {
-        "checkout_id": ids.masked(payment.checkout_id),
-        "sessions": [_session(one) for one in await sessions.of_payment(database, payment.id)],
-        "receipts": [_receipt(one) for one in await transfers.of_payment(database, payment.id)],
-        "cases": [_case(one) for one in await captures.cases_of(database, payment.id)],
+        "checkout_id": ids.mask_checkout_id(payment.checkout_id),
+        "sessions": [
+            _session(one) for one in await sessions.list_for_payment(database, payment.id)
+        ],
+        "receipts": [
+            _receipt(one) for one in await transfers.list_for_payment(database, payment.id)
+        ],
+        "cases": [_case(one) for one in await captures.list_for_payment(database, payment.id)],
     }
     return payment_fields(payment, seen.session) | known
 
@@ -38,7 +42,7 @@ async def trail(database: Executor, payment_id: str) -> dict[str, Any]:
 def _session(session: Session) -> dict[str, Any]:
     offer = session.offer
     fields: dict[str, Any] = {
-        "id": ids.text(ids.SESSION, session.id),
+        "id": ids.format_id(ids.SESSION, session.id),
         "account_id": offer.account_id,
         "provider": offer.provider,
         "chain": offer.chain,
@@ -47,30 +51,30 @@ def _session(session: Session) -> dict[str, Any]:
         "reference": session.reference,
         "life": session.life,
         "outcome": session.outcome,
-        "opened_at": timestamp(session.opened_at),
+        "opened_at": format_timestamp(session.opened_at),
     }
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _receipt(receipt: Kept) -> dict[str, Any]:
+def _receipt(receipt: TransferRecord) -> dict[str, Any]:
     return {
-        "session_id": ids.text(ids.SESSION, receipt.session_id),
+        "session_id": ids.format_id(ids.SESSION, receipt.session_id),
         "disposition": receipt.disposition,
         "chain": receipt.chain,
         "block": receipt.block,
         "tx_hash": f"0x{receipt.tx_hash.hex()}",
         "log_index": receipt.log_index,
-        "payer": checksummed(receipt.payer),
-        "token": checksummed(receipt.token),
+        "payer": to_checksum_address(receipt.payer),
+        "token": to_checksum_address(receipt.token),
         "amount_smallest_unit": receipt.amount,
-        "final_at": timestamp(receipt.final_at),
+        "final_at": format_timestamp(receipt.final_at),
     }
 
 
-def _case(case: Case) -> dict[str, Any]:
+def _case(case: PaymentCase) -> dict[str, Any]:
     return {
-        "id": ids.text(ids.CASE, case.id),
+        "id": ids.format_id(ids.CASE, case.id),
         "kind": case.kind,
         "status": case.status,
-        "opened_at": timestamp(case.opened_at),
+        "opened_at": format_timestamp(case.opened_at),
     }

@@ -4,16 +4,16 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import ClassVar, Literal
 
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.merchant import PaymentMethod
 from payintent.domain.quote import FeeMode
-from payintent.operations.base import Change, Desk, Read
+from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.validation import (
     check_market,
     check_name,
     check_rate,
-    is_id,
-    known_merchant,
+    is_database_id,
+    require_merchant,
 )
 from payintent.storage import accounts, payment_methods
 from payintent.storage.database import Tx
@@ -22,7 +22,7 @@ from payintent.storage.onchain import chains
 _POSITION_MAX = 10_000
 
 
-class AddMethod(Change[PaymentMethod], frozen=True, kw_only=True):
+class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):
     """Offer another way to pay."""
 
     action: ClassVar[str] = "method.add"
@@ -37,36 +37,40 @@ class AddMethod(Change[PaymentMethod], frozen=True, kw_only=True):
     fee_rate: Decimal = Decimal(0)
     position: int = 0
 
-    async def check(self, desk: Desk) -> None:
+    async def check(self, desk: OperationContext) -> None:
         """Refuse what is not known, and an account that is another merchant's."""
-        await known_merchant(desk.database, self.merchant_id)
+        await require_merchant(desk.database, self.merchant_id)
         _check(self.label, self.currencies, self.countries, self.fee_rate, self.position)
-        known = is_id(self.account_id)
-        account = await accounts.by_id(desk.database, self.account_id) if known else None
+        known = is_database_id(self.account_id)
+        account = await accounts.get(desk.database, self.account_id) if known else None
         if account is None or account.merchant_id not in {None, self.merchant_id}:
-            raise Refused(Code.NOT_FOUND, f"this merchant has no account {self.account_id}")
+            raise RefusedError(
+                ErrorCode.NOT_FOUND, f"this merchant has no account {self.account_id}"
+            )
         await self._check_token(desk)
 
-    async def _check_token(self, desk: Desk) -> None:
-        contract = await chains.contract(desk.database, self.account_id)
+    async def _check_token(self, desk: OperationContext) -> None:
+        contract = await chains.get_contract(desk.database, self.account_id)
         if (self.kind == "onchain") != (contract is not None):
-            raise Refused(
-                Code.BAD_REQUEST, "on-chain methods, and no others, go through a contract"
+            raise RefusedError(
+                ErrorCode.BAD_REQUEST, "on-chain methods, and no others, go through a contract"
             )
         if contract is None:
             if self.token is not None:
-                raise Refused(Code.BAD_REQUEST, "only on-chain methods have a token")
+                raise RefusedError(ErrorCode.BAD_REQUEST, "only on-chain methods have a token")
             return
-        known = {one.symbol for one in await chains.tokens(desk.database, contract.chain)}
+        known = {one.symbol for one in await chains.list_tokens(desk.database, contract.chain)}
         if self.token not in known or self.currencies != [self.token]:
             names = ", ".join(sorted(known))
-            raise Refused(Code.BAD_REQUEST, f"token, and the one currency, must be one of {names}")
+            raise RefusedError(
+                ErrorCode.BAD_REQUEST, f"token, and the one currency, must be one of {names}"
+            )
 
-    async def apply(self, desk: Desk, tx: Tx) -> PaymentMethod:
+    async def apply(self, desk: OperationContext, tx: Tx) -> PaymentMethod:
         """Write the method."""
         del desk
-        contract = await chains.contract(tx, self.account_id)
-        new = payment_methods.NewMethod(
+        contract = await chains.get_contract(tx, self.account_id)
+        new = payment_methods.NewPaymentMethod(
             merchant_id=self.merchant_id,
             account_id=self.account_id,
             kind=self.kind,
@@ -82,19 +86,19 @@ class AddMethod(Change[PaymentMethod], frozen=True, kw_only=True):
         return await _known(tx, await payment_methods.add(tx, new))
 
 
-class ListMethods(Read[list[PaymentMethod]], frozen=True, kw_only=True):
+class ListPaymentMethods(ReadOperation[list[PaymentMethod]], frozen=True, kw_only=True):
     """List a merchant's methods in the order they are offered in."""
 
     action: ClassVar[str] = "method.list"
     merchant_id: int
 
-    async def read(self, desk: Desk) -> list[PaymentMethod]:
+    async def read(self, desk: OperationContext) -> list[PaymentMethod]:
         """Give them."""
-        await known_merchant(desk.database, self.merchant_id)
-        return await payment_methods.of_merchant(desk.database, self.merchant_id)
+        await require_merchant(desk.database, self.merchant_id)
+        return await payment_methods.list_for_merchant(desk.database, self.merchant_id)
 
 
-class ChangeMethod(Change[PaymentMethod], frozen=True, kw_only=True):
+class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):
     """Change a method; what is not given stays. Quotes that were selected keep theirs."""
 
     action: ClassVar[str] = "method.change"
@@ -106,12 +110,12 @@ class ChangeMethod(Change[PaymentMethod], frozen=True, kw_only=True):
     fee_rate: Decimal | None = None
     position: int | None = None
 
-    async def check(self, desk: Desk) -> None:
+    async def check(self, desk: OperationContext) -> None:
         """Refuse what is not known."""
         del desk
         _check(self.label, self.currencies, self.countries or None, self.fee_rate, self.position)
 
-    async def apply(self, desk: Desk, tx: Tx) -> PaymentMethod:
+    async def apply(self, desk: OperationContext, tx: Tx) -> PaymentMethod:
         """Write what was given."""
         del desk
         known = await _known(tx, self.method_id)
@@ -124,7 +128,7 @@ class ChangeMethod(Change[PaymentMethod], frozen=True, kw_only=True):
             fee_rate=known.fee_rate if self.fee_rate is None else self.fee_rate,
             position=known.position if self.position is None else self.position,
         )
-        await payment_methods.change(tx, changed)
+        await payment_methods.update(tx, changed)
         return changed
 
     def about(self, result: PaymentMethod) -> int:
@@ -132,13 +136,13 @@ class ChangeMethod(Change[PaymentMethod], frozen=True, kw_only=True):
         return result.merchant_id
 
 
-class EnableMethod(Change[PaymentMethod], frozen=True, kw_only=True):
+class EnablePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):
     """Offer a method again."""
 
     action: ClassVar[str] = "method.enable"
     method_id: int
 
-    async def apply(self, desk: Desk, tx: Tx) -> PaymentMethod:
+    async def apply(self, desk: OperationContext, tx: Tx) -> PaymentMethod:
         """Write it."""
         del desk
         return await _switch(tx, self.method_id, enabled=True)
@@ -148,13 +152,13 @@ class EnableMethod(Change[PaymentMethod], frozen=True, kw_only=True):
         return result.merchant_id
 
 
-class DisableMethod(Change[PaymentMethod], frozen=True, kw_only=True):
+class DisablePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):
     """Offer a method no more; what runs through it ends."""
 
     action: ClassVar[str] = "method.disable"
     method_id: int
 
-    async def apply(self, desk: Desk, tx: Tx) -> PaymentMethod:
+    async def apply(self, desk: OperationContext, tx: Tx) -> PaymentMethod:
         """Write it."""
         del desk
         return await _switch(tx, self.method_id, enabled=False)
@@ -166,14 +170,14 @@ class DisableMethod(Change[PaymentMethod], frozen=True, kw_only=True):
 
 async def _switch(tx: Tx, method_id: int, *, enabled: bool) -> PaymentMethod:
     changed = replace(await _known(tx, method_id), enabled=enabled)
-    await payment_methods.change(tx, changed)
+    await payment_methods.update(tx, changed)
     return changed
 
 
 async def _known(tx: Tx, method_id: int) -> PaymentMethod:
-    found = await payment_methods.lock(tx, method_id) if is_id(method_id) else None
+    found = await payment_methods.lock(tx, method_id) if is_database_id(method_id) else None
     if found is None:
-        raise Refused(Code.NOT_FOUND, f"no payment method {method_id}")
+        raise RefusedError(ErrorCode.NOT_FOUND, f"no payment method {method_id}")
     return found
 
 
@@ -190,4 +194,4 @@ def _check(
     if fee_rate is not None:
         check_rate("fee_rate", fee_rate)
     if position is not None and not 0 <= position <= _POSITION_MAX:
-        raise Refused(Code.BAD_REQUEST, f"position must be from 0 to {_POSITION_MAX}")
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"position must be from 0 to {_POSITION_MAX}")

@@ -5,15 +5,15 @@ from datetime import datetime
 from typing import ClassVar
 
 from payintent.domain import ids
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import Role
-from payintent.operations.base import Change, Desk
-from payintent.operations.validation import told
+from payintent.operations.base import ChangeOperation, OperationContext
+from payintent.operations.validation import quote_input
 from payintent.payments.expire import check_stranded, expire_stranded
 from payintent.storage import payments
 from payintent.storage.database import Executor, Tx
 from payintent.storage.onchain import pending_transfers
-from payintent.storage.payments import Seen
+from payintent.storage.payments import PaymentSnapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class EndedPaymentView:
     case_id: str
 
 
-class EndPayment(Change[EndedPaymentView], frozen=True, kw_only=True):
+class EndPayment(ChangeOperation[EndedPaymentView], frozen=True, kw_only=True):
     """Expire a payment whose time is over and whose chain is not watched; two people decide it.
 
     Money that the chain shows later pays it no more: it is that of the case which this opens.
@@ -37,16 +37,16 @@ class EndPayment(Change[EndedPaymentView], frozen=True, kw_only=True):
     needs_role: ClassVar[Role] = Role.FINANCE
     payment_id: str
 
-    async def needs_approval(self, desk: Desk) -> bool:
+    async def needs_approval(self, desk: OperationContext) -> bool:
         """Need it always: the buyer may have paid, and the order is given up."""
         del desk
         return True
 
-    async def changes(self, desk: Desk) -> list[str]:
+    async def changes(self, desk: OperationContext) -> list[str]:
         """Say what ends, where it was to be paid, and whether anything of that was seen."""
         payment = await _find(desk.database, self.payment_id)
         session = await check_stranded(desk.database, payment)
-        found = await pending_transfers.traces(desk.database, session.id)
+        found = await pending_transfers.list_session_transactions(desk.database, session.id)
         amount = f"{payment.payment.amount_text} {payment.payment.currency}"
         return [
             (
@@ -60,20 +60,20 @@ class EndPayment(Change[EndedPaymentView], frozen=True, kw_only=True):
             "money that is found there later is a case's and pays nothing",
         ]
 
-    async def check(self, desk: Desk) -> None:
+    async def check(self, desk: OperationContext) -> None:
         """Refuse a payment that ends without a person."""
         await check_stranded(desk.database, await _find(desk.database, self.payment_id))
 
-    async def apply(self, desk: Desk, tx: Tx) -> EndedPaymentView:
+    async def apply(self, desk: OperationContext, tx: Tx) -> EndedPaymentView:
         """Expire it, with its event and its case."""
         found = await _find(tx, self.payment_id)
         ended = await expire_stranded(tx, desk.mint, found.payment.id)
         return EndedPaymentView(
-            id=ids.text(ids.PAYMENT, ended.payment.id),
+            id=ids.format_id(ids.PAYMENT, ended.payment.id),
             merchant_id=ended.payment.merchant_id,
             status=ended.payment.status,
             expired_at=ended.payment.expired_at,
-            case_id=ids.text(ids.CASE, ended.case_id),
+            case_id=ids.format_id(ids.CASE, ended.case_id),
         )
 
     def about(self, result: EndedPaymentView) -> int:
@@ -81,9 +81,9 @@ class EndPayment(Change[EndedPaymentView], frozen=True, kw_only=True):
         return result.merchant_id
 
 
-async def _find(database: Executor, payment_id: str) -> Seen:
-    parsed = ids.parse(ids.PAYMENT, payment_id)
-    found = await payments.by_id(database, parsed) if parsed else None
+async def _find(database: Executor, payment_id: str) -> PaymentSnapshot:
+    parsed = ids.parse_id(ids.PAYMENT, payment_id)
+    found = await payments.get(database, parsed) if parsed else None
     if found is None:
-        raise Refused(Code.NOT_FOUND, f"no payment {told(payment_id)}")
+        raise RefusedError(ErrorCode.NOT_FOUND, f"no payment {quote_input(payment_id)}")
     return found

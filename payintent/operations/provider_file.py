@@ -13,8 +13,8 @@ from typing import Any
 from uuid import UUID
 
 from payintent.domain import ids
-from payintent.operations.validation import told
-from payintent.storage.reconciliation import Line
+from payintent.operations.validation import quote_input
+from payintent.storage.reconciliation import ProviderFileLine
 
 HEADER = ("type", "reference", "our_reference", "amount", "currency", "at")
 _TYPES = {"payment": ids.SESSION, "refund": ids.REFUND}  # and whose id `our_reference` is
@@ -33,7 +33,7 @@ _AT_WORDS = "at must be a time such as 2026-11-21T08:00:00Z"
 _MICROSECONDS = re.compile(r"(\.\d{6})\d+")
 
 
-class BadFile(Exception):  # noqa: N818 - the file is bad, not we
+class InvalidProviderFileError(Exception):
     """A file that is not as it should be; nothing was written. `problems` are a few of them."""
 
     def __init__(self, problems: list[str]) -> None:
@@ -41,7 +41,7 @@ class BadFile(Exception):  # noqa: N818 - the file is bad, not we
         self.problems = problems
 
 
-class _Unreadable(Exception):  # noqa: N818
+class _UnreadableFileError(Exception):
     """What follows cannot be read any more."""
 
 
@@ -60,21 +60,21 @@ class ProviderFile:
     last: datetime | None
     progress: Callable[[int], None] = field(default=_quiet, repr=False, compare=False)
 
-    def read(self) -> Iterator[Line]:
+    def read(self) -> Iterator[ProviderFileLine]:
         """Give the lines once more; raises `BadFile` where the file is another by now."""
         digest = hashlib.sha256()
         for found in _parsed(self.path, digest, self.progress):
             if isinstance(found, str):
-                raise BadFile([found])
+                raise InvalidProviderFileError([found])
             yield found
         if digest.hexdigest() != self.sha256:
-            raise BadFile(["the file has changed while it was read"])
+            raise InvalidProviderFileError(["the file has changed while it was read"])
 
 
-def examine(path: Path, progress: Callable[[int], None] = _quiet) -> ProviderFile:
+def read_provider_file(path: Path, progress: Callable[[int], None] = _quiet) -> ProviderFile:
     """Read a file through; raises `BadFile` with the first bad lines. `progress` gets bytes."""
     if not path.is_file():
-        raise BadFile([f"{told(str(path))} is no file"])
+        raise InvalidProviderFileError([f"{quote_input(str(path))} is no file"])
     digest = hashlib.sha256()
     problems: list[str] = []
     count, bad = 0, 0
@@ -89,7 +89,9 @@ def examine(path: Path, progress: Callable[[int], None] = _quiet) -> ProviderFil
         first = found.at if first is None else min(first, found.at)
         last = found.at if last is None else max(last, found.at)
     if bad:
-        raise BadFile(problems + ([f"and {bad - _TOLD_MAX} more"] if bad > _TOLD_MAX else []))
+        raise InvalidProviderFileError(
+            problems + ([f"and {bad - _TOLD_MAX} more"] if bad > _TOLD_MAX else [])
+        )
     return ProviderFile(
         path=path,
         sha256=digest.hexdigest(),
@@ -121,7 +123,9 @@ class _Watched(io.RawIOBase):
         return count
 
 
-def _parsed(path: Path, digest: Any, progress: Callable[[int], None]) -> Iterator[Line | str]:
+def _parsed(
+    path: Path, digest: Any, progress: Callable[[int], None]
+) -> Iterator[ProviderFileLine | str]:
     """Give each line, or what is wrong with it."""
     try:
         with io.FileIO(path) as raw:
@@ -132,7 +136,7 @@ def _parsed(path: Path, digest: Any, progress: Callable[[int], None]) -> Iterato
         yield f"the file cannot be read: {error.strerror}"
 
 
-def _rows(reader: Any) -> Iterator[Line | str]:
+def _rows(reader: Any) -> Iterator[ProviderFileLine | str]:
     try:
         header: list[str] | None = next(reader, None)
         if header is None or tuple(header) != HEADER:
@@ -145,7 +149,7 @@ def _rows(reader: Any) -> Iterator[Line | str]:
         yield f"after line {reader.line_num}: the file is not UTF-8"
     except csv.Error as error:
         yield f"line {reader.line_num}: {error}"
-    except _Unreadable as error:
+    except _UnreadableFileError as error:
         yield f"line {reader.line_num + 1}: {error}"
 
 
@@ -153,11 +157,11 @@ def _bounded(text: io.TextIOWrapper) -> Iterator[str]:
     """Give lines that fit into memory."""
     while line := text.readline(_LINE_CHARS_MAX + 1):
         if len(line) > _LINE_CHARS_MAX:
-            raise _Unreadable(f"a line has at most {_LINE_CHARS_MAX} characters")
+            raise _UnreadableFileError(f"a line has at most {_LINE_CHARS_MAX} characters")
         yield line
 
 
-def _line(number: int, row: list[str]) -> Line | str:
+def _line(number: int, row: list[str]) -> ProviderFileLine | str:
     if len(row) != len(HEADER):
         return f"line {number}: there are {len(row)} columns, not {len(HEADER)}"
     kind, reference, ours, amount, currency, at = row
@@ -171,10 +175,10 @@ def _line(number: int, row: list[str]) -> Line | str:
     )
     for right, what, text in checks:
         if not right:
-            return f"line {number}: {what}, not {told(text)}"
+            return f"line {number}: {what}, not {quote_input(text)}"
     if when is None:
-        return f"line {number}: {_AT_WORDS}, not {told(at)}"
-    return Line(
+        return f"line {number}: {_AT_WORDS}, not {quote_input(at)}"
+    return ProviderFileLine(
         number=number,
         type=kind,
         reference=reference,
@@ -202,6 +206,6 @@ def _time(text: str) -> datetime | None:
 def _our_id(prefix: str, text: str) -> UUID | None:
     """Read an id of ours, as we write it or as gateways are told it; others' names are nobody's."""
     try:
-        return ids.parse(prefix, text) or UUID(text)
+        return ids.parse_id(prefix, text) or UUID(text)
     except ValueError:
         return None

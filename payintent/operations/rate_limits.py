@@ -2,43 +2,43 @@
 
 from typing import ClassVar
 
-from payintent.domain.errors import Code, Refused
-from payintent.domain.rate_limit import RateClass
-from payintent.operations.base import Change, Desk, Read
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.rate_limit import RateLimitClass
+from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.validation import (
     LISTED_MAX,
-    check_listed,
+    check_list_limit,
     check_merchant,
-    known_merchant,
+    require_merchant,
 )
 from payintent.storage import rate_limits
 from payintent.storage.database import Tx
-from payintent.storage.rate_limits import SetLimit
+from payintent.storage.rate_limits import RateLimitSetting
 
 _PER_S_MAX, _BURST_MAX = 1_000_000, 10_000_000
 
 
-class SetRateLimit(Change[SetLimit], frozen=True, kw_only=True):
+class SetRateLimit(ChangeOperation[RateLimitSetting], frozen=True, kw_only=True):
     """Limit a merchant: so many requests a second, so many at once after a pause."""
 
     action: ClassVar[str] = "limit.set"
     merchant_id: int
-    kind: RateClass
+    kind: RateLimitClass
     per_s: int
     burst: int | None = None  # None: twice `per_s`
 
-    async def check(self, desk: Desk) -> None:
+    async def check(self, desk: OperationContext) -> None:
         """Refuse a limit that lets nothing pass, or anything."""
-        await known_merchant(desk.database, self.merchant_id)
+        await require_merchant(desk.database, self.merchant_id)
         if not 1 <= self.per_s <= _PER_S_MAX:
-            raise Refused(Code.BAD_REQUEST, f"per_s must be from 1 to {_PER_S_MAX}")
+            raise RefusedError(ErrorCode.BAD_REQUEST, f"per_s must be from 1 to {_PER_S_MAX}")
         if self.burst is not None and not 1 <= self.burst <= _BURST_MAX:
-            raise Refused(Code.BAD_REQUEST, f"burst must be from 1 to {_BURST_MAX}")
+            raise RefusedError(ErrorCode.BAD_REQUEST, f"burst must be from 1 to {_BURST_MAX}")
 
-    async def apply(self, desk: Desk, tx: Tx) -> SetLimit:
+    async def apply(self, desk: OperationContext, tx: Tx) -> RateLimitSetting:
         """Write it; every process knows within a second."""
         del desk
-        limit = SetLimit(
+        limit = RateLimitSetting(
             merchant_id=self.merchant_id,
             kind=self.kind,
             per_s=self.per_s,
@@ -48,33 +48,35 @@ class SetRateLimit(Change[SetLimit], frozen=True, kw_only=True):
         return limit
 
 
-class ListRateLimits(Read[list[SetLimit]], frozen=True, kw_only=True):
+class ListRateLimits(ReadOperation[list[RateLimitSetting]], frozen=True, kw_only=True):
     """List the limits that were set."""
 
     action: ClassVar[str] = "limit.list"
     merchant_id: int | None = None
     limit: int = LISTED_MAX
 
-    async def read(self, desk: Desk) -> list[SetLimit]:
+    async def read(self, desk: OperationContext) -> list[RateLimitSetting]:
         """Give them."""
-        check_listed(self.limit)
+        check_list_limit(self.limit)
         await check_merchant(desk.database, self.merchant_id)
-        return await rate_limits.limits(desk.database, self.merchant_id, self.limit)
+        return await rate_limits.list_limits(desk.database, self.merchant_id, self.limit)
 
 
-class ClearRateLimit(Change[None], frozen=True, kw_only=True):
+class ClearRateLimit(ChangeOperation[None], frozen=True, kw_only=True):
     """Go back to the installation's own limit."""
 
     action: ClassVar[str] = "limit.clear"
     merchant_id: int
-    kind: RateClass
+    kind: RateLimitClass
 
-    async def check(self, desk: Desk) -> None:
+    async def check(self, desk: OperationContext) -> None:
         """Refuse an unknown merchant."""
-        await known_merchant(desk.database, self.merchant_id)
+        await require_merchant(desk.database, self.merchant_id)
 
-    async def apply(self, desk: Desk, tx: Tx) -> None:
+    async def apply(self, desk: OperationContext, tx: Tx) -> None:
         """Remove it."""
         del desk
         if not await rate_limits.clear_limit(tx, self.merchant_id, self.kind):
-            raise Refused(Code.NOT_FOUND, f"merchant {self.merchant_id} has no {self.kind} limit")
+            raise RefusedError(
+                ErrorCode.NOT_FOUND, f"merchant {self.merchant_id} has no {self.kind} limit"
+            )

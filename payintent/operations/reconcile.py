@@ -8,16 +8,16 @@ from itertools import islice
 from typing import ClassVar
 
 from payintent.domain.currencies import CRYPTO, MINOR_DECIMALS, SETTLING, minor_decimals
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.money import format_amount
 from payintent.domain.operator import Role
-from payintent.operations.base import Change, Desk, Read
-from payintent.operations.provider_file import BadFile, ProviderFile
-from payintent.operations.validation import told
-from payintent.payments.serialization import timestamp
+from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.provider_file import InvalidProviderFileError, ProviderFile
+from payintent.operations.validation import quote_input
+from payintent.payments.serialization import format_timestamp
 from payintent.storage import payments, reconciliation
 from payintent.storage.database import Executor, Tx
-from payintent.storage.reconciliation import Difference, Scope
+from payintent.storage.reconciliation import ReconciliationDifference, ReconciliationScope
 
 #: We learn of money a moment after the gateway took it: what came to us within so many seconds
 #: of a file's first line may stand in the file before.
@@ -33,7 +33,7 @@ _REFERENCE_TOLD_MAX = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
+class ReconciliationTally:
     """How many lines of a type there are, and how many are as ours."""
 
     type: str
@@ -45,7 +45,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reconciled:
+class ReconciliationResult:
     """What a comparison found."""
 
     provider: str
@@ -53,7 +53,7 @@ class Reconciled:
     since: datetime  # when we learnt of what the file was found to lack
     until: datetime
     sha256: str
-    tallies: list[Tally]
+    tallies: list[ReconciliationTally]
     opened: int  # cases; those that there were before are not counted
     asked: int  # sessions and refunds that gateways are asked about at once
     differences: list[str]  # the first of them
@@ -65,7 +65,7 @@ class Reconciled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class ReconciliationInput:
     """Which file is compared with which accounts; times are when we learnt of money."""
 
     file: ProviderFile
@@ -75,13 +75,13 @@ class Comparison:
     until: datetime | None = None  # left out: of its last line
 
 
-class CompareFile(Read[Reconciled], frozen=True, kw_only=True):
+class CompareProviderFile(ReadOperation[ReconciliationResult], frozen=True, kw_only=True):
     """Compare a file, and change nothing. Raises `BadFile` where a line comes twice."""
 
     action: ClassVar[str] = "reconcile"
-    comparison: Comparison
+    comparison: ReconciliationInput
 
-    async def read(self, desk: Desk) -> Reconciled:
+    async def read(self, desk: OperationContext) -> ReconciliationResult:
         """Give what differs."""
         scope = await _scope(desk.database, self.comparison)
         async with desk.database.transaction() as tx:
@@ -89,24 +89,24 @@ class CompareFile(Read[Reconciled], frozen=True, kw_only=True):
             return found
 
 
-class ReconcileFile(Change[Reconciled], frozen=True, kw_only=True):
+class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, kw_only=True):
     """Compare a file, and open a case for each difference that has none."""
 
     action: ClassVar[str] = "reconcile"
     needs_role: ClassVar[Role] = Role.FINANCE
-    comparison: Comparison
+    comparison: ReconciliationInput
 
-    async def check(self, desk: Desk) -> None:
+    async def check(self, desk: OperationContext) -> None:
         """Refuse an unknown provider or account, and a file without a time."""
         await _scope(desk.database, self.comparison)
 
-    async def apply(self, desk: Desk, tx: Tx) -> Reconciled:
+    async def apply(self, desk: OperationContext, tx: Tx) -> ReconciliationResult:
         """Write the cases; have gateways asked about what may end by itself."""
         comparison = self.comparison
         found, differences = await _compare(tx, comparison, await _scope(tx, comparison))
         if found.found > OPENED_MAX:
-            raise Refused(
-                Code.UNPROCESSABLE,
+            raise RefusedError(
+                ErrorCode.UNPROCESSABLE,
                 f"{found.found} differences are too many for cases: is it the file of "
                 f"another account? nothing was written",
             )
@@ -117,25 +117,28 @@ class ReconcileFile(Change[Reconciled], frozen=True, kw_only=True):
             differences,
             await payments.now(tx),
         )
-        asked = await reconciliation.ask_now(tx)
+        asked = await reconciliation.request_inquiries(tx)
         return replace(found, opened=opened, asked=asked)
 
-    def outcome(self, result: Reconciled) -> dict[str, object]:
+    def outcome(self, result: ReconciliationResult) -> dict[str, object]:
         """Keep the counts; the lines stay in the file."""
         return {"tallies": result.tallies, "opened": result.opened, "asked": result.asked}
 
 
-async def _scope(database: Executor, comparison: Comparison) -> Scope:
+async def _scope(database: Executor, comparison: ReconciliationInput) -> ReconciliationScope:
     """Find the accounts and the period; refuse what cannot be compared."""
     provider = comparison.provider
-    accounts = await reconciliation.accounts_of(database, provider)
+    accounts = await reconciliation.list_accounts_of(database, provider)
     if not accounts:
-        raise Refused(
-            Code.NOT_FOUND, f"{told(provider)} has no account whose payments a file could list"
+        raise RefusedError(
+            ErrorCode.NOT_FOUND,
+            f"{quote_input(provider)} has no account whose payments a file could list",
         )
     if comparison.account_id is not None:
         if comparison.account_id not in accounts:
-            raise Refused(Code.NOT_FOUND, f"{provider} has no account {comparison.account_id}")
+            raise RefusedError(
+                ErrorCode.NOT_FOUND, f"{provider} has no account {comparison.account_id}"
+            )
         accounts = [comparison.account_id]
     since, until = _utc(comparison.since), _utc(comparison.until)
     file = comparison.file
@@ -143,24 +146,28 @@ async def _scope(database: Executor, comparison: Comparison) -> Scope:
         since = file.first + timedelta(seconds=LAG_S)
     until = until or file.last
     if since is None or until is None:
-        raise Refused(Code.BAD_REQUEST, "the file has no lines: say from when to when it is")
-    return Scope(accounts=accounts, since=since, until=until, decimals=MINOR_DECIMALS)
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, "the file has no lines: say from when to when it is"
+        )
+    return ReconciliationScope(accounts=accounts, since=since, until=until, decimals=MINOR_DECIMALS)
 
 
 async def _compare(
-    tx: Tx, comparison: Comparison, scope: Scope
-) -> tuple[Reconciled, Sequence[Difference]]:
+    tx: Tx, comparison: ReconciliationInput, scope: ReconciliationScope
+) -> tuple[ReconciliationResult, Sequence[ReconciliationDifference]]:
     """Load the file and find what differs; gives as many differences as there may be cases."""
-    await reconciliation.begin(tx)
+    await reconciliation.create_tables(tx)
     lines = comparison.file.read()
     while batch := list(islice(lines, _BATCH_MAX)):
         await reconciliation.add(tx, batch)
-    if again := await reconciliation.repeated(tx, _REPEATED_TOLD_MAX):
-        raise BadFile([f"line {one}: it stands on line {first} already" for one, first in again])
+    if again := await reconciliation.list_repeated(tx, _REPEATED_TOLD_MAX):
+        raise InvalidProviderFileError(
+            [f"line {one}: it stands on line {first} already" for one, first in again]
+        )
     await reconciliation.compare(tx, scope)
-    counts = await reconciliation.counts(tx)
-    differences = await reconciliation.differences(tx, OPENED_MAX)
-    found = Reconciled(
+    counts = await reconciliation.count_differences(tx)
+    differences = await reconciliation.list_differences(tx, OPENED_MAX)
+    found = ReconciliationResult(
         provider=comparison.provider,
         account_id=comparison.account_id,
         since=scope.since,
@@ -174,9 +181,9 @@ async def _compare(
     return found, differences
 
 
-def _tally(counts: Mapping[tuple[str, str], int], type_: str) -> Tally:
+def _tally(counts: Mapping[tuple[str, str], int], type_: str) -> ReconciliationTally:
     lines, extra, different = (counts.get((type_, one), 0) for one in _THERE)
-    return Tally(
+    return ReconciliationTally(
         type=type_,
         lines=lines,
         matched=lines - extra - different,
@@ -186,7 +193,7 @@ def _tally(counts: Mapping[tuple[str, str], int], type_: str) -> Tally:
     )
 
 
-def _subject(provider: str, one: Difference) -> str:
+def _subject(provider: str, one: ReconciliationDifference) -> str:
     """Say what differs; the same of the same, for a case has no other name."""
     reference = one.reference or ""
     if len(reference) > _REFERENCE_TOLD_MAX:
@@ -196,7 +203,7 @@ def _subject(provider: str, one: Difference) -> str:
     if one.what == "different":
         how = f"{told_there} there, {told_here} here"
     else:
-        how = f"{told_there or told_here} at {timestamp(one.at)}"
+        how = f"{told_there or told_here} at {format_timestamp(one.at)}"
         status = one.refund_status if one.what == "extra" else None
         how += f", ours is {status}" if status else ""
     return f"{provider} {one.type} {reference}: {one.what}, {how}"

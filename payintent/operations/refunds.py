@@ -6,15 +6,20 @@ from typing import ClassVar
 from uuid import UUID
 
 from payintent.domain import ids
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import Role
-from payintent.domain.refund import Refund, RefundFailure, RefundStatus, Step
-from payintent.operations.base import Change, Desk, Read
-from payintent.operations.validation import check_listed, check_merchant, check_note, told
-from payintent.payments.transitions import lock
+from payintent.domain.refund import Refund, RefundFailureReason, RefundStatus, RefundStep
+from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.validation import (
+    check_list_limit,
+    check_merchant,
+    check_note,
+    quote_input,
+)
+from payintent.payments.transitions import lock_payments
 from payintent.storage import captures, payments, refund_reviews, refunds, resting_refunds
 from payintent.storage.database import Executor, Tx
-from payintent.storage.refund_reviews import Asked, Wanted
+from payintent.storage.refund_reviews import RefundFilter, RefundReview
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,51 +53,52 @@ class RefundView:
     updated_at: datetime
 
 
-class ListRefunds(Read[list[RefundView]], frozen=True, kw_only=True):
+class ListRefunds(ReadOperation[list[RefundView]], frozen=True, kw_only=True):
     """List refunds, newest first; with `step` approval, those that wait for a person."""
 
     action: ClassVar[str] = "refund.list"
     merchant_id: int | None = None
     payment_id: str | None = None
     status: RefundStatus | None = None
-    step: Step | None = None
+    step: RefundStep | None = None
     limit: int = 20
 
-    async def read(self, desk: Desk) -> list[RefundView]:
+    async def read(self, desk: OperationContext) -> list[RefundView]:
         """Give them."""
-        check_listed(self.limit)
+        check_list_limit(self.limit)
         await check_merchant(desk.database, self.merchant_id)
-        wanted = Wanted(
+        wanted = RefundFilter(
             merchant_id=self.merchant_id,
             payment_id=await self._payment(desk.database),
             status=self.status,
             step=self.step,
         )
         return [
-            _view(one) for one in await refund_reviews.listed(desk.database, wanted, self.limit)
+            _view(one)
+            for one in await refund_reviews.list_refunds(desk.database, wanted, self.limit)
         ]
 
     async def _payment(self, database: Executor) -> UUID | None:
         if self.payment_id is None:
             return None
-        parsed = ids.parse(ids.PAYMENT, self.payment_id)
-        if parsed is None or await payments.by_id(database, parsed) is None:
-            raise Refused(Code.NOT_FOUND, f"no payment {told(self.payment_id)}")
+        parsed = ids.parse_id(ids.PAYMENT, self.payment_id)
+        if parsed is None or await payments.get(database, parsed) is None:
+            raise RefusedError(ErrorCode.NOT_FOUND, f"no payment {quote_input(self.payment_id)}")
         return parsed
 
 
-class ShowRefund(Read[RefundView], frozen=True, kw_only=True):
+class ShowRefund(ReadOperation[RefundView], frozen=True, kw_only=True):
     """Show one refund."""
 
     action: ClassVar[str] = "refund.show"
     refund_id: str
 
-    async def read(self, desk: Desk) -> RefundView:
+    async def read(self, desk: OperationContext) -> RefundView:
         """Give it."""
         return _view(await _known(desk.database, self.refund_id))
 
 
-class ApproveRefund(Change[RefundView], frozen=True, kw_only=True):
+class ApproveRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
     """Let a refund be sent that waits for a second person."""
 
     action: ClassVar[str] = "refund.approve"
@@ -100,12 +106,12 @@ class ApproveRefund(Change[RefundView], frozen=True, kw_only=True):
     refund_id: str
     note: str = ""
 
-    async def check(self, desk: Desk) -> None:
+    async def check(self, desk: OperationContext) -> None:
         """Refuse a note that cannot be kept."""
         del desk
         check_note(self.note, needed=False)
 
-    async def apply(self, desk: Desk, tx: Tx) -> RefundView:
+    async def apply(self, desk: OperationContext, tx: Tx) -> RefundView:
         """Write who approved; a worker sends it."""
         known = await _known(tx, self.refund_id)
         refund, at = await _waiting(tx, known)
@@ -120,7 +126,7 @@ class ApproveRefund(Change[RefundView], frozen=True, kw_only=True):
         return result.merchant_id
 
 
-class RejectRefund(Change[RefundView], frozen=True, kw_only=True):
+class RejectRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
     """End a refund that waits for a second person; what it reserved is free again."""
 
     action: ClassVar[str] = "refund.reject"
@@ -128,16 +134,16 @@ class RejectRefund(Change[RefundView], frozen=True, kw_only=True):
     refund_id: str
     note: str
 
-    async def check(self, desk: Desk) -> None:
+    async def check(self, desk: OperationContext) -> None:
         """Refuse a rejection without a word."""
         del desk
         check_note(self.note)
 
-    async def apply(self, desk: Desk, tx: Tx) -> RefundView:
+    async def apply(self, desk: OperationContext, tx: Tx) -> RefundView:
         """End it; whoever asked may take it back this way too."""
         del desk
         refund, at = await _waiting(tx, await _known(tx, self.refund_id))
-        await refunds.fail(tx, refund, RefundFailure.REJECTED, None, at)
+        await refunds.mark_failed(tx, refund, RefundFailureReason.REJECTED, None, at)
         await refund_reviews.add_note(tx, refund.id, self.note)
         return _view(await _known(tx, self.refund_id))
 
@@ -146,7 +152,7 @@ class RejectRefund(Change[RefundView], frozen=True, kw_only=True):
         return result.merchant_id
 
 
-class ResendRefund(Change[RefundView], frozen=True, kw_only=True):
+class ResendRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
     """Take up a refund again that rests with a case; two people decide it.
 
     A worker asks the gateway, or the chain, before it sends anything: a refund is sent again only
@@ -158,12 +164,12 @@ class ResendRefund(Change[RefundView], frozen=True, kw_only=True):
     refund_id: str
     note: str
 
-    async def needs_approval(self, desk: Desk) -> bool:
+    async def needs_approval(self, desk: OperationContext) -> bool:
         """Need it always: it moves money, on a later day than the one it was counted for."""
         del desk
         return True
 
-    async def changes(self, desk: Desk) -> list[str]:
+    async def changes(self, desk: OperationContext) -> list[str]:
         """Say what goes back, and where to."""
         refund = await _known(desk.database, self.refund_id)
         amount = f"{refund.amount_minor} smallest units of {refund.capture_currency}"
@@ -174,12 +180,12 @@ class ResendRefund(Change[RefundView], frozen=True, kw_only=True):
             f"note: {self.note}",
         ]
 
-    async def check(self, desk: Desk) -> None:
+    async def check(self, desk: OperationContext) -> None:
         """Refuse a refund that does not rest, or may have been done."""
         check_note(self.note)
         await _check_resting(desk, desk.database, await _known(desk.database, self.refund_id))
 
-    async def apply(self, desk: Desk, tx: Tx) -> RefundView:
+    async def apply(self, desk: OperationContext, tx: Tx) -> RefundView:
         """Let a worker look after it; its case stays open, or is opened again."""
         found = await _known(tx, self.refund_id)
         await _lock(tx, found)
@@ -193,65 +199,71 @@ class ResendRefund(Change[RefundView], frozen=True, kw_only=True):
         return result.merchant_id
 
 
-async def _check_resting(desk: Desk, database: Executor, refund: Asked) -> None:
+async def _check_resting(desk: OperationContext, database: Executor, refund: RefundReview) -> None:
     """Refuse (`CONFLICT`, `UNPROCESSABLE`) a refund that does not rest, or may have been done."""
     found = await resting_refunds.get(database, refund.id)
     if not found.resting:
-        state = found.status if found.step == Step.ENDED else found.step
-        raise Refused(Code.CONFLICT, f"the refund does not rest with a case: it is {state}")
+        state = found.status if found.step == RefundStep.ENDED else found.step
+        raise RefusedError(
+            ErrorCode.CONFLICT, f"the refund does not rest with a case: it is {state}"
+        )
     if found.logged:
-        raise Refused(Code.CONFLICT, "the chain shows that money went back under this refund's id")
+        raise RefusedError(
+            ErrorCode.CONFLICT, "the chain shows that money went back under this refund's id"
+        )
     if found.disputed:
-        raise Refused(Code.CONFLICT, "a dispute holds the money that it would give back")
-    if found.step == Step.SENT and found.provider not in desk.repeatable_refunds:
-        raise Refused(
-            Code.UNPROCESSABLE,
+        raise RefusedError(ErrorCode.CONFLICT, "a dispute holds the money that it would give back")
+    if found.step == RefundStep.SENT and found.provider not in desk.repeatable_refunds:
+        raise RefusedError(
+            ErrorCode.UNPROCESSABLE,
             f"{found.provider} may have done this refund, and might do it twice if it is sent "
             "again: settle it at the gateway",
         )
 
 
-async def _known(database: Executor, refund_id: str) -> Asked:
-    parsed = ids.parse(ids.REFUND, refund_id)
-    found = await refund_reviews.by_id(database, parsed) if parsed else None
+async def _known(database: Executor, refund_id: str) -> RefundReview:
+    parsed = ids.parse_id(ids.REFUND, refund_id)
+    found = await refund_reviews.get(database, parsed) if parsed else None
     if found is None:
-        raise Refused(Code.NOT_FOUND, f"no refund {told(refund_id)}")
+        raise RefusedError(ErrorCode.NOT_FOUND, f"no refund {quote_input(refund_id)}")
     return found
 
 
-async def _waiting(tx: Tx, known: Asked) -> tuple[Refund, datetime]:
+async def _waiting(tx: Tx, known: RefundReview) -> tuple[Refund, datetime]:
     """Lock payment, capture and refund; refuse (`CONFLICT`) one that waits for nobody."""
     refund = await _lock(tx, known)
-    if refund.step is not Step.APPROVAL:
+    if refund.step is not RefundStep.APPROVAL:
         how_far = refund.failure_reason or refund.step
-        raise Refused(Code.CONFLICT, f"the refund waits for nobody: it is {how_far}")
+        raise RefusedError(ErrorCode.CONFLICT, f"the refund waits for nobody: it is {how_far}")
     return refund, await payments.now(tx)
 
 
-async def _lock(tx: Tx, known: Asked) -> Refund:
+async def _lock(tx: Tx, known: RefundReview) -> Refund:
     """Lock payment, capture and refund, in this order."""
     if known.payment_id is not None:
-        await lock(tx, [known.payment_id])
+        await lock_payments(tx, [known.payment_id])
     await captures.lock(tx, known.capture_id)
     return await refunds.lock(tx, known.id)
 
 
-def _check_second_person(desk: Desk, refund: Refund) -> None:
+def _check_second_person(desk: OperationContext, refund: Refund) -> None:
     """Refuse (`CONFLICT`) whoever asked; of a merchant's refund one operator's word is enough."""
     asked = refund.requested_by
     if asked == desk.who:
-        raise Refused(Code.CONFLICT, f"another person than {told(asked)}, who asked, must approve")
+        raise RefusedError(
+            ErrorCode.CONFLICT, f"another person than {quote_input(asked)}, who asked, must approve"
+        )
 
 
-def _view(asked: Asked) -> RefundView:
+def _view(asked: RefundReview) -> RefundView:
     return RefundView(
-        id=ids.text(ids.REFUND, asked.id),
+        id=ids.format_id(ids.REFUND, asked.id),
         status=asked.status,
         step=asked.step,
         failure_reason=asked.failure_reason,
         merchant_id=asked.merchant_id,
-        payment_id=asked.payment_id and ids.text(ids.PAYMENT, asked.payment_id),
-        case_id=asked.case_id and ids.text(ids.CASE, asked.case_id),
+        payment_id=asked.payment_id and ids.format_id(ids.PAYMENT, asked.payment_id),
+        case_id=asked.case_id and ids.format_id(ids.CASE, asked.case_id),
         provider=asked.provider,
         account_id=asked.account_id,
         capture_reference=asked.capture_reference,

@@ -7,11 +7,19 @@ from typing import Any, TypeVar
 import msgspec
 
 from payintent.domain import ids
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.encryption import NONCE_BYTES, proposal_place
-from payintent.operations.base import Actor, Change, Desk, Read, check_role, details, run
-from payintent.operations.json_values import plain
-from payintent.operations.keyring import note_writer
+from payintent.operations.base import (
+    Actor,
+    ChangeOperation,
+    OperationContext,
+    ReadOperation,
+    check_role,
+    details,
+    run,
+)
+from payintent.operations.json_values import to_json_value
+from payintent.operations.keyring import ensure_writing_key
 from payintent.storage import audit, proposals
 from payintent.storage.proposals import NewProposal, Proposal
 
@@ -19,7 +27,9 @@ R = TypeVar("R")
 _WHO_MAX, _WHY_MAX = 200, 500
 
 
-async def submit(desk: Desk, operation: Read[R] | Change[R], actor: Actor) -> R | Proposal:
+async def submit(
+    desk: OperationContext, operation: ReadOperation[R] | ChangeOperation[R], actor: Actor
+) -> R | Proposal:
     """Do what an operator asks, or keep it as a proposal where another person must approve.
 
     A change and its audit record are one transaction. Refused (`FORBIDDEN`) where the actor's
@@ -27,7 +37,7 @@ async def submit(desk: Desk, operation: Read[R] | Change[R], actor: Actor) -> R 
     operation refuses.
     """
     desk = replace(desk, actor=actor)
-    if isinstance(operation, Read):
+    if isinstance(operation, ReadOperation):
         check_role(desk, operation)
         return await operation.read(desk)
     if not (operation.is_bootstrap and actor.role is None):
@@ -40,35 +50,37 @@ async def submit(desk: Desk, operation: Read[R] | Change[R], actor: Actor) -> R 
         return await run(desk, tx, operation, {})
 
 
-async def perform(desk: Desk, operation: Read[R] | Change[R], actor: Actor) -> R:
+async def run_operation(
+    desk: OperationContext, operation: ReadOperation[R] | ChangeOperation[R], actor: Actor
+) -> R:
     """Do what needs nobody else; refused (`CONFLICT`) where another person must approve."""
     alone = replace(desk, actor=actor)
     if (
-        isinstance(operation, Change)
+        isinstance(operation, ChangeOperation)
         and actor.role is not None
         and await operation.needs_approval(alone)
     ):
-        raise Refused(Code.CONFLICT, f"another person must approve {operation.action}")
+        raise RefusedError(ErrorCode.CONFLICT, f"another person must approve {operation.action}")
     result = await submit(desk, operation, actor)
     assert not isinstance(result, Proposal)  # noqa: S101 - nobody else has to approve it
     return result
 
 
-def _check_actor(desk: Desk, actor: Actor) -> None:
+def _check_actor(desk: OperationContext, actor: Actor) -> None:
     for name, value, longest in (("who", actor.who, _WHO_MAX), ("why", actor.why, _WHY_MAX)):
         if len(value) > longest or "\x00" in value:
-            raise Refused(Code.BAD_REQUEST, f"{name} has at most {longest} characters")
+            raise RefusedError(ErrorCode.BAD_REQUEST, f"{name} has at most {longest} characters")
     if not desk.sandbox and not actor.why.strip():
-        raise Refused(Code.BAD_REQUEST, "say why: the audit log needs a reason")
+        raise RefusedError(ErrorCode.BAD_REQUEST, "say why: the audit log needs a reason")
 
 
-async def _propose(desk: Desk, operation: Change[Any]) -> Proposal:
+async def _propose(desk: OperationContext, operation: ChangeOperation[Any]) -> Proposal:
     """Keep an operation until another person has decided, its arguments sealed."""
     proposal_id = desk.mint.id()
     changes = await operation.changes(desk)
     merchant_id: int | None = getattr(operation, "merchant_id", None)
     async with desk.database.transaction() as tx:
-        await note_writer(desk, tx)
+        await ensure_writing_key(desk, tx)
         new = NewProposal(
             id=proposal_id,
             action=operation.action,
@@ -83,14 +95,14 @@ async def _propose(desk: Desk, operation: Change[Any]) -> Proposal:
             why=desk.actor.why,
         )
         await proposals.add(tx, new)
-        entry = audit.NewEntry(
+        entry = audit.NewAuditEntry(
             id=desk.mint.id(),
             who=desk.who,
             why=desk.actor.why,
             action="approval.propose",
             merchant_id=merchant_id,
-            details={"approval_id": ids.text(ids.APPROVAL, proposal_id)}
-            | {"action": operation.action, "fields": plain(details(operation))},
+            details={"approval_id": ids.format_id(ids.APPROVAL, proposal_id)}
+            | {"action": operation.action, "fields": to_json_value(details(operation))},
         )
         await audit.add(tx, entry)
         proposal = await proposals.get(tx, proposal_id)

@@ -6,7 +6,7 @@ from decimal import Decimal
 from urllib.parse import urlsplit
 
 from payintent.domain.currencies import COUNTRIES, TENDER
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.merchant import Merchant
 from payintent.domain.web_origin import web_origin
 from payintent.storage import merchants
@@ -25,20 +25,22 @@ _ID_MAX = 2**63 - 1
 def check_name(what: str, name: str, longest: int = NAME_MAX) -> None:
     """Refuse a name that is empty, too long, or that cannot be printed."""
     if not 1 <= len(name) <= longest or not name.isprintable():
-        raise Refused(Code.BAD_REQUEST, f"{what} has 1 to {longest} printable characters")
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"{what} has 1 to {longest} printable characters")
 
 
 def check_note(note: str, *, needed: bool = True) -> None:
     """Refuse a note that is too long, that cannot be kept, or that is needed and says nothing."""
     empty = needed and not note.strip()
     if empty or len(note.strip()) > _NOTE_MAX or "\x00" in note:
-        raise Refused(Code.BAD_REQUEST, f"note has 1 to {_NOTE_MAX} characters")
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"note has 1 to {_NOTE_MAX} characters")
 
 
 def check_iso_country(country: str) -> None:
     """Refuse what has not the form of ISO 3166-1 alpha-2; any country of the world may be named."""
     if not _ISO_COUNTRY.fullmatch(country):
-        raise Refused(Code.BAD_REQUEST, f"country {told(country)} is not two capital letters")
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, f"country {quote_input(country)} is not two capital letters"
+        )
 
 
 def check_market(countries: Sequence[str] | None, currencies: Sequence[str] | None) -> None:
@@ -50,61 +52,68 @@ def check_market(countries: Sequence[str] | None, currencies: Sequence[str] | No
         if values is None:
             continue
         if not values:
-            raise Refused(Code.BAD_REQUEST, f"{what} must name one at least")
+            raise RefusedError(ErrorCode.BAD_REQUEST, f"{what} must name one at least")
         if strangers := ", ".join(sorted(set(values) - known.keys())):
-            raise Refused(Code.BAD_REQUEST, f"{what} must be known ones, not {told(strangers)}")
+            raise RefusedError(
+                ErrorCode.BAD_REQUEST, f"{what} must be known ones, not {quote_input(strangers)}"
+            )
 
 
 def check_rate(what: str, rate: Decimal) -> None:
     """Refuse a rate outside 0 to 1, or finer than eight decimals; `0.07` is 7 %."""
     if not rate.is_finite() or not 0 <= rate <= 1:
-        raise Refused(Code.BAD_REQUEST, f"{what} must be from 0 to 1, such as 0.07 for 7 %")
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, f"{what} must be from 0 to 1, such as 0.07 for 7 %"
+        )
     if rate != round(rate, _RATE_DECIMALS_MAX):
-        raise Refused(Code.BAD_REQUEST, f"{what} has at most {_RATE_DECIMALS_MAX} decimals")
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, f"{what} has at most {_RATE_DECIMALS_MAX} decimals"
+        )
 
 
-def check_url(what: str, url: str, *, sandbox: bool) -> None:
+def check_web_url(what: str, url: str, *, sandbox: bool) -> None:
     """Refuse what is no web address, or not https outside the sandbox."""
     if not _is_url(url, sandbox=sandbox):
-        raise Refused(Code.BAD_REQUEST, f"{what} must be an https address")
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"{what} must be an https address")
 
 
 def check_origin(origin: str, *, sandbox: bool) -> None:
     """Refuse what is no origin, such as `https://shop.example.com`: scheme, host, no path."""
     if not _is_url(origin, sandbox=sandbox) or set("/?#") & set(origin.partition("://")[2]):
-        raise Refused(
-            Code.BAD_REQUEST, f"{told(origin)} is not an origin such as https://example.com"
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST,
+            f"{quote_input(origin)} is not an origin such as https://example.com",
         )
 
 
-async def known_merchant(database: Executor, merchant_id: int) -> Merchant:
+async def require_merchant(database: Executor, merchant_id: int) -> Merchant:
     """Find a merchant, or refuse (`NOT_FOUND`)."""
-    found = await merchants.by_id(database, merchant_id) if is_id(merchant_id) else None
+    found = await merchants.get(database, merchant_id) if is_database_id(merchant_id) else None
     if found is None:
-        raise Refused(Code.NOT_FOUND, f"no merchant {merchant_id}")
+        raise RefusedError(ErrorCode.NOT_FOUND, f"no merchant {merchant_id}")
     return found
 
 
 async def check_merchant(database: Executor, merchant_id: int | None) -> None:
     """Refuse (`NOT_FOUND`) a merchant that is named and that nobody knows."""
     if merchant_id is not None:
-        await known_merchant(database, merchant_id)
+        await require_merchant(database, merchant_id)
 
 
-def is_id(number: int) -> bool:
+def is_database_id(number: int) -> bool:
     """Tell whether the database could have given this number."""
     return 0 < number <= _ID_MAX
 
 
-def told(sent: str) -> str:
+def quote_input(sent: str) -> str:
     """Quote what was sent, cut short."""
     return repr(sent if len(sent) <= _TOLD_MAX else sent[:_TOLD_MAX] + "…")
 
 
-def check_listed(limit: int) -> None:
+def check_list_limit(limit: int) -> None:
     """Refuse a list's limit outside 1 to 1,000."""
     if not 1 <= limit <= LISTED_MAX:
-        raise Refused(Code.BAD_REQUEST, f"limit must be from 1 to {LISTED_MAX}")
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"limit must be from 1 to {LISTED_MAX}")
 
 
 def _is_url(url: str, *, sandbox: bool) -> bool:

@@ -5,44 +5,44 @@ from datetime import UTC, datetime
 from typing import ClassVar
 from uuid import UUID
 
-from payintent.domain.delivery import Missed
-from payintent.domain.errors import Code, Refused
+from payintent.domain.delivery import MissedEvents
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import Role
-from payintent.operations.base import Change, Desk
+from payintent.operations.base import ChangeOperation, OperationContext
 from payintent.operations.validation import check_merchant
 from payintent.storage import outbox
 from payintent.storage.database import Tx
 
 
 @dataclass(frozen=True, slots=True)
-class Resent:
+class ReplayedEvent:
     """An event that is due again."""
 
     event_id: UUID
     merchant_id: int
 
 
-class ReplayEvent(Change[Resent], frozen=True, kw_only=True):
+class ReplayEvent(ChangeOperation[ReplayedEvent], frozen=True, kw_only=True):
     """Send one event again, whatever its state."""
 
     action: ClassVar[str] = "webhooks.replay"
     needs_role: ClassVar[Role] = Role.SUPPORT
     event_id: UUID
 
-    async def apply(self, desk: Desk, tx: Tx) -> Resent:
+    async def apply(self, desk: OperationContext, tx: Tx) -> ReplayedEvent:
         """Make it due."""
         del desk
         merchant_id = await outbox.replay(tx, self.event_id)
         if merchant_id is None:
-            raise Refused(Code.NOT_FOUND, f"no event {self.event_id}")
-        return Resent(self.event_id, merchant_id)
+            raise RefusedError(ErrorCode.NOT_FOUND, f"no event {self.event_id}")
+        return ReplayedEvent(self.event_id, merchant_id)
 
-    def about(self, result: Resent) -> int:
+    def about(self, result: ReplayedEvent) -> int:
         """Name the event's merchant."""
         return result.merchant_id
 
 
-class ReplayMissed(Change[list[UUID]], frozen=True, kw_only=True):
+class ReplayMissedEvents(ChangeOperation[list[UUID]], frozen=True, kw_only=True):
     """Send again what did not arrive, of a merchant or a time or both; without zone it is UTC."""
 
     action: ClassVar[str] = "webhooks.replay-missed"
@@ -51,18 +51,18 @@ class ReplayMissed(Change[list[UUID]], frozen=True, kw_only=True):
     since: datetime | None = None
     until: datetime | None = None
 
-    async def check(self, desk: Desk) -> None:
+    async def check(self, desk: OperationContext) -> None:
         """Refuse to send everything of everybody."""
         if self.merchant_id is None and self.since is None and self.until is None:
-            raise Refused(Code.BAD_REQUEST, "name a merchant or a time")
+            raise RefusedError(ErrorCode.BAD_REQUEST, "name a merchant or a time")
         await check_merchant(desk.database, self.merchant_id)
         for name, moment in (("since", self.since), ("until", self.until)):
             _utc(name, moment)
 
-    async def apply(self, desk: Desk, tx: Tx) -> list[UUID]:
+    async def apply(self, desk: OperationContext, tx: Tx) -> list[UUID]:
         """Make them due."""
         del desk
-        missed = Missed(
+        missed = MissedEvents(
             merchant_id=self.merchant_id,
             since=_utc("since", self.since),
             until=_utc("until", self.until),
@@ -76,4 +76,6 @@ def _utc(name: str, moment: datetime | None) -> datetime | None:
     try:
         return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
     except OverflowError as error:
-        raise Refused(Code.BAD_REQUEST, f"{name} is beyond what can be told in UTC") from error
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, f"{name} is beyond what can be told in UTC"
+        ) from error

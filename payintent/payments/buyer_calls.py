@@ -8,8 +8,8 @@ from collections.abc import Collection
 
 from prometheus_client import Counter
 
-from payintent.domain.errors import Code, Refused
-from payintent.domain.rate_limit import Limit
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.rate_limit import RateLimit
 from payintent.storage import buyer_calls
 from payintent.storage.database import Database
 
@@ -27,7 +27,7 @@ class BuyerCalls:
     `limit` None bounds nothing; accounts at `local` providers are called by nobody.
     """
 
-    def __init__(self, database: Database, limit: Limit | None, local: Collection[str]) -> None:
+    def __init__(self, database: Database, limit: RateLimit | None, local: Collection[str]) -> None:
         self._database = database
         self._limit = limit
         self._local = local
@@ -44,8 +44,8 @@ class BuyerCalls:
     async def spend(self, account_id: int, provider: str) -> None:
         """Spend one call; refused (`RATE_LIMITED`) where the account has none left now."""
         if not await self.allow(account_id, provider):
-            raise Refused(
-                Code.RATE_LIMITED,
+            raise RefusedError(
+                ErrorCode.RATE_LIMITED,
                 "too many buyers are at this payment method",
                 retry_after_s=RETRY_AFTER_S,
             )

@@ -7,14 +7,14 @@ from hashlib import sha256
 
 import msgspec
 
-from payintent.domain.catalog import payable
+from payintent.domain.catalog import list_payable
 from payintent.domain.currencies import COUNTRY_NAMES, CURRENCIES
 from payintent.domain.merchant import Market
 from payintent.domain.payable import reached_by_all
 from payintent.domain.restriction import Restrictions
-from payintent.payments.gateway_accounts import Accounts
-from payintent.payments.policy_cache import Policies
-from payintent.payments.serialization import encode, timestamp
+from payintent.payments.gateway_accounts import GatewayAccounts
+from payintent.payments.policy_cache import PolicyCache
+from payintent.payments.serialization import encode_json, format_timestamp
 from payintent.storage import payment_methods
 from payintent.storage.database import Database
 
@@ -23,7 +23,7 @@ _ANYBODY = ""  # a viewer whose country was never restricted
 
 
 @dataclass(frozen=True, slots=True)
-class Catalog:
+class CatalogDocument:
     """The JSON of spec section 2.3 and its strong tag."""
 
     body: bytes
@@ -38,9 +38,13 @@ class _Content:
     hash: bytes
 
 
-async def catalog_for(
-    database: Database, accounts: Accounts, policies: Policies, merchant_id: int, viewer: str | None
-) -> Catalog:
+async def build_catalog(
+    database: Database,
+    accounts: GatewayAccounts,
+    policies: PolicyCache,
+    merchant_id: int,
+    viewer: str | None,
+) -> CatalogDocument:
     """Give what a merchant can be paid with where, to a viewer from a country (None: unknown)."""
     restrictions = await policies.restrictions()
     listed = viewer if viewer in restrictions.crypto_listed else None
@@ -76,7 +80,7 @@ async def _since(
 def _content(
     market: Market, reached: tuple[Market, ...], restricted: frozenset[str], viewer: str | None
 ) -> _Content:
-    listed = payable(market, reached, Restrictions(crypto=restricted), viewer)
+    listed = list_payable(market, reached, Restrictions(crypto=restricted), viewer)
     countries = [
         {
             "country_code": country,
@@ -92,7 +96,7 @@ def _content(
 
 
 @lru_cache(maxsize=_CACHED_MAX)
-def _written(content: _Content, updated_at: datetime) -> Catalog:
+def _written(content: _Content, updated_at: datetime) -> CatalogDocument:
     countries = msgspec.Raw(content.countries)
-    body = encode({"updated_at": timestamp(updated_at), "countries": countries})
-    return Catalog(body, f'"{sha256(body).hexdigest()[:32]}"')
+    body = encode_json({"updated_at": format_timestamp(updated_at), "countries": countries})
+    return CatalogDocument(body, f'"{sha256(body).hexdigest()[:32]}"')

@@ -9,13 +9,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from payintent.domain.errors import Code, LockTimeout, Refused, StorageDown
-from payintent.log import get
+from payintent.domain.errors import (
+    ErrorCode,
+    LockTimeoutError,
+    RefusedError,
+    StorageUnavailableError,
+)
+from payintent.log import get_logger
 from payintent.storage import payment_changes
 from payintent.storage.database import Database
-from payintent.storage.event_notify import Wake
+from payintent.storage.event_notify import EventNotifier
 
-_log = get("lookout")
+_log = get_logger("lookout")
 OF_ONE_MAX = 5  # of one checkout
 _ALL_MAX = 10_000  # of this process
 _LOOK_EVERY_S = 1.0
@@ -23,19 +28,19 @@ _LOOK_PAUSE_S = 0.05  # wake-ups in between are one
 
 
 @dataclass(eq=False, slots=True)
-class Watch:
+class ChangeSubscriber:
     """One who looks at one payment."""
 
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Lookout:
+class ChangeFeed:
     """Who looks at what in this process; nothing runs while nobody does."""
 
-    def __init__(self, database: Database, wake: Wake) -> None:
+    def __init__(self, database: Database, wake: EventNotifier) -> None:
         self._database = database
         self._wake = wake
-        self._watches: dict[UUID, set[Watch]] = {}
+        self._watches: dict[UUID, set[ChangeSubscriber]] = {}
         self._known: dict[UUID, str] = {}
         self._woken = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -50,10 +55,10 @@ class Lookout:
         """Refuse (`RATE_LIMITED`) one more who looks where enough others do."""
         watches = self._watches.get(payment_id, ())
         if len(watches) >= OF_ONE_MAX or self.count >= _ALL_MAX:
-            raise Refused(Code.RATE_LIMITED, "too many streams are open", retry_after_s=5)
+            raise RefusedError(ErrorCode.RATE_LIMITED, "too many streams are open", retry_after_s=5)
 
     @contextmanager
-    def watching(self, payment_id: UUID, one: Watch) -> Generator[None]:
+    def watching(self, payment_id: UUID, one: ChangeSubscriber) -> Generator[None]:
         """Look at a payment."""
         watches = self._watches.setdefault(payment_id, set())
         watches.add(one)
@@ -94,13 +99,13 @@ class Lookout:
             self._woken.clear()
             try:
                 await self._look()
-            except (StorageDown, LockTimeout) as error:
+            except (StorageUnavailableError, LockTimeoutError) as error:
                 _log.warning("look_deferred", why=type(error).__name__)
             await asyncio.sleep(_LOOK_PAUSE_S)
 
     async def _look(self) -> None:
         """Tell those whose payment is not as it was at the last look; a first look tells too."""
-        marks = await payment_changes.marks(self._database, list(self._watches))
+        marks = await payment_changes.change_markers(self._database, list(self._watches))
         for payment_id, mark in marks.items():
             if payment_id in self._watches and self._known.get(payment_id) != mark:
                 self._known[payment_id] = mark

@@ -11,11 +11,16 @@ from uuid import UUID
 
 import msgspec
 
-from payintent.domain.errors import Code, LockTimeout, Refused, StorageDown
-from payintent.domain.fraud import Denial, Denied, RiskLevel
-from payintent.domain.payment import Payment, Status
+from payintent.domain.errors import (
+    ErrorCode,
+    LockTimeoutError,
+    RefusedError,
+    StorageUnavailableError,
+)
+from payintent.domain.fraud import FraudDenial, FraudDeniedError, RiskLevel
+from payintent.domain.payment import Payment, PaymentStatus
 from payintent.domain.quote import TaxManager
-from payintent.id_generator import Mint
+from payintent.id_generator import IdGenerator
 from payintent.storage import idempotency, payments
 from payintent.storage.database import Database, Tx
 
@@ -25,7 +30,7 @@ _RESOLVE_WAIT_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreateRequest:
+class CreatePaymentRequest:
     """A request that was read and accepted; texts as sent."""
 
     merchant_id: int
@@ -44,7 +49,7 @@ class CreateRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Created:
+class CreatedPayment:
     """A payment as it was when it was created, for this request or an earlier one."""
 
     payment: Payment
@@ -52,17 +57,17 @@ class Created:
     replayed: bool
 
 
-def request_hash(operation: str, *known_fields: object) -> bytes:
+def request_fingerprint(operation: str, *known_fields: object) -> bytes:
     """Tell requests apart: equal for the same operation and the same fields as they were sent."""
     return hashlib.sha256(msgspec.json.encode([operation, *known_fields])).digest()
 
 
-async def create(
+async def create_payment(
     database: Database,
-    mint: Mint,
-    request: CreateRequest,
+    mint: IdGenerator,
+    request: CreatePaymentRequest,
     check: Callable[[Tx], Awaitable[None]] | None = None,
-) -> Created:
+) -> CreatedPayment:
     """Create a payment, or find the one that this key created.
 
     A `check` that must hold while the payment is written makes one transaction with it; without
@@ -74,52 +79,56 @@ async def create(
     new = _new(mint, request)
     try:
         times = await _write(database, new, check)
-    except LockTimeout as error:
-        raise Refused(
-            Code.CONFLICT, "a request with this Idempotency-Key is running", retry_after_s=1
+    except LockTimeoutError as error:
+        raise RefusedError(
+            ErrorCode.CONFLICT, "a request with this Idempotency-Key is running", retry_after_s=1
         ) from error
-    except StorageDown:
+    except StorageUnavailableError:
         return await _resolve(database, request)
     if times is not None:
-        return Created(_payment(new, *times), request.country, replayed=False)
-    found = await replay(database, request.merchant_id, request.key, request.request_hash)
+        return CreatedPayment(_payment(new, *times), request.country, replayed=False)
+    found = await replay_create(database, request.merchant_id, request.key, request.request_hash)
     if found is None:  # it was pruned this very moment
-        raise Refused(Code.CONFLICT, "the Idempotency-Key has just expired", retry_after_s=1)
+        raise RefusedError(
+            ErrorCode.CONFLICT, "the Idempotency-Key has just expired", retry_after_s=1
+        )
     return found
 
 
-async def replay(
+async def replay_create(
     database: Database, merchant_id: int, key: UUID, fingerprint: bytes
-) -> Created | None:
+) -> CreatedPayment | None:
     """Find what a key created; None where it is free, refused where the request differs.
 
     `Denied` where the key's first request was denied.
     """
-    first = await idempotency.find(database, merchant_id, OPERATION, key)
+    first = await idempotency.find_first_request(database, merchant_id, OPERATION, key)
     if first is None:
         return None
     if first.request_hash != fingerprint:
-        raise Refused(Code.IDEMPOTENCY_CONFLICT, "the Idempotency-Key was used with another body")
+        raise RefusedError(
+            ErrorCode.IDEMPOTENCY_CONFLICT, "the Idempotency-Key was used with another body"
+        )
     if first.denial is not None:
-        raise Denied(denial_of(first.denial), replayed=True)
+        raise FraudDeniedError(decode_denial(first.denial), replayed=True)
     assert first.payment_id is not None  # noqa: S101 - idempotency_outcome: one of both is there
-    seen = await payments.by_id(database, first.payment_id)
+    seen = await payments.get(database, first.payment_id)
     assert seen is not None  # noqa: S101 - the key and its payment are one statement
-    return Created(as_created(seen.payment), first.country, replayed=True)
+    return CreatedPayment(as_originally_created(seen.payment), first.country, replayed=True)
 
 
-def denial_of(text: str) -> Denial:
+def decode_denial(text: str) -> FraudDenial:
     """Read a denial that was kept under a key."""
     kept: dict[str, Any] = msgspec.json.decode(text)
     level = RiskLevel(kept.pop("level"))
-    return Denial(level=level, **kept)
+    return FraudDenial(level=level, **kept)
 
 
-def as_created(payment: Payment) -> Payment:
+def as_originally_created(payment: Payment) -> Payment:
     """Show a payment as its create answered it: only columns that never change are left."""
     return replace(
         payment,
-        status=Status.PENDING,
+        status=PaymentStatus.PENDING,
         version=1,
         updated_at=payment.created_at,
         session_id=None,
@@ -133,7 +142,7 @@ def as_created(payment: Payment) -> Payment:
     )
 
 
-async def _resolve(database: Database, request: CreateRequest) -> Created:
+async def _resolve(database: Database, request: CreatePaymentRequest) -> CreatedPayment:
     """Find out whether a commit whose answer was lost took place; the caller must not guess."""
     found = None
     try:
@@ -141,15 +150,15 @@ async def _resolve(database: Database, request: CreateRequest) -> Created:
             while found is None:
                 found = await _look(database, request)
     except TimeoutError as error:
-        raise StorageDown("the outcome of the commit is not known") from error
+        raise StorageUnavailableError("the outcome of the commit is not known") from error
     return replace(found, replayed=False)
 
 
-async def _look(database: Database, request: CreateRequest) -> Created | None:
+async def _look(database: Database, request: CreatePaymentRequest) -> CreatedPayment | None:
     await asyncio.sleep(_RESOLVE_WAIT_S)
     try:
-        return await replay(database, request.merchant_id, request.key, request.request_hash)
-    except StorageDown:
+        return await replay_create(database, request.merchant_id, request.key, request.request_hash)
+    except StorageUnavailableError:
         return None
 
 
@@ -165,7 +174,7 @@ async def _write(
         return await payments.create(tx, new)
 
 
-def _new(mint: Mint, request: CreateRequest) -> payments.NewPayment:
+def _new(mint: IdGenerator, request: CreatePaymentRequest) -> payments.NewPayment:
     return payments.NewPayment(
         id=mint.id(),
         merchant_id=request.merchant_id,
@@ -190,7 +199,7 @@ def _payment(new: payments.NewPayment, created_at: datetime, expires_at: datetim
         id=new.id,
         merchant_id=new.merchant_id,
         checkout_id=new.checkout_id,
-        status=Status.PENDING,
+        status=PaymentStatus.PENDING,
         version=1,
         currency=new.currency,
         amount=new.amount,

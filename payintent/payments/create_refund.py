@@ -12,32 +12,39 @@ from uuid import UUID
 
 from payintent.domain.currencies import CURRENCIES, TENDER
 from payintent.domain.dispute import refundable
-from payintent.domain.errors import Code, Refused
-from payintent.domain.gateway import Capabilities, Refunds
-from payintent.domain.money import format_amount, parse_amount, to_smallest
-from payintent.domain.payment import Payment, Status
-from payintent.domain.refund import AUTOMATIC, Refund, RefundStatus, Remainder, Step, share
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.gateway import GatewayCapabilities, RefundSupport
+from payintent.domain.money import format_amount, parse_amount, to_smallest_unit
+from payintent.domain.payment import Payment, PaymentStatus
+from payintent.domain.refund import (
+    AUTOMATIC,
+    Refund,
+    RefundableRemainder,
+    RefundStatus,
+    RefundStep,
+    capture_share,
+)
 from payintent.domain.settlement import CaseKind
 from payintent.evm.keccak import parse_address
-from payintent.id_generator import Mint
-from payintent.payments.create import request_hash
-from payintent.payments.gateway_accounts import Accounts
-from payintent.payments.gateway_health import PAUSE_S, Channel
-from payintent.payments.transitions import lock
+from payintent.id_generator import IdGenerator
+from payintent.payments.create import request_fingerprint
+from payintent.payments.gateway_accounts import GatewayAccounts
+from payintent.payments.gateway_health import PAUSE_S, GatewayChannel
+from payintent.payments.transitions import lock_payments
 from payintent.storage import captures, idempotency, payments, refund_reviews, refunds
-from payintent.storage.captures import Held
+from payintent.storage.captures import LockedCapture
 from payintent.storage.database import Database, Tx
-from payintent.storage.idempotency import First
+from payintent.storage.idempotency import FirstRequest
 from payintent.storage.refunds import NewRefund
 
 OPERATION = "refund"
 POLICY = "policy:auto_refund"  # who asks for refunds that nobody had to ask for
-_REFUNDABLE = (Status.PAID, Status.PARTIALLY_REFUNDED)
+_REFUNDABLE = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED)
 _ZERO = re.compile(r"0(\.0+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RefundAsk:
+class CreateRefundRequest:
     """What a merchant asks for; without `amount`, all that is left."""
 
     merchant_id: int
@@ -50,13 +57,13 @@ class RefundAsk:
     @property
     def fingerprint(self) -> bytes:
         """Tell it from another request under the same key."""
-        return request_hash(
+        return request_fingerprint(
             OPERATION, str(self.payment_id), self.amount, self.reason, self.destination
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CreatedRefund:
     """A refund as it was when it was accepted, for this request or an earlier one."""
 
     refund: Refund
@@ -64,14 +71,14 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RefundDesk:
+class RefundCreator:
     """What refunds are accepted with."""
 
     database: Database
-    accounts: Accounts
-    mint: Mint
+    accounts: GatewayAccounts
+    mint: IdGenerator
 
-    async def ask(self, ask: RefundAsk) -> Asked:
+    async def ask(self, ask: CreateRefundRequest) -> CreatedRefund:
         """Accept a merchant's refund: one transaction keeps the key, reserves and queues.
 
         Refused: `IDEMPOTENCY_CONFLICT`, `INVALID_PAYMENT_STATE` unless something was paid and is
@@ -83,29 +90,33 @@ class RefundDesk:
             refund_id = self.mint.id()
             earlier = await _earlier(tx, ask, refund_id)
             if earlier is not None:
-                return Asked(as_accepted(earlier), replayed=True)
+                return CreatedRefund(as_originally_accepted(earlier), replayed=True)
             refund = await self._reserve(tx, ask, refund_id, down)
-            return Asked(refund, replayed=False)
+            return CreatedRefund(refund, replayed=False)
 
     async def _reserve(
-        self, tx: Tx, ask: RefundAsk, refund_id: UUID, down: Collection[tuple[int, Channel]]
+        self,
+        tx: Tx,
+        ask: CreateRefundRequest,
+        refund_id: UUID,
+        down: Collection[tuple[int, GatewayChannel]],
     ) -> Refund:
-        locked = await lock(tx, [ask.payment_id])
+        locked = await lock_payments(tx, [ask.payment_id])
         payment = locked.payments[0]
         if payment.status not in _REFUNDABLE:
-            raise Refused(
-                Code.INVALID_PAYMENT_STATE,
+            raise RefusedError(
+                ErrorCode.INVALID_PAYMENT_STATE,
                 f"cannot refund a payment in {payment.status} status",
             )
         held = await captures.lock_credited(tx, payment.id)
         capabilities = self._capabilities(held)
         left = payment.amount - payment.refunded_amount
-        left -= await payments.reserved(tx, payment.id)
+        left -= await payments.get_reserved_amount(tx, payment.id)
         part, text = _part(payment, ask.amount, _undisputed(payment, held, left, capabilities))
         amount_minor = _minor(payment, held, part, left, capabilities)
-        if capabilities is None or (held.account_id, Channel.REFUNDS) in down:
-            raise Refused(
-                Code.REFUND_PROVIDER_UNAVAILABLE,
+        if capabilities is None or (held.account_id, GatewayChannel.REFUNDS) in down:
+            raise RefusedError(
+                ErrorCode.REFUND_PROVIDER_UNAVAILABLE,
                 "the provider gives nothing back just now",
                 retry_after_s=PAUSE_S,
             )
@@ -130,12 +141,12 @@ class RefundDesk:
             ),
         )
 
-    def _capabilities(self, held: Held) -> Capabilities | None:
+    def _capabilities(self, held: LockedCapture) -> GatewayCapabilities | None:
         gateway = self.accounts.gateway(held.provider)
         return gateway.capabilities if gateway else None
 
 
-def as_accepted(refund: Refund) -> Refund:
+def as_originally_accepted(refund: Refund) -> Refund:
     """Show a refund as its request answered it: only columns that never change are left."""
     return replace(
         refund,
@@ -145,13 +156,18 @@ def as_accepted(refund: Refund) -> Refund:
     )
 
 
-async def give_back(
-    tx: Tx, mint: Mint, kind: CaseKind, case_id: UUID, capture_id: UUID, merchant_id: int | None
+async def auto_refund_case(
+    tx: Tx,
+    mint: IdGenerator,
+    kind: CaseKind,
+    case_id: UUID,
+    capture_id: UUID,
+    merchant_id: int | None,
 ) -> None:
     """Refund a case at once where its merchant wants that, and it is of a kind that allows it."""
     if kind not in AUTOMATIC or merchant_id is None:
         return
-    if not await captures.auto_refunds(tx, merchant_id):
+    if not await captures.has_auto_refund(tx, merchant_id):
         return
     held = await captures.lock(tx, capture_id)
     if held.left_minor > 0:  # a gateway may report that it has taken nothing
@@ -159,7 +175,12 @@ async def give_back(
 
 
 async def refund_case(
-    tx: Tx, mint: Mint, case_id: UUID, capture_id: UUID, who: str, destination: str | None = None
+    tx: Tx,
+    mint: IdGenerator,
+    case_id: UUID,
+    capture_id: UUID,
+    who: str,
+    destination: str | None = None,
 ) -> Refund:
     """Promise back all that is left of a capture that no payment may own.
 
@@ -169,9 +190,11 @@ async def refund_case(
     """
     held = await captures.lock(tx, capture_id)
     if held.credited:
-        raise Refused(Code.CONFLICT, "this money has paid its payment: refund the payment")
+        raise RefusedError(
+            ErrorCode.CONFLICT, "this money has paid its payment: refund the payment"
+        )
     if held.left_minor == 0:
-        raise Refused(Code.CONFLICT, "nothing is left to give back")
+        raise RefusedError(ErrorCode.CONFLICT, "nothing is left to give back")
     destination, step = await _where(tx, held, destination, held.left_minor)
     return await refunds.add(
         tx,
@@ -194,20 +217,20 @@ async def refund_case(
     )
 
 
-async def _earlier(tx: Tx, ask: RefundAsk, refund_id: UUID) -> Refund | None:
+async def _earlier(tx: Tx, ask: CreateRefundRequest, refund_id: UUID) -> Refund | None:
     """Take the key, or give what it did before."""
-    first = First(
+    first = FirstRequest(
         request_hash=ask.fingerprint,
         payment_id=ask.payment_id,
         country=None,
         refund_id=refund_id,
     )
-    if await idempotency.take(tx, ask.merchant_id, OPERATION, ask.key, first):
+    if await idempotency.claim_key(tx, ask.merchant_id, OPERATION, ask.key, first):
         return None
-    known = await idempotency.find(tx, ask.merchant_id, OPERATION, ask.key)
+    known = await idempotency.find_first_request(tx, ask.merchant_id, OPERATION, ask.key)
     if known is None or known.request_hash != first.request_hash or known.refund_id is None:
-        raise Refused(Code.IDEMPOTENCY_CONFLICT, "the Idempotency-Key was used elsewhere")
-    return await refunds.by_id(tx, known.refund_id)
+        raise RefusedError(ErrorCode.IDEMPOTENCY_CONFLICT, "the Idempotency-Key was used elsewhere")
+    return await refunds.get(tx, known.refund_id)
 
 
 def _part(payment: Payment, raw: str | None, left: Decimal) -> tuple[Decimal, str]:
@@ -224,7 +247,7 @@ def _part(payment: Payment, raw: str | None, left: Decimal) -> tuple[Decimal, st
 
 
 def _undisputed(
-    payment: Payment, held: Held, left: Decimal, capabilities: Capabilities | None
+    payment: Payment, held: LockedCapture, left: Decimal, capabilities: GatewayCapabilities | None
 ) -> Decimal:
     """Give what is left of a payment without what disputes hold, in whole units of the gateway."""
     if held.left_minor == held.remaining_minor:
@@ -236,9 +259,9 @@ def _undisputed(
     return free.quantize(Decimal(1).scaleb(-places), ROUND_DOWN)
 
 
-def _exceeds(payment: Payment, left: Decimal) -> Refused:
-    return Refused(
-        Code.REFUND_EXCEEDS_REMAINING,
+def _exceeds(payment: Payment, left: Decimal) -> RefusedError:
+    return RefusedError(
+        ErrorCode.REFUND_EXCEEDS_REMAINING,
         f"amount exceeds what is left to refund, {_text(payment, left)} {payment.currency}",
     )
 
@@ -249,43 +272,53 @@ def _text(payment: Payment, value: Decimal) -> str:
 
 
 def _minor(
-    payment: Payment, held: Held, part: Decimal, left: Decimal, capabilities: Capabilities | None
+    payment: Payment,
+    held: LockedCapture,
+    part: Decimal,
+    left: Decimal,
+    capabilities: GatewayCapabilities | None,
 ) -> int:
     """Count what the gateway gives back; refuse (`UNPROCESSABLE`) what it cannot."""
     unit = 1
     if capabilities is not None:
         whole = part == payment.amount
-        if capabilities.refunds is Refunds.NONE:
-            raise Refused(Code.UNPROCESSABLE, "the provider of this payment gives no refunds")
-        if capabilities.refunds is Refunds.WHOLE and not whole:
-            raise Refused(Code.UNPROCESSABLE, "the provider of this payment refunds it whole only")
+        if capabilities.refunds is RefundSupport.NONE:
+            raise RefusedError(
+                ErrorCode.UNPROCESSABLE, "the provider of this payment gives no refunds"
+            )
+        if capabilities.refunds is RefundSupport.WHOLE and not whole:
+            raise RefusedError(
+                ErrorCode.UNPROCESSABLE, "the provider of this payment refunds it whole only"
+            )
         decimals = (capabilities.decimals or {}).get(held.currency)
         if decimals is not None:
             # All that is left can be given back, whatever it counts in: it was collected.
-            if part != left and to_smallest(part, decimals) is None:
-                raise Refused(
-                    Code.UNPROCESSABLE,
+            if part != left and to_smallest_unit(part, decimals) is None:
+                raise RefusedError(
+                    ErrorCode.UNPROCESSABLE,
                     f"the provider of this payment gives back {held.currency} with "
                     f"{decimals} decimals only",
                 )
             unit = 10 ** (TENDER[held.currency].amount_decimals - decimals)
-    remainder = Remainder(
+    remainder = RefundableRemainder(
         amount=payment.amount,
         left=left,
         capture_minor=held.amount_minor,
         capture_left=held.remaining_minor,
     )
-    amount_minor = share(part, remainder, unit)
+    amount_minor = capture_share(part, remainder, unit)
     if amount_minor > held.left_minor:  # the rest is disputed
         amount_minor = held.left_minor // unit * unit
     if amount_minor == 0:
-        raise Refused(Code.UNPROCESSABLE, "the amount is too small for the provider to give back")
+        raise RefusedError(
+            ErrorCode.UNPROCESSABLE, "the amount is too small for the provider to give back"
+        )
     return amount_minor
 
 
 async def _where(
-    tx: Tx, held: Held, wanted: str | None, amount_minor: int
-) -> tuple[str | None, Step]:
+    tx: Tx, held: LockedCapture, wanted: str | None, amount_minor: int
+) -> tuple[str | None, RefundStep]:
     """Say where money goes and whether a second person must agree: only a chain can be told.
 
     Back to the payer where nobody says otherwise. Refused (`BAD_REQUEST`): no address;
@@ -293,18 +326,18 @@ async def _where(
     """
     if held.chain is None or held.payer is None:
         if wanted is not None:
-            raise Refused(
-                Code.UNPROCESSABLE, "destination: this money goes back the way that it came"
+            raise RefusedError(
+                ErrorCode.UNPROCESSABLE, "destination: this money goes back the way that it came"
             )
-        return None, Step.QUEUED
+        return None, RefundStep.QUEUED
     payer = f"0x{held.payer.hex()}"
     destination = payer if wanted is None else _address(wanted)
     if destination != payer or await _needs_approval(tx, held, held.chain, amount_minor):
-        return destination, Step.APPROVAL
-    return destination, Step.QUEUED
+        return destination, RefundStep.APPROVAL
+    return destination, RefundStep.QUEUED
 
 
-async def _needs_approval(tx: Tx, held: Held, chain: str, amount_minor: int) -> bool:
+async def _needs_approval(tx: Tx, held: LockedCapture, chain: str, amount_minor: int) -> bool:
     """Tell whether a refund is more than its merchant may give back in a day without an approval.
 
     The threshold is one number of tokens for the chain, and what went back within a day counts,
@@ -322,7 +355,7 @@ def _address(text: str) -> str:
     try:
         value = parse_address(text)
     except ValueError as error:
-        raise Refused(Code.BAD_REQUEST, f"destination: {error}") from None
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"destination: {error}") from None
     if not any(value):
-        raise Refused(Code.BAD_REQUEST, "destination must not be the zero address")
+        raise RefusedError(ErrorCode.BAD_REQUEST, "destination must not be the zero address")
     return f"0x{value.hex()}"

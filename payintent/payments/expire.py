@@ -5,21 +5,21 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from payintent.domain import ids
-from payintent.domain.errors import Code, Refused
-from payintent.domain.payment import TERMINAL, Payment, Status, Trigger
-from payintent.domain.session import Life, Session
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.payment import TERMINAL, Payment, PaymentStatus, PaymentTrigger
+from payintent.domain.session import Session, SessionStatus
 from payintent.domain.settlement import CaseKind
-from payintent.id_generator import Mint
-from payintent.log import get
-from payintent.payments.serialization import timestamp
-from payintent.payments.transitions import Move, advance, lock
+from payintent.id_generator import IdGenerator
+from payintent.log import get_logger
+from payintent.payments.serialization import format_timestamp
+from payintent.payments.transitions import TransitionRequest, apply_transitions, lock_payments
 from payintent.storage import captures, payments, sessions
-from payintent.storage.captures import Place
+from payintent.storage.captures import MoneyOrigin
 from payintent.storage.database import Database, Executor, Tx
 from payintent.storage.onchain import chain_watch
-from payintent.storage.payments import Seen
+from payintent.storage.payments import PaymentSnapshot
 
-_log = get("expire")
+_log = get_logger("expire")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,16 +30,19 @@ class EndedPayment:
     case_id: UUID
 
 
-async def expire_pending(tx: Tx, mint: Mint, limit: int) -> int:
+async def expire_pending(tx: Tx, mint: IdGenerator, limit: int) -> int:
     """Expire PENDING payments, many in one transaction; gives how many."""
     due = await payments.lock_due_pending(tx, limit)
     if due is None:
         return 0
-    moves = [Move(payment=one, trigger=Trigger.EXPIRE, at=due.now) for one in due.payments]
-    return len(await advance(tx, moves, mint))
+    moves = [
+        TransitionRequest(payment=one, trigger=PaymentTrigger.EXPIRE, at=due.now)
+        for one in due.payments
+    ]
+    return len(await apply_transitions(tx, moves, mint))
 
 
-async def expire_processing(tx: Tx, mint: Mint, limit: int, patience_s: float) -> int:
+async def expire_processing(tx: Tx, mint: IdGenerator, limit: int, patience_s: float) -> int:
     """Let PROCESSING payments go towards EXPIRED; gives how many were touched.
 
     Money may be on its way, so an open session is first closed by its provider: here it is only
@@ -47,79 +50,92 @@ async def expire_processing(tx: Tx, mint: Mint, limit: int, patience_s: float) -
     `patience_s`, lets the payment expire; a silent session stays `closing` with the janitor.
     """
     due = await payments.lock_due_processing(tx, limit, patience_s)
-    to_close = [one.session.id for one in due if one.session and one.session.life is Life.OPEN]
-    if to_close:
-        await sessions.close(tx, to_close, due[0].now)
-    moves = [
-        Move(payment=one.payment, trigger=Trigger.EXPIRE, at=one.now, session=one.session)
-        for one in due
-        if one.session and one.session.life is not Life.OPEN
+    to_close = [
+        one.session.id for one in due if one.session and one.session.life is SessionStatus.OPEN
     ]
-    await advance(tx, moves, mint)
+    if to_close:
+        await sessions.mark_closing(tx, to_close, due[0].now)
+    moves = [
+        TransitionRequest(
+            payment=one.payment, trigger=PaymentTrigger.EXPIRE, at=one.now, session=one.session
+        )
+        for one in due
+        if one.session and one.session.life is not SessionStatus.OPEN
+    ]
+    await apply_transitions(tx, moves, mint)
     return len(due)
 
 
-async def expire_undecided(tx: Tx, mint: Mint, session: Session, patience: timedelta) -> None:
+async def expire_undecided(
+    tx: Tx, mint: IdGenerator, session: Session, patience: timedelta
+) -> None:
     """Expire a payment whose gateway has just said that it is still deciding, after `patience`.
 
     It leaves a case, which what comes of the session will fill or close. On a chain nothing
     expires this way unless the chain is read now, and was read past the payment's deadline.
     """
-    locked = await lock(tx, [session.payment_id])
+    locked = await lock_payments(tx, [session.payment_id])
     payment, now = locked.payments[0], locked.now
     session = await sessions.lock(tx, session.id)
     closing_at, chain = session.closing_at, session.offer.chain
-    waits = payment.session_id == session.id and payment.status is Status.PROCESSING
-    if not waits or session.life is not Life.CLOSING or closing_at is None:
+    waits = payment.session_id == session.id and payment.status is PaymentStatus.PROCESSING
+    if not waits or session.life is not SessionStatus.CLOSING or closing_at is None:
         return
     if now - max(closing_at, payment.expires_at) < patience:
         return
     if chain is not None and not await sessions.can_be_read(tx, chain, payment.expires_at):
         return
     await _expire_with_case(tx, mint, payment, session, now)
-    _log.error("payment_undecided", payment=ids.text(ids.PAYMENT, payment.id))
+    _log.error("payment_undecided", payment=ids.format_id(ids.PAYMENT, payment.id))
 
 
-async def expire_stranded(tx: Tx, mint: Mint, payment_id: UUID) -> EndedPayment:
+async def expire_stranded(tx: Tx, mint: IdGenerator, payment_id: UUID) -> EndedPayment:
     """Expire a payment whose chain is not watched, because people have decided so.
 
     It leaves a case for the money that the chain may still show. The session stays `closing`, and
     ends when the chain is read again. Refused (`CONFLICT`) as `check_stranded` does.
     """
-    locked = await lock(tx, [payment_id])
+    locked = await lock_payments(tx, [payment_id])
     payment, now = locked.payments[0], locked.now
     session = await sessions.lock(tx, payment.session_id) if payment.session_id else None
-    session = await check_stranded(tx, Seen(payment, session, now))
-    await sessions.close(tx, [session.id], now)
+    session = await check_stranded(tx, PaymentSnapshot(payment, session, now))
+    await sessions.mark_closing(tx, [session.id], now)
     return await _expire_with_case(tx, mint, payment, session, now)
 
 
-async def check_stranded(database: Executor, seen: Seen) -> Session:
+async def check_stranded(database: Executor, seen: PaymentSnapshot) -> Session:
     """Refuse (`CONFLICT`) a payment that ends without a person; gives the session it waits for."""
     payment, session = seen.payment, seen.session
-    if payment.status is not Status.PROCESSING:
-        raise Refused(Code.CONFLICT, f"the payment is {payment.status}, not PROCESSING")
+    if payment.status is not PaymentStatus.PROCESSING:
+        raise RefusedError(ErrorCode.CONFLICT, f"the payment is {payment.status}, not PROCESSING")
     if not payment.elapsed(seen.now):
-        raise Refused(
-            Code.CONFLICT, f"the payment's time is over at {timestamp(payment.expires_at)} only"
+        raise RefusedError(
+            ErrorCode.CONFLICT,
+            f"the payment's time is over at {format_timestamp(payment.expires_at)} only",
         )
     chain = session.offer.chain if session else None
     if session is None or chain is None:
-        raise Refused(Code.CONFLICT, "the payment waits for a gateway, not for a chain")
-    if session.life is Life.ENDED:
-        raise Refused(Code.CONFLICT, "the payment's session has ended: it expires by itself")
+        raise RefusedError(ErrorCode.CONFLICT, "the payment waits for a gateway, not for a chain")
+    if session.life is SessionStatus.ENDED:
+        raise RefusedError(
+            ErrorCode.CONFLICT, "the payment's session has ended: it expires by itself"
+        )
     if await chain_watch.is_watched(database, chain):
-        raise Refused(Code.CONFLICT, f"{chain} is watched: the payment ends by what its blocks say")
+        raise RefusedError(
+            ErrorCode.CONFLICT, f"{chain} is watched: the payment ends by what its blocks say"
+        )
     return session
 
 
 async def _expire_with_case(
-    tx: Tx, mint: Mint, payment: Payment, session: Session, now: datetime
+    tx: Tx, mint: IdGenerator, payment: Payment, session: Session, now: datetime
 ) -> EndedPayment:
     """Expire a locked payment, and open a case that money of its session will fill."""
-    move = Move(payment=payment, trigger=Trigger.EXPIRE, at=now, session=session)
-    [payment] = await advance(tx, [move], mint)
-    place = Place(
+    move = TransitionRequest(
+        payment=payment, trigger=PaymentTrigger.EXPIRE, at=now, session=session
+    )
+    [payment] = await apply_transitions(tx, [move], mint)
+    place = MoneyOrigin(
         merchant_id=payment.merchant_id,
         payment_id=payment.id,
         session_id=session.id,
@@ -131,36 +147,40 @@ async def _expire_with_case(
     return EndedPayment(payment=payment, case_id=case_id)
 
 
-async def expire_seen(database: Database, mint: Mint, *payment_ids: UUID) -> None:
+async def expire_if_due(database: Database, mint: IdGenerator, *payment_ids: UUID) -> None:
     """Expire PENDING payments that somebody found elapsed, in a transaction of its own."""
     async with database.transaction() as tx:
-        locked = await lock(tx, payment_ids)
+        locked = await lock_payments(tx, payment_ids)
         moves = [
-            Move(payment=one, trigger=Trigger.EXPIRE, at=locked.now)
+            TransitionRequest(payment=one, trigger=PaymentTrigger.EXPIRE, at=locked.now)
             for one in locked.payments
-            if one.status is Status.PENDING and one.elapsed(locked.now)
+            if one.status is PaymentStatus.PENDING and one.elapsed(locked.now)
         ]
-        await advance(tx, moves, mint)
+        await apply_transitions(tx, moves, mint)
 
 
-async def refuse_ended(database: Database, mint: Mint, seen: Seen) -> None:
+async def require_open_checkout(
+    database: Database, mint: IdGenerator, seen: PaymentSnapshot
+) -> None:
     """Refuse what an ended checkout no longer allows; expires it where nobody has done so yet."""
     if seen.payment.elapsed(seen.now):
-        await expire_seen(database, mint, seen.payment.id)
-        raise expired()
-    refuse_terminal(seen.payment)
+        await expire_if_due(database, mint, seen.payment.id)
+        raise checkout_expired_error()
+    require_not_ended(seen.payment)
 
 
-def refuse_terminal(payment: Payment) -> None:
+def require_not_ended(payment: Payment) -> None:
     """Refuse (`CHECKOUT_EXPIRED`, `INVALID_CHECKOUT_STATE`) where the payment has ended."""
-    if payment.status is Status.EXPIRED:
-        raise expired()
+    if payment.status is PaymentStatus.EXPIRED:
+        raise checkout_expired_error()
     if payment.status in TERMINAL:
-        raise Refused(
-            Code.INVALID_CHECKOUT_STATE, f"the checkout has ended in {payment.status} status"
+        raise RefusedError(
+            ErrorCode.INVALID_CHECKOUT_STATE, f"the checkout has ended in {payment.status} status"
         )
 
 
-def expired() -> Refused:
+def checkout_expired_error() -> RefusedError:
     """Word the refusal of a checkout whose time is over."""
-    return Refused(Code.CHECKOUT_EXPIRED, "the checkout has expired; a new payment is needed")
+    return RefusedError(
+        ErrorCode.CHECKOUT_EXPIRED, "the checkout has expired; a new payment is needed"
+    )

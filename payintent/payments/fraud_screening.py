@@ -6,47 +6,59 @@ from typing import Any
 
 import msgspec
 
-from payintent.domain.errors import Code, Refused
-from payintent.domain.fraud import Denial, Denied, FraudRule, RuleKind, Subject
-from payintent.domain.ip_address import counted_as
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.fraud import (
+    FraudDenial,
+    FraudDeniedError,
+    FraudRule,
+    FraudRuleKind,
+    FraudSubject,
+)
+from payintent.domain.ip_address import client_address_key
 from payintent.domain.payment import Payment
-from payintent.encryption import Secrets
-from payintent.id_generator import Mint
-from payintent.log import get
-from payintent.payments.create import OPERATION, Created, CreateRequest, create, replay
-from payintent.payments.policy_cache import Policies
+from payintent.encryption import Encryption
+from payintent.id_generator import IdGenerator
+from payintent.log import get_logger
+from payintent.payments.create import (
+    OPERATION,
+    CreatedPayment,
+    CreatePaymentRequest,
+    create_payment,
+    replay_create,
+)
+from payintent.payments.policy_cache import PolicyCache
 from payintent.storage import fraud, idempotency
 from payintent.storage.database import Database, Tx
-from payintent.storage.idempotency import First
+from payintent.storage.idempotency import FirstRequest
 
-_log = get("screen")
+_log = get_logger("screen")
 _MESSAGE = "this payment cannot be made"  # whoever is blocked learns no more than the code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Screen:
+class FraudScreening:
     """What screening works with."""
 
     database: Database
-    policies: Policies
-    secrets: Secrets
-    mint: Mint
+    policies: PolicyCache
+    secrets: Encryption
+    mint: IdGenerator
 
-    async def create(self, request: CreateRequest) -> Created:
+    async def create(self, request: CreatePaymentRequest) -> CreatedPayment:
         """Create a payment, screened on what the merchant sent.
 
         A key that has done its work replays it; else a denial is kept under the key (`Denied`).
         """
         rules = await self.policies.rules()
         if not rules:
-            return await create(self.database, self.mint, request)
-        subject = Subject(
+            return await create_payment(self.database, self.mint, request)
+        subject = FraudSubject(
             merchant_id=request.merchant_id,
             payer_uid=request.payer_uid,
             email=request.payer_email,
             country=request.country,
         )
-        velocities = rules.velocities(RuleKind.PAYER_VELOCITY, request.merchant_id)
+        velocities = rules.velocities(FraudRuleKind.PAYER_VELOCITY, request.merchant_id)
 
         async def check(tx: Tx) -> None:
             counts = await self._payments(tx, velocities, subject)
@@ -55,8 +67,10 @@ class Screen:
         try:
             if not velocities:
                 _deny(rules.judge(subject))
-            return await create(self.database, self.mint, request, check if velocities else None)
-        except Denied as denied:
+            return await create_payment(
+                self.database, self.mint, request, check if velocities else None
+            )
+        except FraudDeniedError as denied:
             if denied.replayed:
                 raise
             found = await self._replay(request)
@@ -69,7 +83,7 @@ class Screen:
         rules = await self.policies.rules()
         if not rules:
             return
-        subject = Subject(
+        subject = FraudSubject(
             merchant_id=payment.merchant_id,
             payer_uid=payment.payer_uid,
             email=email or payment.payer_email,
@@ -81,13 +95,13 @@ class Screen:
     async def selection(self, payment: Payment, address: str | None) -> None:
         """Count a selection from an address; `Denied` where it has made too many."""
         rules = await self.policies.rules()
-        velocities = rules.velocities(RuleKind.ADDRESS_VELOCITY, payment.merchant_id)
+        velocities = rules.velocities(FraudRuleKind.ADDRESS_VELOCITY, payment.merchant_id)
         if not velocities or address is None:
             return
-        digest = self.secrets.digest(f"address:{counted_as(address)}")
+        digest = self.secrets.digest(f"address:{client_address_key(address)}")
         async with self.database.transaction() as tx:
-            await fraud.lock_count(tx, digest)
-            subject = Subject(
+            await fraud.lock_counter(tx, digest)
+            subject = FraudSubject(
                 merchant_id=payment.merchant_id,
                 payer_uid=payment.payer_uid,
                 counts={rule.id: await _attempts(tx, rule, digest) for rule in velocities},
@@ -98,13 +112,13 @@ class Screen:
         await self._deny_checkout(payment, denial)
 
     async def _payments(
-        self, tx: Tx, velocities: Iterable[FraudRule], subject: Subject
+        self, tx: Tx, velocities: Iterable[FraudRule], subject: FraudSubject
     ) -> dict[int, int]:
         """Count a payer's payments; whoever creates another meanwhile waits until this one is."""
         name = f"payer:{subject.merchant_id}:{subject.payer_uid}"
-        await fraud.lock_count(tx, self.secrets.digest(name))
+        await fraud.lock_counter(tx, self.secrets.digest(name))
         return {
-            rule.id: await fraud.payments_of(
+            rule.id: await fraud.count_payments(
                 tx,
                 subject.merchant_id,
                 subject.payer_uid,
@@ -114,39 +128,47 @@ class Screen:
             for rule in velocities
         }
 
-    async def _replay(self, request: CreateRequest) -> Created | None:
-        return await replay(self.database, request.merchant_id, request.key, request.request_hash)
+    async def _replay(self, request: CreatePaymentRequest) -> CreatedPayment | None:
+        return await replay_create(
+            self.database, request.merchant_id, request.key, request.request_hash
+        )
 
-    async def _deny_create(self, request: CreateRequest, denial: Denial) -> Created:
-        first = First(
+    async def _deny_create(
+        self, request: CreatePaymentRequest, denial: FraudDenial
+    ) -> CreatedPayment:
+        first = FirstRequest(
             request_hash=request.request_hash,
             payment_id=None,
             country=None,
             denial=msgspec.json.encode(denial).decode(),
         )
         async with self.database.transaction() as tx:
-            fresh = await idempotency.take(tx, request.merchant_id, OPERATION, request.key, first)
+            fresh = await idempotency.claim_key(
+                tx, request.merchant_id, OPERATION, request.key, first
+            )
             if fresh:
-                await fraud.decide(tx, self.mint.id(), request.merchant_id, None, denial)
+                await fraud.record_denial(tx, self.mint.id(), request.merchant_id, None, denial)
         if not fresh:  # another request with this key was faster
             found = await self._replay(request)
             if found is None:
-                raise Refused(
-                    Code.CONFLICT, "the Idempotency-Key has just expired", retry_after_s=1
+                raise RefusedError(
+                    ErrorCode.CONFLICT, "the Idempotency-Key has just expired", retry_after_s=1
                 )
             return found
         _log.info("denied", merchant=request.merchant_id, rule=denial.rule, code=denial.code)
-        raise Denied(denial)
+        raise FraudDeniedError(denial)
 
-    async def _deny_checkout(self, payment: Payment, denial: Denial | None) -> None:
+    async def _deny_checkout(self, payment: Payment, denial: FraudDenial | None) -> None:
         if denial is None:
             return
-        await fraud.decide(self.database, self.mint.id(), payment.merchant_id, payment.id, denial)
+        await fraud.record_denial(
+            self.database, self.mint.id(), payment.merchant_id, payment.id, denial
+        )
         _log.info("denied", merchant=payment.merchant_id, rule=denial.rule, code=denial.code)
-        raise Denied(denial)
+        raise FraudDeniedError(denial)
 
 
-def denial_fields(denial: Denial) -> dict[str, Any]:
+def denial_fields(denial: FraudDenial) -> dict[str, Any]:
     """Give the envelope of spec section 7.4, alone in its body."""
     return {
         "fds": {
@@ -161,11 +183,11 @@ def denial_fields(denial: Denial) -> dict[str, Any]:
 
 
 async def _attempts(tx: Tx, rule: FraudRule, digest: bytes) -> int:
-    return await fraud.attempts_of(
+    return await fraud.count_attempts(
         tx, digest, rule.merchant_id, rule.window_s or 0, rule.count_max or 1
     )
 
 
-def _deny(denial: Denial | None) -> None:
+def _deny(denial: FraudDenial | None) -> None:
     if denial is not None:
-        raise Denied(denial)
+        raise FraudDeniedError(denial)

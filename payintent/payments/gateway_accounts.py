@@ -7,13 +7,13 @@ from typing import TypeVar
 
 import msgspec
 
-from payintent.domain.gateway import Account, Gateway
+from payintent.domain.gateway import Gateway, GatewayAccount
 from payintent.domain.merchant import Acceptance, PaymentMethod
 from payintent.domain.payable import common_countries
-from payintent.domain.rate_limit import Limit
-from payintent.encryption import Secrets, open_account
+from payintent.domain.rate_limit import RateLimit
+from payintent.encryption import Encryption, open_account
 from payintent.payments.buyer_calls import BuyerCalls
-from payintent.payments.gateway_health import Channel, Health
+from payintent.payments.gateway_health import GatewayChannel, GatewayHealth
 from payintent.storage import accounts
 from payintent.storage.database import Database
 
@@ -22,25 +22,25 @@ _KEPT_S = 5.0
 _KEPT_MAX = 1_000
 
 
-class Accounts:
+class GatewayAccounts:
     """Finds accounts and the gateways that speak for their providers, and knows who answers."""
 
     def __init__(
         self,
         database: Database,
-        secrets: Secrets,
+        secrets: Encryption,
         gateways: Mapping[str, Gateway],
-        calls: Limit | None = None,
+        calls: RateLimit | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
         self._secrets = secrets
         self._gateways = gateways
         self._monotonic = monotonic
-        self.health = Health(database, monotonic)
+        self.health = GatewayHealth(database, monotonic)
         local = {name for name, one in gateways.items() if not one.capabilities.remote}
         self.buyer_calls = BuyerCalls(database, calls, local)
-        self._kept: dict[int, tuple[float, Account]] = {}
+        self._kept: dict[int, tuple[float, GatewayAccount]] = {}
 
     @property
     def providers(self) -> frozenset[str]:
@@ -63,7 +63,9 @@ class Accounts:
 
     async def usable(self, methods: Iterable[PaymentMethod]) -> list[PaymentMethod]:
         """Tell of methods what their gateways can do; those that do not answer take nothing."""
-        down = {one for one, channel in await self.health.down() if channel is Channel.SESSIONS}
+        down = {
+            one for one, channel in await self.health.down() if channel is GatewayChannel.SESSIONS
+        }
         return [
             replace(one, account_enabled=False) if one.account_id in down else self.narrowed(one)
             for one in methods
@@ -81,19 +83,19 @@ class Accounts:
             countries=common_countries(method.countries, capabilities.countries),
         )
 
-    async def open(self, account_id: int) -> Account | None:
+    async def open(self, account_id: int) -> GatewayAccount | None:
         """Read an account and its credentials."""
         kept = self._kept.get(account_id)
         if kept and kept[0] > self._monotonic():
             return kept[1]
-        sealed = await accounts.by_id(self._database, account_id)
+        sealed = await accounts.get(self._database, account_id)
         if sealed is None:
             return None
         opened, _ = open_account(
             self._secrets, account_id, sealed.provider, sealed.base_url, sealed.sealed
         )
         credentials = msgspec.json.decode(opened, type=dict[str, str])
-        account = Account(
+        account = GatewayAccount(
             id=sealed.id,
             provider=sealed.provider,
             base_url=sealed.base_url,

@@ -10,13 +10,13 @@ from enum import StrEnum
 
 from prometheus_client import Counter
 
-from payintent.domain.gateway import Unknown
-from payintent.log import get
+from payintent.domain.gateway import OutcomeUnknown
+from payintent.log import get_logger
 from payintent.storage import gateway_outages
 from payintent.storage.database import Database
-from payintent.ttl_cache import Kept
+from payintent.ttl_cache import TtlCache
 
-_log = get("health")
+_log = get_logger("health")
 FAILURES_MAX = 5
 _WITHIN_S = 60.0
 PAUSE_S = 15
@@ -36,50 +36,50 @@ THROTTLED = Counter(
 )
 
 
-class Channel(StrEnum):
+class GatewayChannel(StrEnum):
     """What a gateway may fail at on its own."""
 
     SESSIONS = "sessions"
     REFUNDS = "refunds"
 
 
-_Key = tuple[int, Channel]
+_Key = tuple[int, GatewayChannel]
 _Known = Mapping[_Key, bool]  # True: nobody is to try yet
 
 
-class Health:
+class GatewayHealth:
     """What this process sees of gateways, and what all of them know."""
 
     def __init__(self, database: Database, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._database = database
         self._monotonic = monotonic
         self._failures: dict[_Key, list[float]] = {}
-        self._known: Kept[_Known] = Kept(self._read, {}, _KEPT_S, monotonic)
+        self._known: TtlCache[_Known] = TtlCache(self._read, {}, _KEPT_S, monotonic)
 
     async def down(self) -> frozenset[_Key]:
         """Name what is not to be tried; a second old at most."""
         return frozenset(key for key, shut in (await self._known.get()).items() if shut)
 
-    async def admit(self, account_id: int, channel: Channel) -> bool:
+    async def admit(self, account_id: int, channel: GatewayChannel) -> bool:
         """Tell whether to try now; after an outage, one caller at a time."""
         shut = (await self._known.get()).get((account_id, channel))
         if shut is None:
             return True
-        return not shut and await gateway_outages.probe(self._database, account_id, channel)
+        return not shut and await gateway_outages.try_probe(self._database, account_id, channel)
 
-    async def note(self, account_id: int, channel: Channel, answer: object) -> None:
+    async def note(self, account_id: int, channel: GatewayChannel, answer: object) -> None:
         """Count an answer, or that there was none; who is held back has met no outage."""
         key = (account_id, channel)
-        if isinstance(answer, Unknown) and answer.throttled:
+        if isinstance(answer, OutcomeUnknown) and answer.throttled:
             THROTTLED.labels(channel).inc()
             _log.warning("gateway_throttles", account=account_id, channel=channel)
             return
-        if isinstance(answer, Unknown):
+        if isinstance(answer, OutcomeUnknown):
             await self._failed(key)
             return
         self._failures.pop(key, None)
         if key in await self._known.get():
-            await gateway_outages.over(self._database, account_id, channel)
+            await gateway_outages.close_circuit(self._database, account_id, channel)
             self._known.forget()
             _log.warning("gateway_back", account=account_id, channel=channel)
 
@@ -94,7 +94,7 @@ class Health:
         account_id, channel = key
         self._failures.pop(key, None)
         self._known.forget()
-        if not await gateway_outages.trip(
+        if not await gateway_outages.open_circuit(
             self._database, account_id, channel, PAUSE_S, _LONGEST_PAUSE_S
         ):
             return
@@ -103,5 +103,5 @@ class Health:
 
     async def _read(self, known: _Known) -> _Known:
         del known
-        found = await gateway_outages.known(self._database)
-        return {(one.account_id, Channel(one.channel)): one.open for one in found}
+        found = await gateway_outages.list_channel_states(self._database)
+        return {(one.account_id, GatewayChannel(one.channel)): one.open for one in found}

@@ -7,24 +7,24 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from payintent.domain import ids
-from payintent.domain.errors import LockTimeout, StorageDown
-from payintent.domain.gateway import Report, SessionState, Unknown
-from payintent.domain.session import Life, Session
+from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
+from payintent.domain.gateway import GatewaySessionState, OutcomeUnknown, SessionReport
+from payintent.domain.session import Session, SessionStatus
 from payintent.domain.settlement import CaseKind
-from payintent.id_generator import Mint
-from payintent.log import get
+from payintent.id_generator import IdGenerator
+from payintent.log import get_logger
 from payintent.payments.expire import expire_undecided
-from payintent.payments.gateway_accounts import Accounts
-from payintent.payments.gateway_health import Channel
-from payintent.payments.settle import settle
-from payintent.payments.transitions import lock
+from payintent.payments.gateway_accounts import GatewayAccounts
+from payintent.payments.gateway_health import GatewayChannel
+from payintent.payments.settle import settle_session
+from payintent.payments.transitions import lock_payments
 from payintent.storage import captures, sessions
-from payintent.storage.captures import Place
+from payintent.storage.captures import MoneyOrigin
 from payintent.storage.database import Database
 from payintent.storage.onchain import chain_watch
-from payintent.storage.sessions import Ask
+from payintent.storage.sessions import DueSession
 
-_log = get("inquire")
+_log = get_logger("inquire")
 
 #: Seconds between questions, the last one again and again; the first comes 30 s after opening.
 OPEN_WAITS_S = (120.0, 600.0, 3600.0)
@@ -35,102 +35,102 @@ DECIDING_WAIT_S = 30.0
 ABSENT_PROVES_AFTER_S = 600
 GIVE_UP_AFTER_S = 7 * 24 * 3600
 
-_ABSENT = SessionState.ABSENT
+_ABSENT = GatewaySessionState.ABSENT
 #: No reason for an elapsed payment to wait: a gateway that cannot close leaves a session open at
 #: which nothing happens, and one that does not know it may never hear of it.
-_SILENCE = frozenset({SessionState.OPEN, SessionState.ABSENT})
+_SILENCE = frozenset({GatewaySessionState.OPEN, GatewaySessionState.ABSENT})
 
 
 #: A buyer's way back can be reloaded as often as he likes.
 RETURN_EVERY_S = 5.0
 
 
-async def ask_on_return(database: Database, accounts: Accounts, session: Session) -> None:
+async def ask_on_return(database: Database, accounts: GatewayAccounts, session: Session) -> None:
     """Have the provider asked at once, since the buyer has come back; now and then only."""
     if not await sessions.note_return(database, session.id, RETURN_EVERY_S):
         return
     offer = session.offer
     if await accounts.buyer_calls.allow(offer.account_id, offer.provider):
-        await sessions.ask_now(database, session.id)
+        await sessions.request_inquiry(database, session.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Janitor:
+class SessionInquirer:
     """What the janitor works with."""
 
     database: Database
-    accounts: Accounts
-    mint: Mint
+    accounts: GatewayAccounts
+    mint: IdGenerator
     authorising_patience: timedelta
 
-    async def inquire(self, ask: Ask) -> None:
+    async def inquire(self, ask: DueSession) -> None:
         """Ask about one session, apply the answer, and set the next question."""
         try:
             await self._inquire(ask)
-        except (StorageDown, LockTimeout):
+        except (StorageUnavailableError, LockTimeoutError):
             raise
         except Exception:  # a bug: no payment may wait for its repair
             await self._note_silence(ask.session)
             raise
 
-    async def _inquire(self, ask: Ask) -> None:
+    async def _inquire(self, ask: DueSession) -> None:
         session = ask.session
         age_s = (ask.now - session.opened_at).total_seconds()
         answer = await self._ask(session)
-        if isinstance(answer, Report):
+        if isinstance(answer, SessionReport):
             await self._take_in(ask, answer, age_s)
         else:
             await self._note_silence(session)
             _log.warning(
-                "provider_silent", session=ids.text(ids.SESSION, session.id), why=answer.detail
+                "provider_silent", session=ids.format_id(ids.SESSION, session.id), why=answer.detail
             )
         wait_s: float | None = _wait_s(session, answer)
-        if session.life is Life.OPENING:
+        if session.life is SessionStatus.OPENING:
             await self._release(session)
         elif age_s > GIVE_UP_AFTER_S and await self._hand_over(session):
             wait_s = None
-        await sessions.ask_again(self.database, session, wait_s)
+        await sessions.schedule_inquiry(self.database, session, wait_s)
 
-    async def _take_in(self, ask: Ask, report: Report, age_s: float) -> None:
+    async def _take_in(self, ask: DueSession, report: SessionReport, age_s: float) -> None:
         """Apply an answer; what neither decides nor says that it is deciding is silence."""
         session = ask.session
         if report.state not in _SILENCE:
-            await sessions.answered(self.database, session.id)
+            await sessions.clear_silence(self.database, session.id)
         await self._apply(session, report, age_s)
-        if report.state is not SessionState.AUTHORISING:
+        if report.state is not GatewaySessionState.AUTHORISING:
             await self._note_silence(session)
         elif session.closing_at and ask.now - session.closing_at >= self.authorising_patience:
             async with self.database.transaction() as tx:
                 await expire_undecided(tx, self.mint, session, self.authorising_patience)
 
     async def _note_silence(self, session: Session) -> None:
-        if session.life is Life.CLOSING:  # nobody waits for the silence of others
-            await sessions.silent(self.database, session.id)
+        if session.life is SessionStatus.CLOSING:  # nobody waits for the silence of others
+            await sessions.mark_silent(self.database, session.id)
 
-    async def _ask(self, session: Session) -> Report | Unknown:
+    async def _ask(self, session: Session) -> SessionReport | OutcomeUnknown:
         account = await self.accounts.open(session.offer.account_id)
         gateway = self.accounts.gateway(session.offer.provider)
         if account is None or gateway is None:
-            return Unknown(detail="no account or adapter")
-        ask = gateway.close_session if session.life is Life.CLOSING else gateway.inquire
+            return OutcomeUnknown(detail="no account or adapter")
+        ask = gateway.close_session if session.life is SessionStatus.CLOSING else gateway.inquire
         answer = await ask(account, session.ref)
-        await self.accounts.health.note(account.id, Channel.SESSIONS, answer)
+        await self.accounts.health.note(account.id, GatewayChannel.SESSIONS, answer)
         return answer
 
-    async def _apply(self, session: Session, report: Report, age_s: float) -> None:
+    async def _apply(self, session: Session, report: SessionReport, age_s: float) -> None:
         absent_for_good = report.state is _ABSENT and age_s > ABSENT_PROVES_AFTER_S
-        if session.life is Life.CLOSING and absent_for_good:
-            report = Report(state=SessionState.CLOSED)
+        if session.life is SessionStatus.CLOSING and absent_for_good:
+            report = SessionReport(state=GatewaySessionState.CLOSED)
         async with self.database.transaction() as tx:
-            await settle(tx, self.mint, session.payment_id, session.id, report)
+            await settle_session(tx, self.mint, session.payment_id, session.id, report)
 
     async def _release(self, session: Session) -> None:
         """Give up a selection that nobody finished, so that the buyer can make another."""
         async with self.database.transaction() as tx:
-            locked = await lock(tx, [session.payment_id])
+            locked = await lock_payments(tx, [session.payment_id])
             present = await sessions.lock(tx, session.id)
-            if present.life is Life.OPENING:
-                await sessions.close(tx, [session.id], locked.now)
+            if present.life is SessionStatus.OPENING:
+                await sessions.mark_closing(tx, [session.id], locked.now)
 
     async def _hand_over(self, session: Session) -> bool:
         """After a week without a last word a person must look; False where one must ask on.
@@ -139,15 +139,15 @@ class Janitor:
         not watched: it ends when the chain is read again.
         """
         async with self.database.transaction() as tx:
-            locked = await lock(tx, [session.payment_id])
+            locked = await lock_payments(tx, [session.payment_id])
             present = await sessions.lock(tx, session.id)
-            if present.life is Life.ENDED:
+            if present.life is SessionStatus.ENDED:
                 return True
             chain = session.offer.chain
             if chain is not None and not await chain_watch.is_watched(tx, chain):
                 return False
             payment = locked.payments[0]
-            place = Place(
+            place = MoneyOrigin(
                 merchant_id=payment.merchant_id,
                 payment_id=session.payment_id,
                 session_id=session.id,
@@ -156,12 +156,16 @@ class Janitor:
             )
             await captures.open_case(tx, self.mint.id(), CaseKind.UNKNOWN_REFERENCE, place, None)
             held_up = payment.session_id == session.id and payment.elapsed(locked.now)
-            return not (held_up and present.life is Life.CLOSING)
+            return not (held_up and present.life is SessionStatus.CLOSING)
 
 
-def _wait_s(session: Session, answer: Report | Unknown) -> float:
-    waits = CLOSING_WAITS_S if session.life is Life.CLOSING else OPEN_WAITS_S
+def _wait_s(session: Session, answer: SessionReport | OutcomeUnknown) -> float:
+    waits = CLOSING_WAITS_S if session.life is SessionStatus.CLOSING else OPEN_WAITS_S
     wait_s = waits[min(session.inquiries, len(waits) - 1)]
-    deciding = isinstance(answer, Report) and answer.state is SessionState.AUTHORISING
+    deciding = isinstance(answer, SessionReport) and answer.state is GatewaySessionState.AUTHORISING
     # A payment may be held up by what is being decided, so it is asked for again soon.
-    return min(wait_s, DECIDING_WAIT_S) if deciding and session.life is Life.CLOSING else wait_s
+    return (
+        min(wait_s, DECIDING_WAIT_S)
+        if deciding and session.life is SessionStatus.CLOSING
+        else wait_s
+    )

@@ -3,14 +3,14 @@
 import time
 from collections.abc import Callable
 
-from payintent.domain.fraud import RuleBook
+from payintent.domain.fraud import FraudRuleSet
 from payintent.domain.restriction import Restrictions
 from payintent.storage import fraud
 from payintent.storage.database import Database
-from payintent.ttl_cache import Kept
+from payintent.ttl_cache import TtlCache
 
 
-class Policies:
+class PolicyCache:
     """Reads them when they are asked for and what is known has become old."""
 
     def __init__(
@@ -20,10 +20,10 @@ class Policies:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
-        self._rules = Kept(self._read_rules, RuleBook(), kept_s, monotonic)
-        self._restrictions = Kept(self._read_restrictions, Restrictions(), kept_s, monotonic)
+        self._rules = TtlCache(self._read_rules, FraudRuleSet(), kept_s, monotonic)
+        self._restrictions = TtlCache(self._read_restrictions, Restrictions(), kept_s, monotonic)
 
-    async def rules(self) -> RuleBook:
+    async def rules(self) -> FraudRuleSet:
         """Give the fraud rules in force."""
         return await self._rules.get()
 
@@ -31,13 +31,13 @@ class Policies:
         """Give the restrictions in force."""
         return await self._restrictions.get()
 
-    async def _read_rules(self, known: RuleBook) -> RuleBook:
+    async def _read_rules(self, known: FraudRuleSet) -> FraudRuleSet:
         """Read the rules where they are others than those that are known: they may be many."""
-        mark = await fraud.rules_mark(self._database)
+        mark = await fraud.rules_version(self._database)
         if mark == known.mark:
             return known
-        return RuleBook(await fraud.rules(self._database), mark)
+        return FraudRuleSet(await fraud.list_rules(self._database), mark)
 
     async def _read_restrictions(self, known: Restrictions) -> Restrictions:
         del known
-        return fraud.effective(await fraud.restricted(self._database))
+        return fraud.active_restrictions(await fraud.list_restrictions(self._database))

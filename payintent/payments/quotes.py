@@ -4,21 +4,21 @@ from collections.abc import Iterable
 
 from payintent.domain.merchant import Merchant, PaymentMethod
 from payintent.domain.payment import Payment
-from payintent.domain.quoting import Place, offers, tax_rate_for, taxed_country
-from payintent.domain.session import Offer
+from payintent.domain.quoting import QuoteCountry, make_quotes, tax_rate_for, taxed_country
+from payintent.domain.session import Quote
 from payintent.storage import tax_rates
 from payintent.storage.database import Executor
 
 
-async def price(
+async def price_methods(
     database: Executor,
     payment: Payment,
     merchant: Merchant,
     known: Iterable[PaymentMethod],
-    place: Place,
+    place: QuoteCountry,
     currency: str | None,
-) -> list[Offer]:
+) -> list[Quote]:
     """Price methods for a place."""
     taxed = taxed_country(merchant, place)
-    rate = tax_rate_for(payment, taxed, await tax_rates.tax_rates(database))
-    return offers(payment, merchant, known, place, currency, rate)
+    rate = tax_rate_for(payment, taxed, await tax_rates.list_tax_rates(database))
+    return make_quotes(payment, merchant, known, place, currency, rate)

@@ -7,26 +7,26 @@ import msgspec
 
 from payintent.domain import ids
 from payintent.domain.card_data import mask_card_data
-from payintent.domain.gateway import Callback, Capture, Report, SessionState
+from payintent.domain.gateway import Capture, GatewaySessionState, SessionReport, VerifiedCallback
 from payintent.domain.payment import FailureReason
 from payintent.domain.settlement import CaseKind
-from payintent.id_generator import Mint
-from payintent.log import get
+from payintent.id_generator import IdGenerator
+from payintent.log import get_logger
 from payintent.payments.record_dispute import take_dispute
-from payintent.payments.settle import note_verbatim, settle
+from payintent.payments.settle import note_verbatim, settle_session
 from payintent.payments.settle_refund import settle_refund
 from payintent.storage import callbacks, captures, cases, refunds, sessions
-from payintent.storage.callbacks import Received
-from payintent.storage.captures import Place
+from payintent.storage.callbacks import NewCallback
+from payintent.storage.captures import MoneyOrigin
 from payintent.storage.database import Database, Tx
 
-_log = get("receive")
+_log = get_logger("receive")
 
 
 class _Kept(msgspec.Struct):
     """A report as JSON, for a callback that must wait for its session."""
 
-    state: SessionState
+    state: GatewaySessionState
     reason: FailureReason | None
     reference: str | None
     amount_minor: int | None
@@ -35,16 +35,16 @@ class _Kept(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class CallbackResult:
     """What became of a callback; every one of these is answered with success."""
 
     fresh: bool
     payment_id: UUID | None
 
 
-async def receive(
-    database: Database, mint: Mint, account_id: int, callback: Callback, body: bytes
-) -> Receipt:
+async def receive_callback(
+    database: Database, mint: IdGenerator, account_id: int, callback: VerifiedCallback, body: bytes
+) -> CallbackResult:
     """Store a callback and apply it; a duplicate, or one about nothing of ours, changes nothing.
 
     Money for a session that nobody knows is a case at once; it pays the session if that appears.
@@ -53,12 +53,12 @@ async def receive(
         return await _receive_refund(database, mint, account_id, callback, body)
     payment_id = None
     if callback.session_id is not None:
-        payment_id = await sessions.payment_of(database, callback.session_id, account_id)
+        payment_id = await sessions.find_payment_id(database, callback.session_id, account_id)
     unknown = callback.session_id is not None and payment_id is None
     async with database.transaction() as tx:
         fresh = await callbacks.add(
             tx,
-            Received(
+            NewCallback(
                 account_id=account_id,
                 callback_id=callback.id,
                 session_id=callback.session_id,
@@ -69,16 +69,18 @@ async def receive(
             ),
         )
         if fresh and callback.report and callback.session_id and payment_id:
-            await settle(tx, mint, payment_id, callback.session_id, callback.report)
+            await settle_session(tx, mint, payment_id, callback.session_id, callback.report)
         elif fresh:
             await _keep_unknown(tx, mint, account_id, callback)
         if fresh and callback.dispute:
             disputed_id = await take_dispute(tx, mint, account_id, callback.dispute)
             payment_id = payment_id or disputed_id
-    return Receipt(fresh, payment_id)
+    return CallbackResult(fresh, payment_id)
 
 
-async def _keep_unknown(tx: Tx, mint: Mint, account_id: int, callback: Callback) -> None:
+async def _keep_unknown(
+    tx: Tx, mint: IdGenerator, account_id: int, callback: VerifiedCallback
+) -> None:
     """Keep money that no session is known for, and let a person look."""
     if callback.report is None or callback.report.capture is None:
         return
@@ -86,7 +88,7 @@ async def _keep_unknown(tx: Tx, mint: Mint, account_id: int, callback: Callback)
     kept = await captures.add_unknown(tx, mint.id(), account_id, callback.id, money)
     if kept is None:
         return
-    place = Place(
+    place = MoneyOrigin(
         merchant_id=kept.merchant_id,
         payment_id=None,
         session_id=None,
@@ -95,27 +97,27 @@ async def _keep_unknown(tx: Tx, mint: Mint, account_id: int, callback: Callback)
     )
     case_id = mint.id()
     await captures.open_case(tx, case_id, CaseKind.UNKNOWN_REFERENCE, place, kept.id)
-    named = callback.session_id and ids.text(ids.SESSION, callback.session_id)
+    named = callback.session_id and ids.format_id(ids.SESSION, callback.session_id)
     told = f"callback {callback.id} names {named or 'no session'}, which is not known"
     await cases.add_note(tx, case_id, told)
     await note_verbatim(tx, case_id, money)
-    _log.error("capture_unknown", account=account_id, case=ids.text(ids.CASE, case_id))
+    _log.error("capture_unknown", account=account_id, case=ids.format_id(ids.CASE, case_id))
 
 
 async def _receive_refund(
-    database: Database, mint: Mint, account_id: int, callback: Callback, body: bytes
-) -> Receipt:
+    database: Database, mint: IdGenerator, account_id: int, callback: VerifiedCallback, body: bytes
+) -> CallbackResult:
     """Store what a provider says of a refund, and apply it where it is one of this account.
 
     A refund is kept before its provider hears of it, so nothing has to wait for one.
     """
     assert callback.refund_id is not None  # noqa: S101 - the caller has looked
-    known = await refunds.account_of(database, callback.refund_id)
+    known = await refunds.find_account_and_payment(database, callback.refund_id)
     ours = known is not None and known[0] == account_id
     async with database.transaction() as tx:
         fresh = await callbacks.add(
             tx,
-            Received(
+            NewCallback(
                 account_id=account_id,
                 callback_id=callback.id,
                 session_id=None,
@@ -127,23 +129,27 @@ async def _receive_refund(
         )
         if fresh and ours and callback.refund:
             await settle_refund(tx, mint, callback.refund_id, callback.refund)
-    return Receipt(fresh, known[1] if known and ours else None)
+    return CallbackResult(fresh, known[1] if known and ours else None)
 
 
-async def apply_waiting(database: Database, mint: Mint, limit: int) -> int:
+async def apply_waiting_callbacks(database: Database, mint: IdGenerator, limit: int) -> int:
     """Apply callbacks whose session has appeared since they came; gives how many."""
     done = 0
-    for waiting in await callbacks.waiting(database, limit):
-        payment_id = await sessions.payment_of(database, waiting.session_id, waiting.account_id)
+    for waiting in await callbacks.list_waiting(database, limit):
+        payment_id = await sessions.find_payment_id(
+            database, waiting.session_id, waiting.account_id
+        )
         async with database.transaction() as tx:
-            first = await callbacks.applied(tx, waiting.account_id, waiting.callback_id)
+            first = await callbacks.mark_applied(tx, waiting.account_id, waiting.callback_id)
             if first and payment_id:
-                await settle(tx, mint, payment_id, waiting.session_id, _report(waiting.report))
+                await settle_session(
+                    tx, mint, payment_id, waiting.session_id, _report(waiting.report)
+                )
                 done += 1
     return done
 
 
-def _kept(report: Report | None) -> str | None:
+def _kept(report: SessionReport | None) -> str | None:
     if report is None:
         return None
     capture = report.capture
@@ -158,7 +164,7 @@ def _kept(report: Report | None) -> str | None:
     return msgspec.json.encode(kept).decode()
 
 
-def _report(text: str) -> Report:
+def _report(text: str) -> SessionReport:
     kept = msgspec.json.decode(text, type=_Kept)
     capture = None
     if kept.reference is not None and kept.amount_minor is not None and kept.currency is not None:
@@ -168,4 +174,4 @@ def _report(text: str) -> Report:
             currency=kept.currency,
             verbatim=kept.verbatim,
         )
-    return Report(state=kept.state, capture=capture, reason=kept.reason)
+    return SessionReport(state=kept.state, capture=capture, reason=kept.reason)

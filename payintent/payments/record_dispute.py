@@ -9,17 +9,19 @@ from payintent.domain import ids
 from payintent.domain.dispute import Dispute, follow
 from payintent.domain.gateway import DisputeReport
 from payintent.domain.settlement import CaseKind
-from payintent.id_generator import Mint
-from payintent.log import get
-from payintent.payments.transitions import lock
+from payintent.id_generator import IdGenerator
+from payintent.log import get_logger
+from payintent.payments.transitions import lock_payments
 from payintent.storage import captures, cases, disputes, payments
-from payintent.storage.captures import Found, Place
+from payintent.storage.captures import Found, MoneyOrigin
 from payintent.storage.database import Tx
 
-_log = get("dispute")
+_log = get_logger("dispute")
 
 
-async def take_dispute(tx: Tx, mint: Mint, account_id: int, report: DisputeReport) -> UUID | None:
+async def take_dispute(
+    tx: Tx, mint: IdGenerator, account_id: int, report: DisputeReport
+) -> UUID | None:
     """Apply a report, however late or disordered it comes; gives the payment, if there is one.
 
     The payment is locked first, then the capture, then the dispute. A dispute of money that was
@@ -30,7 +32,7 @@ async def take_dispute(tx: Tx, mint: Mint, account_id: int, report: DisputeRepor
         _log.warning("dispute_unknown", account=account_id, dispute=report.reference)
         return None
     if found.payment_id is not None:
-        await lock(tx, [found.payment_id])
+        await lock_payments(tx, [found.payment_id])
     await captures.lock(tx, found.id)
     before = await disputes.lock(tx, account_id, report.reference)
     if before is None:
@@ -40,12 +42,16 @@ async def take_dispute(tx: Tx, mint: Mint, account_id: int, report: DisputeRepor
     if after != before:
         await disputes.update(tx, after)
         await cases.add_note(tx, after.case_id, _words(after))
-        _log.warning("dispute_followed", case=ids.text(ids.CASE, after.case_id), state=after.state)
+        _log.warning(
+            "dispute_followed", case=ids.format_id(ids.CASE, after.case_id), state=after.state
+        )
     return found.payment_id
 
 
-async def _open(tx: Tx, mint: Mint, account_id: int, found: Found, report: DisputeReport) -> None:
-    place = Place(
+async def _open(
+    tx: Tx, mint: IdGenerator, account_id: int, found: Found, report: DisputeReport
+) -> None:
+    place = MoneyOrigin(
         merchant_id=found.merchant_id,
         payment_id=found.payment_id,
         session_id=found.session_id,
@@ -70,7 +76,7 @@ async def _open(tx: Tx, mint: Mint, account_id: int, found: Found, report: Dispu
     )
     await disputes.add(tx, dispute)
     await cases.add_note(tx, case_id, _words(dispute))
-    _log.error("dispute_opened", case=ids.text(ids.CASE, case_id), state=dispute.state)
+    _log.error("dispute_opened", case=ids.format_id(ids.CASE, case_id), state=dispute.state)
 
 
 def _words(dispute: Dispute) -> str:

@@ -12,35 +12,39 @@ from urllib.parse import urlencode
 import msgspec
 
 from payintent.domain import ids
-from payintent.domain.activation import in_service
-from payintent.domain.errors import Code, Refused
+from payintent.domain.activation import is_in_service
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import (
-    Created,
+    GatewaySessionRequest,
+    GatewaySessionState,
     NotContacted,
-    Rejected,
-    SessionRequest,
-    SessionState,
-    Unknown,
+    OutcomeUnknown,
+    SessionCreated,
+    SessionRejected,
 )
 from payintent.domain.merchant import Merchant, PaymentMethod
-from payintent.domain.payment import TERMINAL, Payment, Status
-from payintent.domain.quoting import holds_exactly, resolve_place
+from payintent.domain.payment import TERMINAL, Payment, PaymentStatus
+from payintent.domain.quoting import can_hold_exactly, resolve_quote_country
 from payintent.domain.restriction import Restrictions
-from payintent.domain.session import Life, Offer, Session
+from payintent.domain.session import Quote, Session, SessionStatus
 from payintent.domain.web_origin import web_origin
-from payintent.id_generator import Mint
-from payintent.log import get
-from payintent.payments.expire import expired, refuse_ended, refuse_terminal
-from payintent.payments.gateway_accounts import Accounts
-from payintent.payments.gateway_health import Channel
-from payintent.payments.quotes import price
-from payintent.payments.settle import complete_selection, settle
-from payintent.payments.transitions import lock
+from payintent.id_generator import IdGenerator
+from payintent.log import get_logger
+from payintent.payments.expire import (
+    checkout_expired_error,
+    require_not_ended,
+    require_open_checkout,
+)
+from payintent.payments.gateway_accounts import GatewayAccounts
+from payintent.payments.gateway_health import GatewayChannel
+from payintent.payments.quotes import price_methods
+from payintent.payments.settle import complete_selection, settle_session
+from payintent.payments.transitions import lock_payments
 from payintent.storage import merchants, payment_methods, payments, sessions
 from payintent.storage.database import Database, Executor, Tx
-from payintent.storage.payments import Seen
+from payintent.storage.payments import PaymentSnapshot
 
-_log = get("select_quote")
+_log = get_logger("select_quote")
 #: A buyer who has chosen so often has made us call gateways often enough.
 SELECTIONS_MAX = 20
 #: The janitor looks after a selection whose process died; it asks first when this is over.
@@ -48,7 +52,7 @@ FIRST_INQUIRY_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class QuoteSelection:
     """What the buyer chose, and what restricts the choice."""
 
     payment_method_id: int
@@ -63,7 +67,7 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class ServiceUrls:
     """Where providers and buyers find us again."""
 
     api_base: str
@@ -71,7 +75,7 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
-class Selected:
+class SelectedSession:
     """The selected session as it is now, and its payment."""
 
     payment: Payment
@@ -79,23 +83,23 @@ class Selected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Desk:
+class _SelectionContext:
     """What one selection works with."""
 
     database: Database
-    accounts: Accounts
-    mint: Mint
-    places: Places
+    accounts: GatewayAccounts
+    mint: IdGenerator
+    places: ServiceUrls
 
 
 async def select_quote(
     database: Database,
-    accounts: Accounts,
-    mint: Mint,
-    places: Places,
-    seen: Seen,
-    chosen: Selection,
-) -> Selected:
+    accounts: GatewayAccounts,
+    mint: IdGenerator,
+    places: ServiceUrls,
+    seen: PaymentSnapshot,
+    chosen: QuoteSelection,
+) -> SelectedSession:
     """Freeze a quote and open its session at the provider.
 
     Refused: `CHECKOUT_EXPIRED`, `INVALID_CHECKOUT_STATE` (ended, or money was detected at the
@@ -103,9 +107,9 @@ async def select_quote(
     (another selection runs, or the total has changed), `PG_UPSTREAM_ERROR`, `RATE_LIMITED` (too
     many selections of this payment, or calls of this account).
     """
-    desk = _Desk(database=database, accounts=accounts, mint=mint, places=places)
-    await refuse_ended(database, mint, seen)
-    merchant = await merchants.by_id(database, seen.payment.merchant_id)
+    desk = _SelectionContext(database=database, accounts=accounts, mint=mint, places=places)
+    await require_open_checkout(database, mint, seen)
+    merchant = await merchants.get(database, seen.payment.merchant_id)
     assert merchant is not None  # noqa: S101 - merchants are never deleted
     offer = await _offer(desk, merchant, seen.payment, chosen)
     _check_return_url(merchant, chosen.return_url)
@@ -116,43 +120,47 @@ async def select_quote(
     await _refuse_used_up(database, seen.payment, seen.now)
     await _ask_present(desk, seen)
     await accounts.buyer_calls.spend(account.id, offer.provider)
-    if not await accounts.health.admit(account.id, Channel.SESSIONS):
+    if not await accounts.health.admit(account.id, GatewayChannel.SESSIONS):
         raise _not_available()
     session = await _begin(desk, seen, offer, chosen)
     answer = await gateway.create_session(
         account, _request(desk, merchant, seen.payment, session, chosen)
     )
-    await accounts.health.note(account.id, Channel.SESSIONS, answer)
+    await accounts.health.note(account.id, GatewayChannel.SESSIONS, answer)
     return await _finish(desk, session, answer)
 
 
-async def _offer(desk: _Desk, merchant: Merchant, payment: Payment, chosen: Selection) -> Offer:
+async def _offer(
+    desk: _SelectionContext, merchant: Merchant, payment: Payment, chosen: QuoteSelection
+) -> Quote:
     """Price the chosen method as GET quotes does."""
     database = desk.database
-    known = await desk.accounts.usable(await payment_methods.of_merchant(database, merchant.id))
+    known = await desk.accounts.usable(
+        await payment_methods.list_for_merchant(database, merchant.id)
+    )
     method = next((one for one in known if one.id == chosen.payment_method_id), None)
     if method is None or not method.enabled:
-        raise Refused(Code.PAYMENT_METHOD_NOT_FOUND, "no such payment method")
-    if not method.account_enabled or not in_service(merchant.activation):
+        raise RefusedError(ErrorCode.PAYMENT_METHOD_NOT_FOUND, "no such payment method")
+    if not method.account_enabled or not is_in_service(merchant.activation):
         raise _not_available()
-    place = resolve_place(
+    place = resolve_quote_country(
         payment, merchant, known, chosen.country, chosen.viewer_country, chosen.restrictions
     )
     _refuse_token(payment, method)
-    priced = await price(database, payment, merchant, [method], place, chosen.currency)
+    priced = await price_methods(database, payment, merchant, [method], place, chosen.currency)
     if not priced:
-        raise Refused(
-            Code.UNSUPPORTED_CURRENCY,
+        raise RefusedError(
+            ErrorCode.UNSUPPORTED_CURRENCY,
             f"this payment method cannot take this payment in {place.country}",
         )
     expected = chosen.expected_total_amount
     if expected is not None and expected != priced[0].quote.total_amount:
-        raise Refused(Code.CONFLICT, f"the total is now {priced[0].quote.total_amount}")
+        raise RefusedError(ErrorCode.CONFLICT, f"the total is now {priced[0].quote.total_amount}")
     return priced[0]
 
 
-def _not_available() -> Refused:
-    return Refused(Code.PG_NOT_AVAILABLE, "this payment method is not available now")
+def _not_available() -> RefusedError:
+    return RefusedError(ErrorCode.PG_NOT_AVAILABLE, "this payment method is not available now")
 
 
 def _refuse_token(payment: Payment, method: PaymentMethod) -> None:
@@ -160,12 +168,13 @@ def _refuse_token(payment: Payment, method: PaymentMethod) -> None:
     if method.token is None:
         return
     if method.token_decimals is None:
-        raise Refused(
-            Code.PAYMENT_TOKEN_NOT_AVAILABLE, f"{method.token} is not available on {method.chain}"
+        raise RefusedError(
+            ErrorCode.PAYMENT_TOKEN_NOT_AVAILABLE,
+            f"{method.token} is not available on {method.chain}",
         )
-    if not holds_exactly(payment, method.token, method.token_decimals):
-        raise Refused(
-            Code.INVALID_AMOUNT,
+    if not can_hold_exactly(payment, method.token, method.token_decimals):
+        raise RefusedError(
+            ErrorCode.INVALID_AMOUNT,
             f"{method.token} on {method.chain} has {method.token_decimals} decimals",
         )
 
@@ -175,13 +184,13 @@ def _check_return_url(merchant: Merchant, url: str | None) -> None:
         return
     allowed = {*merchant.origins, web_origin(merchant.return_url or "")} - {None}
     if web_origin(url) not in allowed:
-        raise Refused(Code.BAD_REQUEST, "return_url is not at an origin of this merchant")
+        raise RefusedError(ErrorCode.BAD_REQUEST, "return_url is not at an origin of this merchant")
 
 
-async def _ask_present(desk: _Desk, seen: Seen) -> None:
+async def _ask_present(desk: _SelectionContext, seen: PaymentSnapshot) -> None:
     """Before a change of method, ask what became of the present one: it may have been paid."""
     session = seen.session
-    if session is None or session.life is not Life.OPEN:
+    if session is None or session.life is not SessionStatus.OPEN:
         return
     account = await desk.accounts.open(session.offer.account_id)
     gateway = desk.accounts.gateway(session.offer.provider)
@@ -189,41 +198,43 @@ async def _ask_present(desk: _Desk, seen: Seen) -> None:
         return
     await desk.accounts.buyer_calls.spend(account.id, session.offer.provider)
     report = await gateway.inquire(account, session.ref)
-    await desk.accounts.health.note(account.id, Channel.SESSIONS, report)
-    if isinstance(report, Unknown):
+    await desk.accounts.health.note(account.id, GatewayChannel.SESSIONS, report)
+    if isinstance(report, OutcomeUnknown):
         return  # the janitor closes it; if it was paid after all, that becomes a case
-    if report.state is SessionState.AUTHORISING:
-        raise Refused(Code.INVALID_CHECKOUT_STATE, "a payment is under way, please wait")
+    if report.state is GatewaySessionState.AUTHORISING:
+        raise RefusedError(ErrorCode.INVALID_CHECKOUT_STATE, "a payment is under way, please wait")
     async with desk.database.transaction() as tx:
-        payment = await settle(tx, desk.mint, seen.payment.id, session.id, report)
-    if payment.status is Status.PAID:
-        raise Refused(Code.INVALID_CHECKOUT_STATE, "payment detected")
-    refuse_terminal(payment)
+        payment = await settle_session(tx, desk.mint, seen.payment.id, session.id, report)
+    if payment.status is PaymentStatus.PAID:
+        raise RefusedError(ErrorCode.INVALID_CHECKOUT_STATE, "payment detected")
+    require_not_ended(payment)
 
 
 async def _refuse_used_up(database: Executor, payment: Payment, now: datetime) -> None:
     """Refuse a payment whose buyer has chosen often enough; it can be paid as it is."""
     if await sessions.count(database, payment.id) >= SELECTIONS_MAX:
-        raise Refused(
-            Code.RATE_LIMITED,
+        raise RefusedError(
+            ErrorCode.RATE_LIMITED,
             f"this checkout has been selected {SELECTIONS_MAX} times",
             retry_after_s=max(1, ceil((payment.expires_at - now).total_seconds())),
         )
 
 
-async def _begin(desk: _Desk, seen: Seen, offer: Offer, chosen: Selection) -> Session:
+async def _begin(
+    desk: _SelectionContext, seen: PaymentSnapshot, offer: Quote, chosen: QuoteSelection
+) -> Session:
     """Phase 1: keep the session before anybody hears of it."""
     async with desk.database.transaction() as tx:
-        locked = await lock(tx, [seen.payment.id])
+        locked = await lock_payments(tx, [seen.payment.id])
         payment = locked.payments[0]
         if payment.elapsed(locked.now):
-            raise expired()
-        refuse_terminal(payment)
+            raise checkout_expired_error()
+        require_not_ended(payment)
         await _refuse_used_up(tx, payment, locked.now)
         session = Session(
             id=desk.mint.session_id(),
             payment_id=payment.id,
-            life=Life.OPENING,
+            life=SessionStatus.OPENING,
             outcome=None,
             offer=offer,
             reference=None,
@@ -235,26 +246,30 @@ async def _begin(desk: _Desk, seen: Seen, offer: Offer, chosen: Selection) -> Se
             closing_at=None,
         )
         if not await sessions.add(tx, session, FIRST_INQUIRY_S):
-            raise Refused(Code.CONFLICT, "another selection is running", retry_after_s=1)
+            raise RefusedError(ErrorCode.CONFLICT, "another selection is running", retry_after_s=1)
         if chosen.payer_email is not None:
             await payments.set_payer_email(tx, payment.id, chosen.payer_email)
     return session
 
 
 def _request(
-    desk: _Desk, merchant: Merchant, payment: Payment, session: Session, chosen: Selection
-) -> SessionRequest:
+    desk: _SelectionContext,
+    merchant: Merchant,
+    payment: Payment,
+    session: Session,
+    chosen: QuoteSelection,
+) -> GatewaySessionRequest:
     said = f"?{urlencode({'lang': chosen.locale})}" if chosen.locale else ""
     page = f"{desk.places.checkout_base}/{payment.checkout_id}/return{said}"
     back = page if desk.places.checkout_base else chosen.return_url or merchant.return_url or ""
     offer = session.offer
-    return SessionRequest(
+    return GatewaySessionRequest(
         session_id=session.id,
         amount_minor=offer.total_minor,
         currency=offer.quote.currency,
         kind=offer.kind,
         country=offer.country,
-        description=f"{merchant.name} {ids.text(ids.PAYMENT, payment.id)}",
+        description=f"{merchant.name} {ids.format_id(ids.PAYMENT, payment.id)}",
         opened_at=session.opened_at,
         expires_at=payment.expires_at,
         return_url=back,
@@ -264,52 +279,62 @@ def _request(
     )
 
 
-async def _finish(desk: _Desk, session: Session, answer: Created | Rejected | Unknown) -> Selected:
+async def _finish(
+    desk: _SelectionContext,
+    session: Session,
+    answer: SessionCreated | SessionRejected | OutcomeUnknown,
+) -> SelectedSession:
     """Phase 2: take the provider's answer in, unless the world was faster."""
     async with desk.database.transaction() as tx:
-        locked = await lock(tx, [session.payment_id])
+        locked = await lock_payments(tx, [session.payment_id])
         payment, now = locked.payments[0], locked.now
         session = await sessions.lock(tx, session.id)
-        if isinstance(answer, Created):
+        if isinstance(answer, SessionCreated):
             session = _answered(session, answer)
             payment, session = await _take_in(desk, tx, payment, session, now)
-        elif session.life is Life.OPENING:
+        elif session.life is SessionStatus.OPENING:
             await _give_up(tx, session, answer, now)
     if payment.session_id == session.id:
-        return Selected(payment, session)
-    if isinstance(answer, Created):
-        refuse_terminal(payment)
+        return SelectedSession(payment, session)
+    if isinstance(answer, SessionCreated):
+        require_not_ended(payment)
         if payment.elapsed(now):
-            raise expired()
-        raise Refused(Code.CONFLICT, "the selection was overtaken", retry_after_s=1)
-    _log.warning("provider_failed", session=ids.text(ids.SESSION, session.id), why=answer.detail)
-    raise Refused(Code.PG_UPSTREAM_ERROR, "the payment provider did not accept or did not answer")
+            raise checkout_expired_error()
+        raise RefusedError(ErrorCode.CONFLICT, "the selection was overtaken", retry_after_s=1)
+    _log.warning(
+        "provider_failed", session=ids.format_id(ids.SESSION, session.id), why=answer.detail
+    )
+    raise RefusedError(
+        ErrorCode.PG_UPSTREAM_ERROR, "the payment provider did not accept or did not answer"
+    )
 
 
-def _answered(session: Session, answer: Created) -> Session:
+def _answered(session: Session, answer: SessionCreated) -> Session:
     next_action = msgspec.json.encode(answer.next_action).decode()
     return replace(session, reference=answer.reference, next_action=next_action)
 
 
 async def _take_in(
-    desk: _Desk, tx: Tx, payment: Payment, session: Session, now: datetime
+    desk: _SelectionContext, tx: Tx, payment: Payment, session: Session, now: datetime
 ) -> tuple[Payment, Session]:
-    wanted = session.life is Life.OPENING and not payment.elapsed(now)
+    wanted = session.life is SessionStatus.OPENING and not payment.elapsed(now)
     if wanted and payment.status not in TERMINAL:
         payment = await complete_selection(tx, desk.mint, payment, session, now)
-        return payment, replace(session, life=Life.OPEN)
+        return payment, replace(session, life=SessionStatus.OPEN)
     # A callback was faster (then this session is the payment's own), or it came too late.
-    await sessions.opened(tx, session.id, session.reference, session.next_action)
+    await sessions.mark_open(tx, session.id, session.reference, session.next_action)
     if payment.session_id != session.id:
-        await sessions.close(tx, [session.id], now)
+        await sessions.mark_closing(tx, [session.id], now)
     return payment, session
 
 
-async def _give_up(tx: Tx, session: Session, answer: Rejected | Unknown, now: datetime) -> None:
+async def _give_up(
+    tx: Tx, session: Session, answer: SessionRejected | OutcomeUnknown, now: datetime
+) -> None:
     """Let the buyer choose again: nothing exists there, or the janitor sees to it."""
-    if isinstance(answer, Rejected):
-        await sessions.end(tx, session.id, "rejected", now)
+    if isinstance(answer, SessionRejected):
+        await sessions.mark_ended(tx, session.id, "rejected", now)
     elif isinstance(answer, NotContacted):
-        await sessions.end(tx, session.id, "not_contacted", now)
+        await sessions.mark_ended(tx, session.id, "not_contacted", now)
     else:
-        await sessions.close(tx, [session.id], now)
+        await sessions.mark_closing(tx, [session.id], now)

@@ -9,29 +9,29 @@ from dataclasses import dataclass
 
 from payintent.domain import ids
 from payintent.domain.gateway import (
-    Account,
     Capture,
     Gateway,
+    GatewayAccount,
+    GatewayRefundRequest,
+    GatewayRefundState,
+    GatewaySessionRef,
     NotContacted,
+    OutcomeUnknown,
     RefundReport,
-    RefundRequest,
-    RefundState,
-    SessionRef,
-    Unknown,
 )
-from payintent.domain.refund import Step
+from payintent.domain.refund import RefundStep
 from payintent.domain.settlement import CaseKind
-from payintent.id_generator import Mint
-from payintent.log import get
-from payintent.payments.gateway_accounts import Accounts
-from payintent.payments.gateway_health import Channel
+from payintent.id_generator import IdGenerator
+from payintent.log import get_logger
+from payintent.payments.gateway_accounts import GatewayAccounts
+from payintent.payments.gateway_health import GatewayChannel
 from payintent.payments.settle_refund import settle_refund
 from payintent.storage import captures, refunds, resting_refunds, sessions
-from payintent.storage.captures import Place
+from payintent.storage.captures import MoneyOrigin
 from payintent.storage.database import Database
-from payintent.storage.refunds import Due
+from payintent.storage.refunds import DueRefund
 
-_log = get("submit_refund")
+_log = get_logger("submit_refund")
 
 #: Seconds between looks at a refund that has not ended, the last one again and again.
 WAITS_S = (5.0, 15.0, 30.0, 120.0, 600.0, 3600.0)
@@ -43,84 +43,88 @@ GIVE_UP_AFTER_S = 7 * 24 * 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Submitter:
+class RefundSender:
     """What refunds are sent with."""
 
     database: Database
-    accounts: Accounts
-    mint: Mint
+    accounts: GatewayAccounts
+    mint: IdGenerator
     api_base: str
 
-    async def look_after(self, due: Due) -> None:
+    async def look_after(self, due: DueRefund) -> None:
         """Send one refund, or ask about it, and take the answer in."""
         answer = await self._turn(due)
         if answer is None:
             return
-        if isinstance(answer, Unknown):
-            refund = ids.text(ids.REFUND, due.refund.id)
+        if isinstance(answer, OutcomeUnknown):
+            refund = ids.format_id(ids.REFUND, due.refund.id)
             _log.warning("refund_unanswered", refund=refund, why=answer.detail)
         else:
             async with self.database.transaction() as tx:
                 await settle_refund(tx, self.mint, due.refund.id, answer)
         await self._next(due, answer)
 
-    async def _turn(self, due: Due) -> RefundReport | Unknown | None:
+    async def _turn(self, due: DueRefund) -> RefundReport | OutcomeUnknown | None:
         """Ask the gateway what is next to be asked; None where another process did."""
         account = await self.accounts.open(due.account_id)
         gateway = self.accounts.gateway(due.provider)
         if account is None or gateway is None:
-            return Unknown(detail="no account or adapter")
-        if due.refund.step is Step.SENT:
+            return OutcomeUnknown(detail="no account or adapter")
+        if due.refund.step is RefundStep.SENT:
             answer = await gateway.inquire_refund(account, await self._request(due))
-            await self.accounts.health.note(account.id, Channel.REFUNDS, answer)
+            await self.accounts.health.note(account.id, GatewayChannel.REFUNDS, answer)
             return await self._read(due, gateway, answer)
-        if not await self.accounts.health.admit(account.id, Channel.REFUNDS):
+        if not await self.accounts.health.admit(account.id, GatewayChannel.REFUNDS):
             return NotContacted(detail="the gateway is given a rest")
         return await self._send(due, account, gateway)
 
     async def _send(
-        self, due: Due, account: Account, gateway: Gateway
-    ) -> RefundReport | Unknown | None:
-        if not await refunds.sending(self.database, due.refund.id):
+        self, due: DueRefund, account: GatewayAccount, gateway: Gateway
+    ) -> RefundReport | OutcomeUnknown | None:
+        if not await refunds.mark_sending(self.database, due.refund.id):
             return None
         answer = await gateway.refund(account, await self._request(due))
-        await self.accounts.health.note(account.id, Channel.REFUNDS, answer)
+        await self.accounts.health.note(account.id, GatewayChannel.REFUNDS, answer)
         if isinstance(answer, NotContacted):
-            await refunds.queue(self.database, due.refund.id)
+            await refunds.mark_queued(self.database, due.refund.id)
         return answer
 
     async def _read(
-        self, due: Due, gateway: Gateway, answer: RefundReport | Unknown
-    ) -> RefundReport | Unknown:
+        self, due: DueRefund, gateway: Gateway, answer: RefundReport | OutcomeUnknown
+    ) -> RefundReport | OutcomeUnknown:
         """Take "I know nothing of it" for what it proves: to be sent again, or not done."""
-        if not isinstance(answer, RefundReport) or answer.state is not RefundState.ABSENT:
+        if not isinstance(answer, RefundReport) or answer.state is not GatewayRefundState.ABSENT:
             return answer
         if answer.hopeless:
             return answer
         if gateway.capabilities.refunds_again:
-            await refunds.queue(self.database, due.refund.id)
+            await refunds.mark_queued(self.database, due.refund.id)
             return answer
         sent_at = due.refund.sent_at
         long_ago = sent_at and (due.now - sent_at).total_seconds() > ABSENT_PROVES_AFTER_S
-        return RefundReport(state=RefundState.DECLINED, detail="never seen") if long_ago else answer
+        return (
+            RefundReport(state=GatewayRefundState.DECLINED, detail="never seen")
+            if long_ago
+            else answer
+        )
 
-    async def _next(self, due: Due, answer: RefundReport | Unknown) -> None:
+    async def _next(self, due: DueRefund, answer: RefundReport | OutcomeUnknown) -> None:
         refund = due.refund
         hopeless = isinstance(answer, RefundReport) and answer.hopeless
         # Since it was accepted or approved: a person may have thought about it for long.
         if hopeless or (due.now - refund.updated_at).total_seconds() > GIVE_UP_AFTER_S:
             await self._hand_over(due)
-        elif refund.step is Step.QUEUED and isinstance(answer, RefundReport):
-            await refunds.ask_again(self.database, refund.id, WAITS_S[0], inquiries=0)
+        elif refund.step is RefundStep.QUEUED and isinstance(answer, RefundReport):
+            await refunds.schedule_inquiry(self.database, refund.id, WAITS_S[0], inquiries=0)
         else:
             unsent = isinstance(answer, NotContacted)
             wait_s = min(_wait_s(due), UNSENT_WAIT_MAX_S) if unsent else _wait_s(due)
             inquiries = refund.inquiries + 1
-            await refunds.ask_again(self.database, refund.id, wait_s, inquiries=inquiries)
+            await refunds.schedule_inquiry(self.database, refund.id, wait_s, inquiries=inquiries)
 
-    async def _request(self, due: Due) -> RefundRequest:
+    async def _request(self, due: DueRefund) -> GatewayRefundRequest:
         refund = due.refund
-        return RefundRequest(
+        return GatewayRefundRequest(
             refund_id=refund.id,
             reference=refund.reference,
             session=await self._session(due),
@@ -135,14 +139,14 @@ class Submitter:
             callback_url=f"{self.api_base}/callbacks/{due.provider}/{due.account_id}",
         )
 
-    async def _session(self, due: Due) -> SessionRef | None:
+    async def _session(self, due: DueRefund) -> GatewaySessionRef | None:
         """Name the session that the money came for; some gateways refund by it alone."""
         if due.session_id is not None:
-            session = await sessions.by_id(self.database, due.session_id)
+            session = await sessions.get(self.database, due.session_id)
             return session.ref if session else None
         if due.named_session_id is None:
             return None
-        return SessionRef(
+        return GatewaySessionRef(
             session_id=due.named_session_id,
             reference=None,
             amount_minor=due.capture_minor,
@@ -150,14 +154,14 @@ class Submitter:
             opened_at=due.captured_at,
         )
 
-    async def _hand_over(self, due: Due) -> None:
+    async def _hand_over(self, due: DueRefund) -> None:
         """After a week, or where nothing can come of it, a person must look; it stays reserved."""
         refund = due.refund
         async with self.database.transaction() as tx:
             present = await refunds.lock(tx, refund.id)
-            if present.step is Step.ENDED:
+            if present.step is RefundStep.ENDED:
                 return
-            place = Place(
+            place = MoneyOrigin(
                 merchant_id=refund.merchant_id,
                 payment_id=refund.payment_id,
                 session_id=None,
@@ -168,8 +172,8 @@ class Submitter:
             case = (self.mint.id(), kind, place, refund.capture_id, refund.id)
             if not await captures.open_case(tx, *case):
                 await resting_refunds.reopen_case(tx, refund.id, "it rests again")
-            await refunds.rest(tx, refund.id)
+            await refunds.stop_inquiries(tx, refund.id)
 
 
-def _wait_s(due: Due) -> float:
+def _wait_s(due: DueRefund) -> float:
     return WAITS_S[min(due.refund.inquiries, len(WAITS_S) - 1)]

@@ -10,7 +10,7 @@ import msgspec
 
 from payintent.domain import ids
 from payintent.domain.currencies import CURRENCIES
-from payintent.domain.event import EventType, payload_fields
+from payintent.domain.event import EventType, event_payload_fields
 from payintent.domain.money import format_amount
 from payintent.domain.payment import OPEN, Payment
 from payintent.domain.refund import Refund
@@ -20,7 +20,7 @@ _encode = msgspec.json.Encoder().encode
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def timestamp(moment: datetime) -> str:
+def format_timestamp(moment: datetime) -> str:
     """Write a UTC time as RFC 3339 with milliseconds and `Z`."""
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -28,7 +28,7 @@ def timestamp(moment: datetime) -> str:
 def payment_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
     """Give the fields of spec section 2.1 that are known; an unknown one is left out."""
     fields: dict[str, Any] = {
-        "id": ids.text(ids.PAYMENT, payment.id),
+        "id": ids.format_id(ids.PAYMENT, payment.id),
         "checkout_id": payment.checkout_id,
         "merchant_id": payment.merchant_id,
         "status": payment.status,
@@ -39,11 +39,11 @@ def payment_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
         "refunded_amount": _refunded(payment),
         "include_pegged_assets": payment.include_pegged_assets,
         "tax_manager": payment.tax_manager,
-        "created_at": timestamp(payment.created_at),
-        "updated_at": timestamp(payment.updated_at),
+        "created_at": format_timestamp(payment.created_at),
+        "updated_at": format_timestamp(payment.updated_at),
     }
     if payment.status in OPEN:
-        fields["expires_at"] = timestamp(payment.expires_at)
+        fields["expires_at"] = format_timestamp(payment.expires_at)
     fields.update(_end_fields(payment))
     if session is not None:
         fields.update(_quote_fields(payment, session))
@@ -55,21 +55,21 @@ def refund_fields(refund: Refund) -> dict[str, Any]:
     """Give a refund of a payment as its merchant sees it; what is not known is left out."""
     assert refund.payment_id is not None  # noqa: S101 - refund_owner: a merchant's has one
     fields: dict[str, Any] = {
-        "id": ids.text(ids.REFUND, refund.id),
-        "payment_id": ids.text(ids.PAYMENT, refund.payment_id),
+        "id": ids.format_id(ids.REFUND, refund.id),
+        "payment_id": ids.format_id(ids.PAYMENT, refund.payment_id),
         "amount": refund.amount_text,
         "currency": refund.currency,
         "status": refund.status,
         "reason": refund.reason,
         "destination": refund.destination,
         "failure_reason": refund.failure_reason,
-        "created_at": timestamp(refund.created_at),
-        "updated_at": timestamp(refund.updated_at),
+        "created_at": format_timestamp(refund.created_at),
+        "updated_at": format_timestamp(refund.updated_at),
     }
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def encode(fields: Mapping[str, Any]) -> bytes:
+def encode_json(fields: Mapping[str, Any]) -> bytes:
     """Write JSON, compact; `msgspec.Raw` values go in as they are.
 
     Half a surrogate pair, which no encoding can hold, is written as its escape.
@@ -85,9 +85,9 @@ def event_body(
 ) -> str:
     """Write the envelope of spec section 6.1 once; these are the bytes that are sent."""
     known = payment_fields(payment, session)
-    data = {name: known[name] for name in payload_fields(kind)}
-    envelope = {"type": kind, "timestamp": timestamp(occurred_at), "data": {"payment": data}}
-    return encode(envelope).decode()
+    data = {name: known[name] for name in event_payload_fields(kind)}
+    envelope = {"type": kind, "timestamp": format_timestamp(occurred_at), "data": {"payment": data}}
+    return encode_json(envelope).decode()
 
 
 def _escape_surrogates(value: Any) -> Any:
@@ -121,10 +121,10 @@ def _end_fields(payment: Payment) -> dict[str, Any]:
         "cancelled_at": payment.cancelled_at,
     }
     fields: dict[str, Any] = {
-        name: timestamp(moment) for name, moment in times.items() if moment is not None
+        name: format_timestamp(moment) for name, moment in times.items() if moment is not None
     }
     if payment.receipt_id is not None:
-        fields["receipt_id"] = ids.text(ids.RECEIPT, payment.receipt_id)
+        fields["receipt_id"] = ids.format_id(ids.RECEIPT, payment.receipt_id)
     if payment.failure_reason is not None:
         fields["failure_reason"] = payment.failure_reason
     return fields

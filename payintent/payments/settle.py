@@ -4,24 +4,31 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from payintent.domain.gateway import Capture, Report, SessionState
-from payintent.domain.payment import Payment, Trigger
-from payintent.domain.session import Life, Session
-from payintent.domain.settlement import CaseKind, Verdict, completes_selection, judge
-from payintent.id_generator import Mint
-from payintent.payments.create_refund import give_back
-from payintent.payments.transitions import Move, advance, lock
+from payintent.domain.gateway import Capture, GatewaySessionState, SessionReport
+from payintent.domain.payment import Payment, PaymentTrigger
+from payintent.domain.session import Session, SessionStatus
+from payintent.domain.settlement import (
+    CaseKind,
+    SettlementDecision,
+    completes_selection,
+    decide_settlement,
+)
+from payintent.id_generator import IdGenerator
+from payintent.payments.create_refund import auto_refund_case
+from payintent.payments.transitions import TransitionRequest, apply_transitions, lock_payments
 from payintent.storage import captures, cases, sessions
-from payintent.storage.captures import EarlierReport, Place
+from payintent.storage.captures import EarlierReport, MoneyOrigin
 from payintent.storage.database import Tx
 
 
-async def settle(tx: Tx, mint: Mint, payment_id: UUID, session_id: UUID, report: Report) -> Payment:
+async def settle_session(
+    tx: Tx, mint: IdGenerator, payment_id: UUID, session_id: UUID, report: SessionReport
+) -> Payment:
     """Apply a report: however often, late or disordered it comes, it has its effect once.
 
     The payment is locked first, then the session; every verdict is written in this transaction.
     """
-    locked = await lock(tx, [payment_id])
+    locked = await lock_payments(tx, [payment_id])
     payment, now = locked.payments[0], locked.now
     session = await sessions.lock(tx, session_id)
     earlier = await _earlier(tx, session, report)
@@ -29,8 +36,8 @@ async def settle(tx: Tx, mint: Mint, payment_id: UUID, session_id: UUID, report:
         return payment
     if earlier is not None and earlier.given_back:
         # Nobody knew the session when this money came, and it does not pay what it went back from.
-        report, earlier = Report(state=SessionState.CLOSED), None
-    place = Place(
+        report, earlier = SessionReport(state=GatewaySessionState.CLOSED), None
+    place = MoneyOrigin(
         merchant_id=payment.merchant_id,
         payment_id=payment.id,
         session_id=session.id,
@@ -39,24 +46,24 @@ async def settle(tx: Tx, mint: Mint, payment_id: UUID, session_id: UUID, report:
     )
     if completes_selection(payment, session, report):
         payment = await complete_selection(tx, mint, payment, session, now)
-        session = replace(session, life=Life.OPEN)
-    verdict = judge(payment, session, report, now)
+        session = replace(session, life=SessionStatus.OPEN)
+    verdict = decide_settlement(payment, session, report, now)
     if verdict.attempt:
         await sessions.count_decline(tx, session.id)
     if verdict.close:
-        await sessions.close(tx, [session.id], now)
+        await sessions.mark_closing(tx, [session.id], now)
     if verdict.trigger is not None:
-        move = Move(
+        move = TransitionRequest(
             payment=payment,
             trigger=verdict.trigger,
             at=now,
             session=session,
             reason=verdict.reason,
         )
-        [payment] = await advance(tx, [move], mint)
+        [payment] = await apply_transitions(tx, [move], mint)
     await _keep(tx, mint, place, report, verdict, earlier)
     if verdict.outcome is not None:
-        await sessions.end(tx, session.id, verdict.outcome, now)
+        await sessions.mark_ended(tx, session.id, verdict.outcome, now)
         if payment.expired_at is not None and verdict.trigger is None:
             note = f"its gateway has ended it: {verdict.outcome}"
             await captures.dismiss_undecided(tx, session.id, note)
@@ -64,15 +71,17 @@ async def settle(tx: Tx, mint: Mint, payment_id: UUID, session_id: UUID, report:
 
 
 async def complete_selection(
-    tx: Tx, mint: Mint, payment: Payment, session: Session, now: datetime
+    tx: Tx, mint: IdGenerator, payment: Payment, session: Session, now: datetime
 ) -> Payment:
     """Make an opening session the payment's own; the one that it replaces is to be closed."""
     previous = payment.session_id
-    await sessions.opened(tx, session.id, session.reference, session.next_action)
-    move = Move(payment=payment, trigger=Trigger.SELECT, at=now, session=session)
-    [payment] = await advance(tx, [move], mint)
+    await sessions.mark_open(tx, session.id, session.reference, session.next_action)
+    move = TransitionRequest(
+        payment=payment, trigger=PaymentTrigger.SELECT, at=now, session=session
+    )
+    [payment] = await apply_transitions(tx, [move], mint)
     if previous is not None:
-        await sessions.close(tx, [previous], now)
+        await sessions.mark_closing(tx, [previous], now)
     return payment
 
 
@@ -82,7 +91,7 @@ async def note_verbatim(tx: Tx, case_id: UUID, capture: Capture) -> None:
         await cases.add_note(tx, case_id, f"the provider says {capture.verbatim}")
 
 
-async def _earlier(tx: Tx, session: Session, report: Report) -> EarlierReport | None:
+async def _earlier(tx: Tx, session: Session, report: SessionReport) -> EarlierReport | None:
     if report.capture is None:
         return None
     account_id = session.offer.account_id
@@ -91,10 +100,10 @@ async def _earlier(tx: Tx, session: Session, report: Report) -> EarlierReport | 
 
 async def _keep(
     tx: Tx,
-    mint: Mint,
-    place: Place,
-    report: Report,
-    verdict: Verdict,
+    mint: IdGenerator,
+    place: MoneyOrigin,
+    report: SessionReport,
+    verdict: SettlementDecision,
     earlier: EarlierReport | None,
 ) -> None:
     capture_id = None
@@ -109,11 +118,11 @@ async def _keep(
         if case_id is not None and report.capture is not None:
             await note_verbatim(tx, case_id, report.capture)
         if case_id is not None and capture_id is not None:
-            await give_back(tx, mint, verdict.case, case_id, capture_id, place.merchant_id)
+            await auto_refund_case(tx, mint, verdict.case, case_id, capture_id, place.merchant_id)
 
 
 async def _open_case(
-    tx: Tx, mint: Mint, place: Place, kind: CaseKind, capture_id: UUID | None
+    tx: Tx, mint: IdGenerator, place: MoneyOrigin, kind: CaseKind, capture_id: UUID | None
 ) -> UUID | None:
     """Open a case, or fill the one that waits for this money; None where it stood before."""
     if capture_id is not None and place.session_id is not None:

@@ -5,43 +5,45 @@ from uuid import UUID
 
 from payintent.domain import ids
 from payintent.domain.gateway import RefundReport
-from payintent.domain.payment import Payment, Trigger
-from payintent.domain.refund import Effect, Refund, RefundFailure, judge_refund
+from payintent.domain.payment import Payment, PaymentTrigger
+from payintent.domain.refund import Refund, RefundEffect, RefundFailureReason, decide_refund
 from payintent.domain.settlement import CaseKind
-from payintent.id_generator import Mint
-from payintent.log import get
-from payintent.payments.transitions import Move, advance, lock
+from payintent.id_generator import IdGenerator
+from payintent.log import get_logger
+from payintent.payments.transitions import TransitionRequest, apply_transitions, lock_payments
 from payintent.storage import captures, cases, payments, refunds
-from payintent.storage.captures import Held, Place
+from payintent.storage.captures import LockedCapture, MoneyOrigin
 from payintent.storage.database import Tx
 
-_log = get("settle_refund")
+_log = get_logger("settle_refund")
 
 
-async def settle_refund(tx: Tx, mint: Mint, refund_id: UUID, report: RefundReport) -> Effect:
+async def settle_refund(
+    tx: Tx, mint: IdGenerator, refund_id: UUID, report: RefundReport
+) -> RefundEffect:
     """Apply a report: however often, late or disordered it comes, it has its effect once.
 
     The payment is locked first, then the capture, then the refund.
     """
     payment, held, refund, now = await _lock(tx, refund_id)
-    effect = judge_refund(refund.status, report)
-    if effect is Effect.SUCCEED:
+    effect = decide_refund(refund.status, report)
+    if effect is RefundEffect.SUCCEED:
         await _succeed(tx, mint, payment, refund, report, now)
-    elif effect is Effect.FAIL:
-        await refunds.fail(tx, refund, RefundFailure.DECLINED, report.reference, now)
-    elif effect is Effect.CONTRADICT:
+    elif effect is RefundEffect.FAIL:
+        await refunds.mark_failed(tx, refund, RefundFailureReason.DECLINED, report.reference, now)
+    elif effect is RefundEffect.CONTRADICT:
         await _contradict(tx, mint, refund, held, now)
     elif report.reference is not None and refund.reference is None:
-        await refunds.note_reference(tx, refund.id, report.reference)
+        await refunds.set_reference(tx, refund.id, report.reference)
     return effect
 
 
-async def _lock(tx: Tx, refund_id: UUID) -> tuple[Payment | None, Held, Refund, datetime]:
-    seen = await refunds.by_id(tx, refund_id)
+async def _lock(tx: Tx, refund_id: UUID) -> tuple[Payment | None, LockedCapture, Refund, datetime]:
+    seen = await refunds.get(tx, refund_id)
     assert seen is not None  # noqa: S101 - refunds are never deleted
     payment = None
     if seen.payment_id is not None:
-        locked = await lock(tx, [seen.payment_id])
+        locked = await lock_payments(tx, [seen.payment_id])
         payment, now = locked.payments[0], locked.now
     else:
         now = await payments.now(tx)
@@ -51,33 +53,35 @@ async def _lock(tx: Tx, refund_id: UUID) -> tuple[Payment | None, Held, Refund, 
 
 async def _succeed(
     tx: Tx,
-    mint: Mint,
+    mint: IdGenerator,
     payment: Payment | None,
     refund: Refund,
     report: RefundReport,
     now: datetime,
 ) -> None:
-    await refunds.succeed(tx, refund, report.reference, now)
+    await refunds.mark_succeeded(tx, refund, report.reference, now)
     if refund.case_id is not None:
-        note = f"{ids.text(ids.REFUND, refund.id)} has gone back"
+        note = f"{ids.format_id(ids.REFUND, refund.id)} has gone back"
         await cases.close(tx, refund.case_id, "REFUNDED", refund.requested_by, note)
     if refund.amount is None or payment is None:
         return
     rest = payment.refunded_amount + refund.amount == payment.amount
-    move = Move(
+    move = TransitionRequest(
         payment=payment,
-        trigger=Trigger.REFUND_REST if rest else Trigger.REFUND_PART,
+        trigger=PaymentTrigger.REFUND_REST if rest else PaymentTrigger.REFUND_PART,
         at=now,
         refunded=refund.amount,
     )
-    await advance(tx, [move], mint)
+    await apply_transitions(tx, [move], mint)
 
 
-async def _contradict(tx: Tx, mint: Mint, refund: Refund, held: Held, now: datetime) -> None:
+async def _contradict(
+    tx: Tx, mint: IdGenerator, refund: Refund, held: LockedCapture, now: datetime
+) -> None:
     """Keep what was said, and let a person look: the money is elsewhere than we have told."""
     failed = refund.failure_reason is not None
     kind = CaseKind.RECONCILIATION if failed else CaseKind.REFUND_REVERSED
-    place = Place(
+    place = MoneyOrigin(
         merchant_id=refund.merchant_id,
         payment_id=refund.payment_id,
         session_id=None,
@@ -85,4 +89,4 @@ async def _contradict(tx: Tx, mint: Mint, refund: Refund, held: Held, now: datet
         at=now,
     )
     if await captures.open_case(tx, mint.id(), kind, place, refund.capture_id, refund.id):
-        _log.error("refund_contradicted", refund=ids.text(ids.REFUND, refund.id), case=kind)
+        _log.error("refund_contradicted", refund=ids.format_id(ids.REFUND, refund.id), case=kind)

@@ -7,53 +7,55 @@ from decimal import Decimal
 from uuid import UUID
 
 from payintent.domain.event import EventType
-from payintent.domain.payment import FailureReason, Payment, Trigger, step
+from payintent.domain.payment import FailureReason, Payment, PaymentTrigger, find_transition
 from payintent.domain.session import Session
-from payintent.id_generator import Mint
+from payintent.id_generator import IdGenerator
 from payintent.payments.serialization import event_body
 from payintent.storage import outbox, payments
 from payintent.storage.database import Tx
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class TransitionRequest:
     """One trigger for one payment, locked and read in this transaction."""
 
     payment: Payment
-    trigger: Trigger
+    trigger: PaymentTrigger
     at: datetime
     session: Session | None = None  # the one that is selected, or that brought the news
     reason: FailureReason | None = None
     refunded: Decimal | None = None  # what has gone back, of what was reserved
 
 
-class Overtaken(Exception):  # noqa: N818
+class ConcurrentChangeError(Exception):
     """A payment changed between its lock and its step: it was not locked here. A bug."""
 
 
-async def lock(tx: Tx, payment_ids: Sequence[UUID]) -> payments.Locked:
+async def lock_payments(tx: Tx, payment_ids: Sequence[UUID]) -> payments.LockedPayments:
     """Lock payments in the order of their ids; what is read is true until the commit."""
     return await payments.lock(tx, payment_ids)
 
 
-async def advance(tx: Tx, moves: Sequence[Move], mint: Mint) -> list[Payment]:
+async def apply_transitions(
+    tx: Tx, moves: Sequence[TransitionRequest], mint: IdGenerator
+) -> list[Payment]:
     """Step locked payments, at most one step each, and record what merchants are told of it.
 
     Refused (`INVALID_TRANSITION`) where the table has no such arrow; then nothing is written.
     """
     if not moves:
         return []
-    arrows = {move.payment.id: step(move.payment.status, move.trigger) for move in moves}
-    written = await payments.write(
+    arrows = {move.payment.id: find_transition(move.payment.status, move.trigger) for move in moves}
+    written = await payments.write_changes(
         tx,
         [
-            payments.Change(
+            payments.PaymentChange(
                 id=move.payment.id,
                 version=move.payment.version,
                 status=arrows[move.payment.id].to,
                 at=move.at,
                 session_id=_selected(move),
-                receipt_id=mint.id() if move.trigger is Trigger.CONFIRM else None,
+                receipt_id=mint.id() if move.trigger is PaymentTrigger.CONFIRM else None,
                 failure_reason=move.reason,
                 refunded=move.refunded,
             )
@@ -62,7 +64,9 @@ async def advance(tx: Tx, moves: Sequence[Move], mint: Mint) -> list[Payment]:
     )
     after = {payment.id: payment for payment in written}
     if len(after) != len(moves):
-        raise Overtaken(f"{len(moves) - len(after)} of {len(moves)} payments were not locked")
+        raise ConcurrentChangeError(
+            f"{len(moves) - len(after)} of {len(moves)} payments were not locked"
+        )
     told = [
         _event(after[move.payment.id], move, kind, mint)
         for move in moves
@@ -72,12 +76,14 @@ async def advance(tx: Tx, moves: Sequence[Move], mint: Mint) -> list[Payment]:
     return [after[move.payment.id] for move in moves]
 
 
-def _selected(move: Move) -> UUID | None:
-    return move.session.id if move.trigger is Trigger.SELECT and move.session else None
+def _selected(move: TransitionRequest) -> UUID | None:
+    return move.session.id if move.trigger is PaymentTrigger.SELECT and move.session else None
 
 
-def _event(payment: Payment, move: Move, kind: EventType, mint: Mint) -> outbox.Event:
-    return outbox.Event(
+def _event(
+    payment: Payment, move: TransitionRequest, kind: EventType, mint: IdGenerator
+) -> outbox.EventRecord:
+    return outbox.EventRecord(
         id=mint.id(),
         payment_id=payment.id,
         merchant_id=payment.merchant_id,

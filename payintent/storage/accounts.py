@@ -11,7 +11,7 @@ _PROVIDERS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SealedAccount:
+class AccountRecord:
     """A provider account as it is kept."""
 
     id: int
@@ -66,12 +66,12 @@ async def add(tx: Tx, account: NewAccount) -> int:
     return row["id"]
 
 
-async def seal(tx: Tx, account_id: int, sealed: bytes) -> None:
+async def set_credentials(tx: Tx, account_id: int, sealed: bytes) -> None:
     """Keep an account's credentials."""
     await tx.fetch("UPDATE provider_account SET sealed = $2 WHERE id = $1", account_id, sealed)
 
 
-async def change(tx: Tx, account: SealedAccount) -> None:
+async def update(tx: Tx, account: AccountRecord) -> None:
     """Write an account's name, its address, its countries and whether it is on."""
     await tx.fetch(
         """
@@ -88,7 +88,7 @@ async def change(tx: Tx, account: SealedAccount) -> None:
     )
 
 
-async def by_id(database: Executor, account_id: int) -> SealedAccount | None:
+async def get(database: Executor, account_id: int) -> AccountRecord | None:
     """Read one account."""
     row = await database.row(
         """
@@ -101,7 +101,7 @@ async def by_id(database: Executor, account_id: int) -> SealedAccount | None:
     return _account(row) if row else None
 
 
-async def lock(tx: Tx, account_id: int) -> SealedAccount | None:
+async def lock(tx: Tx, account_id: int) -> AccountRecord | None:
     """Read an account that is about to be changed."""
     row = await tx.row(
         """
@@ -115,7 +115,7 @@ async def lock(tx: Tx, account_id: int) -> SealedAccount | None:
     return _account(row) if row else None
 
 
-async def platform(database: Executor) -> list[SealedAccount]:
+async def list_platform_accounts(database: Executor) -> list[AccountRecord]:
     """List the platform's own accounts that are on, which any merchant's methods may use."""
     rows = await database.fetch(
         """
@@ -129,7 +129,7 @@ async def platform(database: Executor) -> list[SealedAccount]:
     return [_account(row) for row in rows]
 
 
-async def listed(database: Executor, limit: int) -> list[SealedAccount]:
+async def list_accounts(database: Executor, limit: int) -> list[AccountRecord]:
     """List every account."""
     rows = await database.fetch(
         """
@@ -144,7 +144,7 @@ async def listed(database: Executor, limit: int) -> list[SealedAccount]:
     return [_account(row) for row in rows]
 
 
-async def providers(database: Executor) -> list[Provider]:
+async def list_providers(database: Executor) -> list[Provider]:
     """List the providers that this installation knows."""
     rows = await database.fetch(
         "SELECT name, wire_name, enabled, changed_at FROM provider ORDER BY name LIMIT $1",
@@ -153,7 +153,7 @@ async def providers(database: Executor) -> list[Provider]:
     return [Provider(**row) for row in rows]
 
 
-async def switch_provider(tx: Tx, name: str, *, enabled: bool) -> Provider | None:
+async def set_provider_enabled(tx: Tx, name: str, *, enabled: bool) -> Provider | None:
     """Turn a provider on or off for everybody; None where nobody knows it."""
     row = await tx.row(
         """
@@ -183,8 +183,8 @@ async def rename_provider(tx: Tx, name: str, wire_name: str) -> Provider | None:
     return Provider(**row) if row else None
 
 
-def _account(row: Row) -> SealedAccount:
+def _account(row: Row) -> AccountRecord:
     values: dict[str, Any] = dict(row)
     if values["countries"] is not None:
         values["countries"] = tuple(values["countries"])
-    return SealedAccount(**values)
+    return AccountRecord(**values)

@@ -10,7 +10,7 @@ _CLASS = 0x5041  # so that our names meet no other application's
 
 
 @asynccontextmanager
-async def leading(url: str, name: str) -> AsyncGenerator[Callable[[], bool]]:
+async def hold_advisory_lock(url: str, name: str) -> AsyncGenerator[Callable[[], bool]]:
     """Try to be the one that does `name`; gives what tells whether one is, and still is.
 
     `url` goes past a pooler: the lock belongs to the connection.

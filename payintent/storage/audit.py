@@ -12,7 +12,7 @@ from payintent.storage.database import Executor, Tx
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewEntry:
+class NewAuditEntry:
     """A change that is being made."""
 
     id: UUID
@@ -24,7 +24,7 @@ class NewEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class AuditEntry:
     """A change that was made."""
 
     id: UUID
@@ -36,7 +36,7 @@ class Entry:
     details: Any
 
 
-async def add(tx: Tx, entry: NewEntry) -> None:
+async def add(tx: Tx, entry: NewAuditEntry) -> None:
     """Record a change in the transaction that makes it."""
     await tx.fetch(
         """
@@ -52,9 +52,9 @@ async def add(tx: Tx, entry: NewEntry) -> None:
     )
 
 
-async def listed(
+async def list_entries(
     database: Executor, merchant_id: int | None, action: str | None, limit: int
-) -> list[Entry]:
+) -> list[AuditEntry]:
     """List changes, newest first, of one merchant or all, of one kind or all."""
     rows = await database.fetch(
         """
@@ -69,7 +69,7 @@ async def listed(
         action,
         limit,
     )
-    return [Entry(**{**row, "details": msgspec.json.decode(row["details"])}) for row in rows]
+    return [AuditEntry(**{**row, "details": msgspec.json.decode(row["details"])}) for row in rows]
 
 
 async def is_writable(database: Executor) -> bool:

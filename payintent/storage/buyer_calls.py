@@ -1,10 +1,10 @@
 """The bucket of each gateway account for calls that buyers cause: GCRA, one call at a time."""
 
-from payintent.domain.rate_limit import Limit
+from payintent.domain.rate_limit import RateLimit
 from payintent.storage.database import Executor
 
 
-async def take(database: Executor, account_id: int, limit: Limit) -> bool:
+async def take(database: Executor, account_id: int, limit: RateLimit) -> bool:
     """Take one call out of an account's bucket; False where it is empty.
 
     The bucket is the time at which it will be full, as in `storage/rate_limits.py`.

@@ -7,7 +7,7 @@ from payintent.storage.database import Executor, Tx
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class WaitingCallback:
     """A callback that came before its session was known, and can be applied now."""
 
     account_id: int
@@ -17,7 +17,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Received:
+class NewCallback:
     """A verified callback; `report` is JSON, `applied` that it has its effect with this write."""
 
     account_id: int
@@ -29,7 +29,7 @@ class Received:
     applied: bool
 
 
-async def add(tx: Tx, received: Received) -> bool:
+async def add(tx: Tx, received: NewCallback) -> bool:
     """Keep a callback; False where it came before."""
     row = await tx.row(
         """
@@ -50,7 +50,7 @@ async def add(tx: Tx, received: Received) -> bool:
     return row is not None
 
 
-async def applied(tx: Tx, account_id: int, callback_id: str) -> bool:
+async def mark_applied(tx: Tx, account_id: int, callback_id: str) -> bool:
     """Note that a callback has had its effect; False where another process was first."""
     row = await tx.row(
         """
@@ -65,7 +65,7 @@ async def applied(tx: Tx, account_id: int, callback_id: str) -> bool:
     return row is not None
 
 
-async def waiting(database: Executor, limit: int) -> list[Waiting]:
+async def list_waiting(database: Executor, limit: int) -> list[WaitingCallback]:
     """Find callbacks whose session has appeared since."""
     rows = await database.fetch(
         """
@@ -78,7 +78,7 @@ async def waiting(database: Executor, limit: int) -> list[Waiting]:
         """,
         limit,
     )
-    return [Waiting(**row) for row in rows]
+    return [WaitingCallback(**row) for row in rows]
 
 
 async def prune_bodies(database: Executor, days: int, limit: int) -> int:
@@ -103,7 +103,7 @@ async def prune_bodies(database: Executor, days: int, limit: int) -> int:
     return len(rows)
 
 
-async def prune_unknown(database: Executor, hours: int, limit: int) -> int:
+async def delete_unmatched(database: Executor, hours: int, limit: int) -> int:
     """Forget callbacks about sessions that never appeared, but for those that tell of money."""
     rows = await database.fetch(
         """

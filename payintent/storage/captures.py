@@ -10,7 +10,7 @@ from payintent.storage.database import Executor, Row, Tx
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class PaymentCase:
     """A case as it is kept."""
 
     id: UUID
@@ -24,7 +24,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class LockedCapture:
     """A locked capture: what is left of it, and where it came from."""
 
     id: UUID
@@ -54,7 +54,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class MoneyOrigin:
     """Where money arrived: the session it was taken for, and when we learnt of it."""
 
     merchant_id: int | None
@@ -121,7 +121,7 @@ async def add_unknown(
     return UnknownCapture(**row) if row else None
 
 
-async def adopt(tx: Tx, capture_id: UUID, place: Place, *, credited: bool) -> None:
+async def adopt(tx: Tx, capture_id: UUID, place: MoneyOrigin, *, credited: bool) -> None:
     """Give a locked capture to the session that it was taken for, which has appeared since."""
     await tx.fetch(
         """
@@ -143,7 +143,9 @@ async def adopt(tx: Tx, capture_id: UUID, place: Place, *, credited: bool) -> No
     )
 
 
-async def add(tx: Tx, capture_id: UUID, place: Place, capture: Capture, *, credited: bool) -> None:
+async def add(
+    tx: Tx, capture_id: UUID, place: MoneyOrigin, capture: Capture, *, credited: bool
+) -> None:
     """Keep a capture that nobody reported before."""
     await tx.fetch(
         """
@@ -181,14 +183,14 @@ async def find(tx: Tx, account_id: int, reference: str) -> Found | None:
     return Found(**row) if row else None
 
 
-async def lock(tx: Tx, capture_id: UUID) -> Held:
+async def lock(tx: Tx, capture_id: UUID) -> LockedCapture:
     """Lock a capture, to give back of it; its payment must be locked before."""
     row = await tx.row(_HELD + "WHERE c.id = $1 FOR UPDATE OF c", capture_id)
     assert row is not None  # noqa: S101 - captures are never deleted
     return _held(row)
 
 
-async def lock_credited(tx: Tx, payment_id: UUID) -> Held:
+async def lock_credited(tx: Tx, payment_id: UUID) -> LockedCapture:
     """Lock the capture that paid a payment, which is locked and was paid."""
     row = await tx.row(_HELD + "WHERE c.payment_id = $1 AND c.credited FOR UPDATE OF c", payment_id)
     assert row is not None  # noqa: S101 - what is PAID has one
@@ -212,21 +214,21 @@ _HELD = """
 """
 
 
-def _held(row: Row) -> Held:
+def _held(row: Row) -> LockedCapture:
     values = dict(row)
     for name in ("amount_minor", "remaining_minor", "left_minor"):
         values[name] = int(values[name])
     above = values["approval_above_minor"]
     unknown_token = values["chain"] is not None and above is None
     values["approval_above_minor"] = 0 if unknown_token else above and int(above)
-    return Held(**values)
+    return LockedCapture(**values)
 
 
 async def open_case(
     tx: Tx,
     case_id: UUID,
     kind: CaseKind,
-    place: Place,
+    place: MoneyOrigin,
     capture_id: UUID | None,
     refund_id: UUID | None = None,
     *,
@@ -285,13 +287,13 @@ async def dismiss_undecided(tx: Tx, session_id: UUID, note: str) -> None:
     )
 
 
-async def auto_refunds(tx: Tx, merchant_id: int) -> bool:
+async def has_auto_refund(tx: Tx, merchant_id: int) -> bool:
     """Tell whether a merchant gives back at once what no payment may own."""
     row = await tx.row("SELECT auto_refund FROM merchant WHERE id = $1", merchant_id)
     return row is not None and row["auto_refund"]
 
 
-async def cases_of(database: Executor, payment_id: UUID) -> list[Case]:
+async def list_for_payment(database: Executor, payment_id: UUID) -> list[PaymentCase]:
     """List the cases of a payment, oldest first."""
     rows = await database.fetch(
         """
@@ -306,7 +308,7 @@ async def cases_of(database: Executor, payment_id: UUID) -> list[Case]:
     return [_case(row) for row in rows]
 
 
-def _case(row: Row) -> Case:
+def _case(row: Row) -> PaymentCase:
     values = dict(row)
     values["kind"] = CaseKind(row["kind"])
-    return Case(**values)
+    return PaymentCase(**values)

@@ -32,7 +32,7 @@ class CaseDispute:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenCase:
+class CaseRecord:
     """A case with the money it is about, where a receipt or a capture tells."""
 
     id: UUID
@@ -86,9 +86,9 @@ _FROM = """
 """
 
 
-async def listed(
+async def list_cases(
     database: Executor, merchant_id: int | None, status: str | None, kind: str | None, limit: int
-) -> list[OpenCase]:
+) -> list[CaseRecord]:
     """List cases, newest first."""
     rows = await database.fetch(
         "SELECT"
@@ -108,7 +108,7 @@ async def listed(
     return [_case(row) for row in rows]
 
 
-async def by_id(database: Executor, case_id: UUID) -> OpenCase | None:
+async def get(database: Executor, case_id: UUID) -> CaseRecord | None:
     """Read one case."""
     row = await database.row("SELECT" + _CASE + _FROM + "WHERE m.id = $1", case_id)
     return _case(row) if row else None
@@ -150,7 +150,7 @@ async def close(tx: Tx, case_id: UUID, status: str, closed_by: str, note: str) -
     return row is not None
 
 
-def _case(row: Row) -> OpenCase:
+def _case(row: Row) -> CaseRecord:
     known: dict[str, Any] = {
         name: value for name, value in dict(row).items() if not name.startswith(("f_", "d_"))
     }
@@ -158,7 +158,7 @@ def _case(row: Row) -> OpenCase:
     dispute = CaseDispute(
         row["d_reference"], row["d_state"], row["d_funds"], row["d_reason"], row["d_respond_by"]
     )
-    return OpenCase(
+    return CaseRecord(
         **known,
         refund=refund if row["f_id"] else None,
         dispute=dispute if row["d_reference"] else None,

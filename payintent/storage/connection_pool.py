@@ -15,7 +15,7 @@ from payintent.storage.driver import Connection
 IDLE_MAX_S = 300.0  # then something between us and the database may have forgotten it
 
 
-class Pool:
+class ConnectionPool:
     """At most `size_max` connections, opened when they are needed, the last used lent first."""
 
     def __init__(

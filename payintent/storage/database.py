@@ -7,8 +7,8 @@ from contextvars import ContextVar
 from typing import LiteralString, Protocol
 
 from payintent.config import Settings
-from payintent.domain.errors import LockTimeout, NotStorable, StorageDown
-from payintent.storage.connection_pool import Pool
+from payintent.domain.errors import InvalidTextError, LockTimeoutError, StorageUnavailableError
+from payintent.storage.connection_pool import ConnectionPool
 from payintent.storage.driver import (
     GONE,
     LOCK_TIMEOUT,
@@ -62,7 +62,7 @@ class Database:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         server_settings = None if settings.database_pooled else _server_settings(settings)
-        self._pool = Pool(
+        self._pool = ConnectionPool(
             lambda: connect_as(settings.database_url, server_settings),
             settings.database_connections_max,
         )
@@ -128,18 +128,18 @@ class Database:
         try:
             return await self._pool.acquire(self._settings.database_acquire_timeout_s)
         except GONE as error:
-            raise StorageDown(str(error) or type(error).__name__) from error
+            raise StorageUnavailableError(str(error) or type(error).__name__) from error
 
 
 def _ours(error: BaseException) -> Exception:
     """Say in our words what the driver's error means."""
     if isinstance(error, NOT_TEXT):
-        return NotStorable()
+        return InvalidTextError()
     if isinstance(error, OLD_SCHEMA):
-        return StorageDown("the schema is missing or old; run payintent migrate")
+        return StorageUnavailableError("the schema is missing or old; run payintent migrate")
     if isinstance(error, LOCK_TIMEOUT):
-        return LockTimeout()
-    return StorageDown(type(error).__name__)
+        return LockTimeoutError()
+    return StorageUnavailableError(type(error).__name__)
 
 
 def _server_settings(settings: Settings) -> dict[str, str]:

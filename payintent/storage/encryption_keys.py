@@ -10,7 +10,7 @@ _KEYS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RingKey:
+class EncryptionKeyRecord:
     """A key that has written; `mark` tells it from another of the same name."""
 
     name: str
@@ -20,7 +20,7 @@ class RingKey:
 
 
 @dataclass(frozen=True, slots=True)
-class SealedRow:
+class EncryptedRow:
     """One sealed callback secret, and where it is kept."""
 
     id: UUID
@@ -38,7 +38,7 @@ class SealedCredentials:
     sealed: bytes
 
 
-async def pepper_mark(database: Executor, ours: str) -> str:
+async def get_pepper_fingerprint(database: Executor, ours: str) -> str:
     """Read the mark of the pepper this database is used with; the first one is kept."""
     row = await database.row(
         """
@@ -54,16 +54,16 @@ async def pepper_mark(database: Executor, ours: str) -> str:
     return row["pepper_mark"]
 
 
-async def keys(database: Executor) -> list[RingKey]:
+async def list_keys(database: Executor) -> list[EncryptionKeyRecord]:
     """List the keys that have written, the newest first."""
     rows = await database.fetch(
         "SELECT name, mark, since, retired_at FROM ring_key ORDER BY since DESC, name LIMIT $1",
         _KEYS_MAX,
     )
-    return [RingKey(**row) for row in rows]
+    return [EncryptionKeyRecord(**row) for row in rows]
 
 
-async def write_with(database: Executor, name: str, mark: str) -> None:
+async def record_writing_key(database: Executor, name: str, mark: str) -> None:
     """Note that a key writes, for the first time or again."""
     await database.fetch(
         """
@@ -77,7 +77,7 @@ async def write_with(database: Executor, name: str, mark: str) -> None:
     )
 
 
-async def is_writing(tx: Tx, name: str) -> bool:
+async def lock_writing_key(tx: Tx, name: str) -> bool:
     """Tell whether a key is known to write; it cannot be retired before this transaction ends."""
     row = await tx.row(
         "SELECT name FROM ring_key WHERE name = $1 AND retired_at IS NULL FOR SHARE", name
@@ -85,12 +85,12 @@ async def is_writing(tx: Tx, name: str) -> bool:
     return row is not None
 
 
-async def hold(tx: Tx) -> None:
+async def lock_all_keys(tx: Tx) -> None:
     """Wait for whoever seals just now, and let nobody begin to before this transaction ends."""
     await tx.fetch("LOCK TABLE ring_key IN EXCLUSIVE MODE")
 
 
-async def retire_others(tx: Tx, writer: str) -> list[str]:
+async def retire_other_keys(tx: Tx, writer: str) -> list[str]:
     """Note that nothing needs the other keys any more; names them."""
     rows = await tx.fetch(
         """
@@ -104,7 +104,7 @@ async def retire_others(tx: Tx, writer: str) -> list[str]:
     return [row["name"] for row in rows]
 
 
-async def secrets_after(tx: Tx, after: UUID, limit: int) -> list[SealedRow]:
+async def lock_callback_secrets_after(tx: Tx, after: UUID, limit: int) -> list[EncryptedRow]:
     """Lock callback secrets in the order of their ids, a batch at a time."""
     rows = await tx.fetch(
         """
@@ -118,10 +118,10 @@ async def secrets_after(tx: Tx, after: UUID, limit: int) -> list[SealedRow]:
         after,
         limit,
     )
-    return [SealedRow(row["id"], row["merchant_id"], row["sealed"]) for row in rows]
+    return [EncryptedRow(row["id"], row["merchant_id"], row["sealed"]) for row in rows]
 
 
-async def accounts_after(tx: Tx, after: int, limit: int) -> list[SealedCredentials]:
+async def lock_accounts_after(tx: Tx, after: int, limit: int) -> list[SealedCredentials]:
     """Lock provider accounts in the order of their ids, a batch at a time."""
     rows = await tx.fetch(
         """
@@ -138,6 +138,6 @@ async def accounts_after(tx: Tx, after: int, limit: int) -> list[SealedCredentia
     return [SealedCredentials(**row) for row in rows]
 
 
-async def reseal_secret(tx: Tx, secret_id: UUID, sealed: bytes) -> None:
+async def replace_callback_secret(tx: Tx, secret_id: UUID, sealed: bytes) -> None:
     """Keep a callback secret under another key."""
     await tx.fetch("UPDATE callback_secret SET sealed = $2 WHERE id = $1", secret_id, sealed)

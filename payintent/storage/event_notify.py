@@ -7,17 +7,17 @@ nothing if it gets lost, for deliverers poll behind it.
 import asyncio
 from collections.abc import Callable
 
-from payintent.log import get
+from payintent.log import get_logger
 from payintent.storage.driver import GONE, Connection, connect
 
 CHANNEL = "payintent_event"
 _PAUSE_S = 0.02
 _RETRY_S = 1.0
 
-_log = get("wake")
+_log = get_logger("wake")
 
 
-class Wake:
+class EventNotifier:
     """Tells deliverers in all processes that an event was recorded, or listens for that."""
 
     def __init__(self, url: str) -> None:

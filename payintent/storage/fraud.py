@@ -6,8 +6,8 @@ from datetime import datetime
 from uuid import UUID
 
 from payintent.domain.currencies import CURRENCIES
-from payintent.domain.fraud import Denial, FraudRule, RiskLevel, RuleKind
-from payintent.domain.payment import Status
+from payintent.domain.fraud import FraudDenial, FraudRule, FraudRuleKind, RiskLevel
+from payintent.domain.payment import PaymentStatus
 from payintent.domain.restriction import Restrictions, RestrictionType
 from payintent.storage.database import Executor, Row, Tx
 
@@ -31,7 +31,7 @@ class Restriction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class FraudDecisionRecord:
     """One denial, as it is kept."""
 
     id: UUID
@@ -44,7 +44,7 @@ class Decision:
     decided_at: datetime
 
 
-async def restricted(database: Executor) -> list[Restriction]:
+async def list_restrictions(database: Executor) -> list[Restriction]:
     """List restrictions by type and country, lifted ones too."""
     rows = await database.fetch(
         """
@@ -66,7 +66,7 @@ async def restricted(database: Executor) -> list[Restriction]:
     ]
 
 
-def effective(known: Sequence[Restriction]) -> Restrictions:
+def active_restrictions(known: Sequence[Restriction]) -> Restrictions:
     """Sum up what is in force."""
     active = {kind: frozenset(_countries(known, kind)) for kind in RestrictionType}
     return Restrictions(
@@ -95,7 +95,7 @@ async def set_restriction(tx: Tx, kind: RestrictionType, country: str, *, active
     return row is not None
 
 
-async def rules(database: Executor) -> list[FraudRule]:
+async def list_rules(database: Executor) -> list[FraudRule]:
     """Read the rules that are in force."""
     rows = await database.fetch(
         "SELECT" + _RULE_COLUMNS + "FROM fraud_rule WHERE enabled ORDER BY id LIMIT $1", RULES_MAX
@@ -103,7 +103,7 @@ async def rules(database: Executor) -> list[FraudRule]:
     return [_rule(row) for row in rows]
 
 
-async def rules_mark(database: Executor) -> str:
+async def rules_version(database: Executor) -> str:
     """Tell one set of rules in force from another; a rule never changes, it comes and goes."""
     row = await database.row(
         "SELECT md5(string_agg(id::text, ',' ORDER BY id)) AS mark FROM fraud_rule WHERE enabled"
@@ -148,8 +148,12 @@ async def remove_rule(tx: Tx, rule_id: int) -> FraudRule | None:
     return _rule(row) if row else None
 
 
-async def decide(
-    database: Executor, decision_id: UUID, merchant_id: int, payment_id: UUID | None, denial: Denial
+async def record_denial(
+    database: Executor,
+    decision_id: UUID,
+    merchant_id: int,
+    payment_id: UUID | None,
+    denial: FraudDenial,
 ) -> None:
     """Record a denial; of a checkout that asks again and again only the first one."""
     await database.fetch(
@@ -168,7 +172,9 @@ async def decide(
     )
 
 
-async def decisions(database: Executor, merchant_id: int | None, limit: int) -> list[Decision]:
+async def list_decisions(
+    database: Executor, merchant_id: int | None, limit: int
+) -> list[FraudDecisionRecord]:
     """List denials, newest first."""
     rows = await database.fetch(
         """
@@ -181,17 +187,17 @@ async def decisions(database: Executor, merchant_id: int | None, limit: int) -> 
         merchant_id,
         limit,
     )
-    return [Decision(**row) for row in rows]
+    return [FraudDecisionRecord(**row) for row in rows]
 
 
-async def lock_count(tx: Tx, digest: bytes) -> None:
+async def lock_counter(tx: Tx, digest: bytes) -> None:
     """Let nobody else count and add the same until this transaction ends (`LockTimeout`)."""
     await tx.fetch(
         "SELECT pg_advisory_xact_lock($1::int, hashtext(encode($2, 'hex')))", _COUNT_LOCKS, digest
     )
 
 
-async def payments_of(
+async def count_payments(
     database: Executor, merchant_id: int, payer_uid: str, window_s: int, enough: int
 ) -> int:
     """Count a payer's payments within a time, up to `enough`."""
@@ -219,12 +225,12 @@ async def payments_of(
         window_s,
         enough,
         list(CURRENCIES),
-        list(Status),
+        list(PaymentStatus),
     )
     return row["found"] if row else 0
 
 
-async def attempts_of(
+async def count_attempts(
     database: Executor, address_digest: bytes, merchant_id: int | None, window_s: int, enough: int
 ) -> int:
     """Count an address's selections within a time, at one merchant or all, up to `enough`."""
@@ -255,7 +261,7 @@ async def add_attempt(database: Executor, address_digest: bytes, merchant_id: in
     )
 
 
-async def prune(database: Executor, decisions_days: int, limit: int) -> int:
+async def delete_old(database: Executor, decisions_days: int, limit: int) -> int:
     """Forget old decisions, and attempts that no rule can count any more, `limit` of each.
 
     Gives how many went of what most went of: where that is `limit`, there may be more.
@@ -296,6 +302,6 @@ def _countries(known: Sequence[Restriction], kind: RestrictionType) -> list[str]
 
 def _rule(row: Row) -> FraudRule:
     values = dict(row)
-    values["kind"] = RuleKind(row["kind"])
+    values["kind"] = FraudRuleKind(row["kind"])
     values["level"] = RiskLevel(row["level"])
     return FraudRule(**values)

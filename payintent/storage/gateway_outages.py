@@ -10,7 +10,7 @@ _PROBE_S = 20.0  # longer than a gateway may take
 
 
 @dataclass(frozen=True, slots=True)
-class Outage:
+class ChannelState:
     """One channel of one account that is out of order, or was until a moment ago."""
 
     account_id: int
@@ -19,7 +19,7 @@ class Outage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Down:
+class GatewayOutage:
     """An outage as people read it."""
 
     account_id: int
@@ -31,7 +31,7 @@ class Down:
     trips: int  # how often nobody got through
 
 
-async def listed(database: Executor) -> list[Down]:
+async def list_outages(database: Executor) -> list[GatewayOutage]:
     """List them for people, the oldest first."""
     rows = await database.fetch(
         """
@@ -43,10 +43,10 @@ async def listed(database: Executor) -> list[Down]:
         """,
         _KNOWN_MAX,
     )
-    return [Down(**row) for row in rows]
+    return [GatewayOutage(**row) for row in rows]
 
 
-async def known(database: Executor) -> list[Outage]:
+async def list_channel_states(database: Executor) -> list[ChannelState]:
     """List them; a row stays until somebody got through."""
     rows = await database.fetch(
         """
@@ -59,10 +59,10 @@ async def known(database: Executor) -> list[Outage]:
         _KNOWN_MAX,
         _PROBE_S,
     )
-    return [Outage(**row) for row in rows]
+    return [ChannelState(**row) for row in rows]
 
 
-async def trip(
+async def open_circuit(
     database: Executor, account_id: int, channel: str, first_s: float, longest_s: float
 ) -> bool:
     """Note that a channel fails: nobody tries for `first_s`, each time twice as long.
@@ -88,7 +88,7 @@ async def trip(
     return row is not None
 
 
-async def probe(database: Executor, account_id: int, channel: str) -> bool:
+async def try_probe(database: Executor, account_id: int, channel: str) -> bool:
     """Be the one who tries a channel again; False where another one does, or it is too early."""
     row = await database.row(
         """
@@ -105,7 +105,7 @@ async def probe(database: Executor, account_id: int, channel: str) -> bool:
     return row is not None
 
 
-async def over(database: Executor, account_id: int, channel: str) -> None:
+async def close_circuit(database: Executor, account_id: int, channel: str) -> None:
     """Note that a channel works."""
     await database.fetch(
         "DELETE FROM gateway_outage WHERE account_id = $1 AND channel = $2", account_id, channel

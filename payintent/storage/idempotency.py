@@ -7,7 +7,7 @@ from payintent.storage.database import Executor, Tx
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class First:
+class FirstRequest:
     """The request that took a key: it has a payment, or a denial that made none."""
 
     request_hash: bytes
@@ -17,7 +17,9 @@ class First:
     refund_id: UUID | None = None  # that it asked for, of its payment
 
 
-async def find(database: Executor, merchant_id: int, operation: str, key: UUID) -> First | None:
+async def find_first_request(
+    database: Executor, merchant_id: int, operation: str, key: UUID
+) -> FirstRequest | None:
     """Find who took a key in the last 24 hours."""
     row = await database.row(
         """
@@ -30,10 +32,12 @@ async def find(database: Executor, merchant_id: int, operation: str, key: UUID) 
         operation,
         key,
     )
-    return First(**row) if row else None
+    return FirstRequest(**row) if row else None
 
 
-async def take(tx: Tx, merchant_id: int, operation: str, key: UUID, first: First) -> bool:
+async def claim_key(
+    tx: Tx, merchant_id: int, operation: str, key: UUID, first: FirstRequest
+) -> bool:
     """Take a key with the work of this transaction; False where it is taken already.
 
     Waits for a transaction that holds the same key, at most the lock timeout (`LockTimeout`).
@@ -63,7 +67,7 @@ async def take(tx: Tx, merchant_id: int, operation: str, key: UUID, first: First
     return row is not None
 
 
-async def prune(database: Executor, limit: int) -> int:
+async def delete_old_keys(database: Executor, limit: int) -> int:
     """Forget keys older than 24 hours, a batch at a time; gives how many went."""
     rows = await database.fetch(
         """

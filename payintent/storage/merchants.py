@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-from payintent.domain.activation import Activation
+from payintent.domain.activation import ActivationStatus
 from payintent.domain.merchant import Acceptance, Market, Merchant
 from payintent.domain.quote import TaxCountry, TaxManager
-from payintent.domain.rate_limit import Limit, RateClass
+from payintent.domain.rate_limit import RateLimit, RateLimitClass
 from payintent.storage import payment_methods
 from payintent.storage.database import Executor, Row, Tx
 
@@ -31,22 +31,22 @@ class ApiKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class AuthenticatedMerchant:
     """Who holds a key, and what the key's text must digest to."""
 
     merchant_id: int
-    activation: Activation
+    activation: ActivationStatus
     tax_manager: TaxManager
     digest: bytes
     market: Market
     methods: tuple[Acceptance, ...]
-    limits: Mapping[RateClass, Limit]  # those that the operator has set
+    limits: Mapping[RateLimitClass, RateLimit]  # those that the operator has set
     #: What it can be paid with, and the most decimals that a method holds each currency with.
     payable: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActivationFile:
+class ActivationRecord:
     """What is filed of a merchant's activation; lists of None are `all`."""
 
     merchant_id: int
@@ -61,7 +61,7 @@ class ActivationFile:
 
 
 @dataclass(frozen=True, slots=True)
-class SealedSecret:
+class CallbackSecretRecord:
     """A callback secret as it is kept, newest first where there are several."""
 
     id: UUID
@@ -72,7 +72,7 @@ async def add(
     tx: Tx,
     name: str,
     callback_url: str | None,
-    activation: Activation,
+    activation: ActivationStatus,
     *,
     auto_refund: bool,
     allow_http: bool,
@@ -95,13 +95,13 @@ async def add(
     return from_row(row)
 
 
-async def by_id(database: Executor, merchant_id: int) -> Merchant | None:
+async def get(database: Executor, merchant_id: int) -> Merchant | None:
     """Read one merchant."""
     row = await database.row("SELECT" + COLUMNS + "FROM merchant m WHERE id = $1", merchant_id)
     return from_row(row) if row else None
 
 
-async def all_of(database: Executor, limit: int) -> list[Merchant]:
+async def list_merchants(database: Executor, limit: int) -> list[Merchant]:
     """List merchants by id."""
     rows = await database.fetch("SELECT" + COLUMNS + "FROM merchant m ORDER BY id LIMIT $1", limit)
     return [from_row(row) for row in rows]
@@ -151,7 +151,7 @@ async def lock(tx: Tx, merchant_id: int) -> Merchant | None:
     return from_row(row) if row else None
 
 
-async def activation_of(database: Executor, merchant_id: int) -> ActivationFile | None:
+async def get_activation(database: Executor, merchant_id: int) -> ActivationRecord | None:
     """Read what is filed of a merchant's activation."""
     row = await database.row(
         """
@@ -162,10 +162,10 @@ async def activation_of(database: Executor, merchant_id: int) -> ActivationFile 
         """,
         merchant_id,
     )
-    return ActivationFile(**row) if row else None
+    return ActivationRecord(**row) if row else None
 
 
-async def file_activation(tx: Tx, file: ActivationFile) -> None:
+async def save_activation(tx: Tx, file: ActivationRecord) -> None:
     """Keep what is filed of a merchant's activation; the first ACTIVE sets `activated_at`."""
     await tx.fetch(
         """
@@ -198,7 +198,7 @@ async def add_key(tx: Tx, public_id: str, merchant_id: int, name: str, digest: b
     )
 
 
-async def holder(database: Executor, public_id: str) -> Holder | None:
+async def find_by_public_id(database: Executor, public_id: str) -> AuthenticatedMerchant | None:
     """Find who holds a key that was not revoked."""
     row = await database.row(
         """
@@ -218,22 +218,22 @@ async def holder(database: Executor, public_id: str) -> Holder | None:
     )
     if row is None:
         return None
-    return Holder(
+    return AuthenticatedMerchant(
         merchant_id=row["merchant_id"],
-        activation=Activation(row["activation"]),
+        activation=ActivationStatus(row["activation"]),
         tax_manager=TaxManager(row["tax_manager"]),
         digest=row["digest"],
         market=payment_methods.market_of(row),
         methods=payment_methods.acceptances_of(row),
         limits={
-            kind: Limit(row[f"{kind}_per_s"], row[f"{kind}_burst"])
-            for kind in RateClass
+            kind: RateLimit(row[f"{kind}_per_s"], row[f"{kind}_burst"])
+            for kind in RateLimitClass
             if row[f"{kind}_per_s"] is not None
         },
     )
 
 
-async def keys_of(database: Executor, merchant_id: int, limit: int) -> list[ApiKey]:
+async def list_keys(database: Executor, merchant_id: int, limit: int) -> list[ApiKey]:
     """List a merchant's keys, newest first."""
     rows = await database.fetch(
         """
@@ -287,7 +287,9 @@ async def retire_secrets(tx: Tx, merchant_id: int, overlap_s: int) -> None:
     )
 
 
-async def secrets_of(database: Executor, merchant_id: int, limit: int) -> Sequence[SealedSecret]:
+async def list_secrets(
+    database: Executor, merchant_id: int, limit: int
+) -> Sequence[CallbackSecretRecord]:
     """Read the secrets to sign with, newest first."""
     rows = await database.fetch(
         """
@@ -300,7 +302,7 @@ async def secrets_of(database: Executor, merchant_id: int, limit: int) -> Sequen
         merchant_id,
         limit,
     )
-    return [SealedSecret(row["id"], row["sealed"]) for row in rows]
+    return [CallbackSecretRecord(row["id"], row["sealed"]) for row in rows]
 
 
 def from_row(row: Row) -> Merchant:
@@ -308,7 +310,7 @@ def from_row(row: Row) -> Merchant:
     return Merchant(
         id=row["id"],
         name=row["name"],
-        activation=Activation(row["activation"]),
+        activation=ActivationStatus(row["activation"]),
         market=payment_methods.market_of(row),
         callback_url=row["callback_url"],
         tax_manager=TaxManager(row["tax_manager"]),

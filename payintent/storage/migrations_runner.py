@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from payintent.domain.errors import StorageDown
+from payintent.domain.errors import StorageUnavailableError
 from payintent.storage.driver import GONE, Connection, connect
 
 FOLDER = Path(__file__).parent / "migrations"
@@ -33,7 +33,7 @@ class Migration:
         return hashlib.sha256(self.sql.encode()).hexdigest()
 
 
-class MigrationChanged(Exception):  # noqa: N818
+class MigrationChangedError(Exception):
     """A migration that was applied has another text now; migrations are never edited."""
 
 
@@ -66,7 +66,7 @@ async def pending(url: str) -> list[str]:
     try:
         connection = await connect(url)
     except GONE as error:
-        raise StorageDown(str(error)) from error
+        raise StorageUnavailableError(str(error)) from error
     try:
         known = await connection.fetchval("SELECT to_regclass('schema_migration') IS NOT NULL")
         applied = await _applied(connection) if known else {}
@@ -85,7 +85,7 @@ async def _applied(connection: Connection) -> dict[int, str]:
 async def _apply(connection: Connection, migration: Migration, applied: str | None) -> bool:
     if applied is not None:
         if applied != migration.checksum:
-            raise MigrationChanged(f"{migration.name} was edited after it was applied")
+            raise MigrationChangedError(f"{migration.name} was edited after it was applied")
         return False
     async with connection.transaction():
         await connection.execute("SET LOCAL lock_timeout = '5s'")

@@ -9,7 +9,7 @@ from payintent.storage.database import Executor, Row, Tx
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class AuthenticatedOperator:
     """Whose token it is, what it may do, and what the token's text must digest to."""
 
     name: str
@@ -19,7 +19,7 @@ class Operator:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Token:
+class OperatorTokenRecord:
     """A token as it is kept: never the token itself."""
 
     public_id: str
@@ -92,7 +92,7 @@ async def count_live(database: Executor, role: Role) -> int:
     return row["n"]
 
 
-async def by_public_id(database: Executor, public_id: str) -> Operator | None:
+async def find_by_public_id(database: Executor, public_id: str) -> AuthenticatedOperator | None:
     """Find a token that works: not revoked, its time not over."""
     row = await database.row(
         """
@@ -105,7 +105,7 @@ async def by_public_id(database: Executor, public_id: str) -> Operator | None:
     )
     if row is None:
         return None
-    return Operator(row["name"], Role(row["role"]), row["digest"], row["is_use_noted"])
+    return AuthenticatedOperator(row["name"], Role(row["role"]), row["digest"], row["is_use_noted"])
 
 
 async def note_use(database: Executor, public_id: str) -> None:
@@ -134,25 +134,25 @@ async def is_taken(database: Executor, name: str) -> bool:
     return row is not None
 
 
-async def lock(tx: Tx, public_id: str) -> Token | None:
+async def lock(tx: Tx, public_id: str) -> OperatorTokenRecord | None:
     """Read a token that is about to be changed."""
     row = await tx.row(_SELECT + "WHERE public_id = $1 FOR UPDATE", public_id)
     return _token(row) if row else None
 
 
-async def lock_named(tx: Tx, name: str) -> Token | None:
+async def lock_named(tx: Tx, name: str) -> OperatorTokenRecord | None:
     """Read the token of a name that is about to be changed."""
     row = await tx.row(_SELECT + "WHERE lower(name) = lower($1) FOR UPDATE", name)
     return _token(row) if row else None
 
 
-async def get(database: Executor, public_id: str) -> Token | None:
+async def get(database: Executor, public_id: str) -> OperatorTokenRecord | None:
     """Read one token."""
     row = await database.row(_SELECT + "WHERE public_id = $1", public_id)
     return _token(row) if row else None
 
 
-async def listed(database: Executor, limit: int) -> list[Token]:
+async def list_tokens(database: Executor, limit: int) -> list[OperatorTokenRecord]:
     """List tokens, newest first."""
     rows = await database.fetch(_SELECT + "ORDER BY created_at DESC, public_id LIMIT $1", limit)
     return [_token(row) for row in rows]
@@ -186,7 +186,7 @@ async def replace(tx: Tx, old: str, public_id: str, digest: bytes) -> None:
     )
 
 
-async def revoke(tx: Tx, public_id: str) -> Token | None:
+async def revoke(tx: Tx, public_id: str) -> OperatorTokenRecord | None:
     """Revoke a token for good; revoking twice keeps the first time."""
     row = await tx.row(
         """
@@ -206,6 +206,6 @@ _SELECT = """
 """
 
 
-def _token(row: Row) -> Token:
+def _token(row: Row) -> OperatorTokenRecord:
     fields: dict[str, Any] = dict(row) | {"role": Role(row["role"])}
-    return Token(**fields)
+    return OperatorTokenRecord(**fields)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from payintent.domain.delivery import Missed
+from payintent.domain.delivery import MissedEvents
 from payintent.storage.database import Executor, Row, Tx
 
 #: How far a delivery can be; `dead` and `skipped` ones are sent again on demand.
@@ -13,7 +13,7 @@ STATES = ("pending", "delivered", "dead", "skipped")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class EventRecord:
     """An event as it is kept: its bytes are those that are sent."""
 
     id: UUID
@@ -25,7 +25,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Due:
+class ClaimedDelivery:
     """A delivery that this process has taken, until its lease ends."""
 
     event_id: UUID
@@ -37,7 +37,7 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempted:
+class AttemptRecord:
     """One attempt and what follows from it."""
 
     id: UUID
@@ -53,7 +53,7 @@ class Attempted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
+class DeliveryRecord:
     """An event and how far its delivery is."""
 
     event_id: UUID
@@ -66,7 +66,7 @@ class Delivery:
     occurred_at: datetime
 
 
-async def add(tx: Tx, events: Sequence[Event]) -> None:
+async def add(tx: Tx, events: Sequence[EventRecord]) -> None:
     """Record events with the change they tell of; without a callback URL they are kept, skipped."""
     if not events:
         return
@@ -95,7 +95,7 @@ async def add(tx: Tx, events: Sequence[Event]) -> None:
     )
 
 
-async def due_merchants(database: Executor, limit: int) -> list[int]:
+async def list_due_merchants(database: Executor, limit: int) -> list[int]:
     """Find the merchants with something due, the longest waiting first; one index probe each."""
     rows = await database.fetch(
         """
@@ -129,7 +129,9 @@ async def due_merchants(database: Executor, limit: int) -> list[int]:
     return [row["merchant_id"] for row in rows]
 
 
-async def take(database: Executor, rooms: Sequence[tuple[int, int]], lease_s: float) -> list[Due]:
+async def claim_due(
+    database: Executor, rooms: Sequence[tuple[int, int]], lease_s: float
+) -> list[ClaimedDelivery]:
     """Take due deliveries, of each merchant as many as it has room for: `(merchant_id, room)`.
 
     A taken delivery is due again when its lease ends, should this process die.
@@ -165,7 +167,7 @@ async def take(database: Executor, rooms: Sequence[tuple[int, int]], lease_s: fl
         [room for _, room in rooms],
         lease_s,
     )
-    return [Due(**row) for row in rows]
+    return [ClaimedDelivery(**row) for row in rows]
 
 
 async def release(database: Executor, merchant_id: int) -> None:
@@ -181,7 +183,7 @@ async def release(database: Executor, merchant_id: int) -> None:
     )
 
 
-async def record(database: Executor, made: Sequence[Attempted]) -> None:
+async def record(database: Executor, made: Sequence[AttemptRecord]) -> None:
     """Record attempts and what follows. One that another process overtook changes nothing else."""
     await database.fetch(
         """
@@ -224,9 +226,9 @@ async def record(database: Executor, made: Sequence[Attempted]) -> None:
     )
 
 
-async def listed(
+async def list_deliveries(
     database: Executor, merchant_id: int | None, state: str | None, limit: int
-) -> list[Delivery]:
+) -> list[DeliveryRecord]:
     """List deliveries, newest first."""
     rows = await database.fetch(
         """
@@ -242,10 +244,10 @@ async def listed(
         state,
         limit,
     )
-    return [Delivery(**row) for row in rows]
+    return [DeliveryRecord(**row) for row in rows]
 
 
-async def event(database: Executor, event_id: UUID) -> Event | None:
+async def get_event(database: Executor, event_id: UUID) -> EventRecord | None:
     """Read one event."""
     row = await database.row(
         """
@@ -255,10 +257,10 @@ async def event(database: Executor, event_id: UUID) -> Event | None:
         """,
         event_id,
     )
-    return Event(**row) if row else None
+    return EventRecord(**row) if row else None
 
 
-async def attempts_of(database: Executor, event_id: UUID) -> list[Row]:
+async def list_attempts(database: Executor, event_id: UUID) -> list[Row]:
     """List the attempts at an event, oldest first."""
     return await database.fetch(
         """
@@ -291,7 +293,7 @@ async def replay(tx: Tx, event_id: UUID) -> int | None:
     return row["merchant_id"] if row else None
 
 
-async def replay_missed(tx: Tx, missed: Missed) -> list[UUID]:
+async def replay_missed(tx: Tx, missed: MissedEvents) -> list[UUID]:
     """Make due again what is dead or was skipped, under its own ids; name it."""
     tx.wakes_delivery = True
     rows = await tx.fetch(
@@ -312,7 +314,7 @@ async def replay_missed(tx: Tx, missed: Missed) -> list[UUID]:
     return [row["event_id"] for row in rows]
 
 
-async def told(database: Executor, payment_id: UUID) -> bool:
+async def is_fully_delivered(database: Executor, payment_id: UUID) -> bool:
     """Tell whether nothing is left to be told of an ended payment, as far as we can."""
     row = await database.row(
         """

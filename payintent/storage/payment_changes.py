@@ -6,7 +6,7 @@ from uuid import UUID
 from payintent.storage.database import Executor
 
 
-async def marks(database: Executor, payment_ids: Sequence[UUID]) -> dict[UUID, str]:
+async def change_markers(database: Executor, payment_ids: Sequence[UUID]) -> dict[UUID, str]:
     """Give a text for each payment that changes with whatever its page shows.
 
     Its version, how its session stands, and on a chain what was seen there: the head counts only

@@ -7,10 +7,10 @@ from typing import LiteralString
 from uuid import UUID
 
 from payintent.domain.currencies import CURRENCIES
-from payintent.domain.payment import Status
+from payintent.domain.payment import PaymentStatus
 from payintent.storage import payments, sessions
 from payintent.storage.database import Executor
-from payintent.storage.payments import Seen
+from payintent.storage.payments import PaymentSnapshot
 
 LISTED_MAX = 100
 _FIRST = datetime.min.replace(tzinfo=UTC)
@@ -18,11 +18,11 @@ _LAST = (datetime.max.replace(tzinfo=UTC), UUID(int=0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class PaymentFilter:
     """Which of a merchant's payments to list; `before` is where the last page ended."""
 
     merchant_id: int
-    statuses: tuple[Status, ...] = tuple(Status)
+    statuses: tuple[PaymentStatus, ...] = tuple(PaymentStatus)
     currencies: tuple[str, ...] = tuple(CURRENCIES)
     payer_uid: str | None = None
     created_from: datetime | None = None  # that moment included
@@ -103,7 +103,7 @@ _PAGE: LiteralString = (
 )
 
 
-async def listed(database: Executor, wanted: Wanted) -> list[Seen]:
+async def list_payments(database: Executor, wanted: PaymentFilter) -> list[PaymentSnapshot]:
     """List payments with their current sessions."""
     query, more = _choose(wanted)
     rows = await database.fetch(
@@ -114,20 +114,20 @@ async def listed(database: Executor, wanted: Wanted) -> list[Seen]:
         wanted.limit,
         *more,
     )
-    return [payments.seen(row) for row in rows]
+    return [payments.snapshot_from_row(row) for row in rows]
 
 
-def _before(wanted: Wanted) -> tuple[datetime, UUID]:
+def _before(wanted: PaymentFilter) -> tuple[datetime, UUID]:
     """Give the lower one of the two upper bounds."""
     until = (wanted.created_to, UUID(int=0)) if wanted.created_to else _LAST
     return min(until, wanted.before or _LAST)
 
 
-def _choose(wanted: Wanted) -> tuple[LiteralString, Sequence[object]]:
+def _choose(wanted: PaymentFilter) -> tuple[LiteralString, Sequence[object]]:
     """Choose the index whose order fits, and the values that its query takes on top."""
     kinds = list(wanted.currencies), list(wanted.statuses)
     if wanted.payer_uid is not None:
         return _OF_PAYER, (*kinds, wanted.payer_uid)
-    if len(wanted.currencies) == len(CURRENCIES) and len(wanted.statuses) == len(Status):
+    if len(wanted.currencies) == len(CURRENCIES) and len(wanted.statuses) == len(PaymentStatus):
         return _ALL, ()
     return _OF_KINDS, kinds

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import msgspec
 
-from payintent.domain.activation import Activation, in_service
+from payintent.domain.activation import ActivationStatus, is_in_service
 from payintent.domain.merchant import Acceptance, Market, PaymentMethod
 from payintent.domain.quote import FeeMode
 from payintent.domain.session import ExpectedToken
@@ -51,7 +51,7 @@ ACCEPTANCES = f"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewMethod:
+class NewPaymentMethod:
     """A payment method to provision."""
 
     merchant_id: int
@@ -89,7 +89,7 @@ class Range:
     shown: tuple[Shown, ...]
 
 
-async def add(tx: Tx, new: NewMethod) -> int:
+async def add(tx: Tx, new: NewPaymentMethod) -> int:
     """Provision a payment method."""
     row = await tx.row(
         """
@@ -115,7 +115,7 @@ async def add(tx: Tx, new: NewMethod) -> int:
     return row["id"]
 
 
-async def of_merchant(database: Executor, merchant_id: int) -> list[PaymentMethod]:
+async def list_for_merchant(database: Executor, merchant_id: int) -> list[PaymentMethod]:
     """List a merchant's methods in the order they are offered in, disabled ones too."""
     rows = await database.fetch(
         "SELECT"
@@ -147,7 +147,7 @@ async def lock(tx: Tx, method_id: int) -> PaymentMethod | None:
     return _method(row) if row else None
 
 
-async def change(tx: Tx, method: PaymentMethod) -> None:
+async def update(tx: Tx, method: PaymentMethod) -> None:
     """Keep what may change of a method; sessions that were opened keep the quote they froze."""
     await tx.fetch(
         """
@@ -187,7 +187,7 @@ async def range_of(database: Executor, merchant_id: int, viewer: str) -> Range:
         viewer,
     )
     assert row is not None  # noqa: S101 - merchants are never deleted
-    serves = in_service(Activation(row["activation"]))
+    serves = is_in_service(ActivationStatus(row["activation"]))
     return Range(
         market=market_of(row),
         methods=acceptances_of(row) if serves else (),

@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Any, cast
 from uuid import UUID
 
-from payintent.domain.payment import FailureReason, Payment, Status
+from payintent.domain.payment import FailureReason, Payment, PaymentStatus
 from payintent.domain.quote import TaxManager
 from payintent.domain.session import Session
 from payintent.storage import sessions
@@ -51,7 +51,7 @@ class NewPayment:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PaymentSnapshot:
     """A payment with its current session, at one moment of the database's clock."""
 
     payment: Payment
@@ -60,7 +60,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Locked:
+class LockedPayments:
     """Payments under lock, and the database's clock when they were asked for."""
 
     payments: list[Payment]
@@ -68,12 +68,12 @@ class Locked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class PaymentChange:
     """What one step writes; `None` leaves the column as it is."""
 
     id: UUID
     version: int  # that was read under the lock
-    status: Status
+    status: PaymentStatus
     at: datetime
     session_id: UUID | None = None
     receipt_id: UUID | None = None
@@ -129,7 +129,7 @@ async def create(database: Executor, new: NewPayment) -> tuple[datetime, datetim
     return (row["created_at"], row["expires_at"]) if row else None
 
 
-async def by_id(database: Executor, payment_id: UUID) -> Seen | None:
+async def get(database: Executor, payment_id: UUID) -> PaymentSnapshot | None:
     """Read a payment and its current session."""
     row = await database.row(
         "SELECT clock() AS now,"
@@ -143,10 +143,10 @@ async def by_id(database: Executor, payment_id: UUID) -> Seen | None:
         """,
         payment_id,
     )
-    return seen(row) if row else None
+    return snapshot_from_row(row) if row else None
 
 
-async def by_checkout(database: Executor, checkout_id: str) -> Seen | None:
+async def find_by_checkout(database: Executor, checkout_id: str) -> PaymentSnapshot | None:
     """Read the payment that a checkout id is the capability for."""
     row = await database.row(
         "SELECT clock() AS now,"
@@ -161,10 +161,10 @@ async def by_checkout(database: Executor, checkout_id: str) -> Seen | None:
         """,
         checkout_id,
     )
-    return seen(row) if row else None
+    return snapshot_from_row(row) if row else None
 
 
-async def lock(tx: Tx, payment_ids: Sequence[UUID]) -> Locked:
+async def lock(tx: Tx, payment_ids: Sequence[UUID]) -> LockedPayments:
     """Lock payments in the order of their ids, which is the order everyone locks in."""
     rows = await tx.fetch(
         "SELECT clock() AS now,"
@@ -178,7 +178,7 @@ async def lock(tx: Tx, payment_ids: Sequence[UUID]) -> Locked:
         """,
         sorted(payment_ids),
     )
-    return Locked([_payment(row) for row in rows], rows[0]["now"])
+    return LockedPayments([_payment(row) for row in rows], rows[0]["now"])
 
 
 async def now(database: Executor) -> datetime:
@@ -188,7 +188,7 @@ async def now(database: Executor) -> datetime:
     return row["now"]
 
 
-async def lock_due_pending(tx: Tx, limit: int) -> Locked | None:
+async def lock_due_pending(tx: Tx, limit: int) -> LockedPayments | None:
     """Lock PENDING payments whose time is over and that nobody else is at, oldest first."""
     rows = await tx.fetch(
         "SELECT clock() AS now,"
@@ -202,10 +202,10 @@ async def lock_due_pending(tx: Tx, limit: int) -> Locked | None:
         """,
         limit,
     )
-    return Locked([_payment(row) for row in rows], rows[0]["now"]) if rows else None
+    return LockedPayments([_payment(row) for row in rows], rows[0]["now"]) if rows else None
 
 
-async def lock_due_processing(tx: Tx, limit: int, patience_s: float) -> list[Seen]:
+async def lock_due_processing(tx: Tx, limit: int, patience_s: float) -> list[PaymentSnapshot]:
     """Lock PROCESSING payments whose time is over and whose session lets us go on.
 
     Their session is still open (so it must be closed), has ended, or its provider has been silent
@@ -231,7 +231,7 @@ async def lock_due_processing(tx: Tx, limit: int, patience_s: float) -> list[See
         limit,
         patience_s,
     )
-    return [seen(row) for row in rows]
+    return [snapshot_from_row(row) for row in rows]
 
 
 async def oldest_processing_s(database: Executor) -> float:
@@ -248,7 +248,7 @@ async def oldest_processing_s(database: Executor) -> float:
     return row["age_s"] if row else 0.0
 
 
-async def write(tx: Tx, changes: Sequence[Change]) -> list[Payment]:
+async def write_changes(tx: Tx, changes: Sequence[PaymentChange]) -> list[Payment]:
     """Write steps; a payment that is not at the version that was read is not written."""
     rows = await tx.fetch(
         """
@@ -283,7 +283,7 @@ async def write(tx: Tx, changes: Sequence[Change]) -> list[Payment]:
     return [_payment(row) for row in rows]
 
 
-async def reserved(tx: Tx, payment_id: UUID) -> Decimal:
+async def get_reserved_amount(tx: Tx, payment_id: UUID) -> Decimal:
     """Tell how much of a locked payment is promised back."""
     row = await tx.row("SELECT reserved_amount FROM payment WHERE id = $1", payment_id)
     assert row is not None  # noqa: S101 - it is locked
@@ -295,15 +295,15 @@ async def set_payer_email(tx: Tx, payment_id: UUID, payer_email: str) -> None:
     await tx.fetch("UPDATE payment SET payer_email = $2 WHERE id = $1", payment_id, payer_email)
 
 
-def seen(row: Row) -> Seen:
+def snapshot_from_row(row: Row) -> PaymentSnapshot:
     """Read a payment and its session out of a row with the columns of both."""
     session = sessions.from_row(row) if row["session_id"] is not None else None
-    return Seen(_payment(row), session, row["now"])
+    return PaymentSnapshot(_payment(row), session, row["now"])
 
 
 def _payment(row: Row) -> Payment:
     values = list(_values(row))
-    values[_STATUS] = Status(values[_STATUS])
+    values[_STATUS] = PaymentStatus(values[_STATUS])
     values[_TAX_MANAGER] = TaxManager(values[_TAX_MANAGER])
     if values[_FAILURE_REASON] is not None:
         values[_FAILURE_REASON] = FailureReason(values[_FAILURE_REASON])

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from payintent.domain.rate_limit import Limit
+from payintent.domain.rate_limit import RateLimit
 from payintent.storage.database import Executor, Tx
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class RateLimitGrant:
     """How many requests were granted, and how long until the bucket is full again."""
 
     granted: int
@@ -15,7 +15,7 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetLimit:
+class RateLimitSetting:
     """A limit that the operator has set."""
 
     merchant_id: int
@@ -24,7 +24,9 @@ class SetLimit:
     burst: int
 
 
-async def take(database: Executor, merchant_id: int, kind: str, limit: Limit, wanted: int) -> Grant:
+async def take_tokens(
+    database: Executor, merchant_id: int, kind: str, limit: RateLimit, wanted: int
+) -> RateLimitGrant:
     """Take up to `wanted` requests out of a merchant's bucket; none where it is empty.
 
     The bucket is the time at which it will be full: a request moves it `1 / per_s` on, and at most
@@ -60,10 +62,10 @@ async def take(database: Executor, merchant_id: int, kind: str, limit: Limit, wa
         wanted,
     )
     assert row is not None  # noqa: S101 - the statement writes one row, whatever was there
-    return Grant(row["granted"], row["full_in_s"])
+    return RateLimitGrant(row["granted"], row["full_in_s"])
 
 
-async def set_limit(tx: Tx, limit: SetLimit) -> None:
+async def set_limit(tx: Tx, limit: RateLimitSetting) -> None:
     """Set a merchant's limit; its bucket starts full."""
     await tx.fetch(
         """
@@ -91,7 +93,9 @@ async def clear_limit(tx: Tx, merchant_id: int, kind: str) -> bool:
     return row is not None
 
 
-async def limits(database: Executor, merchant_id: int | None, limit: int) -> list[SetLimit]:
+async def list_limits(
+    database: Executor, merchant_id: int | None, limit: int
+) -> list[RateLimitSetting]:
     """List the limits that were set, of one merchant or of all."""
     rows = await database.fetch(
         """
@@ -104,7 +108,7 @@ async def limits(database: Executor, merchant_id: int | None, limit: int) -> lis
         merchant_id,
         limit,
     )
-    return [SetLimit(**row) for row in rows]
+    return [RateLimitSetting(**row) for row in rows]
 
 
 async def _forget(tx: Tx, merchant_id: int, kind: str) -> None:

@@ -17,7 +17,7 @@ _DECIMALS = "coalesce(u.decimals, 2)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class ProviderFileLine:
     """One line of a provider's file."""
 
     number: int
@@ -30,7 +30,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
+class ReconciliationScope:
     """What is compared: accounts, and when we learnt of what the file may lack."""
 
     accounts: Sequence[int]
@@ -40,7 +40,7 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class ReconciliationDifference:
     """Something that only one of both has, or that both have otherwise."""
 
     type: str
@@ -59,7 +59,7 @@ class Difference:
     refund_status: str | None
 
 
-async def accounts_of(database: Executor, provider: str) -> list[int]:
+async def list_accounts_of(database: Executor, provider: str) -> list[int]:
     """Name a provider's accounts, but for contracts on chains."""
     rows = await database.fetch(
         """
@@ -76,7 +76,7 @@ async def accounts_of(database: Executor, provider: str) -> list[int]:
     return [row["id"] for row in rows]
 
 
-async def begin(tx: Tx) -> None:
+async def create_tables(tx: Tx) -> None:
     """Make room for a file, until the commit; statements of this transaction may take long."""
     await tx.fetch(
         """
@@ -121,7 +121,7 @@ async def begin(tx: Tx) -> None:
     )
 
 
-async def add(tx: Tx, lines: Sequence[Line]) -> None:
+async def add(tx: Tx, lines: Sequence[ProviderFileLine]) -> None:
     """Load some lines."""
     await tx.fetch(
         """
@@ -140,7 +140,7 @@ async def add(tx: Tx, lines: Sequence[Line]) -> None:
     )
 
 
-async def repeated(tx: Tx, limit: int) -> list[tuple[int, int]]:
+async def list_repeated(tx: Tx, limit: int) -> list[tuple[int, int]]:
     """Give lines that come again, and where they came first; all lines are loaded by now."""
     await tx.fetch("ANALYZE provider_line")
     rows = await tx.fetch(
@@ -157,7 +157,7 @@ async def repeated(tx: Tx, limit: int) -> list[tuple[int, int]]:
     return [(row["number"], row["first"]) for row in rows]
 
 
-async def compare(tx: Tx, scope: Scope) -> None:
+async def compare(tx: Tx, scope: ReconciliationScope) -> None:
     """Find what differs. A line's payment or refund is looked for whenever it was."""
     accounts = list(scope.accounts)
     units = list(scope.decimals), list(scope.decimals.values())
@@ -256,7 +256,7 @@ _REFUNDS_HERE = f"""
 """
 
 
-async def counts(tx: Tx) -> dict[tuple[str, str], int]:
+async def count_differences(tx: Tx) -> dict[tuple[str, str], int]:
     """Count lines, and differences of each kind, of payments and of refunds."""
     rows = await tx.fetch(
         """
@@ -269,7 +269,7 @@ async def counts(tx: Tx) -> dict[tuple[str, str], int]:
     return {(row["type"], row["what"]): row["n"] for row in rows}
 
 
-async def differences(tx: Tx, limit: int) -> list[Difference]:
+async def list_differences(tx: Tx, limit: int) -> list[ReconciliationDifference]:
     """Read the first of them: those of the file in its order, then what it lacks."""
     rows = await tx.fetch(
         """
@@ -281,14 +281,14 @@ async def differences(tx: Tx, limit: int) -> list[Difference]:
         """,
         limit,
     )
-    return [Difference(**row) for row in rows]
+    return [ReconciliationDifference(**row) for row in rows]
 
 
 async def open_cases(
     tx: Tx,
     case_ids: Sequence[UUID],
     subjects: Sequence[str],
-    about: Sequence[Difference],
+    about: Sequence[ReconciliationDifference],
     at: datetime,
 ) -> int:
     """Open a case for each difference that has none; gives how many."""
@@ -316,7 +316,7 @@ async def open_cases(
     return len(rows)
 
 
-async def ask_now(tx: Tx) -> int:
+async def request_inquiries(tx: Tx) -> int:
     """Have gateways asked at once about sessions and refunds that the file knows more of.
 
     It waits for no lock: somebody is busy with those that are locked. Gives how many.

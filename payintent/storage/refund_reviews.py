@@ -10,7 +10,7 @@ from payintent.storage.database import Executor, Row, Tx
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RefundReview:
     """A refund with the money that it gives back, and where that came from."""
 
     id: UUID
@@ -43,7 +43,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class RefundFilter:
     """Which refunds; None is any."""
 
     merchant_id: int | None = None
@@ -66,7 +66,7 @@ _ASKED = """
 """
 
 
-async def listed(database: Executor, wanted: Wanted, limit: int) -> list[Asked]:
+async def list_refunds(database: Executor, wanted: RefundFilter, limit: int) -> list[RefundReview]:
     """List refunds, newest first."""
     rows = await database.fetch(
         _ASKED
@@ -86,7 +86,7 @@ async def listed(database: Executor, wanted: Wanted, limit: int) -> list[Asked]:
     return [_asked(row) for row in rows]
 
 
-async def by_id(database: Executor, refund_id: UUID) -> Asked | None:
+async def get(database: Executor, refund_id: UUID) -> RefundReview | None:
     """Read one refund."""
     row = await database.row(_ASKED + "WHERE f.id = $1", refund_id)
     return _asked(row) if row else None
@@ -112,9 +112,9 @@ async def add_note(tx: Tx, refund_id: UUID, note: str) -> None:
     await tx.fetch("UPDATE refund SET note = $2 WHERE id = $1", refund_id, note)
 
 
-def _asked(row: Row) -> Asked:
+def _asked(row: Row) -> RefundReview:
     known: dict[str, Any] = dict(row)
-    return Asked(**known)
+    return RefundReview(**known)
 
 
 async def sum_unapproved(tx: Tx, merchant_id: int | None, chain: str) -> Decimal:

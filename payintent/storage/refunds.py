@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from payintent.domain.refund import Refund, RefundFailure, RefundStatus, Step
+from payintent.domain.refund import Refund, RefundFailureReason, RefundStatus, RefundStep
 from payintent.storage.database import Executor, Row, Tx
 
 COLUMNS = """
@@ -35,13 +35,13 @@ class NewRefund:
     amount_minor: int
     reason: str | None
     destination: str | None
-    step: Step
+    step: RefundStep
     requested_by: str
     at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Due:
+class DueRefund:
     """A refund that somebody has to look after, and the account that its money came by."""
 
     refund: Refund
@@ -95,7 +95,7 @@ async def add(tx: Tx, new: NewRefund) -> Refund:
     return _refund(row)
 
 
-async def by_id(database: Executor, refund_id: UUID) -> Refund | None:
+async def get(database: Executor, refund_id: UUID) -> Refund | None:
     """Read one refund."""
     row = await database.row("SELECT" + COLUMNS + "FROM refund r WHERE r.id = $1", refund_id)
     return _refund(row) if row else None
@@ -118,7 +118,7 @@ async def of_payment(database: Executor, payment_id: UUID) -> list[Refund]:
     return [_refund(row) for row in rows]
 
 
-async def page_of_payment(
+async def list_page_for_payment(
     database: Executor, payment_id: UUID, before: UUID | None, limit: int
 ) -> list[Refund]:
     """List a page of what a merchant gave back of a payment, newest first."""
@@ -138,7 +138,9 @@ async def page_of_payment(
     return [_refund(row) for row in rows]
 
 
-async def account_of(database: Executor, refund_id: UUID) -> tuple[int, UUID | None] | None:
+async def find_account_and_payment(
+    database: Executor, refund_id: UUID
+) -> tuple[int, UUID | None] | None:
     """Tell by which account a refund's money came, and for which payment."""
     row = await database.row(
         """
@@ -159,7 +161,7 @@ async def lock(tx: Tx, refund_id: UUID) -> Refund:
     return _refund(row)
 
 
-async def succeed(tx: Tx, refund: Refund, reference: str | None, at: datetime) -> None:
+async def mark_succeeded(tx: Tx, refund: Refund, reference: str | None, at: datetime) -> None:
     """Note that the money went back; its payment is stepped by whoever calls."""
     await tx.fetch(
         """
@@ -181,8 +183,8 @@ async def succeed(tx: Tx, refund: Refund, reference: str | None, at: datetime) -
     )
 
 
-async def fail(
-    tx: Tx, refund: Refund, why: RefundFailure, reference: str | None, at: datetime
+async def mark_failed(
+    tx: Tx, refund: Refund, why: RefundFailureReason, reference: str | None, at: datetime
 ) -> None:
     """Note that no money went back, and let go of what was reserved."""
     await tx.fetch(
@@ -212,14 +214,14 @@ async def fail(
     )
 
 
-async def note_reference(tx: Tx, refund_id: UUID, reference: str) -> None:
+async def set_reference(tx: Tx, refund_id: UUID, reference: str) -> None:
     """Keep the provider's own name for a refund."""
     await tx.fetch("UPDATE refund SET reference = $2 WHERE id = $1", refund_id, reference)
 
 
-async def take_due(
+async def claim_due(
     database: Executor, limit: int, lease_s: float, busy_accounts: Sequence[int]
-) -> list[Due]:
+) -> list[DueRefund]:
     """Take refunds to look after; whoever dies holding one loses it when the lease ends."""
     rows = await database.fetch(
         """
@@ -256,7 +258,7 @@ async def take_due(
     return [_due(row) for row in rows]
 
 
-async def sending(database: Executor, refund_id: UUID) -> bool:
+async def mark_sending(database: Executor, refund_id: UUID) -> bool:
     """Note that a refund is about to be sent; False where it is not waiting for that any more."""
     row = await database.row(
         """
@@ -282,14 +284,16 @@ async def skip_approval(tx: Tx, refund_id: UUID) -> None:
     )
 
 
-async def queue(database: Executor, refund_id: UUID) -> None:
+async def mark_queued(database: Executor, refund_id: UUID) -> None:
     """Have a refund sent that surely was not done, or that may be sent twice."""
     await database.fetch(
         "UPDATE refund SET step = 'queued' WHERE id = $1 AND step = 'sent'", refund_id
     )
 
 
-async def ask_again(database: Executor, refund_id: UUID, wait_s: float, *, inquiries: int) -> None:
+async def schedule_inquiry(
+    database: Executor, refund_id: UUID, wait_s: float, *, inquiries: int
+) -> None:
     """Set when to look again, and how often somebody has looked in vain."""
     await database.fetch(
         """
@@ -303,7 +307,7 @@ async def ask_again(database: Executor, refund_id: UUID, wait_s: float, *, inqui
     )
 
 
-async def rest(database: Executor, refund_id: UUID) -> None:
+async def stop_inquiries(database: Executor, refund_id: UUID) -> None:
     """Look no more; only news of it does anything."""
     await database.fetch("UPDATE refund SET next_at = NULL WHERE id = $1", refund_id)
 
@@ -315,8 +319,8 @@ async def ask_now(database: Executor, refund_id: UUID) -> None:
     )
 
 
-def _due(row: Row) -> Due:
-    return Due(
+def _due(row: Row) -> DueRefund:
+    return DueRefund(
         refund=_refund(row),
         account_id=row["account_id"],
         provider=row["provider"],
@@ -334,7 +338,7 @@ def _refund(row: Row) -> Refund:
     known: dict[str, Any] = {name: row[name] for name in Refund.__slots__}
     known["amount_minor"] = int(row["amount_minor"])
     known["status"] = RefundStatus(row["status"])
-    known["step"] = Step(row["step"])
+    known["step"] = RefundStep(row["step"])
     if row["failure_reason"] is not None:
-        known["failure_reason"] = RefundFailure(row["failure_reason"])
+        known["failure_reason"] = RefundFailureReason(row["failure_reason"])
     return Refund(**known)

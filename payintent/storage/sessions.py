@@ -6,8 +6,8 @@ from datetime import datetime
 from uuid import UUID
 
 from payintent.domain.onchain import SECOND_THOUGHT
-from payintent.domain.quote import FeeMode, Quote
-from payintent.domain.session import Life, Offer, Session
+from payintent.domain.quote import FeeMode, Price
+from payintent.domain.session import Quote, Session, SessionStatus
 from payintent.storage.database import Executor, Row, Tx
 from payintent.storage.onchain.chain_watch import WATCHED
 
@@ -29,7 +29,7 @@ COLUMNS = """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class DueSession:
     """A session that the janitor has taken, to ask its provider about."""
 
     session: Session
@@ -83,7 +83,7 @@ async def add(tx: Tx, session: Session, first_inquiry_s: float) -> bool:
     return row is not None
 
 
-async def payment_of(database: Executor, session_id: UUID, account_id: int) -> UUID | None:
+async def find_payment_id(database: Executor, session_id: UUID, account_id: int) -> UUID | None:
     """Tell whose session it is; a session of another account is nobody's."""
     row = await database.row(
         "SELECT payment_id FROM session WHERE id = $1 AND account_id = $2", session_id, account_id
@@ -98,13 +98,13 @@ async def count(database: Executor, payment_id: UUID) -> int:
     return row["count"]
 
 
-async def by_id(database: Executor, session_id: UUID) -> Session | None:
+async def get(database: Executor, session_id: UUID) -> Session | None:
     """Read one session."""
     row = await database.row("SELECT" + COLUMNS + "FROM session s WHERE id = $1", session_id)
     return from_row(row) if row else None
 
 
-async def of_payment(database: Executor, payment_id: UUID) -> list[Session]:
+async def list_for_payment(database: Executor, payment_id: UUID) -> list[Session]:
     """List a payment's sessions, the first one first."""
     rows = await database.fetch(
         "SELECT"
@@ -128,7 +128,9 @@ async def lock(tx: Tx, session_id: UUID) -> Session:
     return from_row(row)
 
 
-async def opened(tx: Tx, session_id: UUID, reference: str | None, next_action: str | None) -> None:
+async def mark_open(
+    tx: Tx, session_id: UUID, reference: str | None, next_action: str | None
+) -> None:
     """Note what the provider answered to the creation."""
     await tx.fetch(
         """
@@ -144,7 +146,7 @@ async def opened(tx: Tx, session_id: UUID, reference: str | None, next_action: s
     )
 
 
-async def close(tx: Tx, session_ids: Sequence[UUID], now: datetime) -> None:
+async def mark_closing(tx: Tx, session_ids: Sequence[UUID], now: datetime) -> None:
     """Want sessions closed: the janitor asks their providers at once."""
     await tx.fetch(
         """
@@ -162,7 +164,7 @@ async def count_decline(tx: Tx, session_id: UUID) -> None:
     await tx.fetch("UPDATE session SET declines = declines + 1 WHERE id = $1", session_id)
 
 
-async def end(tx: Tx, session_id: UUID, outcome: str, now: datetime) -> None:
+async def mark_ended(tx: Tx, session_id: UUID, outcome: str, now: datetime) -> None:
     """End a session on the provider's word."""
     await tx.fetch(
         """
@@ -176,9 +178,9 @@ async def end(tx: Tx, session_id: UUID, outcome: str, now: datetime) -> None:
     )
 
 
-async def take_due(
+async def claim_due(
     database: Executor, limit: int, lease_s: float, busy_accounts: Sequence[int]
-) -> list[Ask]:
+) -> list[DueSession]:
     """Take sessions to ask about; whoever dies holding one loses it when the lease ends."""
     rows = await database.fetch(
         """
@@ -198,10 +200,10 @@ async def take_due(
         lease_s,
         busy_accounts,
     )
-    return [Ask(session=from_row(row), now=row["now"]) for row in rows]
+    return [DueSession(session=from_row(row), now=row["now"]) for row in rows]
 
 
-async def ask_again(database: Executor, session: Session, wait_s: float | None) -> None:
+async def schedule_inquiry(database: Executor, session: Session, wait_s: float | None) -> None:
     """Set the next question; None asks never again. A session that moved on keeps its own."""
     await database.fetch(
         """
@@ -216,7 +218,7 @@ async def ask_again(database: Executor, session: Session, wait_s: float | None) 
     )
 
 
-async def answered(database: Executor, session_id: UUID) -> None:
+async def clear_silence(database: Executor, session_id: UUID) -> None:
     """Note that a provider has answered about a session."""
     await database.fetch(
         """
@@ -228,7 +230,7 @@ async def answered(database: Executor, session_id: UUID) -> None:
     )
 
 
-async def silent(database: Executor, session_id: UUID) -> None:
+async def mark_silent(database: Executor, session_id: UUID) -> None:
     """Note that a provider was asked to close a session and has told nothing; the first counts."""
     await database.fetch(
         """
@@ -270,14 +272,14 @@ async def note_return(database: Executor, session_id: UUID, every_s: float) -> b
     return row is not None
 
 
-async def ask_now(database: Executor, session_id: UUID) -> None:
+async def request_inquiry(database: Executor, session_id: UUID) -> None:
     """Let the janitor ask at once."""
     await database.fetch(
         "UPDATE session SET inquire_at = clock() WHERE id = $1 AND life <> 'ended'", session_id
     )
 
 
-async def ask_of_chain(database: Executor, chain: str) -> None:
+async def request_chain_inquiries(database: Executor, chain: str) -> None:
     """Let the janitor look at once at a chain's sessions that can be decided by now.
 
     Past their deadline by final blocks, or by what two endpoints have shown where nothing has ever
@@ -322,7 +324,7 @@ def from_row(row: Row) -> Session:
     return Session(
         id=row["s_id"],
         payment_id=row["s_payment_id"],
-        life=Life(row["s_life"]),
+        life=SessionStatus(row["s_life"]),
         outcome=row["s_outcome"],
         offer=_offer(row),
         reference=row["s_reference"],
@@ -335,8 +337,8 @@ def from_row(row: Row) -> Session:
     )
 
 
-def _offer(row: Row) -> Offer:
-    quote = Quote(
+def _offer(row: Row) -> Quote:
+    quote = Price(
         currency=row["s_currency"],
         amount=row["s_amount"],
         fee_mode=FeeMode(row["s_fee_mode"]),
@@ -345,7 +347,7 @@ def _offer(row: Row) -> Offer:
         estimated_tax=row["s_estimated_tax"],
         total_amount=row["s_total_amount"],
     )
-    return Offer(
+    return Quote(
         payment_method_id=row["s_payment_method_id"],
         account_id=row["s_account_id"],
         provider=row["s_provider"],

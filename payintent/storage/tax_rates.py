@@ -6,7 +6,7 @@ from decimal import Decimal
 from payintent.storage.database import Executor, Tx
 
 
-async def tax_rates(database: Executor) -> Mapping[str, Decimal]:
+async def list_tax_rates(database: Executor) -> Mapping[str, Decimal]:
     """Read the operator's tax rates by country; at most one for each."""
     rows = await database.fetch("SELECT country, rate FROM tax_rate ORDER BY country LIMIT 300")
     return {row["country"]: row["rate"] for row in rows}

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from prometheus_client import Counter, Histogram
 
-from payintent.domain.delivery import Outbox, Outcome, Parcel
-from payintent.domain.errors import LockTimeout, StorageDown
-from payintent.log import get
-from payintent.webhooks.endpoint_windows import Flight, Windows
-from payintent.webhooks.retry_schedule import next_wait_s
-from payintent.webhooks.sender import Attempt, Delivery, Sender
+from payintent.domain.delivery import DeliveryResult, Outbox, OutgoingDelivery
+from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
+from payintent.log import get_logger
+from payintent.webhooks.endpoint_windows import EndpointWindows, InFlightAttempt
+from payintent.webhooks.retry_schedule import next_retry_wait_s
+from payintent.webhooks.sender import AttemptResult, WebhookRequest, WebhookSender
 
-_log = get("dispatcher")
+_log = get_logger("dispatcher")
 _RECORD_MAX = 50  # attempts in one statement
 _MERCHANTS_MAX = 2_000  # looked at in one round
 _TAKE_MAX = 500
@@ -25,8 +25,8 @@ DURATION = Histogram("payintent_webhook_attempt_seconds", "How long an attempt t
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    parcel: Parcel
-    attempt: Attempt
+    parcel: OutgoingDelivery
+    attempt: AttemptResult
 
 
 class Dispatcher:
@@ -35,8 +35,8 @@ class Dispatcher:
     def __init__(
         self,
         outbox: Outbox,
-        sender: Sender,
-        windows: Windows,
+        sender: WebhookSender,
+        windows: EndpointWindows,
         poll_s: float,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -94,11 +94,11 @@ class Dispatcher:
             task.add_done_callback(self._sending.discard)
         return len(parcels)
 
-    async def _send(self, parcel: Parcel, flight: Flight) -> None:
+    async def _send(self, parcel: OutgoingDelivery, flight: InFlightAttempt) -> None:
         ok = False
         try:
             attempt = await self._sender.send(
-                Delivery(
+                WebhookRequest(
                     url=parcel.url,
                     webhook_id=str(parcel.event_id),
                     body=parcel.body,
@@ -116,7 +116,7 @@ class Dispatcher:
             await self._release(parcel.merchant_id)
         self._woken.set()  # there is room again
 
-    def _pause(self, merchant_id: int, attempt: Attempt) -> None:
+    def _pause(self, merchant_id: int, attempt: AttemptResult) -> None:
         if attempt.retry_after_s is not None:
             self._windows.pause(merchant_id, attempt.retry_after_s)
 
@@ -124,7 +124,7 @@ class Dispatcher:
         """Send at once what was held back from an endpoint that has come back."""
         try:
             await self._outbox.release(merchant_id)
-        except (StorageDown, LockTimeout) as error:
+        except (StorageUnavailableError, LockTimeoutError) as error:
             _complain("outbox_away", error)
 
     async def _record_forever(self) -> None:
@@ -141,11 +141,11 @@ class Dispatcher:
             for _ in done:
                 self._done.task_done()
 
-    def _outcome(self, done: _Done) -> Outcome:
+    def _outcome(self, done: _Done) -> DeliveryResult:
         parcel, attempt = done.parcel, done.attempt
         ends = attempt.ok or attempt.gone
-        wait = next_wait_s(parcel.attempts + 1, attempt.retry_after_s, self._chance())
-        return Outcome(
+        wait = next_retry_wait_s(parcel.attempts + 1, attempt.retry_after_s, self._chance())
+        return DeliveryResult(
             parcel=parcel,
             outcome=attempt.outcome,
             status=attempt.status,
@@ -158,7 +158,7 @@ class Dispatcher:
 
 
 def _complain(what: str, error: Exception) -> None:
-    if isinstance(error, StorageDown | LockTimeout):
+    if isinstance(error, StorageUnavailableError | LockTimeoutError):
         _log.warning(what, why=str(error) or type(error).__name__)
     else:
         _log.error(what, exc_info=error)

@@ -26,7 +26,7 @@ AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]  # as from getaddrinfo
 Lookup = Callable[[str], Awaitable[Sequence[str]]]  # a name's addresses, as texts
 
 
-class EgressRefused(PermissionError):  # noqa: N818 - it is no error of ours: we decline
+class EgressRefusedError(PermissionError):
     """A callback URL or address that may not be called, and why.
 
     An OSError, so that the HTTP client passes it on like any failure to connect.
@@ -47,17 +47,17 @@ class CallbackTarget:
     address: Address | None = None
 
 
-def check_url(url: str, sandbox: bool = False) -> CallbackTarget:
+def check_callback_url(url: str, sandbox: bool = False) -> CallbackTarget:
     """Read a callback URL, or raise EgressRefused; a name's addresses are checked elsewhere."""
     parts, port = _split(url)
     if parts.scheme not in DEFAULT_PORTS:
-        raise EgressRefused("the scheme must be http or https")
+        raise EgressRefusedError("the scheme must be http or https")
     if "@" in parts.netloc:
-        raise EgressRefused("the URL must not hold a user or password")
+        raise EgressRefusedError("the URL must not hold a user or password")
     if "#" in url:
-        raise EgressRefused("the URL must not have a fragment")
+        raise EgressRefusedError("the URL must not have a fragment")
     if port < 1 or not (sandbox or port in PORTS):
-        raise EgressRefused(f"the port must be one of {', '.join(map(str, sorted(PORTS)))}")
+        raise EgressRefusedError(f"the port must be one of {', '.join(map(str, sorted(PORTS)))}")
     host, address = _check_host(parts, sandbox)
     place = host if port == DEFAULT_PORTS[parts.scheme] else f"{host}:{port}"
     # Rebuilt from what was checked, so that no second parser can read another host from it.
@@ -80,19 +80,19 @@ def address_refusal(address: str | Address, sandbox: bool = False) -> str | None
     return None if public else "not a public address"
 
 
-async def check_registration(
+async def check_callback_registration(
     url: str, sandbox: bool = False, *, lookup: Lookup | None = None
 ) -> CallbackTarget:
     """Check a callback URL and every address its name has now; raise EgressRefused, with reason."""
-    target = check_url(url, sandbox)
+    target = check_callback_url(url, sandbox)
     if target.address is None:
         resolver = CheckedResolver(sandbox=sandbox, lookup=lookup)
         try:
             await resolver.resolve(target.host, target.port)
-        except EgressRefused:
+        except EgressRefusedError:
             raise
         except OSError as error:
-            raise EgressRefused(f"the name {target.host} cannot be resolved") from error
+            raise EgressRefusedError(f"the name {target.host} cannot be resolved") from error
         finally:
             await resolver.close()
     return target
@@ -133,7 +133,7 @@ class CheckedResolver:
             raise OSError(errno.ENOENT, "the name has no address")
         for answer in answers:
             if reason := address_refusal(answer, self._sandbox):
-                raise EgressRefused(f"the name {host} leads to a refused address: {reason}")
+                raise EgressRefusedError(f"the name {host} leads to a refused address: {reason}")
         return [_result(host, answer, port) for answer in answers]
 
     async def close(self) -> None:
@@ -173,7 +173,7 @@ def checked_socket(info: AddressInfo, sandbox: bool = False) -> socket.socket:
     """Open the socket for one connection, or raise EgressRefused: no address gets around this."""
     family, kind, protocol, _, address = info
     if reason := address_refusal(str(address[0]), sandbox):
-        raise EgressRefused(f"the address is refused: {reason}")
+        raise EgressRefusedError(f"the address is refused: {reason}")
     return socket.socket(family, kind, protocol)
 
 
@@ -237,30 +237,30 @@ def _listed(ip: Address, listing: _Listing) -> str | None:
 
 def _split(url: str) -> tuple[SplitResult, int]:
     if len(url) > URL_CHARS_MAX:
-        raise EgressRefused(f"the URL must not be longer than {URL_CHARS_MAX} characters")
+        raise EgressRefusedError(f"the URL must not be longer than {URL_CHARS_MAX} characters")
     # urlsplit would drop tabs and line ends silently, and browsers read a backslash as a slash.
     if not all("!" <= char <= "~" and char != "\\" for char in url):
-        raise EgressRefused("the URL must be plain ASCII, names in their xn-- form")
+        raise EgressRefusedError("the URL must be plain ASCII, names in their xn-- form")
     try:
         parts = urlsplit(url)
         return parts, DEFAULT_PORTS.get(parts.scheme, 0) if parts.port is None else parts.port
     except ValueError as error:
-        raise EgressRefused("the URL cannot be read") from error
+        raise EgressRefusedError("the URL cannot be read") from error
 
 
 def _check_host(parts: SplitResult, sandbox: bool) -> tuple[str, Address | None]:
     host = parts.hostname or ""
     if not 1 <= len(host) <= HOST_CHARS_MAX:
-        raise EgressRefused(f"the host must have 1 to {HOST_CHARS_MAX} characters")
+        raise EgressRefusedError(f"the host must have 1 to {HOST_CHARS_MAX} characters")
     if "[" in parts.netloc and ":" not in host:
-        raise EgressRefused("brackets are for IPv6 addresses")
+        raise EgressRefusedError("brackets are for IPv6 addresses")
     address = _literal(host)
     if address is None:
         if not all(_LABEL.fullmatch(label) for label in host.removesuffix(".").split(".")):
-            raise EgressRefused("the host is not a name")
+            raise EgressRefusedError("the host is not a name")
         return host, None
     if reason := address_refusal(address, sandbox):
-        raise EgressRefused(f"the address is refused: {reason}")
+        raise EgressRefusedError(f"the address is refused: {reason}")
     return f"[{address}]" if address.version == 6 else str(address), address  # noqa: PLR2004
 
 
@@ -277,7 +277,7 @@ def _literal(host: str) -> Address | None:
             return ip_address(host)
         except ValueError:
             pass
-    raise EgressRefused("the address must be written in its usual form")
+    raise EgressRefusedError("the address must be written in its usual form")
 
 
 def _system_addresses(host: str) -> list[str]:

@@ -30,14 +30,14 @@ SWEEP_EVERY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Flight:
+class InFlightAttempt:
     """One attempt on its way; `since` is on the monotonic clock."""
 
     endpoint_id: int
     since: float
 
 
-class Windows:
+class EndpointWindows:
     """The state of every endpoint of one process; forgets those that are well and idle."""
 
     def __init__(self, sockets_max: int, clock: Callable[[], float]) -> None:
@@ -47,7 +47,9 @@ class Windows:
         self._endpoints: dict[int, _Endpoint] = {}
         self._in_flight = 0
         self._suspects_in_flight = 0
-        self._young: deque[Flight] = deque()  # in order of start, until seen to be slow or done
+        self._young: deque[InFlightAttempt] = (
+            deque()
+        )  # in order of start, until seen to be slow or done
         self._sweep_at = clock() + SWEEP_EVERY_S
 
     def __len__(self) -> int:
@@ -91,11 +93,11 @@ class Windows:
         endpoint = self._endpoints.get(endpoint_id)
         return 0.0 if endpoint is None else max(0.0, endpoint.shut_until - self._clock())
 
-    def started(self, endpoint_id: int) -> Flight:
+    def started(self, endpoint_id: int) -> InFlightAttempt:
         """Count an attempt in; whoever calls this owes `finished`, whatever happens."""
         now = self._clock()
         self._sweep(now)
-        flight = Flight(endpoint_id, now)
+        flight = InFlightAttempt(endpoint_id, now)
         endpoint = self._endpoints.setdefault(endpoint_id, _Endpoint())
         endpoint.used_at = now
         endpoint.flights[flight] = None
@@ -104,7 +106,7 @@ class Windows:
         self._young.append(flight)
         return flight
 
-    def finished(self, flight: Flight, ok: bool) -> bool:
+    def finished(self, flight: InFlightAttempt, ok: bool) -> bool:
         """Count an attempt out; True if it closed the breaker, so what was held may go at once."""
         now = self._clock()
         self._notice_slow(now)
@@ -145,7 +147,9 @@ class Windows:
 @dataclass(slots=True)
 class _Endpoint:
     window: int = WINDOW_START
-    flights: dict[Flight, None] = field(default_factory=dict[Flight, None])  # the oldest first
+    flights: dict[InFlightAttempt, None] = field(
+        default_factory=dict[InFlightAttempt, None]
+    )  # the oldest first
     slow: bool = False
     failures: int = 0  # in a row
     outcomes: deque[tuple[float, bool]] = field(
@@ -180,7 +184,7 @@ class _Endpoint:
             return now > max(self.used_at, self.shut_until) + FORGET_ILL_AFTER_S
         return now > max(self.used_at + FORGET_AFTER_S, self.shut_until)
 
-    def learn(self, flight: Flight, ok: bool, now: float) -> bool:
+    def learn(self, flight: InFlightAttempt, ok: bool, now: float) -> bool:
         if flight.since < self.opened_at:
             return False  # sent before the breaker opened: only a probe has a say
         self.outcomes.append((now, ok))
@@ -189,7 +193,7 @@ class _Endpoint:
             return False
         return self._succeed(flight, now)
 
-    def _succeed(self, flight: Flight, now: float) -> bool:
+    def _succeed(self, flight: InFlightAttempt, now: float) -> bool:
         healed = self.opened_times > 0
         oldest = next(iter(self.flights), flight)
         self.slow = now - min(oldest.since, flight.since) > SLOW_AFTER_S

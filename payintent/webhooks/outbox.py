@@ -3,37 +3,37 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from payintent.domain.delivery import Outcome, Parcel
-from payintent.encryption import Secrets, SecretsUnusable, secret_place
-from payintent.id_generator import Mint
-from payintent.log import get
+from payintent.domain.delivery import DeliveryResult, OutgoingDelivery
+from payintent.encryption import Encryption, EncryptionKeyError, callback_secret_context
+from payintent.id_generator import IdGenerator
+from payintent.log import get_logger
 from payintent.storage import merchants, outbox
 from payintent.storage.database import Database
 
-_log = get("deliver")
+_log = get_logger("deliver")
 _MERCHANTS_MAX = 2_000
 SECRETS_MAX = 3  # that sign one delivery
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryDesk:
+class DatabaseOutbox:
     """Implements `Outbox` on the database."""
 
     database: Database
-    secrets: Secrets
-    mint: Mint
+    secrets: Encryption
+    mint: IdGenerator
     lease_s: float
 
     async def waiting(self) -> list[int]:
         """Name the merchants that have something due, the longest waiting first."""
-        return await outbox.due_merchants(self.database, _MERCHANTS_MAX)
+        return await outbox.list_due_merchants(self.database, _MERCHANTS_MAX)
 
-    async def take(self, rooms: Sequence[tuple[int, int]]) -> list[Parcel]:
+    async def take(self, rooms: Sequence[tuple[int, int]]) -> list[OutgoingDelivery]:
         """Take due parcels, of each merchant at most its room."""
-        taken = await outbox.take(self.database, rooms, self.lease_s)
+        taken = await outbox.claim_due(self.database, rooms, self.lease_s)
         keys = await self._keys_of({one.merchant_id for one in taken})
         return [
-            Parcel(
+            OutgoingDelivery(
                 event_id=one.event_id,
                 merchant_id=one.merchant_id,
                 attempts=one.attempts,
@@ -45,7 +45,7 @@ class DeliveryDesk:
             if one.merchant_id in keys
         ]
 
-    async def record(self, outcomes: Sequence[Outcome]) -> None:
+    async def record(self, outcomes: Sequence[DeliveryResult]) -> None:
         """Keep attempts and what follows from them."""
         await outbox.record(self.database, [self._attempted(one) for one in outcomes])
 
@@ -59,16 +59,19 @@ class DeliveryDesk:
         for merchant_id in merchant_ids:
             try:
                 keys[merchant_id] = await self._keys(merchant_id)
-            except SecretsUnusable as error:
+            except EncryptionKeyError as error:
                 _log.error("secret_unusable", merchant=merchant_id, why=str(error))
         return keys
 
     async def _keys(self, merchant_id: int) -> list[bytes]:
-        sealed = await merchants.secrets_of(self.database, merchant_id, SECRETS_MAX)
-        return [self.secrets.open(one.sealed, secret_place(merchant_id, one.id)) for one in sealed]
+        sealed = await merchants.list_secrets(self.database, merchant_id, SECRETS_MAX)
+        return [
+            self.secrets.open(one.sealed, callback_secret_context(merchant_id, one.id))
+            for one in sealed
+        ]
 
-    def _attempted(self, one: Outcome) -> outbox.Attempted:
-        return outbox.Attempted(
+    def _attempted(self, one: DeliveryResult) -> outbox.AttemptRecord:
+        return outbox.AttemptRecord(
             id=self.mint.id(),
             event_id=one.parcel.event_id,
             number=one.parcel.attempts + 1,

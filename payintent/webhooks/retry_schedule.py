@@ -22,7 +22,7 @@ JITTER = 0.2  # either way
 RETRY_AFTER_MAX_S = 3_600  # honoured this far, or to twice the wait if that is longer
 
 
-def next_wait_s(attempts_made: int, retry_after_s: int | None, chance: float) -> float | None:
+def next_retry_wait_s(attempts_made: int, retry_after_s: int | None, chance: float) -> float | None:
     """Give the seconds until the next attempt, None after the last; `chance` is in [0, 1)."""
     if attempts_made >= ATTEMPTS_MAX:
         return None

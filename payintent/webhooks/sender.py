@@ -20,9 +20,9 @@ from payintent.version import API_VERSION
 from payintent.webhooks.egress import (
     HOST_CHARS_MAX,
     CheckedResolver,
-    EgressRefused,
+    EgressRefusedError,
     Lookup,
-    check_url,
+    check_callback_url,
     checked_socket,
 )
 from payintent.webhooks.signature import sign
@@ -42,7 +42,7 @@ class _ClientResolver(CheckedResolver, AbstractResolver):
     """The checked resolver as the HTTP client's own kind."""
 
 
-class Outcome(StrEnum):
+class AttemptOutcome(StrEnum):
     """How an attempt ended."""
 
     DELIVERED = "delivered"
@@ -56,7 +56,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
+class WebhookRequest:
     """What is to be sent where; `secrets` are decoded, the newest first."""
 
     url: str
@@ -66,10 +66,10 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class AttemptResult:
     """What became of it. `detail` is a few words of ours, `answer` the start of theirs."""
 
-    outcome: Outcome
+    outcome: AttemptOutcome
     status: int | None = None
     detail: str = ""
     answer: str = ""
@@ -79,7 +79,7 @@ class Attempt:
     @property
     def ok(self) -> bool:
         """Tell whether the endpoint took it."""
-        return self.outcome is Outcome.DELIVERED
+        return self.outcome is AttemptOutcome.DELIVERED
 
     @property
     def gone(self) -> bool:
@@ -87,7 +87,7 @@ class Attempt:
         return self.status == _GONE
 
 
-class Sender:
+class WebhookSender:
     """One HTTP client for all webhooks of a process; its session opens with the first send."""
 
     def __init__(
@@ -106,7 +106,7 @@ class Sender:
         self._session: aiohttp.ClientSession | None = None
         self._resolver: _ClientResolver | None = None
 
-    async def send(self, delivery: Delivery) -> Attempt:
+    async def send(self, delivery: WebhookRequest) -> AttemptResult:
         """Post one webhook within the deadline; a failure is an `Attempt` too, never raised."""
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -126,8 +126,8 @@ class Sender:
         if resolver is not None:
             await resolver.close()
 
-    async def _post(self, delivery: Delivery) -> Attempt:
-        target = check_url(delivery.url, self._settings.sandbox)
+    async def _post(self, delivery: WebhookRequest) -> AttemptResult:
+        target = check_callback_url(delivery.url, self._settings.sandbox)
         timestamp_s = int(self._clock())
         headers = {
             "webhook-id": delivery.webhook_id,
@@ -142,7 +142,9 @@ class Sender:
             if _header_bytes(response) > HEADER_BYTES_MAX:
                 response.close()
                 detail = "the header is too large"
-                return Attempt(outcome=Outcome.BAD_ANSWER, status=response.status, detail=detail)
+                return AttemptResult(
+                    outcome=AttemptOutcome.BAD_ANSWER, status=response.status, detail=detail
+                )
             answer = await self._read(response)
             return self._judge(response, answer)
 
@@ -177,20 +179,24 @@ class Sender:
         kept = b"".join(chunks)[: self._settings.webhook_answer_kept_bytes_max]
         return kept.decode("utf-8", errors="replace").replace("\0", "\ufffd")
 
-    def _judge(self, response: aiohttp.ClientResponse, answer: str) -> Attempt:
+    def _judge(self, response: aiohttp.ClientResponse, answer: str) -> AttemptResult:
         status = response.status
         if status < _SUCCESS:
-            return Attempt(outcome=Outcome.BAD_ANSWER, status=status, detail="no final answer")
+            return AttemptResult(
+                outcome=AttemptOutcome.BAD_ANSWER, status=status, detail="no final answer"
+            )
         if status < _REDIRECT:
-            return Attempt(outcome=Outcome.DELIVERED, status=status, answer=answer)
+            return AttemptResult(outcome=AttemptOutcome.DELIVERED, status=status, answer=answer)
         if status < _CLIENT_ERROR:
             detail = f"redirect to {_host(response.headers.get('Location', ''))}, not followed"
-            return Attempt(outcome=Outcome.REDIRECT, status=status, detail=detail, answer=answer)
+            return AttemptResult(
+                outcome=AttemptOutcome.REDIRECT, status=status, detail=detail, answer=answer
+            )
         retry_after_s = None
         if status in (_TOO_MANY, _UNAVAILABLE):
             retry_after_s = _seconds(response.headers.get("Retry-After", ""), self._clock())
-        return Attempt(
-            outcome=Outcome.HTTP_ERROR,
+        return AttemptResult(
+            outcome=AttemptOutcome.HTTP_ERROR,
             status=status,
             detail=f"HTTP {status}",
             answer=answer,
@@ -216,48 +222,48 @@ def _open_session(connector: aiohttp.TCPConnector, settings: Settings) -> aiohtt
     )
 
 
-def _failed(error: Exception) -> Attempt:
+def _failed(error: Exception) -> AttemptResult:
     outcome, detail = _explain(error)
-    return Attempt(outcome=outcome, detail=detail[:DETAIL_CHARS_MAX])
+    return AttemptResult(outcome=outcome, detail=detail[:DETAIL_CHARS_MAX])
 
 
-_PLAIN: tuple[tuple[type[Exception], Outcome, str], ...] = (
-    (aiohttp.ConnectionTimeoutError, Outcome.TIMEOUT, "no connection in time"),
-    (TimeoutError, Outcome.TIMEOUT, "no complete answer in time"),
+_PLAIN: tuple[tuple[type[Exception], AttemptOutcome, str], ...] = (
+    (aiohttp.ConnectionTimeoutError, AttemptOutcome.TIMEOUT, "no connection in time"),
+    (TimeoutError, AttemptOutcome.TIMEOUT, "no complete answer in time"),
     (
         aiohttp.ServerDisconnectedError,
-        Outcome.BAD_ANSWER,
+        AttemptOutcome.BAD_ANSWER,
         "the connection was closed without an answer",
     ),
-    (aiohttp.ClientPayloadError, Outcome.BAD_ANSWER, "the answer broke off"),
+    (aiohttp.ClientPayloadError, AttemptOutcome.BAD_ANSWER, "the answer broke off"),
 )
 
 
-def _explain(error: Exception) -> tuple[Outcome, str]:
+def _explain(error: Exception) -> tuple[AttemptOutcome, str]:
     """Tell the outcome; in words of our own, for a library's message may hold the whole URL."""
-    if isinstance(error, EgressRefused):
-        return Outcome.BLOCKED, error.reason
+    if isinstance(error, EgressRefusedError):
+        return AttemptOutcome.BLOCKED, error.reason
     if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
-        return Outcome.TLS_ERROR, _tls_reason(error)
+        return AttemptOutcome.TLS_ERROR, _tls_reason(error)
     if isinstance(error, aiohttp.ClientConnectorError):
         return _explain_connect(error)
     for kind, outcome, detail in _PLAIN:
         if isinstance(error, kind):
             return outcome, detail
     if isinstance(error, OSError):
-        return Outcome.CONNECT_ERROR, _os_reason(error)
-    return Outcome.BAD_ANSWER, f"the answer could not be read ({type(error).__name__})"
+        return AttemptOutcome.CONNECT_ERROR, _os_reason(error)
+    return AttemptOutcome.BAD_ANSWER, f"the answer could not be read ({type(error).__name__})"
 
 
-def _explain_connect(error: aiohttp.ClientConnectorError) -> tuple[Outcome, str]:
+def _explain_connect(error: aiohttp.ClientConnectorError) -> tuple[AttemptOutcome, str]:
     cause = error.os_error
-    if isinstance(cause, EgressRefused):
-        return Outcome.BLOCKED, cause.reason
+    if isinstance(cause, EgressRefusedError):
+        return AttemptOutcome.BLOCKED, cause.reason
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         if cause.errno == errno.ETIMEDOUT:
-            return Outcome.TIMEOUT, "the name was not resolved in time"
-        return Outcome.CONNECT_ERROR, "the name cannot be resolved"
-    return Outcome.CONNECT_ERROR, _os_reason(cause)
+            return AttemptOutcome.TIMEOUT, "the name was not resolved in time"
+        return AttemptOutcome.CONNECT_ERROR, "the name cannot be resolved"
+    return AttemptOutcome.CONNECT_ERROR, _os_reason(cause)
 
 
 def _os_reason(error: OSError) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from payintent_sandbox.chains.anvil_binary import AnvilError, Binary, ensure
 from payintent_sandbox.ports import taken
-from payintent_sandbox.processes import ending_with_us, plain_environment
+from payintent_sandbox.processes import parent_death_launcher, plain_environment
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0  # it writes its state on the way
@@ -92,7 +92,7 @@ class Anvil:
             raise AnvilError(f"anvil cannot start: port {port} is in use")
         binary = self._binary or ensure()
         if self._folder is not None:
-            make_room(self._folder)
+            prepare_folder(self._folder)
         words = command(
             binary.path,
             network_id=self._network_id,
@@ -104,7 +104,7 @@ class Anvil:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [*ending_with_us(), *words],
+                [*parent_death_launcher(), *words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -170,7 +170,7 @@ def answers(url: str, network_id: int) -> bool:
     return False
 
 
-def make_room(folder: Path) -> None:
+def prepare_folder(folder: Path) -> None:
     """Make a chain's folder, and put aside a state that a killed anvil has left half written."""
     folder.mkdir(parents=True, exist_ok=True)
     state = _state(folder)
@@ -195,7 +195,7 @@ def main() -> None:
         binary = ensure()
     except AnvilError as error:
         sys.exit(str(error))
-    make_room(given.folder)
+    prepare_folder(given.folder)
     words = command(binary.path, network_id=given.network_id, port=given.port, folder=given.folder)
     os.execv(words[0], words)  # noqa: S606 - no shell, and that is the point
 

@@ -102,11 +102,11 @@ def describe() -> str:
     found = find()
     if found is not None:
         return str(found)
-    reason = refusal(platform.system(), platform.machine(), _glibc())
+    reason = unsupported_reason(platform.system(), platform.machine(), _glibc())
     return f"no anvil: {reason}" if reason else f"anvil {VERSION} will be fetched when it is needed"
 
 
-def refusal(system: str, machine: str, glibc: tuple[int, ...]) -> str:
+def unsupported_reason(system: str, machine: str, glibc: tuple[int, ...]) -> str:
     """Say why the package cannot run on such a machine, or nothing; glibc is () where none is."""
     if (system, machine) not in _PACKAGES:
         return f"no anvil is pinned for {system} on {machine}; put one on PATH"
@@ -125,7 +125,7 @@ def main() -> None:
 
 
 def _fetch(folder: Path) -> Binary:
-    reason = refusal(platform.system(), platform.machine(), _glibc())
+    reason = unsupported_reason(platform.system(), platform.machine(), _glibc())
     if reason:
         raise AnvilUnsupportedError(reason)
     try:

@@ -18,15 +18,15 @@ from payintent_sandbox.chains.anvil_binary import AnvilError
 from payintent_sandbox.chains.deploy import FUNDED_UNITS, fund
 from payintent_sandbox.chains.dev_chains import (
     SLUGS,
-    ChainsBusy,
+    ChainsBusyError,
     DevChain,
     DevChains,
     describe_all,
-    holder,
+    find_owner,
     read_chain,
 )
 from payintent_sandbox.chains.miner import Miner
-from payintent_sandbox.chains.rpc import Chain, ChainError, open_chain
+from payintent_sandbox.chains.rpc import DevChainError, DevChainRpc, open_chain
 from payintent_sandbox.ports import Ports, taken
 from payintent_sandbox.private_files import write_private
 
@@ -51,7 +51,7 @@ def up(
 ) -> None:
     """Run the chains without the rest: contract, tokens and a buyer on each."""
     var_dir, ports = _var_dir(), Ports.from_environment()
-    if holder(var_dir / "chains"):
+    if find_owner(var_dir / "chains"):
         _fail("the chains run already: by `payintent devchain up`, or by `make dev`")
     if listed := ", ".join(str(port) for port in taken(ports.chains)):
         _fail(f"port {listed} is taken; choose others with PORT_BASE=N")
@@ -68,7 +68,7 @@ def up(
 def down() -> None:
     """End the chains that `up` has started; they keep what is on them."""
     var_dir = _var_dir()
-    found = holder(var_dir / "chains")
+    found = find_owner(var_dir / "chains")
     if found is None:
         print("no chains run")
         return
@@ -76,7 +76,7 @@ def down() -> None:
         _fail("these chains belong to `make dev`, and end with it")
     os.kill(found.pid, signal.SIGTERM)
     deadline = time.monotonic() + STOP_TIMEOUT_S
-    while holder(var_dir / "chains") == found:
+    while find_owner(var_dir / "chains") == found:
         if time.monotonic() > deadline:
             _fail(f"the chains do not end; their supervisor is process {found.pid}")
         time.sleep(_LOOK_S)
@@ -98,7 +98,7 @@ def fund_account(
     except ValueError as error:
         _fail(str(error))
 
-    async def give(chain: Chain) -> None:
+    async def give(chain: DevChainRpc) -> None:
         await fund(chain, known.deployment, address, units)
 
     _on(known, give)
@@ -112,7 +112,7 @@ def mine(
 ) -> None:
     """Make blocks."""
 
-    async def make(chain: Chain) -> int:
+    async def make(chain: DevChainRpc) -> int:
         await chain.ask("anvil_mine", hex(count))
         return await chain.number("eth_blockNumber")
 
@@ -128,7 +128,7 @@ def reorg(
     Deeper than what is final (two blocks) it halts the chain, as it would a real one.
     """
 
-    async def replace(chain: Chain) -> int:
+    async def replace(chain: DevChainRpc) -> int:
         await chain.ask("anvil_reorg", depth, [])
         return await chain.number("eth_blockNumber")
 
@@ -152,7 +152,7 @@ async def _run(var_dir: Path, ports: Ports) -> int:
         for miner in miners:
             miner.cancel()
         await asyncio.gather(*miners, return_exceptions=True)
-    except (AnvilError, ChainError, ChainsBusy) as error:
+    except (AnvilError, DevChainError, ChainsBusyError) as error:
         _fail(str(error))
     finally:
         await dev_chains.stop()
@@ -205,7 +205,7 @@ def _known(slug: str) -> DevChain:
     return kept
 
 
-def _on(chain: DevChain, act: Callable[[Chain], Awaitable[T]]) -> T:
+def _on(chain: DevChain, act: Callable[[DevChainRpc], Awaitable[T]]) -> T:
     """Do something on a running chain; ends the command with one line where it cannot be done."""
 
     async def work() -> T:
@@ -214,7 +214,7 @@ def _on(chain: DevChain, act: Callable[[Chain], Awaitable[T]]) -> T:
 
     try:
         return asyncio.run(work())
-    except ChainError as error:
+    except DevChainError as error:
         _fail(f"{error}; {_HINT}" if "does not answer" in str(error) else str(error))
 
 

@@ -18,7 +18,7 @@ HOSTILE_ACCOUNT = "test_tokens/HostileAccount"
 
 
 @dataclass(frozen=True, slots=True)
-class Contract:
+class CompiledContract:
     """One compiled contract; byte code as hex digits with 0x."""
 
     name: str
@@ -36,10 +36,10 @@ class Contract:
 
 
 @cache
-def load(name: str) -> Contract:
+def load(name: str) -> CompiledContract:
     """Read a contract by its place in the contracts' folder."""
     told = json.loads((FOLDER / f"{name}.json").read_text())
-    return Contract(
+    return CompiledContract(
         name=told["name"],
         compiler=told["compiler"],
         selectors=told["selectors"],

@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from payintent_sandbox.chains.contracts import GATEWAY, PLAIN_TOKEN, USDT_LIKE_TOKEN, encode, load
-from payintent_sandbox.chains.rpc import Chain, ChainError
+from payintent_sandbox.chains.rpc import DevChainError, DevChainRpc
 
 NATIVE = "0x" + 40 * "0"
 COIN_DECIMALS = 18
@@ -16,7 +16,7 @@ _ALLOWANCE_MAX = 2**256 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Token:
+class PlannedToken:
     """A token that the contract takes; its minimum is in its smallest unit."""
 
     symbol: str
@@ -32,12 +32,12 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ChainPlan:
     """What a development chain stands for; tokens without an address are still to be deployed."""
 
     slug: str
     network_id: int
-    tokens: tuple[Token, ...]
+    tokens: tuple[PlannedToken, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,23 +50,23 @@ class Deployment:
     deployed_block: int
     receiver: str
     refunder: str  # an unlocked account with money, for refunds; its allowance is given
-    tokens: tuple[Token, ...]
+    tokens: tuple[PlannedToken, ...]
 
-    def token(self, symbol: str) -> Token:
+    def token(self, symbol: str) -> PlannedToken:
         """Find a token by its symbol."""
         [found] = [one for one in self.tokens if one.symbol == symbol]
         return found
 
 
 @dataclass(frozen=True, slots=True)
-class Buyer:
+class ChainBuyer:
     """An account outside the chain's own, with its key, for whoever tries to pay."""
 
     address: str
     private_key: str = field(repr=False)
 
     @classmethod
-    async def make(cls, chain: Chain) -> Self:
+    async def make(cls, chain: DevChainRpc) -> Self:
         """Make a buyer with a key of his own."""
         key = ec.generate_private_key(ec.SECP256K1())
         private = key.private_numbers().private_value.to_bytes(32, "big")
@@ -76,8 +76,10 @@ class Buyer:
         return cls(f"0x{digest[-40:]}", f"0x{private.hex()}")
 
 
-def _token(symbol: str, decimals: int, *, zero_first: bool = False, coin: bool = False) -> Token:
-    return Token(
+def _token(
+    symbol: str, decimals: int, *, zero_first: bool = False, coin: bool = False
+) -> PlannedToken:
+    return PlannedToken(
         symbol=symbol,
         address=NATIVE if coin else "",
         decimals=decimals,
@@ -89,13 +91,13 @@ def _token(symbol: str, decimals: int, *, zero_first: bool = False, coin: bool =
 PLANS = {
     plan.slug: plan
     for plan in (
-        Plan(
+        ChainPlan(
             slug="ethereum",
             network_id=1,
             tokens=(_token("USDT", 6, zero_first=True), _token("USDC", 6)),
         ),
-        Plan(slug="bsc", network_id=56, tokens=(_token("USDT", 18), _token("USDC", 18))),
-        Plan(
+        ChainPlan(slug="bsc", network_id=56, tokens=(_token("USDT", 18), _token("USDC", 18))),
+        ChainPlan(
             slug="native",
             network_id=612_055,
             tokens=(_token("USDT", 18), _token("NATIVED", COIN_DECIMALS, coin=True)),
@@ -104,12 +106,12 @@ PLANS = {
 }
 
 
-async def deploy(chain: Chain, plan: Plan) -> Deployment:
+async def deploy(chain: DevChainRpc, plan: ChainPlan) -> Deployment:
     """Deploy tokens and contract, and give the refunder money and allowances (ChainError)."""
     deployer, receiver, refunder, *_ = await chain.ask("eth_accounts")
     network_id = await chain.number("eth_chainId")
     if network_id != plan.network_id:
-        raise ChainError(f"{chain.url} is chain {network_id}, not {plan.network_id}")
+        raise DevChainError(f"{chain.url} is chain {network_id}, not {plan.network_id}")
     tokens = tuple([await _deploy_token(chain, deployer, one) for one in plan.tokens])
     address, block = await _create(
         chain,
@@ -133,7 +135,7 @@ async def deploy(chain: Chain, plan: Plan) -> Deployment:
     return deployment
 
 
-async def deployed(chain: Chain, deployment: Deployment) -> bool:
+async def deployed(chain: DevChainRpc, deployment: Deployment) -> bool:
     """Tell whether a deployment of before still stands: chains that were killed can be younger."""
     if await chain.number("eth_chainId") != deployment.network_id:
         return False
@@ -145,13 +147,13 @@ async def deployed(chain: Chain, deployment: Deployment) -> bool:
     return code.startswith(load(GATEWAY).runtime_bytecode) and "0x" not in codes
 
 
-async def genesis_hash(chain: Chain) -> str:
+async def genesis_hash(chain: DevChainRpc) -> str:
     """Give the hash of block 0, which holds the second in which a development chain began."""
     return (await chain.ask("eth_getBlockByNumber", "0x0", False))["hash"]
 
 
 async def fund(
-    chain: Chain, deployment: Deployment, address: str, units: int = FUNDED_UNITS
+    chain: DevChainRpc, deployment: Deployment, address: str, units: int = FUNDED_UNITS
 ) -> None:
     """Give an account so many whole coins, and as many of every token."""
     faucet = (await chain.ask("eth_accounts"))[0]
@@ -163,7 +165,7 @@ async def fund(
             await chain.send(faucet, one.address, mint + arguments)
 
 
-def describe(url: str, deployment: Deployment, buyer: Buyer) -> dict[str, Any]:
+def describe(url: str, deployment: Deployment, buyer: ChainBuyer) -> dict[str, Any]:
     """Describe a chain for whoever tries it: its part of `dev.json`."""
     return {
         "network_id": deployment.network_id,
@@ -177,7 +179,7 @@ def describe(url: str, deployment: Deployment, buyer: Buyer) -> dict[str, Any]:
     }
 
 
-async def _deploy_token(chain: Chain, deployer: str, token: Token) -> Token:
+async def _deploy_token(chain: DevChainRpc, deployer: str, token: PlannedToken) -> PlannedToken:
     if token.native:
         return token
     contract = USDT_LIKE_TOKEN if token.approve_zero_first else PLAIN_TOKEN
@@ -187,14 +189,14 @@ async def _deploy_token(chain: Chain, deployer: str, token: Token) -> Token:
 
 
 async def _create(
-    chain: Chain, deployer: str, name: str, *arguments: int | str | list[int]
+    chain: DevChainRpc, deployer: str, name: str, *arguments: int | str | list[int]
 ) -> tuple[str, int]:
     """Deploy a contract; gives its address and its block."""
     receipt = await chain.send(deployer, None, load(name).bytecode + encode(*arguments))
     return receipt["contractAddress"], int(receipt["blockNumber"], 16)
 
 
-async def _allow(chain: Chain, deployment: Deployment, owner: str) -> None:
+async def _allow(chain: DevChainRpc, deployment: Deployment, owner: str) -> None:
     """Let the contract spend an account's tokens."""
     approve = load(PLAIN_TOKEN).selector("approve")
     arguments = encode(int(deployment.contract_address, 16), _ALLOWANCE_MAX)

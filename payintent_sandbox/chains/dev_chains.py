@@ -17,17 +17,17 @@ from payintent_sandbox.chains.anvil import answers, supervised
 from payintent_sandbox.chains.anvil_binary import AnvilError, find
 from payintent_sandbox.chains.deploy import (
     PLANS,
-    Buyer,
+    ChainBuyer,
+    ChainPlan,
     Deployment,
-    Plan,
     deploy,
     deployed,
     describe,
     fund,
 )
-from payintent_sandbox.chains.rpc import Chain, ChainError, open_chain
+from payintent_sandbox.chains.rpc import DevChainError, DevChainRpc, open_chain
 from payintent_sandbox.private_files import write_private
-from payintent_sandbox.processes import Child, Children
+from payintent_sandbox.processes import ChildProcess, ProcessSupervisor
 
 SLUGS = tuple(PLANS)
 AWAKE_TIMEOUT_S = 60.0
@@ -36,7 +36,7 @@ _LOOK_S = 0.02
 _FETCHER = "payintent_sandbox.chains.anvil_binary"
 
 
-class ChainsBusy(Exception):  # noqa: N818 - it names a state
+class ChainsBusyError(Exception):
     """Somebody else runs the chains of this folder; the message is one line."""
 
 
@@ -48,7 +48,7 @@ class DevChain:
     url: str
     instance: str  # of the running chain: another one after every start
     deployment: Deployment
-    buyer: Buyer
+    buyer: ChainBuyer
 
     def description(self) -> dict[str, Any]:
         """Describe it for whoever tries it: its part of `dev.json`."""
@@ -64,7 +64,7 @@ class DevChains:
         self._ports = dict(zip(SLUGS, ports, strict=True))
         self._lock: TextIO | None = None
         children = [
-            Child(
+            ChildProcess(
                 f"chain-{slug}",
                 supervised(
                     network_id=PLANS[slug].network_id, port=port, folder=self._folder / slug
@@ -73,7 +73,7 @@ class DevChains:
             )
             for slug, port in self._ports.items()
         ]
-        self._children = Children(children, var_dir / "logs")
+        self._children = ProcessSupervisor(children, var_dir / "logs")
         self._started = False
         self.running: tuple[str, ...] = ()  # the slugs of those that are ready
 
@@ -82,7 +82,7 @@ class DevChains:
 
         Raises `AnvilError`, `ChainError`, `ChainsBusy`: then none of them runs.
         """
-        self._lock = hold(self._folder, self._owner)
+        self._lock = lock_folder(self._folder, self._owner)
         try:
             await fetch_anvil(stop)
             self._started = True
@@ -136,10 +136,10 @@ class DevChains:
                         return
                     await asyncio.sleep(_LOOK_S)
                 return
-        raise ChainError(f"{slug} does not start; see the logs folder")
+        raise DevChainError(f"{slug} does not start; see the logs folder")
 
 
-async def instance(chain: Chain) -> str:
+async def instance(chain: DevChainRpc) -> str:
     """Give the running chain's own name, which no other start has; reorgs do not change it."""
     return (await chain.ask("anvil_metadata"))["instanceId"]
 
@@ -158,14 +158,14 @@ def describe_all(chains: Mapping[str, DevChain]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class ChainsOwner:
     """Who runs the chains of a folder: a process, and the command it was started with."""
 
     pid: int
     owner: str
 
 
-def hold(folder: Path, owner: str) -> TextIO:
+def lock_folder(folder: Path, owner: str) -> TextIO:
     """Be the one who runs the chains of a folder, until the file is closed (ChainsBusy)."""
     folder.mkdir(parents=True, exist_ok=True)
     file = (folder / "lock").open("a+")
@@ -173,14 +173,14 @@ def hold(folder: Path, owner: str) -> TextIO:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         file.close()
-        raise ChainsBusy(f"the chains in {folder} are in use") from None
+        raise ChainsBusyError(f"the chains in {folder} are in use") from None
     file.truncate(0)
     file.write(f"{os.getpid()} {owner}")
     file.flush()
     return file
 
 
-def holder(folder: Path) -> Holder | None:
+def find_owner(folder: Path) -> ChainsOwner | None:
     """Tell who runs the chains of a folder; None where nobody does."""
     try:
         with (folder / "lock").open("r") as file:
@@ -188,7 +188,7 @@ def holder(folder: Path) -> Holder | None:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 pid, owner = file.read().split()
-                return Holder(int(pid), owner)
+                return ChainsOwner(int(pid), owner)
     except (FileNotFoundError, ValueError):  # or it is just being written
         pass
     return None
@@ -219,8 +219,8 @@ async def fetch_anvil(stop: asyncio.Event) -> None:
     raise AnvilError((said.decode(errors="replace").strip().splitlines() or ["no anvil"])[-1])
 
 
-async def _deploy(chain: Chain, plan: Plan, buyer: Buyer | None) -> DevChain:
+async def _deploy(chain: DevChainRpc, plan: ChainPlan, buyer: ChainBuyer | None) -> DevChain:
     deployment = await deploy(chain, plan)
-    buyer = buyer or await Buyer.make(chain)
+    buyer = buyer or await ChainBuyer.make(chain)
     await fund(chain, deployment, buyer.address)
     return DevChain(slug=plan.slug, url=chain.url, instance="", deployment=deployment, buyer=buyer)

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from payintent.domain.errors import LockTimeout, Refused, StorageDown
+from payintent.domain.errors import LockTimeoutError, RefusedError, StorageUnavailableError
 from payintent_sandbox.chains.dev_chains import instance
-from payintent_sandbox.chains.rpc import Chain, ChainError
+from payintent_sandbox.chains.rpc import DevChainError, DevChainRpc
 
 BEAT_S = 1.0
 FINAL_DEPTH = 2  # blocks that stand on a final one, on every development chain
@@ -20,7 +20,7 @@ class Miner:
     answers than `known`, for what it has lost, and gives that instance's name.
     """
 
-    chain: Chain
+    chain: DevChainRpc
     known: str
     busy: Callable[[], Awaitable[bool]]
     back: Callable[[], Awaitable[str]]
@@ -30,9 +30,9 @@ class Miner:
         while True:
             try:
                 await self.beat()
-            except (ChainError, StorageDown, LockTimeout):
+            except (DevChainError, StorageUnavailableError, LockTimeoutError):
                 pass  # whoever supervises it says so
-            except Refused as refused:
+            except RefusedError as refused:
                 print(f"dev chain at {self.chain.url}: {refused.message}", flush=True)
             await asyncio.sleep(BEAT_S)
 

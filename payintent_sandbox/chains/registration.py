@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from payintent.evm.keccak import checksummed, parse_address
+from payintent.evm.keccak import parse_address, to_checksum_address
 from payintent.operations.base import Actor
 from payintent.operations.chains import (
     AddContract,
@@ -15,7 +15,7 @@ from payintent.operations.chains import (
     SetChain,
     SetToken,
 )
-from payintent.operations.payment_methods import AddMethod, ListMethods
+from payintent.operations.payment_methods import AddPaymentMethod, ListPaymentMethods
 from payintent.service import Service
 from payintent.storage.onchain import chain_watch, chains
 from payintent_sandbox.chains.dev_chains import DevChain, DevChains
@@ -26,7 +26,7 @@ _BY_COUNT = "native"  # the others' nodes say themselves what is final
 
 
 @dataclass(frozen=True, slots=True)
-class ChainOffer:
+class ChainRegistration:
     """Tells one service of development chains, in the sandbox's name."""
 
     service: Service
@@ -61,7 +61,7 @@ class ChainOffer:
 
     async def busy(self, slug: str) -> bool:
         """Tell whether somebody waits for a chain's blocks; nobody does for one that has halted."""
-        cursor = await chains.cursor(self.service.database, slug)
+        cursor = await chains.get_cursor(self.service.database, slug)
         if cursor is not None and cursor.halted:
             return False
         if await chain_watch.is_unwatched(self.service.database, slug):
@@ -80,7 +80,7 @@ class ChainOffer:
                 finality="confirmations" if by_count else "finalized",
                 confirmations=CONFIRMATIONS if by_count else None,
                 public_rpc_urls=[chain.url],
-                refunder=checksummed(parse_address(chain.deployment.refunder)),
+                refunder=to_checksum_address(parse_address(chain.deployment.refunder)),
             )
         )
         for token in chain.deployment.tokens:
@@ -120,7 +120,7 @@ class ChainOffer:
         What is kept already is not judged twice. Only a sandbox may do this: anywhere else a final
         block that is gone halts the chain.
         """
-        cursor = await chains.cursor(self.service.database, slug)
+        cursor = await chains.get_cursor(self.service.database, slug)
         if cursor is None or (cursor.block == 0 and not cursor.halted):
             return
         async with open_chain(url) as rpc:
@@ -129,7 +129,7 @@ class ChainOffer:
             await self._perform(ResumeChain(chain=slug, block=0))
 
     async def _offer(self, chain: DevChain, account_id: int, merchant_id: int) -> None:
-        methods = await self._perform(ListMethods(merchant_id=merchant_id))
+        methods = await self._perform(ListPaymentMethods(merchant_id=merchant_id))
         offered = {one.token for one in methods if one.account_id == account_id}
         view = await self._view(chain.slug)
         tokens = [one for one in view.tokens if one.enabled and one.address is not None]
@@ -137,7 +137,7 @@ class ChainOffer:
             if token.symbol in offered:
                 continue
             await self._perform(
-                AddMethod(
+                AddPaymentMethod(
                     merchant_id=merchant_id,
                     account_id=account_id,
                     kind="onchain",
@@ -149,7 +149,7 @@ class ChainOffer:
             )
 
     async def _name(self, slug: str) -> str:
-        row = await chains.chain(self.service.database, slug)
+        row = await chains.get_chain(self.service.database, slug)
         return row.name if row else slug
 
     async def _perform(self, operation: Any) -> Any:
@@ -157,4 +157,4 @@ class ChainOffer:
 
 
 def _address(chain: DevChain) -> str:
-    return checksummed(parse_address(chain.deployment.contract_address))
+    return to_checksum_address(parse_address(chain.deployment.contract_address))

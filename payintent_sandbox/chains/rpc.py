@@ -15,11 +15,11 @@ MINED_TIMEOUT_S = 30.0
 LOOK_S = 0.02
 
 
-class ChainError(Exception):
+class DevChainError(Exception):
     """A development chain cannot be reached or refuses; the message is one line."""
 
 
-class Chain:
+class DevChainRpc:
     """One development chain; it signs for its own accounts, so no key is ever here."""
 
     def __init__(self, url: str, client: "aiohttp.ClientSession") -> None:
@@ -36,9 +36,9 @@ class Chain:
             async with self._client.post(self.url, json=body) as answer:
                 told = await answer.json()
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            raise ChainError(f"{self.url} does not answer: {type(error).__name__}") from None
+            raise DevChainError(f"{self.url} does not answer: {type(error).__name__}") from None
         if "error" in told:
-            raise ChainError(f"{method}: {told['error'].get('message')}")
+            raise DevChainError(f"{method}: {told['error'].get('message')}")
         return told.get("result")
 
     async def number(self, method: str, *params: Any) -> int:
@@ -54,7 +54,7 @@ class Chain:
         receipt = await self.receipt(tx_hash)
         if receipt["status"] != "0x1":
             await self.ask("eth_call", asked, "latest")  # most often refuses again, and says why
-            raise ChainError(f"{tx_hash} was reverted")
+            raise DevChainError(f"{tx_hash} was reverted")
         return receipt
 
     async def receipt(self, tx_hash: str) -> dict[str, Any]:
@@ -65,14 +65,14 @@ class Chain:
             if receipt is not None:
                 return receipt
             await asyncio.sleep(LOOK_S)
-        raise ChainError(f"{tx_hash} is not mined")
+        raise DevChainError(f"{tx_hash} is not mined")
 
 
 @asynccontextmanager
-async def open_chain(url: str) -> AsyncGenerator[Chain]:
+async def open_chain(url: str) -> AsyncGenerator[DevChainRpc]:
     """Open a connection to a chain."""
     import aiohttp
 
     timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S)
     async with aiohttp.ClientSession(timeout=timeout) as client:
-        yield Chain(url, client)
+        yield DevChainRpc(url, client)

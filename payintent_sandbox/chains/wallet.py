@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from payintent.evm.keccak import keccak
-from payintent_sandbox.chains.rpc import Chain, ChainError
+from payintent_sandbox.chains.rpc import DevChainError, DevChainRpc
 
 GAS_MAX = 300_000
 
@@ -31,7 +31,7 @@ _Point = tuple[int, int] | None  # None is the one at infinity
 class Wallet:
     """One account on one chain, with its key; the key never goes to the chain."""
 
-    chain: Chain
+    chain: DevChainRpc
     address: str
     private_key: str = field(repr=False)
 
@@ -54,7 +54,7 @@ class Wallet:
         """Ask a contract for a number (ChainError)."""
         told = await self.chain.ask("eth_call", {"to": to, "data": data}, "latest")
         if told == "0x":
-            raise ChainError(f"no contract is at {to}")
+            raise DevChainError(f"no contract is at {to}")
         return int(told, 16)
 
 

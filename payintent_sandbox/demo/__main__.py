@@ -17,9 +17,9 @@ from payintent_sandbox.demo.stage import (
     FAILURES,
     OK,
     PATIENCE_S,
+    DemoStage,
     Fields,
-    Sandbox,
-    Stage,
+    RunningSandbox,
     StepError,
     expect,
     masked,
@@ -38,7 +38,7 @@ PAID_TOO_LATE = "4000009900000053"
 _INTERRUPTED = 130
 
 
-async def pay_by_card(stage: Stage) -> None:
+async def pay_by_card(stage: DemoStage) -> None:
     """Play the ordinary case."""
     payment = await stage.create("1590.00", "THB", "Tides of the Chao Phraya")
     quotes = await stage.quotes(payment)
@@ -48,7 +48,7 @@ async def pay_by_card(stage: Stage) -> None:
     expect("receipt_id", told["receipt_id"], seen["receipt_id"])
 
 
-async def decline(stage: Stage) -> None:
+async def decline(stage: DemoStage) -> None:
     """Play a card that is declined."""
     payment = await stage.create("49.90", "USD", "A Field Guide to Ledgers")
     quotes = await stage.quotes(payment)
@@ -58,7 +58,7 @@ async def decline(stage: Stage) -> None:
     await stage.shows(payment, "FAILED", "failure_reason", "failed_at")
 
 
-async def change_method(stage: Stage) -> None:
+async def change_method(stage: DemoStage) -> None:
     """Play money that comes by a method which the buyer has left."""
     payment = await stage.create("2400", "JPY", "One Hundred Mornings in Kyoto")
     quotes = await stage.quotes(payment)
@@ -78,7 +78,7 @@ async def change_method(stage: Stage) -> None:
     await stage.given_back(payment, "ORPHAN_CAPTURE")
 
 
-async def _late_callback(stage: Stage, session_id: str) -> None:
+async def _late_callback(stage: DemoStage, session_id: str) -> None:
     """Wait until the gateway has told of the abandoned session, and was answered."""
     delay_s = LATE_CALLBACK_S / stage.sandbox.sim_time_scale
 
@@ -97,7 +97,7 @@ async def _late_callback(stage: Stage, session_id: str) -> None:
     stage.say(f"late callback {callback['type']} for {session_id}: answered {callback['status']}")
 
 
-async def cancel(stage: Stage) -> None:
+async def cancel(stage: DemoStage) -> None:
     """Play a merchant who cancels, twice."""
     payment = await stage.create("1590.00", "THB", "Tides of the Chao Phraya")
     path = f"/payments/{payment['id']}/cancel"
@@ -110,7 +110,7 @@ async def cancel(stage: Stage) -> None:
     stage.say(f"a second cancel is refused: {CONFLICT} {refused['code']}")
 
 
-async def expire(stage: Stage) -> None:
+async def expire(stage: DemoStage) -> None:
     """Play a buyer who never comes."""
     payment = await stage.create(
         "49.90", "USD", "A Field Guide to Ledgers", expires_in=EXPIRES_IN_S
@@ -119,7 +119,7 @@ async def expire(stage: Stage) -> None:
     await stage.shows(payment, "EXPIRED", "expired_at")
 
 
-_Flow = Callable[[Stage], Awaitable[None]]
+_Flow = Callable[[DemoStage], Awaitable[None]]
 
 FLOWS: tuple[tuple[str, _Flow], ...] = (
     ("Pay by card", pay_by_card),
@@ -139,13 +139,13 @@ TOKEN_FLOWS: tuple[tuple[str, _Flow], ...] = (
 )
 
 
-async def play(sandbox: Sandbox, console: Console) -> bool:
+async def play(sandbox: RunningSandbox, console: Console) -> bool:
     """Play every flow, also after one that failed; tell whether all went as expected."""
     flows = [*FLOWS, *(TOKEN_FLOWS if sandbox.chains else ()), *GATEWAY_FLOWS]
     good = 0
     timeout = aiohttp.ClientTimeout(total=CALL_TIMEOUT_S)
     async with aiohttp.ClientSession(timeout=timeout) as http:
-        stage = Stage(sandbox=sandbox, http=http, console=console)
+        stage = DemoStage(sandbox=sandbox, http=http, console=console)
         await _check_awake(stage)
         for number, (title, flow) in enumerate(flows, start=1):
             console.print(f"[bold]{number}. {title}[/]")
@@ -158,7 +158,7 @@ async def play(sandbox: Sandbox, console: Console) -> bool:
     return once and good == len(flows)
 
 
-async def _check_awake(stage: Stage) -> None:
+async def _check_awake(stage: DemoStage) -> None:
     url = stage.sandbox.shop_url
     try:
         async with stage.http.get(f"{url}/healthz") as answer:
@@ -167,7 +167,7 @@ async def _check_awake(stage: Stage) -> None:
         raise StepError(f"nothing answers at {url}: start `make dev` first") from None
 
 
-async def _ended_once(stage: Stage) -> None:
+async def _ended_once(stage: DemoStage) -> None:
     """Look at all payments again: one event each, whatever came after it."""
     for payment_id in stage.payment_ids:
         expect(f"the number of events of {payment_id}", len(await stage.webhooks(payment_id)), 1)

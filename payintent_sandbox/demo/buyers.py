@@ -6,7 +6,7 @@ from urllib.parse import urljoin
 
 import aiohttp
 
-from payintent_sandbox.demo.stage import OK, Fields, Stage, StepError
+from payintent_sandbox.demo.stage import OK, DemoStage, Fields, StepError
 
 _PAGES_MAX = 5  # of a gateway, one after the other
 _CARD = "card"  # what every counterpart calls the field for the card's number
@@ -67,7 +67,7 @@ class _Browser:
         await self.open("POST", urljoin(self.url, form.action), form.hidden | entered)
 
 
-async def pay_at_page(stage: Stage, payment: Fields, selected: Fields, card: str) -> None:
+async def pay_at_page(stage: DemoStage, payment: Fields, selected: Fields, card: str) -> None:
     """Go where the next action leads, enter a card, and come back to the checkout."""
     redirect = selected["next_action"]["redirect"]
     browser = _Browser(stage.http)
@@ -79,7 +79,7 @@ async def pay_at_page(stage: Stage, payment: Fields, selected: Fields, card: str
     raise StepError("the gateway's page does not lead back")
 
 
-async def pay_in_element(stage: Stage, payment: Fields, selected: Fields, card: str) -> None:
+async def pay_in_element(stage: DemoStage, payment: Fields, selected: Fields, card: str) -> None:
     """Enter a card in the provider's element on our page, and let that page go on."""
     answer = await confirm(stage, selected, card)
     if "error" in answer:
@@ -87,7 +87,7 @@ async def pay_in_element(stage: Stage, payment: Fields, selected: Fields, card: 
     await _Browser(stage.http).open("GET", f"{payment['checkout_url']}/return")
 
 
-async def confirm(stage: Stage, selected: Fields, card: str) -> Fields:
+async def confirm(stage: DemoStage, selected: Fields, card: str) -> Fields:
     """Press the element's button once; gives what its frame is told, an `error` perhaps."""
     element = selected["next_action"]["embedded_card"]
     body = {

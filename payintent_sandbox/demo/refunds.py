@@ -12,8 +12,8 @@ from payintent_sandbox.demo.stage import (
     OK,
     UNAVAILABLE,
     Act,
+    DemoStage,
     Fields,
-    Stage,
     expect,
     seconds_since,
     together,
@@ -31,7 +31,7 @@ PART_IN_TOKENS = "10.00"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trade:
+class DemoPurchase:
     """What is sold and given back at one gateway."""
 
     provider: str
@@ -39,17 +39,17 @@ class Trade:
     amount: str
     part: str  # is given back first
     card: str
-    enter: Callable[[Stage, Fields, Fields, str], Awaitable[None]] = pay_at_page
+    enter: Callable[[DemoStage, Fields, Fields, str], Awaitable[None]] = pay_at_page
 
 
-SIMULATOR = Trade(
+SIMULATOR = DemoPurchase(
     provider="simulator",
     currency="THB",
     amount="1590.00",
     part="590.00",
     card="4242424242424242",
 )
-STRIPE = Trade(
+STRIPE = DemoPurchase(
     provider="stripe",
     currency="USD",
     amount="49.90",
@@ -57,14 +57,14 @@ STRIPE = Trade(
     card="4242424242424242",
     enter=pay_in_element,
 )
-ECPAY = Trade(  # which counts whole dollars
+ECPAY = DemoPurchase(  # which counts whole dollars
     provider="ecpay",
     currency="TWD",
     amount="1200.00",
     part="500.00",
     card="4311951111111111",
 )
-TWOC2P = Trade(
+TWOC2P = DemoPurchase(
     provider="2c2p",
     currency="THB",
     amount="990.00",
@@ -74,7 +74,7 @@ TWOC2P = Trade(
 TRADES = (SIMULATOR, STRIPE, ECPAY, TWOC2P)
 
 
-async def refund_with_each(stage: Stage) -> None:
+async def refund_with_each(stage: DemoStage) -> None:
     """Play a payment at each gateway, given back in two parts."""
     there = {"simulator", *stage.sandbox.gateways}
     acts: dict[str, Act] = {one.provider: _act(one) for one in TRADES if one.provider in there}
@@ -83,7 +83,7 @@ async def refund_with_each(stage: Stage) -> None:
     await together(stage, "every gateway", acts)
 
 
-async def decline_three_times(stage: Stage) -> None:
+async def decline_three_times(stage: DemoStage) -> None:
     """Play a buyer whose cards are declined where a gateway lets him try again."""
     if "stripe" in stage.sandbox.gateways:
         await together(stage, "three declined cards", {"stripe": _declined})
@@ -91,7 +91,7 @@ async def decline_three_times(stage: Stage) -> None:
         stage.say("left out: this sandbox has no Stripe")
 
 
-async def refund_otherwise(stage: Stage) -> None:
+async def refund_otherwise(stage: DemoStage) -> None:
     """Play refunds that do not end at once, or not well."""
     acts: dict[str, Act] = {
         "pending": _pending,
@@ -101,8 +101,8 @@ async def refund_otherwise(stage: Stage) -> None:
     await together(stage, "refunds", acts)
 
 
-def _act(trade: Trade) -> Act:
-    async def act(stage: Stage) -> str:
+def _act(trade: DemoPurchase) -> Act:
+    async def act(stage: DemoStage) -> str:
         began = time.monotonic()
         payment = await _paid(stage, trade, trade.card)
         paid = f"{trade.amount} {trade.currency} paid and told in {seconds_since(began)}"
@@ -111,7 +111,7 @@ def _act(trade: Trade) -> Act:
     return act
 
 
-async def _in_tokens(stage: Stage) -> str:
+async def _in_tokens(stage: DemoStage) -> str:
     began = time.monotonic()
     bill = await select(stage, "native", "USDT")
     await bill.pay()
@@ -120,7 +120,7 @@ async def _in_tokens(stage: Stage) -> str:
     return f"{paid}; {await _in_two_parts(stage, bill.payment, PART_IN_TOKENS)}"
 
 
-async def _in_two_parts(stage: Stage, payment: Fields, part: str) -> str:
+async def _in_two_parts(stage: DemoStage, payment: Fields, part: str) -> str:
     """Give a part back, then the rest; tells how long each took and how the payment ended."""
     told: list[str] = []
     whole = Decimal(payment["amount"])
@@ -137,7 +137,7 @@ async def _in_two_parts(stage: Stage, payment: Fields, part: str) -> str:
     return f"{', '.join(told)}: REFUNDED"
 
 
-async def _declined(stage: Stage) -> str:
+async def _declined(stage: DemoStage) -> str:
     began = time.monotonic()
     payment, selected = await _selected(stage, STRIPE)
     for _ in range(ATTEMPTS):
@@ -149,7 +149,7 @@ async def _declined(stage: Stage) -> str:
     return f"{ATTEMPTS} cards declined in {seconds_since(began)}: FAILED, DECLINED"
 
 
-async def _pending(stage: Stage) -> str:
+async def _pending(stage: DemoStage) -> str:
     began = time.monotonic()
     payment = await _paid(stage, SIMULATOR, REFUND_PENDING)
     asked = await _ask(stage, payment)
@@ -160,7 +160,7 @@ async def _pending(stage: Stage) -> str:
     return f"the gateway decided later, told after {seconds_since(began)}: SUCCEEDED"
 
 
-async def _refused(stage: Stage) -> str:
+async def _refused(stage: DemoStage) -> str:
     payment = await _paid(stage, SIMULATOR, REFUND_REFUSED)
     refund = await _ended(stage, await _ask(stage, payment))
     expect("the refund", refund["status"], "FAILED")
@@ -170,7 +170,7 @@ async def _refused(stage: Stage) -> str:
     return "the gateway gives nothing back: FAILED, DECLINED; the payment stays PAID"
 
 
-async def _unanswered(stage: Stage) -> str:
+async def _unanswered(stage: DemoStage) -> str:
     """Play an outage: what is reserved stays so, and goes back once the gateway answers again."""
     payment = await _paid(stage, SIMULATOR, REFUND_UNANSWERED)
     asked = await _ask(stage, payment)
@@ -185,7 +185,7 @@ async def _unanswered(stage: Stage) -> str:
     return f"503, so PENDING; a second one of the same money: {CONFLICT} {refused['code']}"
 
 
-async def _paid(stage: Stage, trade: Trade, card: str) -> Fields:
+async def _paid(stage: DemoStage, trade: DemoPurchase, card: str) -> Fields:
     """Create a payment, pay it with a card, and have the webhook that tells so."""
     payment, selected = await _selected(stage, trade)
     await trade.enter(stage, payment, selected, card)
@@ -194,14 +194,14 @@ async def _paid(stage: Stage, trade: Trade, card: str) -> Fields:
     return payment
 
 
-async def _selected(stage: Stage, trade: Trade) -> tuple[Fields, Fields]:
+async def _selected(stage: DemoStage, trade: DemoPurchase) -> tuple[Fields, Fields]:
     payment = await stage.create(trade.amount, trade.currency, f"Sold through {trade.provider}")
     [quote, *_] = await stage.quotes(payment, trade.provider)
     action = "embedded_card" if trade.enter is pay_in_element else "redirect"
     return payment, await stage.select(payment, quote, action)
 
 
-async def _ask(stage: Stage, payment: Fields, amount: str = "") -> Fields:
+async def _ask(stage: DemoStage, payment: Fields, amount: str = "") -> Fields:
     """Ask for a refund, as the merchant; without an amount, of all that is left."""
     body = {"amount": amount} if amount else {}
     path = f"/payments/{payment['id']}/refunds"
@@ -210,7 +210,7 @@ async def _ask(stage: Stage, payment: Fields, amount: str = "") -> Fields:
     return asked
 
 
-async def _ended(stage: Stage, asked: Fields, patience_s: float = PATIENCE_S) -> Fields:
+async def _ended(stage: DemoStage, asked: Fields, patience_s: float = PATIENCE_S) -> Fields:
     """Read a refund until it has ended: no webhook tells of it."""
 
     async def ended() -> list[Fields]:
@@ -221,7 +221,7 @@ async def _ended(stage: Stage, asked: Fields, patience_s: float = PATIENCE_S) ->
     return refund
 
 
-async def _tried(stage: Stage, asked: Fields) -> None:
+async def _tried(stage: DemoStage, asked: Fields) -> None:
     """Wait until the simulator has answered a refund with 503."""
 
     async def answered() -> list[Fields]:
@@ -236,7 +236,7 @@ async def _tried(stage: Stage, asked: Fields) -> None:
     await stage.until(f"an answer to {asked['id']}", answered)
 
 
-async def _mend(stage: Stage, asked: Fields) -> None:
+async def _mend(stage: DemoStage, asked: Fields) -> None:
     """End the outage for this refund, which then goes back by itself within a minute."""
     rules = [{"match": {"reference": asked["id"]}, "action": "refunds_work"}]
     async with stage.http.put(f"{stage.sandbox.simulator_url}/_sim/rules", json=rules) as answer:

@@ -15,7 +15,7 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from payintent_sandbox.chains.rpc import ChainError
+from payintent_sandbox.chains.rpc import DevChainError
 from payintent_sandbox.shop.webhook import read_secret, verify
 
 PATIENCE_S = 30.0
@@ -33,11 +33,11 @@ class StepError(Exception):
 
 
 #: What may go wrong in a step; anything else is a bug of the demo.
-FAILURES = (StepError, ChainError, aiohttp.ClientError, TimeoutError, KeyError, ValueError)
+FAILURES = (StepError, DevChainError, aiohttp.ClientError, TimeoutError, KeyError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
-class Merchant:
+class DemoMerchant:
     """The merchant that the demo acts for."""
 
     name: str
@@ -46,7 +46,7 @@ class Merchant:
 
 
 @dataclass(frozen=True, slots=True)
-class Buyer:
+class DemoBuyer:
     """An account with tokens on one chain."""
 
     address: str
@@ -54,40 +54,40 @@ class Buyer:
 
 
 @dataclass(frozen=True, slots=True)
-class DevChain:
+class DemoChain:
     """A development chain, and who can pay on it."""
 
     rpc_url: str
-    buyer: Buyer
+    buyer: DemoBuyer
 
 
 @dataclass(frozen=True, slots=True)
-class Gateway:
+class DemoGateway:
     """A gateway beside the simulator."""
 
     url: str
 
 
 @dataclass(frozen=True, slots=True)
-class Sandbox:
+class RunningSandbox:
     """What `dev.json` tells of a running sandbox."""
 
     api_url: str
     simulator_url: str
     shop_url: str
-    merchants: list[Merchant]
+    merchants: list[DemoMerchant]
     sim_time_scale: float = 1.0
     operator_url: str = ""
     operator_token: str = field(default="", repr=False)
-    chains: dict[str, DevChain] = field(default_factory=dict[str, DevChain])
-    gateways: dict[str, Gateway] = field(default_factory=dict[str, Gateway])
+    chains: dict[str, DemoChain] = field(default_factory=dict[str, DemoChain])
+    gateways: dict[str, DemoGateway] = field(default_factory=dict[str, DemoGateway])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class DemoStage:
     """Where the flows play: the sandbox, a connection, and the spectator's terminal."""
 
-    sandbox: Sandbox
+    sandbox: RunningSandbox
     http: aiohttp.ClientSession
     console: Console
     payment_ids: list[str] = field(default_factory=list[str])
@@ -235,10 +235,10 @@ class Stage:
         return found
 
 
-Act = Callable[[Stage], Awaitable[str]]
+Act = Callable[[DemoStage], Awaitable[str]]
 
 
-async def together(stage: Stage, what: str, acts: Mapping[str, Act]) -> None:
+async def together(stage: DemoStage, what: str, acts: Mapping[str, Act]) -> None:
     """Play acts at the same time, each with one line: its name, and what it tells at the end.
 
     Refused (`StepError`) after all of them have ended, where any went otherwise than it should.
@@ -265,7 +265,7 @@ def why(error: BaseException) -> str:
     """Say in a line what went otherwise than it should; `error` is one of `FAILURES`."""
     if isinstance(error, StepError):
         return str(error)
-    if isinstance(error, ChainError):
+    if isinstance(error, DevChainError):
         return f"the dev chain: {error}"
     if isinstance(error, (aiohttp.ClientError, TimeoutError)):
         return f"no answer: {str(error) or type(error).__name__}"
@@ -288,10 +288,10 @@ def masked(text: str) -> str:
     return _CHECKOUT_ID.sub(r"\1…", text)
 
 
-def read_sandbox(path: Path) -> Sandbox:
+def read_sandbox(path: Path) -> RunningSandbox:
     """Read `dev.json`; refused (`StepError`) where no sandbox has written it."""
     try:
-        sandbox = msgspec.json.decode(path.read_bytes(), type=Sandbox)
+        sandbox = msgspec.json.decode(path.read_bytes(), type=RunningSandbox)
     except OSError:
         raise StepError(f"{path} is missing: start `make dev` first") from None
     except msgspec.DecodeError as error:

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from payintent.evm import abi
 from payintent_sandbox.chains.deploy import NATIVE
-from payintent_sandbox.chains.rpc import Chain
+from payintent_sandbox.chains.rpc import DevChainRpc
 from payintent_sandbox.chains.wallet import Wallet
-from payintent_sandbox.demo.stage import ACCEPTED, Fields, Stage, StepError, expect
+from payintent_sandbox.demo.stage import ACCEPTED, DemoStage, Fields, StepError, expect
 
 PAID_IN = (("ethereum", "USDT"), ("bsc", "USDT"), ("native", "USDT"), ("native", "NATIVED"))
 AMOUNT = "25.50"
@@ -19,10 +19,10 @@ _DONE, _REVERTED = "0x1", "0x0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bill:
+class TokenPurchase:
     """A payment that waits for tokens, and the wallet of who shall pay it."""
 
-    stage: Stage
+    stage: DemoStage
     wallet: Wallet
     payment: Fields
     session: Fields
@@ -53,9 +53,9 @@ class Bill:
         token, amount = token or self.token, amount or self.amount
         contract = self.session["contract_address"]
         if token != NATIVE:
-            await self._send(token, _hex(abi.approve(_bytes(contract), amount)))
+            await self._send(token, _hex(abi.encode_approve(_bytes(contract), amount)))
         uuid = _bytes(self.session["pay_uuid"])
-        data = abi.pay(uuid, _bytes(token), amount, deadline or self.session["deadline"])
+        data = abi.encode_pay(uuid, _bytes(token), amount, deadline or self.session["deadline"])
         value = amount if token == NATIVE else 0
         receipt = await self._send(contract, _hex(data), value)
         expect("the transaction's status", receipt["status"], wanted)
@@ -81,7 +81,7 @@ class Bill:
         return receipt
 
 
-async def pay_in_tokens(stage: Stage) -> None:
+async def pay_in_tokens(stage: DemoStage) -> None:
     """Play a buyer who pays in every token, each on its chain."""
     bills = [await select(stage, slug, symbol) for slug, symbol in PAID_IN]
     for bill in bills:
@@ -92,7 +92,7 @@ async def pay_in_tokens(stage: Stage) -> None:
         expect("provider", seen["provider"], "gateway_contract")
 
 
-async def pay_otherwise(stage: Stage) -> None:
+async def pay_otherwise(stage: DemoStage) -> None:
     """Play money that does not fit: each ends as it must, and none of it is lost."""
     late = await select(stage, "native", "USDT", expires_in=EXPIRES_SOON_S)
     reverted = await select(stage, "bsc", "USDT")
@@ -110,10 +110,12 @@ async def pay_otherwise(stage: Stage) -> None:
     await stage.shows(late.payment, "EXPIRED", "expired_at")
 
 
-async def select(stage: Stage, slug: str, symbol: str, expires_in: int = 600) -> Bill:
+async def select(stage: DemoStage, slug: str, symbol: str, expires_in: int = 600) -> TokenPurchase:
     """Create a payment and select a token for it; gives it with the buyer's wallet."""
     chain = stage.sandbox.chains[slug]
-    wallet = Wallet(Chain(chain.rpc_url, stage.http), chain.buyer.address, chain.buyer.private_key)
+    wallet = Wallet(
+        DevChainRpc(chain.rpc_url, stage.http), chain.buyer.address, chain.buyer.private_key
+    )
     payment = await stage.create(AMOUNT, "USD", f"Paid in {symbol}", expires_in=expires_in)
     answer = await stage.call("GET", f"/checkout/{payment['checkout_id']}/quotes")
     wanted = [
@@ -126,10 +128,10 @@ async def select(stage: Stage, slug: str, symbol: str, expires_in: int = 600) ->
     selected = await stage.select(payment, wanted[0], "onchain_session")
     session_id = selected["next_action"]["onchain_session"]["session_id"]
     session = await stage.call("GET", f"/onchain/sessions/{session_id}")
-    return Bill(stage=stage, wallet=wallet, payment=payment, session=session)
+    return TokenPurchase(stage=stage, wallet=wallet, payment=payment, session=session)
 
 
-async def _failed(bill: Bill, reason: str, case: str = "") -> None:
+async def _failed(bill: TokenPurchase, reason: str, case: str = "") -> None:
     told = await bill.stage.webhook(bill.payment, "payment.failed")
     expect("failure_reason", told["failure_reason"], reason)
     await bill.stage.shows(bill.payment, "FAILED", "failure_reason", "failed_at")

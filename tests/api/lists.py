@@ -49,7 +49,7 @@ async def rows_of(api: Api) -> list[Row]:
         api.world.merchant_id,
     )
     rows.sort(key=lambda row: (row["created_at"], row["id"]), reverse=True)
-    return [Row(**{**row, "id": ids.text(ids.PAYMENT, row["id"])}) for row in map(dict, rows)]
+    return [Row(**{**row, "id": ids.format_id(ids.PAYMENT, row["id"])}) for row in map(dict, rows)]
 
 
 def told(at: datetime) -> str:
@@ -63,6 +63,6 @@ async def spread(api: Api, count: int) -> list[Answer]:
         "UPDATE payment p SET created_at = created_at - $1 * interval '1 ms' + n * interval '1 ms' "
         "FROM unnest($2::uuid[]) WITH ORDINALITY AS c (id, n) WHERE p.id = c.id",
         count,
-        [ids.parse(ids.PAYMENT, one.json["id"]) for one in created],
+        [ids.parse_id(ids.PAYMENT, one.json["id"]) for one in created],
     )
     return created

@@ -83,7 +83,7 @@ async def listed(api: Api, created: Answer, query: str = "") -> Answer:
 async def send(world: World) -> None:
     """Let a worker look after every refund that is due."""
     service = world.service
-    while due := await refunds.take_due(service.database, 500, 60.0, []):
+    while due := await refunds.claim_due(service.database, 500, 60.0, []):
         for one in due:
             await service.submitter.look_after(one)
 
@@ -108,6 +108,6 @@ async def capture_of(api: Api, created: Answer) -> tuple[int, int, int]:
 
 
 def uuid_of(refund: Answer) -> UUID:
-    found = ids.parse(ids.REFUND, refund.json["id"])
+    found = ids.parse_id(ids.REFUND, refund.json["id"])
     assert found is not None
     return found

@@ -8,11 +8,11 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from payintent.api.rate_limits import AddressLimiter
-from payintent.api.viewer import Edge
+from payintent.api.rate_limits import AddressRateLimiter
+from payintent.api.viewer import ViewerReader
 from payintent.config import Settings
-from payintent.domain.errors import Code, Refused
-from payintent.domain.fraud import RuleKind
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.fraud import FraudRuleKind
 from payintent.operations.fraud import AddFraudRule
 from tests.api.arrange import refusal
 from tests.support.world import Api
@@ -34,7 +34,7 @@ def _request(peer: str | None, *forwarded: str, **more: str) -> Request:
 
 
 def _address(peer: str | None, *forwarded: str, proxies: str = _PROXIES) -> str | None:
-    edge = Edge(Settings.model_validate(_PLACES | {"edge_trusted_proxies": proxies}))
+    edge = ViewerReader(Settings.model_validate(_PLACES | {"edge_trusted_proxies": proxies}))
     return edge.viewer_address(_request(peer, *forwarded))
 
 
@@ -108,9 +108,9 @@ def test_whatever_a_caller_writes_the_proxies_word_counts(
 def test_the_country_is_a_declared_proxys_word_too(peer: str | None, wanted: str | None) -> None:
     settings = Settings.model_validate(_PLACES | {"edge_secret": "s"})
     headers = {"cloudfront_viewer_country": "de", "x_edge_secret": "s"}
-    assert Edge(settings).viewer_country(_request(peer, **headers)) == wanted
+    assert ViewerReader(settings).viewer_country(_request(peer, **headers)) == wanted
     wrong = headers | {"x_edge_secret": "t"}
-    assert Edge(settings).viewer_country(_request(peer, **wrong)) is None
+    assert ViewerReader(settings).viewer_country(_request(peer, **wrong)) is None
 
 
 class _Clock:
@@ -121,21 +121,21 @@ class _Clock:
         return self.now
 
 
-def _limiter(per_s: int, burst: int) -> tuple[AddressLimiter, _Clock]:
+def _limiter(per_s: int, burst: int) -> tuple[AddressRateLimiter, _Clock]:
     clock = _Clock()
     limits = {"checkout_per_address_per_s": per_s, "checkout_per_address_burst": burst}
-    return AddressLimiter(Settings.model_validate(_PLACES | limits), clock), clock
+    return AddressRateLimiter(Settings.model_validate(_PLACES | limits), clock), clock
 
 
-def _passed(limiter: AddressLimiter, address: str | None, tries: int) -> int:
+def _passed(limiter: AddressRateLimiter, address: str | None, tries: int) -> int:
     return sum(_passes(limiter, address) for _ in range(tries))
 
 
-def _passes(limiter: AddressLimiter, address: str | None) -> bool:
+def _passes(limiter: AddressRateLimiter, address: str | None) -> bool:
     try:
         limiter.spend(address)
-    except Refused as refused:
-        return not (refused.code is Code.RATE_LIMITED and (refused.retry_after_s or 0) >= 1)
+    except RefusedError as refused:
+        return not (refused.code is ErrorCode.RATE_LIMITED and (refused.retry_after_s or 0) >= 1)
     return True
 
 
@@ -231,7 +231,7 @@ async def test_what_reads_the_checkout_twice_spends_one_request(api: Api) -> Non
 async def test_a_blocked_address_is_told_by_the_proxys_word_and_not_by_its_own(api: Api) -> None:
     created = await api.create()
     path = f"/v1/checkout/{created.json['checkout_id']}"
-    await api.world.perform(AddFraudRule(kind=RuleKind.ADDRESS, value="203.0.113.0/24"))
+    await api.world.perform(AddFraudRule(kind=FraudRuleKind.ADDRESS, value="203.0.113.0/24"))
     for number, (forwarded, denied) in enumerate(
         (
             ("203.0.113.9", True),

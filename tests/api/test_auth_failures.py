@@ -18,7 +18,7 @@ def _counts(holder: str) -> list[float]:
 
 async def _fail(api: Api, path: str, prefix: str, public_id: str) -> list[float]:
     secret = "s" * api_key.SECRET_CHARS
-    keys = (api_key.make(prefix, one, secret).text for one in ("0" * 8, public_id))
+    keys = (api_key.make_api_key(prefix, one, secret).text for one in ("0" * 8, public_id))
     holder = "operator" if prefix == api_key.OPERATOR else "merchant"
     before = _counts(holder)
     for text in ("", "nonsense", *keys):

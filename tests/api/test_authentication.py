@@ -8,7 +8,7 @@ import pytest
 from payintent.api import authentication
 from payintent.config import Settings
 from payintent.domain import api_key
-from payintent.operations.keys import IssueKey, RevokeKey
+from payintent.operations.keys import IssueApiKey, RevokeApiKey
 from tests.api.arrange import BODY, refusal
 from tests.support.world import Api
 
@@ -40,7 +40,7 @@ async def test_without_a_good_key_every_merchant_route_is_401(api: Api) -> None:
         "mistyped": {"Authorization": f"Bearer {key[:20]}{another}{key[21:]}"},
         "test key": {"Authorization": f"Bearer {key.replace('sk_live_', 'sk_test_')}"},
         "test key of good form": {
-            "Authorization": f"Bearer {api_key.make('sk_test', 'A' * 8, 'A' * 43).text}"
+            "Authorization": f"Bearer {api_key.make_api_key('sk_test', 'A' * 8, 'A' * 43).text}"
         },
         "lower case": {"Authorization": f"Bearer {key.lower()}"},
         "other header": {"X-Api-Key": key},
@@ -66,8 +66,8 @@ async def test_the_scheme_has_no_case_and_a_key_in_the_query_is_no_key(api: Api)
 
 async def test_a_well_formed_key_of_this_public_part_with_another_secret_is_401(api: Api) -> None:
     public_id = api.world.api_key.split("_")[2]
-    forged = api_key.make(api_key.MERCHANT, public_id, "A" * api_key.SECRET_CHARS)
-    unknown = api_key.make(api_key.MERCHANT, "ZZZZZZZZ", "A" * api_key.SECRET_CHARS)
+    forged = api_key.make_api_key(api_key.MERCHANT, public_id, "A" * api_key.SECRET_CHARS)
+    unknown = api_key.make_api_key(api_key.MERCHANT, "ZZZZZZZZ", "A" * api_key.SECRET_CHARS)
     for key in (forged, unknown):
         assert await _create_with(api, api.bearer(key.text)) == _UNAUTHORIZED
 
@@ -78,19 +78,19 @@ async def test_an_operators_token_is_no_merchants_key(api: Api) -> None:
 
 
 async def test_every_key_of_a_merchant_works_until_it_is_revoked(api: Api) -> None:
-    issued = IssueKey(merchant_id=api.world.merchant_id, name="second")
+    issued = IssueApiKey(merchant_id=api.world.merchant_id, name="second")
     second = (await api.world.perform(issued)).api_key
     payment_id = (await api.create()).json["id"]
     got = await api.send("GET", f"/v1/payments/{payment_id}", headers=api.bearer(second))
     assert got.status == 200
-    await api.world.perform(RevokeKey(public_id=second.split("_")[2]))
+    await api.world.perform(RevokeApiKey(public_id=second.split("_")[2]))
     assert await _create_with(api, api.bearer(second)) == _UNAUTHORIZED
     assert await _create_with(api, api.bearer()) == (201, "")
 
 
 async def test_a_digest_is_compared_in_constant_time() -> None:
     assert "hmac.compare_digest(" in inspect.getsource(authentication.Authenticator)
-    assert "hmac.compare_digest(" in inspect.getsource(authentication.operator)
+    assert "hmac.compare_digest(" in inspect.getsource(authentication.authenticate_operator)
 
 
 async def test_another_merchants_payment_is_forbidden_and_stays_as_it_is(api: Api) -> None:
@@ -132,7 +132,7 @@ class TestWithKeysKeptForAWhile:
 
     async def test_a_revocation_is_seen_as_soon_as_what_is_kept_is_old(self, api: Api) -> None:
         assert await _create_with(api, api.bearer()) == (201, "")
-        await api.world.perform(RevokeKey(public_id=api.world.api_key.split("_")[2]))
+        await api.world.perform(RevokeApiKey(public_id=api.world.api_key.split("_")[2]))
         told = [await _create_with(api, api.bearer())]
         while told[-1] != _UNAUTHORIZED:
             assert len(told) < 5_000

@@ -9,11 +9,11 @@ from starlette.requests import Request
 
 from payintent.api import authentication_failures as attempts_module
 from payintent.api.authentication_failures import Attempts, UnauthorizedError
-from payintent.api.viewer import Edge
+from payintent.api.viewer import ViewerReader
 from payintent.config import Settings
 from payintent.domain import api_key
-from payintent.domain.errors import Code, Refused
-from payintent.encryption import Secrets
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.encryption import Encryption
 from tests.api.arrange import refusal
 from tests.support.world import Answer, Api
 
@@ -28,7 +28,7 @@ def settings(settings: Settings) -> Settings:
 
 
 def _unknown(prefix: str = api_key.MERCHANT) -> str:
-    return api_key.make(prefix, "ZZZZZZZZ", "A" * api_key.SECRET_CHARS).text
+    return api_key.make_api_key(prefix, "ZZZZZZZZ", "A" * api_key.SECRET_CHARS).text
 
 
 async def _ask(api: Api, key: str, address: str | None, path: str = "/v1/payments") -> Answer:
@@ -85,10 +85,10 @@ async def test_operators_tokens_are_slowed_down_as_well(operator: Api) -> None:
 class _Attempts:
     """Attempts on a clock of the test's own."""
 
-    def __init__(self, settings: Settings, secrets: Secrets, **limits: int) -> None:
+    def __init__(self, settings: Settings, secrets: Encryption, **limits: int) -> None:
         self.now = 1_000.0
         settings = settings.model_copy(update=_LIMITS | limits)
-        self.attempts = Attempts(settings, Edge(settings), secrets, lambda: self.now)
+        self.attempts = Attempts(settings, ViewerReader(settings), secrets, lambda: self.now)
 
     def try_key(self, key: str, address: str | None, *, good: bool = False) -> str:
         client = (address, 4711) if address else None
@@ -98,42 +98,42 @@ class _Attempts:
             with self.attempts.attempt(request, api_key.MERCHANT):
                 if not good:
                     raise UnauthorizedError(api_key.MERCHANT, "unknown")
-        except Refused as refused:
+        except RefusedError as refused:
             return refused.code
         return "good"
 
 
 @pytest.fixture
-def secrets(service: Any) -> Secrets:
+def secrets(service: Any) -> Encryption:
     return service.secrets
 
 
 async def test_an_address_has_its_burst_of_failures_and_then_its_rate(
-    settings: Settings, secrets: Secrets
+    settings: Settings, secrets: Encryption
 ) -> None:
     tried = _Attempts(settings, secrets)
     told = [tried.try_key("bad", "192.0.2.7") for _ in range(5)]
-    assert told == [Code.UNAUTHORIZED] * 3 + [Code.RATE_LIMITED] * 2
+    assert told == [ErrorCode.UNAUTHORIZED] * 3 + [ErrorCode.RATE_LIMITED] * 2
     tried.now += 1
     told = [tried.try_key("bad", "192.0.2.7") for _ in range(2)]
-    assert told == [Code.UNAUTHORIZED, Code.RATE_LIMITED]
-    assert tried.try_key("new", "192.0.2.7", good=True) == Code.RATE_LIMITED
-    assert [tried.try_key("bad", None) for _ in range(5)] == [Code.UNAUTHORIZED] * 5
+    assert told == [ErrorCode.UNAUTHORIZED, ErrorCode.RATE_LIMITED]
+    assert tried.try_key("new", "192.0.2.7", good=True) == ErrorCode.RATE_LIMITED
+    assert [tried.try_key("bad", None) for _ in range(5)] == [ErrorCode.UNAUTHORIZED] * 5
     unlimited = _Attempts(settings, secrets, failed_logins_per_address_per_s=0)
-    assert [unlimited.try_key("bad", "192.0.2.7") for _ in range(9)] == [Code.UNAUTHORIZED] * 9
+    assert [unlimited.try_key("bad", "192.0.2.7") for _ in range(9)] == [ErrorCode.UNAUTHORIZED] * 9
 
 
 async def test_a_good_key_spends_nothing_and_a_revoked_one_is_good_no_more(
-    settings: Settings, secrets: Secrets
+    settings: Settings, secrets: Encryption
 ) -> None:
     tried = _Attempts(settings, secrets)
     assert {tried.try_key("key", "192.0.2.7", good=True) for _ in range(9)} == {"good"}
     told = [tried.try_key("key", "192.0.2.7") for _ in range(4)]
-    assert told == [Code.UNAUTHORIZED] * 3 + [Code.RATE_LIMITED]
+    assert told == [ErrorCode.UNAUTHORIZED] * 3 + [ErrorCode.RATE_LIMITED]
 
 
 async def test_a_good_key_is_remembered_for_a_day_and_so_many_are(
-    settings: Settings, secrets: Secrets, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, secrets: Encryption, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attempts_module, "_GOOD_MAX", 3)
     tried = _Attempts(settings, secrets)
@@ -143,8 +143,8 @@ async def test_a_good_key_is_remembered_for_a_day_and_so_many_are(
     for _ in range(4):
         tried.try_key("bad", "192.0.2.7")
     told = {key: tried.try_key(key, "192.0.2.7", good=True) for key in "abcd"}
-    assert told == {"a": "good", "b": Code.RATE_LIMITED, "c": "good", "d": "good"}
+    assert told == {"a": "good", "b": ErrorCode.RATE_LIMITED, "c": "good", "d": "good"}
     tried.now += 24 * 3600
     for _ in range(4):
         tried.try_key("bad", "192.0.2.7")
-    assert tried.try_key("a", "192.0.2.7", good=True) == Code.RATE_LIMITED
+    assert tried.try_key("a", "192.0.2.7", good=True) == ErrorCode.RATE_LIMITED

@@ -8,8 +8,8 @@ import pytest
 
 from payintent.api.cases import case_fields
 from payintent.domain import ids
-from payintent.domain.gateway import Callback, DisputeReport, DisputeState
-from payintent.payments.receive_callback import receive
+from payintent.domain.gateway import DisputeReport, DisputeState, VerifiedCallback
+from payintent.payments.receive_callback import receive_callback
 from payintent.storage.merchant_cases import MerchantCase
 from tests.api.arrange import payment_of, refusal
 from tests.api.refunding import paid, send
@@ -41,8 +41,8 @@ async def dispute(api: Api, payment_id: str) -> None:
         currency="THB",
         reason="fraudulent",
     )
-    callback = Callback(id=f"evt-{payment_id}", dispute=report)
-    await receive(service.database, service.mint, api.world.account_id, callback, b"")
+    callback = VerifiedCallback(id=f"evt-{payment_id}", dispute=report)
+    await receive_callback(service.database, service.mint, api.world.account_id, callback, b"")
 
 
 async def test_a_case_is_shown_with_its_money_payment_status_and_times(api: Api) -> None:
@@ -156,4 +156,4 @@ async def test_what_is_between_the_operator_and_a_gateway_is_not_shown(api: Api)
     text = str((await listed(api)).json)
     for hidden in ("a word", "again-", "du-", "cap-", "ses", "account"):
         assert hidden not in text
-    assert ids.parse(ids.PAYMENT, payment_id)
+    assert ids.parse_id(ids.PAYMENT, payment_id)

@@ -9,22 +9,22 @@ from typing import Any
 import pytest
 
 from payintent.config import Settings
-from payintent.domain.fraud import RuleKind
+from payintent.domain.fraud import FraudRuleKind
 from payintent.domain.restriction import RestrictionType
 from payintent.operations.accounts import ChangeAccount, DisableAccount, EnableAccount
 from payintent.operations.activation import ApplyActivation, RequestActivation
 from payintent.operations.fraud import AddFraudRule
-from payintent.operations.keys import IssueKey
-from payintent.operations.merchants import SetCallbackUrl, SetProfile
+from payintent.operations.keys import IssueApiKey
+from payintent.operations.merchants import SetCallbackUrl, SetMerchantProfile
 from payintent.operations.payment_methods import (
-    AddMethod,
-    ChangeMethod,
-    DisableMethod,
-    EnableMethod,
+    AddPaymentMethod,
+    ChangePaymentMethod,
+    DisablePaymentMethod,
+    EnablePaymentMethod,
 )
 from payintent.operations.providers import DisableProvider, EnableProvider
 from payintent.operations.restrictions import AddRestriction, LiftRestriction
-from payintent.operations.tax_rates import SetTax
+from payintent.operations.tax_rates import SetTaxRate
 from tests.api.arrange import refusal
 from tests.support.world import Answer, Api
 
@@ -56,16 +56,18 @@ def places(answer: Answer) -> dict[str, list[str]]:
     }
 
 
-def takes_tokens(api: Api) -> ChangeMethod:
-    return ChangeMethod(method_id=api.world.transfer, currencies=["USD", "USDT", "NATIVED"])
+def takes_tokens(api: Api) -> ChangePaymentMethod:
+    return ChangePaymentMethod(method_id=api.world.transfer, currencies=["USD", "USDT", "NATIVED"])
 
 
 async def test_the_catalog_has_the_fields_of_section_2_3_and_the_headers_of_4_4(api: Api) -> None:
     await api.world.perform(
-        ChangeMethod(method_id=api.world.card, currencies=["JPY"], countries=["JP", "US"])
+        ChangePaymentMethod(method_id=api.world.card, currencies=["JPY"], countries=["JP", "US"])
     )
     await api.world.perform(
-        ChangeMethod(method_id=api.world.transfer, currencies=["USDT"], countries=["JP", "GL"])
+        ChangePaymentMethod(
+            method_id=api.world.transfer, currencies=["USDT"], countries=["JP", "GL"]
+        )
     )
     answer = await catalog(api)
     assert (answer.status, answer.headers["Content-Type"]) == (200, "application/json")
@@ -125,19 +127,19 @@ async def test_it_changes_with_what_it_shows_and_with_nothing_else(api: Api) -> 
     theirs = await world.perform(_method(api, other.merchant.id, ["THB"]))
     steps: list[tuple[Any, bool]] = [
         *((one, False) for one in _of_no_concern(api, theirs.id)),
-        (DisableMethod(method_id=world.transfer), False),  # the card reaches as much
-        (DisableMethod(method_id=world.card), True),
-        (EnableMethod(method_id=world.card), True),
+        (DisablePaymentMethod(method_id=world.transfer), False),  # the card reaches as much
+        (DisablePaymentMethod(method_id=world.card), True),
+        (EnablePaymentMethod(method_id=world.card), True),
         (DisableAccount(account_id=world.account_id), True),
         (EnableAccount(account_id=world.account_id), True),
         (DisableProvider(provider="fake"), True),
         (EnableProvider(provider="fake"), True),
-        (ChangeMethod(method_id=world.card, currencies=["THB", "USD"]), True),
-        (ChangeMethod(method_id=world.card, countries=["TH", "US"]), True),
+        (ChangePaymentMethod(method_id=world.card, currencies=["THB", "USD"]), True),
+        (ChangePaymentMethod(method_id=world.card, countries=["TH", "US"]), True),
         (_request(here, ["TH", "DE"], ["THB", "USD", "USDT"]), False),
         (ApplyActivation(merchant_id=here), True),
         (takes_tokens(api), False),  # it is disabled
-        (EnableMethod(method_id=world.transfer), True),
+        (EnablePaymentMethod(method_id=world.transfer), True),
         (LiftRestriction(type=CRYPTO, country="DE"), True),
         (AddRestriction(type=CRYPTO, country="DE"), True),
         (AddRestriction(type=CRYPTO, country="DE"), False),  # so already
@@ -161,18 +163,20 @@ async def test_it_changes_with_what_it_shows_and_with_nothing_else(api: Api) -> 
 def _of_no_concern(api: Api, others_method: int) -> list[Any]:
     world, here = api.world, api.world.merchant_id
     return [
-        ChangeMethod(method_id=world.card, fee_rate=Decimal("0.5"), label="Karte", position=7),
-        ChangeMethod(method_id=others_method, currencies=["USD"]),
-        DisableMethod(method_id=others_method),
-        SetProfile(merchant_id=here, name="Other name", default_country="TH"),
+        ChangePaymentMethod(
+            method_id=world.card, fee_rate=Decimal("0.5"), label="Karte", position=7
+        ),
+        ChangePaymentMethod(method_id=others_method, currencies=["USD"]),
+        DisablePaymentMethod(method_id=others_method),
+        SetMerchantProfile(merchant_id=here, name="Other name", default_country="TH"),
         SetCallbackUrl(merchant_id=here),
         ChangeAccount(account_id=world.account_id, name="renamed"),
         EnableAccount(account_id=world.account_id),  # it is on
         EnableProvider(provider="fake"),
         DisableProvider(provider="ecpay"),  # nothing of ours goes through it
-        SetTax(country="TH", rate=Decimal("0.07")),
-        IssueKey(merchant_id=here, name="second"),
-        AddFraudRule(kind=RuleKind.COUNTRY, value="DE"),
+        SetTaxRate(country="TH", rate=Decimal("0.07")),
+        IssueApiKey(merchant_id=here, name="second"),
+        AddFraudRule(kind=FraudRuleKind.COUNTRY, value="DE"),
         AddRestriction(type=CRYPTO, country="DE"),  # there are no tokens yet
         _request(here, ["TH"], ["THB"]),
     ]
@@ -196,13 +200,13 @@ async def test_a_switch_behind_one_that_is_off_changes_nothing(api: Api) -> None
     world = api.world
     account_id = await world.other_account("http://other.test", signing_secret="x")
     method = await world.perform(_method(api, world.merchant_id, ["USDT"], account_id))
-    await world.perform(DisableMethod(method_id=method.id))
+    await world.perform(DisablePaymentMethod(method_id=method.id))
     before = await catalog(api)
     await world.move_clock(10)
     await world.perform(DisableAccount(account_id=account_id))
     assert (await catalog(api)).body == before.body
     await world.move_clock(20)
-    await world.perform(EnableMethod(method_id=method.id))
+    await world.perform(EnablePaymentMethod(method_id=method.id))
     assert places(await catalog(api)) == places(before)
     await world.perform(EnableAccount(account_id=account_id))
     assert places(await catalog(api))["GL"] == ["USDT"]
@@ -260,7 +264,7 @@ async def test_a_restriction_where_there_are_no_tokens_moves_nothing_for_anybody
 
 
 async def test_all_who_see_a_change_first_are_told_the_same(api: Api) -> None:
-    for operation in (SetProfile(merchant_id=api.world.merchant_id), takes_tokens(api)):
+    for operation in (SetMerchantProfile(merchant_id=api.world.merchant_id), takes_tokens(api)):
         await api.world.perform(operation)
         answers = await asyncio.gather(*(catalog(api) for _ in range(12)))
         assert {one.status for one in answers} == {200}
@@ -269,8 +273,8 @@ async def test_all_who_see_a_change_first_are_told_the_same(api: Api) -> None:
 
 def _method(
     api: Api, merchant_id: int, currencies: list[str], account_id: int | None = None
-) -> AddMethod:
-    return AddMethod(
+) -> AddPaymentMethod:
+    return AddPaymentMethod(
         merchant_id=merchant_id,
         account_id=account_id or api.world.account_id,
         kind="card",

@@ -7,14 +7,14 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from payintent.api.concurrent_creates import Replays
-from payintent.domain.errors import Code, Refused, StorageDown
-from payintent.domain.fraud import Denial, Denied, RiskLevel
-from payintent.payments.create import Created
+from payintent.api.concurrent_creates import ConcurrentCreates
+from payintent.domain.errors import ErrorCode, RefusedError, StorageUnavailableError
+from payintent.domain.fraud import FraudDenial, FraudDeniedError, RiskLevel
+from payintent.payments.create import CreatedPayment
 from tests.support.world import World
 
 KEY = UUID(int=1)
-DENIAL = Denial(rule_id=1, code="BLOCKED", level=RiskLevel.HIGH, score=90, rule="payer:1")
+DENIAL = FraudDenial(rule_id=1, code="BLOCKED", level=RiskLevel.HIGH, score=90, rule="payer:1")
 
 
 class Work:
@@ -22,16 +22,16 @@ class Work:
 
     def __init__(self) -> None:
         self.begun = 0
-        self._ends: asyncio.Queue[Created | BaseException] = asyncio.Queue()
+        self._ends: asyncio.Queue[CreatedPayment | BaseException] = asyncio.Queue()
 
-    async def __call__(self) -> Created:
+    async def __call__(self) -> CreatedPayment:
         self.begun += 1
         end = await self._ends.get()
         if isinstance(end, BaseException):
             raise end
         return end
 
-    def end(self, outcome: Created | BaseException) -> None:
+    def end(self, outcome: CreatedPayment | BaseException) -> None:
         self._ends.put_nowait(outcome)
 
 
@@ -41,18 +41,20 @@ def work() -> Work:
 
 
 @pytest.fixture
-async def created(world: World) -> Created:
-    return Created(await world.create(), None, replayed=False)
+async def created(world: World) -> CreatedPayment:
+    return CreatedPayment(await world.create(), None, replayed=False)
 
 
 def start(
-    replays: Replays, work: Callable[[], Awaitable[Created]], **other: Any
-) -> asyncio.Task[Created]:
+    replays: ConcurrentCreates, work: Callable[[], Awaitable[CreatedPayment]], **other: Any
+) -> asyncio.Task[CreatedPayment]:
     name = {"merchant_id": 1, "key": KEY, "request_hash": b"same"} | other
     return asyncio.create_task(replays.once(**name, work=work))
 
 
-async def started(replays: Replays, work: Work, count: int) -> list[asyncio.Task[Created]]:
+async def started(
+    replays: ConcurrentCreates, work: Work, count: int
+) -> list[asyncio.Task[CreatedPayment]]:
     tasks = [start(replays, work) for _ in range(count)]
     await asyncio.sleep(0)
     return tasks
@@ -67,15 +69,15 @@ async def next_has_begun(work: Work) -> None:
         await asyncio.sleep(0)
 
 
-async def outcomes(tasks: list[asyncio.Task[Created]]) -> list[Any]:
+async def outcomes(tasks: list[asyncio.Task[CreatedPayment]]) -> list[Any]:
     async with asyncio.timeout(10):
         return await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def test_the_first_works_and_the_others_share_its_payment(
-    work: Work, created: Created
+    work: Work, created: CreatedPayment
 ) -> None:
-    tasks = await started(Replays(), work, 5)
+    tasks = await started(ConcurrentCreates(), work, 5)
     work.end(created)
     found = await outcomes(tasks)
     assert work.begun == 1
@@ -83,8 +85,8 @@ async def test_the_first_works_and_the_others_share_its_payment(
     assert {one.payment for one in found} == {created.payment}
 
 
-async def test_when_it_is_done_nothing_is_remembered(work: Work, created: Created) -> None:
-    replays = Replays()
+async def test_when_it_is_done_nothing_is_remembered(work: Work, created: CreatedPayment) -> None:
+    replays = ConcurrentCreates()
     for _ in range(2):
         tasks = await started(replays, work, 1)
         work.end(created)
@@ -93,11 +95,11 @@ async def test_when_it_is_done_nothing_is_remembered(work: Work, created: Create
     assert replays._running == {}
 
 
-@pytest.mark.parametrize("failure", [StorageDown("gone"), RuntimeError("a bug")])
+@pytest.mark.parametrize("failure", [StorageUnavailableError("gone"), RuntimeError("a bug")])
 async def test_where_the_first_fails_the_next_one_tries(
-    work: Work, created: Created, failure: Exception
+    work: Work, created: CreatedPayment, failure: Exception
 ) -> None:
-    tasks = await started(Replays(), work, 4)
+    tasks = await started(ConcurrentCreates(), work, 4)
     work.end(failure)
     await next_has_begun(work)
     work.end(created)
@@ -109,9 +111,9 @@ async def test_where_the_first_fails_the_next_one_tries(
 
 
 async def test_where_the_first_is_cancelled_the_next_one_tries(
-    work: Work, created: Created
+    work: Work, created: CreatedPayment
 ) -> None:
-    tasks = await started(Replays(), work, 3)
+    tasks = await started(ConcurrentCreates(), work, 3)
     tasks[0].cancel()
     await next_has_begun(work)
     work.end(created)
@@ -121,9 +123,9 @@ async def test_where_the_first_is_cancelled_the_next_one_tries(
 
 
 async def test_one_that_is_cancelled_while_it_waits_spoils_nothing(
-    work: Work, created: Created
+    work: Work, created: CreatedPayment
 ) -> None:
-    tasks = await started(Replays(), work, 3)
+    tasks = await started(ConcurrentCreates(), work, 3)
     tasks[1].cancel()
     work.end(created)
     first, second, third = await outcomes(tasks)
@@ -132,16 +134,18 @@ async def test_one_that_is_cancelled_while_it_waits_spoils_nothing(
 
 
 async def test_a_refusal_is_shared_as_it_is(work: Work) -> None:
-    tasks = await started(Replays(), work, 50)
-    work.end(Refused(Code.IDEMPOTENCY_CONFLICT, "the key was used"))
+    tasks = await started(ConcurrentCreates(), work, 50)
+    work.end(RefusedError(ErrorCode.IDEMPOTENCY_CONFLICT, "the key was used"))
     found = await outcomes(tasks)
-    assert {(type(one), one.code) for one in found} == {(Refused, Code.IDEMPOTENCY_CONFLICT)}
+    assert {(type(one), one.code) for one in found} == {
+        (RefusedError, ErrorCode.IDEMPOTENCY_CONFLICT)
+    }
     assert work.begun == 1
 
 
 async def test_a_denial_is_shared_as_a_replay_of_itself(work: Work) -> None:
-    tasks = await started(Replays(), work, 3)
-    work.end(Denied(DENIAL))
+    tasks = await started(ConcurrentCreates(), work, 3)
+    work.end(FraudDeniedError(DENIAL))
     found = await outcomes(tasks)
     assert [(one.denial, one.replayed) for one in found] == [
         (DENIAL, False),
@@ -155,9 +159,9 @@ async def test_a_denial_is_shared_as_a_replay_of_itself(work: Work) -> None:
     "other", [{"merchant_id": 2}, {"key": uuid4()}, {"request_hash": b"another"}]
 )
 async def test_another_merchant_key_or_body_does_not_wait(
-    work: Work, created: Created, other: dict[str, Any]
+    work: Work, created: CreatedPayment, other: dict[str, Any]
 ) -> None:
-    replays, second = Replays(), Work()
+    replays, second = ConcurrentCreates(), Work()
     first = await started(replays, work, 1)
     second.end(created)
     [found] = await outcomes([start(replays, second, **other)])
@@ -167,12 +171,12 @@ async def test_another_merchant_key_or_body_does_not_wait(
 
 
 async def test_whoever_has_waited_two_seconds_is_asked_to_come_back(
-    work: Work, created: Created
+    work: Work, created: CreatedPayment
 ) -> None:
     now = iter([0.0, 0.0, 2.0])  # the first starts, the second starts, the second waits
-    replays = Replays(lambda: next(now))
+    replays = ConcurrentCreates(lambda: next(now))
     first, second = await started(replays, work, 2)
     [refused] = await outcomes([second])
-    assert (refused.code, refused.retry_after_s) == (Code.CONFLICT, 1)
+    assert (refused.code, refused.retry_after_s) == (ErrorCode.CONFLICT, 1)
     work.end(created)
     assert not (await outcomes([first]))[0].replayed

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from payintent.api.docs import files as shipped
-from payintent.api.docs.files import contract
-from payintent.api.docs.pages import page_of
+from payintent.api.docs.files import openapi_document
+from payintent.api.docs.pages import render_markdown
 from tests.docs.reading import ROOT
 from tests.support.world import Api
 
@@ -89,11 +89,11 @@ async def test_every_link_leads_to_a_page_that_is_served_and_to_an_anchor_there(
 async def test_the_reference_has_every_operation_event_code_and_shape(api: Api) -> None:
     body = (await api.send("GET", "/docs/reference")).body.decode()
     anchors = set((await _read(api, "/docs/reference")).anchors)
-    for item in (*contract()["paths"].values(), *contract()["webhooks"].values()):
+    for item in (*openapi_document()["paths"].values(), *openapi_document()["webhooks"].values()):
         for said in item.values():
             if isinstance(said, dict):
                 assert said["operationId"] in anchors
-    for one in contract()["x-error-codes"]:
+    for one in openapi_document()["x-error-codes"]:
         assert f"error-{one['code']}" in anchors
         assert one["condition"].split("`")[0].replace("'", "&#39;")[:20] in body.replace(
             "'", "&#39;"
@@ -111,7 +111,7 @@ async def test_the_guide_is_the_page_of_the_repository(api: Api) -> None:
 
 
 def test_a_link_to_what_is_not_served_is_plain_text_and_markup_stays_text() -> None:
-    contents, body = page_of(
+    contents, body = render_markdown(
         "# A\n\n## B, and C\n\n[one](operate.md#x) [two](#b-and-c) [three](https://a.example/) "
         "[four](javascript:alert(1)) <script>alert(1)</script>"
     )

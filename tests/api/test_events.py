@@ -14,9 +14,9 @@ import aiohttp
 import pytest
 
 from payintent.api import checkout_events
-from payintent.api.context import Context
-from payintent.api.middleware import Envelope
-from payintent.api.server import server
+from payintent.api.context import AppContext
+from payintent.api.middleware import CommonHeaders
+from payintent.api.server import make_server
 from payintent.app import build_app
 from payintent.config import Settings
 from payintent.operations.fraud import AddFraudRule
@@ -33,13 +33,13 @@ LOOK_S = 0.02
 class Running:
     """The API, and a look inside."""
 
-    app: Envelope
+    app: CommonHeaders
     port: int
 
     @property
     def watching(self) -> int:
         """Count the streams that are held."""
-        here: Context = self.app._app.state.context  # type: ignore[attr-defined]
+        here: AppContext = self.app._app.state.context  # type: ignore[attr-defined]
         return here.lookout.count
 
     async def watched_by(self, count: int) -> None:
@@ -55,7 +55,7 @@ async def running(settings: Settings, world: World) -> AsyncIterator[Running]:
         return world.service
 
     running = Running(build_app(settings, opened), free_port())
-    serving = server(running.app, settings, "127.0.0.1", running.port)
+    serving = make_server(running.app, settings, "127.0.0.1", running.port)
     task = asyncio.create_task(serving.serve())
     while not serving.started:
         await asyncio.sleep(LOOK_S)

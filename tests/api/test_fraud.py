@@ -7,9 +7,9 @@ from uuid import uuid4
 import pytest
 
 from payintent.config import Settings
-from payintent.domain.fraud import FraudRule, RiskLevel, RuleKind
-from payintent.operations.fraud import AddFraudRule, ListDecisions, RemoveFraudRule
-from payintent.operations.payment_methods import DisableMethod
+from payintent.domain.fraud import FraudRule, FraudRuleKind, RiskLevel
+from payintent.operations.fraud import AddFraudRule, ListFraudDecisions, RemoveFraudRule
+from payintent.operations.payment_methods import DisablePaymentMethod
 from tests.api.arrange import bring_to, count, payment_of, refusal, select, view
 from tests.support.world import Answer, Api, patient
 
@@ -26,7 +26,7 @@ def settings(settings: Settings) -> Settings:
 
 
 async def add(api: Api, kind: str, value: str | None = None, **more: Any) -> FraudRule:
-    return await api.world.perform(AddFraudRule(kind=RuleKind(kind), value=value, **more))
+    return await api.world.perform(AddFraudRule(kind=FraudRuleKind(kind), value=value, **more))
 
 
 async def remove(api: Api, rule: FraudRule) -> None:
@@ -51,7 +51,7 @@ def edge(country: str | None = None, address: str | None = None) -> dict[str, st
 
 async def decisions(api: Api) -> list[tuple[str | None, int]]:
     """List who was denied by which rule, oldest first."""
-    listed = await api.world.perform(ListDecisions(limit=100))
+    listed = await api.world.perform(ListFraudDecisions(limit=100))
     return [(one.payment_id, one.rule_id) for one in reversed(listed)]
 
 
@@ -128,7 +128,7 @@ async def test_a_denial_is_kept_under_its_key_for_a_day(api: Api) -> None:
     after = await api.create(key)
     assert (after.body, after.headers[_REPLAYED]) == (first.body, "true")
     for method in (api.world.card, api.world.transfer):
-        await api.world.perform(DisableMethod(method_id=method))
+        await api.world.perform(DisablePaymentMethod(method_id=method))
     assert (await api.create(key)).body == first.body  # whatever the later checks would say
     assert await decisions(api) == [(None, rule.id)]
     assert await count(api) == 0

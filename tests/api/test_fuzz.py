@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from payintent.domain.currencies import COUNTRIES, CURRENCIES
-from payintent.domain.errors import Code
+from payintent.domain.errors import ErrorCode
 from tests.api.arrange import BODY, post
 from tests.support.world import Answer, Api
 
@@ -76,7 +76,7 @@ async def test_no_body_is_a_fault_of_ours(api: Api) -> None:
         else:
             assert answer.status in {400, 422}, answer.body
             assert set(answer.json) == {"code", "message"}
-            assert answer.json["code"] in set(Code)
+            assert answer.json["code"] in set(ErrorCode)
 
     await asyncio.to_thread(answered)
     assert seen == {201, 400, 422}

@@ -6,15 +6,15 @@ import pytest
 
 from payintent.operations.accounts import DisableAccount
 from payintent.operations.activation import (
-    Activate,
+    ActivateMerchant,
     ApplyActivation,
     RequestActivation,
-    Resume,
-    Suspend,
+    ResumeMerchant,
+    SuspendMerchant,
     ValidateActivation,
 )
-from payintent.operations.base import Change
-from payintent.operations.payment_methods import ChangeMethod, DisableMethod
+from payintent.operations.base import ChangeOperation
+from payintent.operations.payment_methods import ChangePaymentMethod, DisablePaymentMethod
 from payintent.operations.providers import DisableProvider
 from tests.api.arrange import DECLINED, callback, cancel, payment_of, quotes, refusal, select
 from tests.support.world import Api, World
@@ -24,7 +24,7 @@ _OUT_OF_SERVICE = (422, "UNPROCESSABLE")
 
 async def test_a_suspended_merchant_takes_nothing_new_until_it_is_resumed(api: Api) -> None:
     created = await api.create()
-    await api.world.perform(Suspend(merchant_id=api.world.merchant_id))
+    await api.world.perform(SuspendMerchant(merchant_id=api.world.merchant_id))
     refused = await api.create()
     assert refusal(refused) == _OUT_OF_SERVICE
     assert "SUSPENDED" in refused.json["message"]
@@ -35,7 +35,7 @@ async def test_a_suspended_merchant_takes_nothing_new_until_it_is_resumed(api: A
     assert api.world.gateway.created == []
     page = await api.send("GET", f"/c/{created.json['checkout_id']}")
     assert (page.status, b'/select"' in page.body) == (200, False)
-    await api.world.perform(Resume(merchant_id=api.world.merchant_id))
+    await api.world.perform(ResumeMerchant(merchant_id=api.world.merchant_id))
     assert (await api.create()).status == 201
     assert (await select(api, created)).status == 200
 
@@ -47,10 +47,10 @@ async def test_a_catalog_is_empty_out_of_service_and_its_tag_tells(api: Api) -> 
 
     tag, updated_at, count = await catalog()
     assert count > 0
-    await api.world.perform(Suspend(merchant_id=api.world.merchant_id))
+    await api.world.perform(SuspendMerchant(merchant_id=api.world.merchant_id))
     other_tag, later, nothing = await catalog()
     assert (nothing, other_tag != tag, later > updated_at) == (0, True, True)
-    await api.world.perform(Resume(merchant_id=api.world.merchant_id))
+    await api.world.perform(ResumeMerchant(merchant_id=api.world.merchant_id))
     assert (await catalog())[2] == count
 
 
@@ -58,7 +58,7 @@ async def test_what_a_suspended_merchant_began_goes_on_to_its_end(api: Api) -> N
     key = str(uuid4())
     first, selected, pending = await api.create(key), await api.create(), await api.create()
     assert (await select(api, selected)).status == 200
-    await api.world.perform(Suspend(merchant_id=api.world.merchant_id))
+    await api.world.perform(SuspendMerchant(merchant_id=api.world.merchant_id))
     again = await api.create(key)
     assert (again.status, again.body) == (201, first.body)
     assert again.headers["Idempotency-Replayed"] == "true"
@@ -72,9 +72,9 @@ async def test_what_a_suspended_merchant_began_goes_on_to_its_end(api: Api) -> N
 
 async def test_a_refused_request_keeps_nothing_under_its_key(api: Api) -> None:
     key = str(uuid4())
-    await api.world.perform(Suspend(merchant_id=api.world.merchant_id))
+    await api.world.perform(SuspendMerchant(merchant_id=api.world.merchant_id))
     assert refusal(await api.create(key)) == _OUT_OF_SERVICE
-    await api.world.perform(Resume(merchant_id=api.world.merchant_id))
+    await api.world.perform(ResumeMerchant(merchant_id=api.world.merchant_id))
     created = await api.create(key)
     assert (created.status, "Idempotency-Replayed" in created.headers) == (201, False)
 
@@ -89,9 +89,9 @@ async def test_a_merchant_comes_into_service_when_its_request_is_applied(api: Ap
         (request, 422),
         (ApplyActivation(**here), 201),
         (ValidateActivation(**here), 201),
-        (Activate(**here), 201),
-        (Suspend(**here), 422),
-        (Resume(**here), 201),
+        (ActivateMerchant(**here), 201),
+        (SuspendMerchant(**here), 422),
+        (ResumeMerchant(**here), 201),
     ):
         await api.world.perform(operation)
         assert (await api.create()).status == status, operation
@@ -118,7 +118,7 @@ async def test_a_currency_that_no_country_of_the_merchant_has_is_refused_at_once
 ) -> None:
     for method in (api.world.card, api.world.transfer):
         await api.world.perform(
-            ChangeMethod(method_id=method, currencies=["THB", "USD"], countries=["US"])
+            ChangePaymentMethod(method_id=method, currencies=["THB", "USD"], countries=["US"])
         )
     assert refusal(await api.create(currency="THB")) == (422, "UNSUPPORTED_CURRENCY")
     assert (await api.create(currency="USD", amount="10")).status == 201
@@ -146,8 +146,8 @@ async def test_what_is_off_is_neither_listed_nor_quoted_nor_selected_nor_created
     world = api.world
     created, selected = await api.create(), await api.create()
     assert (await select(api, selected)).status == 200
-    off: dict[str, list[Change[object]]] = {
-        "method": [DisableMethod(method_id=one) for one in (world.card, world.transfer)],
+    off: dict[str, list[ChangeOperation[object]]] = {
+        "method": [DisablePaymentMethod(method_id=one) for one in (world.card, world.transfer)],
         "account": [DisableAccount(account_id=world.account_id)],
         "provider": [DisableProvider(provider="fake")],
     }

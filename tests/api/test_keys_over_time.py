@@ -3,9 +3,9 @@
 import asyncio
 from uuid import uuid4
 
-from payintent.domain.fraud import RiskLevel, RuleKind
+from payintent.domain.fraud import FraudRuleKind, RiskLevel
 from payintent.operations.fraud import AddFraudRule, RemoveFraudRule
-from payintent.operations.keys import IssueKey, ListKeys, RevokeKey
+from payintent.operations.keys import IssueApiKey, ListApiKeys, RevokeApiKey
 from tests.api.arrange import cancel, count, payment_of, refusal
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Answer, Api
@@ -17,9 +17,9 @@ _REPLAYED = "Idempotency-Replayed"
 async def _rotate(api: Api) -> str:
     """Put a new API key in the place of the old one; gives the old one."""
     old = api.world.api_key
-    [known] = await api.world.perform(ListKeys(merchant_id=api.world.merchant_id))
-    new = await api.world.perform(IssueKey(merchant_id=api.world.merchant_id, name="second"))
-    await api.world.perform(RevokeKey(public_id=known.public_id))
+    [known] = await api.world.perform(ListApiKeys(merchant_id=api.world.merchant_id))
+    new = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, name="second"))
+    await api.world.perform(RevokeApiKey(public_id=known.public_id))
     api.world.api_key = new.api_key
     return old
 
@@ -60,7 +60,7 @@ async def test_a_denial_is_replayed_for_a_day_though_its_rule_is_gone(api: Api) 
     key = str(uuid4())
     rule = await api.world.perform(
         AddFraudRule(
-            kind=RuleKind.PAYER, value="eve", code="BLOCKED", level=RiskLevel.HIGH, score=90
+            kind=FraudRuleKind.PAYER, value="eve", code="BLOCKED", level=RiskLevel.HIGH, score=90
         )
     )
     first = await api.create(key, payer_uid="eve")

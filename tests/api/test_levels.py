@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payintent.api.request_body import levels
+from payintent.api.request_body import nesting_depth
 from tests.api.arrange import refusal
 from tests.support.world import Api
 
@@ -26,7 +26,7 @@ def _depth(value: object) -> int:
 
 @given(_JSON)
 def test_brackets_in_strings_are_no_levels(value: object) -> None:
-    assert levels(json.dumps(value).encode()) == _depth(value)
+    assert nesting_depth(json.dumps(value).encode()) == _depth(value)
 
 
 @pytest.mark.timeout(30)  # it took minutes, and nothing else was answered meanwhile

@@ -10,13 +10,13 @@ from uuid import uuid4
 import pytest
 
 from payintent.api import payments as merchant_routes
-from payintent.api.server import server
+from payintent.api.server import make_server
 from payintent.app import build_app
 from payintent.config import Settings
-from payintent.domain.fraud import RiskLevel, RuleKind
-from payintent.domain.rate_limit import RateClass
+from payintent.domain.fraud import FraudRuleKind, RiskLevel
+from payintent.domain.rate_limit import RateLimitClass
 from payintent.operations.fraud import AddFraudRule
-from payintent.operations.keys import IssueKey
+from payintent.operations.keys import IssueApiKey
 from payintent.operations.rate_limits import ClearRateLimit, SetRateLimit
 from payintent.service import Service
 from tests.api.arrange import count, document, post, refusal
@@ -25,7 +25,7 @@ from tests.support.clock import StoppedClock
 from tests.support.listening import listening
 from tests.support.world import Answer, Api, World, free_port
 
-CREATE, READ = RateClass.CREATE, RateClass.READ
+CREATE, READ = RateLimitClass.CREATE, RateLimitClass.READ
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ async def serving(settings: Settings, world: World, clock: StoppedClock) -> Asyn
         return world.service
 
     port, app = free_port(), build_app(settings, opened)
-    async with listening(server(app, settings, "127.0.0.1", port)):
+    async with listening(make_server(app, settings, "127.0.0.1", port)):
         app._app.state.context.limiter._monotonic = clock.monotonic  # type: ignore[attr-defined]
         async with Api(f"http://127.0.0.1:{port}", world) as client:
             yield client
@@ -54,7 +54,7 @@ async def api(settings: Settings, world: World, clock: StoppedClock) -> AsyncIte
         yield api
 
 
-async def limit(api: Api, kind: RateClass, burst: int, merchant_id: int | None = None) -> None:
+async def limit(api: Api, kind: RateLimitClass, burst: int, merchant_id: int | None = None) -> None:
     merchant_id = merchant_id or api.world.merchant_id
     change = SetRateLimit(merchant_id=merchant_id, kind=kind, per_s=1, burst=burst)
     await api.world.perform(change)
@@ -70,7 +70,7 @@ def told(answer: Answer) -> tuple[str, int]:
     return found[1], int(found[2])
 
 
-async def left(api: Api, kind: RateClass) -> int:
+async def left(api: Api, kind: RateLimitClass) -> int:
     """Read how many requests a bucket holds that was limited to 1/s, burst 10."""
     [row] = await api.world.rows(
         "SELECT 10 - (full_at - extract(epoch FROM clock())::float8) AS n FROM rate_state "
@@ -132,7 +132,9 @@ async def test_strangers_spend_nothing(api: Api) -> None:
 
 
 @pytest.mark.parametrize("kind", [CREATE, READ])
-async def test_an_empty_bucket_is_429_with_the_time_to_come_back(api: Api, kind: RateClass) -> None:
+async def test_an_empty_bucket_is_429_with_the_time_to_come_back(
+    api: Api, kind: RateLimitClass
+) -> None:
     await limit(api, kind, 2)
 
     async def ask() -> Answer:
@@ -196,7 +198,11 @@ async def test_nobody_looks_keys_up_for_free_when_nothing_may_be_created(api: Ap
 
 async def test_refusals_say_where_the_merchant_stands_too(api: Api) -> None:
     rule = AddFraudRule(
-        kind=RuleKind.PAYER, value="blocked", code="PAYER_BLOCKED", level=RiskLevel.HIGH, score=90
+        kind=FraudRuleKind.PAYER,
+        value="blocked",
+        code="PAYER_BLOCKED",
+        level=RiskLevel.HIGH,
+        score=90,
     )
     await api.world.perform(rule)
     payment_id = (await api.create()).json["id"]
@@ -247,7 +253,11 @@ async def test_a_fault_of_the_service_says_where_the_merchant_stands(
 
 async def test_a_replayed_denial_spends_the_read_limit(api: Api) -> None:
     rule = AddFraudRule(
-        kind=RuleKind.PAYER, value="blocked", code="PAYER_BLOCKED", level=RiskLevel.HIGH, score=90
+        kind=FraudRuleKind.PAYER,
+        value="blocked",
+        code="PAYER_BLOCKED",
+        level=RiskLevel.HIGH,
+        score=90,
     )
     await api.world.perform(rule)
     await limit(api, CREATE, 10)
@@ -274,7 +284,7 @@ async def test_an_operators_limit_holds_at_once_and_so_does_its_end(api: Api) ->
 async def test_a_merchants_keys_share_and_merchants_do_not(api: Api) -> None:
     other = await api.world.other_merchant()
     second = (
-        await api.world.perform(IssueKey(merchant_id=api.world.merchant_id, name="b"))
+        await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, name="b"))
     ).api_key
     await limit(api, READ, 2)
     await limit(api, READ, 2, other.merchant.id)

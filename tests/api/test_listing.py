@@ -171,7 +171,7 @@ async def test_no_elapsed_payment_is_shown_pending_though_there_are_very_many(ap
         "WHERE merchant_id = $1 AND NOT (id = ANY($3::uuid[]))",
         api.world.merchant_id,
         START + timedelta(hours=1),  # newer than those that live
-        [ids.parse(ids.PAYMENT, one) for one in live],
+        [ids.parse_id(ids.PAYMENT, one) for one in live],
     )
     found = await pages(api, status="PENDING", limit=10)
     assert [one for page in found for one in page] == live

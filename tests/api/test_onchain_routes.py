@@ -11,7 +11,7 @@ from eth_utils import keccak, to_checksum_address
 from payintent.config import Settings
 from payintent.domain import ids
 from payintent.domain.payment import Payment
-from payintent.domain.session import ExpectedToken, Life, Session
+from payintent.domain.session import ExpectedToken, Session, SessionStatus
 from payintent.operations.chains import SetChain, SetToken
 from payintent.service import Service
 from payintent.storage import sessions
@@ -180,11 +180,15 @@ async def test_a_wallets_browser_is_sent_to_the_hosted_page(api: Api) -> None:
 async def test_what_is_no_session_on_a_chain_is_not_found(api: Api) -> None:
     _, at_the_gateway = await bill(api.world, api.world.card)
     payment, session = await _bill(api)
-    named = ids.text(ids.SESSION, session.id)
+    named = ids.format_id(ids.SESSION, session.id)
     for one in (
-        ids.text(ids.SESSION, at_the_gateway.id),
+        ids.format_id(ids.SESSION, at_the_gateway.id),
         *("sess_0000000000000000000001", "sess_", "x", named[:-1], named.swapcase(), f"{named}0"),
-        *(ids.text(ids.PAYMENT, session.id), ids.text(ids.PAYMENT, payment.id), str(session.id)),
+        *(
+            ids.format_id(ids.PAYMENT, session.id),
+            ids.format_id(ids.PAYMENT, payment.id),
+            str(session.id),
+        ),
     ):
         path = f"/v1/onchain/sessions/{one}"
         assert refusal(await api.send("GET", path)) == (404, "NOT_FOUND"), one
@@ -243,7 +247,9 @@ async def test_a_token_that_moves_between_quote_and_session_is_the_quotes(api: A
     token = ExpectedToken(bytes.fromhex(USDT[2:]), 18, approve_zero_first=False)
     offer = replace(session.offer, expected_token=token)
     await api.world.perform(SetToken(chain="native", symbol="USDT", address=f"0x{40 * '6'}"))
-    later = replace(session, id=api.world.service.mint.id(), life=Life.OPENING, offer=offer)
+    later = replace(
+        session, id=api.world.service.mint.id(), life=SessionStatus.OPENING, offer=offer
+    )
     async with api.world.service.database.transaction() as tx:
         await tx.fetch("UPDATE session SET life = 'closing' WHERE payment_id = $1", payment.id)
         assert await sessions.add(tx, later, 60.0)

@@ -3,7 +3,7 @@
 import pytest
 
 from payintent.domain import ids
-from payintent.operations.operators import RevokeToken
+from payintent.operations.operators import RevokeOperatorToken
 from tests.support.fakes import captured
 from tests.support.world import Api, World
 
@@ -30,10 +30,10 @@ async def test_an_operator_sees_a_payment_its_cases_and_its_event(
     payment = await world.create()
     selected = await world.select(payment)
     await world.report(payment, selected.session.id, captured(1))
-    path = f"/operator/payments/{ids.text(ids.PAYMENT, payment.id)}"
+    path = f"/operator/payments/{ids.format_id(ids.PAYMENT, payment.id)}"
     shown = (await operator.send("GET", path, headers=token)).json
     assert [case["kind"] for case in shown["cases"]] == ["AMOUNT_MISMATCH"]
-    assert shown["checkout_id"] == ids.masked(payment.checkout_id)
+    assert shown["checkout_id"] == ids.mask_checkout_id(payment.checkout_id)
     listed = (await operator.send("GET", "/operator/webhooks", headers=token)).json["data"]
     assert [(one["type"], one["state"]) for one in listed] == [("payment.failed", "skipped")]
     event = listed[0]["event_id"]
@@ -46,7 +46,7 @@ async def test_a_revoked_token_is_refused_at_once(operator: Api, world: World) -
     assert (
         await operator.send("GET", "/operator/webhooks", headers=operator.bearer(text))
     ).status == 200
-    await world.perform(RevokeToken(public_id=text.split("_")[1]))
+    await world.perform(RevokeOperatorToken(public_id=text.split("_")[1]))
     refused = await operator.send("GET", "/operator/webhooks", headers=operator.bearer(text))
     assert refused.status == 401
 

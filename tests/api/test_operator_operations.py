@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from msgspec.structs import fields
 
 from payintent.domain import api_key
-from payintent.operations.base import Read
-from payintent.operations.operators import RevokeToken
+from payintent.operations.base import ReadOperation
+from payintent.operations.operators import RevokeOperatorToken
 from payintent.operations.registry import OPERATIONS
 from payintent.service import Service
 from tests.api.arrange import refusal
@@ -51,7 +51,7 @@ def _path(action: str) -> str:
 
 
 def _reads(action: str) -> bool:
-    return issubclass(OPERATIONS[action], Read)
+    return issubclass(OPERATIONS[action], ReadOperation)
 
 
 async def _ask(api: Api, token: str, action: str, sent: dict[str, Any], **options: Any) -> Answer:
@@ -113,9 +113,11 @@ async def test_what_is_answered_is_what_the_operation_gives(
 async def test_every_operation_needs_an_operators_token(
     operator: Api, stage: Stage, token: str
 ) -> None:
-    forged = api_key.make(api_key.OPERATOR, token.split("_")[1], "A" * api_key.SECRET_CHARS).text
+    forged = api_key.make_api_key(
+        api_key.OPERATOR, token.split("_")[1], "A" * api_key.SECRET_CHARS
+    ).text
     revoked = await stage.world.operator_token("Mallory")
-    await stage.world.perform(RevokeToken(public_id=revoked.split("_")[1]))
+    await stage.world.perform(RevokeOperatorToken(public_id=revoked.split("_")[1]))
     keys = [f"Bearer {text}" for text in (stage.world.api_key, "op_x", forged, revoked)]
     for action in EXAMPLES:
         method = "GET" if _reads(action) else "POST"

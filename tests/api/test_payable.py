@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from payintent.config import Settings
-from payintent.domain.gateway import Capabilities
+from payintent.domain.gateway import GatewayCapabilities
 from payintent.operations.accounts import ChangeAccount, DisableAccount, EnableAccount
 from payintent.operations.chains import SetToken
-from payintent.operations.payment_methods import DisableMethod, EnableMethod
+from payintent.operations.payment_methods import DisablePaymentMethod, EnablePaymentMethod
 from payintent.operations.providers import DisableProvider, EnableProvider
 from payintent.service import Service
 from tests.api.arrange import quotes, refusal, select
@@ -138,7 +138,7 @@ async def test_what_the_gateway_cannot_take_leaves_the_catalog_creates_and_quote
     assert await answers(api, "USD", created) == (True, True, True)
     before = await catalog(api)
     await api.world.move_clock(10)
-    capabilities = Capabilities(credentials=frozenset({"signing_secret"}), **narrowed)
+    capabilities = GatewayCapabilities(credentials=frozenset({"signing_secret"}), **narrowed)
     monkeypatch.setattr(gateway, "capabilities", capabilities)
     assert await answers(api, "USD", created) == (False, False, False)
     assert (await catalog(api)).json["updated_at"] > before.json["updated_at"]
@@ -146,8 +146,8 @@ async def test_what_the_gateway_cannot_take_leaves_the_catalog_creates_and_quote
 
 
 async def test_pegged_tokens_make_dollars_payable_and_no_others(api: Api) -> None:
-    await api.world.perform(DisableMethod(method_id=api.world.card))
-    await api.world.perform(DisableMethod(method_id=api.world.transfer))
+    await api.world.perform(DisablePaymentMethod(method_id=api.world.card))
+    await api.world.perform(DisablePaymentMethod(method_id=api.world.transfer))
     assert refusal(await api.create(currency="USD", amount="10")) == _UNSUPPORTED
     await offer_tokens(api.world, "bsc")
     assert (await api.create(currency="USD", amount="10")).status == 201
@@ -175,7 +175,11 @@ async def test_an_amount_that_no_token_can_hold_is_refused(api: Api) -> None:
 async def test_updated_at_stays_where_another_method_shows_the_same(api: Api) -> None:
     before = await catalog(api)
     for number, operation in enumerate(
-        [DisableMethod(method_id=api.world.transfer), EnableMethod(method_id=api.world.transfer)], 1
+        [
+            DisablePaymentMethod(method_id=api.world.transfer),
+            EnablePaymentMethod(method_id=api.world.transfer),
+        ],
+        1,
     ):
         await api.world.move_clock(10 * number)
         await api.world.perform(operation)

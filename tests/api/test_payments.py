@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from payintent.domain.gateway import Report, SessionState
+from payintent.domain.gateway import GatewaySessionState, SessionReport
 from payintent.payments.expire import expire_processing
 from payintent.storage import sessions, tax_rates
 from tests.api.arrange import (
@@ -93,8 +93,8 @@ async def test_a_payment_that_expired_after_a_selection_keeps_its_quote(api: Api
     service = api.world.service
     async with service.database.transaction() as tx:
         await expire_processing(tx, service.mint, 10, 0)
-    api.world.gateway.answer_close = Report(state=SessionState.CLOSED)
-    for ask in await sessions.take_due(service.database, 10, 60, []):
+    api.world.gateway.answer_close = SessionReport(state=GatewaySessionState.CLOSED)
+    for ask in await sessions.claim_due(service.database, 10, 60, []):
         await service.janitor.inquire(ask)
     got = await api.get(created.json["id"])
     assert got.json["status"] == "EXPIRED"

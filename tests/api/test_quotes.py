@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from payintent.config import Settings
-from payintent.domain.gateway import Rejected, Unknown
+from payintent.domain.gateway import OutcomeUnknown, SessionRejected
 from tests.api.arrange import bring_to, offers_tokens, payment_of, quotes, refusal, select, view
 from tests.support.world import Answer, Api
 
@@ -242,9 +242,11 @@ async def test_buyers_go_back_only_to_the_merchants_own_origins(api: Api) -> Non
     assert answer.json["checkout"]["return_url"] == "https://shop.example/done?x=1#y"
 
 
-@pytest.mark.parametrize("answer", [Unknown(detail="timeout"), Rejected(detail="planted")])
+@pytest.mark.parametrize(
+    "answer", [OutcomeUnknown(detail="timeout"), SessionRejected(detail="planted")]
+)
 async def test_a_gateway_that_fails_is_502_and_the_payment_stays_as_it_was(
-    api: Api, answer: Unknown | Rejected
+    api: Api, answer: OutcomeUnknown | SessionRejected
 ) -> None:
     created = await api.create()
     before = (await api.get(created.json["id"])).body

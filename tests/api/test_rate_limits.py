@@ -11,26 +11,32 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from payintent.api import rate_limits
-from payintent.api.rate_limits import AddressLimiter, Limiter, LimitExceeded
+from payintent.api.rate_limits import (
+    AddressRateLimiter,
+    MerchantRateLimiter,
+    RateLimitExceededError,
+)
 from payintent.config import Settings
-from payintent.domain.activation import Activation
-from payintent.domain.errors import Refused, StorageDown
+from payintent.domain.activation import ActivationStatus
+from payintent.domain.errors import RefusedError, StorageUnavailableError
 from payintent.domain.merchant import Market
 from payintent.domain.quote import TaxManager
-from payintent.domain.rate_limit import Limit, RateClass, Standing
+from payintent.domain.rate_limit import RateLimit, RateLimitClass, RateLimitStatus
 from payintent.storage.database import Database, Row
-from payintent.storage.merchants import Holder
+from payintent.storage.merchants import AuthenticatedMerchant
 from tests.support.clock import StoppedClock
 from tests.support.world import World
 
-CREATE, READ = RateClass.CREATE, RateClass.READ
+CREATE, READ = RateLimitClass.CREATE, RateLimitClass.READ
 HAIR = Fraction(5, 10_000)  # of a request
 
 
-def holder_of(merchant_id: int, limit: Limit | None, kind: RateClass = CREATE) -> Holder:
-    return Holder(
+def holder_of(
+    merchant_id: int, limit: RateLimit | None, kind: RateLimitClass = CREATE
+) -> AuthenticatedMerchant:
+    return AuthenticatedMerchant(
         merchant_id=merchant_id,
-        activation=Activation.ACTIVE,
+        activation=ActivationStatus.ACTIVE,
         tax_manager=TaxManager.NONE,
         digest=b"",
         market=Market(),
@@ -45,14 +51,16 @@ async def clock(world: World) -> StoppedClock:
 
 
 @pytest.fixture
-def limiter(world: World, clock: StoppedClock) -> Limiter:
-    return Limiter(world.service.database, world.service.settings, clock.monotonic)
+def limiter(world: World, clock: StoppedClock) -> MerchantRateLimiter:
+    return MerchantRateLimiter(world.service.database, world.service.settings, clock.monotonic)
 
 
-async def passes(limiter: Limiter, holder: Holder, kind: RateClass = CREATE) -> bool:
+async def passes(
+    limiter: MerchantRateLimiter, holder: AuthenticatedMerchant, kind: RateLimitClass = CREATE
+) -> bool:
     try:
         await limiter.spend(holder, kind)
-    except LimitExceeded:
+    except RateLimitExceededError:
         return False
     return True
 
@@ -61,7 +69,7 @@ async def passes(limiter: Limiter, holder: Holder, kind: RateClass = CREATE) -> 
 class Model:
     """GCRA in exact numbers, and what its answers' headers say."""
 
-    limit: Limit
+    limit: RateLimit
     full_at: Fraction = Fraction(0)
 
     def spend(self, now: Fraction) -> dict[str, str]:
@@ -84,14 +92,14 @@ def _ceil(number: Fraction) -> int:
     return -_floor(-number)
 
 
-def _headers(limit: Limit, left: int, seconds: Fraction) -> dict[str, str]:
+def _headers(limit: RateLimit, left: int, seconds: Fraction) -> dict[str, str]:
     return {
         "RateLimit-Policy": f'"create";q={limit.per_s};w=1',
         "RateLimit": f'"create";r={left};t={_ceil(seconds)}',
     }
 
 
-_SLOW = st.builds(Limit, per_s=st.integers(1, 99), burst=st.integers(1, 30))
+_SLOW = st.builds(RateLimit, per_s=st.integers(1, 99), burst=st.integers(1, 30))
 _GAPS_MS = st.lists(
     st.sampled_from([0, 0, 0, 1, 7, 10, 100, 250, 999, 1000]) | st.integers(0, 3_000),
     min_size=1,
@@ -100,18 +108,18 @@ _GAPS_MS = st.lists(
 
 
 async def test_below_a_hundred_a_second_every_answer_and_header_is_the_models(
-    limiter: Limiter, clock: StoppedClock
+    limiter: MerchantRateLimiter, clock: StoppedClock
 ) -> None:
     loop, merchants = asyncio.get_running_loop(), iter(range(9_999))
 
-    async def agrees(limit: Limit, gaps_ms: list[int]) -> None:
+    async def agrees(limit: RateLimit, gaps_ms: list[int]) -> None:
         holder, model = holder_of(1_000 + next(merchants), limit), Model(limit)
         for ms in gaps_ms:
             await clock.move(ms)
             wanted = model.spend(Fraction(round(clock.monotonic() * 1000), 1000))
             try:
                 found: dict[str, str] = dict(await limiter.spend(holder, CREATE))
-            except LimitExceeded as exceeded:
+            except RateLimitExceededError as exceeded:
                 found = exceeded.headers | {"Retry-After": str(exceeded.retry_after_s)}
             assert found == wanted
 
@@ -122,7 +130,7 @@ async def test_below_a_hundred_a_second_every_answer_and_header_is_the_models(
         suppress_health_check=[HealthCheck.too_slow],
     )
     @given(limit=_SLOW, gaps_ms=_GAPS_MS)
-    def agreed(limit: Limit, gaps_ms: list[int]) -> None:
+    def agreed(limit: RateLimit, gaps_ms: list[int]) -> None:
         # Hypothesis runs in a thread, and the database in this loop.
         asyncio.run_coroutine_threadsafe(agrees(limit, gaps_ms), loop).result(60)
 
@@ -134,9 +142,9 @@ async def test_below_a_hundred_a_second_every_answer_and_header_is_the_models(
     [(1, 1), (3, 2), (99, 1), (100, 1), (100, 200), (500, 1), (500, 5), (500, 1_000), (1_000, 3)],
 )
 async def test_a_merchant_that_asks_all_the_time_gets_its_limit(
-    limiter: Limiter, clock: StoppedClock, per_s: int, burst: int
+    limiter: MerchantRateLimiter, clock: StoppedClock, per_s: int, burst: int
 ) -> None:
-    limit = Limit(per_s, burst)
+    limit = RateLimit(per_s, burst)
     holder, model = holder_of(7, limit), Model(limit)
     step_ms = 100 if per_s < 10 else 2 if burst < 10 else 10
     passed = wanted = 0
@@ -153,9 +161,10 @@ async def test_a_merchant_that_asks_all_the_time_gets_its_limit(
 async def test_two_processes_together_let_through_the_limit_within_a_tenth(
     world: World, clock: StoppedClock, share_of_the_first: float
 ) -> None:
-    limit, seconds, step_ms = Limit(per_s=500, burst=1_000), 10, 10
+    limit, seconds, step_ms = RateLimit(per_s=500, burst=1_000), 10, 10
     processes = [
-        Limiter(world.service.database, world.service.settings, clock.monotonic) for _ in range(2)
+        MerchantRateLimiter(world.service.database, world.service.settings, clock.monotonic)
+        for _ in range(2)
     ]
     holder, passed = holder_of(7, limit), 0
     offered = 10  # each step, which is twice what may pass
@@ -172,15 +181,17 @@ async def test_a_fast_limit_asks_the_database_for_every_tenth_request(
     world: World, clock: StoppedClock
 ) -> None:
     database = Counting(world.service.database)
-    limiter = Limiter(database, world.service.settings, clock.monotonic)  # type: ignore[arg-type]
-    holder = holder_of(7, Limit(per_s=500, burst=1_000))
+    limiter = MerchantRateLimiter(database, world.service.settings, clock.monotonic)  # type: ignore[arg-type]
+    holder = holder_of(7, RateLimit(per_s=500, burst=1_000))
     told = [_left(await limiter.spend(holder, CREATE)) for _ in range(100)]
     assert told == list(range(999, 899, -1))
     assert database.asked == 10
 
 
-async def test_what_is_left_is_counted_exactly(limiter: Limiter, clock: StoppedClock) -> None:
-    holder = holder_of(7, Limit(per_s=7, burst=30))  # 29 / 7 * 7 is more than 29 for a computer
+async def test_what_is_left_is_counted_exactly(
+    limiter: MerchantRateLimiter, clock: StoppedClock
+) -> None:
+    holder = holder_of(7, RateLimit(per_s=7, burst=30))  # 29 / 7 * 7 is more than 29 for a computer
     told = [_left(await limiter.spend(holder, CREATE)) for _ in range(30)]
     assert told == list(range(29, -1, -1))
 
@@ -190,18 +201,18 @@ async def test_what_is_left_is_counted_exactly(limiter: Limiter, clock: StoppedC
     [(-0.5, 0), (0.0, 0), (0.2, 1), (1.0, 1), (0.1 + 0.7 + 0.2, 1), (1.001, 2)],
 )
 def test_headers_tell_whole_seconds_and_none_too_many(seconds: float, whole: int) -> None:
-    limit = Limit(per_s=3, burst=9)
-    told = rate_limits.limit_headers(CREATE, limit, Standing(4, seconds + 1e-9))
+    limit = RateLimit(per_s=3, burst=9)
+    told = rate_limits.limit_headers(CREATE, limit, RateLimitStatus(4, seconds + 1e-9))
     assert told["RateLimit"] == f'"create";r=4;t={whole}'
-    assert LimitExceeded(CREATE, limit, seconds + 1e-9).retry_after_s == max(1, whole)
+    assert RateLimitExceededError(CREATE, limit, seconds + 1e-9).retry_after_s == max(1, whole)
 
 
 async def test_an_empty_bucket_asks_the_database_only_when_a_handful_has_come_back(
     world: World, clock: StoppedClock
 ) -> None:
     database = Counting(world.service.database)
-    limiter = Limiter(database, world.service.settings, clock.monotonic)  # type: ignore[arg-type]
-    holder = holder_of(7, Limit(per_s=500, burst=20))
+    limiter = MerchantRateLimiter(database, world.service.settings, clock.monotonic)  # type: ignore[arg-type]
+    holder = holder_of(7, RateLimit(per_s=500, burst=20))
     assert [await passes(limiter, holder) for _ in range(20)] == [True] * 20
     database.asked = 0
     assert [await passes(limiter, holder) for _ in range(50)] == [False] * 50
@@ -213,9 +224,9 @@ async def test_an_empty_bucket_asks_the_database_only_when_a_handful_has_come_ba
 
 
 async def test_requests_that_were_taken_and_not_sent_lapse(
-    limiter: Limiter, clock: StoppedClock
+    limiter: MerchantRateLimiter, clock: StoppedClock
 ) -> None:
-    holder = holder_of(7, Limit(per_s=500, burst=10))
+    holder = holder_of(7, RateLimit(per_s=500, burst=10))
     assert await passes(limiter, holder)  # and four more are taken
     await clock.move(1_000)
     limiter.give_back(holder, CREATE)  # too late: it has lapsed as well
@@ -223,27 +234,27 @@ async def test_requests_that_were_taken_and_not_sent_lapse(
 
 
 async def test_a_request_that_is_given_back_can_be_sent(
-    limiter: Limiter, clock: StoppedClock
+    limiter: MerchantRateLimiter, clock: StoppedClock
 ) -> None:
-    holder = holder_of(7, Limit(per_s=1, burst=1))
+    holder = holder_of(7, RateLimit(per_s=1, burst=1))
     assert await passes(limiter, holder)
     limiter.give_back(holder, CREATE)
     assert [await passes(limiter, holder) for _ in range(2)] == [True, False]
 
 
 async def test_another_limit_holds_from_the_next_request_on(
-    limiter: Limiter, clock: StoppedClock
+    limiter: MerchantRateLimiter, clock: StoppedClock
 ) -> None:
-    slow = holder_of(7, Limit(per_s=1, burst=1))
+    slow = holder_of(7, RateLimit(per_s=1, burst=1))
     assert [await passes(limiter, slow) for _ in range(2)] == [True, False]
-    fast = replace(slow, limits={CREATE: Limit(per_s=100, burst=200)})
+    fast = replace(slow, limits={CREATE: RateLimit(per_s=100, burst=200)})
     await clock.move(10)  # what the slow one spent is forgotten when the limit is set, not here
     told = await limiter.spend(fast, CREATE)
     assert told["RateLimit-Policy"] == '"create";q=100;w=1'
 
 
 async def test_without_a_limit_nothing_is_spent_or_told(
-    limiter: Limiter, world: World, clock: StoppedClock
+    limiter: MerchantRateLimiter, world: World, clock: StoppedClock
 ) -> None:
     assert await limiter.spend(holder_of(7, None), CREATE) == {}
     assert await world.rows("SELECT FROM rate_state") == []
@@ -253,13 +264,13 @@ async def test_outside_the_sandbox_the_installations_limits_hold(
     world: World, clock: StoppedClock
 ) -> None:
     settings = world.service.settings.model_copy(update={"sandbox": False})
-    limiter = Limiter(world.service.database, settings, clock.monotonic)
+    limiter = MerchantRateLimiter(world.service.database, settings, clock.monotonic)
     anybody = holder_of(7, None)
-    assert limiter.limit_of(anybody, CREATE) == Limit(per_s=500, burst=1_000)
-    assert limiter.limit_of(anybody, READ) == Limit(per_s=1_000, burst=2_000)
-    own = holder_of(7, Limit(per_s=3, burst=4))
-    assert limiter.limit_of(own, CREATE) == Limit(per_s=3, burst=4)
-    assert limiter.limit_of(own, READ) == Limit(per_s=1_000, burst=2_000)
+    assert limiter.limit_of(anybody, CREATE) == RateLimit(per_s=500, burst=1_000)
+    assert limiter.limit_of(anybody, READ) == RateLimit(per_s=1_000, burst=2_000)
+    own = holder_of(7, RateLimit(per_s=3, burst=4))
+    assert limiter.limit_of(own, CREATE) == RateLimit(per_s=3, burst=4)
+    assert limiter.limit_of(own, READ) == RateLimit(per_s=1_000, burst=2_000)
 
 
 async def test_who_waits_for_a_bucket_that_cannot_be_read_fails_with_the_first(
@@ -267,8 +278,8 @@ async def test_who_waits_for_a_bucket_that_cannot_be_read_fails_with_the_first(
 ) -> None:
     settings = world.service.settings.model_copy(update={"database_lock_timeout_ms": 300})
     database = Counting(Database(settings))
-    limiter = Limiter(database, settings, clock.monotonic)  # type: ignore[arg-type]
-    holder = holder_of(7, Limit(per_s=1, burst=10))
+    limiter = MerchantRateLimiter(database, settings, clock.monotonic)  # type: ignore[arg-type]
+    holder = holder_of(7, RateLimit(per_s=1, burst=10))
     assert await passes(limiter, holder)
     database.asked = 0
     other = await world.other_connection()
@@ -277,7 +288,7 @@ async def test_who_waits_for_a_bucket_that_cannot_be_read_fails_with_the_first(
         waiting = [limiter.spend(holder, CREATE) for _ in range(20)]
         failed = await asyncio.gather(*waiting, return_exceptions=True)
     await other.close()
-    assert {type(one) for one in failed} == {StorageDown}
+    assert {type(one) for one in failed} == {StorageUnavailableError}
     assert database.asked == 1
     assert await passes(limiter, holder)
     await database.database.close()
@@ -287,22 +298,22 @@ async def test_twenty_thousand_merchants_are_kept_and_no_more(
     world: World, clock: StoppedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rate_limits, "_KEPT_MAX", 3)
-    limiter = Limiter(world.service.database, world.service.settings, clock.monotonic)
+    limiter = MerchantRateLimiter(world.service.database, world.service.settings, clock.monotonic)
     for merchant_id in range(10):
-        assert await passes(limiter, holder_of(merchant_id, Limit(per_s=1, burst=1)))
-        assert not await passes(limiter, holder_of(merchant_id, Limit(per_s=1, burst=1)))
+        assert await passes(limiter, holder_of(merchant_id, RateLimit(per_s=1, burst=1)))
+        assert not await passes(limiter, holder_of(merchant_id, RateLimit(per_s=1, burst=1)))
         assert len(limiter._buckets) <= 3
 
 
-def addresses(settings: Settings, per_s: int, burst: int, now: list[float]) -> AddressLimiter:
+def addresses(settings: Settings, per_s: int, burst: int, now: list[float]) -> AddressRateLimiter:
     limit = {"checkout_per_address_per_s": per_s, "checkout_per_address_burst": burst}
-    return AddressLimiter(settings.model_copy(update=limit), lambda: now[0])
+    return AddressRateLimiter(settings.model_copy(update=limit), lambda: now[0])
 
 
-def _spends(limiter: AddressLimiter, address: str | None) -> bool:
+def _spends(limiter: AddressRateLimiter, address: str | None) -> bool:
     try:
         limiter.spend(address)
-    except Refused as refused:
+    except RefusedError as refused:
         return not refused.retry_after_s
     return True
 

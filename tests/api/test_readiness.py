@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from payintent.api.middleware import Envelope
-from payintent.api.server import server
+from payintent.api.middleware import CommonHeaders
+from payintent.api.server import make_server
 from payintent.app import build_operator_app
 from payintent.config import Settings
 from tests.api.arrange import refusal
@@ -31,7 +31,9 @@ async def test_while_the_service_opens_the_operators_port_says_that_it_is_not_re
     settings: Settings, world: World
 ) -> None:
     port = free_port()
-    running = server(Envelope(build_operator_app()), settings, "127.0.0.1", port, lifespan=False)
+    running = make_server(
+        CommonHeaders(build_operator_app()), settings, "127.0.0.1", port, lifespan=False
+    )
     async with listening(running), Api(f"http://127.0.0.1:{port}", world) as api:
         for path in ("/readyz", "/operator/tax/list", "/operator/webhooks"):
             assert refusal(await api.send("GET", path)) == _AWAY

@@ -10,10 +10,10 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from payintent.api.server import server
+from payintent.api.server import make_server
 from payintent.app import build_app
 from payintent.config import Settings
-from payintent.domain.gateway import RefundReport, RefundState
+from payintent.domain.gateway import GatewayRefundState, RefundReport
 from payintent.payments.settle_refund import settle_refund
 from payintent.service import Service, open_service
 from tests.api.arrange import payment_of, refusal
@@ -23,7 +23,7 @@ from tests.support.listening import listening
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Answer, Api, World, free_port, patient
 
-DONE = RefundReport(state=RefundState.DONE)
+DONE = RefundReport(state=GatewayRefundState.DONE)
 _TOO_MUCH = (409, "REFUND_EXCEEDS_REMAINING")
 
 
@@ -43,7 +43,7 @@ async def another(world: World, **changes: Any) -> AsyncIterator[Api]:
 
     port = free_port()
     async with (
-        listening(server(build_app(settings, opened), settings, "127.0.0.1", port)),
+        listening(make_server(build_app(settings, opened), settings, "127.0.0.1", port)),
         Api(f"http://127.0.0.1:{port}", world) as api,
     ):
         yield api
@@ -177,7 +177,7 @@ async def test_a_refund_waits_for_one_that_is_being_settled_and_takes_what_it_le
     created = await paid(api)
     first = uuid_of(await ask(api, created, amount="90.00"))
     world = api.world
-    declined = RefundReport(state=RefundState.DECLINED)
+    declined = RefundReport(state=GatewayRefundState.DECLINED)
     settles = [
         lambda tx: settle_refund(tx, world.service.mint, first, declined),
         lambda tx: settle_refund(tx, world.service.mint, uuid_of(second), DONE),

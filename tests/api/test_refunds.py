@@ -5,10 +5,10 @@ from uuid import uuid4
 
 import pytest
 
-from payintent.domain.gateway import RefundReport, RefundState, Unknown
-from payintent.domain.rate_limit import RateClass
+from payintent.domain.gateway import GatewayRefundState, OutcomeUnknown, RefundReport
+from payintent.domain.rate_limit import RateLimitClass
 from payintent.operations.rate_limits import SetRateLimit
-from payintent.payments.gateway_health import FAILURES_MAX, PAUSE_S, Channel
+from payintent.payments.gateway_health import FAILURES_MAX, PAUSE_S, GatewayChannel
 from tests.api.arrange import cancel, payment_of, quotes, refusal, select, view
 from tests.api.refunding import (
     REFUNDS,
@@ -27,8 +27,8 @@ from tests.support.world import Answer, Api
 
 _REPLAYED = "Idempotency-Replayed"
 _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
-_DECLINED = RefundReport(state=RefundState.DECLINED, reference="re-1")
-_PENDING = RefundReport(state=RefundState.PENDING, reference="re-1")
+_DECLINED = RefundReport(state=GatewayRefundState.DECLINED, reference="re-1")
+_PENDING = RefundReport(state=GatewayRefundState.PENDING, reference="re-1")
 
 
 async def test_the_accepted_refund_is_written_as_promised_byte_for_byte(api: Api) -> None:
@@ -103,7 +103,7 @@ async def test_a_refund_makes_no_event_whatever_becomes_of_it(api: Api) -> None:
     api.world.gateway.answer_refund = _DECLINED
     await ask(api, created, amount="1.00")
     await send(api.world)
-    api.world.gateway.answer_refund = RefundReport(state=RefundState.DONE)
+    api.world.gateway.answer_refund = RefundReport(state=GatewayRefundState.DONE)
     await ask(api, created)
     await send(api.world)
     assert [row["status"] for row in await kept(api.world)] == ["SUCCEEDED", "FAILED", "SUCCEEDED"]
@@ -127,7 +127,7 @@ async def test_a_refund_that_the_provider_declines_says_so_and_frees_its_amount(
 
 
 @pytest.mark.parametrize("outcome", [None, _PENDING, _DECLINED, RefundReport(
-    state=RefundState.DONE)])  # fmt: skip
+    state=GatewayRefundState.DONE)])  # fmt: skip
 async def test_a_replay_has_the_bytes_of_the_first_answer_whatever_the_refund_is_by_now(
     api: Api, outcome: RefundReport | None
 ) -> None:
@@ -286,9 +286,9 @@ async def test_fraud_screening_has_no_say_in_a_refund(api: Api) -> None:
 
 async def _break(api: Api) -> None:
     """Let the gateway's refunds be silent until nobody tries them any more."""
-    health, silence = api.world.service.accounts.health, Unknown(detail="no answer")
+    health, silence = api.world.service.accounts.health, OutcomeUnknown(detail="no answer")
     for _ in range(FAILURES_MAX):
-        await health.note(api.world.account_id, Channel.REFUNDS, silence)
+        await health.note(api.world.account_id, GatewayChannel.REFUNDS, silence)
 
 
 async def test_while_the_gateways_refunds_are_down_nothing_is_reserved_and_the_key_stays_free(
@@ -304,7 +304,9 @@ async def test_while_the_gateways_refunds_are_down_nothing_is_reserved_and_the_k
     assert await capture_of(api, created) == (159000, 0, 0)
     assert (await api.create()).status == 201  # of payments nobody has said anything
     health = api.world.service.accounts.health
-    await health.note(api.world.account_id, Channel.REFUNDS, RefundReport(state=RefundState.DONE))
+    await health.note(
+        api.world.account_id, GatewayChannel.REFUNDS, RefundReport(state=GatewayRefundState.DONE)
+    )
     answer = await ask(api, created, key)
     assert (answer.status, answer.headers.get(_REPLAYED)) == (201, None)
 
@@ -317,7 +319,7 @@ async def test_what_can_never_be_refunded_is_told_though_the_gateway_is_down(api
 
 async def test_refunds_spend_the_limit_of_other_calls(api: Api) -> None:
     created = await paid(api)
-    for kind in (RateClass.CREATE, RateClass.READ):
+    for kind in (RateLimitClass.CREATE, RateLimitClass.READ):
         await api.world.perform(
             SetRateLimit(merchant_id=api.world.merchant_id, kind=kind, per_s=1, burst=1000)
         )

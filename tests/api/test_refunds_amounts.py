@@ -6,7 +6,12 @@ from typing import Any
 import pytest
 
 from payintent.config import Settings
-from payintent.domain.gateway import Capabilities, RefundReport, Refunds, RefundState
+from payintent.domain.gateway import (
+    GatewayCapabilities,
+    GatewayRefundState,
+    RefundReport,
+    RefundSupport,
+)
 from payintent.service import Service
 from tests.api.arrange import payment_of, refusal, select
 from tests.api.refunding import ask, ask_raw, capture_of, kept, paid, read, send
@@ -140,10 +145,10 @@ async def test_what_failed_parts_leave_behind_is_shared_out_without_a_fault(api:
     rest = (await kept(api.world))[-1]
     assert rest["amount_minor"] == 1030 - 20 * 33
     gateway = api.world.gateway
-    gateway.answer_refund = RefundReport(state=RefundState.DECLINED)
+    gateway.answer_refund = RefundReport(state=GatewayRefundState.DECLINED)
     await api.world.rows("UPDATE refund SET next_at = NULL WHERE id = $1", rest["id"])
     await send(api.world)
-    gateway.answer_refund = RefundReport(state=RefundState.DONE)
+    gateway.answer_refund = RefundReport(state=GatewayRefundState.DONE)
     assert await capture_of(api, created) == (1030, 0, rest["amount_minor"])
     assert (await ask(api, created, amount="6.59")).status == 201
     assert (await ask(api, created)).status == 201
@@ -166,7 +171,7 @@ async def test_yen_are_refunded_whole(api: Api) -> None:
 
 
 def _can(monkeypatch: pytest.MonkeyPatch, gateway: FakeGateway, **what: Any) -> None:
-    capabilities = Capabilities(credentials=frozenset({"signing_secret"}), **what)
+    capabilities = GatewayCapabilities(credentials=frozenset({"signing_secret"}), **what)
     monkeypatch.setattr(gateway, "capabilities", capabilities)
 
 
@@ -174,14 +179,14 @@ async def test_what_the_gateway_cannot_give_back_is_unprocessable(
     api: Api, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     created = await paid(api)
-    _can(monkeypatch, gateway, decimals=None, refunds=Refunds.NONE)
+    _can(monkeypatch, gateway, decimals=None, refunds=RefundSupport.NONE)
     assert refusal(await ask(api, created)) == _UNPROCESSABLE
-    _can(monkeypatch, gateway, decimals=None, refunds=Refunds.WHOLE)
+    _can(monkeypatch, gateway, decimals=None, refunds=RefundSupport.WHOLE)
     assert refusal(await ask(api, created, amount="90.00")) == _UNPROCESSABLE
     _can(monkeypatch, gateway, decimals={"THB": 0})
     assert refusal(await ask(api, created, amount="90.50")) == _UNPROCESSABLE
     assert (await ask(api, created, amount="90.00")).status == 201
-    _can(monkeypatch, gateway, decimals=None, refunds=Refunds.WHOLE)
+    _can(monkeypatch, gateway, decimals=None, refunds=RefundSupport.WHOLE)
     assert refusal(await ask(api, created)) == _UNPROCESSABLE  # it would be the rest, not the whole
     assert len(await kept(api.world)) == 1
 

@@ -16,11 +16,11 @@ import pytest
 from aiohttp import web
 
 from payintent.config import Settings
-from payintent.domain.gateway import Report
-from payintent.gateways.http_client import Http
+from payintent.domain.gateway import SessionReport
+from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.simulator import SimulatorGateway
 from payintent.operations.accounts import AddAccount
-from payintent.operations.payment_methods import AddMethod
+from payintent.operations.payment_methods import AddPaymentMethod
 from payintent.service import Service, open_service
 from tests.api.arrange import payment_of, select
 from tests.api.refunding import ask, capture_of, read
@@ -90,7 +90,7 @@ def settings(settings: Settings) -> Settings:
 
 @pytest.fixture
 async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
-    http = Http(settings.gateway_timeout_s, settings.gateway_answer_bytes_max)
+    http = GatewayHttpClient(settings.gateway_timeout_s, settings.gateway_answer_bytes_max)
     service = await open_service(settings, {"fake": gateway, "simulator": SimulatorGateway(http)})
     yield service
     await service.close()
@@ -103,7 +103,7 @@ async def paid_by_card(api: Api, front: Front) -> Answer:
     adding = AddAccount(provider="simulator", base_url=front.url, credentials=_CREDENTIALS)
     account_id = (await world.perform(adding)).id
     method = await world.perform(
-        AddMethod(
+        AddPaymentMethod(
             merchant_id=world.merchant_id,
             account_id=account_id,
             kind="card",
@@ -133,7 +133,7 @@ async def _learn(api: Api, created: Answer, account_id: int) -> None:
     assert account is not None
     assert gateway is not None
     report = await gateway.inquire(account, seen.session.ref)
-    assert isinstance(report, Report)
+    assert isinstance(report, SessionReport)
     await world.report(seen.payment, seen.session.id, report)
     assert await world.status(seen.payment) == "PAID"
 

@@ -94,7 +94,7 @@ async def test_what_goes_back_for_a_case_is_no_refund_of_the_merchants(api: Api)
     assert await world.cases(payment) == [CaseKind.DOUBLE_PAYMENT]
     [refund] = await kept(world)
     assert refund["case_id"] is not None
-    unseen = await read(api, ids.text(ids.REFUND, refund["id"]))
+    unseen = await read(api, ids.format_id(ids.REFUND, refund["id"]))
     assert refusal(unseen) == (404, "NOT_FOUND")
     assert (await listed(api, created)).json == {"data": []}
     await send(world)

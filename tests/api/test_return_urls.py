@@ -2,7 +2,7 @@
 
 import pytest
 
-from payintent.operations.merchants import SetProfile
+from payintent.operations.merchants import SetMerchantProfile
 from tests.api.arrange import refusal, select
 from tests.domain.making import NO_WAY_BACK
 from tests.support.world import Api
@@ -27,7 +27,7 @@ async def test_a_buyer_is_sent_nowhere_but_to_an_origin_of_the_merchant(api: Api
 
 
 async def test_a_merchants_origins_are_kept_in_the_form_that_browsers_send(api: Api) -> None:
-    profile = SetProfile(
+    profile = SetMerchantProfile(
         merchant_id=api.world.merchant_id, allowed_origins=["HTTPS://Shop.Example.com:443"]
     )
     assert (await api.world.perform(profile)).allowed_origins == ("https://shop.example.com",)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from payintent.config import Settings
-from payintent.domain.fraud import RuleKind
+from payintent.domain.fraud import FraudRuleKind
 from payintent.operations.fraud import AddFraudRule
 from tests.api.fault_proxy import FaultProxy
 from tests.support.world import Api
@@ -68,12 +68,15 @@ async def test_a_create_is_one_round_trip_where_lists_let_it_pass(
 ) -> None:
     other = await api.world.other_merchant()
     rules = [
-        AddFraudRule(kind=RuleKind.COUNTRY, value="KP"),
-        AddFraudRule(kind=RuleKind.PAYER, value="somebody"),
-        AddFraudRule(kind=RuleKind.ADDRESS, value="192.0.2.0/24"),
-        AddFraudRule(kind=RuleKind.ADDRESS_VELOCITY, count_max=1, window_s=60),
+        AddFraudRule(kind=FraudRuleKind.COUNTRY, value="KP"),
+        AddFraudRule(kind=FraudRuleKind.PAYER, value="somebody"),
+        AddFraudRule(kind=FraudRuleKind.ADDRESS, value="192.0.2.0/24"),
+        AddFraudRule(kind=FraudRuleKind.ADDRESS_VELOCITY, count_max=1, window_s=60),
         AddFraudRule(
-            kind=RuleKind.PAYER_VELOCITY, count_max=1, window_s=60, merchant_id=other.merchant.id
+            kind=FraudRuleKind.PAYER_VELOCITY,
+            count_max=1,
+            window_s=60,
+            merchant_id=other.merchant.id,
         ),
     ]
     for rule in rules:
@@ -83,5 +86,7 @@ async def test_a_create_is_one_round_trip_where_lists_let_it_pass(
 
 async def test_a_velocity_of_payers_is_what_costs_more(api: Api, proxy: CountingProxy) -> None:
     """So the count is a count: BEGIN, lock, count, create, COMMIT."""
-    await api.world.perform(AddFraudRule(kind=RuleKind.PAYER_VELOCITY, count_max=100, window_s=60))
+    await api.world.perform(
+        AddFraudRule(kind=FraudRuleKind.PAYER_VELOCITY, count_max=100, window_s=60)
+    )
     assert await _asked(api, proxy) == 5 * _CREATES

@@ -13,13 +13,13 @@ from starlette.routing import Route
 
 from payintent.api.authentication import Authenticator
 from payintent.api.authentication_failures import Attempts
-from payintent.api.server import server
-from payintent.api.viewer import Edge
+from payintent.api.server import make_server
+from payintent.api.viewer import ViewerReader
 from payintent.app import build_app
 from payintent.config import Settings
 from payintent.domain import api_key
-from payintent.domain.errors import Refused
-from payintent.operations.keys import IssueKey, RevokeKey
+from payintent.domain.errors import RefusedError
+from payintent.operations.keys import IssueApiKey, RevokeApiKey
 from payintent.routes import ROUTES
 from payintent.service import open_service
 from tests.api.arrange import BODY, payment_of, refusal, select
@@ -74,17 +74,17 @@ def test_every_route_below_v1_is_in_one_of_the_tables() -> None:
 async def _keys(world: World) -> dict[str, dict[str, str]]:
     """Give `Authorization` in every way that opens nothing."""
     key = world.api_key
-    revoked = (await world.perform(IssueKey(merchant_id=world.merchant_id))).api_key
-    await world.perform(RevokeKey(public_id=revoked.split("_")[2]))
+    revoked = (await world.perform(IssueApiKey(merchant_id=world.merchant_id))).api_key
+    await world.perform(RevokeApiKey(public_id=revoked.split("_")[2]))
     last = "0" if key[-1] != "0" else "1"
     texts = {
         "malformed": key[:-1],
         "wrong checksum": key[:-1] + last,
         "revoked": revoked,
-        "unknown": api_key.make(api_key.MERCHANT, "A" * 8, "A" * 43).text,
-        "another secret": api_key.make(api_key.MERCHANT, key.split("_")[2], "A" * 43).text,
+        "unknown": api_key.make_api_key(api_key.MERCHANT, "A" * 8, "A" * 43).text,
+        "another secret": api_key.make_api_key(api_key.MERCHANT, key.split("_")[2], "A" * 43).text,
         "operator": await world.operator_token(),
-        "test key": api_key.make("sk_test", key.split("_")[2], "A" * 43).text,
+        "test key": api_key.make_api_key("sk_test", key.split("_")[2], "A" * 43).text,
     }
     return {"none": {}} | {
         name: {"Authorization": f"Bearer {text}"} for name, text in texts.items()
@@ -253,7 +253,7 @@ async def _process(world: World, settings: Settings) -> AsyncIterator[Api]:
 
     port = free_port()
     async with (
-        listening(server(build_app(settings, opened), settings, "127.0.0.1", port)),
+        listening(make_server(build_app(settings, opened), settings, "127.0.0.1", port)),
         Api(f"http://127.0.0.1:{port}", world) as api,
     ):
         yield api
@@ -275,7 +275,7 @@ async def test_every_process_sees_a_revocation(world: World) -> None:
         apis = [await stack.enter_async_context(_process(world, settings)) for _ in range(2)]
         for api in apis:
             assert (await api.create()).status == 201  # each of them keeps the key now
-        await world.perform(RevokeKey(public_id=world.api_key.split("_")[2]))
+        await world.perform(RevokeApiKey(public_id=world.api_key.split("_")[2]))
         for api in apis:
 
             async def refused(api: Api = api) -> bool:
@@ -288,16 +288,16 @@ async def test_every_process_sees_a_revocation(world: World) -> None:
 async def test_what_is_kept_of_a_key_is_as_old_as_the_setting_says_at_most(world: World) -> None:
     now = 100.0
     service = world.service
-    attempts = Attempts(service.settings, Edge(service.settings), service.secrets)
+    attempts = Attempts(service.settings, ViewerReader(service.settings), service.secrets)
     keeping = Authenticator(
         service.database, service.secrets, service.accounts, attempts, 1.0, lambda: now
     )
     key = f"Bearer {world.api_key}".encode()
     request = Request({"type": "http", "headers": [(b"authorization", key)], "client": None})
     assert (await keeping.merchant(request)).merchant_id == world.merchant_id
-    await world.perform(RevokeKey(public_id=world.api_key.split("_")[2]))
+    await world.perform(RevokeApiKey(public_id=world.api_key.split("_")[2]))
     now = 100.9
     assert (await keeping.merchant(request)).merchant_id == world.merchant_id
     now = 101.0
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         await keeping.merchant(request)

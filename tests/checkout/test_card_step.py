@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from payintent.api.content_security_policy import write_policy
+from payintent.api.content_security_policy import content_security_policy
 from payintent.checkout.card_step import CardStep, card_step
 from payintent.gateways.stripe.adapter import SCRIPT_URL
 
@@ -23,7 +23,7 @@ def step(script_url: str) -> CardStep:
 
 def policy(script_url: str) -> dict[str, str]:
     """Write the policy of a page with the step; gives its directives."""
-    told = write_policy(runs=step(script_url).sources)
+    told = content_security_policy(runs=step(script_url).sources)
     return dict(part.partition(" ")[::2] for part in told.split("; "))
 
 

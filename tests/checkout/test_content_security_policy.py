@@ -5,14 +5,14 @@ import re
 
 import pytest
 
-from payintent.api.content_security_policy import Sources, write_policy
-from payintent.checkout.page_fields import picture_of
-from payintent.checkout.static_files import asset
+from payintent.api.content_security_policy import ScriptSources, content_security_policy
+from payintent.checkout.page_fields import product_picture
+from payintent.checkout.static_files import static_url
 from payintent.config import Settings
-from payintent.domain.gateway import Created
+from payintent.domain.gateway import SessionCreated
 from payintent.operations.fraud import AddFraudRule
-from payintent.operations.merchants import SetProfile
-from payintent.payments.lookup import merchant_of
+from payintent.operations.merchants import SetMerchantProfile
+from payintent.payments.lookup import get_payment_merchant
 from tests.api.arrange import bring_to, payment_of, select
 from tests.api.refunding import in_status
 from tests.support.world import Answer, Api
@@ -40,7 +40,7 @@ def read(answer: Answer) -> dict[str, str]:
 
 
 async def profile(api: Api, **changes: object) -> None:
-    await api.world.perform(SetProfile(merchant_id=api.world.merchant_id, **changes))  # type: ignore[arg-type]
+    await api.world.perform(SetMerchantProfile(merchant_id=api.world.merchant_id, **changes))  # type: ignore[arg-type]
 
 
 async def test_a_page_allows_its_own_files_and_its_gateways_forms(api: Api) -> None:
@@ -62,9 +62,9 @@ async def test_a_page_allows_its_own_files_and_its_gateways_forms(api: Api) -> N
 async def test_a_page_leads_to_the_gateway_of_what_comes_next_and_to_no_older_one(
     api: Api,
 ) -> None:
-    def elsewhere(_: object) -> Created:
+    def elsewhere(_: object) -> SessionCreated:
         redirect = {"url": "https://bank.test/pay;x?y=1", "method": "POST", "fields": {"a": '"<'}}
-        return Created(reference="r", next_action={"type": "redirect", "redirect": redirect})
+        return SessionCreated(reference="r", next_action={"type": "redirect", "redirect": redirect})
 
     created = await api.create()
     api.world.gateway.answer_create = elsewhere
@@ -168,10 +168,10 @@ async def test_a_products_picture_comes_from_the_merchants_own_origins(
 async def test_outside_the_sandbox_a_picture_that_is_not_secure_is_not_shown(api: Api) -> None:
     await profile(api, allowed_origins=["http://plain.test"])
     created = await payment_of(api, await api.create())
-    merchant = await merchant_of(api.world.service.database, created)
+    merchant = await get_payment_merchant(api.world.service.database, created)
     view = {"product": {"image": "http://plain.test/book.jpg"}}
-    assert picture_of(view, merchant, sandbox=True) is not None
-    assert picture_of(view, merchant, sandbox=False) is None
+    assert product_picture(view, merchant, sandbox=True) is not None
+    assert product_picture(view, merchant, sandbox=False) is None
 
 
 async def test_a_logo_may_come_from_where_the_operator_says(api: Api) -> None:
@@ -185,11 +185,11 @@ async def test_a_logo_may_come_from_where_the_operator_says(api: Api) -> None:
 def test_a_policy_holds_nothing_that_is_no_origin() -> None:
     odd = ("https://a.test;script-src", "https://a.test x", "*", "'unsafe-inline'", "data:", "")
     odd += ("https://a.test,b", "https://ä.test", "https://a.test\r\nX: y", "ftp://a.test")
-    told = write_policy(
+    told = content_security_policy(
         shows=(*odd, None, "https://a.test/x;y"),
         framed_by=odd,
         leads_to=(*odd, "http://[::1]:8080"),
-        runs=Sources(odd, odd, (*odd, "https://*.a.test")),
+        runs=ScriptSources(odd, odd, (*odd, "https://*.a.test")),
     )
     assert told == (
         "default-src 'none'; style-src 'self'; img-src 'self' data: https://a.test; "
@@ -235,20 +235,20 @@ async def test_the_pages_own_files_are_kept_for_ever_under_their_content(api: Ap
         ("wallet.js", "text/javascript"),
         ("card.js", "text/javascript"),
     ):
-        answer = await api.send("GET", asset(name))
+        answer = await api.send("GET", static_url(name))
         assert (answer.status, answer.headers["Content-Type"]) == (200, f"{type_}; charset=utf-8")
         kept = answer.headers.getall("Cache-Control")
         assert kept == ["public, max-age=31536000, immutable"]
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
         asked = {"If-None-Match": "*", "If-Modified-Since": "Sun, 22 Nov 2037 00:00:00 GMT"}
-        assert (await api.send("GET", asset(name), headers=asked)).status == 200
+        assert (await api.send("GET", static_url(name), headers=asked)).status == 200
         # A release that is being rolled out must not be kept under the name of another one.
         other = await api.send("GET", f"/c/static/000000000000/{name}")
         assert (other.body, other.headers["Cache-Control"]) == (answer.body, "no-store")
 
 
 async def test_no_other_file_is_served(api: Api) -> None:
-    mark = asset("x").rpartition("/")[0]
+    mark = static_url("x").rpartition("/")[0]
     names = (
         "checkout.html",
         "texts/en.json",
@@ -280,7 +280,7 @@ async def test_pages_and_files_are_packed_for_who_can_unpack_them(
 ) -> None:
     created = await api.create()
     api._client._auto_decompress = False
-    for path in (path_of(created), asset("checkout.js")):
+    for path in (path_of(created), static_url("checkout.js")):
         answer = await api.send("GET", path, headers={"Accept-Encoding": accepted})
         assert (answer.headers.get("Content-Encoding") == "gzip") == packed
         assert "Accept-Encoding" in answer.headers["Vary"]
@@ -302,7 +302,7 @@ async def test_a_page_weighs_little_and_needs_few_requests(api: Api, status: str
         r'(?:<script[^>]* src|<link rel="stylesheet" href|<img src)="([^"]*)"', html
     )
     assert len(needed) + 1 <= 5
-    style = await api.send("GET", asset("checkout.css"), headers=GZIP)
+    style = await api.send("GET", static_url("checkout.css"), headers=GZIP)
     assert len(style.body) <= CSS_BYTES_MAX
 
 
@@ -311,5 +311,5 @@ async def test_a_page_weighs_little_and_needs_few_requests(api: Api, status: str
 )
 async def test_the_scripts_of_a_page_weigh_little(api: Api, names: list[str]) -> None:
     api._client._auto_decompress = False
-    answers = [await api.send("GET", asset(name), headers=GZIP) for name in names]
+    answers = [await api.send("GET", static_url(name), headers=GZIP) for name in names]
     assert sum(len(one.body) for one in answers) <= JS_BYTES_MAX

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from payintent.checkout.languages import LOCALES, OWN_NAMES, negotiate, texts
+from payintent.checkout.languages import LOCALES, OWN_NAMES, load_language, negotiate_language
 from payintent.domain.currencies import COUNTRIES, FIAT, GLOBAL
-from payintent.operations.payment_methods import AddMethod
+from payintent.operations.payment_methods import AddPaymentMethod
 from tests.checkout import texts_used as used
 from tools import cldr
 
@@ -49,19 +49,19 @@ def test_a_language_has_every_text_once_and_in_the_order_of_the_english_file(loc
     pairs = json.loads(
         (folder / f"{locale}.json").read_text(), object_pairs_hook=lambda pairs: pairs
     )
-    assert [key for key, _ in pairs] == list(texts("en").words)
+    assert [key for key, _ in pairs] == list(load_language("en").words)
 
 
 @every_foreign
 def test_a_text_has_the_same_places_for_values_in_every_language(locale: str) -> None:
-    for key, english in texts("en").words.items():
-        assert _placeholders(texts(locale).words[key]) == _placeholders(english), key
+    for key, english in load_language("en").words.items():
+        assert _placeholders(load_language(locale).words[key]) == _placeholders(english), key
 
 
 @every_locale
 def test_nothing_is_left_open_once_values_are_in(locale: str) -> None:
-    for key, text in texts(locale).words.items():
-        said = texts(locale).t(key, **dict.fromkeys(_placeholders(text), "value"))
+    for key, text in load_language(locale).words.items():
+        said = load_language(locale).t(key, **dict.fromkeys(_placeholders(text), "value"))
         assert said.strip() == said != "", key
         assert not set("{}") & set(said), key
         assert said.count("value") == len(_placeholders(text)), key
@@ -69,14 +69,14 @@ def test_nothing_is_left_open_once_values_are_in(locale: str) -> None:
 
 @every_foreign
 def test_a_text_is_translated_unless_it_reads_the_same(locale: str) -> None:
-    english, own = texts("en").words, texts(locale).words
+    english, own = load_language("en").words, load_language(locale).words
     assert {key for key in own if own[key] == english[key]} == SAME[locale]
 
 
 @every_foreign
 def test_a_text_is_in_its_own_script(locale: str) -> None:
     encoding = {"ja": "cp932", "zh-Hant": "big5hkscs", "th": "cp874", "id": "cp1252"}.get(locale)
-    for key, text in texts(locale).words.items():
+    for key, text in load_language(locale).words.items():
         if locale != "id":
             assert set(re.findall(r"[A-Za-z]+", _filled(text))) <= LATIN, key
         if encoding:  # has no simplified characters, and none of another script
@@ -90,7 +90,7 @@ def test_a_text_is_set_as_its_language_sets_it(locale: str) -> None:
         "zh-Hant": r"[.,:;?!()\"]|\s[\u3000-\u303f\uff00-\uff65]|[\u3001\u3002]\s",
         "ar": r"[,;?']|\s[\u060c\u061b\u061f.:]",
     }.get(locale, r"['\"]|\s[.,:;?!]")
-    for key, text in texts(locale).words.items():
+    for key, text in load_language(locale).words.items():
         assert not re.search(wrong, _filled(text)), key
         assert "..." not in text, key
         assert "  " not in text, key
@@ -98,19 +98,19 @@ def test_a_text_is_set_as_its_language_sets_it(locale: str) -> None:
 
 def test_what_is_put_into_arabic_keeps_its_own_direction() -> None:
     inside = {"first", "second", "when", "minutes", "quantity"}  # Arabic itself, or a number
-    for key, text in texts("ar").words.items():
+    for key, text in load_language("ar").words.items():
         isolated = re.findall(rf"{OPEN}\{{(\w+)\}}{CLOSE}", text)
         assert sorted({*isolated} | inside & {*_placeholders(text)}) == _placeholders(text), key
         assert text.count(OPEN) == text.count(CLOSE) == len(isolated), key
 
 
 def test_an_arabic_number_stands_after_what_it_counts_since_the_noun_would_bend() -> None:
-    for text in texts("ar").words.values():
+    for text in load_language("ar").words.values():
         assert not re.search(r"\{minutes\} د", text)
 
 
 def test_arabic_alone_runs_from_right_to_left() -> None:
-    assert [one for one in LOCALES if texts(one).direction == "rtl"] == ["ar"]
+    assert [one for one in LOCALES if load_language(one).direction == "rtl"] == ["ar"]
     assert list(OWN_NAMES) == list(LOCALES)
 
 
@@ -118,17 +118,20 @@ def test_every_text_that_is_used_is_there_and_gets_its_values() -> None:
     calls = used.calls()
     assert len(calls) > 100
     for where, key, given_values in calls:
-        assert key in texts("en").words, (where, key)
+        assert key in load_language("en").words, (where, key)
         if given_values is not None:
-            assert sorted(given_values) == _placeholders(texts("en").words[key]), (where, key)
+            assert sorted(given_values) == _placeholders(load_language("en").words[key]), (
+                where,
+                key,
+            )
 
 
 def test_every_text_that_is_there_is_used() -> None:
     mentioned = used.mentioned()
-    left = {key for key in texts("en").words if not key.startswith(BUILT)} - mentioned
+    left = {key for key in load_language("en").words if not key.startswith(BUILT)} - mentioned
     assert left == set()
-    kinds = get_args(get_type_hints(AddMethod)["kind"])
-    in_texts = {key for key in texts("en").words if key.startswith("kind_")}
+    kinds = get_args(get_type_hints(AddPaymentMethod)["kind"])
+    in_texts = {key for key in load_language("en").words if key.startswith("kind_")}
     assert in_texts == {f"kind_{kind}" for kind in kinds}
 
 
@@ -144,10 +147,10 @@ def test_the_names_and_separators_are_those_of_cldr(locale: str) -> None:
 
 @every_locale
 def test_countries_are_listed_by_name_and_nowhere_in_particular_comes_last(locale: str) -> None:
-    countries = texts(locale).countries
+    countries = load_language(locale).countries
     assert set(countries) == set(COUNTRIES)
     assert list(countries.items())[-1] == (GLOBAL, "Global")
-    assert set(texts(locale).currencies) == set(FIAT)
+    assert set(load_language(locale).currencies) == set(FIAT)
     if locale in {"en", "id"}:
         assert list(countries.values())[:-1] == sorted(list(countries.values())[:-1])
 
@@ -158,7 +161,7 @@ def test_japanese_countries_go_by_sound_thai_ones_by_consonant_chinese_ones_by_s
         "th": ["เนเธอร์แลนด์", "บราซิล", "เบลเยียม", "ปานามา"],
         "zh-Hant": ["日本", "加拿大", "台灣", "美國", "澳洲"],
     }.items():
-        listed = list(texts(locale).countries.values())
+        listed = list(load_language(locale).countries.values())
         assert sorted(names, key=listed.index) == names
 
 
@@ -178,8 +181,8 @@ def test_japanese_countries_go_by_sound_thai_ones_by_consonant_chinese_ones_by_s
     ],
 )
 def test_a_number_has_the_separators_of_its_language(locale: str, plain: str, written: str) -> None:
-    assert texts(locale).number(plain) == written
-    assert texts(locale).money(plain, "THB") == f"{written}\u00a0THB"
+    assert load_language(locale).number(plain) == written
+    assert load_language(locale).money(plain, "THB") == f"{written}\u00a0THB"
 
 
 @examples(deadline=None)
@@ -189,7 +192,7 @@ def test_a_number_has_the_separators_of_its_language(locale: str, plain: str, wr
     fraction=st.text("0123456789", max_size=18),
 )
 def test_no_digit_of_a_number_is_lost(locale: str, whole: int, fraction: str) -> None:
-    own = texts(locale)
+    own = load_language(locale)
     plain = f"{whole}.{fraction}" if fraction else str(whole)
     assert own.number(plain).replace(own.group, "").replace(own.decimal, ".") == plain
 
@@ -233,7 +236,7 @@ def test_no_digit_of_a_number_is_lost(locale: str, whole: int, fraction: str) ->
     ],
 )
 def test_the_buyers_language_is_the_one_they_like_best_of_ours(accepted: str, locale: str) -> None:
-    assert negotiate(None, accepted, "th") == locale
+    assert negotiate_language(None, accepted, "th") == locale
 
 
 @pytest.mark.parametrize(
@@ -253,7 +256,7 @@ def test_the_buyers_language_is_the_one_they_like_best_of_ours(accepted: str, lo
 def test_who_asks_comes_first_then_the_browser_then_the_shop_then_english(
     asked: str | None, accepted: str, fallback: str, locale: str
 ) -> None:
-    assert negotiate(asked, accepted, fallback) == locale
+    assert negotiate_language(asked, accepted, fallback) == locale
 
 
 _rubbish = st.text() | st.text("ajthzenidq=01.;,-_* \t") | st.from_regex(r"(zh|ja)(-\w+)*(;q=.*)?")
@@ -264,4 +267,4 @@ _rubbish = st.text() | st.text("ajthzenidq=01.;,-_* \t") | st.from_regex(r"(zh|j
 def test_whatever_is_sent_one_of_our_languages_is_chosen(
     asked: str | None, accepted: str, fallback: str
 ) -> None:
-    assert negotiate(asked, accepted, fallback) in LOCALES
+    assert negotiate_language(asked, accepted, fallback) in LOCALES

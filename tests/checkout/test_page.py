@@ -6,11 +6,11 @@ from decimal import Decimal
 
 import pytest
 
-from payintent.checkout.languages import texts
-from payintent.checkout.page_fields import result_of
+from payintent.checkout.languages import load_language
+from payintent.checkout.page_fields import page_result
 from payintent.config import Settings
-from payintent.domain.gateway import Unknown
-from payintent.payments.lookup import merchant_of
+from payintent.domain.gateway import OutcomeUnknown
+from payintent.payments.lookup import get_payment_merchant
 from payintent.storage import tax_rates
 from tests.api.arrange import bring_to, callback, payment_of
 from tests.api.refunding import in_status
@@ -106,8 +106,8 @@ async def test_the_page_says_why_a_payment_failed(api: Api, reason: str) -> None
 
 async def test_a_status_that_nobody_knows_is_told_as_one(api: Api) -> None:
     payment = replace(await payment_of(api, await api.create()), status="TRANSFORMED")  # type: ignore[arg-type]
-    merchant = await merchant_of(api.world.service.database, payment)
-    assert result_of(payment, merchant, texts("en")).title == "unknown_state"
+    merchant = await get_payment_merchant(api.world.service.database, payment)
+    assert page_result(payment, merchant, load_language("en")).title == "unknown_state"
 
 
 async def test_a_merchants_texts_cannot_become_markup(api: Api) -> None:
@@ -200,7 +200,7 @@ async def test_a_form_that_is_too_large_or_unreadable_is_refused(api: Api) -> No
 
 async def test_a_gateway_that_is_away_is_told_on_the_page(api: Api) -> None:
     created = await api.create()
-    api.world.gateway.answer_create = lambda _: Unknown(detail="planted")
+    api.world.gateway.answer_create = lambda _: OutcomeUnknown(detail="planted")
     page = await _submit(api, created, _form(await _show(api, created)))
     assert page.status == 502
     assert "The provider did not answer" in page.body.decode()
@@ -330,4 +330,4 @@ async def test_nobody_is_led_to_a_gateway_when_the_time_is_over(api: Api) -> Non
 async def test_countries_stand_in_the_order_of_the_language(api: Api, locale: str) -> None:
     page = (await _show(api, await api.create(), f"?lang={locale}")).body.decode()
     listed = re.findall(r'<option value="([A-Z]{2})"', page)
-    assert listed == list(texts(locale).countries)
+    assert listed == list(load_language(locale).countries)

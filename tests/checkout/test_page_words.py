@@ -10,7 +10,7 @@ import segno
 
 from payintent.checkout.languages import LOCALES, OWN_NAMES
 from payintent.config import Settings
-from payintent.operations.merchants import SetProfile
+from payintent.operations.merchants import SetMerchantProfile
 from tests.api.arrange import bring_to, callback, captured, payment_of, select, view
 from tests.api.refunding import in_status
 from tests.support.world import Answer, Api
@@ -65,7 +65,7 @@ async def test_a_buyer_is_spoken_to_as_asked(
 
 
 async def test_without_a_wish_the_merchants_language_is_spoken(api: Api) -> None:
-    await api.world.perform(SetProfile(merchant_id=api.world.merchant_id, locale="th"))
+    await api.world.perform(SetMerchantProfile(merchant_id=api.world.merchant_id, locale="th"))
     created = await api.create()
     assert spoken(await show(api, created)) == "th"
     assert spoken(await show(api, created, Accept_Language="ja")) == "ja"
@@ -196,7 +196,9 @@ class TestWithoutAnAddressOfItsOwn:
 
 
 async def test_the_way_back_names_the_payment_and_its_end(api: Api) -> None:
-    await api.world.perform(SetProfile(merchant_id=api.world.merchant_id, return_url=THANKS))
+    await api.world.perform(
+        SetMerchantProfile(merchant_id=api.world.merchant_id, return_url=THANKS)
+    )
     created = await api.create()
     assert f'href="{THANKS}"' in await show(api, created)  # nothing has happened yet
     await bring_to(api, created, "FAILED")
@@ -210,7 +212,9 @@ async def test_a_buyer_is_taken_back_of_oneself_only_right_after_paying(api: Api
     created = await api.create()
     await bring_to(api, created, "PAID")
     assert "<pay-return" not in await show(api, created)  # there is nowhere to go
-    await api.world.perform(SetProfile(merchant_id=api.world.merchant_id, return_url=THANKS))
+    await api.world.perform(
+        SetMerchantProfile(merchant_id=api.world.merchant_id, return_url=THANKS)
+    )
     assert "<pay-return" in await show(api, created)
     await api.world.move_clock(301)
     assert "<pay-return" not in await show(api, created)

@@ -65,9 +65,9 @@ def test_a_payment_is_shown_with_sessions_receipts_and_cases(
     terminal: Terminal, paid: tuple[Payment, Session]
 ) -> None:
     payment, session = paid
-    words = ("payment", "show", ids.text(ids.PAYMENT, payment.id))
+    words = ("payment", "show", ids.format_id(ids.PAYMENT, payment.id))
     text, shown = terminal.run(*words).out, terminal.run(*words, "--json").json
-    for one in (ids.text(ids.SESSION, session.id), "credited", "duplicate", "DOUBLE_PAYMENT"):
+    for one in (ids.format_id(ids.SESSION, session.id), "credited", "duplicate", "DOUBLE_PAYMENT"):
         assert one in text
     assert [len(shown[part]) for part in ("sessions", "receipts", "cases")] == [1, 2, 1]
     assert payment.checkout_id not in text + str(shown)

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from payintent.operations.merchants import SetCallbackUrl
-from payintent.payments.cancel import cancel
+from payintent.payments.cancel import cancel_by_merchant
 from tests.cli.conftest import Run
 from tests.support.world import World
 
@@ -97,7 +97,7 @@ async def test_a_payment_is_shown_without_its_capability(run: Run, world: World)
     from payintent.domain import ids
 
     payment = await world.create(metadata='{"b": 1.0}')
-    payment_id = ids.text(ids.PAYMENT, payment.id)
+    payment_id = ids.format_id(ids.PAYMENT, payment.id)
     as_json, as_text = [
         await _off(run, "payment", "show", payment_id, *more) for more in (["--json"], [])
     ]
@@ -106,14 +106,14 @@ async def test_a_payment_is_shown_without_its_capability(run: Run, world: World)
     assert payment_id in as_text.out
     for ran in (as_json, as_text):
         assert payment.checkout_id not in ran.out
-        assert ids.masked(payment.checkout_id) in ran.out
+        assert ids.mask_checkout_id(payment.checkout_id) in ran.out
     assert "no payment" in (await _off(run, "payment", "show", "pay_x")).line
 
 
 async def test_webhooks_are_listed_shown_and_sent_again(run: Run, world: World) -> None:
     payment = await world.create()
     async with world.service.database.transaction() as tx:
-        await cancel(tx, world.service.mint, payment, None)
+        await cancel_by_merchant(tx, world.service.mint, payment, None)
     [listed] = (await _off(run, "webhooks", "list", "--state", "skipped", "--json")).json
     assert (listed["type"], listed["state"]) == ("payment.cancelled", "skipped")
     shown = (await _off(run, "webhooks", "show", listed["event_id"], "--json")).json

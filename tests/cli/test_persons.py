@@ -119,7 +119,7 @@ async def _waiting(world: World) -> str:
     [row] = await world.rows("SELECT id, capture_id FROM money_case")
     named = (row["id"], row["capture_id"], "Ada", f"0x{20 * '7a'}")
     async with world.service.database.transaction() as tx:
-        return ids.text(ids.REFUND, (await refund_case(tx, world.service.mint, *named)).id)
+        return ids.format_id(ids.REFUND, (await refund_case(tx, world.service.mint, *named)).id)
 
 
 def test_two_tokens_at_one_terminal_are_two_persons(
@@ -138,7 +138,9 @@ def test_two_tokens_at_one_terminal_are_two_persons(
 
 
 async def _down(world: World) -> None:
-    assert await gateway_outages.trip(world.service.database, world.account_id, "refunds", 15, 300)
+    assert await gateway_outages.open_circuit(
+        world.service.database, world.account_id, "refunds", 15, 300
+    )
 
 
 def test_accounts_that_are_down_are_listed(terminal: Terminal, beside: Beside[None]) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from payintent.domain.fraud import RuleKind
+from payintent.domain.fraud import FraudRuleKind
 from payintent.operations.fraud import AddFraudRule
 from tests.api.refunding import paid
 from tests.clients.uses import DENIED
@@ -13,5 +13,5 @@ from tests.support.world import Api
 async def uses(api: Api) -> list[str]:
     """What a program is told: the service, a key, a payment to refund and a buyer to deny."""
     done = await paid(api)
-    await api.world.perform(AddFraudRule(kind=RuleKind.PAYER, value=DENIED))
+    await api.world.perform(AddFraudRule(kind=FraudRuleKind.PAYER, value=DENIED))
     return [api.base, api.world.api_key, done.json["id"], DENIED]

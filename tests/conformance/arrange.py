@@ -7,17 +7,17 @@ from typing import Any
 from uuid import uuid4
 
 from payintent.domain.gateway import (
-    Callback,
     CallbackRequest,
     Capture,
-    Created,
+    GatewayRefundRequest,
+    GatewayRefundState,
+    GatewaySessionRef,
+    GatewaySessionRequest,
+    GatewaySessionState,
     RefundReport,
-    RefundRequest,
-    RefundState,
-    Report,
-    SessionRef,
-    SessionRequest,
-    SessionState,
+    SessionCreated,
+    SessionReport,
+    VerifiedCallback,
 )
 from tests.conformance.harness import Harness, RefundOutcome
 
@@ -26,11 +26,11 @@ PART = 3  # the first refund of a capture is a third of it
 
 @dataclass(frozen=True)
 class Opened:
-    request: SessionRequest
-    created: Created
+    request: GatewaySessionRequest
+    created: SessionCreated
 
     @property
-    def ref(self) -> SessionRef:
+    def ref(self) -> GatewaySessionRef:
         return ref_to(self.request, self.created.reference)
 
 
@@ -39,8 +39,8 @@ class Paid(Opened):
     capture: Capture
 
 
-def ref_to(request: SessionRequest, reference: str | None) -> SessionRef:
-    return SessionRef(
+def ref_to(request: GatewaySessionRequest, reference: str | None) -> GatewaySessionRef:
+    return GatewaySessionRef(
         session_id=request.session_id,
         reference=reference,
         amount_minor=request.amount_minor,
@@ -49,10 +49,10 @@ def ref_to(request: SessionRequest, reference: str | None) -> SessionRef:
     )
 
 
-async def create(harness: Harness, request: SessionRequest) -> Opened:
+async def create(harness: Harness, request: GatewaySessionRequest) -> Opened:
     """Open a session, and let the buyer see it."""
     created = await harness.gateway.create_session(harness.account, request)
-    assert isinstance(created, Created), created
+    assert isinstance(created, SessionCreated), created
     await harness.visit(created, request)
     return Opened(request, created)
 
@@ -69,9 +69,9 @@ async def paid(harness: Harness) -> Paid:
     return Paid(session.request, session.created, report.capture)
 
 
-async def inquired(harness: Harness, session: SessionRef) -> Report:
+async def inquired(harness: Harness, session: GatewaySessionRef) -> SessionReport:
     report = await harness.gateway.inquire(harness.account, session)
-    assert isinstance(report, Report), report
+    assert isinstance(report, SessionReport), report
     return report
 
 
@@ -84,8 +84,10 @@ async def refunds_are(harness: Harness, outcome: RefundOutcome) -> AsyncGenerato
         await harness.set_refunds(RefundOutcome.DONE)
 
 
-def refund_of(harness: Harness, money: Paid, amount_minor: int | None = None) -> RefundRequest:
-    return RefundRequest(
+def refund_of(
+    harness: Harness, money: Paid, amount_minor: int | None = None
+) -> GatewayRefundRequest:
+    return GatewayRefundRequest(
         refund_id=uuid4(),
         reference=None,
         session=money.ref,
@@ -97,36 +99,38 @@ def refund_of(harness: Harness, money: Paid, amount_minor: int | None = None) ->
     )
 
 
-async def refunded(harness: Harness, request: RefundRequest, state: RefundState) -> RefundRequest:
+async def refunded(
+    harness: Harness, request: GatewayRefundRequest, state: GatewayRefundState
+) -> GatewayRefundRequest:
     """Ask for a refund that comes to a state; gives it as it is known from then on."""
     report = await harness.gateway.refund(harness.account, request)
     assert isinstance(report, RefundReport), report
     known = replace(request, reference=report.reference or request.reference)
-    if state is RefundState.DONE and not harness.refunds_at_once:
+    if state is GatewayRefundState.DONE and not harness.refunds_at_once:
         return await _settled(harness, known)
     assert report.state is state, report
     return known
 
 
-async def _settled(harness: Harness, request: RefundRequest) -> RefundRequest:
-    if await refund_stands(harness, request) is RefundState.PENDING:
+async def _settled(harness: Harness, request: GatewayRefundRequest) -> GatewayRefundRequest:
+    if await refund_stands(harness, request) is GatewayRefundState.PENDING:
         await harness.settle_refund(request, RefundOutcome.DONE)
-    assert await refund_stands(harness, request) is RefundState.DONE
+    assert await refund_stands(harness, request) is GatewayRefundState.DONE
     return request
 
 
-async def refund_stands(harness: Harness, request: RefundRequest) -> RefundState:
+async def refund_stands(harness: Harness, request: GatewayRefundRequest) -> GatewayRefundState:
     report = await harness.gateway.inquire_refund(harness.account, request)
     assert isinstance(report, RefundReport), report
     return report.state
 
 
 async def told_of_session(
-    harness: Harness, session: Opened, *states: SessionState
-) -> tuple[CallbackRequest, Callback]:
+    harness: Harness, session: Opened, *states: GatewaySessionState
+) -> tuple[CallbackRequest, VerifiedCallback]:
     """Wait for the callback that reports one of these states of a session."""
 
-    def is_meant(callback: Callback) -> bool:
+    def is_meant(callback: VerifiedCallback) -> bool:
         about = callback.session_id == session.request.session_id
         return about and callback.report is not None and callback.report.state in states
 
@@ -134,11 +138,11 @@ async def told_of_session(
 
 
 async def told_of_refund(
-    harness: Harness, request: RefundRequest, state: RefundState
-) -> tuple[CallbackRequest, Callback]:
+    harness: Harness, request: GatewayRefundRequest, state: GatewayRefundState
+) -> tuple[CallbackRequest, VerifiedCallback]:
     """Wait for the callback that reports this state of a refund."""
 
-    def is_meant(callback: Callback) -> bool:
+    def is_meant(callback: VerifiedCallback) -> bool:
         about = callback.refund_id == request.refund_id
         return about and callback.refund is not None and callback.refund.state is state
 

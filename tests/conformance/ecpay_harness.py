@@ -10,18 +10,18 @@ import aiohttp
 import pytest
 
 from payintent.domain.gateway import (
-    Account,
     CallbackRequest,
     Capture,
-    Created,
+    GatewayAccount,
+    GatewayRefundRequest,
+    GatewaySessionRequest,
+    OutcomeUnknown,
     RefundReport,
-    RefundRequest,
-    SessionRequest,
-    Unknown,
+    SessionCreated,
 )
 from payintent.domain.payment import FailureReason
 from payintent.gateways.ecpay.adapter import EcpayGateway
-from payintent.gateways.http_client import Answer, Http
+from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer
 from payintent_sandbox.emulators.ecpay.model import Account as Merchant
 from tests.conformance.faults import FaultProxy, faulty
 from tests.conformance.harness import Harness, RefundOutcome, hurried, patient
@@ -47,18 +47,20 @@ NO_DECLINES = ("2", "10100073", "10200095", "10200141", "10300023", "10300028", 
 _refunding: ContextVar[bool] = ContextVar("_refunding", default=False)
 
 
-class Aimed(Http):
+class Aimed(GatewayHttpClient):
     """Lets faults hit a refund itself: what is looked up before it goes past them, patiently.
 
     That a look which fails sends no refund is shown in the adapter's own tests.
     """
 
-    def __init__(self, hit: Http, past: Http, faults: FaultProxy, url: str) -> None:
+    def __init__(
+        self, hit: GatewayHttpClient, past: GatewayHttpClient, faults: FaultProxy, url: str
+    ) -> None:
         self._hit, self._past, self._faults, self._url = hit, past, faults, url
 
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None = None
-    ) -> Answer | Unknown:
+    ) -> HttpAnswer | OutcomeUnknown:
         gives_back = b"Action=R" in (body or b"") or b"Action=N" in (body or b"")
         if not _refunding.get() or gives_back:
             return await self._hit.request(method, url, headers=headers, body=body)
@@ -67,7 +69,9 @@ class Aimed(Http):
 
 
 class AimedGateway(EcpayGateway):
-    async def refund(self, account: Account, request: RefundRequest) -> RefundReport | Unknown:
+    async def refund(
+        self, account: GatewayAccount, request: GatewayRefundRequest
+    ) -> RefundReport | OutcomeUnknown:
         token = _refunding.set(True)
         try:
             return await super().refund(account, request)
@@ -80,19 +84,19 @@ class EcpayHarness(Harness):
     buyer: Buyer
     card: str = APPROVED
 
-    async def visit(self, created: Created, request: SessionRequest) -> None:
+    async def visit(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
         await self.buyer.bring(created.next_action["redirect"]["fields"])
 
-    async def pay(self, created: Created, request: SessionRequest) -> None:
+    async def pay(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
         await self.buyer.pay(created.reference, self.card)
 
-    async def decline(self, created: Created, request: SessionRequest) -> None:
+    async def decline(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
         await self.buyer.pay(created.reference, DECLINED)
 
     async def set_refunds(self, outcome: RefundOutcome) -> None:
         self.card = CARDS[outcome]
 
-    async def settle_refund(self, request: RefundRequest, outcome: RefundOutcome) -> None:
+    async def settle_refund(self, request: GatewayRefundRequest, outcome: RefundOutcome) -> None:
         raise NotImplementedError  # nothing is ever pending
 
     async def given_back(self, capture: Capture) -> int:
@@ -102,7 +106,7 @@ class EcpayHarness(Harness):
         pairs = parse_qsl(callback.body.decode(), keep_blank_values=True)
         return urlencode([pair for pair in pairs if pair[0] != "CheckMacValue"]).encode()
 
-    def signed(self, payload: bytes, account: Account) -> CallbackRequest:
+    def signed(self, payload: bytes, account: GatewayAccount) -> CallbackRequest:
         pairs = parse_qsl(payload.decode(errors="replace"), keep_blank_values=True)
         given = account.credentials
         merchant = Merchant(given["merchant_id"], given["hash_key"], given["hash_iv"], "")
@@ -166,7 +170,7 @@ async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harnes
             await hurries.close()
 
 
-def _account(faults: FaultProxy, url: str, merchant: Merchant) -> Account:
+def _account(faults: FaultProxy, url: str, merchant: Merchant) -> GatewayAccount:
     credentials = {
         "merchant_id": merchant.merchant_id,
         "hash_key": merchant.hash_key,
@@ -175,7 +179,7 @@ def _account(faults: FaultProxy, url: str, merchant: Merchant) -> Account:
         "auto_close": "off",  # whoever runs these tests at a quarter past eight in Taipei
         "page_url": url,
     }
-    return Account(id=1, provider="ecpay", base_url=faults.url, credentials=credentials)
+    return GatewayAccount(id=1, provider="ecpay", base_url=faults.url, credentials=credentials)
 
 
 def _with(fields: Mapping[str, str], changes: Mapping[str, str | None]) -> bytes:

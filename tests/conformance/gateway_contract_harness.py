@@ -18,27 +18,27 @@ import pytest
 
 from payintent.config import Settings
 from payintent.domain.gateway import (
-    Account,
-    BadCallback,
     CallbackRequest,
     Capture,
-    Created,
-    RefundRequest,
-    SessionRequest,
+    GatewayAccount,
+    GatewayRefundRequest,
+    GatewaySessionRequest,
+    InvalidCallbackError,
+    SessionCreated,
 )
 from payintent.domain.onchain import PROVIDER
 from payintent.domain.payment import FailureReason
-from payintent.domain.quote import FeeMode, Quote
-from payintent.domain.session import ExpectedToken, Life, Offer, Session
+from payintent.domain.quote import FeeMode, Price
+from payintent.domain.session import ExpectedToken, Quote, Session, SessionStatus
 from payintent.evm.event_logs import REFUNDED
-from payintent.evm.refund_sender import Refunders
-from payintent.gateways.onchain import GatewayContract
+from payintent.evm.refund_sender import RefundSenders
+from payintent.gateways.onchain import OnchainGateway
 from payintent.operations.chains import AddContract
 from payintent.payments.settle import complete_selection
 from payintent.service import Service, open_service
 from payintent.storage import payments, sessions
 from payintent.storage.database import Database
-from payintent.storage.onchain.pending_transfers import ChainLedger
+from payintent.storage.onchain.pending_transfers import DatabaseOnchainRecords
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.deploy import PLANS, deploy
 from tests.conformance.harness import Harness, RefundOutcome
@@ -64,7 +64,7 @@ class ContractHarness(Harness):
     def ground(self) -> ChainWorld:
         return self.refunds.ground
 
-    async def visit(self, created: Created, request: SessionRequest) -> None:
+    async def visit(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
         """Keep the session as the core does: the ledger is where the contract looks."""
         if await self._known(request):
             return
@@ -76,18 +76,18 @@ class ContractHarness(Harness):
             await sessions.add(tx, session, 30.0)
             await complete_selection(tx, service.mint, locked.payments[0], session, locked.now)
 
-    async def pay(self, created: Created, request: SessionRequest) -> None:
+    async def pay(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
         session = await self._session(request)
         await self.ground.pay_otherwise(session)
         await self.ground.final()
 
-    async def decline(self, created: Created, request: SessionRequest) -> None:
+    async def decline(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
         raise NotImplementedError("a contract declines nobody")
 
     async def set_refunds(self, outcome: RefundOutcome) -> None:
         """Change nothing: every refund is pending until its block is final."""
 
-    async def settle_refund(self, request: RefundRequest, outcome: RefundOutcome) -> None:
+    async def settle_refund(self, request: GatewayRefundRequest, outcome: RefundOutcome) -> None:
         assert outcome is RefundOutcome.DONE
         await self.ground.final()
 
@@ -110,31 +110,31 @@ class ContractHarness(Harness):
     def payload(self, callback: CallbackRequest) -> bytes:
         return callback.body
 
-    def signed(self, payload: bytes, account: Account) -> CallbackRequest:
+    def signed(self, payload: bytes, account: GatewayAccount) -> CallbackRequest:
         return CallbackRequest(method="POST", headers={}, query={}, body=payload)
 
     def forgeries(self, callback: CallbackRequest) -> Mapping[str, CallbackRequest]:
-        raise BadCallback("a contract calls nobody back")
+        raise InvalidCallbackError("a contract calls nobody back")
 
-    async def _known(self, request: SessionRequest) -> bool:
+    async def _known(self, request: GatewaySessionRequest) -> bool:
         database = self.ground.world.service.database
-        return await sessions.by_id(database, request.session_id) is not None
+        return await sessions.get(database, request.session_id) is not None
 
-    async def _session(self, request: SessionRequest) -> Session:
-        found = await sessions.by_id(self.ground.world.service.database, request.session_id)
+    async def _session(self, request: GatewaySessionRequest) -> Session:
+        found = await sessions.get(self.ground.world.service.database, request.session_id)
         assert found is not None
         return found
 
 
 def _session(
-    request: SessionRequest,
-    created: Created,
+    request: GatewaySessionRequest,
+    created: SessionCreated,
     payment_id: UUID,
     account_id: int,
     ground: ChainWorld,
 ) -> Session:
     total = f"{Decimal(request.amount_minor).scaleb(-18):f}"
-    quote = Quote(
+    quote = Price(
         currency=COIN,
         amount=total,
         fee_mode=FeeMode.INCLUSIVE,
@@ -143,7 +143,7 @@ def _session(
         estimated_tax="0",
         total_amount=total,
     )
-    offer = Offer(
+    offer = Quote(
         payment_method_id=ground.methods[COIN],
         account_id=account_id,
         provider=PROVIDER,
@@ -160,7 +160,7 @@ def _session(
     return Session(
         id=request.session_id,
         payment_id=payment_id,
-        life=Life.OPENING,
+        life=SessionStatus.OPENING,
         outcome=None,
         offer=offer,
         reference=created.reference,
@@ -178,7 +178,7 @@ async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harnes
     del fixtures
     async with AsyncExitStack() as stack:
         settings = await stack.enter_async_context(_database())
-        refunders = Refunders()
+        refunders = RefundSenders()
         service = await stack.enter_async_context(_service(settings, refunders))
         ground = await stack.enter_async_context(_ground(service, stack.enter_context(_chain())))
         refunds = await stack.enter_async_context(refunding(ground, refunders))
@@ -254,9 +254,9 @@ def _chain() -> Iterator[str]:
 
 
 @asynccontextmanager
-async def _service(settings: Settings, refunders: Refunders) -> AsyncIterator[Service]:
+async def _service(settings: Settings, refunders: RefundSenders) -> AsyncIterator[Service]:
     database = Database(settings)
-    contract = GatewayContract(ChainLedger(database), settings.api_base, refunders)
+    contract = OnchainGateway(DatabaseOnchainRecords(database), settings.api_base, refunders)
     service = await open_service(settings, {"fake": FakeGateway(), PROVIDER: contract})
     yield service
     await service.close()

@@ -20,16 +20,16 @@ from typing import Any
 from uuid import uuid4
 
 from payintent.domain.gateway import (
-    Account,
     CallbackRequest,
     Capture,
-    Created,
     Gateway,
-    RefundRequest,
-    SessionRequest,
+    GatewayAccount,
+    GatewayRefundRequest,
+    GatewaySessionRequest,
+    SessionCreated,
 )
 from payintent.domain.payment import FailureReason
-from payintent.gateways.http_client import Http
+from payintent.gateways.http_client import GatewayHttpClient
 from tests.conformance.faults import FaultProxy
 from tests.conformance.receiver import Receiver
 from tests.conformance.traits import Traits
@@ -53,8 +53,8 @@ class Harness(Traits, ABC):
 
     gateway: Gateway  # over `patient()`
     hurried: Gateway | None  # the same over `hurried()`: only ever asked what is never answered
-    account: Account  # its base_url is that of `faults`
-    other_account: Account  # other credentials, known to the counterpart too
+    account: GatewayAccount  # its base_url is that of `faults`
+    other_account: GatewayAccount  # other credentials, known to the counterpart too
     faults: FaultProxy | None  # None: no operation goes over HTTP
     receiver: Receiver  # serves gateway and account
     currency: str
@@ -66,10 +66,10 @@ class Harness(Traits, ABC):
 
     public: frozenset[str] = frozenset({"page_url"})  # credentials that anybody may see
 
-    def request(self, **changes: Any) -> SessionRequest:
+    def request(self, **changes: Any) -> GatewaySessionRequest:
         """Order something usual under a fresh id."""
         now = datetime.now(UTC).replace(microsecond=0)
-        usual = SessionRequest(
+        usual = GatewaySessionRequest(
             session_id=uuid4(),
             amount_minor=self.amount_minor,
             currency=self.currency,
@@ -85,16 +85,16 @@ class Harness(Traits, ABC):
         )
         return replace(usual, **changes)
 
-    async def visit(self, created: Created, request: SessionRequest) -> None:
+    async def visit(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
         """Let the buyer see the page, where the gateway first learns of a session by that."""
         del created, request
 
     @abstractmethod
-    async def pay(self, created: Created, request: SessionRequest) -> None:
+    async def pay(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
         """Let the buyer pay where `created.next_action` leads; ends when the money is taken."""
 
     @abstractmethod
-    async def decline(self, created: Created, request: SessionRequest) -> None:
+    async def decline(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
         """Let the buyer try to pay, and be declined."""
 
     @abstractmethod
@@ -102,7 +102,7 @@ class Harness(Traits, ABC):
         """Say what the refunds of captures made from now on come to; DONE until told otherwise."""
 
     @abstractmethod
-    async def settle_refund(self, request: RefundRequest, outcome: RefundOutcome) -> None:
+    async def settle_refund(self, request: GatewayRefundRequest, outcome: RefundOutcome) -> None:
         """Decide a pending refund, DONE or DECLINED; ends when an inquiry may know it."""
 
     @abstractmethod
@@ -125,7 +125,7 @@ class Harness(Traits, ABC):
         """Give the facts of a callback without their signature, as `signed` takes them."""
 
     @abstractmethod
-    def signed(self, payload: bytes, account: Account) -> CallbackRequest:
+    def signed(self, payload: bytes, account: GatewayAccount) -> CallbackRequest:
         """Send any bytes as the provider would, signed now with this account's secrets.
 
         Bytes that the format cannot hold are wrapped as nearly as can be. Empty secrets sign too.
@@ -152,16 +152,16 @@ class Harness(Traits, ABC):
         given = {**self.other_account.credentials, **self.account.credentials}
         return frozenset(value for name, value in given.items() if name not in self.public)
 
-    def without_secrets(self) -> Account:
+    def without_secrets(self) -> GatewayAccount:
         """Give the account with every credential empty."""
         return replace(self.account, credentials=dict.fromkeys(self.account.credentials, ""))
 
 
-def patient() -> Http:
+def patient() -> GatewayHttpClient:
     """Make the client that waits for slow machines; the harness closes it."""
-    return Http(timeout_s=PATIENT_S, answer_bytes_max=ANSWER_BYTES_MAX)
+    return GatewayHttpClient(timeout_s=PATIENT_S, answer_bytes_max=ANSWER_BYTES_MAX)
 
 
-def hurried() -> Http:
+def hurried() -> GatewayHttpClient:
     """Make the client that soon gives up; the harness closes it."""
-    return Http(timeout_s=HURRIED_S, answer_bytes_max=ANSWER_BYTES_MAX)
+    return GatewayHttpClient(timeout_s=HURRIED_S, answer_bytes_max=ANSWER_BYTES_MAX)

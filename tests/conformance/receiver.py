@@ -6,7 +6,13 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from payintent.domain.gateway import Account, BadCallback, Callback, CallbackRequest, Gateway
+from payintent.domain.gateway import (
+    CallbackRequest,
+    Gateway,
+    GatewayAccount,
+    InvalidCallbackError,
+    VerifiedCallback,
+)
 from tests.support.http_server import clean_up
 from tests.support.patience import PATIENCE_S
 
@@ -17,27 +23,27 @@ class Receiver:
     def __init__(self) -> None:
         self.url = ""
         self.received: list[CallbackRequest] = []  # all that came, refused ones too
-        self._served: tuple[Gateway, Account] | None = None
+        self._served: tuple[Gateway, GatewayAccount] | None = None
         self._arrived = asyncio.Condition()
 
-    def serve(self, gateway: Gateway, account: Account) -> None:
+    def serve(self, gateway: Gateway, account: GatewayAccount) -> None:
         """Verify with this account from now on, and answer what the adapter acknowledges with."""
         self._served = gateway, account
 
-    def parsed(self) -> list[tuple[CallbackRequest, Callback]]:
+    def parsed(self) -> list[tuple[CallbackRequest, VerifiedCallback]]:
         """List the callbacks that verify, in the order they came."""
         return [
             (request, callback)
             for request in self.received
-            if isinstance(callback := self._parse(request), Callback)
+            if isinstance(callback := self._parse(request), VerifiedCallback)
         ]
 
     async def wait_for(
-        self, is_meant: Callable[[Callback], bool]
-    ) -> tuple[CallbackRequest, Callback]:
+        self, is_meant: Callable[[VerifiedCallback], bool]
+    ) -> tuple[CallbackRequest, VerifiedCallback]:
         """Wait for the first callback that verifies and is meant; it may have come before."""
 
-        def found() -> list[tuple[CallbackRequest, Callback]]:
+        def found() -> list[tuple[CallbackRequest, VerifiedCallback]]:
             return [one for one in self.parsed() if is_meant(one[1])]
 
         async with asyncio.timeout(PATIENCE_S), self._arrived:
@@ -65,13 +71,13 @@ class Receiver:
         ack = self._served[0].acknowledge(callback)
         return web.Response(body=ack.body, headers={"Content-Type": ack.content_type})
 
-    def _parse(self, came: CallbackRequest) -> Callback | None:
+    def _parse(self, came: CallbackRequest) -> VerifiedCallback | None:
         if self._served is None:
             return None
         gateway, account = self._served
         try:
             return gateway.parse_callback(account, came)
-        except BadCallback:
+        except InvalidCallbackError:
             return None
 
 

@@ -14,16 +14,16 @@ import aiohttp
 import pytest
 
 from payintent.domain.gateway import (
-    Account,
     CallbackRequest,
     Capture,
-    Created,
     Gateway,
-    RefundRequest,
-    SessionRequest,
+    GatewayAccount,
+    GatewayRefundRequest,
+    GatewaySessionRequest,
+    SessionCreated,
 )
 from payintent.domain.payment import FailureReason
-from payintent.gateways.http_client import Http
+from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.simulator import SimulatorGateway
 from tests.conformance.faults import FaultProxy, faulty
 from tests.conformance.harness import Harness, RefundOutcome, hurried, patient
@@ -55,17 +55,17 @@ class SimulatorHarness(Harness):
     card: str = CARDS[RefundOutcome.DONE]
     paid: list[str] = field(default_factory=list[str])
 
-    async def pay(self, created: Created, request: SessionRequest) -> None:
+    async def pay(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
         await self._pay(created, self.card)
         self.paid.append(created.reference)
 
-    async def decline(self, created: Created, request: SessionRequest) -> None:
+    async def decline(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
         await self._pay(created, DECLINED)
 
     async def set_refunds(self, outcome: RefundOutcome) -> None:
         self.card = CARDS[outcome]
 
-    async def settle_refund(self, request: RefundRequest, outcome: RefundOutcome) -> None:
+    async def settle_refund(self, request: GatewayRefundRequest, outcome: RefundOutcome) -> None:
         url = f"{self.url}/_sim/refunds/{request.reference}"
         async with self.http.post(url, json={"status": STATUSES[outcome]}) as answer:
             assert answer.status == 200, await answer.text()
@@ -78,7 +78,7 @@ class SimulatorHarness(Harness):
     def payload(self, callback: CallbackRequest) -> bytes:
         return callback.body
 
-    def signed(self, payload: bytes, account: Account) -> CallbackRequest:
+    def signed(self, payload: bytes, account: GatewayAccount) -> CallbackRequest:
         return _signed(payload, account, int(time.time()))
 
     def restated(self, payload: bytes, *, amount: str = "", currency: str = "") -> bytes | None:
@@ -111,7 +111,7 @@ class SimulatorHarness(Harness):
             assert answer.status == 200, await answer.text()
             return (await answer.json())["capture"]
 
-    async def _pay(self, created: Created, card: str) -> None:
+    async def _pay(self, created: SessionCreated, card: str) -> None:
         url = created.next_action["redirect"]["url"]
         async with self.http.post(url, data={"card": card}, allow_redirects=False) as answer:
             assert answer.status == 303, await answer.text()
@@ -124,7 +124,9 @@ async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harnes
 
 
 @asynccontextmanager
-async def before_simulator(adapter: Callable[[Http], Gateway]) -> AsyncGenerator[Harness]:
+async def before_simulator(
+    adapter: Callable[[GatewayHttpClient], Gateway],
+) -> AsyncGenerator[Harness]:
     """Put an adapter that speaks the simulator's wire before a simulator of its own."""
     with running_simulator(scale=SLOW) as url:
         async with faulty(url) as faults, receiving() as receiver, aiohttp.ClientSession() as http:
@@ -157,12 +159,12 @@ async def before_simulator(adapter: Callable[[Http], Gateway]) -> AsyncGenerator
             await hurries.close()
 
 
-def _account(faults: FaultProxy, key: str, secret: str) -> Account:
+def _account(faults: FaultProxy, key: str, secret: str) -> GatewayAccount:
     credentials = {"api_key": key, "signing_secret": secret}
-    return Account(id=1, provider="simulator", base_url=faults.url, credentials=credentials)
+    return GatewayAccount(id=1, provider="simulator", base_url=faults.url, credentials=credentials)
 
 
-def _signed(body: bytes, account: Account, timestamp: int) -> CallbackRequest:
+def _signed(body: bytes, account: GatewayAccount, timestamp: int) -> CallbackRequest:
     event_id = f"evt_{secrets.token_hex(12)}"
     secret = account.credentials["signing_secret"].encode()
     content = f"{event_id}.{timestamp}.".encode() + body

@@ -14,12 +14,12 @@ import pytest
 import stripe
 
 from payintent.domain.gateway import (
-    Account,
     CallbackRequest,
     Capture,
-    Created,
-    RefundRequest,
-    SessionRequest,
+    GatewayAccount,
+    GatewayRefundRequest,
+    GatewaySessionRequest,
+    SessionCreated,
 )
 from payintent.gateways.stripe.adapter import StripeGateway
 from payintent.gateways.stripe.api import FAILURES
@@ -46,16 +46,16 @@ class StripeHarness(Harness):
     api: stripe.StripeClient  # Stripe's own library, straight to the sandbox
     card: str = CARDS[RefundOutcome.DONE]
 
-    async def pay(self, created: Created, request: SessionRequest) -> None:
+    async def pay(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
         await self.buyer.pay(created, self.card)
 
-    async def decline(self, created: Created, request: SessionRequest) -> None:
+    async def decline(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
         await self.buyer.decline(created)
 
     async def set_refunds(self, outcome: RefundOutcome) -> None:
         self.card = CARDS[outcome]
 
-    async def settle_refund(self, request: RefundRequest, outcome: RefundOutcome) -> None:
+    async def settle_refund(self, request: GatewayRefundRequest, outcome: RefundOutcome) -> None:
         assert request.reference is not None
         await self.buyer.decide(request.reference, STATUSES[outcome])
 
@@ -73,7 +73,7 @@ class StripeHarness(Harness):
     def payload(self, callback: CallbackRequest) -> bytes:
         return callback.body
 
-    def signed(self, payload: bytes, account: Account) -> CallbackRequest:
+    def signed(self, payload: bytes, account: GatewayAccount) -> CallbackRequest:
         return _signed(payload, account, int(time.time()))
 
     def restated(self, payload: bytes, *, amount: str = "", currency: str = "") -> bytes | None:
@@ -143,11 +143,11 @@ def official(url: str, http: aiohttp.ClientSession) -> stripe.StripeClient:
     return stripe.StripeClient(sandbox.SECRET_KEY, base_addresses={"api": url}, http_client=client)
 
 
-def _account(faults: FaultProxy, credentials: dict[str, str]) -> Account:
-    return Account(id=1, provider="stripe", base_url=faults.url, credentials=credentials)
+def _account(faults: FaultProxy, credentials: dict[str, str]) -> GatewayAccount:
+    return GatewayAccount(id=1, provider="stripe", base_url=faults.url, credentials=credentials)
 
 
-def _signed(body: bytes, account: Account, timestamp: int) -> CallbackRequest:
+def _signed(body: bytes, account: GatewayAccount, timestamp: int) -> CallbackRequest:
     secret = account.credentials["webhook_secret"].encode()
     content = f"{timestamp}.".encode() + body
     signature = f"t={timestamp},v1={hmac.new(secret, content, hashlib.sha256).hexdigest()}"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from payintent.config import Settings
 from payintent.domain.currencies import TENDER
-from payintent.domain.gateway import Gateway, Refunds
+from payintent.domain.gateway import Gateway, RefundSupport
 from payintent.domain.payment import FailureReason
 from payintent.service import open_service
 from tests.conformance.adapters import HARNESSES
@@ -58,7 +58,7 @@ def test_capabilities_count_currencies_that_we_know_in_decimals_that_exist(
 
 def test_capabilities_name_countries_and_a_way_to_refund(harness: Harness) -> None:
     capabilities = harness.gateway.capabilities
-    assert isinstance(capabilities.refunds, Refunds)
+    assert isinstance(capabilities.refunds, RefundSupport)
     countries = capabilities.countries
     if countries is None:
         return
@@ -68,8 +68,10 @@ def test_capabilities_name_countries_and_a_way_to_refund(harness: Harness) -> No
 
 def test_the_traits_of_an_adapter_are_what_it_says_of_itself(harness: Harness) -> None:
     capabilities = harness.gateway.capabilities
-    assert capabilities.refunds is not Refunds.NONE, "write the tests of such an adapter first"
-    assert harness.refunds_parts == (capabilities.refunds is Refunds.PARTS)
+    assert capabilities.refunds is not RefundSupport.NONE, (
+        "write the tests of such an adapter first"
+    )
+    assert harness.refunds_parts == (capabilities.refunds is RefundSupport.PARTS)
     assert harness.refunds_again == capabilities.refunds_again
     assert harness.over_http == (harness.faults is not None)
 

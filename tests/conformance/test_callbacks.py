@@ -9,14 +9,14 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from payintent.domain.gateway import (
-    Account,
-    BadCallback,
-    Callback,
     CallbackRequest,
     Capture,
+    GatewayAccount,
+    GatewaySessionState,
+    InvalidCallbackError,
+    OutcomeUnknown,
     RefundReport,
-    SessionState,
-    Unknown,
+    VerifiedCallback,
 )
 from payintent.domain.payment import FailureReason
 from tests.conformance.arrange import inquired, opened, paid, refund_of, told_of_session
@@ -30,7 +30,7 @@ pytestmark = [
 
 NAME_CHARS_MAX = 255
 MINOR_MAX = 10**78 - 1  # what the database can hold
-ENDED = (SessionState.DECLINED, SessionState.ATTEMPTED)
+ENDED = (GatewaySessionState.DECLINED, GatewaySessionState.ATTEMPTED)
 
 WORD = re.compile(rb"\w+")
 PUT = (
@@ -51,14 +51,16 @@ headers = st.dictionaries(st.text(max_size=20).map(str.lower), st.text(max_size=
 quietly = examples(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 
-async def genuine(harness: Harness) -> tuple[CallbackRequest, Callback]:
-    return await told_of_session(harness, await paid(harness), SessionState.CAPTURED)
+async def genuine(harness: Harness) -> tuple[CallbackRequest, VerifiedCallback]:
+    return await told_of_session(harness, await paid(harness), GatewaySessionState.CAPTURED)
 
 
-def refused(harness: Harness, request: CallbackRequest, account: Account | None = None) -> bool:
+def refused(
+    harness: Harness, request: CallbackRequest, account: GatewayAccount | None = None
+) -> bool:
     try:
         harness.gateway.parse_callback(account or harness.account, request)
-    except BadCallback as bad:
+    except InvalidCallbackError as bad:
         told = str(bad)
     else:
         return False
@@ -70,7 +72,7 @@ async def test_a_callback_names_our_session_and_says_what_an_inquiry_says(
     harness: Harness,
 ) -> None:
     session = await paid(harness)
-    _, callback = await told_of_session(harness, session, SessionState.CAPTURED)
+    _, callback = await told_of_session(harness, session, GatewaySessionState.CAPTURED)
     assert callback.report == await inquired(harness, session.ref)
     assert (callback.refund_id, callback.refund) == (None, None)
     assert _can_be_kept(callback)
@@ -84,7 +86,7 @@ async def test_a_decline_is_called_back_with_a_reason(harness: Harness) -> None:
     assert callback.report is not None
     assert callback.report.capture is None
     assert isinstance(callback.report.reason, FailureReason)
-    declined = callback.report.state is SessionState.DECLINED
+    declined = callback.report.state is GatewaySessionState.DECLINED
     assert declined == harness.ends_on_decline
 
 
@@ -133,7 +135,7 @@ async def test_money_captured_with_more_decimals_than_its_currency_has_is_told_a
 async def _restated(harness: Harness, *, amount: str = "", currency: str = "") -> Capture:
     """Have a capture told in other words; whatever it is, it can be asked back."""
     session = await paid(harness)
-    genuine, _ = await told_of_session(harness, session, SessionState.CAPTURED)
+    genuine, _ = await told_of_session(harness, session, GatewaySessionState.CAPTURED)
     facts = harness.restated(harness.payload(genuine), amount=amount, currency=currency)
     assert facts is not None
     callback = harness.gateway.parse_callback(
@@ -146,7 +148,7 @@ async def _restated(harness: Harness, *, amount: str = "", currency: str = "") -
     assert not capture.equals(session.request.amount_minor, session.request.currency)
     asked = refund_of(harness, replace(session, capture=capture))
     answer = await harness.gateway.refund(harness.account, asked)
-    assert isinstance(answer, RefundReport | Unknown)
+    assert isinstance(answer, RefundReport | OutcomeUnknown)
     return capture
 
 
@@ -227,12 +229,12 @@ def _refused_or_can_be_kept(harness: Harness, request: CallbackRequest) -> None:
         assert _can_be_kept(harness.gateway.parse_callback(harness.account, request))
 
 
-def _can_be_kept(callback: Callback) -> bool:
+def _can_be_kept(callback: VerifiedCallback) -> bool:
     """Tell whether the database can hold it, and the core read it."""
     assert _is_name(callback.id)
     report = callback.report
     if report is not None:
-        assert (report.capture is not None) == (report.state is SessionState.CAPTURED)
+        assert (report.capture is not None) == (report.state is GatewaySessionState.CAPTURED)
         assert report.reason is None or isinstance(report.reason, FailureReason)
     if report is not None and report.capture is not None:
         assert _is_name(report.capture.reference)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from payintent.domain.gateway import Callback, DisputedFunds, DisputeReport, DisputeState
+from payintent.domain.gateway import DisputedFunds, DisputeReport, DisputeState, VerifiedCallback
 from tests.conformance.arrange import paid
 from tests.conformance.harness import Harness
 from tests.conformance.traits import where
@@ -16,7 +16,7 @@ pytestmark = [
 async def told(
     harness: Harness, capture: str, state: DisputeState, funds: DisputedFunds
 ) -> DisputeReport:
-    def is_meant(callback: Callback) -> bool:
+    def is_meant(callback: VerifiedCallback) -> bool:
         report = callback.dispute
         return (
             report is not None

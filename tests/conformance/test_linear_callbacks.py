@@ -13,11 +13,11 @@ import pytest
 
 from payintent.domain.card_data import mask_card_data
 from payintent.domain.gateway import (
-    Account,
-    BadCallback,
-    Callback,
     CallbackRequest,
-    SessionState,
+    GatewayAccount,
+    GatewaySessionState,
+    InvalidCallbackError,
+    VerifiedCallback,
 )
 from tests.conformance.arrange import paid, told_of_session
 from tests.conformance.harness import Harness
@@ -29,7 +29,7 @@ pytestmark = [
     where(lambda adapter, **_: adapter.makes_callbacks),
 ]
 
-Parse = Callable[[Account, CallbackRequest], Callback]
+Parse = Callable[[GatewayAccount, CallbackRequest], VerifiedCallback]
 Make = Callable[[int], bytes]
 
 _BYTES_MAX = 64 * 1024
@@ -50,7 +50,7 @@ async def test_no_hostile_callback_that_is_signed_costs_more_than_its_length(
 async def test_no_genuine_callback_that_is_blown_up_costs_more_than_its_length(
     harness: Harness,
 ) -> None:
-    request, _ = await told_of_session(harness, await paid(harness), SessionState.CAPTURED)
+    request, _ = await told_of_session(harness, await paid(harness), GatewaySessionState.CAPTURED)
     accepted = 0
     for name, make in _blown_up(harness.payload(request)):
         accepted += _hold_linear(harness, harness.gateway.parse_callback, name, make)
@@ -60,7 +60,7 @@ async def test_no_genuine_callback_that_is_blown_up_costs_more_than_its_length(
 async def test_a_parser_that_starts_anew_at_every_byte_is_seen(harness: Harness) -> None:
     """The count itself: a loop behind the signature over all that is left is caught."""
 
-    def parse(account: Account, request: CallbackRequest) -> Callback:
+    def parse(account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
         for place in range(len(request.body)):
             for _ in request.body[place:]:
                 pass
@@ -99,7 +99,7 @@ def _cost(harness: Harness, parse: Parse, payload: bytes) -> tuple[int, bool]:
     with counted() as steps:
         try:
             callback = parse(harness.account, request)
-        except BadCallback:
+        except InvalidCallbackError:
             return steps.count, False
         mask_card_data(callback.facts or request.body)
         harness.gateway.acknowledge(callback)

@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 
 from payintent.domain.gateway import (
+    GatewayRefundRequest,
+    GatewayRefundState,
+    GatewaySessionState,
+    OutcomeUnknown,
     RefundReport,
-    RefundRequest,
-    Refunds,
-    RefundState,
-    Report,
-    SessionState,
-    Unknown,
+    RefundSupport,
+    SessionReport,
 )
 from tests.conformance.arrange import (
     PART,
@@ -30,8 +30,8 @@ from tests.conformance.traits import Traits, where
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-DONE, PENDING = RefundState.DONE, RefundState.PENDING
-DECLINED, ABSENT = RefundState.DECLINED, RefundState.ABSENT
+DONE, PENDING = GatewayRefundState.DONE, GatewayRefundState.PENDING
+DECLINED, ABSENT = GatewayRefundState.DECLINED, GatewayRefundState.ABSENT
 
 
 def _can_be_pending(adapter: Traits, outcome: RefundOutcome, **_: object) -> bool:
@@ -43,7 +43,7 @@ async def test_a_part_goes_back_then_the_rest_and_then_no_more(harness: Harness)
     money = await paid(harness)
     whole = money.capture.amount_minor
     parts = [whole // PART, whole - whole // PART]
-    if harness.gateway.capabilities.refunds is Refunds.WHOLE:
+    if harness.gateway.capabilities.refunds is RefundSupport.WHOLE:
         parts = [whole]
     for place, part in enumerate(parts, start=1):
         request = await refunded(harness, refund_of(harness, money, part), DONE)
@@ -78,7 +78,7 @@ async def test_asking_again_and_at_once_gives_money_back_once(harness: Harness) 
         *(harness.gateway.refund(harness.account, request) for _ in range(3))
     )
     under_way = {DONE} if harness.refunds_at_once else {DONE, PENDING}
-    assert all(isinstance(one, Unknown) or one.state in under_way for one in ways), ways
+    assert all(isinstance(one, OutcomeUnknown) or one.state in under_way for one in ways), ways
     await refunded(harness, request, DONE)
     assert await harness.given_back(money.capture) == part
 
@@ -93,7 +93,7 @@ async def test_a_refund_is_found_without_the_gateways_own_name_for_it(harness: H
 async def test_a_refund_leaves_the_session_captured_as_it_was(harness: Harness) -> None:
     money = await paid(harness)
     await refunded(harness, refund_of(harness, money), DONE)
-    captured = Report(state=SessionState.CAPTURED, capture=money.capture)
+    captured = SessionReport(state=GatewaySessionState.CAPTURED, capture=money.capture)
     assert await inquired(harness, money.ref) == captured
 
 
@@ -107,7 +107,7 @@ async def test_a_refund_that_nobody_asked_for_is_absent_and_asking_gives_nothing
         assert isinstance(report, RefundReport)
         assert report.state is ABSENT
     else:
-        assert isinstance(report, Unknown)
+        assert isinstance(report, OutcomeUnknown)
     assert await harness.given_back(money.capture) == 0
 
 
@@ -116,7 +116,7 @@ async def test_money_that_came_for_no_session_raises_nothing(harness: Harness) -
     request = replace(refund_of(harness, money), session=None)
     report = await harness.gateway.refund(harness.account, request)
     given = await harness.given_back(money.capture)
-    if isinstance(report, Unknown) or report.state is DECLINED:
+    if isinstance(report, OutcomeUnknown) or report.state is DECLINED:
         assert given == 0
     elif report.state is DONE:
         assert given == money.capture.amount_minor
@@ -127,7 +127,7 @@ async def test_money_that_came_for_no_session_raises_nothing(harness: Harness) -
     ("outcome", "state"), [(RefundOutcome.DONE, DONE), (RefundOutcome.DECLINED, DECLINED)]
 )
 async def test_a_pending_refund_is_pending_until_it_is_decided(
-    harness: Harness, outcome: RefundOutcome, state: RefundState
+    harness: Harness, outcome: RefundOutcome, state: GatewayRefundState
 ) -> None:
     request = await pending(harness)
     assert await refund_stands(harness, request) is PENDING
@@ -144,7 +144,7 @@ async def test_a_pending_refund_is_pending_until_it_is_decided(
     ("outcome", "state"), [(RefundOutcome.DONE, DONE), (RefundOutcome.DECLINED, DECLINED)]
 )
 async def test_the_end_of_a_refund_is_called_back_under_our_own_id(
-    harness: Harness, outcome: RefundOutcome, state: RefundState
+    harness: Harness, outcome: RefundOutcome, state: GatewayRefundState
 ) -> None:
     request = await pending(harness)
     await harness.settle_refund(request, outcome)
@@ -159,7 +159,7 @@ async def test_the_end_of_a_refund_is_called_back_under_our_own_id(
 async def test_callbacks_of_a_refund_and_of_its_session_are_two(harness: Harness) -> None:
     money = await paid(harness)
     request = await refunded(harness, refund_of(harness, money), DONE)
-    _, of_session = await told_of_session(harness, money, SessionState.CAPTURED)
+    _, of_session = await told_of_session(harness, money, GatewaySessionState.CAPTURED)
     _, of_refund = await told_of_refund(harness, request, DONE)
     assert of_session.id != of_refund.id
 
@@ -173,7 +173,7 @@ async def test_a_declined_refund_gives_nothing_back_and_stays_declined(harness: 
     assert await harness.given_back(money.capture) == 0
 
 
-async def pending(harness: Harness) -> RefundRequest:
+async def pending(harness: Harness) -> GatewayRefundRequest:
     """Ask for a refund that waits for the counterpart's decision."""
     async with refunds_are(harness, RefundOutcome.PENDING):
         money = await paid(harness)
@@ -181,4 +181,4 @@ async def pending(harness: Harness) -> RefundRequest:
 
 
 def _part(harness: Harness, whole: int) -> int:
-    return whole // PART if harness.gateway.capabilities.refunds is Refunds.PARTS else whole
+    return whole // PART if harness.gateway.capabilities.refunds is RefundSupport.PARTS else whole

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from payintent.domain.gateway import BadCallback, CallbackRequest, Refunds
+from payintent.domain.gateway import CallbackRequest, InvalidCallbackError, RefundSupport
 from tests.conformance.arrange import opened, paid, refund_of
 from tests.conformance.faults import Fault
 from tests.conformance.harness import Harness
@@ -32,7 +32,7 @@ async def test_no_log_shows_a_secret_or_a_buyers_address(
 
 async def _live(harness: Harness) -> None:
     money = await paid(harness)
-    if harness.gateway.capabilities.refunds is not Refunds.NONE:
+    if harness.gateway.capabilities.refunds is not RefundSupport.NONE:
         await harness.gateway.refund(harness.account, refund_of(harness, money))
     await harness.gateway.close_session(harness.account, (await opened(harness)).ref)
 
@@ -53,5 +53,5 @@ def _hear(harness: Harness) -> None:
     for request in bad:
         try:
             harness.gateway.parse_callback(harness.other_account, request)
-        except BadCallback:
+        except InvalidCallbackError:
             continue

@@ -8,7 +8,12 @@ from uuid import uuid4
 
 import pytest
 
-from payintent.domain.gateway import Report, SessionRef, SessionState, Unknown
+from payintent.domain.gateway import (
+    GatewaySessionRef,
+    GatewaySessionState,
+    OutcomeUnknown,
+    SessionReport,
+)
 from payintent.domain.payment import FailureReason
 from tests.conformance.arrange import create, inquired, opened, paid, ref_to
 from tests.conformance.faults import Fault
@@ -17,7 +22,7 @@ from tests.conformance.traits import Call, where
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-CLOSED, OPEN = SessionState.CLOSED, SessionState.OPEN
+CLOSED, OPEN = GatewaySessionState.CLOSED, GatewaySessionState.OPEN
 #: What each kind of next action consists of.
 CONTENTS = {
     "redirect": {"url", "method", "fields", "expires_at"},
@@ -63,14 +68,14 @@ async def test_opening_again_and_at_once_with_one_id_opens_no_second_session(
 
 async def test_an_open_session_is_open(harness: Harness) -> None:
     session = await opened(harness)
-    assert await inquired(harness, session.ref) == Report(state=OPEN)
+    assert await inquired(harness, session.ref) == SessionReport(state=OPEN)
     if harness.found_by_our_id:
-        assert await inquired(harness, ref_to(session.request, None)) == Report(state=OPEN)
+        assert await inquired(harness, ref_to(session.request, None)) == SessionReport(state=OPEN)
 
 
 async def test_a_closed_session_stays_closed(harness: Harness) -> None:
     session = await opened(harness)
-    wanted = Report(state=CLOSED if harness.can_close else OPEN)
+    wanted = SessionReport(state=CLOSED if harness.can_close else OPEN)
     for _ in range(2):
         assert await harness.gateway.close_session(harness.account, session.ref) == wanted
         assert await inquired(harness, session.ref) == wanted
@@ -82,7 +87,7 @@ async def test_a_paid_session_is_captured_exactly_even_when_it_is_to_be_closed(
     session = await paid(harness)
     assert session.capture.amount_minor == harness.amount_minor
     assert session.capture.currency == harness.currency
-    captured = Report(state=SessionState.CAPTURED, capture=session.capture)
+    captured = SessionReport(state=GatewaySessionState.CAPTURED, capture=session.capture)
     assert await inquired(harness, session.ref) == captured
     assert await harness.gateway.close_session(harness.account, session.ref) == captured
     assert await inquired(harness, session.ref) == captured
@@ -102,22 +107,22 @@ async def test_a_declined_session_ends_or_can_still_be_paid(harness: Harness) ->
     report = await inquired(harness, session.ref)
     assert report.capture is None
     if harness.ends_on_decline:
-        assert report.state is SessionState.DECLINED
+        assert report.state is GatewaySessionState.DECLINED
         assert isinstance(report.reason, FailureReason)
         return
     assert report.state is OPEN
     await harness.pay(session.created, session.request)
-    assert (await inquired(harness, session.ref)).state is SessionState.CAPTURED
+    assert (await inquired(harness, session.ref)).state is GatewaySessionState.CAPTURED
 
 
 async def test_a_session_that_nobody_opened_is_absent(harness: Harness) -> None:
     request = harness.request(session_id=uuid4())
-    absent = Report(state=SessionState.ABSENT)
+    absent = SessionReport(state=GatewaySessionState.ABSENT)
     if harness.unknown_reference is not None:
         assert await inquired(harness, ref_to(request, harness.unknown_reference)) == absent
     unnamed = await harness.gateway.inquire(harness.account, ref_to(request, None))
-    found = Report(state=OPEN) if harness.asking_opens else absent
-    assert unnamed == found if harness.found_by_our_id else isinstance(unnamed, Unknown)
+    found = SessionReport(state=OPEN) if harness.asking_opens else absent
+    assert unnamed == found if harness.found_by_our_id else isinstance(unnamed, OutcomeUnknown)
 
 
 @where(lambda adapter, **_: adapter.over_http)  # else an account opens no doors
@@ -129,8 +134,8 @@ async def test_another_accounts_session_is_none_of_ours(harness: Harness) -> Non
     assert _tells_of_no_money(report)
 
 
-def _tells_of_no_money(report: Report | Unknown) -> bool:
-    return isinstance(report, Unknown) or report.state is SessionState.ABSENT
+def _tells_of_no_money(report: SessionReport | OutcomeUnknown) -> bool:
+    return isinstance(report, OutcomeUnknown) or report.state is GatewaySessionState.ABSENT
 
 
 @where(lambda adapter, **_: adapter.over_http)  # else what is asked is our own ledger
@@ -138,7 +143,7 @@ async def test_an_answer_is_believed_only_about_the_session_that_was_asked_for(
     harness: Harness,
 ) -> None:
     theirs, ours = await paid(harness), await opened(harness)
-    mixed = SessionRef(
+    mixed = GatewaySessionRef(
         session_id=ours.request.session_id,
         reference=theirs.created.reference,
         amount_minor=ours.request.amount_minor,
@@ -148,8 +153,8 @@ async def test_an_answer_is_believed_only_about_the_session_that_was_asked_for(
     assert _tells_of_no_money_or_is_open(await harness.gateway.inquire(harness.account, mixed))
 
 
-def _tells_of_no_money_or_is_open(report: Report | Unknown) -> bool:
-    return _tells_of_no_money(report) or report == Report(state=OPEN)
+def _tells_of_no_money_or_is_open(report: SessionReport | OutcomeUnknown) -> bool:
+    return _tells_of_no_money(report) or report == SessionReport(state=OPEN)
 
 
 @where(lambda adapter, **_: adapter.over_http and Call.CREATE in adapter.calls)
@@ -160,11 +165,11 @@ async def test_a_session_whose_opening_went_unanswered_is_found_and_opened_again
     request = harness.request()
     async with harness.faults.fault(Fault.CUT):
         answer = await harness.gateway.create_session(harness.account, request)
-    assert isinstance(answer, Unknown)
+    assert isinstance(answer, OutcomeUnknown)
     unnamed = await harness.gateway.inquire(harness.account, ref_to(request, None))
     if harness.found_by_our_id:
-        assert unnamed == Report(state=OPEN)
+        assert unnamed == SessionReport(state=OPEN)
     else:
-        assert isinstance(unnamed, Unknown)
+        assert isinstance(unnamed, OutcomeUnknown)
     session = await create(harness, request)
-    assert await inquired(harness, session.ref) == Report(state=OPEN)
+    assert await inquired(harness, session.ref) == SessionReport(state=OPEN)

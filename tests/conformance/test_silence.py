@@ -3,16 +3,16 @@
 import pytest
 
 from payintent.domain.gateway import (
-    Created,
     Gateway,
+    GatewayRefundState,
+    GatewaySessionState,
     NotContacted,
+    OutcomeUnknown,
     RefundReport,
-    Refunds,
-    RefundState,
-    Rejected,
-    Report,
-    SessionState,
-    Unknown,
+    RefundSupport,
+    SessionCreated,
+    SessionRejected,
+    SessionReport,
 )
 from tests.conformance.arrange import Paid, create, inquired, opened, paid, refund_of, refunded
 from tests.conformance.faults import SILENCES, THROTTLES, Fault
@@ -21,7 +21,7 @@ from tests.conformance.traits import Call, Traits, where
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-Outcome = Created | Rejected | Report | RefundReport | Unknown
+Outcome = SessionCreated | SessionRejected | SessionReport | RefundReport | OutcomeUnknown
 
 every_call = pytest.mark.parametrize("call", list(Call))
 TRIES_MAX = 12  # one for each request of an operation, and some for a slow machine
@@ -46,7 +46,7 @@ class Staged:
             self.money = await paid(self.harness)
             self.refund = refund_of(self.harness, self.money, _part(self.harness, self.money))
             if self.call is Call.INQUIRE_REFUND:
-                self.refund = await refunded(self.harness, self.refund, RefundState.DONE)
+                self.refund = await refunded(self.harness, self.refund, GatewayRefundState.DONE)
         else:
             self.session = await opened(self.harness)
 
@@ -62,7 +62,7 @@ class Staged:
             return await asked.refund(account, self.refund)
         return await asked.inquire_refund(account, self.refund)
 
-    async def ask_of_refund(self) -> RefundReport | Unknown:
+    async def ask_of_refund(self) -> RefundReport | OutcomeUnknown:
         return await self.harness.gateway.inquire_refund(self.harness.account, self.refund)
 
     async def was_only_asked_about(self) -> None:
@@ -74,11 +74,13 @@ class Staged:
         """See that whatever was lost can be found out, and has happened once at most."""
         if self.call is Call.CREATE:
             session = await create(self.harness, self.request)
-            assert await inquired(self.harness, session.ref) == Report(state=SessionState.OPEN)
+            assert await inquired(self.harness, session.ref) == SessionReport(
+                state=GatewaySessionState.OPEN
+            )
         elif self.call is Call.REFUND:
             await self._refund_recovers()
         else:
-            assert isinstance(await self.ask(), Report | RefundReport)
+            assert isinstance(await self.ask(), SessionReport | RefundReport)
 
     async def _refund_recovers(self) -> None:
         given = await self.harness.given_back(self.money.capture)
@@ -86,11 +88,11 @@ class Staged:
         told = await self.ask_of_refund()
         again = self.harness.gateway.capabilities.refunds_again
         if isinstance(told, RefundReport):
-            assert told.state is (RefundState.DONE if given else RefundState.ABSENT)
+            assert told.state is (GatewayRefundState.DONE if given else GatewayRefundState.ABSENT)
         else:
             assert not again or not self.harness.finds_refunds
         if again:
-            await refunded(self.harness, self.refund, RefundState.DONE)
+            await refunded(self.harness, self.refund, GatewayRefundState.DONE)
             assert await self.harness.given_back(self.money.capture) == self.refund.amount_minor
 
 
@@ -102,7 +104,7 @@ async def staged(harness: Harness, call: Call) -> Staged:
 
 def _part(harness: Harness, money: Paid) -> int:
     whole = money.capture.amount_minor
-    return whole // 3 if harness.gateway.capabilities.refunds is Refunds.PARTS else whole
+    return whole // 3 if harness.gateway.capabilities.refunds is RefundSupport.PARTS else whole
 
 
 @where(_goes_out)
@@ -118,11 +120,11 @@ async def test_silence_at_any_request_is_unknown_and_what_happened_is_found_out_
         before = harness.faults.disturbed
         async with harness.faults.fault(fault, after=len(outcomes)):
             outcome = await ready.ask(harness.hurried if fault is Fault.HANG else None)
-        if harness.faults.disturbed == before and isinstance(outcome, Unknown):
+        if harness.faults.disturbed == before and isinstance(outcome, OutcomeUnknown):
             continue  # a slow machine: the hurried client gave up before its request came in
         if harness.faults.disturbed == before:
             break  # it has no request so late
-        assert isinstance(outcome, Unknown), outcome
+        assert isinstance(outcome, OutcomeUnknown), outcome
         assert not [one for one in harness.secrets if one in outcome.detail]
         if isinstance(outcome, NotContacted):
             await ready.was_only_asked_about()
@@ -141,12 +143,12 @@ async def test_who_holds_us_back_is_not_taken_for_silent(harness: Harness, call:
         ready = await staged(harness, call)
         async with harness.faults.fault(fault):
             outcome = await ready.ask()
-        assert isinstance(outcome, Unknown), outcome
+        assert isinstance(outcome, OutcomeUnknown), outcome
         assert outcome.throttled
     ready = await staged(harness, call)
     async with harness.faults.fault(Fault.STATUS_500):
         outcome = await ready.ask()
-    assert isinstance(outcome, Unknown)
+    assert isinstance(outcome, OutcomeUnknown)
     assert not outcome.throttled
 
 
@@ -171,5 +173,5 @@ async def test_what_asks_nobody_works_while_nobody_listens(harness: Harness, cal
     ready = await staged(harness, call)
     before = harness.faults.asked
     async with harness.faults.fault(Fault.REFUSE):
-        assert not isinstance(await ready.ask(), Unknown)
+        assert not isinstance(await ready.ask(), OutcomeUnknown)
     assert harness.faults.asked == before

@@ -12,15 +12,15 @@ import aiohttp
 import pytest
 
 from payintent.domain.gateway import (
-    Account,
     CallbackRequest,
     Capture,
-    Created,
-    RefundRequest,
-    SessionRequest,
+    GatewayAccount,
+    GatewayRefundRequest,
+    GatewaySessionRequest,
+    SessionCreated,
 )
 from payintent.gateways.twoc2p.adapter import TwoC2pGateway
-from payintent.gateways.twoc2p.jwt import verify
+from payintent.gateways.twoc2p.jwt import verify_jwt
 from payintent.gateways.twoc2p.response_codes import FAILURES
 from tests.conformance.faults import FaultProxy, faulty
 from tests.conformance.harness import Harness, RefundOutcome, hurried, patient
@@ -47,16 +47,16 @@ STATUSES = {RefundOutcome.DONE: "RF", RefundOutcome.PENDING: "RP", RefundOutcome
 class TwoC2pHarness(Harness):
     shop: Shop
 
-    async def pay(self, created: Created, request: SessionRequest) -> None:
+    async def pay(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
         await self._press(created, APPROVED)
 
-    async def decline(self, created: Created, request: SessionRequest) -> None:
+    async def decline(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
         await self._press(created, DECLINED)
 
     async def set_refunds(self, outcome: RefundOutcome) -> None:
         await self.shop.control("refunds", STATUSES[outcome])
 
-    async def settle_refund(self, request: RefundRequest, outcome: RefundOutcome) -> None:
+    async def settle_refund(self, request: GatewayRefundRequest, outcome: RefundOutcome) -> None:
         path = f"{MERCHANT}/{_invoice(request.capture)}/refunds/{request.reference}"
         await self.shop.control(path, STATUSES[outcome])
 
@@ -72,9 +72,9 @@ class TwoC2pHarness(Harness):
         await self.shop.control(f"{MERCHANT}/{dispute}/chargeback", "4131")
 
     def payload(self, callback: CallbackRequest) -> bytes:
-        return verify(json.loads(callback.body)["payload"], SECRET)
+        return verify_jwt(json.loads(callback.body)["payload"], SECRET)
 
-    def signed(self, payload: bytes, account: Account) -> CallbackRequest:
+    def signed(self, payload: bytes, account: GatewayAccount) -> CallbackRequest:
         return _calling(jwt(payload, account.credentials["secret_key"]))
 
     def restated(self, payload: bytes, *, amount: str = "", currency: str = "") -> bytes | None:
@@ -106,7 +106,7 @@ class TwoC2pHarness(Harness):
             "no payload": replace(callback, body=facts)
         }
 
-    async def _press(self, created: Created, card: str) -> None:
+    async def _press(self, created: SessionCreated, card: str) -> None:
         status, text = await self.shop.press(created.next_action["redirect"]["url"], card=card)
         assert status == 200, text
 
@@ -137,7 +137,7 @@ async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harnes
             await hurries.close()
 
 
-def _account(faults: FaultProxy, merchant: str, secret: str) -> Account:
+def _account(faults: FaultProxy, merchant: str, secret: str) -> GatewayAccount:
     credentials = {
         "merchant_id": merchant,
         "secret_key": secret,
@@ -145,7 +145,7 @@ def _account(faults: FaultProxy, merchant: str, secret: str) -> Account:
         "gateway_public_key": pair("gateway")[1],
         "utc_offset": "+08:00",
     }
-    return Account(id=1, provider="2c2p", base_url=faults.url, credentials=credentials)
+    return GatewayAccount(id=1, provider="2c2p", base_url=faults.url, credentials=credentials)
 
 
 def _invoice(capture: Capture) -> str:

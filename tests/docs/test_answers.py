@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from payintent.api.docs.files import contract
-from payintent.domain.gateway import Capabilities, RefundState, SessionState
+from payintent.api.docs.files import openapi_document
+from payintent.domain.gateway import GatewayCapabilities, GatewayRefundState, GatewaySessionState
 from tests.docs.reading import PAGES, name, page, prose, rows, section
 
 _ANSWER = re.compile(r"\b([1-5]\d\d) `([A-Z]+(?:_[A-Z]+)*)`")
-_STATUSES = {one["code"]: set(one["status"]) for one in contract()["x-error-codes"]}
+_STATUSES = {one["code"]: set(one["status"]) for one in openapi_document()["x-error-codes"]}
 _EXTEND = page("docs/extend.md")
 
 
@@ -22,7 +22,7 @@ def test_every_status_on_a_page_is_one_that_its_code_is_sent_with(path: Path) ->
 
 
 def test_the_table_of_what_buyers_do_next_has_every_type_of_the_contract() -> None:
-    types = contract()["components"]["schemas"]["NextAction"]["discriminator"]["mapping"]
+    types = openapi_document()["components"]["schemas"]["NextAction"]["discriminator"]["mapping"]
     text = section(page("docs/integrate.md"), "## The checkout").partition("| Type |")[2]
     table = text.partition("\n\n")[0]
     assert sorted(cells[0].strip("`") for cells in rows(table)) == sorted(types)
@@ -30,9 +30,12 @@ def test_the_table_of_what_buyers_do_next_has_every_type_of_the_contract() -> No
 
 def test_the_tables_of_the_port_have_every_capability_and_every_state() -> None:
     port = section(_EXTEND, "## The port").partition("| Field |")[2].partition("\n\n")[0]
-    assert _firsts(port) == set(Capabilities.__dataclass_fields__)
+    assert _firsts(port) == set(GatewayCapabilities.__dataclass_fields__)
     outcomes = section(_EXTEND, "## What each outcome means")
-    for head, states in (("`SessionState`", SessionState), ("`RefundState`", RefundState)):
+    for head, states in (
+        ("`SessionState`", GatewaySessionState),
+        ("`RefundState`", GatewayRefundState),
+    ):
         table = outcomes.partition(f"| {head} |")[2].partition("\n\n")[0]
         assert _firsts(table) == set(states.__members__)
 

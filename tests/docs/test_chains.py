@@ -80,10 +80,10 @@ async def test_chains_and_tokens_on_the_page_are_those_of_an_installation(
     database = Database(settings)
     await database.open()
     told: dict[str, list[Any]] = {"finality": [], "tokens": []}
-    for chain in await chains.chains(database):
+    for chain in await chains.list_chains(database):
         minutes = chain.grace_s // 60
         told["finality"].append((f"`{chain.slug}`", f"{minutes} min"))
-        for token in await chains.tokens(database, chain.slug):
+        for token in await chains.list_tokens(database, chain.slug):
             if token.enabled:
                 told["tokens"].append((chain.slug, token.symbol, str(token.decimals)))
     await database.close()

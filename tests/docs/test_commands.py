@@ -21,7 +21,7 @@ from payintent.operations.base import Actor
 from payintent.operations.merchants import ShowMerchant
 from payintent.operations.provider_file import HEADER
 from payintent.operations.registry import OPERATIONS
-from payintent.payments.cancel import cancel
+from payintent.payments.cancel import cancel_by_merchant
 from payintent.payments.create_refund import POLICY, refund_case
 from payintent.service import Service, open_service
 from tests.docs.reading import examples, page, section, spans
@@ -180,7 +180,7 @@ async def _happen(settings: Settings) -> None:
     payment = await world.create()
     await finalized(world, log_of(None), log_of(None))
     async with service.database.transaction() as tx:
-        await cancel(tx, service.mint, payment, None)
+        await cancel_by_merchant(tx, service.mint, payment, None)
     await service.close()
 
 
@@ -233,7 +233,7 @@ async def _really(settings: Settings, name: str, words: list[str]) -> list[str]:
     found = await connection.fetchval(wanted[name])
     await connection.close()
     prefix = _PREFIXES.get(words[0])
-    real = ids.text(prefix, found) if prefix else str(found)
+    real = ids.format_id(prefix, found) if prefix else str(found)
     return [*words[:2], real, *words[3:]]
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from payintent.domain.gateway import Gateway
 from payintent.webhooks.signature import encode_secret, new_key, sign
-from payintent_sandbox.installation import Ports, World
+from payintent_sandbox.installation import Ports, SandboxInstallation
 from tests.api.refunding import paid, send
 from tests.docs.reading import blocks, examples, page
 from tests.support.world import Api
@@ -166,7 +166,7 @@ def _write_dev_json(api: Api, folder: Path) -> None:
     port = urlsplit(api.base).port
     assert port is not None
     merchant = {"id": api.world.merchant_id, "api_key": api.world.api_key}
-    world = World(
+    world = SandboxInstallation(
         ports=Ports(port, port, port, port),
         database_url="",
         kept={"merchants": [merchant], "operator_token": "", "operators": [], "edge_secret": ""},

@@ -4,10 +4,10 @@ import json
 import re
 from datetime import timedelta
 
-from payintent.api.docs.files import contract
+from payintent.api.docs.files import openapi_document
 from payintent.config import Settings
-from payintent.domain.event import EventType, payload_fields
-from payintent.domain.payment import Status
+from payintent.domain.event import EventType, event_payload_fields
+from payintent.domain.payment import PaymentStatus
 from payintent.webhooks.retry_schedule import ATTEMPTS_MAX, WAITS_S
 from payintent_sandbox.emulators.ecpay.cards import CARDS as ECPAY_CARDS
 from payintent_sandbox.emulators.simulator.cards import CARDS
@@ -21,7 +21,7 @@ _UNITS = {"s": "seconds", "min": "minutes", "h": "hours"}
 
 def test_the_table_of_statuses_has_all_of_them() -> None:
     named = [cells[0] for cells in rows(section(_INTEGRATE, "### Statuses"))]
-    assert spans("\n".join(named)) == [status.value for status in Status]
+    assert spans("\n".join(named)) == [status.value for status in PaymentStatus]
 
 
 def test_the_table_of_cards_is_that_of_the_simulator() -> None:
@@ -41,7 +41,7 @@ def test_each_event_is_documented_with_its_fields_in_order() -> None:
         for cells in rows(section(_INTEGRATE, "## Webhooks"))
         if cells[0].strip("`").startswith("payment.")
     }
-    assert documented == {kind.value: list(payload_fields(kind)) for kind in EventType}
+    assert documented == {kind.value: list(event_payload_fields(kind)) for kind in EventType}
 
 
 def test_the_waits_between_attempts_are_those_of_the_schedule() -> None:
@@ -56,7 +56,7 @@ def test_the_waits_between_attempts_are_those_of_the_schedule() -> None:
 
 def test_the_denial_on_the_page_is_one_of_the_contract() -> None:
     [denial] = [json.loads(one) for one in blocks(_INTEGRATE, "json") if "fds" in one]
-    fds = contract()["components"]["schemas"]["FraudDecision"]
+    fds = openapi_document()["components"]["schemas"]["FraudDecision"]
     assert list(denial["fds"]) == fds["required"]
     assert denial["fds"]["risk_level"] in fds["properties"]["risk_level"]["enum"]
 

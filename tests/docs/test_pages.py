@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from payintent.operations.base import Read
+from payintent.operations.base import ReadOperation
 from payintent.operations.registry import OPERATIONS
 from payintent.routes import OPERATOR_ROUTES, ROUTES
 from tests.docs.reading import PAGES, ROOT, anchors, blocks, links, name, page, prose, spans
@@ -18,7 +18,7 @@ _MODULES = [one.name for one in ROOT.glob("payintent*/**/*.py")]
 
 #: Each operation goes by one route of two segments, and may be named by its own.
 _OPERATIONS = {
-    ("GET" if issubclass(kind, Read) else "POST", f"/operator/{action.replace('.', '/')}")
+    ("GET" if issubclass(kind, ReadOperation) else "POST", f"/operator/{action.replace('.', '/')}")
     for action, kind in OPERATIONS.items()
 }
 

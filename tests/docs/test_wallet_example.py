@@ -30,7 +30,7 @@ async def test_the_steps_are_chosen_by_the_allowance(
     monkeypatch.setenv("API_URL", f"{api.base}/v1")
     methods = await offer_tokens(api.world, "ethereum")
     _, session = await bill(api.world, methods["USDT"])
-    shown = await asyncio.to_thread(scope["onchain"], ids.text(ids.SESSION, session.id))
+    shown = await asyncio.to_thread(scope["onchain"], ids.format_id(ids.SESSION, session.id))
     amount = int(shown["amount_smallest_unit"])
     for allowance, kinds in (
         (0, ["approve", "pay"]),

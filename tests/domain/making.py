@@ -6,11 +6,11 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from payintent.domain.activation import Activation
+from payintent.domain.activation import ActivationStatus
 from payintent.domain.merchant import Market, Merchant, PaymentMethod
-from payintent.domain.payment import Payment, Status
-from payintent.domain.quote import FeeMode, Quote, TaxManager
-from payintent.domain.session import Life, Offer, Session
+from payintent.domain.payment import Payment, PaymentStatus
+from payintent.domain.quote import FeeMode, Price, TaxManager
+from payintent.domain.session import Quote, Session, SessionStatus
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 PAYMENT_ID, SESSION_ID, OTHER_SESSION_ID, RECEIPT_ID = (UUID(int=number) for number in range(1, 5))
@@ -23,7 +23,7 @@ def a_payment(**changes: Any) -> Payment:
         "id": PAYMENT_ID,
         "merchant_id": 1,
         "checkout_id": "cs_0000000000000001",
-        "status": Status.PENDING,
+        "status": PaymentStatus.PENDING,
         "version": 1,
         "currency": "THB",
         "amount": Decimal("1590.00"),
@@ -44,7 +44,7 @@ def a_session(**changes: Any) -> Session:
     values: dict[str, Any] = {
         "id": SESSION_ID,
         "payment_id": PAYMENT_ID,
-        "life": Life.OPEN,
+        "life": SessionStatus.OPEN,
         "outcome": None,
         "offer": an_offer(),
         "reference": "ref-1",
@@ -58,8 +58,8 @@ def a_session(**changes: Any) -> Session:
     return Session(**(values | changes))
 
 
-def an_offer() -> Offer:
-    quote = Quote(
+def an_offer() -> Quote:
+    quote = Price(
         currency="THB",
         amount="1590.00",
         fee_mode=FeeMode.INCLUSIVE,
@@ -68,7 +68,7 @@ def an_offer() -> Offer:
         estimated_tax="0",
         total_amount="1590.00",
     )
-    return Offer(
+    return Quote(
         payment_method_id=1,
         account_id=1,
         provider="fake",
@@ -88,7 +88,7 @@ def a_merchant(**changes: Any) -> Merchant:
         **dict.fromkeys(field.name for field in fields(Merchant)),
         "id": 1,
         "name": "Nimbus Books",
-        "activation": Activation.ACTIVE,
+        "activation": ActivationStatus.ACTIVE,
         "market": Market(),
         "locale": "en",
         "tax_manager": TaxManager.NONE,

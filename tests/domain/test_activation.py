@@ -4,13 +4,13 @@ import pytest
 
 from payintent.domain.activation import (
     ARROWS,
-    Activation,
-    ActivationStep,
-    activation_step,
-    in_service,
-    refuse_out_of_service,
+    ActivationAction,
+    ActivationStatus,
+    is_in_service,
+    next_activation_status,
+    require_in_service,
 )
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 
 # From | Step | To. One that was active before comes back as ACTIVE.
 SPECIFIED = """
@@ -35,60 +35,60 @@ EXPECTED = {
 
 
 def test_there_are_the_six_states_and_six_steps_and_these_arrows_and_no_others() -> None:
-    assert {one.value for one in Activation} == {
+    assert {one.value for one in ActivationStatus} == {
         *("NEW", "REQUESTED", "APPLIED", "VALIDATED", "ACTIVE", "SUSPENDED")
     }
-    assert {one.value for one in ActivationStep} == {step for _, step in EXPECTED}
+    assert {one.value for one in ActivationAction} == {step for _, step in EXPECTED}
     known = {(now.value, step.value): to.value for (now, step), to in ARROWS.items()}
     assert known == EXPECTED
 
 
 @pytest.mark.parametrize("was_active", [False, True])
-@pytest.mark.parametrize("step", ActivationStep)
-@pytest.mark.parametrize("now", Activation)
+@pytest.mark.parametrize("step", ActivationAction)
+@pytest.mark.parametrize("now", ActivationStatus)
 def test_every_state_takes_every_step_as_the_table_says(
-    now: Activation, step: ActivationStep, was_active: bool
+    now: ActivationStatus, step: ActivationAction, was_active: bool
 ) -> None:
     expected = EXPECTED.get((now.value, step.value))
     if expected is None:
-        with pytest.raises(Refused) as refused:
-            activation_step(now, step, was_active=was_active)
-        assert refused.value.code is Code.CONFLICT
+        with pytest.raises(RefusedError) as refused:
+            next_activation_status(now, step, was_active=was_active)
+        assert refused.value.code is ErrorCode.CONFLICT
         assert now.value in refused.value.message
         assert step.value in refused.value.message
         return
-    if step is ActivationStep.RESUME and was_active:
+    if step is ActivationAction.RESUME and was_active:
         expected = "ACTIVE"
-    assert activation_step(now, step, was_active=was_active).value == expected
+    assert next_activation_status(now, step, was_active=was_active).value == expected
 
 
-@pytest.mark.parametrize("now", Activation)
-def test_payments_are_taken_from_the_moment_the_market_is_applied(now: Activation) -> None:
+@pytest.mark.parametrize("now", ActivationStatus)
+def test_payments_are_taken_from_the_moment_the_market_is_applied(now: ActivationStatus) -> None:
     serves = now.value in {"APPLIED", "VALIDATED", "ACTIVE"}
-    assert in_service(now) is serves
+    assert is_in_service(now) is serves
     if serves:
-        refuse_out_of_service(now)
+        require_in_service(now)
         return
-    with pytest.raises(Refused) as refused:
-        refuse_out_of_service(now)
-    assert refused.value.code is Code.UNPROCESSABLE
+    with pytest.raises(RefusedError) as refused:
+        require_in_service(now)
+    assert refused.value.code is ErrorCode.UNPROCESSABLE
     assert now.value in refused.value.message
 
 
 def test_nobody_becomes_active_without_having_been_validated() -> None:
     """Walk every way from NEW: ACTIVE is first reached through VALIDATED, and by no shortcut."""
-    reached, ways = {Activation.NEW}, [Activation.NEW]
+    reached, ways = {ActivationStatus.NEW}, [ActivationStatus.NEW]
     while ways:
         now = ways.pop()
-        for step in ActivationStep:
+        for step in ActivationAction:
             if (now, step) not in ARROWS:
                 continue
-            after = activation_step(now, step, was_active=False)
-            assert after is not Activation.ACTIVE or now in {
-                Activation.VALIDATED,
-                Activation.ACTIVE,
+            after = next_activation_status(now, step, was_active=False)
+            assert after is not ActivationStatus.ACTIVE or now in {
+                ActivationStatus.VALIDATED,
+                ActivationStatus.ACTIVE,
             }
             if after not in reached:
                 reached.add(after)
                 ways.append(after)
-    assert reached == set(Activation)
+    assert reached == set(ActivationStatus)

@@ -6,10 +6,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from payintent.domain.catalog import currencies, payable
+from payintent.domain.catalog import list_payable, payable_currencies
 from payintent.domain.currencies import COUNTRIES, COUNTRY_NAMES, CURRENCIES
 from payintent.domain.merchant import Market
-from payintent.domain.quoting import Place, offers, resolve_place
+from payintent.domain.quoting import QuoteCountry, make_quotes, resolve_quote_country
 from payintent.domain.restriction import Restrictions
 from tests.domain.making import a_merchant, a_method, a_payment
 
@@ -50,13 +50,15 @@ def test_the_catalog_is_what_the_model_says(
             and not (CURRENCIES[code].crypto and (country in restricted or viewer in restricted))
         ):
             wanted.setdefault(country, set()).add(code)
-    listed = payable(market, methods, Restrictions(crypto=restricted), viewer)
+    listed = list_payable(market, methods, Restrictions(crypto=restricted), viewer)
     assert {country: set(codes) for country, codes in listed} == wanted
     assert [country for country, _ in listed] == sorted(wanted, key=COUNTRY_NAMES.__getitem__)
     for country, codes in listed:
         assert codes == [code for code in COUNTRIES[country] if code in codes]
-    unrestricted = payable(market, methods, _FREE, None)
-    assert currencies(market, methods) == {code for _, codes in unrestricted for code in codes}
+    unrestricted = list_payable(market, methods, _FREE, None)
+    assert payable_currencies(market, methods) == {
+        code for _, codes in unrestricted for code in codes
+    }
 
 
 @settings(max_examples=60, deadline=None)
@@ -77,31 +79,31 @@ def test_catalog_and_quotes_offer_the_same_currencies(
     currency: str,
 ) -> None:
     restrictions = Restrictions(crypto=restricted)
-    listed = dict(payable(market, reached, restrictions, viewer)).get(country, [])
+    listed = dict(list_payable(market, reached, restrictions, viewer)).get(country, [])
     methods = [a_method(currencies=one.currencies, countries=one.countries) for one in reached]
-    place = Place(country, "query", crypto=restrictions.allow_crypto(country, viewer))
+    place = QuoteCountry(country, "query", crypto=restrictions.allow_crypto(country, viewer))
     payment = a_payment(currency=currency, include_pegged_assets=False)
-    found = offers(payment, a_merchant(market=market), methods, place, None, 0)  # type: ignore[arg-type]
+    found = make_quotes(payment, a_merchant(market=market), methods, place, None, 0)  # type: ignore[arg-type]
     offered: set[Any] = {offer.quote.currency for offer in found}
     assert offered == ({currency} & set(listed))
 
 
 def test_a_method_for_everything_reaches_the_whole_of_section_2_5() -> None:
     everything = (Market(None, tuple(CURRENCIES)),)
-    listed = payable(_EVERYWHERE, everything, _FREE, None)
+    listed = list_payable(_EVERYWHERE, everything, _FREE, None)
     assert {country: tuple(codes) for country, codes in listed} == COUNTRIES
     assert len(listed) == 53
 
 
 def test_without_a_usable_method_there_is_nothing() -> None:
-    assert payable(_EVERYWHERE, (), _FREE, None) == []
-    assert currencies(_EVERYWHERE, ()) == frozenset()
+    assert list_payable(_EVERYWHERE, (), _FREE, None) == []
+    assert payable_currencies(_EVERYWHERE, ()) == frozenset()
 
 
 def test_a_currency_that_no_country_of_a_method_has_is_not_payable() -> None:
     baht_in_america = (Market(("US",), ("THB", "USD")),)
-    assert currencies(_EVERYWHERE, baht_in_america) == {"USD"}
-    assert currencies(Market(("TH",), None), baht_in_america) == frozenset()
+    assert payable_currencies(_EVERYWHERE, baht_in_america) == {"USD"}
+    assert payable_currencies(Market(("TH",), None), baht_in_america) == frozenset()
 
 
 def test_the_country_is_one_that_the_merchant_was_activated_for() -> None:
@@ -116,5 +118,5 @@ def test_the_country_is_one_that_the_merchant_was_activated_for() -> None:
         (Market(("JP",), ("JPY",)), "US", ("US", "default")),  # nothing can be paid at all
     ):
         merchant = a_merchant(market=market, default_country=default)
-        place = resolve_place(dollars, merchant, methods, None, None, _FREE)
+        place = resolve_quote_country(dollars, merchant, methods, None, None, _FREE)
         assert (place.country, place.source) == wanted, market

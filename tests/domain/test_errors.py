@@ -1,7 +1,7 @@
 """The error codes of the specification's section 7.1, written out again."""
 
-from payintent.api.errors import STATUS, status_of
-from payintent.domain.errors import Code, Refused
+from payintent.api.errors import STATUS, http_status
+from payintent.domain.errors import ErrorCode, RefusedError
 
 SPECIFIED = {
     400: "BAD_REQUEST INVALID_CURRENCY",
@@ -24,10 +24,10 @@ SPECIFIED = {
 def test_there_are_the_28_codes_each_with_its_http_status() -> None:
     expected = {code: status for status, codes in SPECIFIED.items() for code in codes.split()}
     assert len(expected) == 28
-    assert {code.value: STATUS[code] for code in Code} == expected
-    assert STATUS.keys() == set(Code)
+    assert {code.value: STATUS[code] for code in ErrorCode} == expected
+    assert STATUS.keys() == set(ErrorCode)
 
 
 def test_an_amount_that_cannot_be_read_is_400_and_a_refused_one_422() -> None:
-    assert status_of(Refused(Code.INVALID_AMOUNT, "amount", malformed=True)) == 400
-    assert status_of(Refused(Code.INVALID_AMOUNT, "amount")) == 422
+    assert http_status(RefusedError(ErrorCode.INVALID_AMOUNT, "amount", malformed=True)) == 400
+    assert http_status(RefusedError(ErrorCode.INVALID_AMOUNT, "amount")) == 422

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from payintent.domain.fraud import FraudRule, RiskLevel, RuleBook, RuleKind, Subject
-from payintent.domain.ip_address import counted_as, read_address, read_network
+from payintent.domain.fraud import FraudRule, FraudRuleKind, FraudRuleSet, FraudSubject, RiskLevel
+from payintent.domain.ip_address import client_address_key, parse_ip_address, parse_ip_network
 
 _MERCHANT = 1
 
@@ -16,7 +16,7 @@ _MERCHANT = 1
 def _rule(kind: str, value: str | None = None, **changes: Any) -> FraudRule:
     values: dict[str, Any] = {
         "id": 1,
-        "kind": RuleKind(kind),
+        "kind": FraudRuleKind(kind),
         "merchant_id": None,
         "value": value,
         "count_max": None,
@@ -28,12 +28,12 @@ def _rule(kind: str, value: str | None = None, **changes: Any) -> FraudRule:
     return FraudRule(**(values | changes))
 
 
-def _subject(**changes: Any) -> Subject:
-    return Subject(**({"merchant_id": _MERCHANT, "payer_uid": "buyer-1"} | changes))
+def _subject(**changes: Any) -> FraudSubject:
+    return FraudSubject(**({"merchant_id": _MERCHANT, "payer_uid": "buyer-1"} | changes))
 
 
 def _denies(rule: FraudRule, **subject: Any) -> bool:
-    return RuleBook([rule]).judge(_subject(**subject)) is not None
+    return FraudRuleSet([rule]).judge(_subject(**subject)) is not None
 
 
 def test_a_listed_country_is_met_and_an_unknown_one_is_on_no_list() -> None:
@@ -101,7 +101,7 @@ def test_the_highest_score_decides_and_of_equals_the_oldest() -> None:
         _rule("EMAIL", "@x.com", id=1, score=69),
         _rule("COUNTRY", "FR", id=4, score=100),
     ]
-    denial = RuleBook(rules).judge(_subject(country="DE", email="a@x.com"))
+    denial = FraudRuleSet(rules).judge(_subject(country="DE", email="a@x.com"))
     assert denial is not None
     assert (denial.rule_id, denial.code, denial.level, denial.score) == (2, "SECOND", "LOW", 70)
     assert denial.rule == "country:2"
@@ -119,21 +119,21 @@ def test_a_rule_of_another_merchant_does_not_hold() -> None:
         _rule("PAYER_VELOCITY", id=number, merchant_id=merchant_id, count_max=1, window_s=1)
         for number, merchant_id in enumerate((2, 1, None), 1)
     ]
-    book = RuleBook(velocities)
-    found = book.velocities(RuleKind.PAYER_VELOCITY, _MERCHANT)
+    book = FraudRuleSet(velocities)
+    found = book.velocities(FraudRuleKind.PAYER_VELOCITY, _MERCHANT)
     assert {rule.id for rule in found} == {2, 3}
-    assert book.velocities(RuleKind.ADDRESS_VELOCITY, _MERCHANT) == []
+    assert book.velocities(FraudRuleKind.ADDRESS_VELOCITY, _MERCHANT) == []
     assert not _denies(velocities[0], counts={1: 9})
 
 
 def test_a_book_without_rules_says_so() -> None:
-    assert not RuleBook()
+    assert not FraudRuleSet()
     for rule in (
         _rule("PAYER", "x"),
         _rule("ADDRESS", "192.0.2.1"),
         _rule("PAYER_VELOCITY", count_max=1, window_s=1),
     ):
-        assert RuleBook([rule])
+        assert FraudRuleSet([rule])
 
 
 _LISTED = {
@@ -183,7 +183,7 @@ def _numbered(rule: FraudRule, number: int) -> FraudRule:
     return FraudRule(**(values | {"id": number}))
 
 
-def _plainly(rule: FraudRule, subject: Subject) -> bool:
+def _plainly(rule: FraudRule, subject: FraudSubject) -> bool:
     if rule.merchant_id not in {None, subject.merchant_id}:
         return False
     match rule.kind.value:
@@ -206,10 +206,10 @@ def _plainly(rule: FraudRule, subject: Subject) -> bool:
 @settings(max_examples=300, deadline=None)
 @given(rules=_books, subject=_subjects)
 def test_the_book_denies_what_going_through_all_rules_would(
-    rules: list[FraudRule], subject: Subject
+    rules: list[FraudRule], subject: FraudSubject
 ) -> None:
     met = sorted((-rule.score, rule.id) for rule in rules if _plainly(rule, subject))
-    denial = RuleBook(reversed(rules)).judge(subject)
+    denial = FraudRuleSet(reversed(rules)).judge(subject)
     assert (denial and denial.rule_id) == (met[0][1] if met else None)
 
 
@@ -224,11 +224,11 @@ def test_the_book_denies_what_going_through_all_rules_would(
     ],
 )
 def test_one_caller_is_one_address_and_of_ipv6_one_network(address: str, wanted: str) -> None:
-    assert counted_as(address) == wanted
+    assert client_address_key(address) == wanted
 
 
 def test_what_is_no_address_reads_as_none() -> None:
     for text in ("", " ", "1.2.3", "1.2.3.4:80", "[::1]", "01.2.3.4", "unknown", "1.2.3.4/32"):
-        assert read_address(text) is None, text
+        assert parse_ip_address(text) is None, text
     with pytest.raises(ValueError, match="host bits"):
-        read_network("192.0.2.7/24")
+        parse_ip_network("192.0.2.7/24")

@@ -9,22 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from payintent.domain import api_key, ids
-from payintent.id_generator import Mint
+from payintent.id_generator import IdGenerator
 
 _numbers = st.integers(min_value=0, max_value=2**128 - 1)
 
 
 @given(_numbers, st.sampled_from(("pay", "sess", "rcpt", "case")))
 def test_an_id_has_22_characters_and_reads_back(number: int, prefix: str) -> None:
-    text = ids.text(prefix, UUID(int=number))
+    text = ids.format_id(prefix, UUID(int=number))
     assert re.fullmatch(prefix + "_[0-9A-Za-z]{22}", text)
-    assert ids.parse(prefix, text) == UUID(int=number)
+    assert ids.parse_id(prefix, text) == UUID(int=number)
 
 
 @given(st.lists(_numbers, min_size=2, max_size=2, unique=True))
 def test_ids_sort_outside_as_they_do_inside(numbers: list[int]) -> None:
     first, second = sorted(numbers)
-    assert ids.text("pay", UUID(int=first)) < ids.text("pay", UUID(int=second))
+    assert ids.format_id("pay", UUID(int=first)) < ids.format_id("pay", UUID(int=second))
 
 
 @pytest.mark.parametrize(
@@ -38,14 +38,14 @@ def test_ids_sort_outside_as_they_do_inside(numbers: list[int]) -> None:
     ],
 )
 def test_a_malformed_id_is_nobodys(raw: str) -> None:
-    assert ids.parse("pay", raw) is None
+    assert ids.parse_id("pay", raw) is None
 
 
 def test_an_id_beyond_128_bits_is_nobodys() -> None:
-    largest = ids.text("pay", UUID(int=2**128 - 1))
-    assert ids.parse("pay", largest) is not None
-    assert ids.parse("pay", "pay_" + ids.base62(2**128, 22)) is None
-    assert ids.parse("pay", "pay_" + "z" * 22) is None
+    largest = ids.format_id("pay", UUID(int=2**128 - 1))
+    assert ids.parse_id("pay", largest) is not None
+    assert ids.parse_id("pay", "pay_" + ids.to_base62(2**128, 22)) is None
+    assert ids.parse_id("pay", "pay_" + "z" * 22) is None
 
 
 def test_a_checkout_id_has_16_characters() -> None:
@@ -62,12 +62,12 @@ def test_a_checkout_id_has_16_characters() -> None:
 
 
 def test_a_masked_checkout_id_is_no_capability() -> None:
-    assert ids.masked("cs_0123456789abcdef") == "cs_****cdef"
+    assert ids.mask_checkout_id("cs_0123456789abcdef") == "cs_****cdef"
 
 
 @given(st.integers(0, 2**48 - 1), st.integers(0, 2**74 - 1))
 def test_a_uuid7_is_one_by_the_rfc_and_carries_its_time_and_chance(ms: int, chance: int) -> None:
-    made = ids.uuid7(ms, chance)
+    made = ids.make_uuid7(ms, chance)
     assert made.version == 7
     assert made.variant == "specified in RFC 4122"
     assert made.int >> 80 == ms
@@ -75,39 +75,39 @@ def test_a_uuid7_is_one_by_the_rfc_and_carries_its_time_and_chance(ms: int, chan
 
 
 def test_the_mint_makes_new_names_in_the_form_they_need() -> None:
-    mint = Mint(unix_ms=lambda: 1)
+    mint = IdGenerator(unix_ms=lambda: 1)
     assert mint.id() != mint.id()
-    assert mint.id() < Mint(unix_ms=lambda: 2).id()
+    assert mint.id() < IdGenerator(unix_ms=lambda: 2).id()
     assert ids.is_checkout_id(mint.checkout_id())
     assert mint.checkout_id() != mint.checkout_id()
     assert mint.session_id() != mint.session_id()
 
 
-KEY = api_key.make(api_key.MERCHANT, "Abcd1234", "s" * 43)
+KEY = api_key.make_api_key(api_key.MERCHANT, "Abcd1234", "s" * 43)
 
 
 def test_an_api_key_has_the_documented_form_and_a_crc_of_what_stands_before() -> None:
     assert re.fullmatch(r"sk_live_Abcd1234_s{43}[0-9A-Za-z]{6}", KEY.text)
-    assert KEY.text[-6:] == ids.base62(zlib.crc32(KEY.text[:-6].encode()), 6)
-    assert api_key.parse(api_key.MERCHANT, KEY.text) == KEY
+    assert KEY.text[-6:] == ids.to_base62(zlib.crc32(KEY.text[:-6].encode()), 6)
+    assert api_key.parse_api_key(api_key.MERCHANT, KEY.text) == KEY
 
 
 def test_no_single_changed_character_passes_for_a_key() -> None:
     for place, char in enumerate(KEY.text):
         other = "x" if char != "x" else "y"
         changed = KEY.text[:place] + other + KEY.text[place + 1 :]
-        assert api_key.parse(api_key.MERCHANT, changed) is None, place
+        assert api_key.parse_api_key(api_key.MERCHANT, changed) is None, place
 
 
 @pytest.mark.parametrize(
     "text", ["", KEY.text[:-1], KEY.text + "0", KEY.text + "\n", f" {KEY.text}"]
 )
 def test_a_text_of_another_form_is_no_key(text: str) -> None:
-    assert api_key.parse(api_key.MERCHANT, text) is None
+    assert api_key.parse_api_key(api_key.MERCHANT, text) is None
 
 
 def test_a_key_of_another_kind_is_no_merchants() -> None:
     for prefix in (api_key.OPERATOR, "sk_test"):
-        other = api_key.make(prefix, "Abcd1234", "s" * 43)
-        assert api_key.parse(prefix, other.text) == other
-        assert api_key.parse(api_key.MERCHANT, other.text) is None
+        other = api_key.make_api_key(prefix, "Abcd1234", "s" * 43)
+        assert api_key.parse_api_key(prefix, other.text) == other
+        assert api_key.parse_api_key(api_key.MERCHANT, other.text) is None

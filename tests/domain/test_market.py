@@ -7,7 +7,7 @@ from payintent.domain.currencies import (
     TENDER,
     TENDERED,
     accepted_currencies,
-    payable_in,
+    is_payable_in,
 )
 
 _CODES = (
@@ -51,12 +51,12 @@ def test_tokens_follow_the_dollar_alone() -> None:
 
 def test_every_currency_is_payable_somewhere_and_tokens_everywhere() -> None:
     for code in CURRENCIES:
-        assert any(payable_in(country, code, pegged=False) for country in COUNTRIES)
+        assert any(is_payable_in(country, code, pegged=False) for country in COUNTRIES)
     for country in COUNTRIES:
-        assert all(payable_in(country, token, pegged=False) for token in TOKENS)
-        assert payable_in(country, "USD", pegged=True)
-    assert not payable_in("US", "JPY", pegged=True)
-    assert not payable_in("GL", "USD", pegged=False)
+        assert all(is_payable_in(country, token, pegged=False) for token in TOKENS)
+        assert is_payable_in(country, "USD", pegged=True)
+    assert not is_payable_in("US", "JPY", pegged=True)
+    assert not is_payable_in("GL", "USD", pegged=False)
 
 
 def test_a_token_that_only_settles_pays_dollars_everywhere_and_is_asked_for_nowhere() -> None:

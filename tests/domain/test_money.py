@@ -9,24 +9,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from payintent.domain.currencies import CURRENCIES
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.money import (
     format_amount,
     from_smallest,
     parse_amount,
     round_half_up,
     round_up,
-    to_smallest,
+    to_smallest_unit,
 )
 
 LOWEST, HIGHEST = Decimal(0), Decimal(10) ** 9
 DECIMALS = {"USD": 2, "THB": 2, "JPY": 0, "TWD": 2, "IDR": 2, "PHP": 2, "USDT": 18, "NATIVED": 18}
 
 
-def _refusal(raw: object, currency: str = "USD", lowest: Decimal = LOWEST) -> Refused:
-    with pytest.raises(Refused) as refused:
+def _refusal(raw: object, currency: str = "USD", lowest: Decimal = LOWEST) -> RefusedError:
+    with pytest.raises(RefusedError) as refused:
         parse_amount(raw, currency, lowest, HIGHEST)
-    assert refused.value.code is Code.INVALID_AMOUNT
+    assert refused.value.code is ErrorCode.INVALID_AMOUNT
     assert "amount" in refused.value.message
     return refused.value
 
@@ -79,7 +79,7 @@ def test_the_operators_bounds_are_themselves_allowed() -> None:
 
 @given(st.text(max_size=40))
 def test_no_text_is_read_unless_it_is_ascii_digits_with_at_most_one_point(raw: str) -> None:
-    with suppress(Refused):
+    with suppress(RefusedError):
         value = parse_amount(raw, "USDT", LOWEST, HIGHEST)
         assert set(raw) <= set("0123456789.")
         assert format(value, "f") == raw
@@ -97,7 +97,7 @@ def test_text_becomes_smallest_units_and_comes_back(currency: str, number: int, 
     whole, fraction = digits[: len(digits) - used], digits[len(digits) - used :]
     raw = f"{whole}.{fraction}" if used else whole
     value = parse_amount(raw, currency, LOWEST, HIGHEST)
-    count = to_smallest(value, decimals)
+    count = to_smallest_unit(value, decimals)
     assert count == Fraction(raw) * 10**decimals
     assert from_smallest(count, decimals) == value
     assert Decimal(format_amount(value, decimals)) == value
@@ -137,9 +137,9 @@ def test_rounding_is_half_up_and_up_whatever_the_size(value: Decimal, decimals: 
 
 
 def test_what_is_finer_than_the_smallest_unit_has_no_count() -> None:
-    assert to_smallest(Decimal("1.001"), 2) is None
-    assert to_smallest(Decimal("0.0000001"), 6) is None
-    assert to_smallest(Decimal("1.000"), 2) == 100
-    assert to_smallest(Decimal("123456789012345678901234567890.123456789012345678"), 18) == int(
-        "123456789012345678901234567890123456789012345678"
-    )
+    assert to_smallest_unit(Decimal("1.001"), 2) is None
+    assert to_smallest_unit(Decimal("0.0000001"), 6) is None
+    assert to_smallest_unit(Decimal("1.000"), 2) == 100
+    assert to_smallest_unit(
+        Decimal("123456789012345678901234567890.123456789012345678"), 18
+    ) == int("123456789012345678901234567890123456789012345678")

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.merchant import Market
 from payintent.domain.quote import TaxCountry, TaxManager
 from payintent.domain.quoting import (
-    Place,
-    checked_country,
-    offers,
-    resolve_place,
+    QuoteCountry,
+    make_quotes,
+    require_supported_country,
+    resolve_quote_country,
     tax_rate_for,
     taxed_country,
 )
@@ -23,7 +23,9 @@ ZERO = Decimal(0)
 
 
 def _codes(payment: Any, methods: list[Any], country: str, currency: str | None = None) -> Any:
-    found = offers(payment, a_merchant(), methods, Place(country, "query"), currency, ZERO)
+    found = make_quotes(
+        payment, a_merchant(), methods, QuoteCountry(country, "query"), currency, ZERO
+    )
     return [(offer.payment_method_id, offer.quote.currency) for offer in found]
 
 
@@ -52,7 +54,9 @@ def _place(
 ) -> tuple[str, str]:
     usable = [a_method()] if methods is None else methods
     restrictions = Restrictions(crypto=crypto)
-    place = resolve_place(payment, a_merchant(**merchant), usable, asked, viewer, restrictions)
+    place = resolve_quote_country(
+        payment, a_merchant(**merchant), usable, asked, viewer, restrictions
+    )
     assert place.crypto is restrictions.allow_crypto(place.country, viewer)
     return place.country, place.source
 
@@ -64,7 +68,7 @@ def _yen() -> Any:
 def test_where_a_buyer_seems_to_be_never_decides_tax() -> None:
     merchant = a_merchant(default_country="US", tax_country=TaxCountry.SELECTION)
     taxed = {
-        source: taxed_country(merchant, Place("FR", source))
+        source: taxed_country(merchant, QuoteCountry("FR", source))
         for source in ("query", "geo", "default", "first")
     }
     assert taxed == {"query": "FR", "geo": "US", "default": "US", "first": "US"}
@@ -129,14 +133,18 @@ def test_a_restricted_country_or_viewer_is_not_quoted_for_its_tokens() -> None:
 @pytest.mark.parametrize(
     ("code", "refusal"),
     [
-        *(("", Code.BAD_REQUEST), ("U", Code.BAD_REQUEST), ("USA", Code.BAD_REQUEST)),
-        *(("us", Code.UNSUPPORTED_COUNTRY), ("ZZ", Code.UNSUPPORTED_COUNTRY)),
-        *(("KR", Code.UNSUPPORTED_COUNTRY), ("CN", Code.UNSUPPORTED_COUNTRY)),
+        *(
+            ("", ErrorCode.BAD_REQUEST),
+            ("U", ErrorCode.BAD_REQUEST),
+            ("USA", ErrorCode.BAD_REQUEST),
+        ),
+        *(("us", ErrorCode.UNSUPPORTED_COUNTRY), ("ZZ", ErrorCode.UNSUPPORTED_COUNTRY)),
+        *(("KR", ErrorCode.UNSUPPORTED_COUNTRY), ("CN", ErrorCode.UNSUPPORTED_COUNTRY)),
     ],
 )
-def test_a_country_that_is_none_of_ours_is_refused(code: str, refusal: Code) -> None:
-    with pytest.raises(Refused) as refused:
-        checked_country(code)
+def test_a_country_that_is_none_of_ours_is_refused(code: str, refusal: ErrorCode) -> None:
+    with pytest.raises(RefusedError) as refused:
+        require_supported_country(code)
     assert refused.value.code is refusal
 
 
@@ -170,19 +178,19 @@ def test_a_currency_narrows_and_an_impossible_one_is_refused() -> None:
     assert _codes(_dollars(), methods, "US", "USDT") == [(2, "USDT")]
     assert _codes(_dollars(), [a_method()], "US", "USDT") == []
     for currency, country, code in (
-        ("THB", "US", Code.UNSUPPORTED_CURRENCY),
-        ("USD", "TH", Code.UNSUPPORTED_CURRENCY),
-        ("EUR", "US", Code.INVALID_CURRENCY),
-        ("usd", "US", Code.INVALID_CURRENCY),
+        ("THB", "US", ErrorCode.UNSUPPORTED_CURRENCY),
+        ("USD", "TH", ErrorCode.UNSUPPORTED_CURRENCY),
+        ("EUR", "US", ErrorCode.INVALID_CURRENCY),
+        ("usd", "US", ErrorCode.INVALID_CURRENCY),
     ):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedError) as refused:
             _codes(_dollars(), methods, country, currency)
         assert refused.value.code is code
 
 
 def test_an_offer_counts_what_the_provider_is_asked_for_in_smallest_units() -> None:
-    [offer] = offers(
-        a_payment(), a_merchant(), [a_method()], Place("TH", "query"), None, Decimal("0.07")
+    [offer] = make_quotes(
+        a_payment(), a_merchant(), [a_method()], QuoteCountry("TH", "query"), None, Decimal("0.07")
     )
     assert offer.quote.total_amount == "1701.30"
     assert offer.total_minor == 170_130

@@ -4,9 +4,17 @@ from datetime import timedelta
 
 import pytest
 
-from payintent.domain.errors import Code, Refused
-from payintent.domain.event import EventType, payload_fields
-from payintent.domain.payment import ARROWS, OPEN, TERMINAL, FailureReason, Status, Trigger, step
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.event import EventType, event_payload_fields
+from payintent.domain.payment import (
+    ARROWS,
+    OPEN,
+    TERMINAL,
+    FailureReason,
+    PaymentStatus,
+    PaymentTrigger,
+    find_transition,
+)
 from tests.domain.making import NOW, a_payment
 
 # From | Trigger | To | Also happens, row by row. "(new)" is no state of a payment yet.
@@ -36,34 +44,34 @@ EXPECTED = _read(SPECIFIED) | _read(DECIDED)
 
 
 def test_there_are_the_eight_states_and_eight_triggers_of_the_specification() -> None:
-    assert {status.value for status in Status} == {
+    assert {status.value for status in PaymentStatus} == {
         *("PENDING", "PROCESSING", "PAID", "FAILED"),
         *("EXPIRED", "CANCELLED", "PARTIALLY_REFUNDED", "REFUNDED"),
     }
-    assert {trigger.value for trigger in Trigger} == {trigger for _, trigger in EXPECTED}
+    assert {trigger.value for trigger in PaymentTrigger} == {trigger for _, trigger in EXPECTED}
     assert {status.value for status in OPEN} == {"PENDING", "PROCESSING"}
-    assert set(Status) - OPEN == TERMINAL
+    assert set(PaymentStatus) - OPEN == TERMINAL
 
 
-@pytest.mark.parametrize("trigger", Trigger)
-@pytest.mark.parametrize("status", Status)
+@pytest.mark.parametrize("trigger", PaymentTrigger)
+@pytest.mark.parametrize("status", PaymentStatus)
 def test_every_state_takes_every_trigger_as_the_table_says(
-    status: Status, trigger: Trigger
+    status: PaymentStatus, trigger: PaymentTrigger
 ) -> None:
     expected = EXPECTED.get((status.value, trigger.value))
     if expected is None:
-        with pytest.raises(Refused) as refused:
-            step(status, trigger)
-        assert refused.value.code is Code.INVALID_TRANSITION
+        with pytest.raises(RefusedError) as refused:
+            find_transition(status, trigger)
+        assert refused.value.code is ErrorCode.INVALID_TRANSITION
         assert status.value in refused.value.message
         return
-    arrow = step(status, trigger)
+    arrow = find_transition(status, trigger)
     assert (arrow.to.value, arrow.event and arrow.event.value) == expected
 
 
 def test_nothing_leads_from_pending_to_paid_or_failed() -> None:
-    reached = {arrow.to for (status, _), arrow in ARROWS.items() if status is Status.PENDING}
-    assert not reached & {Status.PAID, Status.FAILED}
+    reached = {arrow.to for (status, _), arrow in ARROWS.items() if status is PaymentStatus.PENDING}
+    assert not reached & {PaymentStatus.PAID, PaymentStatus.FAILED}
 
 
 def test_an_event_is_told_only_on_the_way_into_an_end() -> None:
@@ -73,8 +81,8 @@ def test_an_event_is_told_only_on_the_way_into_an_end() -> None:
             assert arrow.to in TERMINAL
 
 
-@pytest.mark.parametrize("status", Status)
-def test_only_an_open_payment_elapses_and_does_so_at_the_very_moment(status: Status) -> None:
+@pytest.mark.parametrize("status", PaymentStatus)
+def test_only_an_open_payment_elapses_and_does_so_at_the_very_moment(status: PaymentStatus) -> None:
     is_open = status.value in {"PENDING", "PROCESSING"}
     payment = a_payment(status=status, expires_at=NOW)
     assert payment.elapsed(NOW) is is_open
@@ -93,7 +101,7 @@ def test_only_an_open_payment_elapses_and_does_so_at_the_very_moment(status: Sta
 )
 def test_an_event_has_the_fields_of_section_6_1_and_no_others(kind: str, own: list[str]) -> None:
     common = ["id", "status", "currency", "amount", "payer_uid"]
-    assert list(payload_fields(EventType(kind))) == [*common, *own, "metadata"]
+    assert list(event_payload_fields(EventType(kind))) == [*common, *own, "metadata"]
 
 
 def test_there_are_four_events_and_the_six_reasons_of_section_6_3() -> None:

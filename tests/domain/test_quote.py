@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from payintent.domain.quote import FeeMode, Quote, Tariff, format_rate, make_quote
+from payintent.domain.quote import FeeMode, Price, PriceRates, format_rate, make_price
 
 
 def _quote(
@@ -19,9 +19,11 @@ def _quote(
     tax: str = "0",
     mode: FeeMode = FeeMode.INCLUSIVE,
     decimals: int = 2,
-) -> Quote:
-    tariff = Tariff(fee_mode=mode, fee_rate=Decimal(fee), tax_rate=Decimal(tax), decimals=decimals)
-    return make_quote(Decimal(amount), currency, tariff)
+) -> Price:
+    tariff = PriceRates(
+        fee_mode=mode, fee_rate=Decimal(fee), tax_rate=Decimal(tax), decimals=decimals
+    )
+    return make_price(Decimal(amount), currency, tariff)
 
 
 def test_an_inclusive_fee_is_named_and_not_added() -> None:

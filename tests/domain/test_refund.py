@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from payintent.domain.gateway import RefundReport, RefundState
-from payintent.domain.refund import AUTOMATIC, Remainder, judge_refund, share
+from payintent.domain.gateway import GatewayRefundState, RefundReport
+from payintent.domain.refund import AUTOMATIC, RefundableRemainder, capture_share, decide_refund
 from payintent.domain.refund import RefundStatus as Status
 from payintent.domain.settlement import CaseKind
 
@@ -28,7 +28,7 @@ FAILED    | declined | nothing
 FAILED    | absent   | nothing
 """
 TABLE = {
-    (Status(status), RefundState(said)): effect
+    (Status(status), GatewayRefundState(said)): effect
     for status, said, effect in (
         [cell.strip() for cell in line.split("|")] for line in EXPECTED.strip().splitlines()
     )
@@ -36,19 +36,21 @@ TABLE = {
 
 
 def test_the_table_names_every_status_and_every_word() -> None:
-    assert TABLE.keys() == {(status, said) for status in Status for said in RefundState}
+    assert TABLE.keys() == {(status, said) for status in Status for said in GatewayRefundState}
 
 
 @pytest.mark.parametrize(("status", "said"), TABLE)
-def test_a_word_has_the_effect_that_the_table_says(status: Status, said: RefundState) -> None:
+def test_a_word_has_the_effect_that_the_table_says(
+    status: Status, said: GatewayRefundState
+) -> None:
     for reference in (None, "re_1"):
         report = RefundReport(state=said, reference=reference, detail="whatever")
-        assert judge_refund(status, report) == TABLE[status, said]
+        assert decide_refund(status, report) == TABLE[status, said]
 
 
 def test_a_refund_that_has_ended_ends_no_second_time() -> None:
     for status in (Status.SUCCEEDED, Status.FAILED):
-        effects = {judge_refund(status, RefundReport(state=said)) for said in RefundState}
+        effects = {decide_refund(status, RefundReport(state=said)) for said in GatewayRefundState}
         assert effects == {"nothing", "contradict"}
 
 
@@ -71,13 +73,13 @@ class Book:
 
     def take(self, part: int) -> int:
         """Give back a part, in cents; 0 where the gateway cannot count so little."""
-        remainder = Remainder(
+        remainder = RefundableRemainder(
             amount=Decimal(self.amount).scaleb(-2),
             left=Decimal(self.left).scaleb(-2),
             capture_minor=self.capture,
             capture_left=self.capture_left,
         )
-        taken = share(Decimal(part).scaleb(-2), remainder, self.unit)
+        taken = capture_share(Decimal(part).scaleb(-2), remainder, self.unit)
         assert taken % self.unit == 0
         if taken:
             self.left -= part
@@ -162,10 +164,10 @@ def test_what_is_given_back_is_whole_units_of_a_gateway_that_counts_in_dollars()
 
 
 def test_no_fraction_is_too_fine_for_a_token() -> None:
-    remainder = Remainder(
+    remainder = RefundableRemainder(
         amount=Decimal("0.000000000000000003"),
         left=Decimal("0.000000000000000003"),
         capture_minor=3,
         capture_left=3,
     )
-    assert share(Decimal("0.000000000000000001"), remainder, 1) == 1
+    assert capture_share(Decimal("0.000000000000000001"), remainder, 1) == 1

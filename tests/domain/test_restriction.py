@@ -3,9 +3,9 @@
 from datetime import UTC, datetime
 from itertools import chain, combinations, product
 
-from payintent.domain.quoting import Place, resolve_place
+from payintent.domain.quoting import QuoteCountry, resolve_quote_country
 from payintent.domain.restriction import Restrictions, RestrictionType
-from payintent.storage.fraud import Restriction, effective
+from payintent.storage.fraud import Restriction, active_restrictions
 from tests.domain.making import a_merchant, a_method, a_payment
 
 _PLACES = ("DE", "US", "KR")
@@ -32,8 +32,8 @@ def test_an_unknown_viewer_is_on_no_list() -> None:
 
 def test_a_restriction_of_on_ramp_orders_leaves_crypto_alone() -> None:
     known = [_restriction(RestrictionType.ONRAMP, "DE")]
-    assert effective(known).allow_crypto("DE", "DE")
-    assert effective(known) == Restrictions(onramp=frozenset({"DE"}))
+    assert active_restrictions(known).allow_crypto("DE", "DE")
+    assert active_restrictions(known) == Restrictions(onramp=frozenset({"DE"}))
 
 
 def test_a_lifted_restriction_restricts_nothing_and_stays_listed() -> None:
@@ -42,7 +42,7 @@ def test_a_lifted_restriction_restricts_nothing_and_stays_listed() -> None:
         _restriction(RestrictionType.CRYPTO, "US"),
         _restriction(RestrictionType.ONRAMP, "KR", active=False),
     ]
-    summed = effective(known)
+    summed = active_restrictions(known)
     assert (summed.crypto, summed.onramp) == ({"US"}, frozenset())
     assert summed.crypto_listed == {"DE", "US"}
 
@@ -51,13 +51,16 @@ def test_a_place_is_the_same_under_a_restriction_and_only_crypto_goes() -> None:
     payment, merchant = a_payment(currency="USD"), a_merchant()
     restricted = Restrictions(crypto=frozenset({"DE"}))
     for asked, viewer, place in (
-        ("DE", None, Place("DE", "query", crypto=False)),
-        ("US", "DE", Place("US", "query", crypto=False)),
-        (None, "DE", Place("DE", "geo", crypto=False)),
-        ("US", "KR", Place("US", "query", crypto=True)),
-        (None, None, Place("US", "default", crypto=True)),
+        ("DE", None, QuoteCountry("DE", "query", crypto=False)),
+        ("US", "DE", QuoteCountry("US", "query", crypto=False)),
+        (None, "DE", QuoteCountry("DE", "geo", crypto=False)),
+        ("US", "KR", QuoteCountry("US", "query", crypto=True)),
+        (None, None, QuoteCountry("US", "default", crypto=True)),
     ):
-        assert resolve_place(payment, merchant, [a_method()], asked, viewer, restricted) == place
+        assert (
+            resolve_quote_country(payment, merchant, [a_method()], asked, viewer, restricted)
+            == place
+        )
 
 
 def _restriction(kind: RestrictionType, country: str, *, active: bool = True) -> Restriction:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from payintent.domain.gateway import Capture, Report, SessionState
-from payintent.domain.payment import FailureReason, Payment, Status, Trigger
-from payintent.domain.session import Life, Session
-from payintent.domain.settlement import Verdict, completes_selection, judge
+from payintent.domain.gateway import Capture, GatewaySessionState, SessionReport
+from payintent.domain.payment import FailureReason, Payment, PaymentStatus, PaymentTrigger
+from payintent.domain.session import Session, SessionStatus
+from payintent.domain.settlement import SettlementDecision, completes_selection, decide_settlement
 from tests.domain.making import (
     NOW,
     OTHER_SESSION_ID,
@@ -30,9 +30,9 @@ PAID_ONCE = {"PAID", "PARTIALLY_REFUNDED", "REFUNDED"}
 ENDED_UNPAID = {"FAILED", "EXPIRED", "CANCELLED"}
 
 
-def _captured(amount_minor: int, currency: str) -> Report:
+def _captured(amount_minor: int, currency: str) -> SessionReport:
     capture = Capture(reference="cap-1", amount_minor=amount_minor, currency=currency)
-    return Report(state=SessionState.CAPTURED, capture=capture)
+    return SessionReport(state=GatewaySessionState.CAPTURED, capture=capture)
 
 
 EXACT = _captured(TOTAL_MINOR, "THB")
@@ -41,11 +41,15 @@ INEXACT = (
     _captured(TOTAL_MINOR + 1, "THB"),
     _captured(TOTAL_MINOR, "USD"),
     _captured(0, "THB"),
-    Report(state=SessionState.CAPTURED),
+    SessionReport(state=GatewaySessionState.CAPTURED),
 )
 OTHERS = (
-    *(Report(state=state) for state in SessionState if state is not SessionState.CAPTURED),
-    Report(state=SessionState.DECLINED, reason=FailureReason.UNKNOWN),
+    *(
+        SessionReport(state=state)
+        for state in GatewaySessionState
+        if state is not GatewaySessionState.CAPTURED
+    ),
+    SessionReport(state=GatewaySessionState.DECLINED, reason=FailureReason.UNKNOWN),
 )
 
 
@@ -53,7 +57,7 @@ OTHERS = (
 class Case:
     payment: Payment
     session: Session
-    report: Report
+    report: SessionReport
     current: bool
     elapsed: bool
 
@@ -69,7 +73,7 @@ class Case:
     def under_way(self) -> bool:
         """The payment ended while this selection had not."""
         ended = self.status in PAID_ONCE | ENDED_UNPAID
-        return ended and self.session.life is Life.OPENING
+        return ended and self.session.life is SessionStatus.OPENING
 
     @property
     def live(self) -> bool:
@@ -86,22 +90,23 @@ class Case:
         return self.report is EXACT
 
     @property
-    def verdict(self) -> Verdict:
-        return judge(self.payment, self.session, self.report, NOW)
+    def verdict(self) -> SettlementDecision:
+        return decide_settlement(self.payment, self.session, self.report, NOW)
 
 
 def _cases() -> Iterator[Case]:
     relations = (SESSION_ID, OTHER_SESSION_ID, None)
     reports = (EXACT, *INEXACT, *OTHERS)
     for status, life, relation, report, elapsed, declines in product(
-        Status, Life, relations, reports, (True, False), ATTEMPTS
+        PaymentStatus, SessionStatus, relations, reports, (True, False), ATTEMPTS
     ):
-        if (status is Status.PENDING and relation is not None) or (
-            status not in {Status.PENDING, Status.EXPIRED, Status.CANCELLED} and relation is None
+        if (status is PaymentStatus.PENDING and relation is not None) or (
+            status not in {PaymentStatus.PENDING, PaymentStatus.EXPIRED, PaymentStatus.CANCELLED}
+            and relation is None
         ):
             continue  # no selection has succeeded in PENDING; one has where a provider was heard
         current = relation == SESSION_ID
-        if current and life is Life.OPENING:
+        if current and life is SessionStatus.OPENING:
             continue  # it becomes current by being open
         paid = {"paid_at": NOW, "receipt_id": RECEIPT_ID} if status.value in PAID_ONCE else {}
         ago = timedelta(seconds=-1 if elapsed else 1)
@@ -211,12 +216,12 @@ def test_a_session_ends_by_every_last_word_and_by_no_other() -> None:
 def test_a_word_that_ends_nothing_does_nothing() -> None:
     for case in CASES:
         if case.said in SAYS_NOTHING:
-            assert case.verdict == Verdict(), case
+            assert case.verdict == SettlementDecision(), case
 
 
 def test_a_declined_attempt_is_counted_in_whatever_state_and_does_nothing_else() -> None:
     for case in _where(said="attempted"):
-        assert replace(case.verdict, close=False) == Verdict(attempt=True), case
+        assert replace(case.verdict, close=False) == SettlementDecision(attempt=True), case
 
 
 def test_no_other_word_counts_an_attempt_or_wants_a_session_closed() -> None:
@@ -231,29 +236,37 @@ def test_the_third_attempt_closes_the_session_that_its_payment_waits_for() -> No
         assert case.verdict.close is third, case
 
 
-@pytest.mark.parametrize("life", Life)
-def test_three_attempts_and_their_close_fail_the_payment_as_declined(life: Life) -> None:
-    payment = a_payment(status=Status.PROCESSING, session_id=SESSION_ID)
+@pytest.mark.parametrize("life", SessionStatus)
+def test_three_attempts_and_their_close_fail_the_payment_as_declined(life: SessionStatus) -> None:
+    payment = a_payment(status=PaymentStatus.PROCESSING, session_id=SESSION_ID)
     session = a_session(life=life)
     verdicts = []
     for _ in range(3):
-        verdicts.append(judge(payment, session, Report(state=SessionState.ATTEMPTED), NOW))
+        verdicts.append(
+            decide_settlement(
+                payment, session, SessionReport(state=GatewaySessionState.ATTEMPTED), NOW
+            )
+        )
         session = replace(session, declines=session.declines + 1)
     assert [one.close for one in verdicts] == [False, False, True]
     assert [one.trigger for one in verdicts] == [None] * 3
-    closed = judge(payment, session, Report(state=SessionState.CLOSED), NOW)
+    closed = decide_settlement(
+        payment, session, SessionReport(state=GatewaySessionState.CLOSED), NOW
+    )
     assert (closed.trigger, closed.reason, closed.outcome) == ("fail", "DECLINED", "closed")
 
 
 def test_money_wins_over_any_number_of_attempts() -> None:
     for case in _where(live=True, tried=True, exact=True):
-        assert case.verdict == Verdict(trigger=Trigger.CONFIRM, outcome="captured", credited=True)
+        assert case.verdict == SettlementDecision(
+            trigger=PaymentTrigger.CONFIRM, outcome="captured", credited=True
+        )
 
 
 def test_a_selection_is_completed_by_money_or_a_decline_while_it_is_opening() -> None:
     for case in CASES:
         completes = (
-            case.session.life is Life.OPENING
+            case.session.life is SessionStatus.OPENING
             and case.status in {"PENDING", "PROCESSING"}
             and case.said in {"captured", "declined"}
         )
@@ -263,6 +276,8 @@ def test_a_selection_is_completed_by_money_or_a_decline_while_it_is_opening() ->
 def test_a_completed_selection_is_judged_as_the_current_one() -> None:
     for case in CASES:
         if completes_selection(case.payment, case.session, case.report):
-            payment = replace(case.payment, status=Status.PROCESSING, session_id=SESSION_ID)
-            verdict = judge(payment, replace(case.session, life=Life.OPEN), case.report, NOW)
+            payment = replace(case.payment, status=PaymentStatus.PROCESSING, session_id=SESSION_ID)
+            verdict = decide_settlement(
+                payment, replace(case.session, life=SessionStatus.OPEN), case.report, NOW
+            )
             assert verdict.trigger == ("confirm" if case.exact else "fail"), case

@@ -228,7 +228,7 @@ class Merchant:
     async def callbacks(self, payment: dict[str, Any]) -> list[dict[str, Any]]:
         """List what the gateway told the service of a payment's sessions, with the answers."""
         rows = await self.rows("SELECT id FROM session WHERE payment_id = $1", key_of(payment))
-        names = {ids.text(ids.SESSION, row["id"]) for row in rows}
+        names = {ids.format_id(ids.SESSION, row["id"]) for row in rows}
         log = await self.simulator("GET", "/_sim/log")
         return [one for one in log if one["kind"] == "callback" and one["reference"] in names]
 
@@ -243,7 +243,7 @@ class Merchant:
 
 
 def key_of(payment: dict[str, Any]) -> UUID:
-    found = ids.parse(ids.PAYMENT, payment["id"])
+    found = ids.parse_id(ids.PAYMENT, payment["id"])
     assert found is not None
     return found
 

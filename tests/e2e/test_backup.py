@@ -16,9 +16,9 @@ from pydantic import SecretStr
 
 from payintent.config import Settings
 from payintent.domain import ids
-from payintent.domain.gateway import Callback
-from payintent.domain.payment import Payment, Status
-from payintent.payments.receive_callback import Receipt, receive
+from payintent.domain.gateway import VerifiedCallback
+from payintent.domain.payment import Payment, PaymentStatus
+from payintent.payments.receive_callback import CallbackResult, receive_callback
 from payintent.service import open_service
 from payintent.storage import sessions
 from tests.e2e import drill
@@ -99,7 +99,7 @@ async def in_every_state(api: Api) -> list[Payment]:
 
 
 def name_of(payment: Payment) -> str:
-    return ids.text(ids.PAYMENT, payment.id)
+    return ids.format_id(ids.PAYMENT, payment.id)
 
 
 @contextmanager
@@ -146,7 +146,7 @@ async def test_a_restored_database_holds_every_payment_and_goes_on_with_its_work
     payments = await in_every_state(api)
     names = [name_of(one) for one in payments]
     before = [await api.get(name) for name in names]
-    assert {one.json["status"] for one in before} == {status.value for status in Status}
+    assert {one.json["status"] for one in before} == {status.value for status in PaymentStatus}
     waiting = {row["event_id"] for row in await world.rows("SELECT event_id FROM delivery")}
     drill.run("dump", tmp_path, settings.database_url)
     kept = await drill.contents(settings.database_url)
@@ -229,7 +229,7 @@ async def test_after_a_restore_gateways_tell_what_they_know_and_the_rest_is_kept
 async def _asked_about_a_session_it_knows(back: World, known: Payment, session_id: UUID) -> None:
     assert await back.status(known) == "PROCESSING"
     back.gateway.answer_inquire = captured(TOTAL, reference="cap-known")
-    await sessions.ask_now(back.service.database, session_id)
+    await sessions.request_inquiry(back.service.database, session_id)
     assert await ask_all(back) == 1
     assert await back.status(known) == "PAID"
     assert await back.events(known) == ["payment.completed"]
@@ -237,10 +237,10 @@ async def _asked_about_a_session_it_knows(back: World, known: Payment, session_i
 
 async def _told_of_a_session_it_lost(back: World, waiting: Payment, session_id: UUID) -> None:
     """The callback is accepted and kept, and no payment of ours owns the money."""
-    told = Callback(id="late", session_id=session_id, report=captured(TOTAL))
+    told = VerifiedCallback(id="late", session_id=session_id, report=captured(TOTAL))
     service = back.service
-    receipt = await receive(service.database, service.mint, back.account_id, told, b"{}")
-    assert receipt == Receipt(fresh=True, payment_id=None)
+    receipt = await receive_callback(service.database, service.mint, back.account_id, told, b"{}")
+    assert receipt == CallbackResult(fresh=True, payment_id=None)
     [row] = await back.rows("SELECT applied_at FROM callback WHERE callback_id = 'late'")
     assert row["applied_at"] is None
     assert await back.status(waiting) == "PENDING"

@@ -22,7 +22,7 @@ import pytest
 
 from payintent.config import Settings
 from payintent.domain import ids
-from payintent.domain.gateway import RefundReport, RefundState
+from payintent.domain.gateway import GatewayRefundState, RefundReport
 from payintent.domain.payment import Payment
 from payintent.domain.quote import FeeMode
 from payintent.operations.accounts import AddAccount
@@ -141,7 +141,7 @@ class Ending:
 def session_event(session_id: UUID, status: Status, capture: Capture | None = None) -> Any:
     """Word what the simulator says of a session."""
     order = Order(
-        reference=ids.text(ids.SESSION, session_id),
+        reference=ids.format_id(ids.SESSION, session_id),
         amount_minor=TOTAL_MINOR,
         currency="THB",
         description="",
@@ -170,7 +170,7 @@ def paid(session_id: UUID, amount_minor: int = TOTAL_MINOR, name: str = "a") -> 
 
 def refund_event(refund_id: UUID, capture: str, status: RefundStatus) -> Any:
     order = RefundOrder(
-        reference=ids.text(ids.REFUND, refund_id),
+        reference=ids.format_id(ids.REFUND, refund_id),
         capture=capture,
         amount_minor=TOTAL_MINOR,
         currency="THB",
@@ -314,7 +314,7 @@ async def stage(service: Service, gateway: FakeGateway, stand: Stand) -> Stage:
 
 async def _add_method(world: World, account_id: int, position: int) -> int:
     async with world.service.database.transaction() as tx:
-        method = payment_methods.NewMethod(
+        method = payment_methods.NewPaymentMethod(
             merchant_id=world.merchant_id,
             account_id=account_id,
             kind="card",
@@ -337,7 +337,7 @@ def ports(settings: Settings, stage: Stage, tmp_path: Path) -> Iterator[list[int
 
 async def prepared(stage: Stage) -> list[Ending]:
     """Make all payments, through the lifecycle; those that are late have expired before others."""
-    stage.stand.answer_refund = RefundReport(state=RefundState.PENDING)
+    stage.stand.answer_refund = RefundReport(state=GatewayRefundState.PENDING)
     found = await made(stage, _late, AT_ONCE)
     await stage.world.move_clock(LATE_S + 1)
     while await stage.world.rows("SELECT 1 FROM payment WHERE status <> 'EXPIRED' LIMIT 1"):

@@ -17,7 +17,7 @@ from rich.console import Console
 from payintent_sandbox.chains.anvil import answers
 from payintent_sandbox.chains.dev_chains import instance
 from payintent_sandbox.chains.rpc import open_chain
-from payintent_sandbox.demo.stage import Stage, read_sandbox
+from payintent_sandbox.demo.stage import DemoStage, read_sandbox
 from payintent_sandbox.demo.tokens import PAID_IN, pay_in_tokens, pay_otherwise
 from tests.e2e.sandbox import Sandbox, children_of, command_line, is_alive, running_sandbox
 from tests.support.chain import fetched_anvil
@@ -35,7 +35,7 @@ def sandbox() -> Iterator[Sandbox]:
 
 
 @pytest.fixture
-async def stage(sandbox: Sandbox) -> AsyncIterator[Stage]:
+async def stage(sandbox: Sandbox) -> AsyncIterator[DemoStage]:
     async with on_stage(sandbox) as stage:
         yield stage
 
@@ -46,16 +46,16 @@ class on_stage:  # noqa: N801 - it is used as a context
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
 
-    async def __aenter__(self) -> Stage:
+    async def __aenter__(self) -> DemoStage:
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30))
         told = read_sandbox(self._sandbox.var_dir / "dev.json")
-        return Stage(sandbox=told, http=self._http, console=Console(file=sys.stdout))
+        return DemoStage(sandbox=told, http=self._http, console=Console(file=sys.stdout))
 
     async def __aexit__(self, *_: object) -> None:
         await self._http.close()
 
 
-async def is_sold(stage: Stage, slug: str) -> bool:
+async def is_sold(stage: DemoStage, slug: str) -> bool:
     """Tell whether the service offers a chain's methods: its watcher reads it near its head."""
     return (await stage.call("GET", f"/chains/{slug}"))["status"] == "active"
 
@@ -80,20 +80,20 @@ def test_the_sandbox_tells_its_chains_to_their_owner_alone(sandbox: Sandbox) -> 
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
 
 
-async def test_wallets_are_told_where_the_chains_are(sandbox: Sandbox, stage: Stage) -> None:
+async def test_wallets_are_told_where_the_chains_are(sandbox: Sandbox, stage: DemoStage) -> None:
     for slug, one in sandbox.told["chains"].items():
         told = await stage.call("GET", f"/chains/{slug}")
         assert told["wallet_chain"]["rpcUrls"] == [one["rpc_url"]]
         assert told["contract_address"].lower() == one["contract_address"]
 
 
-async def test_a_buyer_pays_in_every_token_and_the_merchant_is_told(stage: Stage) -> None:
+async def test_a_buyer_pays_in_every_token_and_the_merchant_is_told(stage: DemoStage) -> None:
     assert set(PAID_IN) >= {("ethereum", "USDT"), ("bsc", "USDT"), ("native", "USDT")}
     await pay_in_tokens(stage)  # it looks at webhook, status, provider and paid_at itself
     assert len(stage.payment_ids) == len(PAID_IN)
 
 
-async def test_money_that_does_not_fit_ends_as_it_must(stage: Stage) -> None:
+async def test_money_that_does_not_fit_ends_as_it_must(stage: DemoStage) -> None:
     await pay_otherwise(stage)
 
 
@@ -109,7 +109,7 @@ def test_doctor_looks_at_the_chains(sandbox: Sandbox) -> None:
 
 
 async def test_a_chain_that_dies_and_forgets_comes_back_and_takes_payments(
-    sandbox: Sandbox, stage: Stage
+    sandbox: Sandbox, stage: DemoStage
 ) -> None:
     url, folder = sandbox.told["chains"]["bsc"]["rpc_url"], sandbox.var_dir / "chains" / "bsc"
     async with open_chain(url) as chain:

@@ -93,7 +93,7 @@ async def test_a_database_that_dies_under_load_costs_time_and_no_payment(
         merchant.id,
     )
     assert len(rows) == len(load.made)
-    assert {row["payer_uid"]: ids.text(ids.PAYMENT, row["id"]) for row in rows} == load.made
+    assert {row["payer_uid"]: ids.format_id(ids.PAYMENT, row["id"]) for row in rows} == load.made
     await merchant.told(waiting, "payment.completed")
     await merchant.ends(waiting, "PAID")
 

@@ -14,7 +14,7 @@ from payintent_sandbox.demo.refunds import (
     refund_otherwise,
     refund_with_each,
 )
-from payintent_sandbox.demo.stage import Stage, read_sandbox
+from payintent_sandbox.demo.stage import DemoStage, read_sandbox
 from tests.e2e.sandbox import Sandbox, children_of, command_line
 from tests.support.patience import until
 
@@ -24,9 +24,9 @@ BESIDE = ["stripe", "ecpay", "2c2p"]
 
 
 @pytest.fixture
-async def stage(sandbox: Sandbox, http: aiohttp.ClientSession) -> Stage:
+async def stage(sandbox: Sandbox, http: aiohttp.ClientSession) -> DemoStage:
     told = read_sandbox(sandbox.var_dir / "dev.json")
-    return Stage(sandbox=told, http=http, console=Console(file=sys.stdout))
+    return DemoStage(sandbox=told, http=http, console=Console(file=sys.stdout))
 
 
 async def test_dev_json_names_gateways_that_answer(
@@ -44,7 +44,7 @@ async def test_dev_json_names_gateways_that_answer(
 
 
 async def test_a_buyer_in_taiwan_may_choose_among_all_gateways_the_simulator_first(
-    stage: Stage,
+    stage: DemoStage,
 ) -> None:
     payment = await stage.create("1200.00", "TWD", "A map of Taipei")
     answer = await stage.call("GET", f"/checkout/{payment['checkout_id']}/quotes")
@@ -52,18 +52,18 @@ async def test_a_buyer_in_taiwan_may_choose_among_all_gateways_the_simulator_fir
     assert offered == ["simulator", "simulator", *BESIDE]
 
 
-async def test_every_gateway_gives_back_in_two_parts(stage: Stage) -> None:
+async def test_every_gateway_gives_back_in_two_parts(stage: DemoStage) -> None:
     await refund_with_each(stage)  # it looks at webhooks, refunds and statuses itself
     assert len(stage.payment_ids) == 1 + len(BESIDE) + bool(stage.sandbox.chains)
 
 
-async def test_declines_and_refunds_that_go_otherwise_end_as_they_must(stage: Stage) -> None:
+async def test_declines_and_refunds_that_go_otherwise_end_as_they_must(stage: DemoStage) -> None:
     await decline_three_times(stage)
     await refund_otherwise(stage)
 
 
 async def test_a_gateway_that_dies_is_there_again_with_the_keys_that_it_had(
-    sandbox: Sandbox, stage: Stage
+    sandbox: Sandbox, stage: DemoStage
 ) -> None:
     killed = process_of(sandbox, STRIPE.provider)
     assert killed, "a signal to 0 would kill this test's own processes"

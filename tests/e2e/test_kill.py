@@ -263,9 +263,9 @@ async def deliver_all(merchant: Merchant) -> None:
 
 async def every_payment_is_where_it_should_be(merchant: Merchant, ledger: Ledger) -> None:
     rows = await merchant.rows("SELECT * FROM payment WHERE merchant_id = $1", merchant.id)
-    assert {ids.text(ids.PAYMENT, row["id"]) for row in rows} == set(ledger.kinds)
+    assert {ids.format_id(ids.PAYMENT, row["id"]) for row in rows} == set(ledger.kinds)
     for row in rows:
-        name = ids.text(ids.PAYMENT, row["id"])
+        name = ids.format_id(ids.PAYMENT, row["id"])
         kind, status = ledger.kinds[name], row["status"]
         assert status in EXPECTED[kind], (name, kind, status)
         events = await merchant.events({"id": name})
@@ -275,7 +275,7 @@ async def every_payment_is_where_it_should_be(merchant: Merchant, ledger: Ledger
 
 
 async def follows_from_the_gateways_word(merchant: Merchant, name: str, row: Any) -> None:
-    reference = ids.text(ids.SESSION, row["session_id"])
+    reference = ids.format_id(ids.SESSION, row["session_id"])
     said = (await merchant.simulator("GET", f"/v1/sessions/{reference}"))["status"]
     if said == "paid" and row["status"] == "EXPIRED":
         # The gateway answered nobody for 30 s of the service's time, then said: paid.
@@ -297,7 +297,7 @@ async def all_money_has_a_place(merchant: Merchant) -> None:
     )
 
     async def is_placed(session_id: UUID) -> bool:
-        reference = ids.text(ids.SESSION, session_id)
+        reference = ids.format_id(ids.SESSION, session_id)
         said = await merchant.simulator("GET", f"/v1/sessions/{reference}")
         places = await merchant.rows(
             "SELECT c.credited, m.kind FROM capture c "
@@ -309,7 +309,9 @@ async def all_money_has_a_place(merchant: Merchant) -> None:
         return len(places) == 1 and places[0]["credited"] == (places[0]["kind"] is None)
 
     for row in sessions:
-        where = f"the money of a session of {ids.text(ids.PAYMENT, row['payment_id'])} has a place"
+        where = (
+            f"the money of a session of {ids.format_id(ids.PAYMENT, row['payment_id'])} has a place"
+        )
         await until(lambda session_id=row["id"]: is_placed(session_id), where)
 
 

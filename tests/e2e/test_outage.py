@@ -87,7 +87,7 @@ class Scene:
 
     async def session_there(self, session_id: UUID) -> dict[str, Any]:
         """Ask the simulator itself what became of a session; empty where it never heard of it."""
-        name = ids.text(ids.SESSION, session_id)
+        name = ids.format_id(ids.SESSION, session_id)
         headers = {"Authorization": f"Bearer {KEY}"}
         async with self.http.get(f"{self.simulator}/v1/sessions/{name}", headers=headers) as answer:
             assert answer.status in {200, 404}
@@ -198,7 +198,7 @@ async def arranged(service: Service, gateway: FakeGateway, base_url: str) -> Wor
     await world.rows("UPDATE payment_method SET enabled = false")
     async with service.database.transaction() as tx:
         for position, label in enumerate(("Card", "Other card")):
-            method = payment_methods.NewMethod(
+            method = payment_methods.NewPaymentMethod(
                 merchant_id=world.merchant_id,
                 account_id=account.id,
                 kind="card",
@@ -232,7 +232,7 @@ async def create(scene: Scene, kind: str) -> dict[str, Any]:
     body = {"currency": "USD", "amount": "49.90", "payer_uid": kind, "expires_in": TTL_S}
     status, payment = await scene.ask("POST", "/payments", body)
     assert status == 201, payment
-    payment_id = ids.parse(ids.PAYMENT, payment["id"])
+    payment_id = ids.parse_id(ids.PAYMENT, payment["id"])
     assert payment_id is not None
     scene.kinds[payment_id] = kind
     return payment

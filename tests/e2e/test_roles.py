@@ -13,7 +13,7 @@ import pytest
 
 from payintent.config import Settings
 from payintent.operations.accounts import AddAccount
-from payintent.operations.merchants import CreateMerchant, NewMerchant
+from payintent.operations.merchants import CreatedMerchant, CreateMerchant
 from payintent.service import open_service
 from tests.e2e.drill import command, variables_of
 from tests.e2e.merchant import APPROVED, Receiver
@@ -40,7 +40,7 @@ class Scene:
         self.receiver = receiver
         self.simulator = f"http://127.0.0.1:{free_port()}"
         self.http: aiohttp.ClientSession
-        self.merchant: NewMerchant
+        self.merchant: CreatedMerchant
 
     def as_role(self, role: str) -> Settings:
         return self.settings.model_copy(update={"database_url": self.urls[role]})

@@ -8,8 +8,8 @@ from typing import Any
 
 from aiohttp import web
 
-from payintent.domain.evm import Chunk
-from payintent.evm.chain_reader import Reader, ReaderConfig, open_reader
+from payintent.domain.evm import LogBatch
+from payintent.evm.chain_reader import ReaderConfig, RpcChainReader, open_chain_reader
 from tests.onchain.contract.ground import Ground
 from tests.support.http_server import clean_up
 
@@ -51,13 +51,13 @@ def height(ground: Ground) -> int:
 
 
 async def search(
-    reader: Reader, ground: Ground, start: int, end: int, before: int | None = None
-) -> Chunk:
+    reader: RpcChainReader, ground: Ground, start: int, end: int, before: int | None = None
+) -> LogBatch:
     return await reader.chunk(NODE, start, end, [raw(ground.gateway.address)], before)
 
 
 @asynccontextmanager
-async def saying(say: Say, *, config: ReaderConfig = CONFIG) -> AsyncIterator[Reader]:
+async def saying(say: Say, *, config: ReaderConfig = CONFIG) -> AsyncIterator[RpcChainReader]:
     """A reader of a node that says what `say` makes of the calls, after it has said who it is."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -75,7 +75,7 @@ async def saying(say: Say, *, config: ReaderConfig = CONFIG) -> AsyncIterator[Re
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    reader = open_reader(CHAIN, [f"http://127.0.0.1:{runner.addresses[0][1]}/"], config)
+    reader = open_chain_reader(CHAIN, [f"http://127.0.0.1:{runner.addresses[0][1]}/"], config)
     try:
         yield reader
     finally:

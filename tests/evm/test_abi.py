@@ -16,7 +16,7 @@ UINTS = some.integers(0, 2**256 - 1) | some.integers(0, 1_000)
 ADDRESSES = some.binary(min_size=20, max_size=20)
 UUIDS = some.binary(min_size=16, max_size=16)
 SOME = {"uint256": UINTS, "address": ADDRESSES, "bytes16": UUIDS}
-PAY = abi.pay(16 * b"u", 20 * b"t", 7, 9)
+PAY = abi.encode_pay(16 * b"u", 20 * b"t", 7, 9)
 
 
 @pytest.mark.parametrize(
@@ -49,13 +49,13 @@ def test_topics_are_those_of_the_compiled_contract() -> None:
 @pytest.mark.parametrize(
     ("function", "known", "types"),
     [
-        (abi.pay, abi.PAY, ["bytes16", "address", "uint256", "uint256"]),
-        (abi.refund, abi.REFUND, ["bytes16", "bytes16", "address", "address", "uint256"]),
-        (abi.is_paid, abi.IS_PAID, ["bytes16", "address", "uint256"]),
-        (abi.approve, abi.APPROVE, ["address", "uint256"]),
-        (abi.allowance, abi.ALLOWANCE, ["address", "address"]),
-        (abi.balance_of, abi.BALANCE_OF, ["address"]),
-        (abi.decimals, abi.DECIMALS, []),
+        (abi.encode_pay, abi.PAY, ["bytes16", "address", "uint256", "uint256"]),
+        (abi.encode_refund, abi.REFUND, ["bytes16", "bytes16", "address", "address", "uint256"]),
+        (abi.encode_is_paid, abi.IS_PAID, ["bytes16", "address", "uint256"]),
+        (abi.encode_approve, abi.APPROVE, ["address", "uint256"]),
+        (abi.encode_allowance, abi.ALLOWANCE, ["address", "address"]),
+        (abi.encode_balance_of, abi.BALANCE_OF, ["address"]),
+        (abi.encode_decimals, abi.DECIMALS, []),
     ],
 )
 @given(data=some.data())
@@ -69,7 +69,7 @@ def test_calls_are_encoded_as_eth_abi_does(
 
 @given(UUIDS, ADDRESSES, UINTS, UINTS)
 def test_a_call_of_pay_is_read_back(uuid: bytes, token: bytes, amount: int, deadline: int) -> None:
-    told = abi.read_pay(abi.pay(uuid, token, amount, deadline))
+    told = abi.read_pay(abi.encode_pay(uuid, token, amount, deadline))
 
     assert told == PayCall(uuid, token, amount, deadline)
 
@@ -93,10 +93,10 @@ def test_another_call_is_no_call_of_pay(data: bytes) -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: abi.pay(15 * b"u", 20 * b"t", 1, 1),
-        lambda: abi.pay(16 * b"u", 21 * b"t", 1, 1),
-        lambda: abi.pay(16 * b"u", 20 * b"t", -1, 1),
-        lambda: abi.pay(16 * b"u", 20 * b"t", 1, 2**256),
+        lambda: abi.encode_pay(15 * b"u", 20 * b"t", 1, 1),
+        lambda: abi.encode_pay(16 * b"u", 21 * b"t", 1, 1),
+        lambda: abi.encode_pay(16 * b"u", 20 * b"t", -1, 1),
+        lambda: abi.encode_pay(16 * b"u", 20 * b"t", 1, 2**256),
     ],
 )
 def test_what_fits_no_word_is_not_encoded(call: Callable[[], bytes]) -> None:

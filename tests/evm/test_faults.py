@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from payintent.domain.evm import Behind, Chunk
-from payintent.evm.chain_reader import Reader, open_reader
+from payintent.domain.evm import EndpointBehindError, LogBatch
+from payintent.evm.chain_reader import RpcChainReader, open_chain_reader
 from tests.evm.net import CHAIN, CONFIG, NODE, height, pay_some, search
 from tests.onchain.contract.ground import Ground
 from tests.support.fault_rpc import Faults, FaultyNode
@@ -13,13 +13,13 @@ from tests.support.fault_rpc import Faults, FaultyNode
 PAYMENTS = 6
 
 
-async def found(reader: Reader, ground: Ground) -> Chunk:
+async def found(reader: RpcChainReader, ground: Ground) -> LogBatch:
     last = height(ground)
     return await search(reader, ground, last - PAYMENTS + 1, last)
 
 
 async def test_a_node_that_lags_does_so_in_everything(
-    ground: Ground, node: FaultyNode, reader: Reader
+    ground: Ground, node: FaultyNode, reader: RpcChainReader
 ) -> None:
     pay_some(ground, PAYMENTS)
     hashes = [one.tx_hash for one in (await found(reader, ground)).logs]
@@ -29,7 +29,7 @@ async def test_a_node_that_lags_does_so_in_everything(
     [heads] = await reader.heads()
 
     assert (heads.latest.number, heads.final.number) == (last - 3, last - 5)
-    with pytest.raises(Behind):
+    with pytest.raises(EndpointBehindError):
         await found(reader, ground)
     receipts = await reader.receipts(NODE, hashes)
     assert [one is None for one in receipts] == [False, False, False, True, True, True]
@@ -39,7 +39,7 @@ async def test_a_node_that_lags_does_so_in_everything(
 
 
 async def test_dropped_logs_are_missing_and_their_receipts_are_not(
-    ground: Ground, node: FaultyNode, reader: Reader
+    ground: Ground, node: FaultyNode, reader: RpcChainReader
 ) -> None:
     pay_some(ground, PAYMENTS)
     all_of_them = (await found(reader, ground)).logs
@@ -56,7 +56,7 @@ async def test_dropped_logs_are_missing_and_their_receipts_are_not(
 
 @pytest.mark.parametrize("real", [0, PAYMENTS])
 async def test_a_forged_log_looks_real_and_has_no_receipt(
-    ground: Ground, node: FaultyNode, reader: Reader, real: int
+    ground: Ground, node: FaultyNode, reader: RpcChainReader, real: int
 ) -> None:
     ground.evm.ask("anvil_mine", hex(PAYMENTS))
     pay_some(ground, real)
@@ -84,19 +84,19 @@ async def test_a_seed_repeats_what_happened(ground: Ground) -> None:
 
 
 async def _asked_often(node: FaultyNode, ground: Ground) -> list[int]:
-    reader = open_reader(CHAIN, [node.url], CONFIG)
+    reader = open_chain_reader(CHAIN, [node.url], CONFIG)
     counts: list[int] = []
     for _ in range(10):
         try:
             counts.append(len((await found(reader, ground)).logs))
-        except Behind:
+        except EndpointBehindError:
             counts.append(-1)
     await reader.close()
     return counts
 
 
 async def test_faults_can_be_combined_and_taken_back(
-    ground: Ground, node: FaultyNode, reader: Reader
+    ground: Ground, node: FaultyNode, reader: RpcChainReader
 ) -> None:
     pay_some(ground, PAYMENTS)
     node.faults = Faults(lag=1, range_max=2)

@@ -6,7 +6,7 @@ from eth_utils import to_checksum_address as other_checksum
 from hypothesis import given
 from hypothesis import strategies as some
 
-from payintent.evm.keccak import checksummed, keccak, parse_address
+from payintent.evm.keccak import keccak, parse_address, to_checksum_address
 
 # The examples of EIP-55.
 WRITTEN = [
@@ -30,8 +30,8 @@ def test_it_hashes_as_another_implementation(data: bytes) -> None:
 
 @given(some.binary(min_size=20, max_size=20))
 def test_addresses_have_the_checksum_of_another_implementation(address: bytes) -> None:
-    assert checksummed(address) == other_checksum(address)
-    assert parse_address(checksummed(address)) == address
+    assert to_checksum_address(address) == other_checksum(address)
+    assert parse_address(to_checksum_address(address)) == address
 
 
 @pytest.mark.parametrize("written", WRITTEN)
@@ -39,7 +39,7 @@ def test_an_address_is_read_in_its_own_case_and_in_one_case(written: str) -> Non
     address = bytes.fromhex(written[2:])
     for text in (written, written.lower(), "0x" + written[2:].upper()):
         assert parse_address(text) == address
-    assert checksummed(address) == written
+    assert to_checksum_address(address) == written
 
 
 @pytest.mark.parametrize(

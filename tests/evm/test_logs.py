@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from payintent.domain.evm import PaidLog, RefundedLog
-from payintent.evm.event_logs import PAID, REFUNDED, LogAnswer, read_logs, read_looking_like_ours
+from payintent.evm.event_logs import PAID, REFUNDED, LogAnswer, read_logs, read_matching_logs
 
 CONTRACT = 20 * b"\xcc"
 BLOCK_HASH, TX_HASH = 32 * b"\xbb", 32 * b"\xaa"
@@ -186,7 +186,7 @@ def test_in_a_receipt_what_is_not_like_ours_is_passed_over(answer: dict[str, Any
     except msgspec.ValidationError:
         return  # no node writes this, whatever a contract does
 
-    logs, refunds = read_looking_like_ours(listed)
+    logs, refunds = read_matching_logs(listed)
 
     assert refunds == ()
     assert [one for one in logs if one.contract == CONTRACT and one.block_number == 100] == list(

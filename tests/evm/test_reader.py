@@ -9,16 +9,22 @@ from typing import Any
 import pytest
 from eth_abi import encode
 
-from payintent.domain.errors import ChainDown
-from payintent.domain.evm import Behind, PaidLog, RangeTooLarge, RefundedLog, Reverted
+from payintent.domain.errors import ChainUnavailableError
+from payintent.domain.evm import (
+    BlockRangeTooLargeError,
+    CallRevertedError,
+    EndpointBehindError,
+    PaidLog,
+    RefundedLog,
+)
 from payintent.evm import abi
 from payintent.evm.chain_reader import (
     SPAN_FIRST,
     SPAN_MAX,
     Finality,
-    Reader,
     ReaderConfig,
-    open_reader,
+    RpcChainReader,
+    open_chain_reader,
 )
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.anvil_binary import Binary
@@ -52,10 +58,10 @@ USDT_DECIMALS = 6
 @pytest.fixture
 async def opened(node: FaultyNode) -> AsyncIterator[Any]:
     """Readers of the node with other settings."""
-    made: list[Reader] = []
+    made: list[RpcChainReader] = []
 
-    def make(config: ReaderConfig) -> Reader:
-        made.append(open_reader(CHAIN, [node.url], config, Clock()))
+    def make(config: ReaderConfig) -> RpcChainReader:
+        made.append(open_chain_reader(CHAIN, [node.url], config, Clock()))
         return made[-1]
 
     yield make
@@ -71,7 +77,7 @@ def of_chain(ground: Ground, number: int) -> dict[str, Any]:
 
 
 async def test_heads_are_the_latest_block_and_the_one_the_node_calls_finalized(
-    ground: Ground, reader: Reader
+    ground: Ground, reader: RpcChainReader
 ) -> None:
     last = height(ground)
 
@@ -112,12 +118,12 @@ async def test_a_chain_that_is_younger_than_its_finality_has_a_final_genesis(ope
     ids=["latest for finalized", "no finalized", "another chain"],
 )
 async def test_a_node_that_cannot_be_believed_is_left_out_as_an_incident(
-    node: FaultyNode, reader: Reader, faults: Faults, kind: str
+    node: FaultyNode, reader: RpcChainReader, faults: Faults, kind: str
 ) -> None:
     node.faults = faults
     before = counted("incidents", kind)
 
-    with pytest.raises(ChainDown, match="no endpoint"):
+    with pytest.raises(ChainUnavailableError, match="no endpoint"):
         await reader.heads()
 
     assert counted("incidents", kind) == before + 1
@@ -129,7 +135,7 @@ async def test_a_node_of_another_genesis_is_left_out_as_an_incident(
     before = counted("incidents", "wrong_genesis")
     mine = raw(of_chain(ground, 0)["hash"])
 
-    with pytest.raises(ChainDown, match="no endpoint"):
+    with pytest.raises(ChainUnavailableError, match="no endpoint"):
         await opened(replace(CONFIG, genesis_hash=bytes(32))).heads()
     assert await opened(replace(CONFIG, genesis_hash=mine)).heads()
 
@@ -138,7 +144,7 @@ async def test_a_node_of_another_genesis_is_left_out_as_an_incident(
 
 async def test_nothing_at_all_is_asked_of_another_chain(ground: Ground, opened: Any) -> None:
     for config in (replace(CONFIG, network_id=1), replace(CONFIG, genesis_hash=bytes(32))):
-        with pytest.raises(ChainDown, match="wrong"):
+        with pytest.raises(ChainUnavailableError, match="wrong"):
             await search(opened(config), ground, 0, 1)
 
 
@@ -151,11 +157,11 @@ async def test_who_an_endpoint_is_is_asked_once_and_again_after_a_failure(
     assert node.asked["eth_chainId"] == 1
 
     node.faults = Faults(off=True)
-    with pytest.raises(ChainDown):
+    with pytest.raises(ChainUnavailableError):
         await reader.heads()
     node.faults = Faults(network_id=1)  # what comes back is another chain
     vars(reader)["_endpoints"][NODE]._clock.now_s += 1
-    with pytest.raises(ChainDown, match="wrong_chain"):
+    with pytest.raises(ChainUnavailableError, match="wrong_chain"):
         await reader.block(NODE, 0)
 
 
@@ -177,7 +183,7 @@ async def test_a_final_block_above_the_latest_is_not_believed() -> None:
 
     config = replace(CONFIG, instant_finality=True)
     async with saying(say, config=config) as reader:
-        with pytest.raises(ChainDown, match="no endpoint"):
+        with pytest.raises(ChainUnavailableError, match="no endpoint"):
             await reader.heads()
 
 
@@ -195,7 +201,7 @@ async def test_heads_come_from_all_endpoints_that_work_and_those_are_named_first
         node.faults = Faults(broken=1.0, breakages=[Breakage.HTML])
         lagging.faults = Faults(lag=4)
         urls = [node.url, lagging.url, away.url]
-        reader = open_reader(CHAIN, urls, CONFIG, Clock())
+        reader = open_chain_reader(CHAIN, urls, CONFIG, Clock())
         away.faults = Faults(off=True)
 
         [heads] = await reader.heads()
@@ -213,7 +219,7 @@ async def test_heads_come_from_all_endpoints_that_work_and_those_are_named_first
 
 
 async def test_a_chunk_has_every_payment_and_refund_of_its_blocks(
-    ground: Ground, reader: Reader
+    ground: Ground, reader: RpcChainReader
 ) -> None:
     before = height(ground)
     ground.pay(ground.usdt, AMOUNT)
@@ -259,7 +265,9 @@ async def test_a_chunk_has_every_payment_and_refund_of_its_blocks(
     )
 
 
-async def test_a_chunk_is_one_request(ground: Ground, node: FaultyNode, reader: Reader) -> None:
+async def test_a_chunk_is_one_request(
+    ground: Ground, node: FaultyNode, reader: RpcChainReader
+) -> None:
     await reader.block(NODE, 0)
     requests = node.requests
 
@@ -269,7 +277,7 @@ async def test_a_chunk_is_one_request(ground: Ground, node: FaultyNode, reader: 
 
 
 async def test_only_the_contracts_that_are_asked_for_are_searched(
-    ground: Ground, reader: Reader
+    ground: Ground, reader: RpcChainReader
 ) -> None:
     pay_some(ground, 2)
     last = height(ground)
@@ -283,7 +291,7 @@ async def test_only_the_contracts_that_are_asked_for_are_searched(
 
 
 async def test_a_search_of_no_contracts_or_no_blocks_is_refused(
-    ground: Ground, reader: Reader
+    ground: Ground, reader: RpcChainReader
 ) -> None:
     for start, end, contracts in ((1, 2, []), (2, 1, [bytes(20)]), (-1, 1, [bytes(20)])):
         with pytest.raises(ValueError, match="contracts and blocks"):
@@ -291,13 +299,13 @@ async def test_a_search_of_no_contracts_or_no_blocks_is_refused(
 
 
 async def test_a_node_that_lags_says_so_and_is_not_held_to_have_failed(
-    ground: Ground, node: FaultyNode, reader: Reader
+    ground: Ground, node: FaultyNode, reader: RpcChainReader
 ) -> None:
     pay_some(ground, 3)
     last = height(ground)
     node.faults = Faults(lag=2)
 
-    with pytest.raises(Behind, match=f"block {last}"):
+    with pytest.raises(EndpointBehindError, match=f"block {last}"):
         await search(reader, ground, 1, last, 0)
 
     assert len((await search(reader, ground, 1, last - 2, 0)).logs) == 1
@@ -316,7 +324,7 @@ async def test_a_missing_block_is_behind_whatever_the_logs_say(missing: str) -> 
         return [*told, refusal(logs, "unknown block")]
 
     async with saying(say) as reader:
-        with pytest.raises(Behind, match=str(int(hidden, 16))):
+        with pytest.raises(EndpointBehindError, match=str(int(hidden, 16))):
             await reader.chunk(NODE, 4, 9, [bytes(20)], 3)
         assert reader.span(NODE) == SPAN_FIRST
 
@@ -341,7 +349,7 @@ async def test_logs_that_cannot_be_true_are_an_incident(lie: dict[str, Any]) -> 
     before = counted("incidents", "logs")
 
     async with saying(_chunk_of([lie])) as reader:
-        with pytest.raises(ChainDown, match="logs"):
+        with pytest.raises(ChainUnavailableError, match="logs"):
             await reader.chunk(NODE, 100, 101, contracts, None)
         assert reader.span(NODE) == SPAN_FIRST
     assert counted("incidents", "logs") == before + 1
@@ -354,7 +362,7 @@ async def test_logs_that_cannot_be_true_are_an_incident(lie: dict[str, Any]) -> 
 
 
 async def test_a_span_is_halved_until_the_node_can_do_it(
-    ground: Ground, node: FaultyNode, reader: Reader
+    ground: Ground, node: FaultyNode, reader: RpcChainReader
 ) -> None:
     pay_some(ground, 12)
     last = height(ground)
@@ -366,7 +374,7 @@ async def test_a_span_is_halved_until_the_node_can_do_it(
         end = min(last, start + reader.span(NODE) - 1)
         try:
             chunk = await search(reader, ground, start, end)
-        except RangeTooLarge:
+        except BlockRangeTooLargeError:
             refused.append(end - start + 1)
             continue
         found += chunk.logs
@@ -380,11 +388,11 @@ async def test_a_span_is_halved_until_the_node_can_do_it(
 
 
 async def test_a_span_grows_by_an_eighth_when_it_was_used_up(
-    ground: Ground, node: FaultyNode, reader: Reader
+    ground: Ground, node: FaultyNode, reader: RpcChainReader
 ) -> None:
     ground.evm.ask("anvil_mine", "0x20")
     node.faults = Faults(range_max=16)
-    with pytest.raises(RangeTooLarge):
+    with pytest.raises(BlockRangeTooLargeError):
         await search(reader, ground, 0, 31)
     assert reader.span(NODE) == 16
     node.faults = Faults()
@@ -411,25 +419,25 @@ async def test_a_node_that_refuses_a_single_block_has_failed(
     reader = opened(CONFIG)
     node.faults = Faults(range_max=0)
 
-    with pytest.raises(ChainDown, match="refused") as caught:
+    with pytest.raises(ChainUnavailableError, match="refused") as caught:
         await search(reader, ground, 1, 1)
 
-    assert not isinstance(caught.value, RangeTooLarge)
-    with pytest.raises(ChainDown, match="left alone"):
+    assert not isinstance(caught.value, BlockRangeTooLargeError)
+    with pytest.raises(ChainUnavailableError, match="left alone"):
         await search(reader, ground, 1, 1)
 
 
 @pytest.mark.parametrize("breakage", [one for one in Breakage if one is not Breakage.HANG])
 async def test_a_failure_of_the_transport_changes_no_span(
-    ground: Ground, node: FaultyNode, reader: Reader, breakage: Breakage
+    ground: Ground, node: FaultyNode, reader: RpcChainReader, breakage: Breakage
 ) -> None:
     await reader.block(NODE, 0)
     node.faults = Faults(broken=1.0, breakages=[breakage])
 
-    with pytest.raises(ChainDown) as caught:
+    with pytest.raises(ChainUnavailableError) as caught:
         await search(reader, ground, 1, 10)
 
-    assert not isinstance(caught.value, RangeTooLarge)
+    assert not isinstance(caught.value, BlockRangeTooLargeError)
     assert reader.span(NODE) == SPAN_FIRST
 
 
@@ -440,20 +448,20 @@ async def test_a_search_whose_answer_is_too_large_is_made_shorter(
     pay_some(ground, 8)
     reader = opened(replace(CONFIG, limits=replace(CONFIG.limits, answer_bytes_max=6_000)))
 
-    with pytest.raises(RangeTooLarge):
+    with pytest.raises(BlockRangeTooLargeError):
         await search(reader, ground, first, first + 7)
     assert len((await search(reader, ground, first, first + reader.span(NODE) - 1)).logs) == 4
 
 
 async def test_a_node_that_takes_no_batches_is_asked_one_by_one(
-    ground: Ground, node: FaultyNode, reader: Reader
+    ground: Ground, node: FaultyNode, reader: RpcChainReader
 ) -> None:
     first = height(ground) + 1
     pay_some(ground, 3)
     node.faults = Faults(batch_max=1, range_max=2)
 
     assert await reader.heads()
-    with pytest.raises(RangeTooLarge):
+    with pytest.raises(BlockRangeTooLargeError):
         await search(reader, ground, first, first + 2, first - 1)
     assert len((await search(reader, ground, first, first, first - 1)).logs) == 1
 
@@ -462,7 +470,7 @@ async def test_a_node_that_takes_no_batches_is_asked_one_by_one(
 
 
 async def test_receipts_come_in_the_order_asked_for_with_none_for_the_unknown(
-    ground: Ground, reader: Reader
+    ground: Ground, reader: RpcChainReader
 ) -> None:
     first = height(ground) + 1
     pay_some(ground, 3)
@@ -481,7 +489,7 @@ async def test_receipts_come_in_the_order_asked_for_with_none_for_the_unknown(
         assert (receipt.block_number, receipt.block_hash) == (log.block_number, log.block_hash)
 
 
-async def test_a_receipt_tells_of_a_refund(ground: Ground, reader: Reader) -> None:
+async def test_a_receipt_tells_of_a_refund(ground: Ground, reader: RpcChainReader) -> None:
     ground.refund(None, 10**18)
     [tx_hash] = of_chain(ground, height(ground))["transactions"]
 
@@ -491,7 +499,7 @@ async def test_a_receipt_tells_of_a_refund(ground: Ground, reader: Reader) -> No
     assert [one.refund_id for one in told.refunds] == [REFUND]
 
 
-async def test_a_revert_has_a_receipt_without_logs(ground: Ground, reader: Reader) -> None:
+async def test_a_revert_has_a_receipt_without_logs(ground: Ground, reader: RpcChainReader) -> None:
     data = ground.gateway.data("pay", BILL, ground.usdt.address, AMOUNT, 1)
     ground.evm.mine(ground.buyer, ground.gateway.address, data)
     [tx_hash] = of_chain(ground, height(ground))["transactions"]
@@ -510,7 +518,7 @@ async def test_a_revert_has_a_receipt_without_logs(ground: Ground, reader: Reade
 
 
 async def test_a_transaction_that_makes_a_contract_has_no_destination(
-    ground: Ground, reader: Reader
+    ground: Ground, reader: RpcChainReader
 ) -> None:
     ground.evm.mine(ground.buyer, None, "0x00")
     [tx_hash] = of_chain(ground, height(ground))["transactions"]
@@ -523,7 +531,9 @@ async def test_a_transaction_that_makes_a_contract_has_no_destination(
     assert (tx.to, receipt.to, unknown) == (None, None, None)
 
 
-async def test_a_transaction_that_waits_has_no_block(ground: Ground, reader: Reader) -> None:
+async def test_a_transaction_that_waits_has_no_block(
+    ground: Ground, reader: RpcChainReader
+) -> None:
     ground.evm.ask("evm_setAutomine", False)
     try:
         asked = {"from": ground.buyer, "to": ground.stranger, "value": "0x5"}
@@ -568,7 +578,7 @@ RECEIPTS = {
 async def test_a_receipt_that_cannot_be_true_is_no_answer(receipt: dict[str, Any]) -> None:
     tx_hash = raw(paid()["transactionHash"])
     async with saying(lambda calls: said(calls[0], receipt)) as reader:
-        with pytest.raises(ChainDown, match="malformed"):
+        with pytest.raises(ChainUnavailableError, match="malformed"):
             await reader.receipts(NODE, [tx_hash])
     async with saying(lambda calls: said(calls[0], _receipt())) as reader:
         assert await reader.receipts(NODE, [tx_hash]) != [None]
@@ -579,47 +589,51 @@ async def test_a_transaction_that_was_not_asked_for_is_no_answer() -> None:
     told["from"] = "0x" + 40 * "1"
     async with saying(lambda calls: said(calls[0], told)) as reader:
         assert await reader.transactions(NODE, [raw(HASH)]) != [None]
-        with pytest.raises(ChainDown, match="malformed"):
+        with pytest.raises(ChainUnavailableError, match="malformed"):
             await reader.transactions(NODE, [bytes(32)])
 
 
 # Calls
 
 
-async def test_calls_give_what_the_contract_returns(ground: Ground, reader: Reader) -> None:
+async def test_calls_give_what_the_contract_returns(ground: Ground, reader: RpcChainReader) -> None:
     gateway, usdt = raw(ground.gateway.address), raw(ground.usdt.address)
     ground.evm.ask("anvil_mine", "0x1")
     before = height(ground)
     ground.pay(ground.usdt, AMOUNT)
-    asked = abi.is_paid(BILL, usdt, AMOUNT)
+    asked = abi.encode_is_paid(BILL, usdt, AMOUNT)
 
-    assert abi.to_uint(await reader.call(NODE, usdt, abi.decimals())) == USDT_DECIMALS
+    assert abi.to_uint(await reader.call(NODE, usdt, abi.encode_decimals())) == USDT_DECIMALS
     assert abi.to_bool(await reader.call(NODE, gateway, asked))
     assert not abi.to_bool(await reader.call(NODE, gateway, asked, before))
-    owned = abi.to_uint(await reader.call(NODE, usdt, abi.balance_of(raw(ground.receiver))))
+    owned = abi.to_uint(await reader.call(NODE, usdt, abi.encode_balance_of(raw(ground.receiver))))
     assert owned == ground.balance(ground.receiver, ground.usdt)
-    allowed = abi.allowance(raw(ground.buyer), gateway)
+    allowed = abi.encode_allowance(raw(ground.buyer), gateway)
     assert abi.to_uint(await reader.call(NODE, usdt, allowed)) > 0
 
 
-async def test_a_call_to_no_contract_returns_nothing(ground: Ground, reader: Reader) -> None:
-    assert await reader.call(NODE, raw(ground.buyer), abi.decimals()) == b""
+async def test_a_call_to_no_contract_returns_nothing(
+    ground: Ground, reader: RpcChainReader
+) -> None:
+    assert await reader.call(NODE, raw(ground.buyer), abi.encode_decimals()) == b""
 
 
-async def test_a_revert_tells_the_contracts_own_word(ground: Ground, reader: Reader) -> None:
+async def test_a_revert_tells_the_contracts_own_word(
+    ground: Ground, reader: RpcChainReader
+) -> None:
     gateway, usdt = raw(ground.gateway.address), raw(ground.usdt.address)
     asked = {"sender": raw(ground.buyer)}
-    good = abi.pay(BILL, usdt, AMOUNT, FAR)
+    good = abi.encode_pay(BILL, usdt, AMOUNT, FAR)
 
     assert await reader.call(NODE, gateway, good, **asked) == b""
     for data, block, fields, reason in (
-        (abi.pay(BILL, usdt, AMOUNT, 1), "latest", asked, "expired"),
-        (abi.pay(BILL, usdt, AMOUNT, 1), height(ground), asked, "expired"),
+        (abi.encode_pay(BILL, usdt, AMOUNT, 1), "latest", asked, "expired"),
+        (abi.encode_pay(BILL, usdt, AMOUNT, 1), height(ground), asked, "expired"),
         (good, "latest", {**asked, "value": 1}, "value"),
         (good, "latest", {"sender": raw(ground.receiver)}, "payer"),
         (b"\1\2\3\4", "latest", {}, ""),
     ):
-        with pytest.raises(Reverted) as caught:
+        with pytest.raises(CallRevertedError) as caught:
             await reader.call(NODE, gateway, data, block, **fields)
         assert caught.value.reason == reason
 
@@ -642,7 +656,7 @@ REVERTS = {
 @pytest.mark.parametrize(("error", "reason"), REVERTS.values(), ids=REVERTS)
 async def test_a_reason_is_found_wherever_nodes_put_it(error: dict[str, Any], reason: str) -> None:
     async with saying(lambda calls: refusal(calls[0], **error)) as reader:
-        with pytest.raises(Reverted) as caught:
+        with pytest.raises(CallRevertedError) as caught:
             await reader.call(NODE, bytes(20), b"")
     assert caught.value.reason == reason
 
@@ -656,7 +670,7 @@ async def test_a_call_that_a_node_cannot_make_is_no_revert_and_no_failure_of_the
         return said(calls[0], BLOCK)
 
     async with saying(say) as reader:
-        with pytest.raises(ChainDown, match="refuses a call"):
+        with pytest.raises(ChainUnavailableError, match="refuses a call"):
             await reader.call(NODE, bytes(20), b"", 1)
         assert await reader.block(NODE, 0)
 
@@ -664,7 +678,7 @@ async def test_a_call_that_a_node_cannot_make_is_no_revert_and_no_failure_of_the
 # Blocks
 
 
-async def test_a_block_is_none_where_the_chain_ends(ground: Ground, reader: Reader) -> None:
+async def test_a_block_is_none_where_the_chain_ends(ground: Ground, reader: RpcChainReader) -> None:
     last = height(ground)
 
     told = await reader.block(NODE, last)
@@ -677,7 +691,7 @@ async def test_a_block_is_none_where_the_chain_ends(ground: Ground, reader: Read
 async def test_a_reorganized_block_has_another_hash(anvil: Binary, tmp_path: Path) -> None:
     chain = Anvil(NETWORK, log=tmp_path / "anvil.log", binary=anvil)
     evm = Evm(chain.start())  # of its own: what is reorganized cannot be undone
-    reader = open_reader(CHAIN, [chain.url], CONFIG)
+    reader = open_chain_reader(CHAIN, [chain.url], CONFIG)
     evm.ask("anvil_mine", "0x5")
     before = [await reader.block(NODE, number) for number in range(6)]
 

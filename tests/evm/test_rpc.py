@@ -12,9 +12,9 @@ from aiohttp import web
 from prometheus_client import REGISTRY, generate_latest
 from structlog.testing import capture_logs
 
-from payintent.domain.errors import ChainDown
-from payintent.evm.chain_reader import Reader, open_reader
-from payintent.evm.rpc import Limits
+from payintent.domain.errors import ChainUnavailableError
+from payintent.evm.chain_reader import RpcChainReader, open_chain_reader
+from payintent.evm.rpc import RpcLimits
 from tests.evm.net import (
     BLOCK,
     CHAIN,
@@ -29,14 +29,14 @@ from tests.evm.net import (
 from tests.onchain.contract.ground import Ground
 from tests.support.fault_rpc import Breakage, Faults, FaultyNode
 
-BRIEF = replace(CONFIG, limits=Limits(timeout_s=0.2))
-SMALL = replace(CONFIG, limits=Limits(answer_bytes_max=2_000))
+BRIEF = replace(CONFIG, limits=RpcLimits(timeout_s=0.2))
+SMALL = replace(CONFIG, limits=RpcLimits(answer_bytes_max=2_000))
 HASHES = [bytes([number]) * 32 for number in range(1, 11)]
 
 
 @contextmanager
 def down(words: str) -> Iterator[None]:
-    with pytest.raises(ChainDown, match=words):
+    with pytest.raises(ChainUnavailableError, match=words):
         yield
 
 
@@ -59,7 +59,7 @@ KINDS = {
 
 @pytest.mark.parametrize(("breakage", "kind"), KINDS.items(), ids=KINDS)
 async def test_an_answer_that_is_none_is_no_answer(
-    node: FaultyNode, reader: Reader, breakage: Breakage, kind: str
+    node: FaultyNode, reader: RpcChainReader, breakage: Breakage, kind: str
 ) -> None:
     await reader.block(NODE, 1)
     before = counted("rpc_errors", kind)
@@ -72,7 +72,7 @@ async def test_an_answer_that_is_none_is_no_answer(
 
 
 async def test_an_endpoint_that_hangs_is_given_up(node: FaultyNode) -> None:
-    reader = open_reader(CHAIN, [node.url], BRIEF)
+    reader = open_chain_reader(CHAIN, [node.url], BRIEF)
     node.faults = Faults(broken=1.0, breakages=[Breakage.HANG])
 
     with down("timeout"):
@@ -83,7 +83,7 @@ async def test_an_endpoint_that_hangs_is_given_up(node: FaultyNode) -> None:
 
 async def test_an_endpoint_that_is_away_is_asked_again_when_it_is_back(node: FaultyNode) -> None:
     clock = Clock()
-    reader = open_reader(CHAIN, [node.url], CONFIG, clock)
+    reader = open_chain_reader(CHAIN, [node.url], CONFIG, clock)
     node.faults = Faults(off=True)
     with down("connection"):
         await reader.block(NODE, 1)
@@ -99,7 +99,7 @@ async def test_an_endpoint_that_fails_is_left_alone_twice_as_long_each_time(
     node: FaultyNode,
 ) -> None:
     clock = Clock()
-    reader = open_reader(CHAIN, [node.url], CONFIG, clock)
+    reader = open_chain_reader(CHAIN, [node.url], CONFIG, clock)
     node.faults = Faults(off=True)
 
     for rest_s in (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0):
@@ -130,7 +130,7 @@ async def test_the_log_tells_once_that_an_endpoint_fails_and_once_that_it_is_bac
     node: FaultyNode,
 ) -> None:
     clock = Clock()
-    reader = open_reader(CHAIN, [node.url], CONFIG, clock)
+    reader = open_chain_reader(CHAIN, [node.url], CONFIG, clock)
     node.faults = Faults(off=True)
     with capture_logs() as lines:
         for _ in range(3):
@@ -161,7 +161,7 @@ FAULTS = [
 @pytest.mark.parametrize("faults", FAULTS, ids=str)
 async def test_the_url_of_an_endpoint_gets_nowhere(node: FaultyNode, faults: Faults) -> None:
     node.faults = faults
-    reader = open_reader(CHAIN, [node.url, "http://user:key-too@127.0.0.1:1/key-too"], BRIEF)
+    reader = open_chain_reader(CHAIN, [node.url, "http://user:key-too@127.0.0.1:1/key-too"], BRIEF)
     caught: list[BaseException] = []
     with capture_logs() as lines:
         for asked in (
@@ -172,7 +172,7 @@ async def test_the_url_of_an_endpoint_gets_nowhere(node: FaultyNode, faults: Fau
         ):
             try:
                 await asked
-            except ChainDown as error:
+            except ChainUnavailableError as error:
                 caught.append(error)
 
     assert caught
@@ -200,13 +200,13 @@ async def test_the_url_of_an_endpoint_gets_nowhere(node: FaultyNode, faults: Fau
 )
 def test_what_is_no_url_is_refused_without_being_told(url: str) -> None:
     with pytest.raises(ValueError, match=r"native-2 is no http") as caught:
-        open_reader(CHAIN, ["http://127.0.0.1:1/", url], CONFIG)
+        open_chain_reader(CHAIN, ["http://127.0.0.1:1/", url], CONFIG)
     assert "key" not in "".join(traceback.format_exception(caught.value, limit=0))
 
 
 def test_a_chain_without_endpoints_is_refused() -> None:
     with pytest.raises(ValueError, match="no endpoint"):
-        open_reader(CHAIN, [], CONFIG)
+        open_chain_reader(CHAIN, [], CONFIG)
 
 
 async def test_redirects_are_not_followed() -> None:
@@ -293,7 +293,7 @@ async def test_a_batch_is_never_larger_than_a_hundred() -> None:
 
 
 async def test_nothing_is_asked_where_there_is_nothing_to_ask(
-    node: FaultyNode, reader: Reader
+    node: FaultyNode, reader: RpcChainReader
 ) -> None:
     assert await reader.receipts(NODE, []) == []
     assert await reader.transactions(NODE, []) == []
@@ -302,7 +302,7 @@ async def test_nothing_is_asked_where_there_is_nothing_to_ask(
 
 @pytest.mark.parametrize("most", [1, 4])
 async def test_a_node_that_wants_smaller_batches_gets_them_from_then_on(
-    node: FaultyNode, reader: Reader, most: int
+    node: FaultyNode, reader: RpcChainReader, most: int
 ) -> None:
     await reader.block(NODE, 1)
     node.faults = Faults(batch_max=most)
@@ -316,7 +316,7 @@ async def test_a_node_that_wants_smaller_batches_gets_them_from_then_on(
 
 
 async def test_after_a_while_larger_batches_are_tried_again(
-    node: FaultyNode, reader: Reader, monkeypatch: pytest.MonkeyPatch
+    node: FaultyNode, reader: RpcChainReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("payintent.evm.rpc.ROUNDS_UNTIL_LARGER_BATCH", 4)
     await reader.block(NODE, 1)
@@ -388,7 +388,7 @@ async def test_an_error_beside_an_http_error_is_read(status: int) -> None:
             await reader.block(NODE, 0)
 
 
-async def test_a_reader_that_was_closed_opens_again(reader: Reader) -> None:
+async def test_a_reader_that_was_closed_opens_again(reader: RpcChainReader) -> None:
     await reader.block(NODE, 0)
     await reader.close()
     await reader.close()

@@ -14,17 +14,17 @@ import aiohttp
 from aiohttp import web
 
 from payintent.domain.gateway import (
-    Account,
     CallbackRequest,
     Capture,
-    Created,
-    RefundRequest,
-    Report,
-    SessionRef,
-    SessionRequest,
+    GatewayAccount,
+    GatewayRefundRequest,
+    GatewaySessionRef,
+    GatewaySessionRequest,
+    SessionCreated,
+    SessionReport,
 )
 from payintent.gateways.ecpay.adapter import EcpayGateway
-from payintent.gateways.http_client import Http
+from payintent.gateways.http_client import GatewayHttpClient
 from tests.sandbox.ecpay.running import ACCOUNT, APPROVED, Buyer, Ear, listening, signed
 from tests.support.http_server import clean_up
 
@@ -32,7 +32,7 @@ WHOLE = 159_000  # 1590.00 TWD
 BACK = "https://pay.example/c/cs_1/return"
 
 
-def account_at(url: str, **changes: str) -> Account:
+def account_at(url: str, **changes: str) -> GatewayAccount:
     credentials = {
         "merchant_id": ACCOUNT.merchant_id,
         "hash_key": ACCOUNT.hash_key,
@@ -40,17 +40,17 @@ def account_at(url: str, **changes: str) -> Account:
         "credit_check_code": ACCOUNT.credit_check_code,
         "auto_close": "off",
     } | changes
-    return Account(id=1, provider="ecpay", base_url=url, credentials=credentials)
+    return GatewayAccount(id=1, provider="ecpay", base_url=url, credentials=credentials)
 
 
 @dataclass
 class Stage:
     gateway: EcpayGateway
-    account: Account
+    account: GatewayAccount
     buyer: Buyer
     ear: Ear
 
-    def request(self, **changes: Any) -> SessionRequest:
+    def request(self, **changes: Any) -> GatewaySessionRequest:
         now = datetime.now(UTC).replace(microsecond=0)
         usual: dict[str, Any] = {
             "session_id": uuid4(),
@@ -64,14 +64,14 @@ class Stage:
             "return_url": BACK,
             "callback_url": self.ear.url,
         }
-        return SessionRequest(**(usual | changes))
+        return GatewaySessionRequest(**(usual | changes))
 
-    async def created(self, request: SessionRequest) -> Created:
+    async def created(self, request: GatewaySessionRequest) -> SessionCreated:
         created = await self.gateway.create_session(self.account, request)
-        assert isinstance(created, Created), created
+        assert isinstance(created, SessionCreated), created
         return created
 
-    async def brought(self, **changes: Any) -> SessionRef:
+    async def brought(self, **changes: Any) -> GatewaySessionRef:
         """Open a session, and let the buyer bring its order."""
         request = self.request(**changes)
         created = await self.created(request)
@@ -79,15 +79,15 @@ class Stage:
         assert "Card number" in page, page
         return ref_of(request)
 
-    async def paid(self, card: str = APPROVED) -> SessionRef:
+    async def paid(self, card: str = APPROVED) -> GatewaySessionRef:
         session = await self.brought()
         await self.buyer.pay(number_of(session), card)
         return session
 
-    async def captured(self, card: str = APPROVED) -> tuple[SessionRef, Capture]:
+    async def captured(self, card: str = APPROVED) -> tuple[GatewaySessionRef, Capture]:
         session = await self.paid(card)
         report = await self.gateway.inquire(self.account, session)
-        assert isinstance(report, Report)
+        assert isinstance(report, SessionReport)
         assert report.capture
         return session, report.capture
 
@@ -97,18 +97,18 @@ class Stage:
 
 @asynccontextmanager
 async def staged(url: str) -> AsyncGenerator[Stage]:
-    http = Http(timeout_s=10, answer_bytes_max=64 * 1024)
+    http = GatewayHttpClient(timeout_s=10, answer_bytes_max=64 * 1024)
     async with listening() as ear, aiohttp.ClientSession() as client:
         yield Stage(EcpayGateway(http), account_at(url), Buyer(client, url), ear)
     await http.close()
 
 
-def number_of(session: SessionRef) -> str:
+def number_of(session: GatewaySessionRef) -> str:
     assert session.reference is not None
     return session.reference
 
 
-def ref_of(request: SessionRequest, **changes: Any) -> SessionRef:
+def ref_of(request: GatewaySessionRequest, **changes: Any) -> GatewaySessionRef:
     created = {
         "session_id": request.session_id,
         "reference": number_from(request.session_id),
@@ -116,7 +116,7 @@ def ref_of(request: SessionRequest, **changes: Any) -> SessionRef:
         "currency": request.currency,
         "opened_at": request.opened_at,
     }
-    return SessionRef(**(created | changes))
+    return GatewaySessionRef(**(created | changes))
 
 
 def number_from(session_id: UUID) -> str:
@@ -150,8 +150,8 @@ def notice(session_id: UUID, **changes: str | None) -> CallbackRequest:
 
 
 def refund_of(
-    session: SessionRef | None, capture: Capture, amount_minor: int = WHOLE, **changes: Any
-) -> RefundRequest:
+    session: GatewaySessionRef | None, capture: Capture, amount_minor: int = WHOLE, **changes: Any
+) -> GatewayRefundRequest:
     usual: dict[str, Any] = {
         "refund_id": uuid4(),
         "reference": None,
@@ -162,7 +162,7 @@ def refund_of(
         "destination": None,
         "callback_url": "",
     }
-    return RefundRequest(**(usual | changes))
+    return GatewayRefundRequest(**(usual | changes))
 
 
 @dataclass
@@ -190,7 +190,7 @@ class Script:
 
 
 @asynccontextmanager
-async def scripted(script: Script) -> AsyncGenerator[Account]:
+async def scripted(script: Script) -> AsyncGenerator[GatewayAccount]:
     app = web.Application()
     app.router.add_post("/{path:.*}", script.answer)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -203,7 +203,7 @@ async def scripted(script: Script) -> AsyncGenerator[Account]:
         await clean_up(runner)
 
 
-def trade_of(session: SessionRef, **changes: str) -> dict[str, str]:
+def trade_of(session: GatewaySessionRef, **changes: str) -> dict[str, str]:
     """Word what an inquiry finds, signed."""
     usual = {
         "CustomField1": session.session_id.hex,

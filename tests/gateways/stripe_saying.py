@@ -13,11 +13,11 @@ from aiohttp import web
 
 from payintent.domain import ids
 from payintent.domain.gateway import (
-    Account,
     Capture,
-    RefundRequest,
-    SessionRef,
-    SessionRequest,
+    GatewayAccount,
+    GatewayRefundRequest,
+    GatewaySessionRef,
+    GatewaySessionRequest,
 )
 from tests.support.http_server import clean_up
 from tests.support.stripe import credentials
@@ -49,8 +49,8 @@ class Saying:
         self.say({"error": words}, status)
 
     @property
-    def account(self) -> Account:
-        return Account(id=1, provider="stripe", base_url=self.url, credentials=credentials())
+    def account(self) -> GatewayAccount:
+        return GatewayAccount(id=1, provider="stripe", base_url=self.url, credentials=credentials())
 
     async def handle(self, request: web.Request) -> web.Response:
         body = (await request.read()).decode()
@@ -78,7 +78,7 @@ async def saying() -> AsyncGenerator[Saying]:
         await clean_up(runner)
 
 
-def order(**changes: Any) -> SessionRequest:
+def order(**changes: Any) -> GatewaySessionRequest:
     fields: dict[str, Any] = {
         "session_id": uuid4(),
         "amount_minor": 159_000,
@@ -92,11 +92,11 @@ def order(**changes: Any) -> SessionRequest:
         "callback_url": "https://pay.example/v1/callbacks/stripe/1",
         "payer_email": "buyer@example.com",
     }
-    return SessionRequest(**(fields | changes))
+    return GatewaySessionRequest(**(fields | changes))
 
 
-def ref(request: SessionRequest, reference: str | None = "pi_1") -> SessionRef:
-    return SessionRef(
+def ref(request: GatewaySessionRequest, reference: str | None = "pi_1") -> GatewaySessionRef:
+    return GatewaySessionRef(
         session_id=request.session_id,
         reference=reference,
         amount_minor=request.amount_minor,
@@ -105,7 +105,7 @@ def ref(request: SessionRequest, reference: str | None = "pi_1") -> SessionRef:
     )
 
 
-def wanted(**changes: Any) -> RefundRequest:
+def wanted(**changes: Any) -> GatewayRefundRequest:
     fields: dict[str, Any] = {
         "refund_id": uuid4(),
         "reference": None,
@@ -116,10 +116,10 @@ def wanted(**changes: Any) -> RefundRequest:
         "destination": None,
         "callback_url": "https://pay.example/v1/callbacks/stripe/1",
     }
-    return RefundRequest(**(fields | changes))
+    return GatewayRefundRequest(**(fields | changes))
 
 
-def intent(request: SessionRequest, **changes: Any) -> dict[str, Any]:
+def intent(request: GatewaySessionRequest, **changes: Any) -> dict[str, Any]:
     """Word a payment intent as the pinned version does."""
     said: dict[str, Any] = {
         "id": "pi_1",
@@ -139,7 +139,7 @@ def intent(request: SessionRequest, **changes: Any) -> dict[str, Any]:
 
 
 def refund(refund_id: UUID | None, **changes: Any) -> dict[str, Any]:
-    metadata = {"refund_id": ids.text(ids.REFUND, refund_id)} if refund_id else {}
+    metadata = {"refund_id": ids.format_id(ids.REFUND, refund_id)} if refund_id else {}
     return {
         "id": "re_1",
         "object": "refund",
@@ -156,4 +156,4 @@ def page(*refunds: dict[str, Any], more: bool = False) -> dict[str, Any]:
 
 
 def session_text(session_id: UUID) -> str:
-    return ids.text(ids.SESSION, session_id)
+    return ids.format_id(ids.SESSION, session_id)

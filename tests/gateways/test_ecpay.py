@@ -8,14 +8,14 @@ from uuid import UUID
 import pytest
 
 from payintent.domain.gateway import (
-    Account,
-    BadCallback,
     Capture,
+    GatewayAccount,
+    GatewaySessionState,
+    InvalidCallbackError,
     NotContacted,
-    Rejected,
-    Report,
-    SessionState,
-    Unknown,
+    OutcomeUnknown,
+    SessionRejected,
+    SessionReport,
 )
 from payintent.domain.payment import FailureReason
 from tests.gateways.ecpay_stage import (
@@ -41,7 +41,10 @@ from tests.sandbox.ecpay.running import (
     running_ecpay,
 )
 
-OPEN, CLOSED = Report(state=SessionState.OPEN), Report(state=SessionState.CLOSED)
+OPEN, CLOSED = (
+    SessionReport(state=GatewaySessionState.OPEN),
+    SessionReport(state=GatewaySessionState.CLOSED),
+)
 ID = UUID("01234567-89ab-4def-8123-456789abcdef")
 LONG_AGO = datetime.now(UTC) - timedelta(minutes=61)
 
@@ -163,14 +166,14 @@ async def test_without_a_return_page_none_is_named(stage: Stage) -> None:
 )
 async def test_what_ecpay_cannot_hold_is_rejected(stage: Stage, changes: dict[str, object]) -> None:
     answer = await stage.gateway.create_session(stage.account, stage.request(**changes))
-    assert isinstance(answer, Rejected)
+    assert isinstance(answer, SessionRejected)
 
 
 @pytest.mark.parametrize("name", ["merchant_id", "hash_key", "hash_iv"])
 async def test_an_account_that_lacks_something_is_asked_nothing(stage: Stage, name: str) -> None:
     empty = account_at(stage.buyer.url, **{name: ""})
     request = stage.request()
-    assert await stage.gateway.create_session(empty, request) == Rejected(
+    assert await stage.gateway.create_session(empty, request) == SessionRejected(
         detail=f"the account lacks {name}"
     )
     assert await stage.gateway.inquire(empty, ref_of(request)) == NotContacted(
@@ -182,7 +185,9 @@ async def test_an_order_that_nobody_brought_is_absent_and_one_that_was_is_open(
     stage: Stage,
 ) -> None:
     unseen = ref_of(stage.request())
-    assert await stage.gateway.inquire(stage.account, unseen) == Report(state=SessionState.ABSENT)
+    assert await stage.gateway.inquire(stage.account, unseen) == SessionReport(
+        state=GatewaySessionState.ABSENT
+    )
     session = await stage.brought()
     for one in (session, replace(session, reference=None)):
         assert await stage.gateway.inquire(stage.account, one) == OPEN
@@ -196,14 +201,14 @@ async def test_an_unpaid_order_is_given_up_an_hour_after_it_was_opened(stage: St
     assert await stage.gateway.inquire(stage.account, old) == OPEN  # it can still be paid
     await stage.buyer.pay(str(session.reference))
     report = await stage.gateway.close_session(stage.account, old)
-    assert isinstance(report, Report)
-    assert report.state is SessionState.CAPTURED
+    assert isinstance(report, SessionReport)
+    assert report.state is GatewaySessionState.CAPTURED
 
 
 async def test_a_declined_card_ends_it(stage: Stage) -> None:
     session = await stage.brought()
     await stage.buyer.pay(str(session.reference), DECLINED)
-    declined = Report(state=SessionState.DECLINED, reason=FailureReason.DECLINED)
+    declined = SessionReport(state=GatewaySessionState.DECLINED, reason=FailureReason.DECLINED)
     assert await stage.gateway.inquire(stage.account, session) == declined
     [told] = await stage.told()
     assert stage.gateway.parse_callback(stage.account, told).report == declined
@@ -242,7 +247,7 @@ async def test_an_answer_that_does_not_fit_says_nothing(
 ) -> None:
     session = ref_of(stage.request())
     async with scripted(Script(trade_of(session, **changes))) as account:
-        assert isinstance(await stage.gateway.inquire(account, session), Unknown)
+        assert isinstance(await stage.gateway.inquire(account, session), OutcomeUnknown)
 
 
 async def test_an_answer_that_is_not_signed_says_nothing(stage: Stage) -> None:
@@ -250,7 +255,7 @@ async def test_an_answer_that_is_not_signed_says_nothing(stage: Stage) -> None:
     found = trade_of(session) | {"TradeAmt": "1"}
     async with scripted(Script(found)) as account:
         answer = await stage.gateway.inquire(account, session)
-    assert isinstance(answer, Unknown)
+    assert isinstance(answer, OutcomeUnknown)
     assert not isinstance(answer, NotContacted)
 
 
@@ -267,7 +272,7 @@ async def test_a_fraction_of_a_dollar_is_told_as_it_is(stage: Stage) -> None:
     ):
         async with scripted(Script(trade_of(session, TradeAmt=amount))) as account:
             report = await stage.gateway.inquire(account, session)
-        assert isinstance(report, Report)
+        assert isinstance(report, SessionReport)
         assert report.capture is not None
         assert (report.capture.amount_minor, report.capture.verbatim) == (minor, verbatim)
 
@@ -291,7 +296,7 @@ async def test_a_simulated_payment_pays_nothing_and_hides_no_real_one(stage: Sta
     ]
     assert (simulated.session_id, simulated.report) == (session.session_id, None)
     assert real.report is not None
-    assert real.report.state is SessionState.CAPTURED
+    assert real.report.state is GatewaySessionState.CAPTURED
     assert simulated.id != real.id
 
 
@@ -300,12 +305,14 @@ async def test_a_result_to_be_confirmed_is_neither_paid_nor_failed(stage: Stage)
     first, second = [
         stage.gateway.parse_callback(stage.account, told) for told in await stage.told(2)
     ]
-    assert first.report == Report(state=SessionState.AUTHORISING)
+    assert first.report == SessionReport(state=GatewaySessionState.AUTHORISING)
     assert second.report == await stage.gateway.inquire(stage.account, session)
     assert first.id != second.id
 
 
-def reported(stage: Stage, account: Account | None = None, **changes: str | None) -> Report | None:
+def reported(
+    stage: Stage, account: GatewayAccount | None = None, **changes: str | None
+) -> SessionReport | None:
     callback = stage.gateway.parse_callback(account or stage.account, notice(ID, **changes))
     assert callback.session_id == ID
     return callback.report
@@ -313,7 +320,7 @@ def reported(stage: Stage, account: Account | None = None, **changes: str | None
 
 async def test_only_a_payment_that_is_surely_real_is_captured(stage: Stage) -> None:
     capture = Capture(reference="2611221100000001", amount_minor=WHOLE, currency="TWD")
-    assert reported(stage) == Report(state=SessionState.CAPTURED, capture=capture)
+    assert reported(stage) == SessionReport(state=GatewaySessionState.CAPTURED, capture=capture)
     for flag in ("1", "", "2", None):
         assert reported(stage, SimulatePaid=flag) is None
 
@@ -336,7 +343,7 @@ async def test_codes_that_decide_nothing_report_nothing(stage: Stage, code: str)
 async def test_any_other_code_ends_the_session(
     stage: Stage, code: str, reason: FailureReason
 ) -> None:
-    declined = Report(state=SessionState.DECLINED, reason=reason)
+    declined = SessionReport(state=GatewaySessionState.DECLINED, reason=reason)
     assert reported(stage, RtnCode=code, TradeNo="", TradeAmt="") == declined
 
 
@@ -363,7 +370,7 @@ async def test_any_other_code_ends_the_session(
 async def test_a_signed_result_that_contradicts_itself_is_refused(
     stage: Stage, changes: dict[str, str | None]
 ) -> None:
-    with pytest.raises(BadCallback):
+    with pytest.raises(InvalidCallbackError):
         stage.gateway.parse_callback(stage.account, notice(ID, **changes))
 
 
@@ -376,4 +383,4 @@ async def test_the_acknowledgement_is_four_characters(stage: Stage) -> None:
 async def test_a_session_of_another_account_is_unknown_there(stage: Stage) -> None:
     session = await stage.paid()
     elsewhere = account_at(stage.buyer.url, merchant_id="2000132")
-    assert isinstance(await stage.gateway.inquire(elsewhere, session), Unknown)
+    assert isinstance(await stage.gateway.inquire(elsewhere, session), OutcomeUnknown)

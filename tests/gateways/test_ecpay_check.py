@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payintent.gateways.ecpay.check_mac import FIELDS_MAX, check_value, verified
+from payintent.gateways.ecpay.check_mac import FIELDS_MAX, check_mac_value, verify_form
 from payintent_sandbox.emulators.ecpay import checkmac
 from tests.gateways.ecpay_stage import account_at
 from tests.sandbox.ecpay.running import ACCOUNT, mac, signed
@@ -55,14 +55,14 @@ forms = st.dictionaries(names, st.text(max_size=12), min_size=1, max_size=6).fil
 
 @pytest.mark.parametrize("value", VECTORS)
 def test_the_check_value_is_the_published_one(value: str) -> None:
-    assert check_value(VECTORS[value], KEY, IV) == value
+    assert check_mac_value(VECTORS[value], KEY, IV) == value
     backwards = dict(reversed(VECTORS[value].items()))
-    assert check_value(backwards | {"CheckMacValue": "x"}, KEY, IV) == value
+    assert check_mac_value(backwards | {"CheckMacValue": "x"}, KEY, IV) == value
 
 
 @given(forms)
 def test_the_adapter_the_counterpart_and_the_test_compute_the_same(form: dict[str, str]) -> None:
-    value = check_value(form, KEY, IV)
+    value = check_mac_value(form, KEY, IV)
     assert value == checkmac.compute(form.items(), KEY, IV) == mac(form)
 
 
@@ -71,12 +71,12 @@ def test_the_adapter_the_counterpart_and_the_test_compute_the_same(form: dict[st
 )
 def test_awkward_characters_are_encoded_in_one_way(text: str) -> None:
     form = {"ItemName": text}
-    assert check_value(form, KEY, IV) == checkmac.compute(form.items(), KEY, IV) == mac(form)
+    assert check_mac_value(form, KEY, IV) == checkmac.compute(form.items(), KEY, IV) == mac(form)
 
 
 def test_names_are_ordered_whatever_their_case() -> None:
     form = {"TradeNo": "1", "auth_code": "2", "card4no": "3", "Amount": "4"}
-    assert check_value(form, KEY, IV) == mac(form)
+    assert check_mac_value(form, KEY, IV) == mac(form)
 
 
 @given(forms)
@@ -84,9 +84,9 @@ def test_what_was_signed_is_read_as_it_was_or_refused(form: dict[str, str]) -> N
     body = urlencode(signed(form)).encode()
     if any("&" in value for value in form.values()):
         with pytest.raises(ValueError, match="another way"):
-            verified(HERE, body)
+            verify_form(HERE, body)
         return
-    assert verified(HERE, body) == signed(form)
+    assert verify_form(HERE, body) == signed(form)
 
 
 def test_a_value_that_could_be_cut_elsewhere_is_not_believed() -> None:
@@ -95,7 +95,7 @@ def test_a_value_that_could_be_cut_elsewhere_is_not_believed() -> None:
     forged = {"RtnCode": "1", "RtnMsg": "ok&SimulatePaid=1", "CheckMacValue": value}
     assert mac(forged) == value  # so it is signed
     with pytest.raises(ValueError, match="another way"):
-        verified(HERE, urlencode(forged).encode())
+        verify_form(HERE, urlencode(forged).encode())
 
 
 @pytest.mark.parametrize(
@@ -113,13 +113,13 @@ def test_a_value_that_could_be_cut_elsewhere_is_not_believed() -> None:
 )
 def test_what_is_no_signed_form_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError):
-        verified(HERE, body)
+        verify_form(HERE, body)
 
 
 @pytest.mark.parametrize("name", ["hash_key", "hash_iv"])
 def test_an_account_without_a_secret_verifies_nothing(name: str) -> None:
     empty = account_at("http://nowhere.test", **{name: ""})
     form = {"A": "1"}
-    value = check_value(form, empty.credentials["hash_key"], empty.credentials["hash_iv"])
+    value = check_mac_value(form, empty.credentials["hash_key"], empty.credentials["hash_iv"])
     with pytest.raises(ValueError, match="no secrets"):
-        verified(empty, urlencode(form | {"CheckMacValue": value}).encode())
+        verify_form(empty, urlencode(form | {"CheckMacValue": value}).encode())

@@ -11,15 +11,15 @@ import pytest
 
 from payintent.domain.gateway import (
     Capture,
+    GatewayRefundState,
+    GatewaySessionRef,
     NotContacted,
+    OutcomeUnknown,
     RefundReport,
-    RefundState,
-    SessionRef,
-    Unknown,
 )
 from payintent.gateways.ecpay import refunds
 from payintent.gateways.ecpay.adapter import EcpayGateway
-from payintent.gateways.http_client import Http
+from payintent.gateways.http_client import GatewayHttpClient
 from tests.gateways.ecpay_stage import (
     WHOLE,
     Script,
@@ -33,7 +33,11 @@ from tests.gateways.ecpay_stage import (
 )
 from tests.sandbox.ecpay.running import ACCOUNT, UNREFUNDABLE, running_ecpay, signed
 
-DONE, DECLINED, ABSENT = RefundState.DONE, RefundState.DECLINED, RefundState.ABSENT
+DONE, DECLINED, ABSENT = (
+    GatewayRefundState.DONE,
+    GatewayRefundState.DECLINED,
+    GatewayRefundState.ABSENT,
+)
 PART, DOLLAR = 59_000, 100
 AUTHORISED, TO_BE_CLOSED, CLOSED = "已授權", "要關帳", "已關帳"
 WITHDRAWN, CANCELLED = "操作取消", "已取消"
@@ -52,7 +56,7 @@ async def stage(url: str) -> AsyncGenerator[Stage]:
         yield stage
 
 
-async def act(stage: Stage, session: SessionRef, capture: Capture, *actions: str) -> None:
+async def act(stage: Stage, session: GatewaySessionRef, capture: Capture, *actions: str) -> None:
     """Do something to a payment past the adapter, as an operator does in ECPay's back office."""
     for action in actions:
         form = {
@@ -66,7 +70,7 @@ async def act(stage: Stage, session: SessionRef, capture: Capture, *actions: str
         assert "RtnCode=1&" in answer, answer
 
 
-async def brought_to(stage: Stage, phase: str) -> tuple[SessionRef, Capture]:
+async def brought_to(stage: Stage, phase: str) -> tuple[GatewaySessionRef, Capture]:
     session, capture = await stage.captured()
     if phase == CLOSED:
         await stage.buyer.call(f"/_ecpay/trades/{capture.reference}/close", {})
@@ -85,8 +89,8 @@ async def closing(stage: Stage, capture: Capture) -> str:
 
 
 async def refunded(
-    stage: Stage, session: SessionRef | None, capture: Capture, amount_minor: int = WHOLE
-) -> RefundState:
+    stage: Stage, session: GatewaySessionRef | None, capture: Capture, amount_minor: int = WHOLE
+) -> GatewayRefundState:
     report = await stage.gateway.refund(stage.account, refund_of(session, capture, amount_minor))
     assert isinstance(report, RefundReport), report
     return report.state
@@ -167,7 +171,7 @@ async def test_without_a_check_code_only_a_closed_payment_goes_back_and_nobody_c
     assert await refunded(stage, session, capture, PART) is DONE
     assert await given_back(stage, capture) == PART
     asked = await stage.gateway.inquire_refund(stage.account, refund_of(session, capture, PART))
-    assert isinstance(asked, Unknown)
+    assert isinstance(asked, OutcomeUnknown)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +183,7 @@ async def test_nothing_is_asked_while_ecpay_closes_the_day(
 ) -> None:
     session, capture = await brought_to(stage, CLOSED)
     at = datetime.fromisoformat(f"2026-11-22T{moment}+00:00").astimezone(UTC).timestamp()
-    http = Http(timeout_s=10, answer_bytes_max=10_000)
+    http = GatewayHttpClient(timeout_s=10, answer_bytes_max=10_000)
     gateway = EcpayGateway(http, now=lambda: at)
     request = refund_of(session, capture, PART)
     closes = account_at(stage.buyer.url, credit_check_code="", auto_close="")
@@ -194,7 +198,7 @@ async def test_nothing_is_asked_while_ecpay_closes_the_day(
 async def test_a_refund_is_found_by_the_sum_of_what_has_gone_back(stage: Stage) -> None:
     session, capture = await brought_to(stage, CLOSED)
 
-    async def stands(amount_minor: int, reference: str | None = None) -> RefundState | None:
+    async def stands(amount_minor: int, reference: str | None = None) -> GatewayRefundState | None:
         request = refund_of(session, capture, amount_minor, reference=reference)
         report = await stage.gateway.inquire_refund(stage.account, request)
         return report.state if isinstance(report, RefundReport) else None
@@ -227,7 +231,7 @@ ACTED = {"MerchantID": ACCOUNT.merchant_id, "TradeNo": HELD.reference, "RtnMsg":
 
 async def asked_of(
     stage: Stage, said: Any, amount_minor: int = WHOLE
-) -> tuple[str, RefundReport | Unknown]:
+) -> tuple[str, RefundReport | OutcomeUnknown]:
     """Ask a hand-made ECPay for a refund; gives the actions that it was asked for."""
     session = ref_of(stage.request())
     done = {**ACTED, "MerchantTradeNo": str(session.reference), "RtnCode": "1"}
@@ -313,12 +317,12 @@ async def test_a_withdrawn_refund_does_not_count(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("said", "outcome"),
     [
-        (detail("已授權"), Unknown),  # the giving up itself
+        (detail("已授權"), OutcomeUnknown),  # the giving up itself
         (detail("要關帳", ("要關帳", 1590)), NotContacted),  # the withdrawing before it
     ],
 )
 async def test_an_action_without_a_clear_answer_is_unknown_where_money_may_have_gone_back(
-    stage: Stage, acted: dict[str, str], status: int, said: Any, outcome: type[Unknown]
+    stage: Stage, acted: dict[str, str], status: int, said: Any, outcome: type[OutcomeUnknown]
 ) -> None:
     session = ref_of(stage.request())
     form = ACTED | {"MerchantTradeNo": str(session.reference)} | acted
@@ -341,7 +345,7 @@ async def test_a_payment_that_ecpay_does_not_know_is_declined_and_stays_unknown(
         asked = await stage.gateway.inquire_refund(account, refund_of(session, HELD))
     assert isinstance(answer, RefundReport)
     assert answer.state is DECLINED
-    assert isinstance(asked, Unknown)
+    assert isinstance(asked, OutcomeUnknown)
     assert acts == []
 
 
@@ -357,5 +361,5 @@ async def test_a_look_that_takes_too_long_leaves_the_refund_unasked(
         asked = await stage.gateway.inquire_refund(account, refund_of(session, HELD))
         held.set()
     assert isinstance(answer, NotContacted)
-    assert type(asked) is Unknown
+    assert type(asked) is OutcomeUnknown
     assert script.acts == []

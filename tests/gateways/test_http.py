@@ -5,64 +5,66 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from payintent.domain.gateway import NotContacted, Unknown
-from payintent.gateways.http_client import Answer, Http
+from payintent.domain.gateway import NotContacted, OutcomeUnknown
+from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer
 from tests.gateways.speaking import reply, speaking
 
 LIMIT = 1_000
 
 
 @pytest.fixture
-async def http() -> AsyncGenerator[Http]:
-    http = Http(timeout_s=0.5, answer_bytes_max=LIMIT)
+async def http() -> AsyncGenerator[GatewayHttpClient]:
+    http = GatewayHttpClient(timeout_s=0.5, answer_bytes_max=LIMIT)
     yield http
     await http.close()
 
 
-async def test_an_answer_comes_as_status_and_bytes(http: Http) -> None:
+async def test_an_answer_comes_as_status_and_bytes(http: GatewayHttpClient) -> None:
     asked: list[bytes] = []
     async with speaking(reply("418 Teapot", b"\xff\x00"), asked) as url:
         answer = await http.request("POST", f"{url}/a", headers={"X-Own": "1"}, body=b"question")
-    assert answer == Answer(418, b"\xff\x00")
+    assert answer == HttpAnswer(418, b"\xff\x00")
     assert asked[0].startswith(b"POST /a HTTP/1.1\r\n")
     assert asked[0].endswith(b"\r\n\r\nquestion")
     assert b"Accept-Encoding: identity\r\n" in asked[0]
     assert b"X-Own: 1\r\n" in asked[0]
 
 
-async def test_a_redirect_is_an_answer_and_not_followed(http: Http) -> None:
+async def test_a_redirect_is_an_answer_and_not_followed(http: GatewayHttpClient) -> None:
     asked: list[bytes] = []
     async with speaking(b"", asked) as elsewhere:
         said = reply("302 Found", b"", f"Location: {elsewhere}/")
         async with speaking(said) as url:
             answer = await http.request("GET", url, headers={})
-    assert answer == Answer(302, b"")
+    assert answer == HttpAnswer(302, b"")
     assert asked == []
 
 
-async def test_an_answer_at_the_limit_passes_and_a_larger_one_is_unknown(http: Http) -> None:
+async def test_an_answer_at_the_limit_passes_and_a_larger_one_is_unknown(
+    http: GatewayHttpClient,
+) -> None:
     async with speaking(reply("200 OK", b"x" * LIMIT)) as url:
-        assert await http.request("GET", url, headers={}) == Answer(200, b"x" * LIMIT)
+        assert await http.request("GET", url, headers={}) == HttpAnswer(200, b"x" * LIMIT)
     async with speaking(reply("200 OK", b"x" * (LIMIT + 1))) as url:
         answer = await http.request("GET", url, headers={})
-    assert answer == Unknown(detail=f"the answer exceeds {LIMIT} bytes")
+    assert answer == OutcomeUnknown(detail=f"the answer exceeds {LIMIT} bytes")
 
 
-async def test_an_answer_without_end_is_unknown(http: Http) -> None:
+async def test_an_answer_without_end_is_unknown(http: GatewayHttpClient) -> None:
     endless = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"400\r\n%b\r\n" % (
         b"x" * 1024
     )
     async with speaking(endless * 50) as url:
-        assert isinstance(await http.request("GET", url, headers={}), Unknown)
+        assert isinstance(await http.request("GET", url, headers={}), OutcomeUnknown)
 
 
-async def test_a_packed_answer_is_not_unpacked(http: Http) -> None:
+async def test_a_packed_answer_is_not_unpacked(http: GatewayHttpClient) -> None:
     packed = gzip.compress(b"x" * 100_000)
     async with speaking(reply("200 OK", packed, "Content-Encoding: gzip")) as url:
-        assert await http.request("GET", url, headers={}) == Answer(200, packed)
+        assert await http.request("GET", url, headers={}) == HttpAnswer(200, packed)
 
 
-async def test_cookies_are_not_kept(http: Http) -> None:
+async def test_cookies_are_not_kept(http: GatewayHttpClient) -> None:
     asked: list[bytes] = []
     async with speaking(reply("200 OK", b"", "Set-Cookie: a=1; Path=/"), asked) as url:
         await http.request("GET", url, headers={})
@@ -80,33 +82,33 @@ async def test_cookies_are_not_kept(http: Http) -> None:
         b"\x00" * 100,
     ],
 )
-async def test_what_is_no_whole_answer_is_unknown(http: Http, said: bytes) -> None:
+async def test_what_is_no_whole_answer_is_unknown(http: GatewayHttpClient, said: bytes) -> None:
     async with speaking(said) as url:
-        assert isinstance(await http.request("GET", url, headers={}), Unknown)
+        assert isinstance(await http.request("GET", url, headers={}), OutcomeUnknown)
 
 
 async def test_nobody_there_is_not_contacted_and_the_detail_keeps_the_address_to_itself(
-    http: Http,
+    http: GatewayHttpClient,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     answer = await http.request("GET", f"http://127.0.0.1:{port}/?key=secret", headers={})
     assert answer == NotContacted(detail="no connection: ClientConnectorError")
-    assert await http.request("GET", "nonsense", headers={}) == Unknown(
+    assert await http.request("GET", "nonsense", headers={}) == OutcomeUnknown(
         detail="no answer: InvalidUrlClientError"
     )
 
 
-async def test_silence_is_unknown_when_the_time_is_up(http: Http) -> None:
+async def test_silence_is_unknown_when_the_time_is_up(http: GatewayHttpClient) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:  # accepts and never answers
         begun = time.monotonic()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         answer = await http.request("GET", url, headers={})
-    assert answer == Unknown(detail="no answer within 0.5 s")
+    assert answer == OutcomeUnknown(detail="no answer within 0.5 s")
     assert 0.4 < time.monotonic() - begun < 3
 
 
 async def test_closing_twice_or_unused_is_no_matter() -> None:
-    http = Http(timeout_s=1, answer_bytes_max=LIMIT)
+    http = GatewayHttpClient(timeout_s=1, answer_bytes_max=LIMIT)
     await http.close()
     await http.close()

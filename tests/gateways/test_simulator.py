@@ -12,24 +12,24 @@ import pytest
 
 from payintent.domain import ids
 from payintent.domain.gateway import (
-    Account,
-    BadCallback,
     CallbackRequest,
     Capture,
-    Created,
     Gateway,
+    GatewayAccount,
+    GatewayRefundRequest,
+    GatewayRefundState,
+    GatewaySessionRef,
+    GatewaySessionRequest,
+    GatewaySessionState,
+    InvalidCallbackError,
+    OutcomeUnknown,
     RefundReport,
-    RefundRequest,
-    RefundState,
-    Rejected,
-    Report,
-    SessionRef,
-    SessionRequest,
-    SessionState,
-    Unknown,
+    SessionCreated,
+    SessionRejected,
+    SessionReport,
 )
 from payintent.domain.payment import FailureReason
-from payintent.gateways.http_client import Http
+from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.simulator import SimulatorGateway
 from tests.gateways.speaking import reply, speaking
 from tests.sandbox.simulator.running import (
@@ -52,30 +52,30 @@ FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 @pytest.fixture
-async def http() -> AsyncGenerator[Http]:
-    http = Http(timeout_s=5, answer_bytes_max=64 * 1024)
+async def http() -> AsyncGenerator[GatewayHttpClient]:
+    http = GatewayHttpClient(timeout_s=5, answer_bytes_max=64 * 1024)
     yield http
     await http.close()
 
 
 @pytest.fixture
-def gateway(http: Http) -> SimulatorGateway:
+def gateway(http: GatewayHttpClient) -> SimulatorGateway:
     return SimulatorGateway(http)
 
 
 @pytest.fixture
-def account(simulator_url: str) -> Account:
+def account(simulator_url: str) -> GatewayAccount:
     return account_at(simulator_url)
 
 
-def account_at(url: str, key: str = KEY, secret: str = SECRET) -> Account:
+def account_at(url: str, key: str = KEY, secret: str = SECRET) -> GatewayAccount:
     credentials = {"api_key": key, "signing_secret": secret}
-    return Account(id=1, provider="simulator", base_url=url, credentials=credentials)
+    return GatewayAccount(id=1, provider="simulator", base_url=url, credentials=credentials)
 
 
 @pytest.fixture
-def request_(merchant: Merchant) -> SessionRequest:
-    return SessionRequest(
+def request_(merchant: Merchant) -> GatewaySessionRequest:
+    return GatewaySessionRequest(
         session_id=uuid4(),
         amount_minor=159_000,
         currency="THB",
@@ -90,18 +90,20 @@ def request_(merchant: Merchant) -> SessionRequest:
     )
 
 
-async def opened(gateway: Gateway, account: Account, request: SessionRequest) -> Created:
+async def opened(
+    gateway: Gateway, account: GatewayAccount, request: GatewaySessionRequest
+) -> SessionCreated:
     created = await gateway.create_session(account, request)
-    assert isinstance(created, Created), created
+    assert isinstance(created, SessionCreated), created
     return created
 
 
-def ref(request: SessionRequest, created: Created | None = None) -> SessionRef:
+def ref(request: GatewaySessionRequest, created: SessionCreated | None = None) -> GatewaySessionRef:
     return named(request.session_id, created.reference if created else None)
 
 
-def named(session_id: UUID, reference: str | None = None) -> SessionRef:
-    return SessionRef(
+def named(session_id: UUID, reference: str | None = None) -> GatewaySessionRef:
+    return GatewaySessionRef(
         session_id=session_id,
         reference=reference,
         amount_minor=159_000,
@@ -111,10 +113,10 @@ def named(session_id: UUID, reference: str | None = None) -> SessionRef:
 
 
 def fresh_reference() -> str:
-    return ids.text(ids.SESSION, uuid4())
+    return ids.format_id(ids.SESSION, uuid4())
 
 
-async def paid_with(shop: Shop, created: Created, card: str) -> None:
+async def paid_with(shop: Shop, created: SessionCreated, card: str) -> None:
     reply = await shop.pay({"pay_url": created.next_action["redirect"]["url"]}, card)
     assert reply.status == 303
 
@@ -125,11 +127,11 @@ def as_callback(received: Received, **changes: object) -> CallbackRequest:
 
 
 async def test_a_session_opens_and_the_buyer_is_redirected(
-    gateway: SimulatorGateway, account: Account, request_: SessionRequest, shop: Shop
+    gateway: SimulatorGateway, account: GatewayAccount, request_: GatewaySessionRequest, shop: Shop
 ) -> None:
     created = await opened(gateway, account, request_)
     session = await shop.inquire(created.reference)
-    assert session["reference"] == ids.text(ids.SESSION, request_.session_id)
+    assert session["reference"] == ids.format_id(ids.SESSION, request_.session_id)
     expires_at = request_.expires_at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     assert created.next_action == {
         "type": "redirect",
@@ -143,33 +145,36 @@ async def test_a_session_opens_and_the_buyer_is_redirected(
 
 
 async def test_asking_again_with_the_same_id_opens_no_second_session(
-    gateway: SimulatorGateway, account: Account, request_: SessionRequest
+    gateway: SimulatorGateway, account: GatewayAccount, request_: GatewaySessionRequest
 ) -> None:
     first = await opened(gateway, account, request_)
     assert await opened(gateway, account, request_) == first
 
 
 async def test_the_same_id_for_another_amount_is_unknown(
-    gateway: SimulatorGateway, account: Account, request_: SessionRequest
+    gateway: SimulatorGateway, account: GatewayAccount, request_: GatewaySessionRequest
 ) -> None:
     await opened(gateway, account, request_)
     dearer = replace(request_, amount_minor=1)
-    assert isinstance(await gateway.create_session(account, dearer), Unknown)
+    assert isinstance(await gateway.create_session(account, dearer), OutcomeUnknown)
 
 
 async def test_what_the_gateway_refuses_is_rejected(
-    gateway: SimulatorGateway, account: Account, request_: SessionRequest, simulator_url: str
+    gateway: SimulatorGateway,
+    account: GatewayAccount,
+    request_: GatewaySessionRequest,
+    simulator_url: str,
 ) -> None:
     unsupported = replace(request_, currency="EUR")
     answer = await gateway.create_session(account, unsupported)
-    assert answer == Rejected(detail="status 422: unsupported currency: EUR")
+    assert answer == SessionRejected(detail="status 422: unsupported currency: EUR")
     stranger = account_at(simulator_url, key="nobody")
     answer = await gateway.create_session(stranger, request_)
-    assert answer == Rejected(detail="status 401: unknown API key")
+    assert answer == SessionRejected(detail="status 401: unknown API key")
 
 
 async def test_a_long_description_is_cut_instead_of_refused(
-    gateway: SimulatorGateway, account: Account, request_: SessionRequest
+    gateway: SimulatorGateway, account: GatewayAccount, request_: GatewaySessionRequest
 ) -> None:
     await opened(gateway, account, replace(request_, description="ก" * 2_000))
 
@@ -177,22 +182,22 @@ async def test_a_long_description_is_cut_instead_of_refused(
 @pytest.mark.parametrize("action", ["503x1", "bad_json"])
 async def test_an_outage_or_garbage_at_creation_is_unknown_and_can_be_asked_again(
     gateway: SimulatorGateway,
-    account: Account,
-    request_: SessionRequest,
+    account: GatewayAccount,
+    request_: GatewaySessionRequest,
     shop: Shop,
     action: str,
 ) -> None:
     await shop.set_rules({"match": {"amount": "1590"}, "action": action})
-    assert isinstance(await gateway.create_session(account, request_), Unknown)
+    assert isinstance(await gateway.create_session(account, request_), OutcomeUnknown)
     await shop.set_rules()
     await opened(gateway, account, request_)
 
 
 async def test_a_hanging_creation_is_unknown_and_found_by_our_own_id(
-    request_: SessionRequest,
+    request_: GatewaySessionRequest,
 ) -> None:
-    hurried = Http(timeout_s=0.15, answer_bytes_max=1_000)
-    patient = Http(timeout_s=5, answer_bytes_max=1_000)
+    hurried = GatewayHttpClient(timeout_s=0.15, answer_bytes_max=1_000)
+    patient = GatewayHttpClient(timeout_s=5, answer_bytes_max=1_000)
     with running_simulator(scale=100) as url:  # it hangs for 0.35 s
         account = account_at(url)
         body = json.dumps([{"match": {}, "action": "hang35s"}]).encode()
@@ -201,14 +206,14 @@ async def test_a_hanging_creation_is_unknown_and_found_by_our_own_id(
         found = await SimulatorGateway(patient).inquire(account, ref(request_))
         await hurried.close()
         await patient.close()
-    assert answer == Unknown(detail="no answer within 0.15 s")
-    assert found == Report(state=SessionState.OPEN)
+    assert answer == OutcomeUnknown(detail="no answer within 0.15 s")
+    assert found == SessionReport(state=GatewaySessionState.OPEN)
 
 
 async def test_a_session_paid_before_the_answer_is_created_all_the_same(
     gateway: SimulatorGateway,
-    account: Account,
-    request_: SessionRequest,
+    account: GatewayAccount,
+    request_: GatewaySessionRequest,
     shop: Shop,
     merchant: Merchant,
 ) -> None:
@@ -219,40 +224,40 @@ async def test_a_session_paid_before_the_answer_is_created_all_the_same(
 
 
 async def test_a_gateway_that_is_gone_is_unknown_to_every_question(
-    gateway: SimulatorGateway, request_: SessionRequest
+    gateway: SimulatorGateway, request_: GatewaySessionRequest
 ) -> None:
     nowhere = account_at("http://127.0.0.1:9")
-    assert isinstance(await gateway.create_session(nowhere, request_), Unknown)
-    assert isinstance(await gateway.inquire(nowhere, ref(request_)), Unknown)
-    assert isinstance(await gateway.close_session(nowhere, ref(request_)), Unknown)
+    assert isinstance(await gateway.create_session(nowhere, request_), OutcomeUnknown)
+    assert isinstance(await gateway.inquire(nowhere, ref(request_)), OutcomeUnknown)
+    assert isinstance(await gateway.close_session(nowhere, ref(request_)), OutcomeUnknown)
 
 
 async def test_an_outage_at_inquiry_and_close_is_unknown(
-    gateway: SimulatorGateway, account: Account, request_: SessionRequest, shop: Shop
+    gateway: SimulatorGateway, account: GatewayAccount, request_: GatewaySessionRequest, shop: Shop
 ) -> None:
     created = await opened(gateway, account, request_)
     await shop.set_rules(
         {"match": {}, "action": "503_inquiry"}, {"match": {}, "action": "503_cancel"}
     )
-    assert isinstance(await gateway.inquire(account, ref(request_, created)), Unknown)
-    assert isinstance(await gateway.close_session(account, ref(request_, created)), Unknown)
+    assert isinstance(await gateway.inquire(account, ref(request_, created)), OutcomeUnknown)
+    assert isinstance(await gateway.close_session(account, ref(request_, created)), OutcomeUnknown)
 
 
 async def test_open_authorising_and_paid_sessions_report_themselves(
-    gateway: SimulatorGateway, account: Account, request_: SessionRequest, shop: Shop
+    gateway: SimulatorGateway, account: GatewayAccount, request_: GatewaySessionRequest, shop: Shop
 ) -> None:
     created = await opened(gateway, account, request_)
     session = ref(request_, created)
-    assert await gateway.inquire(account, session) == Report(state=SessionState.OPEN)
+    assert await gateway.inquire(account, session) == SessionReport(state=GatewaySessionState.OPEN)
     await paid_with(shop, created, CHALLENGE)
-    authorising = Report(state=SessionState.AUTHORISING)
+    authorising = SessionReport(state=GatewaySessionState.AUTHORISING)
     assert await gateway.inquire(account, session) == authorising
     assert await gateway.close_session(account, session) == authorising
     challenge = f"{created.next_action['redirect']['url']}/challenge"
     await shop.call("POST", challenge, key="", data={"result": "approve"})
     reference = (await shop.inquire(created.reference))["capture"]["id"]
-    paid = Report(
-        state=SessionState.CAPTURED,
+    paid = SessionReport(
+        state=GatewaySessionState.CAPTURED,
         capture=Capture(reference=reference, amount_minor=159_000, currency="THB"),
     )
     assert await gateway.inquire(account, session) == paid
@@ -260,22 +265,24 @@ async def test_open_authorising_and_paid_sessions_report_themselves(
 
 
 async def test_closing_ends_an_open_session_for_good(
-    gateway: SimulatorGateway, account: Account, request_: SessionRequest
+    gateway: SimulatorGateway, account: GatewayAccount, request_: GatewaySessionRequest
 ) -> None:
     created = await opened(gateway, account, request_)
-    closed = Report(state=SessionState.CLOSED)
+    closed = SessionReport(state=GatewaySessionState.CLOSED)
     assert await gateway.close_session(account, ref(request_)) == closed
     assert await gateway.close_session(account, ref(request_, created)) == closed
     assert await gateway.inquire(account, ref(request_)) == closed
 
 
 async def test_an_expired_session_reports_itself_closed(
-    gateway: SimulatorGateway, account: Account, request_: SessionRequest, shop: Shop
+    gateway: SimulatorGateway, account: GatewayAccount, request_: GatewaySessionRequest, shop: Shop
 ) -> None:
     soon = datetime.now(UTC) + timedelta(milliseconds=150)
     created = await opened(gateway, account, replace(request_, expires_at=soon))
     await shop.until(created.reference, "expired")
-    assert await gateway.inquire(account, ref(request_)) == Report(state=SessionState.CLOSED)
+    assert await gateway.inquire(account, ref(request_)) == SessionReport(
+        state=GatewaySessionState.CLOSED
+    )
 
 
 @pytest.mark.parametrize(
@@ -283,12 +290,17 @@ async def test_an_expired_session_reports_itself_closed(
     [(DECLINED, FailureReason.DECLINED), (PROCESSING_ERROR, FailureReason.UNKNOWN)],
 )
 async def test_a_decline_is_reported_with_its_reason(
-    account: Account, shop: Shop, merchant: Merchant, card: str, reason: FailureReason, http: Http
+    account: GatewayAccount,
+    shop: Shop,
+    merchant: Merchant,
+    card: str,
+    reason: FailureReason,
+    http: GatewayHttpClient,
 ) -> None:
     gateway, session = SimulatorGateway(http), await shop.create(reference=fresh_reference())
     await shop.pay(session, card)
-    declined = Report(state=SessionState.DECLINED, reason=reason)
-    session_id = ids.parse(ids.SESSION, session["reference"])
+    declined = SessionReport(state=GatewaySessionState.DECLINED, reason=reason)
+    session_id = ids.parse_id(ids.SESSION, session["reference"])
     assert session_id is not None
     asked = named(session_id, session["id"])
     assert await gateway.inquire(account, asked) == declined
@@ -297,23 +309,26 @@ async def test_a_decline_is_reported_with_its_reason(
 
 
 async def test_what_the_gateway_does_not_know_is_absent_and_another_accounts_too(
-    gateway: SimulatorGateway, account: Account, request_: SessionRequest, simulator_url: str
+    gateway: SimulatorGateway,
+    account: GatewayAccount,
+    request_: GatewaySessionRequest,
+    simulator_url: str,
 ) -> None:
-    absent = Report(state=SessionState.ABSENT)
+    absent = SessionReport(state=GatewaySessionState.ABSENT)
     assert await gateway.inquire(account, ref(request_)) == absent
     assert await gateway.close_session(account, ref(request_)) == absent
     await opened(gateway, account, request_)
     other = account_at(simulator_url, OTHER_KEY, OTHER_SECRET)
     assert await gateway.inquire(other, ref(request_)) == absent
     stranger = account_at(simulator_url, key="nobody")
-    assert isinstance(await gateway.inquire(stranger, ref(request_)), Unknown)
-    assert isinstance(await gateway.close_session(stranger, ref(request_)), Unknown)
+    assert isinstance(await gateway.inquire(stranger, ref(request_)), OutcomeUnknown)
+    assert isinstance(await gateway.close_session(stranger, ref(request_)), OutcomeUnknown)
 
 
 def session_said(session_id: UUID, **changes: object) -> bytes:
     session: dict[str, object] = {
         "id": "ps_1",
-        "reference": ids.text(ids.SESSION, session_id),
+        "reference": ids.format_id(ids.SESSION, session_id),
         "status": "open",
         "pay_url": "https://sim.example/pay/ps_1",
         "amount_minor": 159_000,
@@ -348,34 +363,34 @@ async def test_an_answer_that_makes_no_sense_is_unknown(
 ) -> None:
     session = named(uuid4())
     async with speaking(reply(status, session_said(session.session_id, **changes))) as url:
-        assert isinstance(await gateway.inquire(account_at(url), session), Unknown)
-        assert isinstance(await gateway.close_session(account_at(url), session), Unknown)
+        assert isinstance(await gateway.inquire(account_at(url), session), OutcomeUnknown)
+        assert isinstance(await gateway.close_session(account_at(url), session), OutcomeUnknown)
 
 
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 302, 202])
 async def test_an_unsettled_status_at_creation_is_unknown(
-    gateway: SimulatorGateway, request_: SessionRequest, status: int
+    gateway: SimulatorGateway, request_: GatewaySessionRequest, status: int
 ) -> None:
     async with speaking(reply(f"{status} Said", b'{"error":"busy"}')) as url:
         answer = await gateway.create_session(account_at(url), request_)
-    assert answer == Unknown(detail=f"status {status}: busy", throttled=status == 429)
+    assert answer == OutcomeUnknown(detail=f"status {status}: busy", throttled=status == 429)
 
 
 @pytest.mark.parametrize(
     "changes", [{"reference": "sess_0000000000000000000001"}, {"amount_minor": 1}, {"id": None}]
 )
 async def test_a_created_session_that_is_not_the_one_asked_for_is_unknown(
-    gateway: SimulatorGateway, request_: SessionRequest, changes: dict[str, object]
+    gateway: SimulatorGateway, request_: GatewaySessionRequest, changes: dict[str, object]
 ) -> None:
     async with speaking(reply("201 Created", session_said(request_.session_id, **changes))) as url:
-        assert isinstance(await gateway.create_session(account_at(url), request_), Unknown)
+        assert isinstance(await gateway.create_session(account_at(url), request_), OutcomeUnknown)
 
 
 async def test_a_404_that_is_not_the_gateways_own_is_unknown(
-    gateway: SimulatorGateway, request_: SessionRequest
+    gateway: SimulatorGateway, request_: GatewaySessionRequest
 ) -> None:
     async with speaking(reply("404 Not Found", b"<h1>nginx</h1>")) as url:
-        assert isinstance(await gateway.inquire(account_at(url), ref(request_)), Unknown)
+        assert isinstance(await gateway.inquire(account_at(url), ref(request_)), OutcomeUnknown)
 
 
 async def test_a_reference_cannot_lead_elsewhere(gateway: SimulatorGateway) -> None:
@@ -388,8 +403,8 @@ async def test_a_reference_cannot_lead_elsewhere(gateway: SimulatorGateway) -> N
 
 async def test_a_paid_callback_is_verified_and_read(
     gateway: SimulatorGateway,
-    account: Account,
-    request_: SessionRequest,
+    account: GatewayAccount,
+    request_: GatewaySessionRequest,
     shop: Shop,
     merchant: Merchant,
 ) -> None:
@@ -400,14 +415,14 @@ async def test_a_paid_callback_is_verified_and_read(
     assert callback.session_id == request_.session_id
     assert callback.report == await gateway.inquire(account, ref(request_))
     assert callback.report is not None
-    assert callback.report.state is SessionState.CAPTURED
+    assert callback.report.state is GatewaySessionState.CAPTURED
     assert gateway.acknowledge(callback).content_type == "application/json"
 
 
 async def test_a_buyer_cancel_callback_is_read(
     gateway: SimulatorGateway,
-    account: Account,
-    request_: SessionRequest,
+    account: GatewayAccount,
+    request_: GatewaySessionRequest,
     shop: Shop,
     merchant: Merchant,
 ) -> None:
@@ -415,13 +430,13 @@ async def test_a_buyer_cancel_callback_is_read(
     await shop.call("POST", f"{created.next_action['redirect']['url']}/cancel", key="")
     [received] = await merchant.wait_for(1)
     callback = gateway.parse_callback(account, as_callback(received))
-    assert callback.report == Report(state=SessionState.CANCELLED)
+    assert callback.report == SessionReport(state=GatewaySessionState.CANCELLED)
 
 
 async def test_three_wordings_are_one_callback(
     gateway: SimulatorGateway,
-    account: Account,
-    request_: SessionRequest,
+    account: GatewayAccount,
+    request_: GatewaySessionRequest,
     shop: Shop,
     merchant: Merchant,
 ) -> None:
@@ -433,15 +448,15 @@ async def test_three_wordings_are_one_callback(
 
 async def test_a_badly_signed_first_callback_is_refused_and_the_next_accepted(
     gateway: SimulatorGateway,
-    account: Account,
-    request_: SessionRequest,
+    account: GatewayAccount,
+    request_: GatewaySessionRequest,
     shop: Shop,
     merchant: Merchant,
 ) -> None:
     merchant.answers.append(401)
     await paid_with(shop, await opened(gateway, account, request_), "4000009900000095")
     first, second = await merchant.wait_for(2)
-    with pytest.raises(BadCallback, match="signature"):
+    with pytest.raises(InvalidCallbackError, match="signature"):
         gateway.parse_callback(account, as_callback(first))
     callback = gateway.parse_callback(account, as_callback(second))
     assert callback.session_id == request_.session_id
@@ -450,8 +465,8 @@ async def test_a_badly_signed_first_callback_is_refused_and_the_next_accepted(
 @pytest.fixture
 async def received(
     gateway: SimulatorGateway,
-    account: Account,
-    request_: SessionRequest,
+    account: GatewayAccount,
+    request_: GatewaySessionRequest,
     shop: Shop,
     merchant: Merchant,
 ) -> Received:
@@ -463,7 +478,7 @@ async def test_a_callback_of_another_account_is_refused(
     gateway: SimulatorGateway, simulator_url: str, received: Received
 ) -> None:
     other = account_at(simulator_url, OTHER_KEY, OTHER_SECRET)
-    with pytest.raises(BadCallback, match="signature"):
+    with pytest.raises(InvalidCallbackError, match="signature"):
         gateway.parse_callback(other, as_callback(received))
 
 
@@ -471,17 +486,17 @@ async def test_an_account_without_a_signing_secret_takes_no_callback(
     gateway: SimulatorGateway,
 ) -> None:
     for account in (account_at("", secret=""), replace(account_at(""), credentials={})):
-        with pytest.raises(BadCallback, match="no signing secret"):
+        with pytest.raises(InvalidCallbackError, match="no signing secret"):
             gateway.parse_callback(account, signed(b"{}", secret=""))
 
 
 async def test_any_changed_byte_makes_a_callback_bad(
-    gateway: SimulatorGateway, account: Account, received: Received
+    gateway: SimulatorGateway, account: GatewayAccount, received: Received
 ) -> None:
     for place in range(0, len(received.body), 7):
         body = bytearray(received.body)
         body[place] ^= 1
-        with pytest.raises(BadCallback):
+        with pytest.raises(InvalidCallbackError):
             gateway.parse_callback(account, as_callback(received, body=bytes(body)))
 
 
@@ -489,7 +504,7 @@ async def test_any_changed_byte_makes_a_callback_bad(
 @pytest.mark.parametrize("value", [None, "", "é", "v1=", "١٢٣", "1" * 200, "\ud800", "2", "-1"])
 async def test_a_callback_with_a_bad_header_is_refused(
     gateway: SimulatorGateway,
-    account: Account,
+    account: GatewayAccount,
     received: Received,
     name: str,
     value: str | None,
@@ -497,20 +512,24 @@ async def test_a_callback_with_a_bad_header_is_refused(
     headers = {key: text for key, text in received.headers.items() if key != name}
     if value is not None:
         headers[name] = value
-    with pytest.raises(BadCallback):
+    with pytest.raises(InvalidCallbackError):
         gateway.parse_callback(account, as_callback(received, headers=headers))
 
 
 @pytest.mark.parametrize(("shift_s", "accepted"), [(300, True), (-300, True), (301, False)])
 async def test_a_replayed_callback_is_refused_when_it_is_too_old(
-    http: Http, account: Account, received: Received, shift_s: int, accepted: bool
+    http: GatewayHttpClient,
+    account: GatewayAccount,
+    received: Received,
+    shift_s: int,
+    accepted: bool,
 ) -> None:
     sent_at = int(received.headers["sim-timestamp"])
     gateway = SimulatorGateway(http, now=lambda: sent_at + shift_s)
     if accepted:
         gateway.parse_callback(account, as_callback(received))
         return
-    with pytest.raises(BadCallback, match="timestamp"):
+    with pytest.raises(InvalidCallbackError, match="timestamp"):
         gateway.parse_callback(account, as_callback(received))
 
 
@@ -536,7 +555,7 @@ def signed(body: bytes, secret: str = SECRET) -> CallbackRequest:
 def test_a_good_signature_over_an_unreadable_body_is_refused(
     gateway: SimulatorGateway, body: bytes
 ) -> None:
-    with pytest.raises(BadCallback, match="signed body"):
+    with pytest.raises(InvalidCallbackError, match="signed body"):
         gateway.parse_callback(account_at(""), signed(body))
 
 
@@ -554,8 +573,8 @@ def test_a_ping_reports_nothing(gateway: SimulatorGateway) -> None:
     assert (callback.session_id, callback.report) == (None, None)
 
 
-def refund_request(amount_minor: int = 159_000, capture: str = "cap_1") -> RefundRequest:
-    return RefundRequest(
+def refund_request(amount_minor: int = 159_000, capture: str = "cap_1") -> GatewayRefundRequest:
+    return GatewayRefundRequest(
         refund_id=uuid4(),
         reference=None,
         session=None,
@@ -567,10 +586,10 @@ def refund_request(amount_minor: int = 159_000, capture: str = "cap_1") -> Refun
     )
 
 
-def refund_said(request: RefundRequest, **changes: object) -> bytes:
+def refund_said(request: GatewayRefundRequest, **changes: object) -> bytes:
     refund: dict[str, object] = {
         "id": "re_1",
-        "reference": ids.text(ids.REFUND, request.refund_id),
+        "reference": ids.format_id(ids.REFUND, request.refund_id),
         "status": "succeeded",
     }
     return json.dumps(refund | changes).encode()
@@ -594,8 +613,8 @@ async def test_an_answer_about_a_refund_that_makes_no_sense_is_unknown(
 ) -> None:
     request = refund_request()
     async with speaking(reply(status, refund_said(request, **changes))) as url:
-        assert isinstance(await gateway.refund(account_at(url), request), Unknown)
-        assert isinstance(await gateway.inquire_refund(account_at(url), request), Unknown)
+        assert isinstance(await gateway.refund(account_at(url), request), OutcomeUnknown)
+        assert isinstance(await gateway.inquire_refund(account_at(url), request), OutcomeUnknown)
 
 
 @pytest.mark.parametrize("status", [400, 401, 409, 429, 500, 503])
@@ -604,14 +623,14 @@ async def test_a_refused_refund_that_may_have_been_done_before_is_unknown(
 ) -> None:
     async with speaking(reply(f"{status} Said", b'{"error":"busy"}')) as url:
         answer = await gateway.refund(account_at(url), refund_request())
-    assert answer == Unknown(detail=f"status {status}: busy", throttled=status == 429)
+    assert answer == OutcomeUnknown(detail=f"status {status}: busy", throttled=status == 429)
 
 
 async def test_a_refund_of_what_the_gateway_does_not_know_is_declined(
-    gateway: SimulatorGateway, account: Account
+    gateway: SimulatorGateway, account: GatewayAccount
 ) -> None:
     answer = await gateway.refund(account, refund_request(capture="cap_nobody"))
-    declined = RefundState.DECLINED
+    declined = GatewayRefundState.DECLINED
     assert answer == RefundReport(state=declined, detail="status 404: no such capture")
 
 
@@ -619,22 +638,22 @@ async def test_a_refund_with_a_wrong_key_is_unknown(
     gateway: SimulatorGateway, simulator_url: str
 ) -> None:
     stranger, request = account_at(simulator_url, key="nobody"), refund_request()
-    assert isinstance(await gateway.refund(stranger, request), Unknown)
-    assert isinstance(await gateway.inquire_refund(stranger, request), Unknown)
+    assert isinstance(await gateway.refund(stranger, request), OutcomeUnknown)
+    assert isinstance(await gateway.inquire_refund(stranger, request), OutcomeUnknown)
 
 
 async def test_a_hanging_refund_is_unknown_and_found_by_our_own_id(
-    request_: SessionRequest, merchant: Merchant
+    request_: GatewaySessionRequest, merchant: Merchant
 ) -> None:
-    hurried = Http(timeout_s=0.15, answer_bytes_max=1_000)
-    patient = Http(timeout_s=10, answer_bytes_max=1_000)
+    hurried = GatewayHttpClient(timeout_s=0.15, answer_bytes_max=1_000)
+    patient = GatewayHttpClient(timeout_s=10, answer_bytes_max=1_000)
     with running_simulator(scale=10) as url:  # it hangs for 3.5 s
         account, gateway = account_at(url), SimulatorGateway(patient)
         created = await opened(gateway, account, request_)
         page = created.next_action["redirect"]["url"]
         await patient.request("POST", page, headers=FORM, body=f"card={APPROVED}".encode())
         paid = await gateway.inquire(account, ref(request_))
-        assert isinstance(paid, Report)
+        assert isinstance(paid, SessionReport)
         assert paid.capture is not None
         body = b'[{"match":{},"action":"hang_refund"}]'
         await patient.request("PUT", f"{url}/_sim/rules", headers={}, body=body)
@@ -643,9 +662,9 @@ async def test_a_hanging_refund_is_unknown_and_found_by_our_own_id(
         found = await gateway.inquire_refund(account, asked)
         await hurried.close()
         await patient.close()
-    assert isinstance(answer, Unknown)
+    assert isinstance(answer, OutcomeUnknown)
     assert isinstance(found, RefundReport)
-    assert found.state is RefundState.DONE
+    assert found.state is GatewayRefundState.DONE
 
 
 @pytest.mark.parametrize(
@@ -659,7 +678,7 @@ async def test_a_hanging_refund_is_unknown_and_found_by_our_own_id(
 def test_a_well_signed_refund_that_cannot_be_read_is_refused(
     gateway: SimulatorGateway, body: bytes
 ) -> None:
-    with pytest.raises(BadCallback, match="signed body"):
+    with pytest.raises(InvalidCallbackError, match="signed body"):
         gateway.parse_callback(account_at(""), signed(body))
 
 
@@ -667,4 +686,4 @@ def test_a_refund_that_is_none_of_ours_has_no_id(gateway: SimulatorGateway) -> N
     body = b'{"type":"refund.refused","refund":{"id":"re_1","reference":"r","status":"refused"}}'
     callback = gateway.parse_callback(account_at(""), signed(body))
     assert callback.refund_id is None
-    assert callback.refund == RefundReport(state=RefundState.DECLINED, reference="re_1")
+    assert callback.refund == RefundReport(state=GatewayRefundState.DECLINED, reference="re_1")

@@ -10,17 +10,17 @@ import stripe as official
 from payintent.domain import ids
 from payintent.domain.gateway import (
     Capture,
-    Created,
+    GatewayRefundState,
+    GatewaySessionState,
     NotContacted,
+    OutcomeUnknown,
     RefundReport,
-    RefundState,
-    Rejected,
-    Report,
-    SessionState,
-    Unknown,
+    SessionCreated,
+    SessionRejected,
+    SessionReport,
 )
 from payintent.domain.payment import FailureReason
-from payintent.gateways.http_client import Http
+from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.stripe import adapter
 from payintent.gateways.stripe.adapter import (
     API_VERSION,
@@ -44,18 +44,18 @@ from tests.gateways.stripe_saying import (
 )
 
 OPTIONS = {"api_key", "headers", "idempotency_key", "stripe_version"}
-OPEN = Report(state=SessionState.OPEN)
+OPEN = SessionReport(state=GatewaySessionState.OPEN)
 
 
 @pytest.fixture
-async def http() -> AsyncGenerator[Http]:
-    http = Http(timeout_s=30, answer_bytes_max=256 * 1024)
+async def http() -> AsyncGenerator[GatewayHttpClient]:
+    http = GatewayHttpClient(timeout_s=30, answer_bytes_max=256 * 1024)
     yield http
     await http.close()
 
 
 @pytest.fixture
-def gateway(http: Http) -> StripeGateway:
+def gateway(http: GatewayHttpClient) -> StripeGateway:
     return StripeGateway(http, now=NOW.timestamp)
 
 
@@ -80,7 +80,7 @@ async def test_a_creation_names_only_what_the_current_api_knows(
 ) -> None:
     request = order()
     stripe.say(intent(request))
-    assert isinstance(await gateway.create_session(stripe.account, request), Created)
+    assert isinstance(await gateway.create_session(stripe.account, request), SessionCreated)
     [asked] = stripe.asked
     known = set(official.params.PaymentIntentCreateParams.__annotations__) - OPTIONS
     assert names(asked) <= known
@@ -107,7 +107,7 @@ async def test_the_buyer_gets_what_the_element_needs(
         "client_secret": "pi_1_secret_2",
     }
     action = {"type": "embedded_card", "embedded_card": card}
-    assert created == Created(reference="pi_1", next_action=action)
+    assert created == SessionCreated(reference="pi_1", next_action=action)
 
 
 @pytest.mark.parametrize(
@@ -126,11 +126,11 @@ async def test_every_currency_is_counted_as_stripe_counts_it_both_ways(
 ) -> None:
     request = order(currency=currency, amount_minor=amount_minor)
     stripe.say(intent(request, amount=units))
-    assert isinstance(await gateway.create_session(stripe.account, request), Created)
+    assert isinstance(await gateway.create_session(stripe.account, request), SessionCreated)
     assert stripe.asked[0].form["amount"] == str(units)
     stripe.say(intent(request, amount=units, amount_received=units, status="succeeded"))
     capture = Capture(reference="pi_1", amount_minor=amount_minor, currency=currency)
-    paid = Report(state=SessionState.CAPTURED, capture=capture)
+    paid = SessionReport(state=GatewaySessionState.CAPTURED, capture=capture)
     assert await gateway.inquire(stripe.account, ref(request)) == paid
     asked = wanted(capture=capture, amount_minor=amount_minor)
     stripe.say(page())
@@ -150,7 +150,7 @@ async def test_what_stripe_understands_and_refuses_is_rejected_without_its_messa
 ) -> None:
     stripe.refuse(status, code="parameter_unknown", param="amount")
     detail = f"status {status}: invalid_request_error parameter_unknown amount"
-    assert await gateway.create_session(stripe.account, order()) == Rejected(detail=detail)
+    assert await gateway.create_session(stripe.account, order()) == SessionRejected(detail=detail)
 
 
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503])
@@ -158,7 +158,7 @@ async def test_a_busy_or_broken_stripe_is_unknown(
     gateway: StripeGateway, stripe: Saying, status: int
 ) -> None:
     stripe.refuse(status, code="lock_timeout")
-    assert isinstance(await gateway.create_session(stripe.account, order()), Unknown)
+    assert isinstance(await gateway.create_session(stripe.account, order()), OutcomeUnknown)
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"{}", b"[]", b'{"error":"no"}', b"\xff"])
@@ -169,19 +169,19 @@ async def test_what_is_not_stripes_word_is_unknown(
     for _ in range(3):
         stripe.say(body, status)
     request = order()
-    assert isinstance(await gateway.create_session(stripe.account, request), Unknown)
-    assert isinstance(await gateway.inquire(stripe.account, ref(request)), Unknown)
-    assert isinstance(await gateway.inquire_refund(stripe.account, wanted()), Unknown)
+    assert isinstance(await gateway.create_session(stripe.account, request), OutcomeUnknown)
+    assert isinstance(await gateway.inquire(stripe.account, ref(request)), OutcomeUnknown)
+    assert isinstance(await gateway.inquire_refund(stripe.account, wanted()), OutcomeUnknown)
 
 
 async def test_a_key_that_was_used_for_something_else_proves_nothing(
     gateway: StripeGateway, stripe: Saying
 ) -> None:
     stripe.refuse(400, type="idempotency_error")
-    assert isinstance(await gateway.create_session(stripe.account, order()), Unknown)
+    assert isinstance(await gateway.create_session(stripe.account, order()), OutcomeUnknown)
     stripe.say(page())
     stripe.refuse(400, type="idempotency_error")
-    assert isinstance(await gateway.refund(stripe.account, wanted()), Unknown)
+    assert isinstance(await gateway.refund(stripe.account, wanted()), OutcomeUnknown)
 
 
 @pytest.mark.parametrize(
@@ -199,17 +199,17 @@ async def test_a_creation_is_believed_only_if_it_is_the_one_that_was_asked_for(
 ) -> None:
     request = order()
     stripe.say(intent(request, **changes))
-    assert isinstance(await gateway.create_session(stripe.account, request), Unknown)
+    assert isinstance(await gateway.create_session(stripe.account, request), OutcomeUnknown)
 
 
 STATES = {
-    "requires_payment_method": SessionState.OPEN,
-    "requires_confirmation": SessionState.OPEN,
-    "requires_action": SessionState.OPEN,
-    "processing": SessionState.AUTHORISING,
-    "requires_capture": SessionState.AUTHORISING,
-    "succeeded": SessionState.CAPTURED,
-    "canceled": SessionState.CLOSED,
+    "requires_payment_method": GatewaySessionState.OPEN,
+    "requires_confirmation": GatewaySessionState.OPEN,
+    "requires_action": GatewaySessionState.OPEN,
+    "processing": GatewaySessionState.AUTHORISING,
+    "requires_capture": GatewaySessionState.AUTHORISING,
+    "succeeded": GatewaySessionState.CAPTURED,
+    "canceled": GatewaySessionState.CLOSED,
 }
 
 
@@ -225,7 +225,7 @@ async def test_an_inquiry_says_what_the_intent_is(
     request = order()
     stripe.say(intent(request, status=status))
     report = await gateway.inquire(stripe.account, ref(request))
-    assert isinstance(report, Report)
+    assert isinstance(report, SessionReport)
     assert report.state is STATES[status]
     assert (report.capture is not None) == (status == "succeeded")
     assert (stripe.asked[0].method, stripe.asked[0].path) == ("GET", "/v1/payment_intents/pi_1")
@@ -236,7 +236,7 @@ async def test_a_status_that_nobody_has_met_is_unknown(
 ) -> None:
     request = order()
     stripe.say(intent(request, status="requires_patience"))
-    assert isinstance(await gateway.inquire(stripe.account, ref(request)), Unknown)
+    assert isinstance(await gateway.inquire(stripe.account, ref(request)), OutcomeUnknown)
 
 
 async def test_what_was_received_is_captured_and_not_what_was_asked(
@@ -246,7 +246,7 @@ async def test_what_was_received_is_captured_and_not_what_was_asked(
     stripe.say(intent(request, status="succeeded", amount_received=158_999, currency="eur"))
     report = await gateway.inquire(stripe.account, ref(request))
     capture = Capture(reference="pi_1", amount_minor=158_999, currency="EUR")
-    assert report == Report(state=SessionState.CAPTURED, capture=capture)
+    assert report == SessionReport(state=GatewaySessionState.CAPTURED, capture=capture)
 
 
 async def test_a_cancellation_closes_and_one_that_comes_too_late_tells_the_capture(
@@ -255,12 +255,12 @@ async def test_a_cancellation_closes_and_one_that_comes_too_late_tells_the_captu
     request = order()
     stripe.say(intent(request, status="canceled"))
     closed = await gateway.close_session(stripe.account, ref(request))
-    assert closed == Report(state=SessionState.CLOSED)
+    assert closed == SessionReport(state=GatewaySessionState.CLOSED)
     stripe.refuse(400, code="payment_intent_unexpected_state")
     stripe.say(intent(request, status="succeeded"))
     late = await gateway.close_session(stripe.account, ref(request))
-    assert isinstance(late, Report)
-    assert late.state is SessionState.CAPTURED
+    assert isinstance(late, SessionReport)
+    assert late.state is GatewaySessionState.CAPTURED
     ways = [(asked.method, asked.path) for asked in stripe.asked]
     assert ways == [
         ("POST", "/v1/payment_intents/pi_1/cancel"),
@@ -274,7 +274,7 @@ async def test_a_reference_cannot_lead_to_another_address(
 ) -> None:
     stripe.refuse(404, code="resource_missing")
     absent = await gateway.inquire(stripe.account, ref(order(), "../charges?x=1"))
-    assert absent == Report(state=SessionState.ABSENT)
+    assert absent == SessionReport(state=GatewaySessionState.ABSENT)
     assert stripe.asked[0].path == "/v1/payment_intents/../charges?x=1"  # as decoded: one segment
     assert stripe.asked[0].form == {}
 
@@ -288,8 +288,8 @@ async def test_an_unanswered_creation_is_sent_again_word_by_word_and_then_asked_
     stripe.say(intent(request))  # as it was at first, for Stripe replays the first answer
     stripe.say(intent(request, status="succeeded"))
     report = await gateway.inquire(stripe.account, ref(request, None))
-    assert isinstance(report, Report)
-    assert report.state is SessionState.CAPTURED
+    assert isinstance(report, SessionReport)
+    assert report.state is GatewaySessionState.CAPTURED
     first, again, asked = stripe.asked
     assert (again.form, again.path) == (first.form, first.path)
     assert again.headers["idempotency-key"] == first.headers["idempotency-key"]
@@ -303,15 +303,15 @@ async def test_an_unanswered_creation_is_sent_again_to_be_closed(
     stripe.say(intent(request))
     stripe.say(intent(request, status="canceled"))
     closed = await gateway.close_session(stripe.account, ref(request, None))
-    assert closed == Report(state=SessionState.CLOSED)
+    assert closed == SessionReport(state=GatewaySessionState.CLOSED)
 
 
 async def test_a_creation_whose_key_may_be_forgotten_is_never_sent_again(
     gateway: StripeGateway, stripe: Saying
 ) -> None:
     old = order(opened_at=NOW - timedelta(seconds=REPLAYS_FOR_S + 1))
-    assert isinstance(await gateway.inquire(stripe.account, ref(old, None)), Unknown)
-    assert isinstance(await gateway.close_session(stripe.account, ref(old, None)), Unknown)
+    assert isinstance(await gateway.inquire(stripe.account, ref(old, None)), OutcomeUnknown)
+    assert isinstance(await gateway.close_session(stripe.account, ref(old, None)), OutcomeUnknown)
     assert stripe.asked == []
     assert REPLAYS_FOR_S < 24 * 3600
     young = order(opened_at=NOW - timedelta(seconds=REPLAYS_FOR_S - 1))
@@ -325,17 +325,17 @@ async def test_a_creation_that_is_refused_when_sent_again_was_never_done(
 ) -> None:
     stripe.refuse(400, code="amount_too_small")
     absent = await gateway.inquire(stripe.account, ref(order(), None))
-    assert absent == Report(state=SessionState.ABSENT)
+    assert absent == SessionReport(state=GatewaySessionState.ABSENT)
     stripe.refuse(401)  # the key is another one now: it says nothing of what was
-    assert isinstance(await gateway.inquire(stripe.account, ref(order(), None)), Unknown)
+    assert isinstance(await gateway.inquire(stripe.account, ref(order(), None)), OutcomeUnknown)
 
 
 REFUND_STATES = {
-    "pending": RefundState.PENDING,
-    "requires_action": RefundState.PENDING,
-    "succeeded": RefundState.DONE,
-    "failed": RefundState.DECLINED,
-    "canceled": RefundState.DECLINED,
+    "pending": GatewayRefundState.PENDING,
+    "requires_action": GatewayRefundState.PENDING,
+    "succeeded": GatewayRefundState.DONE,
+    "failed": GatewayRefundState.DECLINED,
+    "canceled": GatewayRefundState.DECLINED,
 }
 
 
@@ -351,7 +351,7 @@ async def test_a_refund_names_only_what_the_api_knows_and_its_status_is_read(
     look, post = stripe.asked
     assert names(look) <= set(official.params.RefundListParams.__annotations__) - OPTIONS
     assert names(post) <= set(official.params.RefundCreateParams.__annotations__) - OPTIONS
-    text = ids.text(ids.REFUND, asked.refund_id)
+    text = ids.format_id(ids.REFUND, asked.refund_id)
     assert look.form == {"payment_intent": "pi_1", "limit": "100"}
     assert post.form == {
         "payment_intent": "pi_1",
@@ -367,7 +367,7 @@ async def test_a_refund_that_stands_at_stripe_is_not_asked_for_again(
     asked = wanted()
     stripe.say(page(refund(None), refund(asked.refund_id, status="pending")))
     report = await gateway.refund(stripe.account, asked)
-    assert report == RefundReport(state=RefundState.PENDING, reference="re_1")
+    assert report == RefundReport(state=GatewayRefundState.PENDING, reference="re_1")
     assert [one.method for one in stripe.asked] == ["GET"]
 
 
@@ -375,7 +375,7 @@ async def test_a_refund_is_not_asked_for_while_nobody_says_whether_it_stands(
     gateway: StripeGateway, stripe: Saying
 ) -> None:
     stripe.say(b"out of order", 500)
-    assert isinstance(await gateway.refund(stripe.account, wanted()), Unknown)
+    assert isinstance(await gateway.refund(stripe.account, wanted()), OutcomeUnknown)
     assert [one.method for one in stripe.asked] == ["GET"]
 
 
@@ -387,7 +387,7 @@ async def test_a_refund_is_looked_for_on_every_page_whoever_else_refunded(
     stripe.say(page(*strangers, more=True))
     stripe.say(page(refund(asked.refund_id)))
     report = await gateway.inquire_refund(stripe.account, asked)
-    assert report == RefundReport(state=RefundState.DONE, reference="re_1")
+    assert report == RefundReport(state=GatewayRefundState.DONE, reference="re_1")
     assert stripe.asked[1].form["starting_after"] == "re_3"
 
 
@@ -397,11 +397,11 @@ async def test_looking_for_a_refund_ends(
     monkeypatch.setattr(adapter, "REFUNDS_PAGES_MAX", 2)
     for _ in range(2):
         stripe.say(page(refund(None), more=True))
-    endless = Unknown(detail="too many refunds to look through")
+    endless = OutcomeUnknown(detail="too many refunds to look through")
     assert await gateway.inquire_refund(stripe.account, wanted()) == endless
     stripe.say(page(more=True))  # nothing to go on from
     absent = await gateway.inquire_refund(stripe.account, wanted())
-    assert absent == RefundReport(state=RefundState.ABSENT)
+    assert absent == RefundReport(state=GatewayRefundState.ABSENT)
 
 
 @pytest.mark.parametrize(
@@ -421,7 +421,7 @@ async def test_a_refund_that_stripe_will_not_do_is_declined(
     stripe.refuse(status, code=code)
     report = await gateway.refund(stripe.account, wanted())
     detail = f"status {status}: invalid_request_error {code}"
-    assert report == RefundReport(state=RefundState.DECLINED, detail=detail)
+    assert report == RefundReport(state=GatewayRefundState.DECLINED, detail=detail)
 
 
 @pytest.mark.parametrize("status", [401, 403, 409, 429, 500])
@@ -430,7 +430,7 @@ async def test_a_refund_that_was_not_decided_on_is_unknown(
 ) -> None:
     stripe.say(page())
     stripe.refuse(status)
-    assert isinstance(await gateway.refund(stripe.account, wanted()), Unknown)
+    assert isinstance(await gateway.refund(stripe.account, wanted()), OutcomeUnknown)
 
 
 async def test_a_refund_is_believed_only_if_it_is_the_one_that_was_asked_for(
@@ -438,7 +438,7 @@ async def test_a_refund_is_believed_only_if_it_is_the_one_that_was_asked_for(
 ) -> None:
     stripe.say(page())
     stripe.say(refund(wanted().refund_id))
-    assert isinstance(await gateway.refund(stripe.account, wanted()), Unknown)
+    assert isinstance(await gateway.refund(stripe.account, wanted()), OutcomeUnknown)
 
 
 async def test_several_requests_together_have_the_time_of_one(
@@ -446,7 +446,7 @@ async def test_several_requests_together_have_the_time_of_one(
 ) -> None:
     monkeypatch.setattr(adapter, "CALLS_TIMEOUT_S", 0)
     request = order()
-    too_late = Unknown(detail="not finished within 0 s")
+    too_late = OutcomeUnknown(detail="not finished within 0 s")
     assert await gateway.inquire(stripe.account, ref(request)) == too_late
     assert await gateway.close_session(stripe.account, ref(request)) == too_late
     assert await gateway.refund(stripe.account, wanted()) == too_late

@@ -10,32 +10,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from payintent.domain.gateway import (
-    Account,
-    BadCallback,
-    Callback,
     CallbackRequest,
     Capture,
+    GatewayAccount,
+    GatewayRefundState,
+    GatewaySessionState,
+    InvalidCallbackError,
     RefundReport,
-    RefundState,
-    Report,
-    SessionState,
+    SessionReport,
+    VerifiedCallback,
 )
 from payintent.domain.payment import FailureReason
-from payintent.gateways.http_client import Http
+from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.stripe.adapter import StripeGateway
-from payintent.gateways.stripe.api import CALLBACK_TOLERANCE_S, verify
+from payintent.gateways.stripe.api import CALLBACK_TOLERANCE_S, verify_signature
 from payintent_sandbox.emulators.stripe.events import signature
 from tests.gateways.stripe_saying import NOW, intent, order, refund
 from tests.support.stripe import WEBHOOK_SECRET, credentials
 
-ACCOUNT = Account(id=1, provider="stripe", base_url="http://x", credentials=credentials())
+ACCOUNT = GatewayAccount(id=1, provider="stripe", base_url="http://x", credentials=credentials())
 NOW_S = int(NOW.timestamp())
 SIGNED = official.WebhookSignature.generate_signature_header
 
 
 @pytest.fixture
 def gateway() -> StripeGateway:
-    return StripeGateway(Http(timeout_s=1, answer_bytes_max=1), now=NOW.timestamp)
+    return StripeGateway(GatewayHttpClient(timeout_s=1, answer_bytes_max=1), now=NOW.timestamp)
 
 
 def event(kind: str, about: Any, **changes: Any) -> str:
@@ -58,14 +58,14 @@ def came(body: str, header: str | None = None) -> CallbackRequest:
     return CallbackRequest(method="POST", headers=headers, query={}, body=body.encode())
 
 
-def read(gateway: StripeGateway, kind: str, about: Any) -> Callback:
+def read(gateway: StripeGateway, kind: str, about: Any) -> VerifiedCallback:
     return gateway.parse_callback(ACCOUNT, came(event(kind, about)))
 
 
 def is_good(header: str, body: str, secret: str = WEBHOOK_SECRET) -> bool:
     try:
-        verify(secret, header, body.encode(), NOW_S)
-    except BadCallback:
+        verify_signature(secret, header, body.encode(), NOW_S)
+    except InvalidCallbackError:
         return False
     return True
 
@@ -129,8 +129,10 @@ def test_success_is_a_capture_under_the_same_name_in_every_version(
     }
     for said in (current, older):
         callback = read(gateway, "payment_intent.succeeded", said)
-        report = Report(state=SessionState.CAPTURED, capture=capture)
-        assert callback == Callback(id="evt_1", session_id=request.session_id, report=report)
+        report = SessionReport(state=GatewaySessionState.CAPTURED, capture=capture)
+        assert callback == VerifiedCallback(
+            id="evt_1", session_id=request.session_id, report=report
+        )
 
 
 @pytest.mark.parametrize(
@@ -154,7 +156,7 @@ def test_a_declined_attempt_is_no_end(
 ) -> None:
     said = intent(order(), last_payment_error=error)
     callback = read(gateway, "payment_intent.payment_failed", said)
-    assert callback.report == Report(state=SessionState.ATTEMPTED, reason=reason)
+    assert callback.report == SessionReport(state=GatewaySessionState.ATTEMPTED, reason=reason)
 
 
 def test_a_refunds_reason_is_kept_as_text_that_can_be_kept(gateway: StripeGateway) -> None:
@@ -166,7 +168,7 @@ def test_a_refunds_reason_is_kept_as_text_that_can_be_kept(gateway: StripeGatewa
 
 def test_a_cancellation_closes(gateway: StripeGateway) -> None:
     callback = read(gateway, "payment_intent.canceled", intent(order(), status="canceled"))
-    assert callback.report == Report(state=SessionState.CLOSED)
+    assert callback.report == SessionReport(state=GatewaySessionState.CLOSED)
 
 
 @pytest.mark.parametrize(
@@ -176,9 +178,11 @@ def test_every_event_of_a_refund_says_how_it_stands(gateway: StripeGateway, kind
     refund_id = uuid4()
     said = refund(refund_id, status="failed", failure_reason="expired_or_canceled_card")
     report = RefundReport(
-        state=RefundState.DECLINED, reference="re_1", detail="expired_or_canceled_card"
+        state=GatewayRefundState.DECLINED, reference="re_1", detail="expired_or_canceled_card"
     )
-    assert read(gateway, kind, said) == Callback(id="evt_1", refund_id=refund_id, refund=report)
+    assert read(gateway, kind, said) == VerifiedCallback(
+        id="evt_1", refund_id=refund_id, refund=report
+    )
 
 
 @pytest.mark.parametrize(
@@ -196,7 +200,7 @@ def test_every_event_of_a_refund_says_how_it_stands(gateway: StripeGateway, kind
 def test_what_is_not_about_ours_is_about_nothing(
     gateway: StripeGateway, kind: str, about: Any
 ) -> None:
-    assert read(gateway, kind, about) == Callback(id="evt_1")
+    assert read(gateway, kind, about) == VerifiedCallback(id="evt_1")
 
 
 @pytest.mark.parametrize(
@@ -215,9 +219,9 @@ def test_what_is_not_about_ours_is_about_nothing(
     ],
 )
 def test_what_is_well_signed_and_makes_no_sense_is_bad(gateway: StripeGateway, body: str) -> None:
-    with pytest.raises(BadCallback):
+    with pytest.raises(InvalidCallbackError):
         gateway.parse_callback(ACCOUNT, came(body))
 
 
 def test_a_callback_is_acknowledged(gateway: StripeGateway) -> None:
-    assert gateway.acknowledge(Callback(id="evt_1")).body == b'{"received":true}'
+    assert gateway.acknowledge(VerifiedCallback(id="evt_1")).body == b'{"received":true}'

@@ -11,21 +11,21 @@ import pytest
 
 from payintent.domain import ids
 from payintent.domain.gateway import (
-    Account,
-    BadCallback,
-    Callback,
     CallbackRequest,
     Capture,
-    Created,
-    Rejected,
-    Report,
-    SessionRef,
-    SessionRequest,
-    SessionState,
-    Unknown,
+    GatewayAccount,
+    GatewaySessionRef,
+    GatewaySessionRequest,
+    GatewaySessionState,
+    InvalidCallbackError,
+    OutcomeUnknown,
+    SessionCreated,
+    SessionRejected,
+    SessionReport,
+    VerifiedCallback,
 )
 from payintent.domain.payment import FailureReason
-from payintent.gateways.http_client import Http
+from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.twoc2p.adapter import TwoC2pGateway, invoice_no
 from payintent.gateways.twoc2p.response_codes import FAILURES, STATES
 from tests.gateways.speaking import reply, speaking
@@ -61,23 +61,23 @@ async def buyer(url: str, merchant: Merchant) -> AsyncGenerator[Shop]:
 
 
 @pytest.fixture
-async def http() -> AsyncGenerator[Http]:
-    http = Http(timeout_s=10, answer_bytes_max=256 * 1024)
+async def http() -> AsyncGenerator[GatewayHttpClient]:
+    http = GatewayHttpClient(timeout_s=10, answer_bytes_max=256 * 1024)
     yield http
     await http.close()
 
 
 @pytest.fixture
-def gateway(http: Http) -> TwoC2pGateway:
+def gateway(http: GatewayHttpClient) -> TwoC2pGateway:
     return TwoC2pGateway(http)
 
 
 @pytest.fixture
-def account(url: str) -> Account:
+def account(url: str) -> GatewayAccount:
     return account_at(url)
 
 
-def account_at(url: str, **credentials: str) -> Account:
+def account_at(url: str, **credentials: str) -> GatewayAccount:
     held = {
         "merchant_id": MERCHANT,
         "secret_key": SECRET,
@@ -85,13 +85,13 @@ def account_at(url: str, **credentials: str) -> Account:
         "gateway_public_key": pair("gateway")[1],
         "utc_offset": "+08:00",
     }
-    return Account(id=1, provider="2c2p", base_url=url, credentials=held | credentials)
+    return GatewayAccount(id=1, provider="2c2p", base_url=url, credentials=held | credentials)
 
 
 @pytest.fixture
-def order(merchant: Merchant) -> SessionRequest:
+def order(merchant: Merchant) -> GatewaySessionRequest:
     now = datetime.now(UTC)
-    return SessionRequest(
+    return GatewaySessionRequest(
         session_id=uuid4(),
         amount_minor=159_000,
         currency="THB",
@@ -105,8 +105,8 @@ def order(merchant: Merchant) -> SessionRequest:
     )
 
 
-def ref(order: SessionRequest, **changes: Any) -> SessionRef:
-    usual = SessionRef(
+def ref(order: GatewaySessionRequest, **changes: Any) -> GatewaySessionRef:
+    usual = GatewaySessionRef(
         session_id=order.session_id,
         reference=f"{MERCHANT}.{invoice_no(order.session_id)}",
         amount_minor=order.amount_minor,
@@ -116,13 +116,17 @@ def ref(order: SessionRequest, **changes: Any) -> SessionRef:
     return replace(usual, **changes)
 
 
-async def create(gateway: TwoC2pGateway, account: Account, order: SessionRequest) -> str:
+async def create(
+    gateway: TwoC2pGateway, account: GatewayAccount, order: GatewaySessionRequest
+) -> str:
     created = await gateway.create_session(account, order)
-    assert isinstance(created, Created), created
+    assert isinstance(created, SessionCreated), created
     return created.next_action["redirect"]["url"]
 
 
-async def sent(gateway: TwoC2pGateway, account: Account, order: SessionRequest) -> dict[str, Any]:
+async def sent(
+    gateway: TwoC2pGateway, account: GatewayAccount, order: GatewaySessionRequest
+) -> dict[str, Any]:
     """Give the claims that a creation sends."""
     asked: list[bytes] = []
     async with speaking(reply("200 OK", b"{}"), asked) as nobody:
@@ -134,9 +138,9 @@ async def sent(gateway: TwoC2pGateway, account: Account, order: SessionRequest) 
 
 
 async def test_an_order_is_worded_as_documented(
-    gateway: TwoC2pGateway, account: Account, order: SessionRequest
+    gateway: TwoC2pGateway, account: GatewayAccount, order: GatewaySessionRequest
 ) -> None:
-    name = ids.text(ids.SESSION, order.session_id)
+    name = ids.format_id(ids.SESSION, order.session_id)
     assert await sent(gateway, account, order) == {
         "merchantID": MERCHANT,
         "invoiceNo": name[-20:],
@@ -157,7 +161,7 @@ def _in_taipei(moment: datetime) -> str:
 
 
 async def test_what_is_known_of_the_buyer_goes_along(
-    gateway: TwoC2pGateway, account: Account, order: SessionRequest
+    gateway: TwoC2pGateway, account: GatewayAccount, order: GatewaySessionRequest
 ) -> None:
     more = replace(order, kind="qr", locale="zh-Hant-TW-x-long", payer_email="b@example.com")
     claims = await sent(gateway, account, more)
@@ -178,14 +182,18 @@ async def test_what_is_known_of_the_buyer_goes_along(
     ],
 )
 async def test_a_description_is_escaped_and_cut_between_escapes(
-    gateway: TwoC2pGateway, account: Account, order: SessionRequest, text: str, escaped: str
+    gateway: TwoC2pGateway,
+    account: GatewayAccount,
+    order: GatewaySessionRequest,
+    text: str,
+    escaped: str,
 ) -> None:
     claims = await sent(gateway, account, replace(order, description=text))
     assert claims["description"] == escaped
 
 
 async def test_a_deadline_is_told_on_the_gateways_own_clock(
-    gateway: TwoC2pGateway, order: SessionRequest
+    gateway: TwoC2pGateway, order: GatewaySessionRequest
 ) -> None:
     at = datetime(2026, 11, 20, 23, 30, tzinfo=UTC)
     order = replace(order, opened_at=at, expires_at=at + timedelta(minutes=5))
@@ -199,12 +207,12 @@ async def test_a_deadline_is_told_on_the_gateways_own_clock(
 
 @pytest.mark.parametrize("offset", ["", "8", "+8:00", "+08:00 ", "+15:00", "+08:60", "UTC"])
 async def test_nothing_is_opened_without_a_clock_to_tell_the_deadline_by(
-    gateway: TwoC2pGateway, order: SessionRequest, offset: str
+    gateway: TwoC2pGateway, order: GatewaySessionRequest, offset: str
 ) -> None:
     asked: list[bytes] = []
     async with speaking(reply("200 OK", b"{}"), asked) as nobody:
         answer = await gateway.create_session(account_at(nobody, utc_offset=offset), order)
-    assert isinstance(answer, Rejected)
+    assert isinstance(answer, SessionRejected)
     assert asked == []
 
 
@@ -214,12 +222,12 @@ def test_it_is_offered_where_it_has_merchants() -> None:
 
 
 async def test_the_buyer_is_led_to_the_page_for_as_long_as_its_token_lives(
-    gateway: TwoC2pGateway, account: Account, order: SessionRequest
+    gateway: TwoC2pGateway, account: GatewayAccount, order: GatewaySessionRequest
 ) -> None:
     at = order.opened_at.replace(microsecond=0)
     day = replace(order, opened_at=at, expires_at=at + timedelta(days=1))
     created = await gateway.create_session(account, day)
-    assert isinstance(created, Created)
+    assert isinstance(created, SessionCreated)
     redirect = created.next_action["redirect"]
     assert datetime.fromisoformat(redirect["expires_at"]) == at + timedelta(minutes=30)
     assert redirect["url"].startswith(f"{account.base_url}/payment/4.3/token/")
@@ -227,34 +235,34 @@ async def test_the_buyer_is_led_to_the_page_for_as_long_as_its_token_lives(
 
 
 async def test_the_gateway_reads_the_deadline_that_we_mean(
-    gateway: TwoC2pGateway, url: str, order: SessionRequest, buyer: Shop
+    gateway: TwoC2pGateway, url: str, order: GatewaySessionRequest, buyer: Shop
 ) -> None:
     there = account_at(url, utc_offset="+08:00")
     page = await create(gateway, there, order)
     assert "Card number" in (await buyer.show(page))[1]
     elsewhere = account_at(url, utc_offset="-08:00")  # long over where it is read
     again = replace(order, session_id=uuid4())
-    assert isinstance(await gateway.create_session(elsewhere, again), Rejected)
+    assert isinstance(await gateway.create_session(elsewhere, again), SessionRejected)
 
 
 async def test_an_invoice_is_ordered_once_whatever_is_asked_for_afterwards(
-    gateway: TwoC2pGateway, account: Account, order: SessionRequest
+    gateway: TwoC2pGateway, account: GatewayAccount, order: GatewaySessionRequest
 ) -> None:
     page = await create(gateway, account, order)
     assert await create(gateway, account, order) == page
     dearer = await gateway.create_session(account, replace(order, amount_minor=1))
-    assert dearer == Unknown(detail="response 9015: Existing invoice number")
+    assert dearer == OutcomeUnknown(detail="response 9015: Existing invoice number")
 
 
 async def test_a_refusal_is_believed_signed_or_not(
-    gateway: TwoC2pGateway, url: str, order: SessionRequest
+    gateway: TwoC2pGateway, url: str, order: GatewaySessionRequest
 ) -> None:
     stranger = account_at(url, merchant_id="nobody")
     answer = await gateway.create_session(stranger, order)
-    assert answer == Rejected(detail="response 9007: Invalid merchant")
+    assert answer == SessionRejected(detail="response 9007: Invalid merchant")
     forger = account_at(url, secret_key="another")
     answer = await gateway.create_session(forger, order)
-    assert answer == Rejected(detail="response 9042: Hash value does not match")
+    assert answer == SessionRejected(detail="response 9042: Hash value does not match")
 
 
 @pytest.mark.parametrize(
@@ -269,11 +277,11 @@ async def test_a_refusal_is_believed_signed_or_not(
     ],
 )
 async def test_what_is_unsigned_never_opens_and_what_is_unsettled_never_refuses(
-    gateway: TwoC2pGateway, order: SessionRequest, said: dict[str, str]
+    gateway: TwoC2pGateway, order: GatewaySessionRequest, said: dict[str, str]
 ) -> None:
     async with speaking(reply("200 OK", json.dumps(said).encode())) as nobody:
         answer = await gateway.create_session(account_at(nobody), order)
-    assert isinstance(answer, Unknown)
+    assert isinstance(answer, OutcomeUnknown)
 
 
 @pytest.mark.parametrize(
@@ -285,48 +293,54 @@ async def test_what_is_unsigned_never_opens_and_what_is_unsettled_never_refuses(
     ],
 )
 async def test_a_page_is_opened_only_where_the_account_itself_is_told_of_it(
-    gateway: TwoC2pGateway, order: SessionRequest, said: dict[str, str], secret: str
+    gateway: TwoC2pGateway, order: GatewaySessionRequest, said: dict[str, str], secret: str
 ) -> None:
     async with speaking(reply("200 OK", envelope(said, secret))) as nobody:
         answer = await gateway.create_session(account_at(nobody), order)
-    assert isinstance(answer, Unknown)
+    assert isinstance(answer, OutcomeUnknown)
 
 
 async def test_an_unpaid_token_is_open_while_it_lives_and_closed_afterwards(
-    http: Http, account: Account, order: SessionRequest
+    http: GatewayHttpClient, account: GatewayAccount, order: GatewaySessionRequest
 ) -> None:
     await create(TwoC2pGateway(http), account, order)
     for minutes, state in ((0, "open"), (34, "open"), (36, "closed")):
         later = TwoC2pGateway(http, now=lambda m=minutes: time.time() + m * MINUTE)
-        wanted = Report(state=SessionState(state))
+        wanted = SessionReport(state=GatewaySessionState(state))
         assert await later.inquire(account, ref(order)) == wanted
         assert await later.close_session(account, ref(order)) == wanted
 
 
 async def test_what_may_have_been_ordered_is_unknown_until_nobody_can_pay_it_any_more(
-    http: Http, account: Account, order: SessionRequest
+    http: GatewayHttpClient, account: GatewayAccount, order: GatewaySessionRequest
 ) -> None:
     unanswered = ref(order, reference=None)
-    assert isinstance(await TwoC2pGateway(http).inquire(account, unanswered), Unknown)
+    assert isinstance(await TwoC2pGateway(http).inquire(account, unanswered), OutcomeUnknown)
     later = TwoC2pGateway(http, now=lambda: time.time() + 36 * MINUTE)
-    assert await later.inquire(account, unanswered) == Report(state=SessionState.ABSENT)
+    assert await later.inquire(account, unanswered) == SessionReport(
+        state=GatewaySessionState.ABSENT
+    )
 
 
 async def test_a_token_of_another_merchant_or_another_invoice_is_absent(
-    gateway: TwoC2pGateway, account: Account, order: SessionRequest
+    gateway: TwoC2pGateway, account: GatewayAccount, order: GatewaySessionRequest
 ) -> None:
     await create(gateway, account, order)
     for reference in (f"JT02.{invoice_no(order.session_id)}", f"{MERCHANT}.{'0' * 20}"):
         report = await gateway.inquire(account, ref(order, reference=reference))
-        assert report == Report(state=SessionState.ABSENT)
+        assert report == SessionReport(state=GatewaySessionState.ABSENT)
 
 
 async def test_money_without_notification_is_found_by_asking(
-    gateway: TwoC2pGateway, account: Account, order: SessionRequest, buyer: Shop, merchant: Merchant
+    gateway: TwoC2pGateway,
+    account: GatewayAccount,
+    order: GatewaySessionRequest,
+    buyer: Shop,
+    merchant: Merchant,
 ) -> None:
     await buyer.press(await create(gateway, account, order), card=SILENT)
     report = await gateway.inquire(account, ref(order))
-    assert isinstance(report, Report)
+    assert isinstance(report, SessionReport)
     assert report.capture is not None
     assert report.capture.amount_minor == 159_000
     assert report.capture.reference.startswith(f"{invoice_no(order.session_id)}.")
@@ -334,7 +348,7 @@ async def test_money_without_notification_is_found_by_asking(
 
 
 async def test_what_is_in_progress_is_authorising_and_then_captured(
-    order: SessionRequest, http: Http, merchant: Merchant
+    order: GatewaySessionRequest, http: GatewayHttpClient, merchant: Merchant
 ) -> None:
     gateway = TwoC2pGateway(http)
     with running_twoc2p(scale=20) as url:  # approved 1.5 s later
@@ -346,16 +360,20 @@ async def test_what_is_in_progress_is_authorising_and_then_captured(
         report = await gateway.inquire(account, ref(order))
     told = [gateway.parse_callback(account, calling(one.body)) for one in received]
     by_state = {one.report.state: one for one in told if one.report}
-    assert set(by_state) == {SessionState.AUTHORISING, SessionState.CAPTURED}
+    assert set(by_state) == {GatewaySessionState.AUTHORISING, GatewaySessionState.CAPTURED}
     assert len({one.id for one in told}) == 2
-    assert by_state[SessionState.CAPTURED].report == report
+    assert by_state[GatewaySessionState.CAPTURED].report == report
 
 
 async def test_the_buyer_gives_up_on_the_page(
-    gateway: TwoC2pGateway, account: Account, order: SessionRequest, buyer: Shop, merchant: Merchant
+    gateway: TwoC2pGateway,
+    account: GatewayAccount,
+    order: GatewaySessionRequest,
+    buyer: Shop,
+    merchant: Merchant,
 ) -> None:
     await buyer.press(await create(gateway, account, order), cancel="1")
-    cancelled = Report(state=SessionState.CANCELLED)
+    cancelled = SessionReport(state=GatewaySessionState.CANCELLED)
     assert await gateway.inquire(account, ref(order)) == cancelled
     [received] = await merchant.wait_for(1)
     assert gateway.parse_callback(account, calling(received.body)).report == cancelled
@@ -368,7 +386,7 @@ def facts(session_id: UUID, **changes: Any) -> dict[str, Any]:
         "amount": "000000001590.00000",
         "currencyCode": "THB",
         "tranRef": "2868821",
-        "userDefined1": ids.text(ids.SESSION, session_id),
+        "userDefined1": ids.format_id(ids.SESSION, session_id),
         "respCode": "0000",
         "respDesc": "Success",
     }
@@ -394,23 +412,23 @@ def facts(session_id: UUID, **changes: Any) -> dict[str, Any]:
     ],
 )
 async def test_an_answer_that_makes_no_sense_is_unknown(
-    gateway: TwoC2pGateway, order: SessionRequest, changes: dict[str, Any]
+    gateway: TwoC2pGateway, order: GatewaySessionRequest, changes: dict[str, Any]
 ) -> None:
     said = facts(order.session_id, **changes)
     async with speaking(reply("200 OK", envelope(said))) as nobody:
-        assert isinstance(await gateway.inquire(account_at(nobody), ref(order)), Unknown)
+        assert isinstance(await gateway.inquire(account_at(nobody), ref(order)), OutcomeUnknown)
 
 
 @pytest.mark.parametrize("code", ["0000", "2002", "4005"])
 async def test_an_unsigned_word_says_nothing_of_money(
-    gateway: TwoC2pGateway, order: SessionRequest, code: str
+    gateway: TwoC2pGateway, order: GatewaySessionRequest, code: str
 ) -> None:
     said = facts(order.session_id, respCode=code)
     for body in (json.dumps(said).encode(), envelope(said, "another"), envelope(said, "")):
         async with speaking(reply("200 OK", body)) as nobody:
-            assert isinstance(await gateway.inquire(account_at(nobody), ref(order)), Unknown)
+            assert isinstance(await gateway.inquire(account_at(nobody), ref(order)), OutcomeUnknown)
     async with speaking(reply("500 Oops", envelope(said))) as nobody:
-        assert isinstance(await gateway.inquire(account_at(nobody), ref(order)), Unknown)
+        assert isinstance(await gateway.inquire(account_at(nobody), ref(order)), OutcomeUnknown)
 
 
 def calling(body: bytes) -> CallbackRequest:
@@ -418,7 +436,7 @@ def calling(body: bytes) -> CallbackRequest:
     return CallbackRequest(method="POST", headers=headers, query={}, body=body)
 
 
-def heard(gateway: TwoC2pGateway, said: dict[str, Any]) -> Callback:
+def heard(gateway: TwoC2pGateway, said: dict[str, Any]) -> VerifiedCallback:
     return gateway.parse_callback(account_at(""), calling(envelope(said)))
 
 
@@ -429,10 +447,10 @@ def test_a_notification_is_read_to_the_last_place(gateway: TwoC2pGateway) -> Non
     invoice = invoice_no(session_id)
     capture = Capture(reference=f"{invoice}.2868821", amount_minor=159_000, currency="THB")
     assert json.loads(callback.facts or b"") == told
-    assert callback == Callback(
+    assert callback == VerifiedCallback(
         id=f"{invoice}.2868821.0000",
         session_id=session_id,
-        report=Report(state=SessionState.CAPTURED, capture=capture),
+        report=SessionReport(state=GatewaySessionState.CAPTURED, capture=capture),
     )
     spelled = heard(gateway, facts(session_id, amount=1590.0, respDesc="paid", more=[1]))
     assert spelled == callback  # the same facts in other bytes are the same callback
@@ -445,20 +463,22 @@ def test_every_documented_code_says_one_thing_by_callback_and_inquiry(
     report = heard(gateway, facts(uuid4(), respCode=code)).report
     assert report is not None
     assert report.state is STATES[code]
-    assert (report.capture is not None) == (report.state is SessionState.CAPTURED)
+    assert (report.capture is not None) == (report.state is GatewaySessionState.CAPTURED)
     assert report.reason == FAILURES.get(code)
     assert gateway.classify_failure(code) is FAILURES.get(code, FailureReason.UNKNOWN)
 
 
 async def test_a_soft_decline_is_an_attempt_by_callback_and_open_by_inquiry(
-    gateway: TwoC2pGateway, order: SessionRequest
+    gateway: TwoC2pGateway, order: GatewaySessionRequest
 ) -> None:
     said = facts(order.session_id, respCode="0004")
     report = heard(gateway, said).report
-    assert report == Report(state=SessionState.ATTEMPTED, reason=FailureReason.DECLINED)
+    assert report == SessionReport(
+        state=GatewaySessionState.ATTEMPTED, reason=FailureReason.DECLINED
+    )
     async with speaking(reply("200 OK", envelope(said))) as nobody:
         answer = await gateway.inquire(account_at(nobody), ref(order))
-    assert answer == Report(state=SessionState.OPEN)
+    assert answer == SessionReport(state=GatewaySessionState.OPEN)
 
 
 @pytest.mark.parametrize("code", ["7777", "4010", "4011", "4016", "0999", "2003", "2002"])
@@ -500,11 +520,11 @@ def test_money_for_another_shop_of_the_merchant_names_no_session_of_ours(
         {"respCode": "4005", "tranRef": "a\u0000b"},
         {"respCode": "00"},
         {"respCode": None},
-        {"userDefined1": ids.text(ids.SESSION, UUID(int=7))},
+        {"userDefined1": ids.format_id(ids.SESSION, UUID(int=7))},
     ],
 )
 def test_signed_nonsense_is_refused(gateway: TwoC2pGateway, changes: dict[str, Any]) -> None:
-    with pytest.raises(BadCallback):
+    with pytest.raises(InvalidCallbackError):
         heard(gateway, facts(uuid4(), **changes))
 
 
@@ -518,7 +538,7 @@ def test_signed_nonsense_is_refused(gateway: TwoC2pGateway, changes: dict[str, A
 )
 async def test_money_that_nobody_asked_for_is_told_as_it_is(
     gateway: TwoC2pGateway,
-    order: SessionRequest,
+    order: GatewaySessionRequest,
     changes: dict[str, Any],
     minor: int,
     currency: str,
@@ -532,7 +552,7 @@ async def test_money_that_nobody_asked_for_is_told_as_it_is(
         verbatim=verbatim,
     )
     report = heard(gateway, said).report
-    assert report == Report(state=SessionState.CAPTURED, capture=expected)
+    assert report == SessionReport(state=GatewaySessionState.CAPTURED, capture=expected)
     async with speaking(reply("200 OK", envelope(said))) as nobody:
         assert await gateway.inquire(account_at(nobody), ref(order)) == report
 
@@ -545,7 +565,7 @@ def test_an_algorithm_that_the_sender_chose_is_refused(gateway: TwoC2pGateway, a
         f"{jwt(content, '', alg=alg).rpartition('.')[0]}.",
     ):
         body = json.dumps({"payload": token}).encode()
-        with pytest.raises(BadCallback):
+        with pytest.raises(InvalidCallbackError):
             gateway.parse_callback(account_at(""), calling(body))
 
 
@@ -562,10 +582,10 @@ def test_an_invoice_number_fits_a_qr_payment_and_is_ours_alone() -> None:
 
 
 async def test_a_returning_buyer_tells_nothing_that_we_believe(
-    gateway: TwoC2pGateway, account: Account, order: SessionRequest, buyer: Shop
+    gateway: TwoC2pGateway, account: GatewayAccount, order: GatewaySessionRequest, buyer: Shop
 ) -> None:
     _, page = await buyer.press(await create(gateway, account, order), card=APPROVED)
     assert 'name="paymentResponse"' in page
     response = page.partition('name="paymentResponse" value="')[2].partition('"')[0]
-    with pytest.raises(BadCallback):
+    with pytest.raises(InvalidCallbackError):
         gateway.parse_callback(account, calling(f"paymentResponse={response}".encode()))

@@ -2,7 +2,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payintent.gateways.twoc2p.amounts import DECIMALS, order_amount, read_amount, refund_amount
+from payintent.gateways.twoc2p.amounts import (
+    DECIMALS,
+    format_order_amount,
+    format_refund_amount,
+    parse_order_amount,
+)
 
 
 @pytest.mark.parametrize(
@@ -18,13 +23,13 @@ from payintent.gateways.twoc2p.amounts import DECIMALS, order_amount, read_amoun
 def test_amounts_are_written_as_documented(
     minor: int, currency: str, ordered: str, refunded: str
 ) -> None:
-    assert order_amount(minor, currency) == ordered
-    assert refund_amount(minor, currency) == refunded
-    assert read_amount(ordered, currency) == read_amount(refunded, currency) == minor
+    assert format_order_amount(minor, currency) == ordered
+    assert format_refund_amount(minor, currency) == refunded
+    assert parse_order_amount(ordered, currency) == parse_order_amount(refunded, currency) == minor
 
 
 def test_part_of_a_rupiah_cannot_be_held() -> None:
-    for write in (order_amount, refund_amount):
+    for write in (format_order_amount, format_refund_amount):
         with pytest.raises(ValueError, match="decimals"):
             write(1_500_050, "IDR")
 
@@ -41,7 +46,7 @@ def test_part_of_a_rupiah_cannot_be_held() -> None:
     ],
 )
 def test_amounts_are_read_exactly(text: str, currency: str, minor: int) -> None:
-    assert read_amount(text, currency) == minor
+    assert parse_order_amount(text, currency) == minor
 
 
 @pytest.mark.parametrize(
@@ -65,7 +70,7 @@ def test_amounts_are_read_exactly(text: str, currency: str, minor: int) -> None:
 )
 def test_what_is_no_exact_amount_of_a_currency_is_refused(text: str, currency: str) -> None:
     with pytest.raises(ValueError, match=r"amount|fine"):
-        read_amount(text, currency)
+        parse_order_amount(text, currency)
 
 
 @pytest.mark.parametrize(
@@ -75,13 +80,13 @@ def test_what_is_no_exact_amount_of_a_currency_is_refused(text: str, currency: s
 def test_money_in_a_currency_that_nobody_asks_for_goes_back_as_it_came(
     text: str, currency: str, minor: int, refunded: str
 ) -> None:
-    assert read_amount(text, currency) == minor
-    assert refund_amount(minor, currency) == refunded
+    assert parse_order_amount(text, currency) == minor
+    assert format_refund_amount(minor, currency) == refunded
 
 
 @given(minor=st.integers(1, 10**12 - 1), currency=st.sampled_from(sorted(DECIMALS)))
 def test_what_we_write_we_read(minor: int, currency: str) -> None:
     if currency == "IDR":
         minor -= minor % 100
-    assert read_amount(order_amount(minor, currency), currency) == minor
-    assert read_amount(refund_amount(minor, currency), currency) == minor
+    assert parse_order_amount(format_order_amount(minor, currency), currency) == minor
+    assert parse_order_amount(format_refund_amount(minor, currency), currency) == minor

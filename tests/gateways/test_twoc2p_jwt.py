@@ -11,7 +11,14 @@ from cryptography.x509.oid import NameOID
 from joserfc import jwe, jws
 from joserfc.jwk import RSAKey
 
-from payintent.gateways.twoc2p.jwt import BadToken, Keys, seal, sign, unseal, verify
+from payintent.gateways.twoc2p.jwt import (
+    InvalidTokenError,
+    TwoC2pKeys,
+    encrypt_and_sign,
+    sign_jwt,
+    verify_and_decrypt,
+    verify_jwt,
+)
 from payintent_sandbox.emulators.twoc2p import envelope
 from payintent_sandbox.emulators.twoc2p.keys import read_private, read_public
 from tests.sandbox.twoc2p.running import MERCHANT, SECRET, b64, jwt, pair
@@ -44,84 +51,84 @@ PUBLISHED_SEAL = (
     "ZXlKaGJHY2lPaUpTVTBFdFQwRkZVQ0lzSW1WdVl5STZJa0V5TlRaSFEwMGlmUS"
 )
 CONTENT = "<PaymentProcessRequest><invoiceNo>ก1</invoiceNo></PaymentProcessRequest>".encode()
-OURS = Keys(pair(MERCHANT)[0], pair("gateway")[1])
+OURS = TwoC2pKeys(pair(MERCHANT)[0], pair("gateway")[1])
 THEIRS = read_private(pair("gateway")[0])
 MERCHANT_KEY = read_public(pair(MERCHANT)[1])
 SEALING = ["RSA-OAEP", "A256GCM"]
 
 
 def test_the_published_vector_verifies_with_the_secret_as_text_and_is_what_we_write() -> None:
-    content = verify(PUBLISHED, SECRET)
+    content = verify_jwt(PUBLISHED, SECRET)
     assert json.loads(content) == CLAIMS
-    assert sign(content, SECRET) == PUBLISHED
+    assert sign_jwt(content, SECRET) == PUBLISHED
     assert envelope.verify(PUBLISHED, SECRET) == content
     assert envelope.sign(content, SECRET) == PUBLISHED
 
 
 def test_the_published_inquiry_verifies_and_is_what_we_write() -> None:
-    content = verify(PUBLISHED_INQUIRY, PUBLISHED_SECRET)
+    content = verify_jwt(PUBLISHED_INQUIRY, PUBLISHED_SECRET)
     assert json.loads(content)["invoiceNo"] == "254b77aabc"
-    assert sign(content, PUBLISHED_SECRET) == PUBLISHED_INQUIRY
+    assert sign_jwt(content, PUBLISHED_SECRET) == PUBLISHED_INQUIRY
 
 
 def test_what_one_side_signs_the_other_verifies() -> None:
-    assert envelope.verify(sign(CONTENT, SECRET), SECRET) == CONTENT
-    assert verify(envelope.sign(CONTENT, SECRET), SECRET) == CONTENT
+    assert envelope.verify(sign_jwt(CONTENT, SECRET), SECRET) == CONTENT
+    assert verify_jwt(envelope.sign(CONTENT, SECRET), SECRET) == CONTENT
 
 
 def test_a_signature_has_one_spelling() -> None:
     last = PUBLISHED[-1]  # its two lowest bits mean nothing
     for other in set("ABCD") - {last}:
-        with pytest.raises(BadToken):
-            verify(PUBLISHED[:-1] + other, SECRET)
+        with pytest.raises(InvalidTokenError):
+            verify_jwt(PUBLISHED[:-1] + other, SECRET)
 
 
 @pytest.mark.parametrize("secret", ["", "x", SECRET.lower(), SECRET[:-1], "é"])
 def test_another_secret_or_an_empty_one_verifies_nothing(secret: str) -> None:
-    with pytest.raises(BadToken):
-        verify(PUBLISHED, secret)
-    with pytest.raises(BadToken):
-        verify(jwt(b"{}", ""), "")
+    with pytest.raises(InvalidTokenError):
+        verify_jwt(PUBLISHED, secret)
+    with pytest.raises(InvalidTokenError):
+        verify_jwt(jwt(b"{}", ""), "")
 
 
 @pytest.mark.parametrize("alg", ["none", "None", "HS512", "RS256", "hs256", "", None, 1])
 def test_the_algorithm_is_ours_to_choose_even_where_the_signature_is_good(alg: object) -> None:
-    with pytest.raises(BadToken):
-        verify(jwt(b"{}", SECRET, alg=alg), SECRET)
-    with pytest.raises(BadToken):
-        verify(jwt(b"{}", SECRET, alg=alg).rpartition(".")[0] + ".", SECRET)
+    with pytest.raises(InvalidTokenError):
+        verify_jwt(jwt(b"{}", SECRET, alg=alg), SECRET)
+    with pytest.raises(InvalidTokenError):
+        verify_jwt(jwt(b"{}", SECRET, alg=alg).rpartition(".")[0] + ".", SECRET)
 
 
 def test_what_must_be_understood_and_is_not_is_refused() -> None:
-    with pytest.raises(BadToken, match="algorithm"):
-        verify(jwt(b"{}", SECRET, crit=["b64"], b64=False), SECRET)
+    with pytest.raises(InvalidTokenError, match="algorithm"):
+        verify_jwt(jwt(b"{}", SECRET, crit=["b64"], b64=False), SECRET)
 
 
 @pytest.mark.parametrize("token", ["", ".", "..", "a.b", "é.é.é", "\ud800.a.b", "a" * 100_000])
 def test_what_is_no_token_is_refused(token: str) -> None:
-    with pytest.raises(BadToken):
-        verify(token, SECRET)
+    with pytest.raises(InvalidTokenError):
+        verify_jwt(token, SECRET)
 
 
 def test_a_signed_token_that_is_no_base64url_is_refused() -> None:
     signed = f"{b64(json.dumps({'alg': 'HS256'}).encode())}.a+/="
     mac = hmac.new(SECRET.encode(), signed.encode(), hashlib.sha256).digest()
-    with pytest.raises(BadToken, match="base64url"):
-        verify(f"{signed}.{b64(mac)}", SECRET)
+    with pytest.raises(InvalidTokenError, match="base64url"):
+        verify_jwt(f"{signed}.{b64(mac)}", SECRET)
 
 
 def test_a_sealed_request_begins_as_the_published_ones_do_and_the_gateway_opens_it() -> None:
-    token = seal(CONTENT, OURS)
+    token = encrypt_and_sign(CONTENT, OURS)
     assert token.startswith(PUBLISHED_SEAL)
     assert envelope.unseal(token, MERCHANT_KEY, THEIRS) == CONTENT
     assert CONTENT.decode() not in token
-    assert seal(CONTENT, OURS) != token
+    assert encrypt_and_sign(CONTENT, OURS) != token
 
 
 def test_what_the_gateway_seals_we_open() -> None:
     token = envelope.seal(CONTENT, MERCHANT_KEY, THEIRS)
     assert token.startswith(PUBLISHED_SEAL)
-    assert unseal(token, OURS) == CONTENT
+    assert verify_and_decrypt(token, OURS) == CONTENT
 
 
 def test_the_gateways_key_may_come_in_a_certificate() -> None:
@@ -137,17 +144,17 @@ def test_the_gateways_key_may_come_in_a_certificate() -> None:
         .not_valid_after(now + timedelta(days=1))
         .sign(THEIRS, hashes.SHA256())
     )
-    keys = Keys(OURS.private_key, certificate.public_bytes(Encoding.PEM).decode())
-    assert unseal(envelope.seal(CONTENT, MERCHANT_KEY, THEIRS), keys) == CONTENT
-    assert envelope.unseal(seal(CONTENT, keys), MERCHANT_KEY, THEIRS) == CONTENT
+    keys = TwoC2pKeys(OURS.private_key, certificate.public_bytes(Encoding.PEM).decode())
+    assert verify_and_decrypt(envelope.seal(CONTENT, MERCHANT_KEY, THEIRS), keys) == CONTENT
+    assert envelope.unseal(encrypt_and_sign(CONTENT, keys), MERCHANT_KEY, THEIRS) == CONTENT
 
 
 def test_what_a_stranger_signed_or_what_is_for_a_stranger_is_refused() -> None:
     stranger = read_private(pair("stranger")[0])
-    with pytest.raises(BadToken):
-        unseal(envelope.seal(CONTENT, MERCHANT_KEY, stranger), OURS)
-    with pytest.raises(BadToken):
-        unseal(envelope.seal(CONTENT, stranger.public_key(), THEIRS), OURS)
+    with pytest.raises(InvalidTokenError):
+        verify_and_decrypt(envelope.seal(CONTENT, MERCHANT_KEY, stranger), OURS)
+    with pytest.raises(InvalidTokenError):
+        verify_and_decrypt(envelope.seal(CONTENT, stranger.public_key(), THEIRS), OURS)
 
 
 def test_any_other_algorithm_is_refused_though_both_keys_are_right() -> None:
@@ -158,7 +165,7 @@ def test_any_other_algorithm_is_refused_though_both_keys_are_right() -> None:
         inner = jwe.encrypt_compact(header, CONTENT, merchant, [wrapping, sealing, *more.values()])
         return jws.serialize_compact({"alg": signing}, inner, gateway, [signing])
 
-    assert unseal(sealed("PS256", *SEALING), OURS) == CONTENT
+    assert verify_and_decrypt(sealed("PS256", *SEALING), OURS) == CONTENT
     for one in (
         sealed("RS256", *SEALING),
         sealed("PS512", *SEALING),
@@ -166,40 +173,40 @@ def test_any_other_algorithm_is_refused_though_both_keys_are_right() -> None:
         sealed("PS256", "RSA-OAEP", "A128GCM"),
         sealed("PS256", *SEALING, zip="DEF"),  # what is small outside might be huge inside
     ):
-        with pytest.raises(BadToken):
-            unseal(one, OURS)
+        with pytest.raises(InvalidTokenError):
+            verify_and_decrypt(one, OURS)
 
 
 def test_the_gateways_public_key_is_no_shared_secret() -> None:
-    with pytest.raises(BadToken):
-        unseal(jwt(CONTENT, pair("gateway")[1]), OURS)
+    with pytest.raises(InvalidTokenError):
+        verify_and_decrypt(jwt(CONTENT, pair("gateway")[1]), OURS)
 
 
 @pytest.mark.parametrize("place", range(0, 400, 29))
 def test_any_changed_letter_makes_a_sealed_answer_bad(place: int) -> None:
     token = envelope.seal(CONTENT, MERCHANT_KEY, THEIRS)
     changed = "A" if token[place] != "A" else "B"
-    with pytest.raises(BadToken):
-        unseal(f"{token[:place]}{changed}{token[place + 1 :]}", OURS)
+    with pytest.raises(InvalidTokenError):
+        verify_and_decrypt(f"{token[:place]}{changed}{token[place + 1 :]}", OURS)
 
 
 @pytest.mark.parametrize("token", ["", "x", "a.b.c", "é.é.é", "a.b.c.d.e", "x" * 200_000])
 def test_what_is_no_sealed_answer_is_refused(token: str) -> None:
-    with pytest.raises(BadToken):
-        unseal(token, OURS)
+    with pytest.raises(InvalidTokenError):
+        verify_and_decrypt(token, OURS)
 
 
 @pytest.mark.parametrize("bad", ["", "nonsense", "-----BEGIN PRIVATE KEY-----\nAAAA"])
 def test_keys_that_cannot_be_read_are_a_value_error(bad: str) -> None:
     with pytest.raises(ValueError, match=r"key|PEM"):
-        seal(CONTENT, Keys(bad, OURS.gateway_key))
+        encrypt_and_sign(CONTENT, TwoC2pKeys(bad, OURS.gateway_key))
     with pytest.raises(ValueError, match=r"key|PEM"):
-        seal(CONTENT, Keys(OURS.private_key, bad))
+        encrypt_and_sign(CONTENT, TwoC2pKeys(OURS.private_key, bad))
 
 
 def test_a_public_key_signs_nothing() -> None:
     with pytest.raises(ValueError, match="not a private one"):
-        seal(CONTENT, Keys(pair(MERCHANT)[1], OURS.gateway_key))
+        encrypt_and_sign(CONTENT, TwoC2pKeys(pair(MERCHANT)[1], OURS.gateway_key))
 
 
 def test_a_pair_of_keys_shows_no_private_one() -> None:

@@ -9,15 +9,15 @@ import pytest
 
 from payintent.domain import ids
 from payintent.domain.gateway import (
-    Account,
     Capture,
+    GatewayAccount,
+    GatewayRefundRequest,
+    GatewayRefundState,
     NotContacted,
+    OutcomeUnknown,
     RefundReport,
-    RefundRequest,
-    RefundState,
-    Unknown,
 )
-from payintent.gateways.http_client import Http
+from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.twoc2p.adapter import TwoC2pGateway
 from payintent.gateways.twoc2p.refunds import _url
 from payintent.gateways.twoc2p.response_codes import REFUND_STATES, REFUSED
@@ -44,19 +44,19 @@ async def buyer(url: str) -> AsyncGenerator[Shop]:
 
 
 @pytest.fixture
-async def http() -> AsyncGenerator[Http]:
-    http = Http(timeout_s=10, answer_bytes_max=256 * 1024)
+async def http() -> AsyncGenerator[GatewayHttpClient]:
+    http = GatewayHttpClient(timeout_s=10, answer_bytes_max=256 * 1024)
     yield http
     await http.close()
 
 
 @pytest.fixture
-def gateway(http: Http) -> TwoC2pGateway:
+def gateway(http: GatewayHttpClient) -> TwoC2pGateway:
     return TwoC2pGateway(http, now=lambda: NOW)
 
 
-def wish(**changes: Any) -> RefundRequest:
-    usual = RefundRequest(
+def wish(**changes: Any) -> GatewayRefundRequest:
+    usual = GatewayRefundRequest(
         refund_id=uuid4(),
         reference=None,
         session=None,
@@ -82,15 +82,15 @@ def sealed(content: bytes) -> bytes:
 
 
 async def refunded(
-    gateway: TwoC2pGateway, said: bytes, request: RefundRequest | None = None
-) -> RefundReport | Unknown:
+    gateway: TwoC2pGateway, said: bytes, request: GatewayRefundRequest | None = None
+) -> RefundReport | OutcomeUnknown:
     async with speaking(reply("200 OK", said)) as nobody:
         return await gateway.refund(account_at(nobody), request or wish())
 
 
 async def inquired(
-    gateway: TwoC2pGateway, said: bytes, request: RefundRequest
-) -> RefundReport | Unknown:
+    gateway: TwoC2pGateway, said: bytes, request: GatewayRefundRequest
+) -> RefundReport | OutcomeUnknown:
     async with speaking(reply("200 OK", said)) as nobody:
         return await gateway.inquire_refund(account_at(nobody), request)
 
@@ -104,7 +104,7 @@ async def test_a_refund_is_asked_for_as_documented(gateway: TwoC2pGateway) -> No
     assert b"Content-Type: text/plain\r\n" in head
     merchant, own = read_public(pair(MERCHANT)[1]), read_private(pair("gateway")[0])
     root = ET.fromstring(envelope.unseal(body.decode(), merchant, own))  # noqa: S314 - ours
-    name = ids.text(ids.REFUND, request.refund_id)
+    name = ids.format_id(ids.REFUND, request.refund_id)
     assert root.tag == "PaymentProcessRequest"
     assert {child.tag: child.text for child in root} == {
         "version": "4.3",
@@ -139,7 +139,7 @@ def test_the_maintenance_api_is_found_on_its_own_host(
 
 @pytest.mark.parametrize(("status", "state"), sorted(REFUND_STATES.items()))
 async def test_every_documented_status_is_read(
-    gateway: TwoC2pGateway, status: str, state: RefundState
+    gateway: TwoC2pGateway, status: str, state: GatewayRefundState
 ) -> None:
     report = await refunded(gateway, answer(status=status, refundReferenceNo="77"))
     assert isinstance(report, RefundReport)
@@ -151,7 +151,7 @@ async def test_what_is_accepted_with_a_status_that_nobody_documented_is_pending(
 ) -> None:
     report = await refunded(gateway, answer(status="ZZ"))
     assert isinstance(report, RefundReport)
-    assert report.state is RefundState.PENDING
+    assert report.state is GatewayRefundState.PENDING
 
 
 @pytest.mark.parametrize("code", sorted(REFUSED))
@@ -161,13 +161,13 @@ async def test_every_documented_refusal_of_a_part_declines_it(
     for fields in ({}, {"processType": "", "invoiceNo": ""}):
         report = await refunded(gateway, answer(respCode=code, status="", **fields))
         assert isinstance(report, RefundReport)
-        assert report.state is RefundState.DECLINED
+        assert report.state is GatewayRefundState.DECLINED
 
 
 @pytest.mark.parametrize("code", ["29", "50", "51", "52", "53", "95", "98", "99", "77", "0000"])
 async def test_what_may_have_happened_is_unknown(gateway: TwoC2pGateway, code: str) -> None:
     report = await refunded(gateway, answer(respCode=code))
-    assert isinstance(report, Unknown)
+    assert isinstance(report, OutcomeUnknown)
     assert not isinstance(report, NotContacted)
 
 
@@ -193,14 +193,14 @@ async def test_what_may_have_happened_is_unknown(gateway: TwoC2pGateway, code: s
 async def test_an_answer_that_makes_no_sense_is_unknown(
     gateway: TwoC2pGateway, said: bytes
 ) -> None:
-    assert isinstance(await refunded(gateway, said), Unknown)
+    assert isinstance(await refunded(gateway, said), OutcomeUnknown)
 
 
 async def test_an_answer_with_a_bad_status_is_unknown_though_it_is_signed(
     gateway: TwoC2pGateway,
 ) -> None:
     async with speaking(reply("500 Oops", answer())) as nobody:
-        assert isinstance(await gateway.refund(account_at(nobody), wish()), Unknown)
+        assert isinstance(await gateway.refund(account_at(nobody), wish()), OutcomeUnknown)
 
 
 BOMB = (
@@ -224,7 +224,7 @@ BOMB = (
 async def test_xml_with_entities_is_refused_before_it_is_parsed(
     gateway: TwoC2pGateway, content: bytes
 ) -> None:
-    assert isinstance(await refunded(gateway, sealed(content)), Unknown)
+    assert isinstance(await refunded(gateway, sealed(content)), OutcomeUnknown)
 
 
 async def test_keys_that_cannot_be_read_send_nothing(gateway: TwoC2pGateway) -> None:
@@ -241,8 +241,8 @@ def listed(*refunds: str, **fields: str) -> bytes:
     return answer(f"<refundList>{items}</refundList>", processType="RS", **{"status": "S"} | fields)
 
 
-def named(request: RefundRequest) -> str:
-    return f'userDefined1="{ids.text(ids.REFUND, request.refund_id)}"'
+def named(request: GatewayRefundRequest) -> str:
+    return f'userDefined1="{ids.format_id(ids.REFUND, request.refund_id)}"'
 
 
 async def test_a_refund_is_found_by_its_reference_or_by_the_name_that_we_gave_it(
@@ -256,8 +256,8 @@ async def test_a_refund_is_found_by_its_reference_or_by_the_name_that_we_gave_it
     pending = await inquired(gateway, by_name, replace(request, reference=None))
     assert isinstance(done, RefundReport)
     assert isinstance(pending, RefundReport)
-    assert (done.state, done.reference) == (RefundState.DONE, "77")
-    assert (pending.state, pending.reference) == (RefundState.PENDING, "78")
+    assert (done.state, done.reference) == (GatewayRefundState.DONE, "77")
+    assert (pending.state, pending.reference) == (GatewayRefundState.PENDING, "78")
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,10 @@ async def test_a_refund_is_found_by_its_reference_or_by_the_name_that_we_gave_it
     [
         ([], True),
         (['amount="24.99" status="RF" referenceNo="1"'], True),
-        ([f'amount="25.00" status="RF" userDefined1="{ids.text(ids.REFUND, UUID(int=1))}"'], True),
+        (
+            [f'amount="25.00" status="RF" userDefined1="{ids.format_id(ids.REFUND, UUID(int=1))}"'],
+            True,
+        ),
         (['amount="25.00" status="RF" referenceNo="1"'], False),
         (['amount="?" status="RF" referenceNo="1"'], False),
         (['status="RF"'], False),
@@ -276,9 +279,9 @@ async def test_a_refund_is_absent_only_if_none_of_those_listed_can_be_it(
     gateway: TwoC2pGateway, refunds: list[str], absent: bool
 ) -> None:
     report = await inquired(gateway, listed(*refunds), wish())
-    assert isinstance(report, RefundReport if absent else Unknown)
+    assert isinstance(report, RefundReport if absent else OutcomeUnknown)
     if isinstance(report, RefundReport):
-        assert report.state is RefundState.ABSENT
+        assert report.state is GatewayRefundState.ABSENT
 
 
 async def test_a_transaction_that_is_not_there_has_no_refund_and_other_codes_say_nothing(
@@ -286,9 +289,9 @@ async def test_a_transaction_that_is_not_there_has_no_refund_and_other_codes_say
 ) -> None:
     report = await inquired(gateway, listed(respCode="16"), wish())
     assert isinstance(report, RefundReport)
-    assert report.state is RefundState.ABSENT
+    assert report.state is GatewayRefundState.ABSENT
     for code in ("12", "42", "99"):
-        assert isinstance(await inquired(gateway, listed(respCode=code), wish()), Unknown)
+        assert isinstance(await inquired(gateway, listed(respCode=code), wish()), OutcomeUnknown)
 
 
 @pytest.mark.parametrize(("status", "state"), [("V", "done"), ("VP", "pending")])
@@ -299,8 +302,8 @@ async def test_a_void_is_the_refund_of_the_whole_and_of_nothing_else(
     part = await inquired(gateway, listed(status=status), wish())
     assert isinstance(whole, RefundReport)
     assert isinstance(part, RefundReport)
-    assert whole.state is RefundState(state)
-    assert part.state is RefundState.ABSENT
+    assert whole.state is GatewayRefundState(state)
+    assert part.state is GatewayRefundState.ABSENT
 
 
 async def test_what_is_not_settled_yet_is_voided_as_a_whole_and_not_refunded_in_parts(
@@ -313,21 +316,23 @@ async def test_what_is_not_settled_yet_is_voided_as_a_whole_and_not_refunded_in_
     capture = Capture(reference=reference, amount_minor=159_000, currency="THB")
     part = await gateway.refund(account, wish(capture=capture))
     assert isinstance(part, RefundReport)
-    assert part.state is RefundState.DECLINED
-    assert await stands(gateway, account, wish(capture=capture)) is RefundState.ABSENT
+    assert part.state is GatewayRefundState.DECLINED
+    assert await stands(gateway, account, wish(capture=capture)) is GatewayRefundState.ABSENT
     whole = wish(capture=capture, amount_minor=159_000)
     report = await gateway.refund(account, whole)
     assert isinstance(report, RefundReport)
-    assert report.state is RefundState.DONE
-    assert await stands(gateway, account, whole) is RefundState.DONE
+    assert report.state is GatewayRefundState.DONE
+    assert await stands(gateway, account, whole) is GatewayRefundState.DONE
     assert (await buyer.kept(order["invoiceNo"]))["refunded"] == "1590.00"
     # A second one gives nothing back, and cannot be told from the first.
     assert isinstance(await gateway.refund(account, wish(capture=capture)), RefundReport)
     again = await gateway.refund(account, whole)
-    assert isinstance(again, Unknown)
+    assert isinstance(again, OutcomeUnknown)
 
 
-async def stands(gateway: TwoC2pGateway, account: Account, request: RefundRequest) -> RefundState:
+async def stands(
+    gateway: TwoC2pGateway, account: GatewayAccount, request: GatewayRefundRequest
+) -> GatewayRefundState:
     report = await gateway.inquire_refund(account, request)
     assert isinstance(report, RefundReport), report
     return report.state

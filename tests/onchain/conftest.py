@@ -6,11 +6,11 @@ import pytest
 from payintent.config import Settings
 from payintent.domain.gateway import Gateway
 from payintent.domain.onchain import PROVIDER
-from payintent.evm.refund_sender import ChainRefunder
-from payintent.gateways.onchain import GatewayContract
+from payintent.evm.refund_sender import RpcRefundSender
+from payintent.gateways.onchain import OnchainGateway
 from payintent.service import Service, open_service
 from payintent.storage.database import Database
-from payintent.storage.onchain.pending_transfers import ChainLedger
+from payintent.storage.onchain.pending_transfers import DatabaseOnchainRecords
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.anvil_binary import Binary
 from tests.support.chain_fixtures import anvil as anvil
@@ -24,20 +24,20 @@ from tests.support.world import World
 
 
 @pytest.fixture
-def refunders() -> dict[str, ChainRefunder]:
+def refunders() -> dict[str, RpcRefundSender]:
     """What sends refunds, by chain: nothing does until `refunding` is."""
     return {}
 
 
 @pytest.fixture
 async def service(
-    settings: Settings, gateway: FakeGateway, refunders: dict[str, ChainRefunder]
+    settings: Settings, gateway: FakeGateway, refunders: dict[str, RpcRefundSender]
 ) -> AsyncIterator[Service]:
     """The service with the fake gateway and the contract's own adapter."""
     database = Database(settings)
     adapters: dict[str, Gateway] = {
         "fake": gateway,
-        PROVIDER: GatewayContract(ChainLedger(database), settings.api_base, refunders),
+        PROVIDER: OnchainGateway(DatabaseOnchainRecords(database), settings.api_base, refunders),
     }
     service = await open_service(settings, adapters)
     yield service
@@ -55,7 +55,7 @@ async def ground(world: World, chain_url: str) -> AsyncIterator[ChainWorld]:
 
 @pytest.fixture
 async def refunding(
-    ground: ChainWorld, refunders: dict[str, ChainRefunder]
+    ground: ChainWorld, refunders: dict[str, RpcRefundSender]
 ) -> AsyncIterator[RefundWorld]:
     """The chain, with a refunder whose account has money."""
     async with open_refunding(ground, refunders) as refunding:

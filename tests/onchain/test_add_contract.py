@@ -7,7 +7,7 @@ import pytest
 from pydantic import SecretStr
 
 from payintent.domain import ids
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import Role
 from payintent.evm.contract_abi import runtime_codes
 from payintent.operations.approvals import Approve
@@ -62,10 +62,10 @@ class Site:
 
     async def refusal(self, *more_urls: str, **changes: str) -> str:
         """Give the words in which the contract is refused; nothing of it is kept."""
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedError) as refused:
             await self.add(*more_urls, **changes)
-        assert refused.value.code is Code.UNPROCESSABLE
-        assert await chains.contracts(self.world.service.database, _SLUG) == []
+        assert refused.value.code is ErrorCode.UNPROCESSABLE
+        assert await chains.list_contracts(self.world.service.database, _SLUG) == []
         assert _SECRET not in refused.value.message
         assert "127.0.0.1" not in refused.value.message
         return refused.value.message
@@ -80,7 +80,7 @@ def site(world: World, evm: Evm) -> Iterator[Site]:
 
 async def test_the_compiled_contract_with_its_receiver_is_added(site: Site) -> None:
     await site.add(site.evm.url)
-    [added] = await chains.contracts(site.world.service.database, _SLUG)
+    [added] = await chains.list_contracts(site.world.service.database, _SLUG)
     assert f"0x{added.address.hex()}" == site.gateway.address
 
 
@@ -163,9 +163,9 @@ async def test_an_endpoint_whose_address_is_none_is_named(site: Site) -> None:
 
 async def test_outside_the_sandbox_a_chain_without_endpoints_takes_no_contract(site: Site) -> None:
     service = site.service(sandbox=False)
-    with pytest.raises(Refused, match="PAYINTENT_RPC_NATIVE is empty") as refused:
+    with pytest.raises(RefusedError, match="PAYINTENT_RPC_NATIVE is empty") as refused:
         await service.submit(site.operation(), _ADA)
-    assert refused.value.code is Code.UNPROCESSABLE
+    assert refused.value.code is ErrorCode.UNPROCESSABLE
 
 
 async def test_the_code_is_compared_again_when_it_is_approved(site: Site) -> None:
@@ -173,6 +173,6 @@ async def test_the_code_is_compared_again_when_it_is_approved(site: Site) -> Non
     proposal = await service.submit(site.operation(), _ADA)
     assert isinstance(proposal, Proposal)
     site.set_code("0x6001")
-    with pytest.raises(Refused, match=r"native-1: contract .* has other code"):
-        await service.perform(Approve(approval_id=ids.text(ids.APPROVAL, proposal.id)), _ALAN)
-    assert await chains.contracts(service.database, _SLUG) == []
+    with pytest.raises(RefusedError, match=r"native-1: contract .* has other code"):
+        await service.perform(Approve(approval_id=ids.format_id(ids.APPROVAL, proposal.id)), _ALAN)
+    assert await chains.list_contracts(service.database, _SLUG) == []

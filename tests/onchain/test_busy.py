@@ -1,13 +1,13 @@
 """Who waits for a development chain's blocks: whoever has a session there that has not ended."""
 
 from payintent.storage.onchain import chains
-from payintent_sandbox.chains.registration import ChainOffer
+from payintent_sandbox.chains.registration import ChainRegistration
 from tests.support.onchain import ChainWorld
 from tests.support.world import ACTOR
 
 
 async def test_blocks_are_waited_for_while_a_session_has_not_ended(ground: ChainWorld) -> None:
-    offer = ChainOffer(ground.world.service, ACTOR)
+    offer = ChainRegistration(ground.world.service, ACTOR)
     assert not await offer.busy("native")
     payment, session = await ground.bill("USDT")
     assert await offer.busy("native")
@@ -19,7 +19,7 @@ async def test_blocks_are_waited_for_while_a_session_has_not_ended(ground: Chain
 
 
 async def test_nobody_waits_for_a_chain_that_has_halted(ground: ChainWorld) -> None:
-    offer = ChainOffer(ground.world.service, ACTOR)
+    offer = ChainRegistration(ground.world.service, ACTOR)
     await ground.bill("USDT")
     await chains.halt(ground.world.service.database, "native", "a person must look")
     assert not await offer.busy("native")

@@ -48,7 +48,7 @@ async def decide(world: World) -> None:
         async with service.database.transaction() as tx:
             await expire_processing(tx, service.mint, 500, 0.0)
         await world.rows("UPDATE session SET inquire_at = clock() WHERE life <> 'ended'")
-        for ask in await sessions.take_due(service.database, 500, 60.0, []):
+        for ask in await sessions.claim_due(service.database, 500, 60.0, []):
             await service.janitor.inquire(ask)
 
 

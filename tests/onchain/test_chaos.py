@@ -15,13 +15,13 @@ from uuid import UUID
 
 import pytest
 
-from payintent.domain.errors import ChainDown, Refused
+from payintent.domain.errors import ChainUnavailableError, RefusedError
 from payintent.domain.payment import Payment
 from payintent.domain.session import Session
 from payintent.evm.event_logs import PAID
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.anvil_binary import Binary
-from payintent_sandbox.chains.rpc import ChainError
+from payintent_sandbox.chains.rpc import DevChainError
 from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld, chain_world
 from tests.support.world import World
@@ -119,7 +119,7 @@ class Chaos:
 
     async def poll(self) -> None:
         """Look, decide, and note what was in sight of those that ended without money."""
-        with suppress(ChainDown):
+        with suppress(ChainUnavailableError):
             await self.ground.look()
         rows = await self.ground.world.rows("SELECT tx_hash FROM chain_sighting WHERE exact")
         self.sighted |= {f"0x{row['tx_hash'].hex()}" for row in rows}
@@ -143,7 +143,7 @@ class Chaos:
         deadline = int(bill.payment.expires_at.timestamp())
         step = self.ground.call(bill.session, **({"deadline": deadline} | changes))
         asked = {"from": self.ground.payer, "gas": hex(500_000), **step}
-        with suppress(ChainError):  # the pool may have one like it already
+        with suppress(DevChainError):  # the pool may have one like it already
             bill.sent.append(await self.ground.chain.ask("eth_sendTransaction", asked))
 
     async def do_bill(self) -> None:
@@ -186,7 +186,7 @@ class Chaos:
 
     async def do_change(self) -> None:
         if bill := self.some():
-            with suppress(Refused):
+            with suppress(RefusedError):
                 await self.ground.world.select(bill.payment, self.ground.world.card)
 
     async def do_post(self) -> None:

@@ -13,9 +13,9 @@ import pytest
 from pydantic import SecretStr
 
 from payintent.config import Settings
-from payintent.domain.errors import Refused
+from payintent.domain.errors import RefusedError
 from payintent.operations.chains import ListChains, SetChain
-from payintent.operations.json_values import plain
+from payintent.operations.json_values import to_json_value
 from tests.support.contracts import bill, offer_tokens, session_path
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Api, World, free_port
@@ -106,13 +106,13 @@ async def test_no_address_of_an_endpoint_is_ever_told(
     events = {json.loads(line)["event"] for line in written.splitlines()}
     assert {"chain_away", "chain_not_watched", "chain_signer_unusable"} <= events
     said = [written, metrics, *refused, *(one.body.decode() for one in answers)]
-    said += [str(plain(await world.perform(ListChains()))), repr(settings), str(settings)]
+    said += [str(to_json_value(await world.perform(ListChains()))), repr(settings), str(settings)]
     assert [one for one in said if _PLANTED in one or "127.0.0.1:1/" in one] == []
 
 
 async def _refusal_of_a_contract(world: World, chain: str) -> str:
     """Try to add a contract whose code nobody shows; gives the refusal with its causes."""
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         await offer_tokens(world, chain)
     assert f"{chain}-1" in refused.value.message
     return "".join(traceback.format_exception(refused.value))

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from payintent.domain import ids
-from payintent.domain.errors import Refused
+from payintent.domain.errors import RefusedError
 from payintent.domain.payment import Payment
 from payintent.onchain.overdue_transfers import OVERDUE
 from tests.support.fault_rpc import FaultyNode
@@ -69,9 +69,9 @@ async def test_what_was_seen_in_time_waits_for_finality_and_is_paid(
     await ground.move_clock(TTL_S + 1)
     await ground.turn()
     await ground.decide()
-    told = await api.get(ids.text(ids.PAYMENT, payment.id))
+    told = await api.get(ids.format_id(ids.PAYMENT, payment.id))
     assert told.json["status"] == "PROCESSING"
-    with pytest.raises(Refused, match="expired"):
+    with pytest.raises(RefusedError, match="expired"):
         await ground.world.select(payment, ground.world.card)
     assert not (await ground.view(session))["payable"]
     await ground.final()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from payintent.domain.errors import ChainDown
+from payintent.domain.errors import ChainUnavailableError
 from payintent.onchain.log_proof import LIES
 from payintent.onchain.watcher import LATE, STRETCHES_MAX
 from payintent_sandbox.chains.anvil import Anvil
@@ -62,7 +62,7 @@ async def try_to_look(ground: ChainWorld, times: int = 1) -> None:
     for _ in range(times):
         try:
             await ground.turn()
-        except ChainDown:
+        except ChainUnavailableError:
             await ground.decide()
 
 
@@ -273,7 +273,7 @@ async def test_after_two_hours_without_any_endpoint_everything_is_caught_up(
         await ground.pay(session)
         await ground.mine(2)
     await ground.pay(late_session)
-    with pytest.raises(ChainDown):
+    with pytest.raises(ChainUnavailableError):
         await ground.look()
     await ground.move_clock(7_200)
     await ground.decide()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.operations.chains import ResumeChain
 from tests.support.onchain import ChainWorld
 from tests.support.world import Api
@@ -46,9 +46,9 @@ async def test_a_halted_chain_is_offered_to_nobody(ground: ChainWorld, api: Api)
     offered = (await api.send("GET", quotes)).json["quotes"]
     assert {one.get("chain") for one in offered} == {None}
     fresh = await ground.world.create(currency="USD")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         await ground.world.select(fresh, ground.methods["USDT"])
-    assert refused.value.code is Code.PG_NOT_AVAILABLE
+    assert refused.value.code is ErrorCode.PG_NOT_AVAILABLE
 
 
 async def test_a_person_lets_the_chain_go_on_and_nothing_is_lost(ground: ChainWorld) -> None:

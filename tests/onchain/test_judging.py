@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from payintent.operations.chains import AddContract, SetToken
-from payintent.payments.cancel import cancel
+from payintent.payments.cancel import cancel_by_merchant
 from payintent_sandbox.chains.deploy import PLANS, deploy
 from tests.support.onchain import ChainWorld, session_path
 from tests.support.world import Api
@@ -147,7 +147,7 @@ async def test_a_payment_that_was_cancelled_before_any_selection_has_no_session(
 ) -> None:
     payment = await ground.world.create()
     async with ground.world.service.database.transaction() as tx:
-        await cancel(tx, ground.world.service.mint, payment, None)
+        await cancel_by_merchant(tx, ground.world.service.mint, payment, None)
     assert await ground.world.rows("SELECT FROM session") == []
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from payintent.domain.evm import Log, PaidLog, RefundedLog
+from payintent.domain.evm import ContractLog, PaidLog, RefundedLog
 from payintent.evm import abi
-from payintent.onchain.log_proof import Claim, Proof, prove
+from payintent.onchain.log_proof import LogClaim, LogProof, prove_logs
 from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld, chain_world
 from tests.support.world import World
@@ -48,7 +48,7 @@ async def paid(ground: ChainWorld) -> PaidLog:
 async def given_back(ground: ChainWorld) -> RefundedLog:
     """Give something back, and give its log as the first endpoint tells it."""
     contract = bytes.fromhex(ground.deployment.contract_address[2:])
-    data = abi.refund(bytes(16), bytes(15) + b"\x05", bytes(20), 20 * b"\x09", 7)
+    data = abi.encode_refund(bytes(16), bytes(15) + b"\x05", bytes(20), 20 * b"\x09", 7)
     step = {"to": f"0x{contract.hex()}", "value": "0x7", "data": f"0x{data.hex()}"}
     await ground.send(step, ground.deployment.refunder)
     await ground.mine(3)
@@ -56,7 +56,9 @@ async def given_back(ground: ChainWorld) -> RefundedLog:
     return chunk.refunds[-1]
 
 
-async def proven(ground: ChainWorld, log: Log, able: str = "123", **changes: Any) -> Proof:
+async def proven(
+    ground: ChainWorld, log: ContractLog, able: str = "123", **changes: Any
+) -> LogProof:
     fields: dict[str, Any] = {
         "supplier": "native-1",
         "told": (),
@@ -65,7 +67,7 @@ async def proven(ground: ChainWorld, log: Log, able: str = "123", **changes: Any
         "last": await ground.height() - 2,
         "able": {f"native-{digit}" for digit in able},
     }
-    return await prove(ground.reader, Claim(**(fields | changes)))
+    return await prove_logs(ground.reader, LogClaim(**(fields | changes)))
 
 
 @pytest.mark.parametrize(

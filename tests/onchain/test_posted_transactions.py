@@ -2,7 +2,7 @@
 
 import pytest
 
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.storage.onchain import pending_transfers
 from tests.support.onchain import ChainWorld, session_path
 from tests.support.world import Api
@@ -148,24 +148,24 @@ async def test_the_method_cannot_be_changed_while_a_payment_is_in_sight(
     payment, session = await ground.bill("USDT")
     await ground.pay(session)
     await ground.turn()
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         await ground.world.select(payment, ground.world.card)
-    assert refused.value.code is Code.INVALID_CHECKOUT_STATE
+    assert refused.value.code is ErrorCode.INVALID_CHECKOUT_STATE
     await ground.final()
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         await ground.world.select(payment, ground.world.card)
-    assert refused.value.code is Code.INVALID_CHECKOUT_STATE
+    assert refused.value.code is ErrorCode.INVALID_CHECKOUT_STATE
     assert await ground.status(payment) == "PAID"
 
 
 async def test_a_posted_hash_holds_the_method_for_ten_minutes(ground: ChainWorld) -> None:
     payment, session = await ground.bill("USDT")
     await ground.post(session, NEVER)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         await ground.world.select(payment, ground.world.card)
-    assert refused.value.code is Code.INVALID_CHECKOUT_STATE
+    assert refused.value.code is ErrorCode.INVALID_CHECKOUT_STATE
     await ground.move_clock(599)
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         await ground.world.select(payment, ground.world.card)
     await ground.move_clock(2)
     selected = await ground.world.select(payment, ground.world.card)
@@ -179,7 +179,7 @@ async def test_hashes_that_nobody_knows_do_not_keep_others_from_being_looked_up(
     for digit in "12345":
         await ground.post(session, "0x" + 64 * digit)
     database = ground.world.service.database
-    turns = [await pending_transfers.undecided_hints(database, "native", 2) for _ in range(4)]
+    turns = [await pending_transfers.list_undecided_posted(database, "native", 2) for _ in range(4)]
     first = {one.tx_hash for turn in turns[:3] for one in turn}
     assert len(first) == 5
     assert [len(turn) for turn in turns] == [2, 2, 2, 2]
@@ -193,4 +193,4 @@ async def test_hashes_of_a_session_that_has_ended_are_looked_up_no_more(
     await ground.pay(session)
     await ground.final()
     database = ground.world.service.database
-    assert await pending_transfers.undecided_hints(database, "native", 10) == []
+    assert await pending_transfers.list_undecided_posted(database, "native", 10) == []

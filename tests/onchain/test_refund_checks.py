@@ -5,13 +5,13 @@ from uuid import uuid4
 
 import pytest
 
-from payintent.domain.gateway import NotContacted, Unknown
-from payintent.domain.onchain_refund import RefundCall
+from payintent.domain.gateway import NotContacted, OutcomeUnknown
+from payintent.domain.onchain_refund import ContractRefundCall
 from payintent.evm import abi
-from payintent.evm.keccak import checksummed
-from payintent.evm.refund_sender import open_refunders
-from payintent.evm.signer import Signer, open_signers
-from payintent.onchain.refund_checks import examine_refunds
+from payintent.evm.keccak import to_checksum_address
+from payintent.evm.refund_sender import open_refund_senders
+from payintent.evm.signer import ExternalSigner, open_signers
+from payintent.onchain.refund_checks import check_refund_setup
 from payintent.operations.chains import SetChain
 from payintent.storage.onchain import chains
 from tests.support.onchain import ChainWorld
@@ -22,16 +22,16 @@ from tests.support.world import free_port
 KEY = "a-key-that-is-secret"
 
 
-async def found(world: RefundWorld, signer: Signer | None = None) -> list[tuple[bool, str]]:
+async def found(world: RefundWorld, signer: ExternalSigner | None = None) -> list[tuple[bool, str]]:
     """Give what doctor finds."""
     ground = world.ground
     database = ground.world.service.database
-    row = await chains.chain(database, ground.slug)
+    row = await chains.get_chain(database, ground.slug)
     assert row is not None
     asked = signer or world.refunders[ground.slug].signer
-    tokens = await chains.tokens(database, ground.slug)
-    contracts = await chains.contracts(database, ground.slug)
-    findings = examine_refunds(asked, ground.reader, row, tokens, contracts)
+    tokens = await chains.list_tokens(database, ground.slug)
+    contracts = await chains.list_contracts(database, ground.slug)
+    findings = check_refund_setup(asked, ground.reader, row, tokens, contracts)
     return [(one.right, one.text) async for one in findings]
 
 
@@ -41,7 +41,7 @@ async def test_a_refunder_with_a_key_coins_and_an_allowance_is_right(
     told = await found(refunding)
     assert [right for right, _ in told] == [True] * 3
     signer, coins, token = (text for _, text in told)
-    refunder = checksummed(bytes.fromhex(refunding.refunder[2:]))
+    refunder = to_checksum_address(bytes.fromhex(refunding.refunder[2:]))
     assert signer == f"the signer has a key of {refunder}"
     assert coins.startswith(f"the refunder {refunder} has ")
     assert coins.endswith(" NATIVED")
@@ -54,7 +54,9 @@ async def test_each_thing_that_is_missing_is_named(refunding: RefundWorld) -> No
     await ground.world.perform(SetChain(chain="native", refunder=stranger))
     wrong = [text for right, text in await found(refunding) if not right]
     assert [one.rpartition(" has ")[0] != "" for one in wrong] == [True] * 3
-    assert wrong[0] == f"the signer has no key of {checksummed(bytes.fromhex(stranger[2:]))}"
+    assert (
+        wrong[0] == f"the signer has no key of {to_checksum_address(bytes.fromhex(stranger[2:]))}"
+    )
     assert wrong[1].endswith("has 0 NATIVED")
     assert wrong[2].endswith("has 0, may give back all of it")
 
@@ -62,7 +64,7 @@ async def test_each_thing_that_is_missing_is_named(refunding: RefundWorld) -> No
 async def test_an_allowance_that_is_too_small_is_told(refunding: RefundWorld) -> None:
     contract = bytes.fromhex(refunding.ground.deployment.contract_address[2:])
     for amount, told in ((0, "may give back 0"), (25 * COIN // 10, "may give back 2.5")):
-        data = f"0x{abi.approve(contract, amount).hex()}"
+        data = f"0x{abi.encode_approve(contract, amount).hex()}"
         step = {"to": refunding.ground.token("USDT"), "value": "0x0", "data": data}
         await refunding.ground.send(step, refunding.refunder)
         right, text = (await found(refunding))[-1]
@@ -79,10 +81,13 @@ async def test_a_signer_of_another_chain_or_none_is_told(refunding: RefundWorld)
 
 
 async def test_no_signer_and_no_refunder_are_told(ground: ChainWorld) -> None:
-    row = await chains.chain(ground.world.service.database, "native")
+    row = await chains.get_chain(ground.world.service.database, "native")
     assert row is not None
-    for signer, missing in ((None, "signer"), (Signer("native", "http://a.test"), "refunder")):
-        told = [one async for one in examine_refunds(signer, ground.reader, row, [], [])]
+    for signer, missing in (
+        (None, "signer"),
+        (ExternalSigner("native", "http://a.test"), "refunder"),
+    ):
+        told = [one async for one in check_refund_setup(signer, ground.reader, row, [], [])]
         assert [(one.right, one.text) for one in told] == [
             (False, f"refunds wait: no {missing} is set")
         ]
@@ -102,7 +107,7 @@ async def test_the_signers_address_is_told_to_nobody(
         refunding.signer.mood = mood
         await refunding.ground.world.rows("UPDATE refund SET step = 'queued'")
         await refunding.turn()
-    assert open_refunders({"native": f"ws://{KEY}/{KEY}"}, {"native": ["http://a.test"]}) == {}
+    assert open_refund_senders({"native": f"ws://{KEY}/{KEY}"}, {"native": ["http://a.test"]}) == {}
     told = capfd.readouterr()
     text = f"{caplog.text}{told.out}{told.err}{refunding.refunders!r}"
     assert "refund_unanswered" in text
@@ -112,7 +117,7 @@ async def test_the_signers_address_is_told_to_nobody(
 
 async def test_what_surely_was_not_sent_differs_from_silence(refunding: RefundWorld) -> None:
     refunder, sender = refunding.refunders["native"], bytes.fromhex(refunding.refunder[2:])
-    call = RefundCall(
+    call = ContractRefundCall(
         network_id=612_055,
         contract=bytes.fromhex(refunding.ground.deployment.contract_address[2:]),
         uuid=bytes(16),
@@ -125,7 +130,7 @@ async def test_what_surely_was_not_sent_differs_from_silence(refunding: RefundWo
     assert isinstance(gas, int)
     refunding.signer.mood = Mood.LOSES
     silent = await refunder.send(sender, call, gas)
-    assert isinstance(silent, Unknown)
+    assert isinstance(silent, OutcomeUnknown)
     assert not isinstance(silent, NotContacted)
     await until(lambda: refunding.signer.sent, "the signer has sent, however slow it is")
     assert len(refunding.signer.sent) == 1

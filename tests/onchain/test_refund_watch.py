@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from payintent.evm.event_logs import REFUNDED
-from payintent.evm.refund_sender import ChainRefunder
+from payintent.evm.refund_sender import RpcRefundSender
 from payintent.onchain.log_proof import LIES
 from payintent.onchain.settle_refund_logs import REFUNDS
 from payintent.onchain.watcher import LATE
@@ -41,7 +41,7 @@ class Liar(FaultyNode):
 
 @pytest.fixture
 async def pair(
-    world: World, chain_url: str, refunders: dict[str, ChainRefunder]
+    world: World, chain_url: str, refunders: dict[str, RpcRefundSender]
 ) -> AsyncIterator[tuple[RefundWorld, Liar, FaultyNode]]:
     """Two endpoints of one chain, the first of which may lie."""
     async with AsyncExitStack() as stack:

@@ -10,13 +10,13 @@ import pytest
 
 from payintent.domain import ids
 from payintent.evm import abi
-from payintent.evm.refund_sender import ChainRefunder
+from payintent.evm.refund_sender import RpcRefundSender
 from payintent.operations.chains import SetChain
 from payintent.operations.refunds import RejectRefund, ResendRefund
 from payintent.payments.create_refund import refund_case
 from payintent.storage import refund_reviews
 from payintent.storage.onchain import chains
-from payintent.storage.onchain.pending_transfers import ChainLedger
+from payintent.storage.onchain.pending_transfers import DatabaseOnchainRecords
 from tests.support.onchain import ChainWorld
 from tests.support.patience import until
 from tests.support.refunding import COIN, Mood, RefundWorld, refunding
@@ -30,7 +30,7 @@ DONE = ("SUCCEEDED", "ended")
 
 @pytest.fixture
 async def on_ethereum(
-    ethereum: ChainWorld, refunders: dict[str, ChainRefunder]
+    ethereum: ChainWorld, refunders: dict[str, RpcRefundSender]
 ) -> AsyncIterator[RefundWorld]:
     async with refunding(ethereum, refunders) as world:
         yield world
@@ -198,7 +198,7 @@ async def test_a_refunder_that_may_not_spend_is_waited_for(refunding: RefundWorl
     contract = bytes.fromhex(refunding.ground.deployment.contract_address[2:])
 
     async def allow(amount: int) -> None:
-        data = f"0x{abi.approve(contract, amount).hex()}"
+        data = f"0x{abi.encode_approve(contract, amount).hex()}"
         step = {"to": refunding.ground.token("USDT"), "value": "0x0", "data": data}
         await refunding.ground.send(step, refunding.refunder)
 
@@ -244,7 +244,7 @@ async def test_coins_are_not_sent_to_where_no_contract_is(refunding: RefundWorld
 
 @pytest.mark.parametrize("missing", ["signer", "refunder"])
 async def test_without_a_signer_or_a_refunder_refunds_wait(
-    refunding: RefundWorld, refunders: dict[str, ChainRefunder], missing: str
+    refunding: RefundWorld, refunders: dict[str, RpcRefundSender], missing: str
 ) -> None:
     kept = dict(refunders)
     if missing == "signer":
@@ -352,7 +352,7 @@ async def test_a_refund_that_was_reverted_three_times_is_a_case_and_sent_again_b
     [row] = await refunding.ground.world.rows("SELECT refund_id FROM money_case")
     assert row["refund_id"] == refund.id
     await refunding.ground.world.perform(
-        ResendRefund(refund_id=ids.text(ids.REFUND, refund.id), note="it has gas again")
+        ResendRefund(refund_id=ids.format_id(ids.REFUND, refund.id), note="it has gas again")
     )
     await refunding.ground.move_clock(UNSEEN_S)
     await refunding.turn()
@@ -373,14 +373,14 @@ async def test_a_destination_that_burns_gas_is_not_paid(refunding: RefundWorld) 
 
 
 async def test_two_senders_are_never_asked_for_one_refund(refunding: RefundWorld) -> None:
-    ledger = ChainLedger(refunding.ground.world.service.database)
+    ledger = DatabaseOnchainRecords(refunding.ground.world.service.database)
     refund_id = uuid4()
     asked = [await ledger.hand_over(refund_id, 20 * bytes([one])) for one in (1, 2, 1)]
     assert asked == [True, False, True]
 
 
 async def test_when_no_endpoint_answers_nothing_is_sent_again(
-    ground: ChainWorld, refunders: dict[str, ChainRefunder]
+    ground: ChainWorld, refunders: dict[str, RpcRefundSender]
 ) -> None:
     nobody = f"http://127.0.0.1:{free_port()}"
     async with refunding(ground, refunders, [nobody]) as world:
@@ -441,7 +441,7 @@ async def test_the_threshold_holds_over_a_day_and_not_for_each_refund(
 
     assert await steps("16", "16") == ["approval", "queued"], "together they are 32"
     [waiting] = await world.rows("SELECT id FROM refund WHERE step = 'approval'")
-    refund_id = ids.text(ids.REFUND, waiting["id"])
+    refund_id = ids.format_id(ids.REFUND, waiting["id"])
     await world.perform(RejectRefund(refund_id=refund_id, note="asked for twice"))
     assert await steps("4") == ["queued"], "what was rejected does not count"
     assert await steps("5", "9") == ["approval", "queued"]
@@ -520,7 +520,7 @@ async def test_money_of_a_uuid_that_nobody_knows_goes_back_to_its_payer(
     assert await refunding.balance("USDT", ground.payer) == before + amount
     [closed] = await ground.world.rows("SELECT status, note FROM money_case")
     assert closed["status"] == "REFUNDED"
-    assert ids.text(ids.REFUND, refund.id) in closed["note"]
+    assert ids.format_id(ids.REFUND, refund.id) in closed["note"]
 
 
 async def test_a_chain_is_busy_until_its_refunds_are_done(refunding: RefundWorld) -> None:

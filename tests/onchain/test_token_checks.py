@@ -10,10 +10,10 @@ import pytest
 from prometheus_client import REGISTRY
 from pydantic import SecretStr
 
-from payintent.evm.keccak import checksummed
+from payintent.evm.keccak import to_checksum_address
 from payintent.onchain import watch_loop as watching_module
-from payintent.onchain.chain_checks import examine
-from payintent.onchain.watch_loop import reader_of, watch
+from payintent.onchain.chain_checks import check_chain
+from payintent.onchain.watch_loop import open_configured_reader, run_watch_loop
 from payintent.operations.chains import AddContract, ResumeChain, SetChain, SetToken
 from payintent.service import Service
 from payintent.storage.onchain import chains
@@ -34,7 +34,7 @@ def watching(ground: ChainWorld) -> Service:
 @asynccontextmanager
 async def watched(ground: ChainWorld) -> AsyncIterator[None]:
     stop = asyncio.Event()
-    watcher = asyncio.create_task(watch(watching(ground).watch_context, ground.slug, stop))
+    watcher = asyncio.create_task(run_watch_loop(watching(ground).watch_context, ground.slug, stop))
     yield
     stop.set()
     await watcher
@@ -47,13 +47,13 @@ async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def halted(ground: ChainWorld) -> str | None:
-    cursor = await chains.cursor(ground.world.service.database, ground.slug)
+    cursor = await chains.get_cursor(ground.world.service.database, ground.slug)
     assert cursor is not None
     return cursor.halted
 
 
 async def read(ground: ChainWorld) -> bool:
-    cursor = await chains.cursor(ground.world.service.database, ground.slug)
+    cursor = await chains.get_cursor(ground.world.service.database, ground.slug)
     return cursor is not None and cursor.hash is not None
 
 
@@ -65,13 +65,13 @@ async def found(ground: ChainWorld) -> list[tuple[bool, str]]:
     """Give what doctor finds."""
     service = watching(ground)
     database = service.database
-    row = await chains.chain(database, ground.slug)
+    row = await chains.get_chain(database, ground.slug)
     assert row is not None
-    reader = reader_of(service.settings, row)
+    reader = open_configured_reader(service.settings, row)
     assert reader is not None
-    tokens = await chains.tokens(database, ground.slug)
-    contracts = await chains.contracts(database, ground.slug)
-    told = [(one.right, one.text) async for one in examine(reader, row, tokens, contracts)]
+    tokens = await chains.list_tokens(database, ground.slug)
+    contracts = await chains.list_contracts(database, ground.slug)
+    told = [(one.right, one.text) async for one in check_chain(reader, row, tokens, contracts)]
     await reader.close()
     return told
 
@@ -111,7 +111,7 @@ async def test_a_token_that_is_mended_while_it_is_compared_halts_nothing(
 ) -> None:
     await ethereum.mine()
     await set_decimals(ethereum, 18)
-    compare, verdicts = watching_module.fits, []
+    compare, verdicts = watching_module.token_decimals_match, []
 
     async def mended_meanwhile(*compared: Any) -> bool:
         verdicts.append(await compare(*compared))
@@ -178,7 +178,7 @@ async def test_a_chain_by_confirmations_needs_no_word_of_the_node(ethereum: Chai
 
 
 def address(text: str) -> str:
-    return checksummed(bytes.fromhex(text[2:]))
+    return to_checksum_address(bytes.fromhex(text[2:]))
 
 
 async def _shows_halt(value: int) -> bool:

@@ -6,8 +6,8 @@ from uuid import uuid4
 
 import pytest
 
-from payintent.domain.errors import Code, Refused
-from payintent.onchain.token_checks import fits
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.onchain.token_checks import token_decimals_match
 from payintent.operations.chains import SetToken
 from payintent.storage.onchain import chains
 from tests.support.onchain import ChainWorld, offer
@@ -18,8 +18,8 @@ async def quoted(api: Api, checkout_id: str) -> list[dict[str, Any]]:
     return (await api.send("GET", f"/v1/checkout/{checkout_id}/quotes")).json["quotes"]
 
 
-async def refusal(ground: ChainWorld, payment: Any, method: int) -> Code:
-    with pytest.raises(Refused) as refused:
+async def refusal(ground: ChainWorld, payment: Any, method: int) -> ErrorCode:
+    with pytest.raises(RefusedError) as refused:
         await ground.world.select(payment, method)
     return refused.value.code
 
@@ -32,7 +32,7 @@ async def test_a_token_that_is_not_taken_is_not_offered_and_cannot_be_selected(
     tokens = {one.get("token") for one in await quoted(api, payment.checkout_id)}
     assert tokens == {None, "NATIVED"}
     found = await refusal(ground, payment, ground.methods["USDT"])
-    assert found is Code.PAYMENT_TOKEN_NOT_AVAILABLE
+    assert found is ErrorCode.PAYMENT_TOKEN_NOT_AVAILABLE
     listed = (await api.send("GET", "/v1/chains/native")).json["tokens"]
     assert {one["symbol"] for one in listed} == {"NATIVED"}
 
@@ -55,7 +55,7 @@ async def test_an_amount_of_eighteen_decimals_leaves_ethereum_out(
     payment = await ethereum.world.create(**fields)
     assert await quoted(api, payment.checkout_id) == []
     found = await refusal(ethereum, payment, ethereum.methods["USDT"])
-    assert found is Code.INVALID_AMOUNT
+    assert found is ErrorCode.INVALID_AMOUNT
     path = f"/v1/checkout/{payment.checkout_id}/quotes"
     body = {"payment_method_id": ethereum.methods["USDT"]}
     told = await api.send("POST", path, json=body)
@@ -68,12 +68,12 @@ async def test_an_amount_of_eighteen_decimals_leaves_ethereum_out(
 
 
 async def test_usdc_is_there_and_taken_nowhere(ethereum: ChainWorld, api: Api) -> None:
-    known = await chains.tokens(ethereum.world.service.database, "ethereum")
+    known = await chains.list_tokens(ethereum.world.service.database, "ethereum")
     assert {one.symbol: one.enabled for one in known} == {"USDC": False, "USDT": True}
     method = await offer(ethereum.world, ethereum.account_id, "USDC")
     payment = await ethereum.world.create(currency="USD")
     assert "USDC" not in {one.get("token") for one in await quoted(api, payment.checkout_id)}
-    assert await refusal(ethereum, payment, method) is Code.PAYMENT_TOKEN_NOT_AVAILABLE
+    assert await refusal(ethereum, payment, method) is ErrorCode.PAYMENT_TOKEN_NOT_AVAILABLE
 
 
 async def test_enabling_usdc_lets_dollars_be_paid_in_it_and_asks_nobody_for_it(
@@ -114,12 +114,14 @@ async def test_a_merchant_with_usdc_alone_can_ask_for_dollars(
 
 async def test_a_chain_whose_token_counts_otherwise_is_not_watched(ethereum: ChainWorld) -> None:
     database = ethereum.world.service.database
-    assert await fits("ethereum", ethereum.reader, await chains.tokens(database, "ethereum"))
+    assert await token_decimals_match(
+        "ethereum", ethereum.reader, await chains.list_tokens(database, "ethereum")
+    )
     await ethereum.world.perform(SetToken(chain="ethereum", symbol="USDT", decimals=18))
-    tokens = await chains.tokens(database, "ethereum")
-    assert not await fits("ethereum", ethereum.reader, tokens)
+    tokens = await chains.list_tokens(database, "ethereum")
+    assert not await token_decimals_match("ethereum", ethereum.reader, tokens)
     await ethereum.world.perform(
         SetToken(chain="ethereum", symbol="USDT", decimals=6, address="0x" + 40 * "1")
     )
-    tokens = await chains.tokens(database, "ethereum")
-    assert not await fits("ethereum", ethereum.reader, tokens)  # nobody is there
+    tokens = await chains.list_tokens(database, "ethereum")
+    assert not await token_decimals_match("ethereum", ethereum.reader, tokens)  # nobody is there

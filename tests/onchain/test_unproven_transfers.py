@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from payintent.domain.errors import ChainDown
+from payintent.domain.errors import ChainUnavailableError
 from payintent.domain.evm import BlockId, Unanswered
 from payintent.domain.session import Session
 from payintent.onchain import unproven_transfers
@@ -110,7 +110,7 @@ async def test_more_than_can_be_looked_at_stops_the_chain(
     await refuse(ground, other, tx_hash)
     await ground.mine(3)
     before = await ground.cursor()
-    with pytest.raises(ChainDown):
+    with pytest.raises(ChainUnavailableError):
         await ground.turn()
     assert (await ground.cursor()).block == before.block
     assert await ground.cases() == []

@@ -15,10 +15,10 @@ import asyncpg
 import pytest
 
 from payintent.config import Settings
-from payintent.evm.chain_reader import open_reader
-from payintent.onchain.watch_loop import look
+from payintent.evm.chain_reader import open_chain_reader
+from payintent.onchain.watch_loop import watch_once
 from payintent.onchain.watcher import STRETCHES_MAX
-from payintent.storage.advisory_lock import leading
+from payintent.storage.advisory_lock import hold_advisory_lock
 from payintent.storage.onchain import chains
 from payintent_sandbox.chains.deploy import PLANS, deploy
 from tests.support.fault_rpc import Faults, FaultyNode
@@ -79,12 +79,12 @@ async def test_two_watchers_at_once_keep_each_log_once(
         await ground.pay(session)
     await ground.pay_otherwise(bills[0][1], amount=10**17)
     await ground.mine(3)
-    row = await chains.chain(ground.world.service.database, "native")
+    row = await chains.get_chain(ground.world.service.database, "native")
     assert row is not None
-    other = open_reader("native", [ground.chain.url], config_of("native"))
+    other = open_chain_reader("native", [ground.chain.url], config_of("native"))
     async with locked(raw, "SELECT FROM chain_cursor FOR UPDATE"):
         looks = [
-            asyncio.create_task(look(ground.world.service, row, one))
+            asyncio.create_task(watch_once(ground.world.service, row, one))
             for one in (ground.reader, other)
         ]
         await waiting(raw, 2)
@@ -153,10 +153,13 @@ async def test_a_janitor_that_is_busy_with_sessions_is_not_waited_for(
 
 async def test_one_process_leads_until_its_connection_is_gone(settings: Settings) -> None:
     url = settings.database_url
-    async with leading(url, "watch:native") as first, leading(url, "watch:native") as second:
+    async with (
+        hold_advisory_lock(url, "watch:native") as first,
+        hold_advisory_lock(url, "watch:native") as second,
+    ):
         assert first()
         assert not second()
-        async with leading(url, "watch:bsc") as elsewhere:
+        async with hold_advisory_lock(url, "watch:bsc") as elsewhere:
             assert elsewhere()
         raw = await asyncpg.connect(url)
         await raw.execute(
@@ -169,7 +172,7 @@ async def test_one_process_leads_until_its_connection_is_gone(settings: Settings
             return not first()
 
         async def taken() -> bool:
-            async with leading(url, "watch:native") as third:
+            async with hold_advisory_lock(url, "watch:native") as third:
                 return third()
 
         await until(lost)
@@ -239,12 +242,12 @@ async def test_a_worker_that_is_killed_in_the_middle_leaves_nothing_half_done(
 async def test_many_blocks_are_caught_up_in_several_looks(ground: ChainWorld) -> None:
     async with FaultyNode(ground.chain.url) as node:
         node.faults = Faults(range_max=1)
-        row = await chains.chain(ground.world.service.database, "native")
+        row = await chains.get_chain(ground.world.service.database, "native")
         assert row is not None
         await ground.mine(2 * STRETCHES_MAX)
-        reader = open_reader("native", [node.url], config_of("native"))
-        assert await look(ground.world.service.watch_context, row, reader)  # there is more
-        while await look(ground.world.service.watch_context, row, reader):
+        reader = open_chain_reader("native", [node.url], config_of("native"))
+        assert await watch_once(ground.world.service.watch_context, row, reader)  # there is more
+        while await watch_once(ground.world.service.watch_context, row, reader):
             pass
         await reader.close()
     assert (await ground.cursor()).block == await ground.height() - 2

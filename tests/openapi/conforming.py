@@ -14,7 +14,7 @@ from schemathesis.checks import (
 )
 from schemathesis.schemas import APIOperation
 
-from payintent.api.docs.files import contract
+from payintent.api.docs.files import openapi_document
 from tests.support.conformance import METHODS, check, closed
 from tests.support.world import Answer
 
@@ -28,7 +28,7 @@ CONFORMANCE = [
 
 def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Every operation of the contract: method, path and what is said of it."""
-    for path, item in contract()["paths"].items():
+    for path, item in openapi_document()["paths"].items():
         for method in METHODS:
             if method in item:
                 yield method.upper(), path, item[method]

@@ -6,17 +6,17 @@ from uuid import uuid4
 
 import pytest
 
-from payintent.checkout.static_files import asset
+from payintent.checkout.static_files import static_url
 from payintent.config import Settings
 from payintent.domain import ids
 from payintent.domain.gateway import (
-    Callback,
     DisputeReport,
     DisputeState,
+    GatewayRefundState,
     RefundReport,
-    RefundState,
+    VerifiedCallback,
 )
-from payintent.payments.receive_callback import receive
+from payintent.payments.receive_callback import receive_callback
 from tests.api.arrange import bring_to, callback, captured, payment_of, select
 from tests.api.refunding import REFUND, REFUNDS, ask, in_status, listed, paid, read, send
 from tests.openapi.conforming import conforms, operations
@@ -87,7 +87,7 @@ async def _list_cases(api: Api, created: Answer) -> Answer:
     disputed = await payment_of(api, await paid(api))
     report = DisputeReport(
         reference="du_1",
-        capture=f"cap-{ids.text(ids.PAYMENT, disputed.id)}",
+        capture=f"cap-{ids.format_id(ids.PAYMENT, disputed.id)}",
         state=DisputeState.OPEN,
         amount_minor=50000,
         currency="THB",
@@ -95,8 +95,8 @@ async def _list_cases(api: Api, created: Answer) -> Answer:
         respond_by=disputed.expires_at,
     )
     service = api.world.service
-    callback = Callback(id="evt_1", dispute=report)
-    await receive(service.database, service.mint, api.world.account_id, callback, b"")
+    callback = VerifiedCallback(id="evt_1", dispute=report)
+    await receive_callback(service.database, service.mint, api.world.account_id, callback, b"")
     answer = await api.send("GET", "/v1/cases?limit=1", headers=api.bearer())
     assert answer.json["data"][0]["dispute"]["state"] == "open"
     return answer
@@ -162,7 +162,7 @@ GOES_WELL: dict[str, tuple[int, Sending]] = {
     "POST /c/{checkout_id}/return": (303, _post("/c/{checkout_id}/return")),
     "GET /c/{checkout_id}/receipt": (303, _get("/c/{checkout_id}/receipt")),
     "GET /c/{checkout_id}/qr.svg": (200, _get("/c/{checkout_id}/qr.svg")),
-    "GET /c/static/{mark}/{name}": (200, _get(asset("checkout.css"))),
+    "GET /c/static/{mark}/{name}": (200, _get(static_url("checkout.css"))),
     "GET /c/static/flags/{name}": (200, _get("/c/static/flags/th.svg")),
     "GET /healthz": (200, _get("/healthz")),
     "GET /readyz": (200, _get("/readyz")),
@@ -210,14 +210,16 @@ async def test_a_payment_is_described_when_money_has_gone_back(api: Api, status:
         assert answer.json["status"] == status
 
 
-@pytest.mark.parametrize("state", [RefundState.DONE, RefundState.PENDING, RefundState.DECLINED])
-async def test_a_refund_is_described_in_every_status(api: Api, state: RefundState) -> None:
+@pytest.mark.parametrize(
+    "state", [GatewayRefundState.DONE, GatewayRefundState.PENDING, GatewayRefundState.DECLINED]
+)
+async def test_a_refund_is_described_in_every_status(api: Api, state: GatewayRefundState) -> None:
     api.world.gateway.answer_refund = RefundReport(state=state, reference="re-1")
     key, created = str(uuid4()), await paid(api)
     first = conforms("POST", REFUNDS, await ask(api, created, key))
     await send(api.world)
     seen = conforms("GET", REFUND, await read(api, first.json["id"]))
-    assert (seen.json["status"] == "FAILED") is (state is RefundState.DECLINED)
+    assert (seen.json["status"] == "FAILED") is (state is GatewayRefundState.DECLINED)
     conforms("GET", REFUNDS, await listed(api, created))
     again = conforms("POST", REFUNDS, await ask(api, created, key))
     assert (again.body, again.headers["Idempotency-Replayed"]) == (first.body, "true")

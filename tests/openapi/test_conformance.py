@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 
 from payintent.api import checkout, payments
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from tests.support.conformance import NonconformingError, check
 from tests.support.world import Api
 
@@ -73,7 +73,7 @@ async def test_a_code_that_a_route_never_sends_fails_whichever_client_reads_it(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refused(*_: Any) -> Any:
-        raise Refused(Code.FORBIDDEN, "planted")
+        raise RefusedError(ErrorCode.FORBIDDEN, "planted")
 
     monkeypatch.setattr(checkout, "view", refused)
     path = f"{api.base}/v1/checkout/{(await api.create()).json['checkout_id']}"

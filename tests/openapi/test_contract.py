@@ -10,18 +10,18 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
-from payintent.api.docs.files import contract
+from payintent.api.docs.files import openapi_document
 from payintent.api.errors import STATUS
 from payintent.api.list_payments import _LISTED_DEFAULT
 from payintent.api.schemas import EXPIRES_IN_DEFAULT_S, EXPIRES_IN_MAX_S
 from payintent.domain.currencies import COUNTRIES, CURRENCIES
-from payintent.domain.errors import Code
-from payintent.domain.event import EventType, payload_fields
+from payintent.domain.errors import ErrorCode
+from payintent.domain.event import EventType, event_payload_fields
 from payintent.domain.fraud import RiskLevel
 from payintent.domain.gateway import DisputedFunds, DisputeState
-from payintent.domain.payment import FailureReason, Status
+from payintent.domain.payment import FailureReason, PaymentStatus
 from payintent.domain.quote import FeeMode, TaxManager
-from payintent.domain.refund import RefundFailure, RefundStatus
+from payintent.domain.refund import RefundFailureReason, RefundStatus
 from payintent.domain.settlement import CaseKind
 from payintent.routes import ROUTES
 from payintent.storage.cases import STATUSES
@@ -32,17 +32,17 @@ from tests.openapi.conforming import closed, operations
 
 _RAISED = re.compile(r"\bCode\.([A-Z_]+)\b(?!: \d)")  # but not the table of statuses
 #: Beside the one of the table in api/errors.py.
-_MORE = {Code.BAD_REQUEST: {405, 408, 413, 415, 431}, Code.INVALID_AMOUNT: {400}}
-_SCHEMAS = contract()["components"]["schemas"]
+_MORE = {ErrorCode.BAD_REQUEST: {405, 408, 413, 415, 431}, ErrorCode.INVALID_AMOUNT: {400}}
+_SCHEMAS = openapi_document()["components"]["schemas"]
 
 
 def test_it_is_valid_openapi_3_1() -> None:
-    assert contract()["openapi"].startswith("3.1.")
-    assert list(OpenAPIV31SpecValidator(contract()).iter_errors()) == []
+    assert openapi_document()["openapi"].startswith("3.1.")
+    assert list(OpenAPIV31SpecValidator(openapi_document()).iter_errors()) == []
 
 
 def test_it_has_the_version_that_is_served() -> None:
-    assert contract()["info"]["version"] == API_VERSION == "0.9.9"
+    assert openapi_document()["info"]["version"] == API_VERSION == "0.9.9"
     assert _SCHEMAS["Health"]["properties"]["version"]["const"] == API_VERSION
 
 
@@ -56,7 +56,7 @@ def test_its_routes_are_those_that_are_served() -> None:
 
 
 def test_every_operation_has_a_name_of_its_own_and_a_group() -> None:
-    groups = {tag["name"] for tag in contract()["tags"]}
+    groups = {tag["name"] for tag in openapi_document()["tags"]}
     named = [said["operationId"] for _, _, said in operations()]
     assert len(set(named)) == len(named)
     assert all(set(said["tags"]) <= groups for _, _, said in operations())
@@ -81,14 +81,14 @@ def test_the_routes_that_need_a_key_are_those_of_the_merchant() -> None:
 
 
 def test_its_codes_their_statuses_and_the_codes_of_the_service_are_the_same() -> None:
-    table = {one["code"]: set(one["status"]) for one in contract()["x-error-codes"]}
-    assert table == {code: {STATUS[code]} | _MORE.get(code, set()) for code in Code}
-    assert list(table) == _SCHEMAS["ApiError"]["properties"]["code"]["enum"] == list(Code)
+    table = {one["code"]: set(one["status"]) for one in openapi_document()["x-error-codes"]}
+    assert table == {code: {STATUS[code]} | _MORE.get(code, set()) for code in ErrorCode}
+    assert list(table) == _SCHEMAS["ApiError"]["properties"]["code"]["enum"] == list(ErrorCode)
     assert len(table) == 28
 
 
 def test_every_code_has_one_condition_of_its_own() -> None:
-    conditions = [one["condition"] for one in contract()["x-error-codes"]]
+    conditions = [one["condition"] for one in openapi_document()["x-error-codes"]]
     assert len(set(conditions)) == 28
     assert all(one.endswith(".") and "\n" not in one for one in conditions)
 
@@ -96,7 +96,7 @@ def test_every_code_has_one_condition_of_its_own() -> None:
 def test_the_source_can_send_the_codes_that_it_says_are_sent_and_never_the_alias() -> None:
     sources = [one.read_text() for one in ROOT.glob("payintent/**/*.py")]
     raised = {code for text in sources for code in _RAISED.findall(text)}
-    sent = {one["code"]: one["sent"] for one in contract()["x-error-codes"]}
+    sent = {one["code"]: one["sent"] for one in openapi_document()["x-error-codes"]}
     assert {code for code, when in sent.items() if when == "now"} <= raised
     assert {code for code, when in sent.items() if when == "never"} == {"SERVER_ERROR"}
     assert "SERVER_ERROR" not in raised
@@ -104,20 +104,20 @@ def test_the_source_can_send_the_codes_that_it_says_are_sent_and_never_the_alias
 
 
 def test_every_error_of_an_operation_has_codes_of_its_status() -> None:
-    table = {one["code"]: one["status"] for one in contract()["x-error-codes"]}
+    table = {one["code"]: one["status"] for one in openapi_document()["x-error-codes"]}
     seen = set()
     for method, path, said in operations():
         for status, answer in said["responses"].items():
             codes = _codes(answer)
             seen |= codes
             assert all(int(status) in table[code] for code in codes), (method, path, status)
-    never = {one["code"] for one in contract()["x-error-codes"] if one["sent"] != "now"}
+    never = {one["code"] for one in openapi_document()["x-error-codes"] if one["sent"] != "now"}
     assert seen == set(table) - never - {"INVALID_TRANSITION"}
 
 
 def _codes(answer: Any) -> set[str]:
     if "$ref" in answer:
-        answer = contract()["components"]["responses"][answer["$ref"].rpartition("/")[2]]
+        answer = openapi_document()["components"]["responses"][answer["$ref"].rpartition("/")[2]]
     return set(answer.get("x-codes", []))
 
 
@@ -126,12 +126,12 @@ def _codes(answer: Any) -> set[str]:
     [
         ("Country", COUNTRIES),
         ("CurrencyCode", CURRENCIES),
-        ("PaymentStatus", Status),
+        ("PaymentStatus", PaymentStatus),
         ("FailureReason", FailureReason),
         ("FeeMode", FeeMode),
         ("TaxManager", TaxManager),
         ("RefundStatus", RefundStatus),
-        ("RefundFailureReason", RefundFailure),
+        ("RefundFailureReason", RefundFailureReason),
         ("CaseKind", CaseKind),
         ("CaseStatus", STATUSES),
         ("DisputeState", DisputeState),
@@ -151,7 +151,7 @@ def test_its_limits_are_those_of_the_code() -> None:
         ("/v1/payments/{payment_id}/refunds", "RefundList"),
         ("/v1/cases", "CaseList"),
     ):
-        listed = contract()["paths"][path]["get"]["parameters"]
+        listed = openapi_document()["paths"][path]["get"]["parameters"]
         [limit] = [one["schema"] for one in listed if one["name"] == "limit"]
         assert limit["maximum"] == _SCHEMAS[shape]["properties"]["data"]["maxItems"]
         assert limit["maximum"] == LISTED_MAX
@@ -187,11 +187,13 @@ def _examples(node: Any, where: str) -> Iterator[tuple[str, Any]]:
 
 
 def test_its_webhooks_are_the_events_with_their_fields_in_order() -> None:
-    webhooks = contract()["webhooks"]
+    webhooks = openapi_document()["webhooks"]
     assert list(webhooks) == list(EventType)
     for kind in EventType:
         body = webhooks[kind]["post"]["requestBody"]["content"]["application/json"]["schema"]
         event = _SCHEMAS[body["$ref"].rpartition("/")[2]]
         assert event["properties"]["type"]["const"] == kind
         payment = _target(_target(event["properties"]["data"])["properties"]["payment"])
-        assert payment["required"] == list(payment["properties"]) == list(payload_fields(kind))
+        assert (
+            payment["required"] == list(payment["properties"]) == list(event_payload_fields(kind))
+        )

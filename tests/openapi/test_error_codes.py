@@ -12,14 +12,14 @@ from uuid import uuid4
 
 import pytest
 
-from payintent.api.docs.files import contract
+from payintent.api.docs.files import openapi_document
 from payintent.api.errors import STATUS
 from payintent.config import Settings
-from payintent.domain.errors import Code, Refused
-from payintent.domain.gateway import Report, SessionState, Unknown
-from payintent.domain.payment import FailureReason, Status, Trigger, step
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.gateway import GatewaySessionState, OutcomeUnknown, SessionReport
+from payintent.domain.payment import FailureReason, PaymentStatus, PaymentTrigger, find_transition
 from payintent.operations.chains import SetToken
-from payintent.payments.gateway_health import FAILURES_MAX, Channel
+from payintent.payments.gateway_health import FAILURES_MAX, GatewayChannel
 from tests.api.arrange import bring_to, cancel, post, quotes, refusal, select, view
 from tests.api.fault_proxy import FaultProxy
 from tests.api.refunding import REFUNDS, ask, kept, paid
@@ -35,7 +35,7 @@ QUOTES = "/v1/checkout/{checkout_id}/quotes"
 ONRAMP = "/v1/onramp/orders"
 SESSION = "/v1/onchain/sessions/{session_id}"
 NOBODYS = "pay_0000000000000000000001"
-DECLINED = Report(state=SessionState.DECLINED, reason=FailureReason.TX_REVERTED)
+DECLINED = SessionReport(state=GatewaySessionState.DECLINED, reason=FailureReason.TX_REVERTED)
 
 
 async def malformed(api: Api) -> Answer:
@@ -113,7 +113,9 @@ async def refund_of_too_much(api: Api) -> Answer:
 async def refund_while_the_gateways_are_down(api: Api) -> Answer:
     created, health = await paid(api), api.world.service.accounts.health
     for _ in range(FAILURES_MAX):
-        await health.note(api.world.account_id, Channel.REFUNDS, Unknown(detail="no answer"))
+        await health.note(
+            api.world.account_id, GatewayChannel.REFUNDS, OutcomeUnknown(detail="no answer")
+        )
     answer = conforms("POST", REFUNDS, await ask(api, created))
     assert int(answer.headers["Retry-After"]) >= 1
     assert await kept(api.world) == []
@@ -182,7 +184,7 @@ async def orders_of_tokens(api: Api) -> Answer:
 
 async def silent_gateway(api: Api) -> Answer:
     created = await api.create()
-    api.world.gateway.answer_create = lambda _: Unknown(detail="no answer")
+    api.world.gateway.answer_create = lambda _: OutcomeUnknown(detail="no answer")
     answer = conforms("POST", QUOTES, await select(api, created))
     assert (await view(api, created)).json["status"] == "PENDING"
     return answer
@@ -269,17 +271,17 @@ async def test_a_request_shows_the_code(api: Api, proxy: FaultProxy, row: Row) -
 
 
 def test_the_table_has_every_code_with_every_status_that_its_routes_answer() -> None:
-    listed = {one["code"]: one["status"] for one in contract()["x-error-codes"]}
+    listed = {one["code"]: one["status"] for one in openapi_document()["x-error-codes"]}
     listed["BAD_REQUEST"] = [400]  # the others come before any route: tests/api/test_http_wire.py
     assert {(row.code, row.status) for row in TABLE} == {
         (code, status) for code, statuses in listed.items() for status in statuses
     }
-    assert {row.code for row in TABLE} == set(Code)
-    assert all(STATUS[Code(row.code)] == row.status or row.status == 400 for row in TABLE)
+    assert {row.code for row in TABLE} == set(ErrorCode)
+    assert all(STATUS[ErrorCode(row.code)] == row.status or row.status == 400 for row in TABLE)
 
 
 def test_all_codes_but_the_alias_are_sent_and_each_of_these_27_is_shown() -> None:
-    sent: dict[str, Any] = {one["code"]: one["sent"] for one in contract()["x-error-codes"]}
+    sent: dict[str, Any] = {one["code"]: one["sent"] for one in openapi_document()["x-error-codes"]}
     now = {code for code, when in sent.items() if when == "now"}
     assert {row.code for row in SHOWN} | {"INVALID_TRANSITION"} == now
     assert len(now) == 27
@@ -289,6 +291,6 @@ def test_all_codes_but_the_alias_are_sent_and_each_of_these_27_is_shown() -> Non
 
 
 def test_the_state_machine_refuses_a_step_that_its_table_lacks() -> None:
-    with pytest.raises(Refused) as refused:
-        step(Status.PENDING, Trigger.CONFIRM)
-    assert refused.value.code is Code.INVALID_TRANSITION
+    with pytest.raises(RefusedError) as refused:
+        find_transition(PaymentStatus.PENDING, PaymentTrigger.CONFIRM)
+    assert refused.value.code is ErrorCode.INVALID_TRANSITION

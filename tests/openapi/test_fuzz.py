@@ -26,9 +26,9 @@ from schemathesis.checks import (
 from schemathesis.core.failures import FailureGroup
 
 from payintent.api import checkout_events
-from payintent.api.docs.files import contract
-from payintent.domain.gateway import Report, SessionState
-from payintent.domain.ids import SESSION, text
+from payintent.api.docs.files import openapi_document
+from payintent.domain.gateway import GatewaySessionState, SessionReport
+from payintent.domain.ids import SESSION, format_id
 from tests.api.arrange import DECLINED, bring_to, callback, captured, payment_of, select
 from tests.api.refunding import ask
 from tests.openapi.conforming import CONFORMANCE, cases_of_every_rule, operation, operations
@@ -85,7 +85,7 @@ CHECKS = [
     positive_data_acceptance,
     *CONFORMANCE,
 ]
-_KEY = contract()["components"]["schemas"]["IdempotencyKey"]["pattern"]
+_KEY = openapi_document()["components"]["schemas"]["IdempotencyKey"]["pattern"]
 SHOP = "https://shop.example.com"
 STATUSES = ("PENDING", "PROCESSING", "PAID", "FAILED", "CANCELLED", "EXPIRED")
 
@@ -154,8 +154,8 @@ async def _sessions(api: Api) -> dict[str, str]:
     session_ids: dict[str, str] = {}
     for status in ("PROCESSING", "FAILED"):
         payment, session = await bill(api.world, method)
-        session_ids[status] = text(SESSION, session.id)
-    await api.world.report(payment, session.id, Report(state=SessionState.DECLINED))
+        session_ids[status] = format_id(SESSION, session.id)
+    await api.world.report(payment, session.id, SessionReport(state=GatewaySessionState.DECLINED))
     return session_ids
 
 

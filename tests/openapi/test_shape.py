@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from payintent.api.docs.files import contract
-from payintent.api.request_body import idempotency_key
-from payintent.domain.errors import Refused
+from payintent.api.docs.files import openapi_document
+from payintent.api.request_body import read_idempotency_key
+from payintent.domain.errors import RefusedError
 from tests.openapi.conforming import METHODS, operations
 
-_SCHEMAS = contract()["components"]["schemas"]
-_RESPONSES = contract()["components"]["responses"]
+_SCHEMAS = openapi_document()["components"]["schemas"]
+_RESPONSES = openapi_document()["components"]["responses"]
 _ROOT = Path(__file__).resolve().parents[2]
 _KEY = "7f4df3a5-0c0b-4c4e-9a43-5a2f6f0b1c8e"
 _NULL = {"type": "null"}
@@ -60,14 +60,14 @@ def test_all_answers_of_an_operation_that_are_no_errors_have_one_schema() -> Non
 
 
 def test_every_object_is_a_schema_with_a_name() -> None:
-    inline = [where for where, node in _nodes(contract())
+    inline = [where for where, node in _nodes(openapi_document())
               if "properties" in node and node.get("type") == "object"
               and not re.fullmatch(r"/components/schemas/\w+", where)]  # fmt: skip
     assert inline == []
 
 
 def test_a_choice_is_a_schema_of_its_own_between_named_ones() -> None:
-    for where, node in _nodes(contract()):
+    for where, node in _nodes(openapi_document()):
         assert not {"allOf", "anyOf"} & node.keys(), where
         if "oneOf" not in node:
             continue
@@ -93,7 +93,7 @@ def test_no_schema_has_a_name_that_languages_or_generators_have_taken() -> None:
 
 
 def test_no_client_sends_a_default_that_nobody_has_asked_for() -> None:
-    assert [where for where, node in _nodes(contract()) if "default" in node
+    assert [where for where, node in _nodes(openapi_document()) if "default" in node
             and not where.endswith("/responses")] == []  # fmt: skip
 
 
@@ -115,9 +115,9 @@ def test_metadata_may_hold_anything() -> None:
 
 
 def test_every_operation_and_event_says_whether_it_needs_a_key() -> None:
-    events = [item["post"] for item in contract()["webhooks"].values()]
+    events = [item["post"] for item in openapi_document()["webhooks"].values()]
     assert all(one["security"] == [] for one in events)
-    items = contract()["paths"].values()
+    items = openapi_document()["paths"].values()
     assert all(
         "security" in item[method] for item in items for method in set(METHODS) & item.keys()
     )
@@ -130,8 +130,8 @@ def test_the_pattern_of_a_key_takes_what_the_service_takes(key: str) -> None:
     schema = _SCHEMAS["IdempotencyKey"]
     assert "format" not in schema
     try:
-        taken = idempotency_key({"idempotency-key": key}) is not None
-    except Refused:
+        taken = read_idempotency_key({"idempotency-key": key}) is not None
+    except RefusedError:
         taken = False
     assert bool(re.search(schema["pattern"], key)) is taken
 

@@ -11,20 +11,20 @@ from uuid import UUID
 import msgspec
 
 from payintent.domain import ids
-from payintent.domain.fraud import RuleKind
+from payintent.domain.fraud import FraudRuleKind
 from payintent.domain.operator import Role
-from payintent.domain.refund import Step
+from payintent.domain.refund import RefundStep
 from payintent.operations.accounts import AddAccount
 from payintent.operations.approvals import Approve
-from payintent.operations.base import Actor, Change, Read
+from payintent.operations.base import Actor, ChangeOperation, ReadOperation
 from payintent.operations.chains import AddContract, SetChain
 from payintent.operations.fraud import AddFraudRule
-from payintent.operations.keys import IssueKey
+from payintent.operations.keys import IssueApiKey
 from payintent.operations.merchants import CreateMerchant
-from payintent.operations.payment_methods import AddMethod
+from payintent.operations.payment_methods import AddPaymentMethod
 from payintent.operations.registry import OPERATIONS
-from payintent.payments.cancel import cancel
-from payintent.payments.transitions import lock
+from payintent.payments.cancel import cancel_by_merchant
+from payintent.payments.transitions import lock_payments
 from payintent.service import Service, open_service
 from payintent.storage import captures, refunds
 from payintent.storage.proposals import Proposal
@@ -258,21 +258,25 @@ class Stage:
             return self.known[value[1:]]
         return value
 
-    def example(self, action: str) -> Read[Any] | Change[Any]:
+    def example(self, action: str) -> ReadOperation[Any] | ChangeOperation[Any]:
         """Give an operation that can be done once those before it in the table were."""
         return msgspec.convert(self.fields(action), OPERATIONS[action])
 
-    async def perform(self, operation: Read[Any] | Change[Any], actor: Actor = ADA) -> Any:
+    async def perform(
+        self, operation: ReadOperation[Any] | ChangeOperation[Any], actor: Actor = ADA
+    ) -> Any:
         """Do it; what needs another person is approved by Alan, and given as it was shown."""
         return await agreed(self.service, operation, actor)
 
 
-async def agreed(service: Service, operation: Read[Any] | Change[Any], actor: Actor = ADA) -> Any:
+async def agreed(
+    service: Service, operation: ReadOperation[Any] | ChangeOperation[Any], actor: Actor = ADA
+) -> Any:
     result = await service.submit(operation, actor)
     if not isinstance(result, Proposal):
         return result
-    assert isinstance(operation, Change)
-    approval = Approve(approval_id=ids.text(ids.APPROVAL, result.id))
+    assert isinstance(operation, ChangeOperation)
+    approval = Approve(approval_id=ids.format_id(ids.APPROVAL, result.id))
     return SimpleNamespace(**(await service.perform(approval, ALAN)).result)
 
 
@@ -303,7 +307,7 @@ async def make_stage(world: World, service: Service) -> Stage:
         ),
     )
     method = await service.perform(
-        AddMethod(
+        AddPaymentMethod(
             merchant_id=merchant_id,
             account_id=account.id,
             kind="card",
@@ -312,8 +316,8 @@ async def make_stage(world: World, service: Service) -> Stage:
         ),
         ADA,
     )
-    rule = AddFraudRule(kind=RuleKind.PAYER, value="buyer-9", merchant_id=merchant_id)
-    key = await service.perform(IssueKey(merchant_id=merchant_id, name="old server"), ADA)
+    rule = AddFraudRule(kind=FraudRuleKind.PAYER, value="buyer-9", merchant_id=merchant_id)
+    key = await service.perform(IssueApiKey(merchant_id=merchant_id, name="old server"), ADA)
     payment, first, second = await waiting_refunds(world)
     known = {
         "merchant": merchant_id,
@@ -329,11 +333,11 @@ async def make_stage(world: World, service: Service) -> Stage:
         "contract": await _contract(service),
         "case": await _case(world),
         "event": str(await _event(world)),
-        "payment": ids.text(ids.PAYMENT, payment),
-        "stranded": ids.text(ids.PAYMENT, (await strand_payment(world)).id),
-        "refund": ids.text(ids.REFUND, first),
-        "other_refund": ids.text(ids.REFUND, second),
-        "resting_refund": ids.text(ids.REFUND, await resting_refund(world)),
+        "payment": ids.format_id(ids.PAYMENT, payment),
+        "stranded": ids.format_id(ids.PAYMENT, (await strand_payment(world)).id),
+        "refund": ids.format_id(ids.REFUND, first),
+        "other_refund": ids.format_id(ids.REFUND, second),
+        "resting_refund": ids.format_id(ids.REFUND, await resting_refund(world)),
     }
     return Stage(world, service, known, tokens)
 
@@ -345,7 +349,7 @@ async def waiting_refunds(world: World) -> tuple[UUID, UUID, UUID]:
     await world.report(payment, session.id, captured(159_000, reference=f"cap-{payment.id}"))
     made: list[UUID] = []
     async with world.service.database.transaction() as tx:
-        locked = await lock(tx, [payment.id])
+        locked = await lock_payments(tx, [payment.id])
         held = await captures.lock_credited(tx, payment.id)
         for _ in range(2):
             new = NewRefund(
@@ -360,7 +364,7 @@ async def waiting_refunds(world: World) -> tuple[UUID, UUID, UUID]:
                 amount_minor=9_000,
                 reason="a book was missing",
                 destination=None,
-                step=Step.APPROVAL,
+                step=RefundStep.APPROVAL,
                 requested_by=f"merchant:{world.merchant_id}",
                 at=locked.now,
             )
@@ -386,7 +390,7 @@ async def _proposed(service: Service, above: str) -> str:
     change = SetChain(chain="native", refund_approval_above=above)
     proposal = await service.submit(change, replace(ADA, who="Bob"))
     assert isinstance(proposal, Proposal)
-    return ids.text(ids.APPROVAL, proposal.id)
+    return ids.format_id(ids.APPROVAL, proposal.id)
 
 
 async def _case(world: World) -> str:
@@ -401,13 +405,13 @@ async def _case(world: World) -> str:
         """,
         *row,
     )
-    return ids.text(ids.CASE, row[0])
+    return ids.format_id(ids.CASE, row[0])
 
 
 async def _event(world: World) -> Any:
     """Let something happen at the first merchant, which has no callback URL."""
     payment = await world.create()
     async with world.service.database.transaction() as tx:
-        await cancel(tx, world.service.mint, payment, None)
+        await cancel_by_merchant(tx, world.service.mint, payment, None)
     [row] = await world.rows("SELECT id FROM event WHERE payment_id = $1", payment.id)
     return row["id"]

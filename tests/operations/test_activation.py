@@ -6,28 +6,28 @@ from uuid import uuid4
 
 import pytest
 
-from payintent.domain.activation import ARROWS, Activation, ActivationStep
-from payintent.domain.errors import Code, Refused
+from payintent.domain.activation import ARROWS, ActivationAction, ActivationStatus
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.operations.activation import (
-    Activate,
+    ActivateMerchant,
     ApplyActivation,
     RequestActivation,
-    Resume,
+    ResumeMerchant,
     ShowActivation,
-    Suspend,
+    SuspendMerchant,
     ValidateActivation,
 )
-from payintent.operations.payment_methods import AddMethod
+from payintent.operations.payment_methods import AddPaymentMethod
 from tests.api.arrange import refusal
 from tests.operations.stage import Stage
 from tests.support.world import Answer, Api
 
 _STEPS = {
-    ActivationStep.APPLY: ApplyActivation,
-    ActivationStep.VALIDATE: ValidateActivation,
-    ActivationStep.ACTIVATE: Activate,
-    ActivationStep.SUSPEND: Suspend,
-    ActivationStep.RESUME: Resume,
+    ActivationAction.APPLY: ApplyActivation,
+    ActivationAction.VALIDATE: ValidateActivation,
+    ActivationAction.ACTIVATE: ActivateMerchant,
+    ActivationAction.SUSPEND: SuspendMerchant,
+    ActivationAction.RESUME: ResumeMerchant,
 }
 
 
@@ -41,9 +41,9 @@ def _request(merchant_id: int, *currencies: str) -> RequestActivation:
     )
 
 
-async def _step(stage: Stage, step: ActivationStep) -> Any:
+async def _step(stage: Stage, step: ActivationAction) -> Any:
     merchant_id = stage.known["merchant"]
-    if step is ActivationStep.REQUEST:
+    if step is ActivationAction.REQUEST:
         return await stage.perform(_request(merchant_id))
     return await stage.perform(_STEPS[step](merchant_id=merchant_id))
 
@@ -68,14 +68,14 @@ async def test_from_the_contract_to_service_and_out_of_it_and_back(stage: Stage,
         assert answer.json["message"] == f"this merchant takes no payments: it is {state}"
 
     await refused_as("NEW")
-    file = await _step(stage, ActivationStep.REQUEST)
+    file = await _step(stage, ActivationAction.REQUEST)
     assert (file.activation, file.contract, file.kyc) == (
         *("REQUESTED", "archive/contracts/7", "archive/kyc/7"),
     )
     assert (file.requested_countries, file.countries) == (["TH", "JP"], None)
     await refused_as("REQUESTED")
 
-    file = await _step(stage, ActivationStep.APPLY)
+    file = await _step(stage, ActivationAction.APPLY)
     assert (file.activation, file.countries, file.currencies) == (
         *("APPLIED", ["TH", "JP"], ["THB"]),
     )
@@ -85,14 +85,14 @@ async def test_from_the_contract_to_service_and_out_of_it_and_back(stage: Stage,
     # Only what was asked for, though the method could take more.
     assert refusal(await _create(api, key, "JPY")) == (422, "UNSUPPORTED_CURRENCY")
 
-    assert (await _step(stage, ActivationStep.VALIDATE)).activation == "VALIDATED"
+    assert (await _step(stage, ActivationAction.VALIDATE)).activation == "VALIDATED"
     assert (await _create(api, key)).status == 201
-    file = await _step(stage, ActivationStep.ACTIVATE)
+    file = await _step(stage, ActivationAction.ACTIVATE)
     assert (file.activation, file.activated_at is not None) == ("ACTIVE", True)
     running = await _create(api, key)
     assert running.status == 201
 
-    assert (await _step(stage, ActivationStep.SUSPEND)).activation == "SUSPENDED"
+    assert (await _step(stage, ActivationAction.SUSPEND)).activation == "SUSPENDED"
     await refused_as("SUSPENDED")
     assert await _quotes(api, running) == []
     path = f"/v1/checkout/{running.json['checkout_id']}/quotes"
@@ -101,15 +101,15 @@ async def test_from_the_contract_to_service_and_out_of_it_and_back(stage: Stage,
     seen = f"/v1/payments/{running.json['id']}"
     assert (await api.send("GET", seen, headers=api.bearer(key))).status == 200
 
-    after = await _step(stage, ActivationStep.RESUME)
+    after = await _step(stage, ActivationAction.RESUME)
     assert (after.activation, after.activated_at) == ("ACTIVE", file.activated_at)
     assert (await api.send("POST", path, json=chosen)).status == 200
 
 
 async def test_a_merchant_that_was_never_active_resumes_as_applied(stage: Stage) -> None:
     for step in ("request", "apply", "validate", "suspend"):
-        await _step(stage, ActivationStep(step))
-    resumed = await _step(stage, ActivationStep.RESUME)
+        await _step(stage, ActivationAction(step))
+    resumed = await _step(stage, ActivationAction.RESUME)
     assert (resumed.activation, resumed.activated_at) == ("APPLIED", None)
 
 
@@ -118,7 +118,7 @@ async def test_an_active_merchant_asks_for_more_without_leaving_service(
 ) -> None:
     key = stage.known["api_key"]
     for step in ("request", "apply", "validate", "activate"):
-        await _step(stage, ActivationStep(step))
+        await _step(stage, ActivationAction(step))
     merchant_id = stage.known["merchant"]
     more = await stage.perform(_request(merchant_id, "THB", "JPY"))
     assert (more.activation, more.currencies) == ("ACTIVE", ["THB"])
@@ -129,46 +129,50 @@ async def test_an_active_merchant_asks_for_more_without_leaving_service(
 
 
 async def test_a_request_can_be_corrected_until_it_is_applied(stage: Stage) -> None:
-    await _step(stage, ActivationStep.REQUEST)
+    await _step(stage, ActivationAction.REQUEST)
     again = await stage.perform(_request(stage.known["merchant"], "JPY"))
     assert (again.activation, again.requested_currencies) == ("REQUESTED", ["JPY"])
 
 
-@pytest.mark.parametrize("state", list(Activation))
-async def test_no_step_can_be_skipped_or_taken_twice(stage: Stage, state: Activation) -> None:
+@pytest.mark.parametrize("state", list(ActivationStatus))
+async def test_no_step_can_be_skipped_or_taken_twice(stage: Stage, state: ActivationStatus) -> None:
     """From each state, what the table forbids is refused and leaves it as it is."""
     merchant_id = stage.known["merchant"]
     for step in _WAY[state]:
         await _step(stage, step)
-    for step in ActivationStep:
+    for step in ActivationAction:
         if (state, step) in ARROWS:
             continue
-        with pytest.raises(Refused, match=f"cannot {step} a merchant that is {state}") as refused:
+        with pytest.raises(
+            RefusedError, match=f"cannot {step} a merchant that is {state}"
+        ) as refused:
             await _step(stage, step)
-        assert refused.value.code is Code.CONFLICT
+        assert refused.value.code is ErrorCode.CONFLICT
     file = await stage.perform(ShowActivation(merchant_id=merchant_id))
     assert file.activation == state
 
 
-_ALONG = [ActivationStep(step) for step in ("request", "apply", "validate", "activate", "suspend")]
-_WAY = {state: _ALONG[:number] for number, state in enumerate(Activation)}
+_ALONG = [
+    ActivationAction(step) for step in ("request", "apply", "validate", "activate", "suspend")
+]
+_WAY = {state: _ALONG[:number] for number, state in enumerate(ActivationStatus)}
 
 
 def test_the_table_names_every_state_and_step() -> None:
-    assert {state for state, _ in ARROWS} == set(Activation)
-    assert {step for _, step in ARROWS} == set(ActivationStep)
-    assert len(ARROWS) < len(list(product(Activation, ActivationStep)))
+    assert {state for state, _ in ARROWS} == set(ActivationStatus)
+    assert {step for _, step in ARROWS} == set(ActivationAction)
+    assert len(ARROWS) < len(list(product(ActivationStatus, ActivationAction)))
 
 
 async def test_a_merchant_of_the_sandbox_has_nothing_to_apply(stage: Stage) -> None:
     sandbox = stage.known["old_merchant"]
-    with pytest.raises(Refused, match="nothing was requested") as refused:
+    with pytest.raises(RefusedError, match="nothing was requested") as refused:
         await stage.perform(ApplyActivation(merchant_id=sandbox))
-    assert refused.value.code is Code.CONFLICT
+    assert refused.value.code is ErrorCode.CONFLICT
 
 
 async def test_methods_may_be_added_before_a_merchant_is_in_service(stage: Stage) -> None:
-    method = AddMethod(
+    method = AddPaymentMethod(
         merchant_id=stage.known["merchant"],
         account_id=stage.known["account"],
         kind="qr",

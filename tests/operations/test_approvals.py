@@ -8,9 +8,9 @@ import pytest
 
 from payintent.config import Settings
 from payintent.domain import ids
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import Role
-from payintent.domain.refund import RefundStatus, Step
+from payintent.domain.refund import RefundStatus, RefundStep
 from payintent.operations.base import Actor
 from payintent.operations.refunds import ApproveRefund, ListRefunds, RejectRefund, ShowRefund
 from tests.operations.stage import Stage, waiting_refunds
@@ -27,7 +27,7 @@ def settings(settings: Settings) -> Settings:
 
 async def _waiting(world: World) -> list[str]:
     _, *made = await waiting_refunds(world)
-    return [ids.text(ids.REFUND, one) for one in made]
+    return [ids.format_id(ids.REFUND, one) for one in made]
 
 
 async def _reserved(world: World) -> tuple[Any, Any]:
@@ -40,20 +40,22 @@ async def _reserved(world: World) -> tuple[Any, Any]:
 
 async def test_those_that_wait_are_found_newest_first(world: World) -> None:
     payment, *made = await waiting_refunds(world)
-    first, second = (ids.text(ids.REFUND, one) for one in made)
+    first, second = (ids.format_id(ids.REFUND, one) for one in made)
 
     async def listed(**wanted: Any) -> list[str]:
         return [one.id for one in await world.perform(ListRefunds(**wanted))]
 
-    newest_first = sorted([first, second], key=lambda one: ids.parse(ids.REFUND, one), reverse=True)  # type: ignore[arg-type,return-value]
-    assert await listed() == await listed(step=Step.APPROVAL) == newest_first
-    assert await listed(payment_id=ids.text(ids.PAYMENT, payment)) == newest_first
+    newest_first = sorted(
+        [first, second], key=lambda one: ids.parse_id(ids.REFUND, one), reverse=True
+    )  # type: ignore[arg-type,return-value]
+    assert await listed() == await listed(step=RefundStep.APPROVAL) == newest_first
+    assert await listed(payment_id=ids.format_id(ids.PAYMENT, payment)) == newest_first
     assert await listed(merchant_id=world.merchant_id, limit=1) == newest_first[:1]
     other = (await world.other_merchant()).merchant.id
     assert await listed(merchant_id=other) == []
-    assert await listed(status=RefundStatus.FAILED) == await listed(step=Step.QUEUED) == []
+    assert await listed(status=RefundStatus.FAILED) == await listed(step=RefundStep.QUEUED) == []
     await world.perform(RejectRefund(refund_id=first, note="no"))
-    assert await listed(step=Step.APPROVAL) == [second]
+    assert await listed(step=RefundStep.APPROVAL) == [second]
     assert await listed(status=RefundStatus.FAILED) == [first]
     assert (await world.perform(ShowRefund(refund_id=first))).failure_reason == "REJECTED"
 
@@ -74,11 +76,11 @@ async def test_a_rejected_refund_has_failed_and_reserves_nothing(world: World) -
     assert (rejected.status, rejected.step, rejected.note) == ("FAILED", "ended", "not theirs")
     assert await _reserved(world) == (9_000, 90)
     for change in (ApproveRefund(refund_id=first), RejectRefund(refund_id=first, note="again")):
-        with pytest.raises(Refused, match="waits for nobody: it is REJECTED") as refused:
+        with pytest.raises(RefusedError, match="waits for nobody: it is REJECTED") as refused:
             await world.perform(change)
-        assert refused.value.code is Code.CONFLICT
+        assert refused.value.code is ErrorCode.CONFLICT
     await world.perform(ApproveRefund(refund_id=second))
-    with pytest.raises(Refused, match="waits for nobody: it is queued"):
+    with pytest.raises(RefusedError, match="waits for nobody: it is queued"):
         await world.perform(RejectRefund(refund_id=second, note="too late"))
     assert await _reserved(world) == (9_000, 90)
 
@@ -91,8 +93,8 @@ async def test_of_approving_and_rejecting_at_once_one_is_done(world: World) -> N
             return_exceptions=True,
         )
         [refused] = [one for one in done if isinstance(one, BaseException)]
-        assert isinstance(refused, Refused)
-        assert refused.code is Code.CONFLICT
+        assert isinstance(refused, RefusedError)
+        assert refused.code is ErrorCode.CONFLICT
     rows = await world.rows("SELECT step, amount_minor FROM refund")
     still = sum(int(row["amount_minor"]) for row in rows if row["step"] == "queued")
     assert await _reserved(world) == (still, still // 100)
@@ -112,9 +114,9 @@ async def test_whoever_approves_waits_for_who_is_busy_with_the_money(world: Worl
             await connection.execute(
                 "UPDATE refund SET status = 'FAILED', failure_reason = 'REJECTED', step = 'ended' "
                 "WHERE id = $1",
-                ids.parse(ids.REFUND, refund_id),
+                ids.parse_id(ids.REFUND, refund_id),
             )
-        with pytest.raises(Refused, match="waits for nobody: it is REJECTED"):
+        with pytest.raises(RefusedError, match="waits for nobody: it is REJECTED"):
             await approving
     finally:
         await connection.close()
@@ -132,7 +134,7 @@ async def _asked_by(world: World, who: str) -> str:
     first, _ = await _waiting(world)
     await world.rows("ALTER TABLE refund DISABLE TRIGGER refund_frozen")
     await world.rows(
-        "UPDATE refund SET requested_by = $2 WHERE id = $1", ids.parse(ids.REFUND, first), who
+        "UPDATE refund SET requested_by = $2 WHERE id = $1", ids.parse_id(ids.REFUND, first), who
     )
     await world.rows("ALTER TABLE refund ENABLE TRIGGER refund_frozen")
     return first
@@ -144,21 +146,21 @@ async def _asked_by(world: World, who: str) -> str:
         ("merchant:1", _ADA, None),
         ("policy:auto_refund", _ADA, None),
         ("Grace", _ADA, None),
-        ("Ada", _ADA, Code.CONFLICT),
-        ("merchant:1", _TERMINAL, Code.FORBIDDEN),  # it may be anybody's
-        ("cli:ada", _TERMINAL, Code.FORBIDDEN),
-        ("Grace", replace(_ADA, role=Role.SUPPORT), Code.FORBIDDEN),
+        ("Ada", _ADA, ErrorCode.CONFLICT),
+        ("merchant:1", _TERMINAL, ErrorCode.FORBIDDEN),  # it may be anybody's
+        ("cli:ada", _TERMINAL, ErrorCode.FORBIDDEN),
+        ("Grace", replace(_ADA, role=Role.SUPPORT), ErrorCode.FORBIDDEN),
     ],
 )
 async def test_who_asked_does_not_approve_and_a_terminal_is_no_second_person(
-    stage: Stage, asked: str, approver: Actor, refused: Code | None
+    stage: Stage, asked: str, approver: Actor, refused: ErrorCode | None
 ) -> None:
     refund_id = await _asked_by(stage.world, asked)
     approval = ApproveRefund(refund_id=refund_id)
     if refused is None:
         assert (await stage.perform(approval, approver)).step == "queued"
         return
-    with pytest.raises(Refused, match=r"must approve|needs") as error:
+    with pytest.raises(RefusedError, match=r"must approve|needs") as error:
         await stage.perform(approval, approver)
     assert error.value.code is refused
     assert (await stage.perform(ShowRefund(refund_id=refund_id))).step == "approval"
@@ -166,5 +168,5 @@ async def test_who_asked_does_not_approve_and_a_terminal_is_no_second_person(
 
 async def test_in_the_sandbox_tokens_are_held_to_the_rule(world: World) -> None:
     refund_id = await _asked_by(world, "Ada")
-    with pytest.raises(Refused, match="another person than 'Ada'"):
+    with pytest.raises(RefusedError, match="another person than 'Ada'"):
         await world.service.perform(ApproveRefund(refund_id=refund_id), _ADA)

@@ -10,19 +10,19 @@ import asyncpg
 import msgspec
 import pytest
 
-from payintent.domain.errors import Code, Refused
-from payintent.id_generator import Mint
-from payintent.operations.audit_log import ListAudit
-from payintent.operations.base import Actor, Change, Desk
-from payintent.operations.json_values import plain
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.id_generator import IdGenerator
+from payintent.operations.audit_log import ListAuditEntries
+from payintent.operations.base import Actor, ChangeOperation, OperationContext
+from payintent.operations.json_values import to_json_value
 from payintent.operations.registry import OPERATIONS
-from payintent.operations.tax_rates import SetTax
+from payintent.operations.tax_rates import SetTaxRate
 from payintent.storage import tax_rates
 from payintent.storage.database import Tx
 from tests.operations.stage import ABOUT, ADA, EXAMPLES, SECRET, TWO_PEOPLE, Stage
 from tests.support.world import World
 
-_CHANGES = [name for name, kind in OPERATIONS.items() if issubclass(kind, Change)]
+_CHANGES = [name for name, kind in OPERATIONS.items() if issubclass(kind, ChangeOperation)]
 _SHOWN_ONCE = {"api_key", "callback_secret", "token"}
 
 
@@ -46,7 +46,7 @@ async def test_every_change_writes_one_line_and_a_read_none(stage: Stage) -> Non
         operation = stage.example(action)
         result = await stage.perform(operation)
         added = await _lines(stage.world, before)
-        if not isinstance(operation, Change):
+        if not isinstance(operation, ChangeOperation):
             assert added == [], action
             continue
         lines = {line["action"]: line for line in added}
@@ -78,9 +78,9 @@ def _agreed(action: str, others: dict[str, Any]) -> dict[str, Any]:
     return {"approval_id": approval["approval_id"], "approved_by": "Alan"}
 
 
-def _details(operation: Change[Any]) -> dict[str, Any]:
+def _details(operation: ChangeOperation[Any]) -> dict[str, Any]:
     return {
-        name: "(hidden)" if name in operation.hidden else plain(value)
+        name: "(hidden)" if name in operation.hidden else to_json_value(value)
         for name, value in msgspec.structs.asdict(operation).items()
         if value is not None
     }
@@ -92,15 +92,15 @@ async def test_no_secret_is_in_the_audit_log_or_in_what_is_read(
     secrets, told = {SECRET}, ""
     for action in EXAMPLES:
         result = await stage.perform(stage.example(action))
-        shown = vars(result) if isinstance(result, SimpleNamespace) else plain(result)
-        if isinstance(stage.example(action), Change):
+        shown = vars(result) if isinstance(result, SimpleNamespace) else to_json_value(result)
+        if isinstance(stage.example(action), ChangeOperation):
             made = shown if isinstance(shown, dict) else {}
             secrets |= {one for name in _SHOWN_ONCE if (one := made.get(name))}
         else:
             told += json.dumps(shown)
     for action in EXAMPLES:  # once more, now that everything has been made
-        if not issubclass(OPERATIONS[action], Change):
-            told += json.dumps(plain(await stage.perform(stage.example(action))))
+        if not issubclass(OPERATIONS[action], ChangeOperation):
+            told += json.dumps(to_json_value(await stage.perform(stage.example(action))))
     told += "".join(line["details"] for line in await _lines(stage.world))
     told += "".join(capfd.readouterr())
     assert len(secrets) >= 5
@@ -115,15 +115,15 @@ async def test_outside_the_sandbox_a_change_without_a_reason_is_refused_before_a
 ) -> None:
     before = await _lines(stage.world)
     for action in _CHANGES:
-        with pytest.raises(Refused, match="say why") as refused:
+        with pytest.raises(RefusedError, match="say why") as refused:
             await stage.perform(stage.example(action), replace(ADA, why=why))
-        assert refused.value.code is Code.BAD_REQUEST
+        assert refused.value.code is ErrorCode.BAD_REQUEST
     assert await _lines(stage.world) == before
 
 
 async def test_in_the_sandbox_a_change_needs_no_reason(world: World) -> None:
     before = await _lines(world)
-    await world.service.perform(SetTax(country="TH", rate=Decimal("0.07")), Actor("Ada"))
+    await world.service.perform(SetTaxRate(country="TH", rate=Decimal("0.07")), Actor("Ada"))
     assert [(one["who"], one["why"]) for one in await _lines(world, before)] == [("Ada", "")]
 
 
@@ -137,23 +137,23 @@ async def test_in_the_sandbox_a_change_needs_no_reason(world: World) -> None:
     ],
 )
 async def test_who_and_why_have_a_length(world: World, actor: Actor, field: str) -> None:
-    with pytest.raises(Refused, match=f"{field} has at most") as refused:
-        await world.service.perform(SetTax(country="TH", rate=Decimal(0)), actor)
-    assert refused.value.code is Code.BAD_REQUEST
+    with pytest.raises(RefusedError, match=f"{field} has at most") as refused:
+        await world.service.perform(SetTaxRate(country="TH", rate=Decimal(0)), actor)
+    assert refused.value.code is ErrorCode.BAD_REQUEST
 
 
-class _Half(Change[None], frozen=True, kw_only=True):
+class _Half(ChangeOperation[None], frozen=True, kw_only=True):
     action: ClassVar[str] = "test.half"
 
-    async def apply(self, desk: Desk, tx: Tx) -> None:
+    async def apply(self, desk: OperationContext, tx: Tx) -> None:
         del desk
         await tax_rates.set_tax_rate(tx, "TH", Decimal("0.07"))
-        raise Refused(Code.CONFLICT, "half way")
+        raise RefusedError(ErrorCode.CONFLICT, "half way")
 
 
 async def test_a_change_that_fails_leaves_nothing_and_no_line(world: World) -> None:
     before = await _lines(world)
-    with pytest.raises(Refused, match="half way"):
+    with pytest.raises(RefusedError, match="half way"):
         await world.perform(_Half())
     assert await world.rows("SELECT * FROM tax_rate") == []
     assert await _lines(world) == before
@@ -162,7 +162,7 @@ async def test_a_change_that_fails_leaves_nothing_and_no_line(world: World) -> N
 async def test_a_change_whose_line_cannot_be_written_is_not_made(world: World) -> None:
     await world.rows("ALTER TABLE audit ADD CONSTRAINT no_tax CHECK (action <> 'tax.set')")
     with pytest.raises(asyncpg.CheckViolationError):
-        await world.perform(SetTax(country="TH", rate=Decimal("0.07")))
+        await world.perform(SetTaxRate(country="TH", rate=Decimal("0.07")))
     assert await world.rows("SELECT * FROM tax_rate") == []
 
 
@@ -182,7 +182,9 @@ async def test_the_log_is_only_ever_added_to(world: World, query: str) -> None:
 
 async def test_the_log_is_read_by_merchant_subject_and_action(stage: Stage) -> None:
     async def actions(**wanted: Any) -> list[str]:
-        return sorted(one.action for one in await stage.perform(ListAudit(limit=1000, **wanted)))
+        return sorted(
+            one.action for one in await stage.perform(ListAuditEntries(limit=1000, **wanted))
+        )
 
     assert set(await actions(of="account")) == {"account.add"}
     assert await actions(of="account.add") == await actions(of="account")
@@ -198,8 +200,8 @@ async def test_the_log_is_read_newest_first(world: World) -> None:
     rates = ["0.01", "0.02", "0.03"]
     for number, rate in enumerate(rates):
         # Ids carry the host's time: one that is later, not one in the same millisecond.
-        later = Mint(lambda number=number: 4_000_000_000_000 + number)
+        later = IdGenerator(lambda number=number: 4_000_000_000_000 + number)
         service = replace(world.service, mint=later)
-        await service.perform(SetTax(country="TH", rate=Decimal(rate)), ADA)
-    listed = await world.perform(ListAudit(of="tax", limit=2))
+        await service.perform(SetTaxRate(country="TH", rate=Decimal(rate)), ADA)
+    listed = await world.perform(ListAuditEntries(of="tax", limit=2))
     assert [one.details["rate"] for one in listed] == ["0.03", "0.02"]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.operations.merchants import CreateMerchant, SetCallbackUrl, ShowMerchant
 from tests.operations.stage import ADA, HOOKS, Stage
 from tests.support.world import World
@@ -13,9 +13,9 @@ HTTP = HOOKS.replace("https://", "http://")
 
 
 async def refused(stage: Stage, operation: Any) -> None:
-    with pytest.raises(Refused, match="callback_url is refused: it must be https") as refusal:
+    with pytest.raises(RefusedError, match="callback_url is refused: it must be https") as refusal:
         await stage.service.perform(operation, ADA)
-    assert refusal.value.code is Code.BAD_REQUEST
+    assert refusal.value.code is ErrorCode.BAD_REQUEST
 
 
 @pytest.mark.parametrize("url", [HTTP, HTTP.upper()])

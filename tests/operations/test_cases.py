@@ -7,7 +7,7 @@ import pytest
 
 from payintent.config import Settings
 from payintent.domain import ids
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.payment import Payment
 from payintent.domain.session import Session
 from payintent.domain.settlement import CaseKind
@@ -64,8 +64,8 @@ async def test_cases_are_listed_newest_first_and_narrowed(
     assert await _kinds(world, merchant_id=world.merchant_id + 1) == []
     assert len(await _kinds(world, limit=2)) == 2
     ordered = [one.id for one in await world.perform(ListCases())]
-    assert [ids.parse(ids.CASE, one) for one in ordered] == sorted(
-        (ids.parse(ids.CASE, one) for one in ordered), reverse=True
+    assert [ids.parse_id(ids.CASE, one) for one in ordered] == sorted(
+        (ids.parse_id(ids.CASE, one) for one in ordered), reverse=True
     )
 
 
@@ -80,7 +80,7 @@ async def test_a_case_says_what_came_and_from_whom(
     assert (shown.chain, shown.payer, shown.token) == ("native", PAYER, USDT)
     assert (shown.amount_minor, len(shown.tx_hash)) == (str(session.offer.total_minor), 66)
     doubles = await world.perform(ListCases(kind=CaseKind.DOUBLE_PAYMENT))
-    assert {one.payment_id for one in doubles} == {ids.text(ids.PAYMENT, payment.id)}
+    assert {one.payment_id for one in doubles} == {ids.format_id(ids.PAYMENT, payment.id)}
     assert {(one.currency, one.amount_minor) for one in doubles} == {
         ("NATIVED", "17"),
         ("NATIVED", str(session.offer.total_minor)),
@@ -100,9 +100,9 @@ async def test_a_case_is_closed_once_and_nothing_else_changes(
         "kept, they asked for it",
     )
     assert closed.closed_at >= closed.opened_at
-    with pytest.raises(Refused, match="the case is ACCEPTED already") as refused:
+    with pytest.raises(RefusedError, match="the case is ACCEPTED already") as refused:
         await world.perform(ResolveCase(case_id=first.id, resolution="dismiss", note="no"))
-    assert refused.value.code is Code.CONFLICT
+    assert refused.value.code is ErrorCode.CONFLICT
     dismissal = ResolveCase(case_id=second.id, resolution="dismiss", note="a test of ours")
     assert (await world.perform(dismissal)).status == "DISMISSED"
     assert len(await _kinds(world)) == 1
@@ -119,10 +119,13 @@ async def test_an_operator_sees_sessions_receipts_and_cases_of_a_payment(
 ) -> None:
     payment, session = paid
     token = operator.bearer(await world.operator_token())
-    path = f"/operator/payments/{ids.text(ids.PAYMENT, payment.id)}"
+    path = f"/operator/payments/{ids.format_id(ids.PAYMENT, payment.id)}"
     shown = (await operator.send("GET", path, headers=token)).json
     [its] = shown["sessions"]
-    assert (its["id"], its["reference"]) == (ids.text(ids.SESSION, session.id), session.reference)
+    assert (its["id"], its["reference"]) == (
+        ids.format_id(ids.SESSION, session.id),
+        session.reference,
+    )
     assert [its[name] for name in ("provider", "chain", "token", "life", "outcome")] == [
         *("gateway_contract", "native", "NATIVED", "ended", "captured"),
     ]

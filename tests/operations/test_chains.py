@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from payintent.config import Settings
-from payintent.domain.errors import Code, Refused
-from payintent.evm.keccak import checksummed
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.evm.keccak import to_checksum_address
 from payintent.operations.chains import (
     AddContract,
     ChainView,
@@ -16,7 +16,7 @@ from payintent.operations.chains import (
     SetChain,
     SetToken,
 )
-from payintent.operations.payment_methods import AddMethod
+from payintent.operations.payment_methods import AddPaymentMethod
 from payintent.service import Service
 from payintent.storage.onchain import chain_watch
 from tests.support.contracts import (
@@ -66,9 +66,9 @@ async def test_a_chain_is_read_from_the_block_of_its_first_contract(world: World
 
 async def test_a_contract_is_known_once_on_its_chain(world: World) -> None:
     await _add(world, 1)
-    with pytest.raises(Refused, match="is known on bsc") as refused:
+    with pytest.raises(RefusedError, match="is known on bsc") as refused:
         await _add(world, 2)
-    assert refused.value.code is Code.CONFLICT
+    assert refused.value.code is ErrorCode.CONFLICT
     await _add(world, 1, chain="ethereum")  # the same byte code may be anywhere
 
 
@@ -79,9 +79,9 @@ async def test_a_retired_contract_is_offered_no_more_and_stays_watched(world: Wo
     assert not retired.current
     [contract] = (await _chain(world, "native")).contracts
     assert (contract.account_id, contract.current) == (session.offer.account_id, False)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         await bill(world, methods["NATIVED"])
-    assert refused.value.code is Code.PG_NOT_AVAILABLE
+    assert refused.value.code is ErrorCode.PG_NOT_AVAILABLE
     await finalized(world, log_of(session))
     assert await world.status(payment) == "PAID"
 
@@ -104,11 +104,13 @@ async def test_a_merchants_own_contract_is_nobody_elses(world: World) -> None:
     assert [one.merchant_id for one in (await _chain(world, "bsc")).contracts] == [other]
     method = {"account_id": contract.account_id, "kind": "onchain", "label": "USDT"}
     token = {"currencies": ["USDT"], "token": "USDT"}
-    with pytest.raises(Refused, match="this merchant has no account"):
-        await world.perform(AddMethod(merchant_id=world.merchant_id, **method, **token))
-    await world.perform(AddMethod(merchant_id=other, **method, **token))
-    with pytest.raises(Refused, match="on-chain methods, and no others"):
-        await world.perform(AddMethod(merchant_id=other, **(method | {"kind": "card"}), **token))
+    with pytest.raises(RefusedError, match="this merchant has no account"):
+        await world.perform(AddPaymentMethod(merchant_id=world.merchant_id, **method, **token))
+    await world.perform(AddPaymentMethod(merchant_id=other, **method, **token))
+    with pytest.raises(RefusedError, match="on-chain methods, and no others"):
+        await world.perform(
+            AddPaymentMethod(merchant_id=other, **(method | {"kind": "card"}), **token)
+        )
 
 
 async def test_what_is_not_given_of_a_token_or_a_chain_stays(world: World) -> None:
@@ -130,7 +132,7 @@ async def test_public_addresses_can_be_told_before_finality_is(world: World) -> 
 
 
 async def test_a_new_refunder_takes_over_and_the_others_stay_listed(world: World) -> None:
-    first, second = checksummed(b"\x01" * 20), checksummed(b"\x02" * 20)
+    first, second = to_checksum_address(b"\x01" * 20), to_checksum_address(b"\x02" * 20)
     for refunder in (first, second):
         shown = await world.perform(SetChain(chain="native", refunder=refunder.lower()))
     assert (shown.refunders, shown.refund_approval_above) == ([first, second], "1000")
@@ -153,9 +155,9 @@ async def test_a_new_refunder_takes_over_and_the_others_stay_listed(world: World
 async def test_what_is_no_refunder_or_threshold_is_refused(
     world: World, changes: dict[str, str], said: str
 ) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         await world.perform(SetChain(chain="native", **changes))
-    assert refused.value.code is Code.BAD_REQUEST
+    assert refused.value.code is ErrorCode.BAD_REQUEST
     assert said in refused.value.message
 
 
@@ -163,9 +165,9 @@ async def test_a_halted_chain_offers_nothing_until_it_is_resumed(world: World) -
     methods = await offer_tokens(world)
     await world.rows("UPDATE chain_cursor SET block = 90, halted = 'block 90 is another one now'")
     assert (await _chain(world, "native")).halted == "block 90 is another one now"
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         await bill(world, methods["NATIVED"])
-    assert refused.value.code is Code.PG_NOT_AVAILABLE
+    assert refused.value.code is ErrorCode.PG_NOT_AVAILABLE
     resumed = await world.perform(ResumeChain(chain="native", block=80))
     assert (resumed.block, resumed.halted) == (80, None)
     await chain_watch.mark_watched(world.service.database, "native", 80, 60)

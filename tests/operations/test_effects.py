@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from payintent.config import Settings
-from payintent.domain.errors import Code, Refused
-from payintent.domain.fraud import RiskLevel, RuleKind
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.fraud import FraudRuleKind, RiskLevel
 from payintent.domain.quote import FeeMode, TaxCountry, TaxManager
-from payintent.domain.rate_limit import RateClass
+from payintent.domain.rate_limit import RateLimitClass
 from payintent.domain.restriction import RestrictionType
 from payintent.operations.accounts import (
     AddAccount,
@@ -25,26 +25,26 @@ from payintent.operations.accounts import (
 )
 from payintent.operations.fraud import (
     AddFraudRule,
-    ListDecisions,
+    ListFraudDecisions,
     ListFraudRules,
     RemoveFraudRule,
 )
-from payintent.operations.keys import IssueKey, ListKeys, RevokeKey
+from payintent.operations.keys import IssueApiKey, ListApiKeys, RevokeApiKey
 from payintent.operations.merchants import (
     CreateMerchant,
     ListMerchants,
-    RotateSecret,
+    RotateCallbackSecret,
     SetCallbackUrl,
-    SetProfile,
+    SetMerchantProfile,
     ShowMerchant,
 )
-from payintent.operations.operators import ListTokens, RevokeToken
+from payintent.operations.operators import ListOperatorTokens, RevokeOperatorToken
 from payintent.operations.payment_methods import (
-    AddMethod,
-    ChangeMethod,
-    DisableMethod,
-    EnableMethod,
-    ListMethods,
+    AddPaymentMethod,
+    ChangePaymentMethod,
+    DisablePaymentMethod,
+    EnablePaymentMethod,
+    ListPaymentMethods,
 )
 from payintent.operations.providers import (
     DisableProvider,
@@ -54,8 +54,8 @@ from payintent.operations.providers import (
 )
 from payintent.operations.rate_limits import ClearRateLimit, ListRateLimits, SetRateLimit
 from payintent.operations.restrictions import AddRestriction, LiftRestriction, ListRestrictions
-from payintent.operations.tax_rates import ListTaxes, RemoveTax, SetTax
-from payintent.operations.webhooks import ReplayEvent, ReplayMissed
+from payintent.operations.tax_rates import ListTaxRates, RemoveTaxRate, SetTaxRate
+from payintent.operations.webhooks import ReplayEvent, ReplayMissedEvents
 from payintent.service import open_service
 from payintent.storage import merchants
 from tests.api.arrange import cancel, offers_tokens, quotes, refusal, select, view
@@ -86,7 +86,7 @@ async def test_a_new_merchant_has_a_key_that_works_and_a_secret_that_signs(api: 
     new = await api.world.perform(CreateMerchant(name="Third", methods="all"))
     assert {"THB", "JPY"} <= {code for codes in (await _catalog(api, new.api_key)).values()
                               for code in codes}  # fmt: skip
-    [sealed] = await merchants.secrets_of(api.world.service.database, new.merchant.id, 10)
+    [sealed] = await merchants.list_secrets(api.world.service.database, new.merchant.id, 10)
     opened = api.world.service.secrets.open(
         sealed.sealed, f"callback_secret:{new.merchant.id}:{sealed.id}"
     )
@@ -104,14 +104,14 @@ async def test_a_profile_is_what_buyers_see_and_what_is_not_given_stays(api: Api
     merchant_id = api.world.merchant_id
     created = await api.create(currency="USD", amount="10.00")
     await api.world.perform(
-        SetProfile(
+        SetMerchantProfile(
             merchant_id=merchant_id,
             logo_url="https://shop.example.com/logo.png",
             return_url="https://shop.example.com/thanks",
             default_country="FR",
         )
     )
-    await api.world.perform(SetProfile(merchant_id=merchant_id, name="Nimbus & Sons"))
+    await api.world.perform(SetMerchantProfile(merchant_id=merchant_id, name="Nimbus & Sons"))
     seen = (await view(api, created)).json
     assert seen["merchant"] == {
         "name": "Nimbus & Sons",
@@ -120,7 +120,7 @@ async def test_a_profile_is_what_buyers_see_and_what_is_not_given_stays(api: Api
     assert seen["return_url"] == "https://shop.example.com/thanks"
     place = (await quotes(api, created)).json
     assert (place["country"], place["country_source"]) == ("FR", "default")
-    await api.world.perform(SetProfile(merchant_id=merchant_id, logo_url="", return_url=""))
+    await api.world.perform(SetMerchantProfile(merchant_id=merchant_id, logo_url="", return_url=""))
     seen = (await view(api, created)).json
     assert seen["merchant"] == {"name": "Nimbus & Sons"}
     assert "return_url" not in seen
@@ -130,38 +130,38 @@ async def test_an_allowed_origin_is_where_a_selection_may_return_to(api: Api) ->
     created = await api.create()
     there = {"return_url": "https://app.example.com/done"}
     assert refusal(await select(api, created, **there)) == (400, "BAD_REQUEST")
-    allowed = SetProfile(
+    allowed = SetMerchantProfile(
         merchant_id=api.world.merchant_id, allowed_origins=["https://app.example.com"]
     )
     assert (await api.world.perform(allowed)).allowed_origins == ("https://app.example.com",)
     assert (await select(api, created, **there)).status == 200
-    none = SetProfile(merchant_id=api.world.merchant_id, allowed_origins=[])
+    none = SetMerchantProfile(merchant_id=api.world.merchant_id, allowed_origins=[])
     assert (await api.world.perform(none)).allowed_origins == ()
 
 
 async def test_a_tax_rate_is_in_the_quotes_of_those_whose_tax_is_managed_here(api: Api) -> None:
     before = await api.create()
-    await api.world.perform(SetTax(country="TH", rate=Decimal("0.07")))
-    managed = SetProfile(merchant_id=api.world.merchant_id, tax_manager=TaxManager.SERVICE)
+    await api.world.perform(SetTaxRate(country="TH", rate=Decimal("0.07")))
+    managed = SetMerchantProfile(merchant_id=api.world.merchant_id, tax_manager=TaxManager.SERVICE)
     await api.world.perform(managed)
     created = await api.create(amount="100.00")
     assert {one["estimated_tax"] for one in await _quoted(api, created)} == {"7.00"}
     # A payment keeps the tax manager that it was created with.
     assert {one["estimated_tax"] for one in await _quoted(api, before)} == {"0"}
-    await api.world.perform(SetTax(country="TH", rate=Decimal("0.1")))
-    [known] = await api.world.perform(ListTaxes())
+    await api.world.perform(SetTaxRate(country="TH", rate=Decimal("0.1")))
+    [known] = await api.world.perform(ListTaxRates())
     assert (known.country, known.rate) == ("TH", Decimal("0.1"))
     assert {one["estimated_tax"] for one in await _quoted(api, created)} == {"10.00"}
-    await api.world.perform(RemoveTax(country="TH"))
+    await api.world.perform(RemoveTaxRate(country="TH"))
     assert {one["estimated_tax"] for one in await _quoted(api, created)} == {"0"}
-    assert await api.world.perform(ListTaxes()) == []
+    assert await api.world.perform(ListTaxRates()) == []
 
 
 async def test_the_merchants_country_decides_tax_whatever_the_buyer_says(api: Api) -> None:
     merchant_id = api.world.merchant_id
     for country, rate in (("TH", "0.07"), ("FR", "0.2")):
-        await api.world.perform(SetTax(country=country, rate=Decimal(rate)))
-    managed = SetProfile(
+        await api.world.perform(SetTaxRate(country=country, rate=Decimal(rate)))
+    managed = SetMerchantProfile(
         merchant_id=merchant_id, tax_manager=TaxManager.SERVICE, default_country="FR"
     )
     await api.world.perform(managed)
@@ -173,12 +173,12 @@ async def test_the_merchants_country_decides_tax_whatever_the_buyer_says(api: Ap
 
     chosen, unchosen = "?country=US", ""
     assert (await taxed(chosen), await taxed(unchosen)) == ({"0"}, {"20.00"})
-    told = SetProfile(merchant_id=merchant_id, tax_country=TaxCountry.MERCHANT)
+    told = SetMerchantProfile(merchant_id=merchant_id, tax_country=TaxCountry.MERCHANT)
     assert (await api.world.perform(told)).tax_country is TaxCountry.MERCHANT
     assert (await taxed(chosen), await taxed(unchosen)) == ({"20.00"}, {"20.00"})
     selected = await select(api, created, country="US")
     assert selected.json["quote"]["estimated_tax"] == "20.00"
-    kept = await api.world.perform(SetProfile(merchant_id=merchant_id, name="Nimbus"))
+    kept = await api.world.perform(SetMerchantProfile(merchant_id=merchant_id, name="Nimbus"))
     assert kept.tax_country is TaxCountry.MERCHANT
 
 
@@ -194,9 +194,9 @@ async def test_a_callback_url_decides_whether_events_are_sent(api: Api) -> None:
     url = "http://127.0.0.1:9/hooks"
     moved = SetCallbackUrl(merchant_id=world.merchant_id, callback_url=url)
     assert (await world.perform(moved)).callback_url == url
-    [event_id] = await world.perform(ReplayMissed(merchant_id=world.merchant_id))
+    [event_id] = await world.perform(ReplayMissedEvents(merchant_id=world.merchant_id))
     assert await states() == ["pending"]
-    assert await world.perform(ReplayMissed(merchant_id=world.merchant_id)) == []
+    assert await world.perform(ReplayMissedEvents(merchant_id=world.merchant_id)) == []
     resent = await world.perform(ReplayEvent(event_id=event_id))
     assert (resent.event_id, resent.merchant_id) == (event_id, world.merchant_id)
     assert (await world.perform(SetCallbackUrl(merchant_id=world.merchant_id))).callback_url is None
@@ -207,30 +207,30 @@ async def test_a_time_without_a_zone_is_utc(api: Api) -> None:
     [row] = await api.world.rows("SELECT occurred_at FROM event")
     there = row["occurred_at"].replace(tzinfo=None)
     hour = timedelta(hours=1)
-    assert await api.world.perform(ReplayMissed(until=there - hour)) == []
-    assert await api.world.perform(ReplayMissed(since=there + hour)) == []
-    assert await api.world.perform(ReplayMissed(until=there)) == []
-    assert len(await api.world.perform(ReplayMissed(since=there))) == 1
+    assert await api.world.perform(ReplayMissedEvents(until=there - hour)) == []
+    assert await api.world.perform(ReplayMissedEvents(since=there + hour)) == []
+    assert await api.world.perform(ReplayMissedEvents(until=there)) == []
+    assert len(await api.world.perform(ReplayMissedEvents(since=there))) == 1
 
 
 async def test_an_overlap_of_nothing_ends_the_old_secret_at_once(world: World) -> None:
     for overlap_s, left in ((60, 2), (0, 1)):
-        rotated = RotateSecret(merchant_id=world.merchant_id, overlap_s=overlap_s)
+        rotated = RotateCallbackSecret(merchant_id=world.merchant_id, overlap_s=overlap_s)
         new = await world.perform(rotated)
-        known = await merchants.secrets_of(world.service.database, world.merchant_id, 10)
+        known = await merchants.list_secrets(world.service.database, world.merchant_id, 10)
         assert len(known) == left
     assert new.id == world.merchant_id
 
 
 async def test_keys_are_named_and_listed_and_one_that_is_revoked_stays_so(api: Api) -> None:
     world = api.world
-    issued = await world.perform(IssueKey(merchant_id=world.merchant_id, name="second server"))
+    issued = await world.perform(IssueApiKey(merchant_id=world.merchant_id, name="second server"))
     assert (await api.send("GET", "/v1/catalog", headers=api.bearer(issued.api_key))).status == 200
     public_id = issued.api_key.split("_")[2]
-    revoked = await world.perform(RevokeKey(public_id=public_id))
+    revoked = await world.perform(RevokeApiKey(public_id=public_id))
     await world.move_clock(60)
-    assert (await world.perform(RevokeKey(public_id=public_id))) == revoked
-    listed = await world.perform(ListKeys(merchant_id=world.merchant_id))
+    assert (await world.perform(RevokeApiKey(public_id=public_id))) == revoked
+    listed = await world.perform(ListApiKeys(merchant_id=world.merchant_id))
     assert {one.name: one.revoked_at for one in listed} == {
         "second server": revoked.revoked_at,
         "first": None,
@@ -241,10 +241,10 @@ async def test_keys_are_named_and_listed_and_one_that_is_revoked_stays_so(api: A
 
 async def test_tokens_are_listed_by_their_public_part(world: World) -> None:
     token = await world.operator_token("Ada")
-    [listed] = await world.perform(ListTokens())
+    [listed] = await world.perform(ListOperatorTokens())
     assert (listed.public_id, listed.name, listed.revoked_at) == (token.split("_")[1], "Ada", None)
-    revoked = await world.perform(RevokeToken(public_id=listed.public_id))
-    assert await world.perform(ListTokens()) == [revoked]
+    revoked = await world.perform(RevokeOperatorToken(public_id=listed.public_id))
+    assert await world.perform(ListOperatorTokens()) == [revoked]
 
 
 async def test_an_account_is_the_platforms_or_one_merchants_own(api: Api) -> None:
@@ -262,14 +262,14 @@ async def test_an_account_is_the_platforms_or_one_merchants_own(api: Api) -> Non
     assert theirs == await world.perform(ShowAccount(account_id=theirs.id))
     assert [one.id for one in await world.perform(ListAccounts())] == [world.account_id, theirs.id]
     method = {"account_id": theirs.id, "kind": "card", "label": "Card", "currencies": ["THB"]}
-    with pytest.raises(Refused, match="this merchant has no account") as refused:
-        await world.perform(AddMethod(merchant_id=world.merchant_id, **method))
-    assert refused.value.code is Code.NOT_FOUND
-    added = await world.perform(AddMethod(merchant_id=other, **method))
-    assert await world.perform(ListMethods(merchant_id=other)) == [added]
+    with pytest.raises(RefusedError, match="this merchant has no account") as refused:
+        await world.perform(AddPaymentMethod(merchant_id=world.merchant_id, **method))
+    assert refused.value.code is ErrorCode.NOT_FOUND
+    added = await world.perform(AddPaymentMethod(merchant_id=other, **method))
+    assert await world.perform(ListPaymentMethods(merchant_id=other)) == [added]
     # `all` offers the platform's accounts alone.
     third = (await world.other_merchant("Third")).merchant.id
-    offered = await world.perform(ListMethods(merchant_id=third))
+    offered = await world.perform(ListPaymentMethods(merchant_id=third))
     assert {one.account_id for one in offered} == {world.account_id}
 
 
@@ -306,16 +306,16 @@ async def test_an_account_takes_payments_in_its_countries_alone(
     )
     assert {code for code, taken in (await _catalog(api)).items() if taken} == {"TH", "JP"}
     change = ChangeAccount(account_id=world.account_id, countries=["TH", "US"])
-    with pytest.raises(Refused, match="fake takes no payments in 'US'") as refused:
+    with pytest.raises(RefusedError, match="fake takes no payments in 'US'") as refused:
         await world.perform(change)
-    assert refused.value.code is Code.BAD_REQUEST
+    assert refused.value.code is ErrorCode.BAD_REQUEST
     new = AddAccount(
         provider="fake",
         base_url="http://theirs.test",
         credentials={"signing_secret": "theirs"},
         countries=["US"],
     )
-    with pytest.raises(Refused, match="fake takes no payments in 'US'"):
+    with pytest.raises(RefusedError, match="fake takes no payments in 'US'"):
         await world.perform(new)
     for countries, kept, payable in (
         (["TH"], ("TH",), {"TH"}),
@@ -365,7 +365,7 @@ async def test_a_methods_fee_label_and_places_are_those_of_the_next_quotes(api: 
     created = await api.create(amount="100.00")
     frozen = (await select(api, created)).json["quote"]
     changed = await world.perform(
-        ChangeMethod(
+        ChangePaymentMethod(
             method_id=world.card,
             label="Card, Apple Pay",
             fee_mode=FeeMode.EXCLUSIVE,
@@ -380,17 +380,19 @@ async def test_a_methods_fee_label_and_places_are_those_of_the_next_quotes(api: 
         *("Card, Apple Pay", "5.00", "105.00"),
     )
     assert (await view(api, created)).json["selected"] == frozen
-    await world.perform(ChangeMethod(method_id=world.card, countries=["JP"], currencies=["JPY"]))
+    await world.perform(
+        ChangePaymentMethod(method_id=world.card, countries=["JP"], currencies=["JPY"])
+    )
     fresh = await api.create()
     assert [one["label"] for one in await _quoted(api, fresh)] == ["Transfer"]
-    everywhere = await world.perform(ChangeMethod(method_id=world.card, countries=[]))
+    everywhere = await world.perform(ChangePaymentMethod(method_id=world.card, countries=[]))
     assert (everywhere.countries, everywhere.currencies) == (None, ("JPY",))
 
 
 async def test_a_method_is_added_turned_off_and_on_again(api: Api) -> None:
     world = api.world
     added = await world.perform(
-        AddMethod(
+        AddPaymentMethod(
             merchant_id=world.merchant_id,
             account_id=world.account_id,
             kind="qr",
@@ -406,11 +408,11 @@ async def test_a_method_is_added_turned_off_and_on_again(api: Api) -> None:
     assert [(one["label"], one["total_amount"]) for one in await _quoted(api, created)][-1] == (
         *("QR", "101.00"),
     )
-    assert not (await world.perform(DisableMethod(method_id=added.id))).enabled
+    assert not (await world.perform(DisablePaymentMethod(method_id=added.id))).enabled
     assert "QR" not in {one["label"] for one in await _quoted(api, created)}
     chosen = await select(api, created, payment_method_id=added.id)
     assert refusal(chosen) == (404, "PAYMENT_METHOD_NOT_FOUND")
-    assert (await world.perform(EnableMethod(method_id=added.id))).enabled
+    assert (await world.perform(EnablePaymentMethod(method_id=added.id))).enabled
     assert (await select(api, created, payment_method_id=added.id)).status == 200
 
 
@@ -432,7 +434,7 @@ async def test_a_restriction_takes_crypto_out_of_a_country_until_it_is_lifted(ap
     lifted = LiftRestriction(type=RestrictionType.CRYPTO, country="TH")
     assert not (await world.perform(lifted)).active
     assert len(await _quoted(api, created, th)) == 2
-    with pytest.raises(Refused, match="'TH' has no CRYPTO restriction"):
+    with pytest.raises(RefusedError, match="'TH' has no CRYPTO restriction"):
         await world.perform(lifted)
 
 
@@ -449,7 +451,7 @@ async def test_a_fraud_rule_denies_what_it_lists_until_it_is_removed(api: Api) -
     world = api.world
     rule = await world.perform(
         AddFraudRule(
-            kind=RuleKind.EMAIL,
+            kind=FraudRuleKind.EMAIL,
             value="@Spam.Example",
             merchant_id=world.merchant_id,
             code="SPAM",
@@ -465,20 +467,20 @@ async def test_a_fraud_rule_denies_what_it_lists_until_it_is_removed(api: Api) -
     )
     assert (await api.create(payer_email="eve@example.com")).status == 201
     assert await world.perform(ListFraudRules()) == [rule]
-    [decision] = await world.perform(ListDecisions(merchant_id=world.merchant_id))
+    [decision] = await world.perform(ListFraudDecisions(merchant_id=world.merchant_id))
     assert (decision.rule_id, decision.code, decision.payment_id) == (rule.id, "SPAM", None)
     other = (await world.other_merchant()).merchant.id
-    assert await world.perform(ListDecisions(merchant_id=other)) == []
+    assert await world.perform(ListFraudDecisions(merchant_id=other)) == []
     assert await world.perform(RemoveFraudRule(rule_id=rule.id)) == rule
     assert (await api.create(payer_email="eve@spam.example")).status == 201
     assert await world.perform(ListFraudRules()) == []
-    assert len(await world.perform(ListDecisions())) == 1
-    with pytest.raises(Refused, match=f"no fraud rule {rule.id}"):
+    assert len(await world.perform(ListFraudDecisions())) == 1
+    with pytest.raises(RefusedError, match=f"no fraud rule {rule.id}"):
         await world.perform(RemoveFraudRule(rule_id=rule.id))
 
 
 async def test_a_velocity_lets_so_many_pass(api: Api) -> None:
-    rule = AddFraudRule(kind=RuleKind.PAYER_VELOCITY, count_max=2, window_s=3600)
+    rule = AddFraudRule(kind=FraudRuleKind.PAYER_VELOCITY, count_max=2, window_s=3600)
     assert (await api.world.perform(rule)).code == "VELOCITY_EXCEEDED"
     answers = [await api.create() for _ in range(3)]
     assert [one.status for one in answers] == [201, 201, 200]
@@ -487,13 +489,13 @@ async def test_a_velocity_lets_so_many_pass(api: Api) -> None:
 
 async def test_a_limit_is_told_in_the_answers_until_it_is_cleared(api: Api) -> None:
     world = api.world
-    limit = SetRateLimit(merchant_id=world.merchant_id, kind=RateClass.CREATE, per_s=1)
+    limit = SetRateLimit(merchant_id=world.merchant_id, kind=RateLimitClass.CREATE, per_s=1)
     assert (await world.perform(limit)).burst == 2
     answers = [await api.create() for _ in range(3)]
     assert "RateLimit-Policy" in answers[0].headers
     assert refusal(answers[-1]) == (429, "RATE_LIMITED")
     assert len(await world.perform(ListRateLimits(merchant_id=world.merchant_id))) == 1
-    clear = ClearRateLimit(merchant_id=world.merchant_id, kind=RateClass.CREATE)
+    clear = ClearRateLimit(merchant_id=world.merchant_id, kind=RateLimitClass.CREATE)
     assert await world.perform(clear) is None
     assert await world.perform(ListRateLimits()) == []
     freed = await api.create()
@@ -505,7 +507,7 @@ async def test_an_account_without_what_its_provider_needs_is_refused(world: Worl
         AddAccount(provider="fake", base_url="http://gateway.test", credentials={"key": "x"}),
         ChangeAccount(account_id=world.account_id, credentials={"key": "x"}),
     ):
-        with pytest.raises(Refused, match="needs signing_secret") as refused:
+        with pytest.raises(RefusedError, match="needs signing_secret") as refused:
             await world.perform(operation)
-        assert refused.value.code is Code.BAD_REQUEST
+        assert refused.value.code is ErrorCode.BAD_REQUEST
     assert len(await world.perform(ListAccounts())) == 1

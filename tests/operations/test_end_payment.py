@@ -8,7 +8,7 @@ import pytest
 
 from payintent.config import Settings
 from payintent.domain import ids
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import Role
 from payintent.domain.payment import Payment
 from payintent.domain.session import Session
@@ -47,13 +47,13 @@ async def stranded(world: World) -> tuple[Payment, Session]:
 
 
 def end(payment: Payment) -> EndPayment:
-    return EndPayment(payment_id=ids.text(ids.PAYMENT, payment.id))
+    return EndPayment(payment_id=ids.format_id(ids.PAYMENT, payment.id))
 
 
 async def propose(world: World, payment: Payment) -> str:
     proposal = await world.service.submit(end(payment), ADA)
     assert isinstance(proposal, Proposal)
-    return ids.text(ids.APPROVAL, proposal.id)
+    return ids.format_id(ids.APPROVAL, proposal.id)
 
 
 async def end_by_two(world: World, payment: Payment) -> Any:
@@ -63,16 +63,16 @@ async def end_by_two(world: World, payment: Payment) -> Any:
 
 
 async def refusal(world: World, payment: Payment) -> str:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         await world.service.submit(end(payment), ADA)
-    assert refused.value.code is Code.CONFLICT
+    assert refused.value.code is ErrorCode.CONFLICT
     return refused.value.message
 
 
 async def ask_all(world: World) -> None:
     """Let the janitor ask about every session that has not ended."""
     await world.rows("UPDATE session SET inquire_at = clock() WHERE inquire_at IS NOT NULL")
-    for ask in await sessions.take_due(world.service.database, 100, 60.0, []):
+    for ask in await sessions.claim_due(world.service.database, 100, 60.0, []):
         await world.service.janitor.inquire(ask)
 
 
@@ -82,7 +82,7 @@ async def test_two_people_end_it_with_its_event_and_a_case(
     payment, session = stranded
     waiting = await propose(world, payment)
     assert await world.status(payment) == "PROCESSING"
-    with pytest.raises(Refused, match="another person than 'Ada'"):
+    with pytest.raises(RefusedError, match="another person than 'Ada'"):
         await world.service.perform(Approve(approval_id=waiting), ADA)
     assert await world.events(payment) == []
     shown = await world.service.perform(ShowApproval(approval_id=waiting), ALAN)
@@ -92,7 +92,7 @@ async def test_two_people_end_it_with_its_event_and_a_case(
     assert approved.result["status"] == await world.status(payment) == "EXPIRED"
     assert await world.events(payment) == ["payment.expired"]
     [case] = await world.rows("SELECT id, kind, status, merchant_id FROM money_case")
-    assert approved.result["case_id"] == ids.text(ids.CASE, case["id"])
+    assert approved.result["case_id"] == ids.format_id(ids.CASE, case["id"])
     assert (case["kind"], case["status"], case["merchant_id"]) == (
         *("UNDECIDED", "OPEN", world.merchant_id),
     )
@@ -107,15 +107,15 @@ async def test_the_audit_log_names_both(world: World, stranded: tuple[Payment, S
     )
     assert (line["who"], line["merchant_id"]) == ("Ada", world.merchant_id)
     details = json.loads(line["details"])
-    assert details["payment_id"] == ids.text(ids.PAYMENT, payment.id)
+    assert details["payment_id"] == ids.format_id(ids.PAYMENT, payment.id)
     assert details["approved_by"] == "Alan"
 
 
 async def test_it_needs_finance(world: World, stranded: tuple[Payment, Session]) -> None:
     payment, _ = stranded
-    with pytest.raises(Refused, match="needs the role finance") as refused:
+    with pytest.raises(RefusedError, match="needs the role finance") as refused:
         await world.service.submit(end(payment), Actor("Ada", "ticket 7", Role.SUPPORT))
-    assert refused.value.code is Code.FORBIDDEN
+    assert refused.value.code is ErrorCode.FORBIDDEN
 
 
 async def test_a_halted_chain_is_not_watched_either(
@@ -134,7 +134,7 @@ async def test_it_is_refused_while_its_chain_is_watched(
     waiting = await propose(world, payment)
     await chain_watch.mark_watched(world.service.database, "native", 0, 60)
     assert "native is watched" in await refusal(world, payment)
-    with pytest.raises(Refused, match="native is watched"):
+    with pytest.raises(RefusedError, match="native is watched"):
         await world.service.perform(Approve(approval_id=waiting), ALAN)
     assert await world.status(payment) == "PROCESSING"
 
@@ -177,22 +177,22 @@ async def test_it_is_refused_where_it_was_done(
 ) -> None:
     first, second = await propose(world, stranded[0]), await propose(world, stranded[0])
     await world.service.perform(Approve(approval_id=first), ALAN)
-    with pytest.raises(Refused, match="is EXPIRED"):
+    with pytest.raises(RefusedError, match="is EXPIRED"):
         await world.service.perform(Approve(approval_id=second), ALAN)
     assert await world.events(stranded[0]) == ["payment.expired"]
 
 
 async def test_of_an_unknown_payment_nothing_is_proposed(world: World) -> None:
-    with pytest.raises(Refused, match="no payment") as refused:
+    with pytest.raises(RefusedError, match="no payment") as refused:
         await world.service.submit(EndPayment(payment_id="pay_0351NDickobV3yYH8omp8v"), ADA)
-    assert refused.value.code is Code.NOT_FOUND
+    assert refused.value.code is ErrorCode.NOT_FOUND
 
 
 async def test_money_that_the_chain_shows_later_is_that_cases(
     world: World, stranded: tuple[Payment, Session]
 ) -> None:
     payment, session = stranded
-    case_id = ids.parse(ids.CASE, (await end_by_two(world, payment))["case_id"])
+    case_id = ids.parse_id(ids.CASE, (await end_by_two(world, payment))["case_id"])
     await world.rows("UPDATE merchant SET auto_refund = false")
     await finalized(world, log_of(session), log_of(session, block_number=8))
     assert await world.status(payment) == "EXPIRED"

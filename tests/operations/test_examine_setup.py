@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from payintent.domain.operator import Role
-from payintent.encryption import SecretsUnusable, account_place, first_account_place
+from payintent.encryption import EncryptionKeyError, account_context, first_account_place
 from payintent.operations.accounts import DisableAccount
-from payintent.operations.base import Desk
+from payintent.operations.base import OperationContext
 from payintent.operations.examine_setup import SetupFinding, examine_setup
-from payintent.operations.operators import IssueToken, RevokeToken
+from payintent.operations.operators import IssueOperatorToken, RevokeOperatorToken
 from tests.cli.conftest import Run, run
 from tests.support.world import World
 
@@ -21,7 +21,7 @@ _ALL_WELL = SetupFinding("accounts", True, "1, with the credentials that they ne
 
 
 @pytest.fixture
-def desk(world: World) -> Desk:
+def desk(world: World) -> OperationContext:
     """What operations work with outside the sandbox, with an adapter that needs a time zone."""
     credentials = {**world.service.desk.credentials, "2c2p": frozenset({"utc_offset"})}
     return replace(world.service.desk, sandbox=False, credentials=credentials)
@@ -35,7 +35,7 @@ async def _add_account(world: World, credentials: dict[str, str]) -> int:
         "INSERT INTO provider_account (provider, base_url) VALUES ('2c2p', 'http://2c2p.test') "
         "RETURNING id"
     )
-    place = account_place(row["id"], "2c2p", "http://2c2p.test")
+    place = account_context(row["id"], "2c2p", "http://2c2p.test")
     await _seal(world, row["id"], place, credentials)
     return row["id"]
 
@@ -46,7 +46,7 @@ async def _seal(world: World, account_id: int, place: str, credentials: dict[str
 
 
 async def test_fewer_than_two_admins_whose_tokens_work_can_approve_nothing(
-    world: World, desk: Desk
+    world: World, desk: OperationContext
 ) -> None:
     async def admins() -> tuple[bool, str]:
         [finding, _] = await examine_setup(desk)
@@ -54,13 +54,13 @@ async def test_fewer_than_two_admins_whose_tokens_work_can_approve_nothing(
 
     too_few = "nothing can be approved with fewer than 2"
     assert await admins() == (False, f"admins whose token works: 0; {too_few}")
-    await world.perform(IssueToken(name="Ada", role=Role.ADMIN))
-    await world.perform(IssueToken(name="Fay", role=Role.FINANCE))
+    await world.perform(IssueOperatorToken(name="Ada", role=Role.ADMIN))
+    await world.perform(IssueOperatorToken(name="Fay", role=Role.FINANCE))
     assert await admins() == (False, f"admins whose token works: 1; {too_few}")
-    alan = await world.perform(IssueToken(name="Alan", role=Role.ADMIN))
-    await world.perform(IssueToken(name="Eve", role=Role.ADMIN, days=1))
+    alan = await world.perform(IssueOperatorToken(name="Alan", role=Role.ADMIN))
+    await world.perform(IssueOperatorToken(name="Eve", role=Role.ADMIN, days=1))
     assert await admins() == (True, "admins whose token works: 3")
-    await world.perform(RevokeToken(public_id=alan.token.split("_")[1]))
+    await world.perform(RevokeOperatorToken(public_id=alan.token.split("_")[1]))
     assert await admins() == (True, "admins whose token works: 2")
     await world.move_clock(_DAY_S + 1)
     assert await admins() == (False, f"admins whose token works: 1; {too_few}")
@@ -71,7 +71,7 @@ async def test_in_the_sandbox_a_terminal_needs_no_second_admin(world: World) -> 
 
 
 async def test_accounts_without_a_credential_that_their_gateway_needs_sell_nothing(
-    world: World, desk: Desk
+    world: World, desk: OperationContext
 ) -> None:
     desk = replace(desk, sandbox=True)
     assert await examine_setup(desk) == [_ALL_WELL]
@@ -85,7 +85,7 @@ async def test_accounts_without_a_credential_that_their_gateway_needs_sell_nothi
 
 
 async def test_credentials_that_are_bound_to_nothing_wait_for_keyring_rotate(
-    world: World, desk: Desk
+    world: World, desk: OperationContext
 ) -> None:
     desk = replace(desk, sandbox=True)
     place = first_account_place(world.account_id)
@@ -98,7 +98,7 @@ async def test_credentials_that_are_bound_to_nothing_wait_for_keyring_rotate(
         f"{world.account_id}; run payintent keyring rotate",
     )
     await _seal(world, world.account_id, "elsewhere", {"signing_secret": "x"})
-    with pytest.raises(SecretsUnusable):
+    with pytest.raises(EncryptionKeyError):
         await examine_setup(desk)
 
 

@@ -17,22 +17,22 @@ from pydantic import SecretStr
 from standardwebhooks import Webhook
 
 from payintent.config import Settings
-from payintent.domain.errors import LockTimeout, StorageDown
-from payintent.encryption import SecretsUnusable, first_account_place, secret_place
+from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
+from payintent.encryption import EncryptionKeyError, callback_secret_context, first_account_place
 from payintent.operations.accounts import AddAccount, ChangeAccount
-from payintent.operations.base import Actor, Desk
+from payintent.operations.base import Actor, OperationContext
 from payintent.operations.chains import AddContract
 from payintent.operations.keyring import RotateKeyring, ShowKeyring
 from payintent.operations.merchants import (
+    CreatedMerchant,
     CreateMerchant,
-    NewMerchant,
-    RotateSecret,
+    RotateCallbackSecret,
     SetCallbackUrl,
 )
 from payintent.service import Service, open_service
 from payintent.storage import merchants
 from payintent.storage.database import Tx
-from payintent.workers import work
+from payintent.workers import run_loops
 from tests.api.arrange import callback, captured, payment_of, select
 from tests.support.contracts import CONTRACT, RECEIVER
 from tests.support.http_server import clean_up
@@ -102,10 +102,10 @@ async def _opens_everything(service: Service, world: World) -> None:
     for row in await world.rows("SELECT id FROM provider_account"):
         assert await service.accounts.open(row["id"])
     for row in await world.rows("SELECT id FROM merchant"):
-        known = await merchants.secrets_of(service.database, row["id"], 10)
+        known = await merchants.list_secrets(service.database, row["id"], 10)
         assert known
         for one in known:
-            service.secrets.open(one.sealed, secret_place(row["id"], one.id))
+            service.secrets.open(one.sealed, callback_secret_context(row["id"], one.id))
 
 
 async def _until(reached: Callable[[], Awaitable[Any]], what: str) -> Any:
@@ -185,7 +185,7 @@ async def _listening(world: World) -> AsyncIterator[Shop]:
 @asynccontextmanager
 async def _working(service: Service) -> AsyncIterator[None]:
     stop = asyncio.Event()
-    running = asyncio.create_task(work(service, stop))
+    running = asyncio.create_task(run_loops(service, stop))
     try:
         yield
     finally:
@@ -230,7 +230,7 @@ async def test_rotating_holds_up_no_traffic_and_the_old_key_can_go(api: Api, rin
     )
     assert (await ring.needed(), await ring.sealed_by()) == ({"b"}, {"b"})
     await _opens_everything(await ring.open("b"), world)
-    with pytest.raises(SecretsUnusable, match="the key ring lacks key 'b'"):
+    with pytest.raises(EncryptionKeyError, match="the key ring lacks key 'b'"):
         await ring.open("a")
 
 
@@ -264,7 +264,7 @@ async def test_credentials_from_before_open_and_are_bound_by_sealing_them_anew(r
         )
         change = f"UPDATE provider_account SET {column} = $2 WHERE id = $1"
         await world.rows(change, world.account_id, value)
-        with pytest.raises(SecretsUnusable, match="was sealed by another key or moved"):
+        with pytest.raises(EncryptionKeyError, match="was sealed by another key or moved"):
             await (await ring.open("a", "b")).accounts.open(world.account_id)
         await world.rows(change, world.account_id, kept[0]["kept"])
     assert await (await ring.open("a", "b")).accounts.open(world.account_id)
@@ -289,7 +289,7 @@ async def test_a_crash_in_the_middle_leaves_everything_as_it_was(ring: Ring) -> 
     async with _held_half_way(world, service) as rotating:
         [pid] = await _waiting(world)
         await world.rows("SELECT pg_terminate_backend($1)", pid)
-        with pytest.raises(StorageDown):
+        with pytest.raises(StorageUnavailableError):
             await rotating
     assert (await ring.sealed_by(), await ring.needed()) == ({"test"}, {"test", "b"})
     assert await world.rows("SELECT * FROM audit WHERE action = 'keyring.rotate'") == []
@@ -305,7 +305,7 @@ async def test_whoever_seals_while_it_runs_waits_and_nothing_is_missed(ring: Rin
     account = ChangeAccount(account_id=world.account_id, credentials={"signing_secret": "new"})
     for seals in (
         CreateMerchant(name="Third"),
-        RotateSecret(merchant_id=world.merchant_id),
+        RotateCallbackSecret(merchant_id=world.merchant_id),
         AddAccount(provider="fake", base_url="http://x.test", credentials={"signing_secret": "b"}),
         AddContract(chain="bsc", address=CONTRACT, receiver=RECEIVER, deployed_block=1),
         account,
@@ -319,7 +319,7 @@ async def test_whoever_seals_while_it_runs_waits_and_nothing_is_missed(ring: Rin
         # It wrote with the old key after all: so that key is needed again, and says so.
         assert await ring.sealed_by() == {"b", "test"}
         assert await ring.needed() == {"b", "test"}
-        with pytest.raises(SecretsUnusable, match="the key ring lacks key 'test'"):
+        with pytest.raises(EncryptionKeyError, match="the key ring lacks key 'test'"):
             await ring.open("b")
         await _rotate(service)
         assert (await ring.sealed_by(), await ring.needed()) == ({"b"}, {"b"})
@@ -329,7 +329,7 @@ _opened: ContextVar[asyncio.Event] = ContextVar("_opened")
 
 
 class _Slow(CreateMerchant, frozen=True, kw_only=True):
-    async def apply(self, desk: Desk, tx: Tx) -> NewMerchant:
+    async def apply(self, desk: OperationContext, tx: Tx) -> CreatedMerchant:
         new = await super().apply(desk, tx)
         await _opened.get().wait()
         return new
@@ -366,7 +366,7 @@ async def test_two_cannot_rotate_at_once(ring: Ring) -> None:
     service = await ring.open("b", "a")
     other = await ring.open("c", "a", "b", lock_timeout_ms=200)
     async with _held_half_way(ring.world, service) as rotating:
-        with pytest.raises(LockTimeout):
+        with pytest.raises(LockTimeoutError):
             await _rotate(other)
     await rotating
     assert await ring.needed() == {"b"}  # the other one's key has sealed nothing
@@ -386,16 +386,18 @@ async def test_a_key_that_writes_is_known_from_the_first_process_on(ring: Ring) 
 async def test_a_process_with_only_the_old_ring_does_not_start(ring: Ring) -> None:
     await ring.open("a")
     await ring.open("b", "a")
-    with pytest.raises(SecretsUnusable, match="the key ring lacks key 'b', which is still needed"):
+    with pytest.raises(
+        EncryptionKeyError, match="the key ring lacks key 'b', which is still needed"
+    ):
         await ring.open("a")
 
 
 async def test_a_foreign_key_under_a_known_name_is_refused_even_a_retired_one(ring: Ring) -> None:
     for names in (("x",), ("b", "x"), ("x", "b")):
-        with pytest.raises(SecretsUnusable, match="key 'test' is not the one"):
+        with pytest.raises(EncryptionKeyError, match="key 'test' is not the one"):
             await ring.open(*names)
     await _rotate(await ring.open("b", "a"))
-    with pytest.raises(SecretsUnusable, match="key 'test' is not the one"):
+    with pytest.raises(EncryptionKeyError, match="key 'test' is not the one"):
         await ring.open("b", "x")
 
 

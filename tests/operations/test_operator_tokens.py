@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import Role
-from payintent.operations.base import Actor, Change, Read
-from payintent.operations.operators import ExtendToken, IssueToken, ListTokens
-from payintent.operations.reconcile import CompareFile, ReconcileFile
+from payintent.operations.base import Actor, ChangeOperation, ReadOperation
+from payintent.operations.operators import ExtendToken, IssueOperatorToken, ListOperatorTokens
+from payintent.operations.reconcile import CompareProviderFile, ReconcileProviderFile
 from payintent.operations.registry import OPERATIONS
 from payintent.service import Service
 from tests.api.arrange import refusal
@@ -25,7 +25,7 @@ _OWN = {"operator.replace"}  # one's own token: every role
 
 def _least(action: str) -> Role:
     """Say who may do an operation, independently of its class."""
-    if issubclass(OPERATIONS[action], Read) or action in _OWN:
+    if issubclass(OPERATIONS[action], ReadOperation) or action in _OWN:
         return Role.VIEWER
     if action in _SUPPORT:
         return Role.SUPPORT
@@ -35,8 +35,11 @@ def _least(action: str) -> Role:
 def test_every_operation_needs_the_role_that_the_manual_says() -> None:
     for action, kind in OPERATIONS.items():
         assert kind.needs_role is _least(action), action
-    assert (CompareFile.needs_role, ReconcileFile.needs_role) == (Role.VIEWER, Role.FINANCE)
-    assert (Read.needs_role, Change.needs_role) == (Role.VIEWER, Role.ADMIN)
+    assert (CompareProviderFile.needs_role, ReconcileProviderFile.needs_role) == (
+        Role.VIEWER,
+        Role.FINANCE,
+    )
+    assert (ReadOperation.needs_role, ChangeOperation.needs_role) == (Role.VIEWER, Role.ADMIN)
 
 
 def test_a_role_includes_those_before_it_and_no_other() -> None:
@@ -57,7 +60,7 @@ async def test_a_token_does_by_route_what_its_role_includes_and_nothing_else(
             continue  # needs no field, and is every role's
         sent = stage.fields(action) | {"why": "ticket 7"}
         path = f"/operator/{action.replace('.', '/')}"
-        if issubclass(kind, Read):
+        if issubclass(kind, ReadOperation):
             query = {name: str(value) for name, value in stage.fields(action).items()}
             answer = await operator.send("GET", path, params=query, headers=headers)
             assert answer.status == 200, action
@@ -80,9 +83,9 @@ async def test_a_token_does_by_route_what_its_role_includes_and_nothing_else(
 async def test_a_case_is_refunded_by_finance_and_closed_by_support(stage: Stage) -> None:
     fields = stage.fields("case.resolve") | {"resolution": "refund"}
     refund = msgspec.convert(fields, OPERATIONS["case.resolve"])
-    with pytest.raises(Refused, match=r"case\.resolve needs the role finance") as refused:
+    with pytest.raises(RefusedError, match=r"case\.resolve needs the role finance") as refused:
         await stage.service.submit(refund, Actor("Ada", "ticket 7", Role.SUPPORT))
-    assert refused.value.code is Code.FORBIDDEN
+    assert refused.value.code is ErrorCode.FORBIDDEN
     closed: Any = await stage.service.submit(
         stage.example("case.resolve"), Actor("Ada", "ticket 7", Role.SUPPORT)
     )
@@ -92,8 +95,8 @@ async def test_a_case_is_refunded_by_finance_and_closed_by_support(stage: Stage)
 async def test_a_token_is_a_viewers_for_ninety_days_unless_it_is_said_otherwise(
     operator: Api, world: World
 ) -> None:
-    issued = await world.perform(IssueToken(name="Grace"))
-    [token] = await world.perform(ListTokens())
+    issued = await world.perform(IssueOperatorToken(name="Grace"))
+    [token] = await world.perform(ListOperatorTokens())
     assert (token.role, token.last_used_at, issued.expires_at) == (
         *(Role.VIEWER, None, token.expires_at),
     )
@@ -104,11 +107,11 @@ async def test_a_token_is_a_viewers_for_ninety_days_unless_it_is_said_otherwise(
         return (await operator.send("GET", "/operator/tax/list", headers=headers)).status
 
     assert await status() == 200
-    [first] = await world.perform(ListTokens())
+    [first] = await world.perform(ListOperatorTokens())
     assert first.last_used_at is not None
     await world.move_clock(3600)
     assert await status() == 200
-    [later] = await world.perform(ListTokens())
+    [later] = await world.perform(ListOperatorTokens())
     assert later.last_used_at is not None
     assert (later.last_used_at - first.last_used_at).total_seconds() >= 3600 - 60
     await world.move_clock(90 * _DAY_S + 1)
@@ -126,11 +129,11 @@ async def test_a_name_is_nobody_elses_for_ever(world: World) -> None:
         if revoke:
             await world.rows("UPDATE operator_token SET revoked_at = clock()")
         for name in ("Grace", "grace", "GRACE"):
-            with pytest.raises(Refused, match="is or was an operator's name") as refused:
-                await world.perform(IssueToken(name=name))
-            assert refused.value.code is Code.CONFLICT
+            with pytest.raises(RefusedError, match="is or was an operator's name") as refused:
+                await world.perform(IssueOperatorToken(name=name))
+            assert refused.value.code is ErrorCode.CONFLICT
     [row] = await world.rows("SELECT public_id FROM operator_token")
-    with pytest.raises(Refused, match="revoked, which is for good"):
+    with pytest.raises(RefusedError, match="revoked, which is for good"):
         await world.perform(ExtendToken(public_id=row["public_id"]))
     assert token.split("_")[1] == row["public_id"]
     assert service.settings.sandbox

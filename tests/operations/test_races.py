@@ -14,12 +14,16 @@ import pytest
 from payintent.config import Settings
 from payintent.domain.merchant import Merchant, PaymentMethod
 from payintent.operations.accounts import ChangeAccount, DisableAccount, ShowAccount
-from payintent.operations.base import Change, Desk
+from payintent.operations.base import ChangeOperation, OperationContext
 from payintent.operations.chain_views import ChainView, TokenView
 from payintent.operations.chains import AddContract, RetireContract, SetChain, SetToken
-from payintent.operations.merchants import SetCallbackUrl, SetProfile, ShowMerchant
-from payintent.operations.payment_methods import ChangeMethod, DisableMethod, ListMethods
-from payintent.storage.accounts import SealedAccount
+from payintent.operations.merchants import SetCallbackUrl, SetMerchantProfile, ShowMerchant
+from payintent.operations.payment_methods import (
+    ChangePaymentMethod,
+    DisablePaymentMethod,
+    ListPaymentMethods,
+)
+from payintent.storage.accounts import AccountRecord
 from payintent.storage.database import Tx
 from tests.support.contracts import CONTRACT, RECEIVER
 from tests.support.fakes import captured
@@ -45,35 +49,35 @@ async def _hold() -> None:
 
 
 class _SlowAccount(ChangeAccount, frozen=True, kw_only=True):
-    async def apply(self, desk: Desk, tx: Tx) -> SealedAccount:
+    async def apply(self, desk: OperationContext, tx: Tx) -> AccountRecord:
         changed = await super().apply(desk, tx)
         await _hold()
         return changed
 
 
-class _SlowMethod(ChangeMethod, frozen=True, kw_only=True):
-    async def apply(self, desk: Desk, tx: Tx) -> PaymentMethod:
+class _SlowMethod(ChangePaymentMethod, frozen=True, kw_only=True):
+    async def apply(self, desk: OperationContext, tx: Tx) -> PaymentMethod:
         changed = await super().apply(desk, tx)
         await _hold()
         return changed
 
 
-class _SlowProfile(SetProfile, frozen=True, kw_only=True):
-    async def apply(self, desk: Desk, tx: Tx) -> Merchant:
+class _SlowProfile(SetMerchantProfile, frozen=True, kw_only=True):
+    async def apply(self, desk: OperationContext, tx: Tx) -> Merchant:
         changed = await super().apply(desk, tx)
         await _hold()
         return changed
 
 
 class _SlowChain(SetChain, frozen=True, kw_only=True):
-    async def apply(self, desk: Desk, tx: Tx) -> ChainView:
+    async def apply(self, desk: OperationContext, tx: Tx) -> ChainView:
         changed = await super().apply(desk, tx)
         await _hold()
         return changed
 
 
 class _SlowToken(SetToken, frozen=True, kw_only=True):
-    async def apply(self, desk: Desk, tx: Tx) -> TokenView:
+    async def apply(self, desk: OperationContext, tx: Tx) -> TokenView:
         changed = await super().apply(desk, tx)
         await _hold()
         return changed
@@ -85,7 +89,7 @@ def settings(settings: Settings) -> Settings:
 
 
 @asynccontextmanager
-async def _uncommitted(world: World, change: Change[Any]) -> AsyncIterator[None]:
+async def _uncommitted(world: World, change: ChangeOperation[Any]) -> AsyncIterator[None]:
     """Make a change and do not commit it before the end."""
     gate = _Gate()
     _gate.set(gate)
@@ -105,7 +109,7 @@ async def _until(reached: Callable[[], Awaitable[Any]]) -> None:
         await asyncio.sleep(0.01)
 
 
-async def _beside(world: World, first: Change[Any], second: Change[Any]) -> None:
+async def _beside(world: World, first: ChangeOperation[Any], second: ChangeOperation[Any]) -> None:
     """Begin one change, then the other, which must wait; commit the first, then the second."""
 
     async def waits() -> bool:
@@ -131,8 +135,8 @@ async def test_an_account_that_is_turned_off_stays_off_when_it_is_renamed(world:
 
 async def test_a_method_that_is_turned_off_stays_off_when_its_price_changes(world: World) -> None:
     changed = _SlowMethod(method_id=world.card, fee_rate=Decimal("0.05"))
-    await _beside(world, changed, DisableMethod(method_id=world.card))
-    seen = await world.perform(ListMethods(merchant_id=world.merchant_id))
+    await _beside(world, changed, DisablePaymentMethod(method_id=world.card))
+    seen = await world.perform(ListPaymentMethods(merchant_id=world.merchant_id))
     assert (seen[0].fee_rate, seen[0].enabled) == (Decimal("0.05"), False)
 
 
@@ -142,7 +146,7 @@ async def test_two_changes_of_a_merchant_are_both_kept(world: World) -> None:
     url = "http://127.0.0.1:9/"
     await _beside(world, profile, SetCallbackUrl(merchant_id=merchant_id, callback_url=url))
     other = _SlowProfile(merchant_id=merchant_id, name="Two")
-    await _beside(world, other, SetProfile(merchant_id=merchant_id, default_country="JP"))
+    await _beside(world, other, SetMerchantProfile(merchant_id=merchant_id, default_country="JP"))
     seen = await world.perform(ShowMerchant(merchant_id=merchant_id))
     assert (seen.locale, seen.callback_url) == ("ja", url)
     assert (seen.name, seen.default_country) == ("Two", "JP")

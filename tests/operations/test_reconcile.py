@@ -12,15 +12,25 @@ from uuid import UUID
 import pytest
 
 from payintent.domain import ids
-from payintent.domain.errors import Code, Refused
-from payintent.domain.gateway import RefundReport, RefundState
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.gateway import GatewayRefundState, RefundReport
 from payintent.domain.payment import Payment
 from payintent.domain.settlement import CaseKind
 from payintent.operations import reconcile
-from payintent.operations.audit_log import ListAudit
+from payintent.operations.audit_log import ListAuditEntries
 from payintent.operations.cases import ListCases, ResolveCase
-from payintent.operations.provider_file import HEADER, BadFile, ProviderFile, examine
-from payintent.operations.reconcile import CompareFile, Comparison, Reconciled, ReconcileFile
+from payintent.operations.provider_file import (
+    HEADER,
+    InvalidProviderFileError,
+    ProviderFile,
+    read_provider_file,
+)
+from payintent.operations.reconcile import (
+    CompareProviderFile,
+    ReconcileProviderFile,
+    ReconciliationInput,
+    ReconciliationResult,
+)
 from payintent.payments.settle_refund import settle_refund
 from payintent.storage import refunds
 from tests.operations.stage import waiting_refunds
@@ -56,7 +66,7 @@ async def _paid(
     )
 
 
-async def _refunded(world: World, reference: str | None, state: RefundState) -> list[UUID]:
+async def _refunded(world: World, reference: str | None, state: GatewayRefundState) -> list[UUID]:
     """Let a provider say the same of two refunds, the first one under this name."""
     _, *made = await waiting_refunds(world)
     await world.rows("UPDATE refund SET step = 'sent', sent_at = clock()")
@@ -67,21 +77,21 @@ async def _refunded(world: World, reference: str | None, state: RefundState) -> 
     return made
 
 
-def _comparison(path: Path, **more: Any) -> Comparison:
+def _comparison(path: Path, **more: Any) -> ReconciliationInput:
     """Compare with everything that we have ever learnt."""
     fields = {"provider": "fake", "since": _LONG_AGO, "until": _FAR_AWAY} | more
-    return Comparison(file=examine(path), **fields)
+    return ReconciliationInput(file=read_provider_file(path), **fields)
 
 
-async def _compare(world: World, path: Path, **more: Any) -> Reconciled:
-    return await world.perform(CompareFile(comparison=_comparison(path, **more)))
+async def _compare(world: World, path: Path, **more: Any) -> ReconciliationResult:
+    return await world.perform(CompareProviderFile(comparison=_comparison(path, **more)))
 
 
-async def _reconcile(world: World, path: Path, **more: Any) -> Reconciled:
-    return await world.perform(ReconcileFile(comparison=_comparison(path, **more)))
+async def _reconcile(world: World, path: Path, **more: Any) -> ReconciliationResult:
+    return await world.perform(ReconcileProviderFile(comparison=_comparison(path, **more)))
 
 
-def _counts(found: Reconciled) -> dict[str, tuple[int, ...]]:
+def _counts(found: ReconciliationResult) -> dict[str, tuple[int, ...]]:
     return {
         one.type: (one.lines, one.matched, one.missing, one.extra, one.different)
         for one in found.tallies
@@ -90,14 +100,14 @@ def _counts(found: Reconciled) -> dict[str, tuple[int, ...]]:
 
 async def test_what_both_have_is_no_difference(world: World, write: Write) -> None:
     await _paid(world, "cap-a")
-    [first, second] = await _refunded(world, "back-1", RefundState.DONE)
+    [first, second] = await _refunded(world, "back-1", GatewayRefundState.DONE)
     [paid] = await world.rows("SELECT reference FROM capture WHERE reference <> 'cap-a'")
     path = write(
         f"payment,cap-a,,1590.00,THB,{_AT}",
         "",
         f'"payment",{paid["reference"]},sess_x,1590,THB,2026-11-21 09:00:00.123456789+01:00',
         f"refund,back-1,,90.0,THB,{_AT}",
-        f"refund,theirs,{ids.text(ids.REFUND, second)},90.00,THB,{_AT}",
+        f"refund,theirs,{ids.format_id(ids.REFUND, second)},90.00,THB,{_AT}",
     )
     found = await _compare(world, path)
     assert (found.found, found.differences) == (0, [])
@@ -108,7 +118,7 @@ async def test_what_both_have_is_no_difference(world: World, write: Write) -> No
 async def test_each_difference_is_told_and_becomes_one_case(world: World, write: Write) -> None:
     for reference in ("cap-less", "cap-yen", "cap-lost"):
         await _paid(world, reference)
-    made = await _refunded(world, "back-1", RefundState.DONE)
+    made = await _refunded(world, "back-1", GatewayRefundState.DONE)
     [paid] = await world.rows("SELECT reference FROM capture WHERE reference NOT LIKE 'cap-_%s%'"
                               " AND reference <> 'cap-yen'")  # fmt: skip
     path = write(
@@ -167,7 +177,7 @@ async def test_money_in_a_currency_that_nobody_asks_for_is_counted_in_its_own_mi
 
 async def test_a_case_names_what_is_known_of_it(world: World, write: Write) -> None:
     payment = await _paid(world, "cap-1")
-    [refund, _] = await _refunded(world, "back-1", RefundState.DONE)
+    [refund, _] = await _refunded(world, "back-1", GatewayRefundState.DONE)
     await _reconcile(world, write(f"refund,back-1,,1.00,THB,{_AT}"))
     rows = await world.rows("SELECT * FROM money_case WHERE kind = 'RECONCILIATION'")
     known = {row["subject"].split(":")[0]: row for row in rows}
@@ -178,7 +188,7 @@ async def test_a_case_names_what_is_known_of_it(world: World, write: Write) -> N
     assert known["fake refund back-1"]["refund_id"] == refund
     assert known["fake refund back-1"]["merchant_id"] == world.merchant_id
     shown = await world.perform(ListCases(kind=CaseKind.RECONCILIATION))
-    assert ids.text(ids.REFUND, refund) in {one.refund_id for one in shown}
+    assert ids.format_id(ids.REFUND, refund) in {one.refund_id for one in shown}
 
 
 async def test_the_same_file_again_opens_nothing_whatever_was_closed(
@@ -204,9 +214,9 @@ async def test_only_what_is_applied_is_in_the_audit_log_and_never_the_lines(
 ) -> None:
     path = write(f"payment,cap-secret,,1.00,THB,{_AT}")
     await _compare(world, path)
-    assert await world.perform(ListAudit(of="reconcile")) == []
+    assert await world.perform(ListAuditEntries(of="reconcile")) == []
     await _reconcile(world, path)
-    [line] = await world.perform(ListAudit(of="reconcile"))
+    [line] = await world.perform(ListAuditEntries(of="reconcile"))
     told = json.dumps(line.details)
     assert hashlib.sha256(path.read_bytes()).hexdigest() in told
     assert line.details["opened"] == 1
@@ -222,8 +232,8 @@ async def test_a_gateway_is_asked_at_once_about_a_session_that_it_was_paid_for(
     ended = await _paid(world, "cap-1")
     assert ended.session_id is not None
     path = write(
-        f"payment,cap-1,{ids.text(ids.SESSION, ended.session_id)},1590.00,THB,{_AT}",
-        f"payment,cap-2,{ids.text(ids.SESSION, ours.id)},1590.00,THB,{_AT}",
+        f"payment,cap-1,{ids.format_id(ids.SESSION, ended.session_id)},1590.00,THB,{_AT}",
+        f"payment,cap-2,{ids.format_id(ids.SESSION, ours.id)},1590.00,THB,{_AT}",
         f"payment,cap-3,{ended.session_id},1590.00,THB,{_AT}",
         f"payment,cap-5,order 77,1590.00,THB,{_AT}",
     )
@@ -254,8 +264,8 @@ async def test_a_session_of_another_account_is_nobodys(world: World, write: Writ
 
 
 async def test_a_refund_that_we_wait_for_is_asked_about_at_once(world: World, write: Write) -> None:
-    [refund, _] = await _refunded(world, "back-1", RefundState.PENDING)
-    await refunds.ask_again(world.service.database, refund, 3600, inquiries=1)
+    [refund, _] = await _refunded(world, "back-1", GatewayRefundState.PENDING)
+    await refunds.schedule_inquiry(world.service.database, refund, 3600, inquiries=1)
     [paid] = await world.rows("SELECT reference FROM capture")
     path = write(f"payment,{paid['reference']},,1590,THB,{_AT}", f"refund,back-1,,90,THB,{_AT}")
     found = await _reconcile(world, path)
@@ -338,8 +348,8 @@ async def test_an_account_has_its_own_names(world: World, write: Write) -> None:
 )
 def test_a_bad_line_is_told_with_its_number(write: Write, line: str, problem: str) -> None:
     path = write(f"payment,fine,,1.00,THB,{_AT}", line.format(at=_AT, long=201 * "x"))
-    with pytest.raises(BadFile) as bad:
-        examine(path)
+    with pytest.raises(InvalidProviderFileError) as bad:
+        read_provider_file(path)
     [told] = bad.value.problems
     assert told.startswith("line 3: ")
     assert problem in told
@@ -347,8 +357,8 @@ def test_a_bad_line_is_told_with_its_number(write: Write, line: str, problem: st
 
 
 def test_of_many_bad_lines_the_first_are_told(write: Write) -> None:
-    with pytest.raises(BadFile) as bad:
-        examine(write(*[f"payment,a,,1,THB,{_AT}", *["x"] * 1_000]))
+    with pytest.raises(InvalidProviderFileError) as bad:
+        read_provider_file(write(*[f"payment,a,,1,THB,{_AT}", *["x"] * 1_000]))
     told = bad.value.problems
     assert (len(told), told[0], told[-1]) == (
         *(21, "line 3: there are 1 columns, not 6", "and 980 more"),
@@ -368,15 +378,15 @@ def test_what_is_no_such_file_is_told(write: Write, tmp_path: Path) -> None:
     (tmp_path / "latin.csv").write_bytes(f"{_HEADER}\npayment,".encode() + b"\xe9,,1,THB,x\n")
     cases.append((tmp_path / "latin.csv", "the file is not UTF-8"))
     for path, problem in cases:
-        with pytest.raises(BadFile) as bad:
-            examine(path)
+        with pytest.raises(InvalidProviderFileError) as bad:
+            read_provider_file(path)
         assert problem in bad.value.problems[0], path
 
 
 def test_what_a_spreadsheet_writes_is_read(tmp_path: Path) -> None:
     path = tmp_path / "excel.csv"
     path.write_bytes(f"\ufeff{_HEADER}\r\npayment,é,,1.00,THB,{_AT}\r\n".encode())
-    read = examine(path)
+    read = read_provider_file(path)
     assert (read.lines, read.first, read.last) == (
         1,
         read.last,
@@ -394,18 +404,18 @@ async def test_a_line_that_comes_twice_refuses_the_file_and_nothing_is_written(
         f"payment,cap-1,,2.00,THB,{_AT}",
     )
     for perform in (_compare, _reconcile):
-        with pytest.raises(BadFile) as bad:
+        with pytest.raises(InvalidProviderFileError) as bad:
             await perform(world, path)
         assert bad.value.problems == ["line 4: it stands on line 2 already"]
     assert await world.perform(ListCases(status="ALL")) == []
-    assert await world.perform(ListAudit(of="reconcile")) == []
+    assert await world.perform(ListAuditEntries(of="reconcile")) == []
 
 
 async def test_a_file_that_changes_while_it_is_read_is_refused(world: World, write: Write) -> None:
     comparison = _comparison(write(f"payment,cap-1,,1.00,THB,{_AT}"))
     write(f"payment,cap-1,,9.00,THB,{_AT}")
-    with pytest.raises(BadFile, match="has changed while it was read"):
-        await world.perform(ReconcileFile(comparison=comparison))
+    with pytest.raises(InvalidProviderFileError, match="has changed while it was read"):
+        await world.perform(ReconcileProviderFile(comparison=comparison))
     assert await world.perform(ListCases(status="ALL")) == []
 
 
@@ -419,11 +429,11 @@ async def test_what_cannot_be_compared_is_refused(world: World, write: Write) ->
         ({"account_id": 2**64}, f"fake has no account {2**64}"),
     ):
         for perform in (_compare, _reconcile):
-            with pytest.raises(Refused, match=words) as refused:
+            with pytest.raises(RefusedError, match=words) as refused:
                 await perform(world, path, **more)
-            assert refused.value.code is Code.NOT_FOUND
+            assert refused.value.code is ErrorCode.NOT_FOUND
     empty = write()
-    with pytest.raises(Refused, match="the file has no lines: say from when to when"):
+    with pytest.raises(RefusedError, match="the file has no lines: say from when to when"):
         await _compare(world, empty, until=None)
     assert (await _compare(world, empty)).found == 0
 
@@ -433,7 +443,7 @@ async def test_the_file_of_something_else_opens_no_cases(
 ) -> None:
     monkeypatch.setattr(reconcile, "OPENED_MAX", 2)
     lines = [f"payment,cap-{number},,1.00,THB,{_AT}" for number in range(3)]
-    with pytest.raises(Refused, match="3 differences are too many for cases"):
+    with pytest.raises(RefusedError, match="3 differences are too many for cases"):
         await _reconcile(world, write(*lines))
     assert await world.perform(ListCases(status="ALL")) == []
     assert (await _reconcile(world, write(*lines[:2]))).opened == 2
@@ -448,8 +458,10 @@ async def test_a_long_file_is_never_in_memory_as_a_whole(world: World, tmp_path:
             print(f"payment,cap-{number:0100},,1590.00,THB,{_AT}", file=out)
     seen: list[int] = []
     tracemalloc.start()
-    comparison = Comparison(file=examine(path, seen.append), provider="fake", since=_LONG_AGO)
-    found = await world.perform(CompareFile(comparison=comparison))
+    comparison = ReconciliationInput(
+        file=read_provider_file(path, seen.append), provider="fake", since=_LONG_AGO
+    )
+    found = await world.perform(CompareProviderFile(comparison=comparison))
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert _counts(found)["payment"] == (count, 0, 0, count, 0)

@@ -9,21 +9,21 @@ import pytest
 
 from payintent.config import Settings
 from payintent.domain import ids
-from payintent.domain.errors import Code, Refused
-from payintent.domain.gateway import RefundReport, RefundState
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.gateway import GatewayRefundState, RefundReport
 from payintent.domain.operator import Role
 from payintent.domain.payment import Payment
 from payintent.domain.settlement import CaseKind
 from payintent.operations.base import Actor
 from payintent.operations.cases import CaseView, ListCases, ResolveCase, ShowCase
-from payintent.operations.merchants import SetProfile
+from payintent.operations.merchants import SetMerchantProfile
 from payintent.operations.refunds import ApproveRefund, ListRefunds, RejectRefund
-from payintent.payments.create_refund import RefundAsk, refund_case
+from payintent.payments.create_refund import CreateRefundRequest, refund_case
 from payintent.payments.settle_refund import settle_refund
-from payintent.payments.transitions import lock
+from payintent.payments.transitions import lock_payments
 from payintent.service import Service
 from payintent.storage import captures
-from payintent.storage.captures import Place
+from payintent.storage.captures import MoneyOrigin
 from tests.support.contracts import PAYER, contract_service, finalized, log_of, offer_tokens
 from tests.support.fakes import FakeGateway, captured
 from tests.support.world import World, patient
@@ -61,8 +61,8 @@ def _refund(case: CaseView, **more: Any) -> ResolveCase:
     return ResolveCase(**({"case_id": case.id, "resolution": "refund", "note": _NOTE} | more))
 
 
-async def _settle(world: World, refund_id: str, state: RefundState) -> None:
-    parsed = ids.parse(ids.REFUND, refund_id)
+async def _settle(world: World, refund_id: str, state: GatewayRefundState) -> None:
+    parsed = ids.parse_id(ids.REFUND, refund_id)
     assert parsed is not None
     async with world.service.database.transaction() as tx:
         await settle_refund(tx, world.service.mint, parsed, RefundReport(state=state))
@@ -85,7 +85,7 @@ async def test_a_refunded_case_stays_open_until_its_money_has_gone_back(world: W
     [listed] = await world.perform(ListRefunds())
     assert (listed.id, listed.case_id, listed.requested_by) == (shown.refund.id, case.id, "Grace")
     assert (listed.amount, listed.amount_minor, listed.currency) == (None, "159000", "THB")
-    await _settle(world, shown.refund.id, RefundState.DONE)
+    await _settle(world, shown.refund.id, GatewayRefundState.DONE)
     closed = await world.perform(ShowCase(case_id=case.id))
     assert (closed.status, closed.closed_by) == ("REFUNDED", "Grace")
     assert closed.note == f"{_NOTE}; {shown.refund.id} has gone back"
@@ -101,24 +101,24 @@ async def test_nothing_else_is_done_with_a_case_whose_money_is_going_back(
 ) -> None:
     _, case = await _paid_twice(world)
     refund = (await world.perform(_refund(case))).refund
-    with pytest.raises(Refused, match=f"being given back already: {refund.id}") as refused:
+    with pytest.raises(RefusedError, match=f"being given back already: {refund.id}") as refused:
         await world.perform(_refund(case, resolution=resolution))
-    assert refused.value.code is Code.CONFLICT
-    await _settle(world, refund.id, RefundState.DONE)
-    with pytest.raises(Refused, match="the case is REFUNDED already") as refused:
+    assert refused.value.code is ErrorCode.CONFLICT
+    await _settle(world, refund.id, GatewayRefundState.DONE)
+    with pytest.raises(RefusedError, match="the case is REFUNDED already") as refused:
         await world.perform(_refund(case, resolution=resolution))
-    assert refused.value.code is Code.CONFLICT
+    assert refused.value.code is ErrorCode.CONFLICT
 
 
 async def test_after_a_refund_that_failed_anything_may_be_tried_again(world: World) -> None:
     _, case = await _paid_twice(world)
     first = (await world.perform(_refund(case))).refund
-    await _settle(world, first.id, RefundState.DECLINED)
+    await _settle(world, first.id, GatewayRefundState.DECLINED)
     shown = await world.perform(ShowCase(case_id=case.id))
     assert (shown.status, shown.refund.failure_reason) == ("OPEN", "DECLINED")
     second = (await world.perform(_refund(case, note="once more"))).refund
     assert second.id != first.id
-    await _settle(world, second.id, RefundState.DECLINED)
+    await _settle(world, second.id, GatewayRefundState.DECLINED)
     closing = _refund(case, resolution="accept", note="sent by bank transfer")
     closed = await world.perform(closing)
     assert (closed.status, closed.refund.id) == ("ACCEPTED", second.id)
@@ -131,7 +131,7 @@ async def _case_without_money(world: World, kind: CaseKind, capture_id: UUID | N
     session = (await world.select(payment)).session
     async with world.service.database.transaction() as tx:
         case_id = world.service.mint.id()
-        place = Place(
+        place = MoneyOrigin(
             merchant_id=world.merchant_id,
             payment_id=payment.id,
             session_id=session.id,
@@ -139,7 +139,7 @@ async def _case_without_money(world: World, kind: CaseKind, capture_id: UUID | N
             at=payment.created_at,
         )
         assert await captures.open_case(tx, case_id, kind, place, capture_id)
-    return ids.text(ids.CASE, case_id)
+    return ids.format_id(ids.CASE, case_id)
 
 
 @pytest.mark.parametrize(
@@ -159,9 +159,9 @@ async def test_a_case_without_money_of_its_own_is_not_refunded(
     rows = await world.rows("SELECT id, credited FROM capture")
     known = {"credited" if row["credited"] else "second": row["id"] for row in rows}
     case_id = await _case_without_money(world, kind, known[of] if of else None)
-    with pytest.raises(Refused, match=words) as refused:
+    with pytest.raises(RefusedError, match=words) as refused:
         await world.perform(ResolveCase(case_id=case_id, resolution="refund", note=_NOTE))
-    assert refused.value.code is Code.UNPROCESSABLE
+    assert refused.value.code is ErrorCode.UNPROCESSABLE
     assert await world.perform(ListRefunds()) == []
 
 
@@ -186,10 +186,10 @@ async def test_money_that_goes_elsewhere_waits_for_another_person_and_a_word(wor
     elsewhere = _refund(case, destination=_ELSEWHERE)
     refund = (await world.service.perform(elsewhere, _GRACE)).refund
     assert refund.step == "approval"
-    with pytest.raises(Refused, match="another person than 'Grace'"):
+    with pytest.raises(RefusedError, match="another person than 'Grace'"):
         await world.service.perform(ApproveRefund(refund_id=refund.id, note="yes"), _GRACE)
     for note in ("", "  "):
-        with pytest.raises(Refused, match="note has 1 to 500"):
+        with pytest.raises(RefusedError, match="note has 1 to 500"):
             await world.service.perform(ApproveRefund(refund_id=refund.id, note=note), _ALAN)
     approval = ApproveRefund(refund_id=refund.id, note="the payer has proven it is his")
     approved = await world.service.perform(approval, _ALAN)
@@ -205,7 +205,7 @@ async def test_in_the_sandbox_a_terminal_sends_money_elsewhere_alone(world: Worl
 
 async def test_a_case_of_a_gateway_has_no_destination(world: World) -> None:
     _, case = await _paid_twice(world)
-    with pytest.raises(Refused, match="the way that it came"):
+    with pytest.raises(RefusedError, match="the way that it came"):
         await world.perform(_refund(case, destination=_ELSEWHERE))
 
 
@@ -221,12 +221,12 @@ async def test_a_refund_that_was_not_approved_leaves_its_case_open(world: World)
 
 
 async def test_a_merchant_that_wants_it_has_such_money_given_back_at_once(world: World) -> None:
-    await world.perform(SetProfile(merchant_id=world.merchant_id, auto_refund=True))
+    await world.perform(SetMerchantProfile(merchant_id=world.merchant_id, auto_refund=True))
     _, case = await _paid_twice(world)
     assert (case.status, case.refund.status) == ("OPEN", "PENDING")
     [refund] = await world.perform(ListRefunds(merchant_id=world.merchant_id))
     assert refund.requested_by == "policy:auto_refund"
-    await _settle(world, refund.id, RefundState.DONE)
+    await _settle(world, refund.id, GatewayRefundState.DONE)
     closed = await world.perform(ShowCase(case_id=case.id))
     assert (closed.status, closed.closed_by) == ("REFUNDED", "policy:auto_refund")
 
@@ -245,8 +245,8 @@ async def test_of_two_operators_at_one_case_one_is_told_that_it_is_done(
         world.service.perform(_refund(case, resolution=second), _ALAN),
     )
     [refused] = [one for one in done if isinstance(one, BaseException)]
-    assert isinstance(refused, Refused)
-    assert refused.code is Code.CONFLICT
+    assert isinstance(refused, RefusedError)
+    assert refused.code is ErrorCode.CONFLICT
     shown = await world.perform(ShowCase(case_id=case.id))
     promised = sum(reserved for _, reserved, _ in await _captures(world))
     assert (shown.status, promised) in {("OPEN", 159_000), ("ACCEPTED", 0), ("DISMISSED", 0)}
@@ -257,7 +257,7 @@ async def test_a_case_is_not_accepted_while_somebody_else_promises_its_money_bac
 ) -> None:
     """Staged: the refund is written and not committed when the other one comes."""
     _, case = await _paid_twice(world)
-    case_id = ids.parse(ids.CASE, case.id)
+    case_id = ids.parse_id(ids.CASE, case.id)
     connection = await world.other_connection()
     try:
         async with connection.transaction():
@@ -265,7 +265,7 @@ async def test_a_case_is_not_accepted_while_somebody_else_promises_its_money_bac
             accepting = asyncio.create_task(world.perform(_refund(case, resolution="accept")))
             await _until_somebody_waits(world)
             await connection.execute(_PROMISE, uuid4(), case_id)
-        with pytest.raises(Refused, match="being given back already"):
+        with pytest.raises(RefusedError, match="being given back already"):
             await accepting
     finally:
         await connection.close()
@@ -294,22 +294,22 @@ async def test_a_case_and_a_merchant_at_once_never_give_back_more_than_came(worl
     key, other = uuid4(), uuid4()
     ask = {"merchant_id": world.merchant_id, "payment_id": payment.id, "amount": "1000.00"}
     done = await _at_once(
-        world.service.refund_desk.ask(RefundAsk(key=key, **ask)),
+        world.service.refund_desk.ask(CreateRefundRequest(key=key, **ask)),
         world.perform(_refund(case)),
-        world.service.refund_desk.ask(RefundAsk(key=other, **ask)),
+        world.service.refund_desk.ask(CreateRefundRequest(key=other, **ask)),
         world.perform(_refund(case)),
     )
-    refused = [one.code for one in done if isinstance(one, Refused)]
-    assert sorted(refused) == [Code.CONFLICT, Code.REFUND_EXCEEDS_REMAINING], done
+    refused = [one.code for one in done if isinstance(one, RefusedError)]
+    assert sorted(refused) == [ErrorCode.CONFLICT, ErrorCode.REFUND_EXCEEDS_REMAINING], done
     assert await _captures(world) == [(159_000, 100_000, 0), (159_000, 159_000, 0)]
 
 
 async def test_money_that_pays_a_payment_is_given_back_by_its_refunds_alone(world: World) -> None:
     payment, case = await _paid_twice(world)
     [capture] = await world.rows("SELECT id FROM capture WHERE credited")
-    case_id = ids.parse(ids.CASE, case.id)
+    case_id = ids.parse_id(ids.CASE, case.id)
     assert case_id is not None
     async with world.service.database.transaction() as tx:
-        await lock(tx, [payment.id])
-        with pytest.raises(Refused, match="refund the payment"):
+        await lock_payments(tx, [payment.id])
+        with pytest.raises(RefusedError, match="refund the payment"):
             await refund_case(tx, world.service.mint, case_id, capture["id"], "Grace")

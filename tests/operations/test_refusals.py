@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.operations.registry import OPERATIONS
 from tests.operations.stage import ADA, EXAMPLES, Stage
 
-_BAD, _UNKNOWN, _CONFLICT = Code.BAD_REQUEST, Code.NOT_FOUND, Code.CONFLICT
-_REFUSED = Code.UNPROCESSABLE
+_BAD, _UNKNOWN, _CONFLICT = ErrorCode.BAD_REQUEST, ErrorCode.NOT_FOUND, ErrorCode.CONFLICT
+_REFUSED = ErrorCode.UNPROCESSABLE
 _NO_IDS = (0, -1, 99, 2**63 - 1, 2**63, 2**64)
 _MERCHANT = [action for action, fields in EXAMPLES.items() if fields.get("merchant_id", "")]
 _BY_ID = {
@@ -29,7 +29,7 @@ _ZERO = f"0x{40 * '0'}"
 _LISTS = [name for name, kind in OPERATIONS.items() if "limit" in kind.__struct_fields__]
 
 #: An example of each operation with some fields changed, and how it is refused.
-REFUSED: list[tuple[str, dict[str, Any], Code, str]] = [
+REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("merchant.create", {"name": ""}, _BAD, "name has 1 to 200 printable characters"),
     ("merchant.create", {"name": "x" * 201}, _BAD, "name has 1 to 200"),
     ("merchant.create", {"name": "tab\t"}, _BAD, "name has 1 to 200"),
@@ -218,7 +218,7 @@ async def test_each_refusal_has_its_code_and_its_words_and_leaves_nothing(stage:
     [before] = await stage.world.rows("SELECT count(*) AS n FROM audit")
     for action, changed, code, words in REFUSED:
         operation = msgspec.convert(stage.fields(action) | changed, OPERATIONS[action])
-        with pytest.raises(Refused, match=words) as refused:
+        with pytest.raises(RefusedError, match=words) as refused:
             await stage.perform(operation, ADA)
         assert refused.value.code is code, (action, changed)
         assert len(refused.value.message) < 200, (action, changed)
@@ -261,6 +261,6 @@ async def test_what_was_sent_is_not_repeated_at_length(stage: Stage) -> None:
         ("refund.approve", {"refund_id": long}),
     ):
         operation = msgspec.convert(stage.fields(action) | changed, OPERATIONS[action])
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedError) as refused:
             await stage.perform(operation, ADA)
         assert len(refused.value.message) < 500, action

@@ -9,9 +9,9 @@ import asyncpg
 import pytest
 
 from payintent.domain import ids
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import Role
-from payintent.encryption import SecretsUnusable
+from payintent.encryption import EncryptionKeyError
 from payintent.operations.accounts import ChangeAccount, ShowAccount
 from payintent.operations.approvals import (
     Approve,
@@ -23,8 +23,13 @@ from payintent.operations.approvals import (
 from payintent.operations.base import Actor
 from payintent.operations.chains import ListChains, SetChain
 from payintent.operations.keyring import RotateKeyring
-from payintent.operations.keys import ListKeys
-from payintent.operations.operators import IssueToken, ListTokens, RevokeToken, SetRole
+from payintent.operations.keys import ListApiKeys
+from payintent.operations.operators import (
+    IssueOperatorToken,
+    ListOperatorTokens,
+    RevokeOperatorToken,
+    SetRole,
+)
 from payintent.operations.registry import OPERATIONS
 from payintent.service import open_service
 from payintent.storage import accounts, operator_tokens
@@ -54,8 +59,8 @@ async def _propose(stage: Stage, action: str, actor: Actor = ADA) -> Any:
     return proposal_view(proposal)
 
 
-async def _refused(stage: Stage, operation: Any, actor: Actor, words: str) -> Code:
-    with pytest.raises(Refused, match=words) as refused:
+async def _refused(stage: Stage, operation: Any, actor: Actor, words: str) -> ErrorCode:
+    with pytest.raises(RefusedError, match=words) as refused:
         await stage.service.submit(operation, actor)
     return refused.value.code
 
@@ -73,7 +78,9 @@ async def test_exactly_these_operations_wait_for_another_person(
         done = await stage.service.submit(stage.example(action), replace(ADA, over_http=over_http))
         if isinstance(done, Proposal):
             waiting.add(action)
-            await stage.service.perform(Approve(approval_id=ids.text(ids.APPROVAL, done.id)), ALAN)
+            await stage.service.perform(
+                Approve(approval_id=ids.format_id(ids.APPROVAL, done.id)), ALAN
+            )
     assert waiting == (TWO_OVER_HTTP if over_http else TWO_PEOPLE)
 
 
@@ -120,7 +127,7 @@ async def test_nothing_is_changed_until_another_person_approves(stage: Stage) ->
     )
     assert (await _account(stage)).base_url == "https://gateway.example.com/v2"
     again = Approve(approval_id=waiting.id)
-    assert await _refused(stage, again, ALAN, "it is APPROVED already") is Code.CONFLICT
+    assert await _refused(stage, again, ALAN, "it is APPROVED already") is ErrorCode.CONFLICT
 
 
 async def test_it_is_shown_in_words_what_would_change_and_no_secret(stage: Stage) -> None:
@@ -162,10 +169,14 @@ async def test_whoever_proposes_does_not_approve(stage: Stage) -> None:
     waiting = await _propose(stage, "account.change")
     approval = Approve(approval_id=waiting.id)
     for actor, words, code in (
-        (ADA, "another person than 'Ada', who proposed it", Code.CONFLICT),
-        (replace(ALAN, role=Role.FINANCE), "account.change needs the role admin", Code.FORBIDDEN),
-        (replace(ALAN, role=Role.SUPPORT), "approve needs the role finance", Code.FORBIDDEN),
-        (_TERMINAL, "a terminal needs an operator's token", Code.FORBIDDEN),
+        (ADA, "another person than 'Ada', who proposed it", ErrorCode.CONFLICT),
+        (
+            replace(ALAN, role=Role.FINANCE),
+            "account.change needs the role admin",
+            ErrorCode.FORBIDDEN,
+        ),
+        (replace(ALAN, role=Role.SUPPORT), "approve needs the role finance", ErrorCode.FORBIDDEN),
+        (_TERMINAL, "a terminal needs an operator's token", ErrorCode.FORBIDDEN),
     ):
         assert await _refused(stage, approval, actor, words) is code
     assert (await stage.perform(ShowApproval(approval_id=waiting.id))).status == "WAITING"
@@ -175,7 +186,7 @@ async def test_who_could_not_approve_it_does_not_reject_it(stage: Stage) -> None
     waiting = await _propose(stage, "account.change")
     rejection = Reject(approval_id=waiting.id, note="not theirs")
     finance, words = replace(ALAN, role=Role.FINANCE), "account.change needs the role admin"
-    assert await _refused(stage, rejection, finance, words) is Code.FORBIDDEN
+    assert await _refused(stage, rejection, finance, words) is ErrorCode.FORBIDDEN
     assert (await stage.perform(ShowApproval(approval_id=waiting.id))).status == "WAITING"
 
 
@@ -184,7 +195,7 @@ async def test_the_database_itself_knows_that_two_are_two(stage: Stage) -> None:
     alone = "UPDATE proposal SET status = 'APPROVED', decided_by = $2, decided_at = clock(), "
     alone += "sealed = NULL WHERE id = $1"
     with pytest.raises(asyncpg.CheckViolationError, match="proposal_two_people"):
-        await stage.world.rows(alone, ids.parse(ids.APPROVAL, waiting.id), "Ada")
+        await stage.world.rows(alone, ids.parse_id(ids.APPROVAL, waiting.id), "Ada")
 
 
 async def test_who_is_no_operator_any_more_proposes_nothing(stage: Stage) -> None:
@@ -195,7 +206,7 @@ async def test_who_is_no_operator_any_more_proposes_nothing(stage: Stage) -> Non
     for change in ("role = 'finance'", "expires_at = clock()", "revoked_at = clock()"):
         await stage.world.rows(f"UPDATE operator_token SET {whole} WHERE public_id = $1", eve)
         await stage.world.rows(f"UPDATE operator_token SET {change} WHERE public_id = $1", eve)
-        assert await _refused(stage, approval, ALAN, words) is Code.CONFLICT, change
+        assert await _refused(stage, approval, ALAN, words) is ErrorCode.CONFLICT, change
     rejected = await stage.perform(Reject(approval_id=waiting.id, note="Eve has left"))
     assert rejected.status == "REJECTED"
 
@@ -210,7 +221,7 @@ async def test_what_was_rejected_is_never_done(stage: Stage) -> None:
             *("REJECTED", actor.who, "not theirs"),
         )
         approval = Approve(approval_id=waiting.id)
-        assert await _refused(stage, approval, ALAN, "it is REJECTED already") is Code.CONFLICT
+        assert await _refused(stage, approval, ALAN, "it is REJECTED already") is ErrorCode.CONFLICT
     assert await _account(stage) == before
     assert {one.status for one in await stage.perform(ListApprovals(status="REJECTED"))} == {
         "REJECTED"
@@ -227,7 +238,7 @@ async def test_after_a_day_it_lapses_and_its_arguments_are_forgotten(stage: Stag
         Reject(approval_id=waiting.id, note="too late"),
     ):
         words = "nobody approved it within 24 hours"
-        assert await _refused(stage, operation, ALAN, words) is Code.CONFLICT
+        assert await _refused(stage, operation, ALAN, words) is ErrorCode.CONFLICT
     lapsed = [one.id for one in await stage.perform(ListApprovals(status="LAPSED"))]
     assert waiting.id in lapsed
     assert len(lapsed) < stage.service.settings.prune_batch_max
@@ -248,8 +259,8 @@ async def test_of_two_who_approve_at_once_one_does(stage: Stage) -> None:
         await until_waiting(stage.world, *both)
         await first.commit()
         done = await asyncio.gather(*both, return_exceptions=True)
-    [refused] = [one for one in done if isinstance(one, Refused)]
-    assert refused.code is Code.CONFLICT
+    [refused] = [one for one in done if isinstance(one, RefusedError)]
+    assert refused.code is ErrorCode.CONFLICT
     lines = await stage.world.rows("SELECT who FROM audit WHERE action = 'account.change'")
     assert [line["who"] for line in lines] == ["Ada"]
 
@@ -266,21 +277,21 @@ async def test_a_role_that_was_lowered_meanwhile_is_not_raised_by_one(stage: Sta
         asked = asyncio.create_task(stage.service.submit(lower, ADA))
         await until_waiting(stage.world, asked)
         await first.commit()
-        with pytest.raises(Refused, match="the role was changed just now"):
+        with pytest.raises(RefusedError, match="the role was changed just now"):
             await asked
-    roles = {token.public_id: token.role for token in await stage.perform(ListTokens())}
+    roles = {token.public_id: token.role for token in await stage.perform(ListOperatorTokens())}
     assert roles[eve] is Role.VIEWER
 
 
 async def test_of_two_operators_of_one_name_one_is_issued(stage: Stage) -> None:
     grace = _token("grace", 8 * "a")
     async with held(stage.world, lambda tx: operator_tokens.add(tx, grace)) as first:
-        issue = asyncio.create_task(stage.perform(IssueToken(name="Grace")))
+        issue = asyncio.create_task(stage.perform(IssueOperatorToken(name="Grace")))
         await until_waiting(stage.world, issue)
         await first.commit()
-        with pytest.raises(Refused, match="is or was an operator's name") as refused:
+        with pytest.raises(RefusedError, match="is or was an operator's name") as refused:
             await issue
-    assert refused.value.code is Code.CONFLICT
+    assert refused.value.code is ErrorCode.CONFLICT
 
 
 async def test_a_secret_is_shown_to_whoever_approves_and_kept_nowhere(stage: Stage) -> None:
@@ -296,7 +307,7 @@ async def test_a_secret_is_shown_to_whoever_approves_and_kept_nowhere(stage: Sta
             rows = await stage.world.rows(f"SELECT t::text AS row FROM {table} t")
             assert not [row for row in rows if secret in row["row"]]
     assert "second server" in {
-        one.name for one in await stage.perform(ListKeys(merchant_id=stage.known["merchant"]))
+        one.name for one in await stage.perform(ListApiKeys(merchant_id=stage.known["merchant"]))
     }
 
 
@@ -305,19 +316,19 @@ async def test_arguments_that_were_tampered_with_are_not_run(stage: Stage) -> No
     second = await _propose(stage, "chain.set-token")
     await stage.world.rows(
         "UPDATE proposal SET sealed = (SELECT sealed FROM proposal WHERE id = $2) WHERE id = $1",
-        ids.parse(ids.APPROVAL, first.id),
-        ids.parse(ids.APPROVAL, second.id),
+        ids.parse_id(ids.APPROVAL, first.id),
+        ids.parse_id(ids.APPROVAL, second.id),
     )
-    with pytest.raises(SecretsUnusable, match="was sealed by another key or moved"):
+    with pytest.raises(EncryptionKeyError, match="was sealed by another key or moved"):
         await stage.service.perform(Approve(approval_id=first.id), ALAN)
 
 
 async def test_a_proposal_in_another_persons_name_is_not_run(stage: Stage) -> None:
     """Whoever can write to the database cannot make a second person of the first."""
     waiting = await _propose(stage, "account.change")
-    approval_id = ids.parse(ids.APPROVAL, waiting.id)
+    approval_id = ids.parse_id(ids.APPROVAL, waiting.id)
     await stage.world.rows("UPDATE proposal SET proposed_by = 'Eve' WHERE id = $1", approval_id)
-    with pytest.raises(SecretsUnusable, match="was sealed by another key or moved"):
+    with pytest.raises(EncryptionKeyError, match="was sealed by another key or moved"):
         await stage.service.perform(Approve(approval_id=waiting.id), ADA)
 
 
@@ -345,8 +356,8 @@ async def test_a_proposal_survives_a_change_of_the_key_that_writes(stage: Stage)
 
 
 async def test_what_could_not_be_done_is_refused_when_it_is_proposed(stage: Stage) -> None:
-    retired = IssueToken(name="Ada", role=Role.ADMIN)
-    assert await _refused(stage, retired, ADA, "is or was an operator's name") is Code.CONFLICT
+    retired = IssueOperatorToken(name="Ada", role=Role.ADMIN)
+    assert await _refused(stage, retired, ADA, "is or was an operator's name") is ErrorCode.CONFLICT
     [before] = await stage.world.rows("SELECT count(*) AS n FROM proposal")
     await _refused(
         stage,
@@ -382,8 +393,8 @@ async def test_in_the_sandbox_a_terminal_acts_alone_and_a_token_does_not(world: 
     await world.operator_token("Ada")
     waiting = await world.service.submit(change, ADA)
     assert isinstance(waiting, Proposal)
-    approval = Approve(approval_id=ids.text(ids.APPROVAL, waiting.id))
-    with pytest.raises(Refused, match="another person than 'Ada'"):
+    approval = Approve(approval_id=ids.format_id(ids.APPROVAL, waiting.id))
+    with pytest.raises(RefusedError, match="another person than 'Ada'"):
         await world.service.perform(approval, ADA)
     approved = await world.service.perform(approval, _TERMINAL)
     assert approved.approval.decided_by == "cli:ada"
@@ -393,10 +404,10 @@ async def test_a_terminal_without_a_token_issues_the_first_two_operators_and_not
     stage: Stage,
 ) -> None:
     await stage.world.rows("DELETE FROM operator_token")
-    issue = IssueToken(name="Grace", role=Role.ADMIN)
-    viewer = IssueToken(name="Grace")
+    issue = IssueOperatorToken(name="Grace", role=Role.ADMIN)
+    viewer = IssueOperatorToken(name="Grace")
     words = "the first two operators have the role admin"
-    assert await _refused(stage, viewer, _TERMINAL, words) is Code.BAD_REQUEST
+    assert await _refused(stage, viewer, _TERMINAL, words) is ErrorCode.BAD_REQUEST
     done = await asyncio.gather(
         *(
             stage.service.submit(replace_name(issue, name), _TERMINAL)
@@ -404,22 +415,22 @@ async def test_a_terminal_without_a_token_issues_the_first_two_operators_and_not
         ),
         return_exceptions=True,
     )
-    [refused] = [one for one in done if isinstance(one, Refused)]
+    [refused] = [one for one in done if isinstance(one, RefusedError)]
     assert (refused.code, "the first two operators only" in refused.message) == (
-        *(Code.FORBIDDEN, True),
+        *(ErrorCode.FORBIDDEN, True),
     )
-    tokens = await stage.perform(ListTokens())
+    tokens = await stage.perform(ListOperatorTokens())
     assert {token.role for token in tokens} == {Role.ADMIN}
     assert len(tokens) == 2
-    await stage.perform(RevokeToken(public_id=tokens[0].public_id))
-    third = IssueToken(name="Ken", role=Role.ADMIN)
+    await stage.perform(RevokeOperatorToken(public_id=tokens[0].public_id))
+    third = IssueOperatorToken(name="Ken", role=Role.ADMIN)
     words = "the first two operators only"
-    assert await _refused(stage, third, _TERMINAL, words) is Code.FORBIDDEN
+    assert await _refused(stage, third, _TERMINAL, words) is ErrorCode.FORBIDDEN
     for action in OPERATIONS:
         if action != "operator.issue":
             words = "outside the sandbox a terminal needs an operator's token"
             code = await _refused(stage, stage.example(action), _TERMINAL, words)
-            assert code is Code.FORBIDDEN, action
+            assert code is ErrorCode.FORBIDDEN, action
 
 
 async def test_a_third_operator_is_not_issued_beside_the_second(stage: Stage) -> None:
@@ -431,13 +442,13 @@ async def test_a_third_operator_is_not_issued_beside_the_second(stage: Stage) ->
             await operator_tokens.add(tx, _token(name, f"{at:08}"))
 
     async with held(stage.world, issue_two) as first:
-        third = IssueToken(name="Barbara", role=Role.ADMIN)
+        third = IssueOperatorToken(name="Barbara", role=Role.ADMIN)
         asked = asyncio.create_task(stage.service.submit(third, _TERMINAL))
         await until_waiting(stage.world, asked)
         await first.commit()
-        with pytest.raises(Refused, match="the first two operators only"):
+        with pytest.raises(RefusedError, match="the first two operators only"):
             await asked
-    assert len(await stage.perform(ListTokens())) == 2
+    assert len(await stage.perform(ListOperatorTokens())) == 2
 
 
 def _token(name: str, public_id: str) -> operator_tokens.NewToken:
@@ -446,8 +457,8 @@ def _token(name: str, public_id: str) -> operator_tokens.NewToken:
     )
 
 
-def replace_name(issue: IssueToken, name: str) -> IssueToken:
-    return IssueToken(name=name, role=issue.role)
+def replace_name(issue: IssueOperatorToken, name: str) -> IssueOperatorToken:
+    return IssueOperatorToken(name=name, role=issue.role)
 
 
 async def test_both_names_are_in_the_audit_log(stage: Stage) -> None:

@@ -5,16 +5,16 @@ from dataclasses import replace
 from typing import Any
 
 from payintent.domain.gateway import (
-    Account,
+    GatewayAccount,
+    GatewayRefundRequest,
     NotContacted,
+    OutcomeUnknown,
     RefundReport,
-    RefundRequest,
-    Unknown,
 )
 from tests.support.fakes import FakeGateway
 from tests.support.world import World
 
-SILENT = Unknown(detail="timeout")
+SILENT = OutcomeUnknown(detail="timeout")
 GONE = NotContacted(detail="no connection")
 
 
@@ -24,9 +24,11 @@ class RefundGateway(FakeGateway):
     def __init__(self) -> None:
         super().__init__()
         self.capabilities = FakeGateway.capabilities
-        self.during: Callable[[RefundRequest], Any] | None = None
+        self.during: Callable[[GatewayRefundRequest], Any] | None = None
 
-    async def refund(self, account: Account, request: RefundRequest) -> RefundReport | Unknown:
+    async def refund(
+        self, account: GatewayAccount, request: GatewayRefundRequest
+    ) -> RefundReport | OutcomeUnknown:
         answer = await super().refund(account, request)
         if self.during is not None:
             self.during(request)

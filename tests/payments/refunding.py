@@ -5,20 +5,20 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID, uuid4
 
-from payintent.domain.gateway import Callback, RefundReport, RefundState
+from payintent.domain.gateway import GatewayRefundState, RefundReport, VerifiedCallback
 from payintent.domain.payment import Payment
 from payintent.domain.refund import Refund
-from payintent.operations.merchants import SetProfile
-from payintent.payments.create_refund import RefundAsk
-from payintent.payments.receive_callback import Receipt, receive
+from payintent.operations.merchants import SetMerchantProfile
+from payintent.payments.create_refund import CreateRefundRequest
+from payintent.payments.receive_callback import CallbackResult, receive_callback
 from payintent.storage import refunds
 from tests.support.fakes import captured
 from tests.support.world import World
 
-DONE = RefundReport(state=RefundState.DONE, reference="re_1")
-PENDING = RefundReport(state=RefundState.PENDING, reference="re_1")
-DECLINED = RefundReport(state=RefundState.DECLINED)
-ABSENT = RefundReport(state=RefundState.ABSENT)
+DONE = RefundReport(state=GatewayRefundState.DONE, reference="re_1")
+PENDING = RefundReport(state=GatewayRefundState.PENDING, reference="re_1")
+DECLINED = RefundReport(state=GatewayRefundState.DECLINED)
+ABSENT = RefundReport(state=GatewayRefundState.ABSENT)
 _LEASE_S = 60.0
 
 
@@ -35,7 +35,7 @@ async def asked(
     world: World, payment: Payment, amount: object = None, key: UUID | None = None, **more: Any
 ) -> Refund:
     """Ask for a refund as the merchant would; without an amount, of all that is left."""
-    ask = RefundAsk(
+    ask = CreateRefundRequest(
         merchant_id=payment.merchant_id,
         payment_id=payment.id,
         key=key or uuid4(),
@@ -45,9 +45,9 @@ async def asked(
     return (await world.service.refund_desk.ask(ask)).refund
 
 
-async def due(world: World) -> list[refunds.Due]:
+async def due(world: World) -> list[refunds.DueRefund]:
     """Take the refunds that somebody has to look after now."""
-    return await refunds.take_due(world.service.database, 100, _LEASE_S, [])
+    return await refunds.claim_due(world.service.database, 100, _LEASE_S, [])
 
 
 async def work(world: World) -> int:
@@ -65,17 +65,17 @@ async def hear(
     *,
     name: str | None = None,
     account_id: int | None = None,
-) -> Receipt:
+) -> CallbackResult:
     """Let the provider call back about a refund."""
     service = world.service
-    callback = Callback(id=name or uuid4().hex, refund_id=refund_id, refund=report)
+    callback = VerifiedCallback(id=name or uuid4().hex, refund_id=refund_id, refund=report)
     account_id = account_id or world.account_id
-    return await receive(service.database, service.mint, account_id, callback, b"raw body")
+    return await receive_callback(service.database, service.mint, account_id, callback, b"raw body")
 
 
 async def kept(world: World, refund: Refund) -> Refund:
     """Read a refund as it is stored."""
-    found = await refunds.by_id(world.service.database, refund.id)
+    found = await refunds.get(world.service.database, refund.id)
     assert found is not None
     return found
 
@@ -126,4 +126,4 @@ def _plain(value: Decimal) -> str:
 
 async def auto_refund(world: World, *, on: bool) -> None:
     """Say whether the merchant gives back at once what no payment may own."""
-    await world.perform(SetProfile(merchant_id=world.merchant_id, auto_refund=on))
+    await world.perform(SetMerchantProfile(merchant_id=world.merchant_id, auto_refund=on))

@@ -4,11 +4,11 @@ from uuid import UUID
 
 import pytest
 
-from payintent.domain.errors import Code, Refused
-from payintent.domain.gateway import Report, SessionState, Unknown
-from payintent.domain.rate_limit import Limit
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.gateway import GatewaySessionState, OutcomeUnknown, SessionReport
+from payintent.domain.rate_limit import RateLimit
 from payintent.payments.buyer_calls import BuyerCalls
-from payintent.payments.gateway_health import FAILURES_MAX, Channel, Health
+from payintent.payments.gateway_health import FAILURES_MAX, GatewayChannel, GatewayHealth
 from payintent.payments.inquire_sessions import ask_on_return
 from payintent.payments.select_quote import SELECTIONS_MAX
 from payintent.storage import sessions
@@ -17,14 +17,14 @@ from tests.support.clock import StoppedClock
 from tests.support.fakes import captured
 from tests.support.world import World
 
-THROTTLED = Unknown(detail="status 429", throttled=True)
-SILENT = Unknown(detail="no answer")
+THROTTLED = OutcomeUnknown(detail="status 429", throttled=True)
+SILENT = OutcomeUnknown(detail="no answer")
 
 
 async def come_back(world: World, session_id: UUID) -> int:
     """Let the buyer open the address of return; gives how many are asked about then."""
     service = world.service
-    session = await sessions.by_id(service.database, session_id)
+    session = await sessions.get(service.database, session_id)
     assert session is not None
     await ask_on_return(service.database, service.accounts, session)
     return await ask_all(world)
@@ -33,7 +33,7 @@ async def come_back(world: World, session_id: UUID) -> int:
 def two_calls_at_once(world: World) -> None:
     """Let buyers make us call each account twice, and then once a second."""
     accounts = world.service.accounts
-    accounts.buyer_calls = BuyerCalls(world.service.database, Limit(1, 2), frozenset())
+    accounts.buyer_calls = BuyerCalls(world.service.database, RateLimit(1, 2), frozenset())
 
 
 async def test_a_buyer_who_reloads_the_way_back_has_the_gateway_asked_every_five_seconds(
@@ -62,9 +62,9 @@ async def test_a_payment_is_selected_so_often_and_can_be_paid_as_it_is(world: Wo
         selected = await world.select(payment, (world.card, world.transfer)[number % 2])
     asked = len(world.gateway.inquired)
     for _ in range(2):
-        with pytest.raises(Refused, match="selected 20 times") as refused:
+        with pytest.raises(RefusedError, match="selected 20 times") as refused:
             await world.select(payment)
-        assert refused.value.code is Code.RATE_LIMITED
+        assert refused.value.code is ErrorCode.RATE_LIMITED
         assert 1 <= (refused.value.retry_after_s or 0) <= 1800
     assert len(world.gateway.created) == SELECTIONS_MAX
     assert len(world.gateway.inquired) == asked
@@ -79,9 +79,9 @@ async def test_a_selection_without_a_call_left_leaves_nothing_and_calls_nobody(
     for _ in range(2):
         await world.select(await world.create())
     payment = await world.create()
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         await world.select(payment)
-    assert (refused.value.code, refused.value.retry_after_s) == (Code.RATE_LIMITED, 1)
+    assert (refused.value.code, refused.value.retry_after_s) == (ErrorCode.RATE_LIMITED, 1)
     assert len(world.gateway.created) == 2
     assert await world.rows("SELECT 1 FROM session WHERE payment_id = $1", payment.id) == []
     other = await world.other_account("http://other.test", signing_secret="another")
@@ -93,16 +93,16 @@ async def test_a_change_of_method_spends_the_question_about_the_present_one(worl
     two_calls_at_once(world)
     payment = await world.create()
     await world.select(payment)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         await world.select(payment, world.transfer)
-    assert refused.value.code is Code.RATE_LIMITED
+    assert refused.value.code is ErrorCode.RATE_LIMITED
     assert (len(world.gateway.created), len(world.gateway.inquired)) == (1, 1)
 
 
 async def test_all_processes_spend_from_one_bucket_which_fills_again(world: World) -> None:
     clock = await StoppedClock(world).stop()
     database, account = world.service.database, world.account_id
-    first, second = (BuyerCalls(database, Limit(2, 4), {"local"}) for _ in range(2))
+    first, second = (BuyerCalls(database, RateLimit(2, 4), {"local"}) for _ in range(2))
 
     async def allowed() -> list[bool]:
         return [await one.allow(account, "fake") for one in (first, second, first)]
@@ -121,18 +121,18 @@ async def test_all_processes_spend_from_one_bucket_which_fills_again(world: Worl
 
 
 async def test_who_holds_us_back_is_in_no_outage_however_often(world: World) -> None:
-    health = Health(world.service.database)
+    health = GatewayHealth(world.service.database)
     for _ in range(3 * FAILURES_MAX):
-        await health.note(world.account_id, Channel.SESSIONS, THROTTLED)
+        await health.note(world.account_id, GatewayChannel.SESSIONS, THROTTLED)
     assert await health.down() == frozenset()
     assert await world.rows("SELECT 1 FROM gateway_outage") == []
 
 
 async def test_being_held_back_hides_no_silence(world: World) -> None:
-    health = Health(world.service.database)
+    health = GatewayHealth(world.service.database)
     for _ in range(FAILURES_MAX):
-        await health.note(world.account_id, Channel.SESSIONS, THROTTLED)
-        await health.note(world.account_id, Channel.SESSIONS, SILENT)
+        await health.note(world.account_id, GatewayChannel.SESSIONS, THROTTLED)
+        await health.note(world.account_id, GatewayChannel.SESSIONS, SILENT)
     assert len(await world.rows("SELECT 1 FROM gateway_outage")) == 1
 
 
@@ -140,9 +140,9 @@ async def test_one_buyer_whom_the_gateway_holds_back_takes_it_from_nobody(world:
     world.gateway.answer_create = lambda _: THROTTLED
     payment = await world.create()
     for _ in range(FAILURES_MAX + 1):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedError) as refused:
             await world.select(payment)
-        assert refused.value.code is Code.PG_UPSTREAM_ERROR
-    world.gateway.answer_inquire = Report(state=SessionState.OPEN)
+        assert refused.value.code is ErrorCode.PG_UPSTREAM_ERROR
+    world.gateway.answer_inquire = SessionReport(state=GatewaySessionState.OPEN)
     methods = await world.service.accounts.health.down()
     assert methods == frozenset()

@@ -5,13 +5,13 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from payintent.domain.errors import Code, Refused
-from payintent.domain.gateway import Report, SessionState
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.gateway import GatewaySessionState, SessionReport
 from payintent.domain.payment import Payment
 from payintent.domain.refund import AUTOMATIC, RefundStatus
 from payintent.domain.settlement import CaseKind
-from payintent.payments.create_refund import POLICY, give_back, refund_case
-from payintent.payments.transitions import lock
+from payintent.payments.create_refund import POLICY, auto_refund_case, refund_case
+from payintent.payments.transitions import lock_payments
 from payintent.storage import captures, cases, refunds
 from tests.payments.refund_gateway import RefundGateway
 from tests.payments.refunding import (
@@ -38,7 +38,7 @@ def gateway() -> FakeGateway:
     return RefundGateway()
 
 
-def stray(amount_minor: int = 159000) -> Report:
+def stray(amount_minor: int = 159000) -> SessionReport:
     return captured(amount_minor, reference="stray")
 
 
@@ -149,8 +149,8 @@ async def test_only_money_that_came_for_nothing_goes_back_without_a_person(
     await auto_refund(world, on=True)
     [row] = await world.rows("SELECT id, capture_id FROM money_case")
     async with world.service.database.transaction() as tx:
-        await lock(tx, [payment.id])
-        await give_back(
+        await lock_payments(tx, [payment.id])
+        await auto_refund_case(
             tx, world.service.mint, kind, row["id"], row["capture_id"], payment.merchant_id
         )
     assert len(await world.rows("SELECT 1 FROM refund")) == (kind in AUTOMATIC)
@@ -213,16 +213,16 @@ async def test_a_case_is_refunded_once_however_often_it_is_asked(world: World) -
     payment = await _late(world)
     [row] = await world.rows("SELECT id, capture_id FROM money_case")
     for _ in range(2):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedError) as refused:
             await _refund(world, payment, row["id"], row["capture_id"])
-        assert refused.value.code is Code.CONFLICT
+        assert refused.value.code is ErrorCode.CONFLICT
         await work(world)
     assert len(world.gateway.refunds) == 1
 
 
 async def _refund(world: World, payment: Payment, case_id: UUID, capture_id: UUID) -> None:
     async with world.service.database.transaction() as tx:
-        await lock(tx, [payment.id])
+        await lock_payments(tx, [payment.id])
         await refund_case(tx, world.service.mint, case_id, capture_id, "ann")
 
 
@@ -233,9 +233,9 @@ async def test_what_paid_a_payment_goes_back_by_its_own_refunds_alone(world: Wor
     await hear(world, refund.id, DECLINED)
     [row] = await world.rows("SELECT id, capture_id, kind FROM money_case")
     assert row["kind"] == "REFUND_REVERSED"
-    with pytest.raises(Refused, match="refund the payment") as refused:
+    with pytest.raises(RefusedError, match="refund the payment") as refused:
         await _refund(world, payment, row["id"], row["capture_id"])
-    assert refused.value.code is Code.CONFLICT
+    assert refused.value.code is ErrorCode.CONFLICT
     assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "590", "0", 59000, 0)
 
 
@@ -275,8 +275,12 @@ async def test_a_case_that_a_person_has_closed_meanwhile_stays_as_it_is(world: W
 async def test_a_word_that_ends_no_session_moves_no_money(world: World) -> None:
     await auto_refund(world, on=True)
     payment, session_id = await selected(world)
-    for state in (SessionState.OPEN, SessionState.ATTEMPTED, SessionState.CLOSED):
-        await world.report(payment, session_id, Report(state=state))
+    for state in (
+        GatewaySessionState.OPEN,
+        GatewaySessionState.ATTEMPTED,
+        GatewaySessionState.CLOSED,
+    ):
+        await world.report(payment, session_id, SessionReport(state=state))
     assert await world.rows("SELECT 1 FROM capture") == []
     assert await work(world) == 0
 
@@ -289,5 +293,5 @@ async def test_the_money_of_a_case_is_locked_before_it_is_given_back(world: Worl
     async with world.service.database.transaction() as tx:
         await refund_case(tx, world.service.mint, row["id"], row["capture_id"], "ann")
         assert (await captures.lock(tx, row["capture_id"])).left_minor == 0
-        with pytest.raises(Refused):
+        with pytest.raises(RefusedError):
             await refund_case(tx, world.service.mint, uuid4(), row["capture_id"], "bob")

@@ -4,13 +4,18 @@ from uuid import UUID
 
 import pytest
 
-from payintent.domain.errors import Code, Refused
-from payintent.domain.gateway import Report, SessionState, Unknown
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.gateway import GatewaySessionState, OutcomeUnknown, SessionReport
 from payintent.domain.payment import Payment
 from payintent.domain.restriction import Restrictions
-from payintent.payments.cancel import cancel, cancel_by_buyer
+from payintent.payments.cancel import cancel_by_buyer, cancel_by_merchant
 from payintent.payments.expire import expire_pending, expire_processing
-from payintent.payments.lookup import Asked, checkout_for, payment_for, quotes_for
+from payintent.payments.lookup import (
+    QuoteQuery,
+    find_checkout_payment,
+    get_merchant_payment,
+    list_quotes,
+)
 from payintent.storage import sessions
 from payintent.workers import OLDEST, measure
 from tests.support.fakes import captured, declined
@@ -19,7 +24,7 @@ from tests.support.world import World
 TTL_S = 1800
 PATIENCE_S = 30.0
 DAY_S = 24 * 3600
-CLOSED = Report(state=SessionState.CLOSED)
+CLOSED = SessionReport(state=GatewaySessionState.CLOSED)
 
 
 async def sweep(world: World, limit: int = 500) -> int:
@@ -33,7 +38,7 @@ async def sweep(world: World, limit: int = 500) -> int:
 
 async def ask_all(world: World) -> int:
     """Let the janitor ask about every session that is due."""
-    due = await sessions.take_due(world.service.database, 100, 60, [])
+    due = await sessions.claim_due(world.service.database, 100, 60, [])
     for ask in due:
         await world.service.janitor.inquire(ask)
     return len(due)
@@ -69,9 +74,11 @@ async def test_whoever_sees_an_elapsed_pending_payment_expires_it(world: World) 
     service = world.service
     for_merchant, for_buyer = await world.create(), await world.create()
     await world.move_clock(TTL_S)
-    seen = await payment_for(service.database, service.mint, world.merchant_id, for_merchant.id)
+    seen = await get_merchant_payment(
+        service.database, service.mint, world.merchant_id, for_merchant.id
+    )
     assert seen.payment.status == "EXPIRED"
-    seen = await checkout_for(service.database, service.mint, for_buyer.checkout_id)
+    seen = await find_checkout_payment(service.database, service.mint, for_buyer.checkout_id)
     assert seen.payment.status == "EXPIRED"
     for payment in (for_merchant, for_buyer):
         assert await world.events(payment) == ["payment.expired"]
@@ -84,57 +91,57 @@ async def test_an_elapsed_payment_cannot_be_cancelled_though_nobody_expired_it(
 ) -> None:
     payment, mint = await world.create(), world.service.mint
     await world.move_clock(TTL_S)
-    with pytest.raises(Refused, match="EXPIRED") as refused:
+    with pytest.raises(RefusedError, match="EXPIRED") as refused:
         async with world.service.database.transaction() as tx:
             await (
                 cancel_by_buyer(tx, mint, payment.id)
                 if by_buyer
-                else cancel(tx, mint, payment, None)
+                else cancel_by_merchant(tx, mint, payment, None)
             )
-    assert refused.value.code is Code.INVALID_PAYMENT_STATE
+    assert refused.value.code is ErrorCode.INVALID_PAYMENT_STATE
     assert await world.events(payment) == []
 
 
 async def test_an_elapsed_checkout_can_neither_be_quoted_nor_selected(world: World) -> None:
     service = world.service
     for payment in (await world.create(), await elapsed_processing(world)):
-        seen = await checkout_for(service.database, service.mint, payment.checkout_id)
-        asked = Asked(restrictions=Restrictions())
-        with pytest.raises(Refused) as refused:
-            await quotes_for(service.database, service.accounts, service.mint, seen, asked)
-        assert refused.value.code is Code.CHECKOUT_EXPIRED
-        with pytest.raises(Refused) as refused:
+        seen = await find_checkout_payment(service.database, service.mint, payment.checkout_id)
+        asked = QuoteQuery(restrictions=Restrictions())
+        with pytest.raises(RefusedError) as refused:
+            await list_quotes(service.database, service.accounts, service.mint, seen, asked)
+        assert refused.value.code is ErrorCode.CHECKOUT_EXPIRED
+        with pytest.raises(RefusedError) as refused:
             await world.select(payment)
-        assert refused.value.code is Code.CHECKOUT_EXPIRED
+        assert refused.value.code is ErrorCode.CHECKOUT_EXPIRED
     assert len(world.gateway.created) == 1
 
 
 async def test_a_payment_that_elapses_after_it_was_read_is_not_selected(world: World) -> None:
     """The read said it was alive; only the check under the lock can know."""
     payment = await world.create()
-    world.gateway.answer_inquire = Report(state=SessionState.OPEN)
+    world.gateway.answer_inquire = SessionReport(state=GatewaySessionState.OPEN)
     await world.select(payment)
     moved = world.gateway.inquire
 
-    async def slow(*args: object) -> Report | Unknown:
+    async def slow(*args: object) -> SessionReport | OutcomeUnknown:
         await world.move_clock(TTL_S)
         return await moved(*args)  # type: ignore[arg-type]
 
     world.gateway.inquire = slow  # type: ignore[method-assign]
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         await world.select(payment, world.transfer)
-    assert refused.value.code is Code.CHECKOUT_EXPIRED
+    assert refused.value.code is ErrorCode.CHECKOUT_EXPIRED
     assert len(world.gateway.created) == 1
 
 
 async def test_seeing_an_elapsed_processing_payment_changes_nothing(world: World) -> None:
     payment = await elapsed_processing(world)
     service = world.service
-    seen = await payment_for(service.database, service.mint, world.merchant_id, payment.id)
+    seen = await get_merchant_payment(service.database, service.mint, world.merchant_id, payment.id)
     assert seen.payment.status == "PROCESSING"
-    with pytest.raises(Refused, match="PROCESSING"):
+    with pytest.raises(RefusedError, match="PROCESSING"):
         async with service.database.transaction() as tx:
-            await cancel(tx, service.mint, payment, None)
+            await cancel_by_merchant(tx, service.mint, payment, None)
     assert await world.events(payment) == []
 
 
@@ -173,7 +180,7 @@ async def test_a_silent_gateway_holds_an_expiry_up_for_its_patience_only(world: 
     payment = await elapsed_processing(world)
     session_id = (await world.see(payment)).payment.session_id
     assert session_id is not None
-    world.gateway.answer_close = Unknown(detail="timeout")
+    world.gateway.answer_close = OutcomeUnknown(detail="timeout")
     await sweep(world)
     await ask_all(world)
     await world.move_clock(TTL_S + PATIENCE_S - 5)
@@ -197,12 +204,12 @@ async def young_processing(world: World) -> Payment:
     return payment
 
 
-@pytest.mark.parametrize("state", [SessionState.ABSENT, SessionState.OPEN])
+@pytest.mark.parametrize("state", [GatewaySessionState.ABSENT, GatewaySessionState.OPEN])
 async def test_a_session_that_its_gateway_does_not_know_or_cannot_close_is_silence(
-    world: World, state: SessionState
+    world: World, state: GatewaySessionState
 ) -> None:
     payment = await young_processing(world)
-    world.gateway.answer_close = Report(state=state)
+    world.gateway.answer_close = SessionReport(state=state)
     await sweep(world)
     await ask_all(world)
     await world.move_clock(60 + PATIENCE_S - 5)
@@ -235,7 +242,7 @@ async def test_money_that_its_gateway_has_told_for_another_session_is_silence(wo
 async def test_an_adapter_that_fails_holds_up_no_expiry(world: World) -> None:
     payment = await young_processing(world)
 
-    async def broken(*_: object) -> Report:
+    async def broken(*_: object) -> SessionReport:
         raise KeyError("a bug of its own")
 
     world.gateway.close_session = broken  # type: ignore[method-assign]
@@ -251,7 +258,7 @@ async def decide_for_a_day(world: World, payment: Payment) -> UUID:
     """Let the gateway say for a day that it is deciding."""
     session_id = (await world.see(payment)).payment.session_id
     assert session_id is not None
-    world.gateway.answer_close = Report(state=SessionState.AUTHORISING)
+    world.gateway.answer_close = SessionReport(state=GatewaySessionState.AUTHORISING)
     await sweep(world)
     await ask_all(world)
     await world.move_clock(60 + DAY_S - 5)
@@ -304,7 +311,7 @@ async def test_a_case_of_a_wait_closes_where_no_money_came_after_all(world: Worl
 
 async def test_a_gateway_that_decides_within_the_wait_has_its_say(world: World) -> None:
     payment = await young_processing(world)
-    world.gateway.answer_close = Report(state=SessionState.AUTHORISING)
+    world.gateway.answer_close = SessionReport(state=GatewaySessionState.AUTHORISING)
     await sweep(world)
     await ask_all(world)
     await world.move_clock(60 + 3 * DAY_S)  # no worker ran, and nobody knows what came of it
@@ -328,7 +335,7 @@ async def test_a_metric_shows_how_old_the_oldest_processing_payment_is(world: Wo
 
 async def test_a_gateway_that_is_still_deciding_is_waited_for(world: World) -> None:
     payment = await elapsed_processing(world)
-    world.gateway.answer_close = Report(state=SessionState.AUTHORISING)
+    world.gateway.answer_close = SessionReport(state=GatewaySessionState.AUTHORISING)
     await sweep(world)
     for hours in range(1, 6):
         await ask_all(world)
@@ -351,10 +358,10 @@ async def test_a_gateway_that_nobody_has_asked_is_not_silent(world: World) -> No
 
 async def test_a_gateway_that_speaks_again_was_not_silent(world: World) -> None:
     payment = await elapsed_processing(world)
-    world.gateway.answer_close = Unknown(detail="timeout")
+    world.gateway.answer_close = OutcomeUnknown(detail="timeout")
     await sweep(world)
     await ask_all(world)
-    world.gateway.answer_close = Report(state=SessionState.AUTHORISING)
+    world.gateway.answer_close = SessionReport(state=GatewaySessionState.AUTHORISING)
     await world.move_clock(TTL_S + 10)
     await ask_all(world)
     await world.move_clock(TTL_S + 24 * 3600)
@@ -365,7 +372,9 @@ async def test_a_gateway_that_speaks_again_was_not_silent(world: World) -> None:
 async def test_a_payment_whose_buyer_left_the_gateway_expires_at_once(world: World) -> None:
     payment = await world.create()
     selected = await world.select(payment)
-    await world.report(payment, selected.session.id, Report(state=SessionState.CANCELLED))
+    await world.report(
+        payment, selected.session.id, SessionReport(state=GatewaySessionState.CANCELLED)
+    )
     assert await world.status(payment) == "PROCESSING"
     await world.move_clock(TTL_S)
     assert await sweep(world) == 1

@@ -9,17 +9,23 @@ import msgspec
 import pytest
 
 from payintent.config import Settings
-from payintent.domain.errors import Code, Refused, StorageDown
-from payintent.domain.fraud import Denial, Denied, RiskLevel, RuleKind, Subject
+from payintent.domain.errors import ErrorCode, RefusedError, StorageUnavailableError
+from payintent.domain.fraud import (
+    FraudDenial,
+    FraudDeniedError,
+    FraudRuleKind,
+    FraudSubject,
+    RiskLevel,
+)
 from payintent.domain.restriction import RestrictionType
 from payintent.operations.fraud import AddFraudRule, RemoveFraudRule
 from payintent.operations.restrictions import AddRestriction
 from payintent.payments.create import OPERATION, _new
-from payintent.payments.policy_cache import Policies
+from payintent.payments.policy_cache import PolicyCache
 from payintent.service import open_service
 from payintent.storage import fraud, idempotency, payments
 from payintent.storage.database import Database
-from payintent.storage.idempotency import First
+from payintent.storage.idempotency import FirstRequest
 from payintent.workers import _prune
 from tests.payments.staging import held, until_waiting
 from tests.support.world import World, patient
@@ -45,21 +51,21 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def known(world: World, clock: Clock) -> Policies:
+def known(world: World, clock: Clock) -> PolicyCache:
     """What a process knows that looks again after a second."""
-    return Policies(world.service.database, 1.0, clock)
+    return PolicyCache(world.service.database, 1.0, clock)
 
 
 def _payer(value: str = "buyer-1") -> AddFraudRule:
-    return AddFraudRule(kind=RuleKind.PAYER, value=value)
+    return AddFraudRule(kind=FraudRuleKind.PAYER, value=value)
 
 
-def _buyer(world: World) -> Subject:
-    return Subject(merchant_id=world.merchant_id, payer_uid="buyer-1")
+def _buyer(world: World) -> FraudSubject:
+    return FraudSubject(merchant_id=world.merchant_id, payer_uid="buyer-1")
 
 
 async def test_a_process_knows_of_a_rule_within_the_time_it_keeps_what_it_knows(
-    world: World, known: Policies, clock: Clock
+    world: World, known: PolicyCache, clock: Clock
 ) -> None:
     assert not await known.rules()
     rule = await world.perform(_payer())
@@ -73,7 +79,7 @@ async def test_a_process_knows_of_a_rule_within_the_time_it_keeps_what_it_knows(
 
 
 async def test_a_process_knows_of_a_restriction_as_soon(
-    world: World, known: Policies, clock: Clock
+    world: World, known: PolicyCache, clock: Clock
 ) -> None:
     assert (await known.restrictions()).onramp == {"KR"}
     await world.perform(AddRestriction(type=RestrictionType.CRYPTO, country="DE"))
@@ -83,7 +89,7 @@ async def test_a_process_knows_of_a_restriction_as_soon(
 
 
 async def test_rules_that_are_the_same_are_not_read_again(
-    world: World, known: Policies, clock: Clock
+    world: World, known: PolicyCache, clock: Clock
 ) -> None:
     first = await world.perform(_payer())
     book = await known.rules()
@@ -97,7 +103,7 @@ async def test_rules_that_are_the_same_are_not_read_again(
 
 
 async def test_all_who_wait_for_what_is_old_share_one_reading(
-    world: World, known: Policies
+    world: World, known: PolicyCache
 ) -> None:
     await world.perform(_payer())
     books = await asyncio.gather(*(known.rules() for _ in range(20)))
@@ -109,14 +115,14 @@ async def test_all_who_wait_share_a_reading_that_fails(world: World) -> None:
     brief = world.service.settings.model_copy(update={"database_acquire_timeout_s": 0.1})
     ended = Database(brief)
     await ended.close()
-    known = Policies(ended, 1.0)
+    known = PolicyCache(ended, 1.0)
     told = await asyncio.gather(*(known.rules() for _ in range(20)), return_exceptions=True)
-    assert {type(one) for one in told} == {StorageDown}
+    assert {type(one) for one in told} == {StorageUnavailableError}
     assert len({id(one) for one in told}) == 1
 
 
 async def test_a_reading_goes_on_though_whoever_asked_first_has_left(
-    world: World, known: Policies
+    world: World, known: PolicyCache
 ) -> None:
     leaving = asyncio.create_task(known.rules())
     staying = asyncio.create_task(known.rules())
@@ -138,20 +144,20 @@ async def test_a_rule_that_one_process_adds_holds_in_all(world: World, another: 
     payment = await world.create()
     await another.service.screen.checkout(payment, None, None)
     await world.perform(_payer())
-    with pytest.raises(Denied):
+    with pytest.raises(FraudDeniedError):
         await another.service.screen.checkout(payment, None, None)
 
 
 async def test_a_second_create_of_a_payer_waits_for_the_first_to_be_counted(world: World) -> None:
     """Staged: the first holds its count open, the second waits, and then counts the first."""
-    await world.perform(AddFraudRule(kind=RuleKind.PAYER_VELOCITY, count_max=1, window_s=60))
+    await world.perform(AddFraudRule(kind=FraudRuleKind.PAYER_VELOCITY, count_max=1, window_s=60))
     digest = world.service.secrets.digest(f"payer:{world.merchant_id}:buyer-1")
-    async with held(world, lambda tx: fraud.lock_count(tx, digest)) as first:
+    async with held(world, lambda tx: fraud.lock_counter(tx, digest)) as first:
         second = asyncio.create_task(world.service.screen.create(world.request()))
         await until_waiting(world, second)
         await world.create()
         await first.commit()
-        with pytest.raises(Denied):
+        with pytest.raises(FraudDeniedError):
             await second
 
 
@@ -172,35 +178,37 @@ async def test_a_create_waits_for_a_denial_with_its_key_and_replays_that(world: 
     """Two processes, of which one does not know the rule yet."""
     request = world.request()
     rule = await world.perform(_payer("somebody"))
-    denial = Denial(rule_id=rule.id, code="X", level=RiskLevel.LOW, score=1, rule="payer:1")
-    first = First(
+    denial = FraudDenial(rule_id=rule.id, code="X", level=RiskLevel.LOW, score=1, rule="payer:1")
+    first = FirstRequest(
         request_hash=request.request_hash,
         payment_id=None,
         country=None,
         denial=msgspec.json.encode(denial).decode(),
     )
     take = (world.merchant_id, OPERATION, request.key, first)
-    async with held(world, lambda tx: idempotency.take(tx, *take)) as denying:
+    async with held(world, lambda tx: idempotency.claim_key(tx, *take)) as denying:
         creating = asyncio.create_task(world.service.screen.create(request))
         await until_waiting(world, creating)
         await denying.commit()
-        with pytest.raises(Denied) as denied:
+        with pytest.raises(FraudDeniedError) as denied:
             await creating
     assert (denied.value.denial, denied.value.replayed) == (denial, True)
     [row] = await world.rows("SELECT count(*) AS payments FROM payment")
     assert row["payments"] == 0
 
 
-async def test_there_are_no_more_rules_than_a_process_reads(world: World, known: Policies) -> None:
+async def test_there_are_no_more_rules_than_a_process_reads(
+    world: World, known: PolicyCache
+) -> None:
     await world.rows(
         "INSERT INTO fraud_rule (kind, value, code, level, score) "
         "SELECT 'PAYER', 'listed-' || n, 'X', 'LOW', 1 FROM generate_series(1, $1::int) n",
         fraud.RULES_MAX - 1,
     )
     last = await world.perform(_payer())
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         await world.perform(_payer("one too many"))
-    assert refused.value.code is Code.CONFLICT
+    assert refused.value.code is ErrorCode.CONFLICT
     assert (await known.rules()).judge(_buyer(world)) is not None  # the newest holds as well
     await world.perform(RemoveFraudRule(rule_id=last.id))
     await world.perform(_payer("another"))
@@ -208,10 +216,12 @@ async def test_there_are_no_more_rules_than_a_process_reads(world: World, known:
 
 async def _decide(world: World, many: int) -> None:
     rule = await world.perform(_payer(str(uuid4())))
-    denial = Denial(rule_id=rule.id, code="X", level=RiskLevel.LOW, score=1, rule="payer:1")
+    denial = FraudDenial(rule_id=rule.id, code="X", level=RiskLevel.LOW, score=1, rule="payer:1")
     for _ in range(many):
         mint = world.service.mint
-        await fraud.decide(world.service.database, mint.id(), world.merchant_id, None, denial)
+        await fraud.record_denial(
+            world.service.database, mint.id(), world.merchant_id, None, denial
+        )
 
 
 async def _attempt(world: World, many: int) -> None:
@@ -230,7 +240,7 @@ async def _kept(world: World) -> tuple[int, int]:
 async def test_denials_and_attempts_are_forgotten_in_their_time(world: World) -> None:
     short, long = [
         await world.perform(
-            AddFraudRule(kind=RuleKind.ADDRESS_VELOCITY, count_max=1, window_s=window_s)
+            AddFraudRule(kind=FraudRuleKind.ADDRESS_VELOCITY, count_max=1, window_s=window_s)
         )
         for window_s in (60, 3600)
     ]

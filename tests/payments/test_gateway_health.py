@@ -7,17 +7,17 @@ from dataclasses import dataclass
 import pytest
 
 from payintent.config import Settings
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import (
+    GatewaySessionState,
     NotContacted,
-    Rejected,
-    Report,
-    SessionState,
-    Unknown,
+    OutcomeUnknown,
+    SessionRejected,
+    SessionReport,
 )
 from payintent.domain.payment import Payment
-from payintent.payments.gateway_health import FAILURES_MAX, PAUSE_S, Channel, Health
-from payintent.payments.lookup import Asked, quotes_for
+from payintent.payments.gateway_health import FAILURES_MAX, PAUSE_S, GatewayChannel, GatewayHealth
+from payintent.payments.lookup import QuoteQuery, list_quotes
 from payintent.payments.send_refund import UNSENT_WAIT_MAX_S
 from payintent.service import Service, open_service
 from tests.payments.refund_gateway import GONE, SILENT
@@ -27,8 +27,8 @@ from tests.support.clock import StoppedClock
 from tests.support.fakes import FakeGateway, accept
 from tests.support.world import World
 
-SESSIONS, REFUNDS = Channel.SESSIONS, Channel.REFUNDS
-ANSWER = Report(state=SessionState.OPEN)
+SESSIONS, REFUNDS = GatewayChannel.SESSIONS, GatewayChannel.REFUNDS
+ANSWER = SessionReport(state=GatewaySessionState.OPEN)
 PROBE_S = 20
 KNOWN_S = 1.001
 
@@ -39,14 +39,14 @@ class Processes:
 
     world: World
     clock: StoppedClock
-    first: Health
-    second: Health
+    first: GatewayHealth
+    second: GatewayHealth
 
     async def move(self, seconds: float) -> None:
         """Let time pass."""
         await self.clock.move(round(seconds * 1000))
 
-    async def fail(self, health: Health, times: int = 1, answer: object = SILENT) -> None:
+    async def fail(self, health: GatewayHealth, times: int = 1, answer: object = SILENT) -> None:
         for _ in range(times):
             await health.note(self.world.account_id, SESSIONS, answer)
 
@@ -55,10 +55,10 @@ class Processes:
         await self.fail(self.first, FAILURES_MAX)
         await self.move(1)
 
-    async def admitted(self, health: Health, channel: Channel = SESSIONS) -> bool:
+    async def admitted(self, health: GatewayHealth, channel: GatewayChannel = SESSIONS) -> bool:
         return await health.admit(self.world.account_id, channel)
 
-    async def is_down(self, channel: Channel = SESSIONS) -> tuple[bool, bool]:
+    async def is_down(self, channel: GatewayChannel = SESSIONS) -> tuple[bool, bool]:
         """Tell whether each of them knows that nobody is to try."""
         await self.move(KNOWN_S)  # what they know is a second old at most
         key = (self.world.account_id, channel)
@@ -73,7 +73,7 @@ async def clock(world: World) -> StoppedClock:
 @pytest.fixture
 def processes(world: World, clock: StoppedClock) -> Processes:
     database = world.service.database
-    first, second = (Health(database, clock.monotonic) for _ in range(2))
+    first, second = (GatewayHealth(database, clock.monotonic) for _ in range(2))
     return Processes(world, clock, first, second)
 
 
@@ -111,9 +111,9 @@ async def test_silences_that_are_a_minute_apart_are_no_outage(processes: Process
 @pytest.mark.parametrize(
     ("answer", "counts"),
     [
-        (Unknown(detail="timeout"), True),
+        (OutcomeUnknown(detail="timeout"), True),
         (NotContacted(detail="no connection"), True),
-        (Rejected(detail="no"), False),
+        (SessionRejected(detail="no"), False),
         (ANSWER, False),
     ],
 )
@@ -210,8 +210,8 @@ async def test_two_who_notice_at_once_make_one_outage(processes: Processes) -> N
 
 async def quoted(service: Service, world: World, payment: Payment) -> list[int]:
     seen = await world.see(payment)
-    ask = Asked(restrictions=await service.policies.restrictions())
-    quotes = await quotes_for(service.database, service.accounts, service.mint, seen, ask)
+    ask = QuoteQuery(restrictions=await service.policies.restrictions())
+    quotes = await list_quotes(service.database, service.accounts, service.mint, seen, ask)
     return [one.payment_method_id for one in quotes.offers]
 
 
@@ -219,9 +219,9 @@ async def silent_selections(world: World) -> None:
     """Let as many buyers select as it takes to notice."""
     world.gateway.answer_create = lambda _: SILENT
     for _ in range(FAILURES_MAX):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedError) as refused:
             await world.select(await world.create())
-        assert refused.value.code is Code.PG_UPSTREAM_ERROR
+        assert refused.value.code is ErrorCode.PG_UPSTREAM_ERROR
 
 
 async def until_known(service: Service) -> None:
@@ -242,9 +242,9 @@ async def test_an_outage_hides_the_method_everywhere_and_refuses_its_selection(
     for service in (world.service, other):
         assert await quoted(service, world, payment) == []
     asked_before = len(world.gateway.created)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         await world.select(payment)
-    assert refused.value.code is Code.PG_NOT_AVAILABLE
+    assert refused.value.code is ErrorCode.PG_NOT_AVAILABLE
     assert len(world.gateway.created) == asked_before
     assert await world.status(payment) == "PENDING"
 
@@ -252,7 +252,7 @@ async def test_an_outage_hides_the_method_everywhere_and_refuses_its_selection(
 async def test_after_the_pause_one_buyer_tries_and_the_others_are_refused_unasked(
     world: World, clock: StoppedClock
 ) -> None:
-    world.service.accounts.health = Health(world.service.database, clock.monotonic)
+    world.service.accounts.health = GatewayHealth(world.service.database, clock.monotonic)
     await silent_selections(world)
     made = [await world.create() for _ in range(4)]
     await clock.move(PAUSE_S * 1000)
@@ -266,7 +266,7 @@ async def test_after_the_pause_one_buyer_tries_and_the_others_are_refused_unaske
         more, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_EXCEPTION)
         done |= more
     errors = [one.exception() for one in done]
-    assert [getattr(one, "code", None) for one in errors] == [Code.PG_NOT_AVAILABLE] * 3
+    assert [getattr(one, "code", None) for one in errors] == [ErrorCode.PG_NOT_AVAILABLE] * 3
     world.gateway.hold.set()
     [first] = waiting
     assert (await first).payment.status == "PROCESSING"

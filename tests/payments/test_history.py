@@ -26,26 +26,26 @@ from hypothesis.stateful import (
 )
 
 from payintent.config import Settings
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import (
-    Callback,
-    Created,
     DisputedFunds,
     DisputeReport,
     DisputeState,
+    GatewayRefundRequest,
+    GatewaySessionState,
     NotContacted,
+    OutcomeUnknown,
     RefundReport,
-    RefundRequest,
-    Rejected,
-    Report,
-    SessionState,
-    Unknown,
+    SessionCreated,
+    SessionRejected,
+    SessionReport,
+    VerifiedCallback,
 )
 from payintent.domain.payment import Payment
-from payintent.payments.cancel import cancel, cancel_by_buyer
-from payintent.payments.gateway_health import FAILURES_MAX, Channel, Health
-from payintent.payments.lookup import payment_for
-from payintent.payments.receive_callback import apply_waiting, receive
+from payintent.payments.cancel import cancel_by_buyer, cancel_by_merchant
+from payintent.payments.gateway_health import FAILURES_MAX, GatewayChannel, GatewayHealth
+from payintent.payments.lookup import get_merchant_payment
+from payintent.payments.receive_callback import apply_waiting_callbacks, receive_callback
 from payintent.service import open_service
 from payintent.storage import sessions
 from tests.domain.test_payment import EXPECTED
@@ -169,18 +169,18 @@ class History(RuleBasedStateMachine):
     async def _begin(self) -> None:
         await self.world.rows(f"TRUNCATE {TABLES}, checkout, attempt CASCADE")
         await self.world.move_clock(0)
-        self.world.service.accounts.health = Health(self.world.service.database)
+        self.world.service.accounts.health = GatewayHealth(self.world.service.database)
         gateway = self.world.gateway
         gateway.answer_create = accept
-        gateway.answer_close = Report(state=SessionState.CLOSED)
-        gateway.answer_inquire = Report(state=SessionState.OPEN)
+        gateway.answer_close = SessionReport(state=GatewaySessionState.CLOSED)
+        gateway.answer_inquire = SessionReport(state=GatewaySessionState.OPEN)
 
     # What may happen, each as a coroutine so that two may happen at once.
 
     async def _select(self, number: int, transfer: bool, answer: str) -> None:
         payment, session_ids = self._payment(number), list[UUID]()
 
-        def answered(request: Any) -> Created | Rejected | Unknown:
+        def answered(request: Any) -> SessionCreated | SessionRejected | OutcomeUnknown:
             session_ids.append(request.session_id)
             if answer == "crash":
                 raise Crash
@@ -204,9 +204,9 @@ class History(RuleBasedStateMachine):
 
     async def _callback_of(self, session_id: UUID, kind: str, name: str) -> None:
         service, report = self.world.service, _report(session_id, kind, name)
-        callback = Callback(id=f"{session_id}{name}", session_id=session_id, report=report)
+        callback = VerifiedCallback(id=f"{session_id}{name}", session_id=session_id, report=report)
         account_id = self.world.account_id
-        receipt = await receive(service.database, service.mint, account_id, callback, b"")
+        receipt = await receive_callback(service.database, service.mint, account_id, callback, b"")
         if receipt.fresh and report.capture:
             self.told.add((session_id, report.capture.reference))
 
@@ -216,23 +216,23 @@ class History(RuleBasedStateMachine):
             if by_buyer:
                 await cancel_by_buyer(tx, mint, payment.id)
             else:
-                await cancel(tx, mint, payment, None)
+                await cancel_by_merchant(tx, mint, payment, None)
         if not by_buyer:
             self.cancelled.add(payment.id)
 
     async def _look(self, number: int) -> None:
         service, payment = self.world.service, self._payment(number)
-        await payment_for(service.database, service.mint, payment.merchant_id, payment.id)
+        await get_merchant_payment(service.database, service.mint, payment.merchant_id, payment.id)
 
     async def _work(self, inquiry: str, close: str) -> None:
         service, gateway = self.world.service, self.world.gateway
         gateway.say_inquire = lambda session_id: _word(session_id, inquiry)
         gateway.say_close = lambda session_id: _word(session_id, close)
         await sweep(self.world)
-        for ask in await sessions.take_due(service.database, 100, 60, []):
+        for ask in await sessions.claim_due(service.database, 100, 60, []):
             with suppress(Broken):
                 await service.janitor.inquire(ask)
-        await apply_waiting(service.database, service.mint, 100)
+        await apply_waiting_callbacks(service.database, service.mint, 100)
 
     async def _ask_refund(self, number: int, amount: str | None, key: UUID | None = None) -> None:
         await asked(self.world, self._paid(number), amount, key)
@@ -267,8 +267,8 @@ class History(RuleBasedStateMachine):
             currency=capture["currency"],
         )
         service = self.world.service
-        callback = Callback(id=uuid4().hex, dispute=report)
-        await receive(service.database, service.mint, self.world.account_id, callback, b"")
+        callback = VerifiedCallback(id=uuid4().hex, dispute=report)
+        await receive_callback(service.database, service.mint, self.world.account_id, callback, b"")
 
     async def _auto_refund(self, on: bool) -> None:
         await self.world.rows("UPDATE merchant SET auto_refund = $1", on)
@@ -394,11 +394,13 @@ class History(RuleBasedStateMachine):
         self.do(self._auto_refund(on))
 
     @precondition(lambda self: self.payments)
-    @rule(channel=st.sampled_from(Channel), silent=st.booleans())
-    def outage(self, channel: Channel, silent: bool) -> None:
+    @rule(channel=st.sampled_from(GatewayChannel), silent=st.booleans())
+    def outage(self, channel: GatewayChannel, silent: bool) -> None:
         health, account_id = self.world.service.accounts.health, self.world.account_id
         for _ in range(FAILURES_MAX):
-            self.do(health.note(account_id, channel, Unknown(detail="?") if silent else None))
+            self.do(
+                health.note(account_id, channel, OutcomeUnknown(detail="?") if silent else None)
+            )
 
     @precondition(lambda self: self.payments)
     @rule(number=numbers, kinds=st.tuples(kinds, kinds), names=st.sampled_from(("aa", "ab")),
@@ -569,7 +571,7 @@ class History(RuleBasedStateMachine):
             await self._work("closed", "closed")
             for _ in range(2):
                 await self.world.service.accounts.health.note(
-                    self.world.account_id, Channel.REFUNDS, None
+                    self.world.account_id, GatewayChannel.REFUNDS, None
                 )
                 await self._refund_work("done", "done")
         left = await self.world.rows("SELECT status FROM payment WHERE status LIKE 'P%ING'")
@@ -584,8 +586,8 @@ class History(RuleBasedStateMachine):
             return await asyncio.gather(*acts, return_exceptions=True)
 
         for result in self.run(all_of()):
-            if isinstance(result, Refused):
-                assert result.code is not Code.INVALID_TRANSITION, result
+            if isinstance(result, RefusedError):
+                assert result.code is not ErrorCode.INVALID_TRANSITION, result
             elif isinstance(result, BaseException) and not isinstance(result, Crash | Broken):
                 raise result
 
@@ -603,15 +605,15 @@ class History(RuleBasedStateMachine):
 
 
 NOT_CREATED = {
-    "rejected": Rejected(detail="no"),
-    "unknown": Unknown(detail="?"),
+    "rejected": SessionRejected(detail="no"),
+    "unknown": OutcomeUnknown(detail="?"),
     "gone": NotContacted(detail="no connection"),
 }
 REFUND_WORDS = {"done": DONE, "pending": PENDING, "declined": DECLINED, "absent": ABSENT}
-NO_WORDS = {"silent": Unknown(detail="?"), "gone": NotContacted(detail="no connection")}
+NO_WORDS = {"silent": OutcomeUnknown(detail="?"), "gone": NotContacted(detail="no connection")}
 
 
-def _refund_word(request: RefundRequest, word: str) -> RefundReport | Unknown:
+def _refund_word(request: GatewayRefundRequest, word: str) -> RefundReport | OutcomeUnknown:
     if word == "crash":
         raise Crash
     found = REFUND_WORDS | NO_WORDS
@@ -621,54 +623,60 @@ def _refund_word(request: RefundRequest, word: str) -> RefundReport | Unknown:
     return known
 
 
-def _report(session_id: UUID, kind: str, name: str) -> Report:
+def _report(session_id: UUID, kind: str, name: str) -> SessionReport:
     reference = f"{session_id}-{name}"
     amounts = {"exact": 159000, "less": 158999, "more": 159001, "currency": 159000}
     if kind in amounts:
         currency = "USD" if kind == "currency" else "THB"
         return captured(amounts[kind], currency=currency, reference=reference)
-    return declined() if kind == "declined" else Report(state=SessionState(kind))
+    return declined() if kind == "declined" else SessionReport(state=GatewaySessionState(kind))
 
 
 _wavering = itertools.cycle(("authorising", "open", "silent"))
 
 
-def _word(session_id: UUID, word: str) -> Report | Unknown:
+def _word(session_id: UUID, word: str) -> SessionReport | OutcomeUnknown:
     if word == "broken":
         raise Broken
     if word == "shared":  # one capture, told of every session
         return captured(159000, reference="shared")
     said = next(_wavering) if word == "wavering" else word
-    return Unknown(detail="silent") if said == "silent" else _report(session_id, said, "a")
+    return OutcomeUnknown(detail="silent") if said == "silent" else _report(session_id, said, "a")
 
 
 class TalkingGateway(FakeGateway):
     """A fake that can speak before it answers, and of each session by its own name."""
 
     before_answer: Callable[[UUID], Act] | None = None
-    say_refund: Callable[[Any], RefundReport | Unknown]
-    say_inquire_refund: Callable[[Any], RefundReport | Unknown]
-    say_inquire: Callable[[UUID], Report | Unknown] = staticmethod(lambda one: _word(one, "open"))
-    say_close: Callable[[UUID], Report | Unknown] = staticmethod(lambda one: _word(one, "closed"))
+    say_refund: Callable[[Any], RefundReport | OutcomeUnknown]
+    say_inquire_refund: Callable[[Any], RefundReport | OutcomeUnknown]
+    say_inquire: Callable[[UUID], SessionReport | OutcomeUnknown] = staticmethod(
+        lambda one: _word(one, "open")
+    )
+    say_close: Callable[[UUID], SessionReport | OutcomeUnknown] = staticmethod(
+        lambda one: _word(one, "closed")
+    )
 
-    async def create_session(self, account: Any, request: Any) -> Created | Rejected | Unknown:
+    async def create_session(
+        self, account: Any, request: Any
+    ) -> SessionCreated | SessionRejected | OutcomeUnknown:
         if self.before_answer is not None:
             await self.before_answer(request.session_id)
         return await super().create_session(account, request)
 
-    async def close_session(self, account: Any, session: Any) -> Report | Unknown:
+    async def close_session(self, account: Any, session: Any) -> SessionReport | OutcomeUnknown:
         await super().close_session(account, session)
         return self.say_close(session.session_id)
 
-    async def inquire(self, account: Any, session: Any) -> Report | Unknown:
+    async def inquire(self, account: Any, session: Any) -> SessionReport | OutcomeUnknown:
         await super().inquire(account, session)
         return self.say_inquire(session.session_id)
 
-    async def refund(self, account: Any, request: Any) -> RefundReport | Unknown:
+    async def refund(self, account: Any, request: Any) -> RefundReport | OutcomeUnknown:
         await super().refund(account, request)
         return self.say_refund(request)
 
-    async def inquire_refund(self, account: Any, request: Any) -> RefundReport | Unknown:
+    async def inquire_refund(self, account: Any, request: Any) -> RefundReport | OutcomeUnknown:
         await super().inquire_refund(account, request)
         return self.say_inquire_refund(request)
 

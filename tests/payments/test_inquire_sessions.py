@@ -4,8 +4,8 @@ from uuid import UUID
 
 import pytest
 
-from payintent.domain.errors import Code, Refused
-from payintent.domain.gateway import Report, SessionState, Unknown
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.gateway import GatewaySessionState, OutcomeUnknown, SessionReport
 from payintent.domain.payment import Payment
 from payintent.payments.inquire_sessions import CLOSING_WAITS_S, GIVE_UP_AFTER_S, OPEN_WAITS_S
 from payintent.storage import sessions
@@ -13,8 +13,8 @@ from tests.payments.test_expire import ask_all
 from tests.support.fakes import captured, declined
 from tests.support.world import World
 
-SILENT = Unknown(detail="timeout")
-ABSENT = Report(state=SessionState.ABSENT)
+SILENT = OutcomeUnknown(detail="timeout")
+ABSENT = SessionReport(state=GatewaySessionState.ABSENT)
 DAY_S = 24 * 3600
 
 
@@ -91,16 +91,16 @@ async def test_a_session_that_is_taken_is_nobody_elses_until_the_lease_ends(worl
     await world.select(await world.create())
     database = world.service.database
     await world.move_clock(31)
-    assert len(await sessions.take_due(database, 10, 60, [])) == 1
-    assert await sessions.take_due(database, 10, 60, []) == []
+    assert len(await sessions.claim_due(database, 10, 60, [])) == 1
+    assert await sessions.claim_due(database, 10, 60, []) == []
     await world.move_clock(100)
-    assert len(await sessions.take_due(database, 10, 60, [])) == 1
+    assert len(await sessions.claim_due(database, 10, 60, [])) == 1
 
 
 async def test_sessions_of_a_busy_account_are_left_alone(world: World) -> None:
     await world.select(await world.create())
     await world.move_clock(31)
-    assert await sessions.take_due(world.service.database, 10, 60, [world.account_id]) == []
+    assert await sessions.claim_due(world.service.database, 10, 60, [world.account_id]) == []
 
 
 async def test_a_payment_whose_callback_was_lost_is_paid_by_asking(world: World) -> None:
@@ -117,16 +117,16 @@ async def test_a_buyer_who_comes_back_is_asked_about_at_once(world: World) -> No
     payment = await world.create()
     session = (await world.select(payment)).session
     world.gateway.answer_inquire = captured(159000)
-    await sessions.ask_now(world.service.database, session.id)
+    await sessions.request_inquiry(world.service.database, session.id)
     assert await ask_all(world) == 1
     assert await world.status(payment) == "PAID"
 
 
 async def test_a_selection_that_died_is_given_up_so_that_another_can_be_made(world: World) -> None:
     payment, session_id = await crash_in_selection(world)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         await world.select(payment)
-    assert refused.value.code is Code.CONFLICT
+    assert refused.value.code is ErrorCode.CONFLICT
     await world.move_clock(31)
     await ask_all(world)
     assert (await world.session(session_id))["life"] == "closing"
@@ -138,7 +138,7 @@ async def test_a_selection_that_died_is_given_up_so_that_another_can_be_made(wor
 
 @pytest.mark.parametrize(("answer", "status"), [(captured(159000), "PAID"), (declined(), "FAILED")])
 async def test_a_selection_that_died_is_completed_if_the_buyer_got_through(
-    world: World, answer: Report, status: str
+    world: World, answer: SessionReport, status: str
 ) -> None:
     payment, session_id = await crash_in_selection(world)
     world.gateway.answer_inquire = answer

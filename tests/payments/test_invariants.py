@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from payintent.domain.gateway import Report, SessionState
+from payintent.domain.gateway import GatewaySessionState, SessionReport
 from payintent.domain.payment import Payment
-from payintent.payments.cancel import cancel
+from payintent.payments.cancel import cancel_by_merchant
 from payintent.storage.tax_rates import set_tax_rate
 from tests.payments.refunding import asked, work
 from tests.payments.test_expire import TTL_S, ask_all, sweep
@@ -22,10 +22,14 @@ TABLES = ("payment", "session", "capture", "refund", "money_case", "event", "del
 Start = Callable[[World], Awaitable[tuple[Payment, UUID]]]
 
 
-def words(start: str) -> list[Report]:
+def words(start: str) -> list[SessionReport]:
     """List every word; each start has captures of its own."""
     return [
-        *(Report(state=state) for state in SessionState if state is not SessionState.CAPTURED),
+        *(
+            SessionReport(state=state)
+            for state in GatewaySessionState
+            if state is not GatewaySessionState.CAPTURED
+        ),
         captured(159000, reference=f"{start}-exact"),
         captured(159000, reference=f"{start}-second"),
         captured(158999, reference=f"{start}-less"),
@@ -66,7 +70,7 @@ async def _expired(world: World) -> tuple[Payment, UUID]:
 async def _cancelled(world: World) -> tuple[Payment, UUID]:
     payment, session_id = await crash_in_selection(world)
     async with world.service.database.transaction() as tx:
-        await cancel(tx, world.service.mint, payment, None)
+        await cancel_by_merchant(tx, world.service.mint, payment, None)
     return payment, session_id
 
 
@@ -119,7 +123,7 @@ async def test_a_word_that_is_said_twice_has_its_effect_once(world: World, start
         await tell(world, session_id, report, name=f"{number}")
         before = await snapshot(world)
         await tell(world, session_id, report, name=f"{number}")
-        if report.state is not SessionState.ATTEMPTED:  # two of these are two attempts
+        if report.state is not GatewaySessionState.ATTEMPTED:  # two of these are two attempts
             await world.report(payment, session_id, report)
         assert await snapshot(world) == before, report
         await world.rows("DELETE FROM refund")

@@ -3,10 +3,15 @@
 import msgspec
 import pytest
 
-from payintent.domain.errors import Code, Refused
-from payintent.domain.gateway import Rejected, Report, SessionState, Unknown
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.gateway import (
+    GatewaySessionState,
+    OutcomeUnknown,
+    SessionRejected,
+    SessionReport,
+)
 from payintent.domain.payment import FailureReason
-from payintent.payments.cancel import cancel
+from payintent.payments.cancel import cancel_by_merchant
 from tests.support.fakes import captured, declined
 from tests.support.world import World
 
@@ -71,7 +76,7 @@ async def test_money_found_at_the_present_method_refuses_a_change(world: World) 
     payment = await world.create()
     await world.select(payment, world.card)
     world.gateway.answer_inquire = captured(159000)
-    with pytest.raises(Refused, match="payment detected"):
+    with pytest.raises(RefusedError, match="payment detected"):
         await world.select(payment, world.transfer)
     assert await world.status(payment) == "PAID"
 
@@ -79,23 +84,24 @@ async def test_money_found_at_the_present_method_refuses_a_change(world: World) 
 async def test_a_buyer_who_is_authorising_cannot_change_the_method(world: World) -> None:
     payment = await world.create()
     await world.select(payment, world.card)
-    world.gateway.answer_inquire = Report(state=SessionState.AUTHORISING)
-    with pytest.raises(Refused) as refused:
+    world.gateway.answer_inquire = SessionReport(state=GatewaySessionState.AUTHORISING)
+    with pytest.raises(RefusedError) as refused:
         await world.select(payment, world.transfer)
-    assert refused.value.code is Code.INVALID_CHECKOUT_STATE
+    assert refused.value.code is ErrorCode.INVALID_CHECKOUT_STATE
 
 
 @pytest.mark.parametrize(
-    ("answer", "life"), [(Unknown(detail="timeout"), "closing"), (Rejected(detail="no"), "ended")]
+    ("answer", "life"),
+    [(OutcomeUnknown(detail="timeout"), "closing"), (SessionRejected(detail="no"), "ended")],
 )
 async def test_a_gateway_that_does_not_accept_leaves_the_payment_as_it_was(
-    world: World, answer: Unknown | Rejected, life: str
+    world: World, answer: OutcomeUnknown | SessionRejected, life: str
 ) -> None:
     payment = await world.create()
     world.gateway.answer_create = lambda _: answer
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         await world.select(payment)
-    assert refused.value.code is Code.PG_UPSTREAM_ERROR
+    assert refused.value.code is ErrorCode.PG_UPSTREAM_ERROR
     assert await world.status(payment) == "PENDING"
     [row] = await world.rows("SELECT life FROM session")
     assert row["life"] == life
@@ -104,10 +110,10 @@ async def test_a_gateway_that_does_not_accept_leaves_the_payment_as_it_was(
 async def test_only_a_pending_payment_can_be_cancelled(world: World) -> None:
     payment = await world.create()
     async with world.service.database.transaction() as tx:
-        await cancel(tx, world.service.mint, payment, None)
+        await cancel_by_merchant(tx, world.service.mint, payment, None)
     assert await world.events(payment) == ["payment.cancelled"]
     other = await world.create()
     await world.select(other)
-    with pytest.raises(Refused, match="PROCESSING"):
+    with pytest.raises(RefusedError, match="PROCESSING"):
         async with world.service.database.transaction() as tx:
-            await cancel(tx, world.service.mint, other, None)
+            await cancel_by_merchant(tx, world.service.mint, other, None)

@@ -14,28 +14,28 @@ from uuid import UUID, uuid4
 import pytest
 
 from payintent.config import Settings
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import (
-    Account,
-    Callback,
-    Capabilities,
     Capture,
-    Created,
-    Refunds,
-    Rejected,
-    Report,
-    SessionRef,
-    SessionRequest,
-    SessionState,
-    Unknown,
+    GatewayAccount,
+    GatewayCapabilities,
+    GatewaySessionRef,
+    GatewaySessionRequest,
+    GatewaySessionState,
+    OutcomeUnknown,
+    RefundSupport,
+    SessionCreated,
+    SessionRejected,
+    SessionReport,
+    VerifiedCallback,
 )
 from payintent.domain.payment import FailureReason, Payment
 from payintent.domain.quote import FeeMode
 from payintent.operations.accounts import AddAccount
-from payintent.payments.cancel import cancel
-from payintent.payments.receive_callback import receive
-from payintent.payments.settle import settle
-from payintent.payments.transitions import lock
+from payintent.payments.cancel import cancel_by_merchant
+from payintent.payments.receive_callback import receive_callback
+from payintent.payments.settle import settle_session
+from payintent.payments.transitions import lock_payments
 from payintent.service import Service, open_service
 from payintent.storage import payment_methods, sessions
 from tests.payments.refunding import auto_refund, work
@@ -69,44 +69,48 @@ MANNERS = {
 class Stand(FakeGateway):
     """A gateway that keeps books of its sessions, and has the manners of an adapter."""
 
-    def __init__(self, provider: str, capabilities: Capabilities) -> None:
+    def __init__(self, provider: str, capabilities: GatewayCapabilities) -> None:
         super().__init__()
         self.provider = provider
         self.capabilities = replace(capabilities, credentials=frozenset({"signing_secret"}))
         self.manners = MANNERS[provider]
-        self.said: dict[UUID, Report] = {}
+        self.said: dict[UUID, SessionReport] = {}
         self.crashes = False
 
     async def create_session(
-        self, account: Account, request: SessionRequest
-    ) -> Created | Rejected | Unknown:
+        self, account: GatewayAccount, request: GatewaySessionRequest
+    ) -> SessionCreated | SessionRejected | OutcomeUnknown:
         answer = await super().create_session(account, request)
-        self.said[request.session_id] = Report(state=SessionState.OPEN)
+        self.said[request.session_id] = SessionReport(state=GatewaySessionState.OPEN)
         if self.crashes:
             raise Crash
         return answer
 
-    async def inquire(self, account: Account, session: SessionRef) -> Report | Unknown:
+    async def inquire(
+        self, account: GatewayAccount, session: GatewaySessionRef
+    ) -> SessionReport | OutcomeUnknown:
         await super().inquire(account, session)
         return self.said[session.session_id]
 
-    async def close_session(self, account: Account, session: SessionRef) -> Report | Unknown:
+    async def close_session(
+        self, account: GatewayAccount, session: GatewaySessionRef
+    ) -> SessionReport | OutcomeUnknown:
         await super().close_session(account, session)
-        if self.manners.closes and self.said[session.session_id].state is SessionState.OPEN:
-            self.said[session.session_id] = Report(state=SessionState.CLOSED)
+        if self.manners.closes and self.said[session.session_id].state is GatewaySessionState.OPEN:
+            self.said[session.session_id] = SessionReport(state=GatewaySessionState.CLOSED)
         return self.said[session.session_id]
 
-    def take_money(self, session_id: UUID) -> Report:
+    def take_money(self, session_id: UUID) -> SessionReport:
         """The buyer pays, whatever we think of the session."""
         capture = Capture(reference=f"cap-{uuid4()}", amount_minor=TOTAL_MINOR, currency="TWD")
-        self.said[session_id] = Report(state=SessionState.CAPTURED, capture=capture)
+        self.said[session_id] = SessionReport(state=GatewaySessionState.CAPTURED, capture=capture)
         return self.said[session_id]
 
     def give_up(self) -> None:
         """Say of all that is still open that nothing can come of it any more."""
         for session_id, report in self.said.items():
-            if report.state is SessionState.OPEN:
-                self.said[session_id] = Report(state=SessionState.CLOSED)
+            if report.state is GatewaySessionState.OPEN:
+                self.said[session_id] = SessionReport(state=GatewaySessionState.CLOSED)
 
 
 class Crash(BaseException):
@@ -149,20 +153,22 @@ class Pair:
         await self.select(payment, self.second)
         return payment
 
-    async def hear(self, side: Side, report: Report) -> None:
+    async def hear(self, side: Side, report: SessionReport) -> None:
         """Let a gateway call back; who calls nobody is asked by the janitor."""
         session_id, service = self.sessions[side.account_id], self.world.service
         if side.stand.manners.calls_back:
-            callback = Callback(id=uuid4().hex, session_id=session_id, report=report)
-            await receive(service.database, service.mint, side.account_id, callback, b"")
+            callback = VerifiedCallback(id=uuid4().hex, session_id=session_id, report=report)
+            await receive_callback(service.database, service.mint, side.account_id, callback, b"")
         else:
-            await sessions.ask_now(service.database, session_id)
+            await sessions.request_inquiry(service.database, session_id)
             await ask_all(self.world)
             # One that has ended is asked by nobody, but its chain is watched for ever.
-            payment_id = await sessions.payment_of(service.database, session_id, side.account_id)
+            payment_id = await sessions.find_payment_id(
+                service.database, session_id, side.account_id
+            )
             assert payment_id is not None
             async with service.database.transaction() as tx:
-                await settle(tx, service.mint, payment_id, session_id, report)
+                await settle_session(tx, service.mint, payment_id, session_id, report)
 
     async def succeed(self, side: Side) -> None:
         """Let the buyer pay there, and the news come in twice."""
@@ -239,7 +245,7 @@ async def add_side(world: World, stand: Stand) -> Side:
     )
     account_id = (await world.perform(account)).id
     async with world.service.database.transaction() as tx:
-        method = payment_methods.NewMethod(
+        method = payment_methods.NewPaymentMethod(
             merchant_id=world.merchant_id,
             account_id=account_id,
             kind="redirect",
@@ -286,7 +292,7 @@ async def test_the_manners_of_every_adapter_that_is_wired_are_known(wired: Servi
     for name in MANNERS:
         adapter = wired.accounts.gateway(name)
         assert adapter is not None
-        assert adapter.capabilities.refunds is not Refunds.NONE
+        assert adapter.capabilities.refunds is not RefundSupport.NONE
 
 
 @FROM
@@ -297,9 +303,9 @@ async def test_money_that_came_before_the_change_is_found_and_the_change_refused
         payment = await pair.begin()
         await pair.select(payment, pair.first)
         pair.first.stand.take_money(pair.sessions[pair.first.account_id])  # and nobody tells us
-        with pytest.raises(Refused, match="payment detected") as refused:
+        with pytest.raises(RefusedError, match="payment detected") as refused:
             await pair.select(payment, pair.second)
-        assert refused.value.code is Code.INVALID_CHECKOUT_STATE
+        assert refused.value.code is ErrorCode.INVALID_CHECKOUT_STATE
         await pair.ends(payment, "PAID")
 
 
@@ -311,9 +317,9 @@ async def test_money_that_was_told_before_the_change_ends_the_checkout(
         payment = await pair.begin()
         await pair.select(payment, pair.first)
         await pair.succeed(pair.first)
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedError) as refused:
             await pair.select(payment, pair.second)
-        assert refused.value.code is Code.INVALID_CHECKOUT_STATE
+        assert refused.value.code is ErrorCode.INVALID_CHECKOUT_STATE
         await pair.ends(payment, "PAID")
 
 
@@ -323,8 +329,8 @@ async def test_a_gateway_that_is_deciding_is_not_left(stage: Stage, first: str) 
         payment = await pair.begin()
         await pair.select(payment, pair.first)
         session_id = pair.sessions[pair.first.account_id]
-        pair.first.stand.said[session_id] = Report(state=SessionState.AUTHORISING)
-        with pytest.raises(Refused, match="under way"):
+        pair.first.stand.said[session_id] = SessionReport(state=GatewaySessionState.AUTHORISING)
+        with pytest.raises(RefusedError, match="under way"):
             await pair.select(payment, pair.second)
         await pair.succeed(pair.first)
         await pair.ends(payment, "PAID")
@@ -369,7 +375,7 @@ async def test_money_of_both_at_the_same_moment_pays_by_the_present_one(
         for side in (pair.first, pair.second):
             report = side.stand.take_money(pair.sessions[side.account_id])
             told.append((side, report))
-        async with held(stage.world, lambda tx, one=payment: lock(tx, [one.id])) as holder:
+        async with held(stage.world, lambda tx, one=payment: lock_payments(tx, [one.id])) as holder:
             both = [asyncio.create_task(pair.hear(side, report)) for side, report in told]
             await until_waiting(stage.world, *both)
             await holder.commit()
@@ -384,7 +390,7 @@ async def test_money_and_the_change_at_the_same_moment(stage: Stage, first: str)
         payment = await pair.begin()
         await pair.select(payment, pair.first)
         side = pair.first
-        async with held(stage.world, lambda tx, one=payment: lock(tx, [one.id])) as holder:
+        async with held(stage.world, lambda tx, one=payment: lock_payments(tx, [one.id])) as holder:
             change = asyncio.create_task(pair.select(payment, pair.second))
             await until_waiting(stage.world, change)
             report = side.stand.take_money(pair.sessions[side.account_id])
@@ -392,7 +398,7 @@ async def test_money_and_the_change_at_the_same_moment(stage: Stage, first: str)
             await until_waiting(stage.world, change, money)
             await holder.commit()
             done = await asyncio.gather(change, money, return_exceptions=True)
-        if isinstance(done[0], Refused):
+        if isinstance(done[0], RefusedError):
             await pair.ends(payment, "PAID")
             continue
         assert done == [None, None]
@@ -424,7 +430,7 @@ async def test_money_of_either_after_the_cancel_is_given_back(stage: Stage, firs
         for side in (pair.first, pair.second):
             await _crash_in_selection(pair, payment, side)
         async with stage.world.service.database.transaction() as tx:
-            await cancel(tx, stage.world.service.mint, payment, None)
+            await cancel_by_merchant(tx, stage.world.service.mint, payment, None)
         await pair.succeed(pair.second)
         await pair.succeed(pair.first)
         await pair.ends(payment, "CANCELLED", "LATE_PAYMENT", "ORPHAN_CAPTURE")
@@ -453,9 +459,11 @@ async def test_no_word_without_money_of_the_gateway_that_was_left_does_anything(
     for pair in stage.pairs(first):
         payment = await pair.changed()
         before = (await stage.world.see(payment)).payment
-        words = [Report(state=SessionState.ATTEMPTED)] * 4
-        words += [Report(state=state) for state in SessionState if state.value != "captured"]
-        words += [Report(state=SessionState.DECLINED, reason=FailureReason.UNKNOWN)]
+        words = [SessionReport(state=GatewaySessionState.ATTEMPTED)] * 4
+        words += [
+            SessionReport(state=state) for state in GatewaySessionState if state.value != "captured"
+        ]
+        words += [SessionReport(state=GatewaySessionState.DECLINED, reason=FailureReason.UNKNOWN)]
         for word in words:
             await pair.hear(pair.first, word)
             assert (await stage.world.see(payment)).payment == before
@@ -471,11 +479,13 @@ async def test_declines_end_a_payment_as_its_gateway_has_it(stage: Stage, first:
     payment = await pair.begin()
     await pair.select(payment, side)
     if not side.stand.manners.attempts:
-        await pair.hear(side, Report(state=SessionState.DECLINED, reason=FailureReason.DECLINED))
+        await pair.hear(
+            side, SessionReport(state=GatewaySessionState.DECLINED, reason=FailureReason.DECLINED)
+        )
     else:
         for number in range(3):
             assert await stage.world.status(payment) == "PROCESSING", number
-            await pair.hear(side, Report(state=SessionState.ATTEMPTED))
+            await pair.hear(side, SessionReport(state=GatewaySessionState.ATTEMPTED))
         assert (await stage.world.session(pair.sessions[side.account_id]))["life"] == "closing"
         await ask_all(stage.world)
     seen = (await stage.world.see(payment)).payment
@@ -490,7 +500,7 @@ async def test_money_wins_between_the_third_attempt_and_the_close(stage: Stage) 
     payment = await pair.begin()
     await pair.select(payment, side)
     for _ in range(3):
-        await pair.hear(side, Report(state=SessionState.ATTEMPTED))
+        await pair.hear(side, SessionReport(state=GatewaySessionState.ATTEMPTED))
     side.stand.take_money(pair.sessions[side.account_id])
     await ask_all(stage.world)  # the close finds it captured
     await pair.ends(payment, "PAID")

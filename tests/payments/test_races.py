@@ -6,19 +6,19 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from payintent.domain.errors import Code, Refused
-from payintent.domain.gateway import Callback, Report, Unknown
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.gateway import OutcomeUnknown, SessionReport, VerifiedCallback
 from payintent.domain.payment import Payment
-from payintent.payments.cancel import cancel, cancel_by_buyer
-from payintent.payments.create import CreateRequest, create
-from payintent.payments.expire import expire_pending, expire_processing, expire_seen
-from payintent.payments.receive_callback import Receipt, receive
-from payintent.payments.select_quote import Selected
-from payintent.payments.settle import settle
-from payintent.payments.transitions import lock
+from payintent.payments.cancel import cancel_by_buyer, cancel_by_merchant
+from payintent.payments.create import CreatePaymentRequest, create_payment
+from payintent.payments.expire import expire_if_due, expire_pending, expire_processing
+from payintent.payments.receive_callback import CallbackResult, receive_callback
+from payintent.payments.select_quote import SelectedSession
+from payintent.payments.settle import settle_session
+from payintent.payments.transitions import lock_payments
 from payintent.storage import idempotency, payments, sessions
 from payintent.storage.database import Tx
-from payintent.storage.idempotency import First
+from payintent.storage.idempotency import FirstRequest
 from tests.payments.staging import held, impatient, until_waiting
 from tests.payments.test_expire import ask_all
 from tests.support.fakes import captured, declined
@@ -27,22 +27,22 @@ from tests.support.world import World
 EXACT = captured(159000)
 
 
-async def refusal(task: asyncio.Task[Any]) -> Refused:
-    with pytest.raises(Refused) as refused:
+async def refusal(task: asyncio.Task[Any]) -> RefusedError:
+    with pytest.raises(RefusedError) as refused:
         await task
     return refused.value
 
 
 def locks(payment: Payment) -> Any:
-    return lambda tx: lock(tx, [payment.id])
+    return lambda tx: lock_payments(tx, [payment.id])
 
 
 def cancels(world: World, payment: Payment, key: UUID | None = None) -> Any:
-    return lambda tx: cancel(tx, world.service.mint, payment, key)
+    return lambda tx: cancel_by_merchant(tx, world.service.mint, payment, key)
 
 
-def settles(world: World, payment: Payment, session_id: UUID, report: Report = EXACT) -> Any:
-    return lambda tx: settle(tx, world.service.mint, payment.id, session_id, report)
+def settles(world: World, payment: Payment, session_id: UUID, report: SessionReport = EXACT) -> Any:
+    return lambda tx: settle_session(tx, world.service.mint, payment.id, session_id, report)
 
 
 def start(world: World, work: Any) -> asyncio.Task[Any]:
@@ -53,21 +53,21 @@ def start(world: World, work: Any) -> asyncio.Task[Any]:
     return asyncio.create_task(run())
 
 
-def start_select(world: World, payment: Payment, method: int) -> asyncio.Task[Selected]:
+def start_select(world: World, payment: Payment, method: int) -> asyncio.Task[SelectedSession]:
     return asyncio.create_task(world.select(payment, method))
 
 
 def start_callback(
-    world: World, session_id: UUID, callback_id: str, report: Report = EXACT
-) -> asyncio.Task[Receipt]:
-    callback = Callback(id=callback_id, session_id=session_id, report=report)
+    world: World, session_id: UUID, callback_id: str, report: SessionReport = EXACT
+) -> asyncio.Task[CallbackResult]:
+    callback = VerifiedCallback(id=callback_id, session_id=session_id, report=report)
     service = world.service
     return asyncio.create_task(
-        receive(service.database, service.mint, world.account_id, callback, b"")
+        receive_callback(service.database, service.mint, world.account_id, callback, b"")
     )
 
 
-async def selection_under_way(world: World, payment: Payment) -> asyncio.Task[Selected]:
+async def selection_under_way(world: World, payment: Payment) -> asyncio.Task[SelectedSession]:
     """Start a selection whose gateway does not answer before `hold` is set."""
     world.gateway.hold = asyncio.Event()
     world.gateway.asked.clear()
@@ -83,7 +83,7 @@ async def test_of_two_cancels_the_second_waits_and_is_refused(world: World) -> N
         await until_waiting(world, second)
         await first.commit()
         refused = await refusal(second)
-    assert refused.code is Code.INVALID_PAYMENT_STATE
+    assert refused.code is ErrorCode.INVALID_PAYMENT_STATE
     assert "CANCELLED" in refused.message
     assert await world.events(payment) == ["payment.cancelled"]
 
@@ -113,7 +113,7 @@ async def test_merchant_and_buyer_cancel_at_once_and_one_of_them_counts(world: W
         second = start(world, cancels(world, payment))
         await until_waiting(world, second)
         await first.commit()
-        assert (await refusal(second)).code is Code.INVALID_PAYMENT_STATE
+        assert (await refusal(second)).code is ErrorCode.INVALID_PAYMENT_STATE
     assert await world.events(payment) == []
 
 
@@ -123,7 +123,7 @@ async def test_a_selection_that_waits_for_a_cancel_is_refused_unasked(world: Wor
         second = start_select(world, payment, world.card)
         await until_waiting(world, second)
         await first.commit()
-        assert (await refusal(second)).code is Code.INVALID_CHECKOUT_STATE
+        assert (await refusal(second)).code is ErrorCode.INVALID_CHECKOUT_STATE
     assert world.gateway.created == []
 
 
@@ -146,7 +146,7 @@ async def test_a_cancel_overtakes_a_selection_whose_gateway_is_slow(world: World
     task = await selection_under_way(world, payment)
     await start(world, cancels(world, payment))
     world.gateway.hold.set()  # type: ignore[union-attr]
-    assert (await refusal(task)).code is Code.INVALID_CHECKOUT_STATE
+    assert (await refusal(task)).code is ErrorCode.INVALID_CHECKOUT_STATE
     [session] = await world.rows("SELECT life, reference FROM session")
     assert session["life"] == "closing"
     assert session["reference"] is not None
@@ -159,7 +159,7 @@ async def test_an_expiry_overtakes_a_selection_whose_gateway_is_slow(world: Worl
     await world.move_clock(1801)
     assert await start(world, lambda tx: expire_pending(tx, world.service.mint, 10)) == 1
     world.gateway.hold.set()  # type: ignore[union-attr]
-    assert (await refusal(task)).code is Code.CHECKOUT_EXPIRED
+    assert (await refusal(task)).code is ErrorCode.CHECKOUT_EXPIRED
     [session] = await world.rows("SELECT life FROM session")
     assert session["life"] == "closing"
     assert await world.events(payment) == ["payment.expired"]
@@ -170,7 +170,7 @@ async def test_an_answer_after_the_ttl_is_410_even_before_the_worker_has_come(wo
     task = await selection_under_way(world, payment)
     await world.move_clock(1801)
     world.gateway.hold.set()  # type: ignore[union-attr]
-    assert (await refusal(task)).code is Code.CHECKOUT_EXPIRED
+    assert (await refusal(task)).code is ErrorCode.CHECKOUT_EXPIRED
     assert await world.status(payment) == "PENDING"
 
 
@@ -180,10 +180,10 @@ async def test_an_answer_after_the_janitor_gave_up_leaves_the_buyer_free_to_choo
     payment = await world.create()
     task = await selection_under_way(world, payment)
     await world.move_clock(31)
-    [ask] = await sessions.take_due(world.service.database, 10, 60, [])
+    [ask] = await sessions.claim_due(world.service.database, 10, 60, [])
     await world.service.janitor.inquire(ask)
     world.gateway.hold.set()  # type: ignore[union-attr]
-    assert (await refusal(task)).code is Code.CONFLICT
+    assert (await refusal(task)).code is ErrorCode.CONFLICT
     assert await world.status(payment) == "PENDING"
     assert (await world.select(payment)).payment.status == "PROCESSING"
 
@@ -192,7 +192,7 @@ async def test_of_two_selections_the_second_is_told_to_come_back(world: World) -
     payment = await world.create()
     first = await selection_under_way(world, payment)
     refused = await refusal(start_select(world, payment, world.transfer))
-    assert (refused.code, refused.retry_after_s) == (Code.CONFLICT, 1)
+    assert (refused.code, refused.retry_after_s) == (ErrorCode.CONFLICT, 1)
     world.gateway.hold.set()  # type: ignore[union-attr]
     assert (await first).payment.status == "PROCESSING"
     assert len(world.gateway.created) == 1
@@ -206,7 +206,7 @@ async def test_two_selections_at_the_same_instant_reach_the_gateway_once(world: 
         await until_waiting(world, *both)
         await first.commit()
         done, [winner] = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        assert (await refusal(done.pop())).code is Code.CONFLICT
+        assert (await refusal(done.pop())).code is ErrorCode.CONFLICT
     world.gateway.hold.set()
     assert (await winner).payment.status == "PROCESSING"
     assert len(world.gateway.created) == 1
@@ -214,7 +214,7 @@ async def test_two_selections_at_the_same_instant_reach_the_gateway_once(world: 
 
 @pytest.mark.parametrize(("report", "status"), [(EXACT, "PAID"), (declined(), "FAILED")])
 async def test_a_callback_before_the_gateways_answer_completes_the_selection(
-    world: World, report: Report, status: str
+    world: World, report: SessionReport, status: str
 ) -> None:
     payment = await world.create()
     task = await selection_under_way(world, payment)
@@ -234,7 +234,7 @@ async def test_a_callback_that_waits_for_an_expiry_finds_it_late(world: World) -
     session = (await world.select(payment)).session
     await world.move_clock(1801)
     await start(world, lambda tx: expire_processing(tx, world.service.mint, 10, 30))
-    world.gateway.answer_close = Unknown(detail="silence")
+    world.gateway.answer_close = OutcomeUnknown(detail="silence")
     await ask_all(world)
     await world.move_clock(1901)  # the gateway has been silent since
     expiry = held(world, lambda tx: expire_processing(tx, world.service.mint, 10, 30))
@@ -270,7 +270,7 @@ async def test_two_who_see_an_elapsed_payment_expire_it_once(world: World) -> No
     service = world.service
     async with held(world, locks(payment)) as first:
         both = [
-            asyncio.create_task(expire_seen(service.database, service.mint, payment.id))
+            asyncio.create_task(expire_if_due(service.database, service.mint, payment.id))
             for _ in range(2)
         ]
         await until_waiting(world, *both)
@@ -320,8 +320,8 @@ def _creates(world: World, key: UUID, fingerprint: bytes) -> Any:
 
     async def work(tx: Tx) -> None:
         made = await world.create()  # a payment to stand for the first request's
-        first = First(request_hash=fingerprint, payment_id=made.id, country=None)
-        assert await idempotency.take(tx, world.merchant_id, "create", key, first)
+        first = FirstRequest(request_hash=fingerprint, payment_id=made.id, country=None)
+        assert await idempotency.claim_key(tx, world.merchant_id, "create", key, first)
 
     return work
 
@@ -343,7 +343,7 @@ async def test_a_create_that_waits_for_another_request_is_a_conflict(world: Worl
         second = asyncio.create_task(world.create(key=key, request_hash=b"other"))
         await until_waiting(world, second)
         await first.commit()
-        assert (await refusal(second)).code is Code.IDEMPOTENCY_CONFLICT
+        assert (await refusal(second)).code is ErrorCode.IDEMPOTENCY_CONFLICT
 
 
 async def test_a_create_that_waits_for_one_that_fails_takes_place(world: World) -> None:
@@ -353,13 +353,13 @@ async def test_a_create_that_waits_for_one_that_fails_takes_place(world: World) 
         await until_waiting(world, second)
         await first.roll_back()
         created = await second
-    assert await payments.by_id(world.service.database, created.id) is not None
+    assert await payments.get(world.service.database, created.id) is not None
 
 
 async def test_a_create_that_waits_too_long_is_told_to_come_back(world: World) -> None:
     key, like = uuid4(), await world.create()
     async with held(world, _creates(world, key, b"same")), impatient(world) as service:
-        request = CreateRequest(
+        request = CreatePaymentRequest(
             merchant_id=world.merchant_id,
             tax_manager=like.tax_manager,
             key=key,
@@ -374,6 +374,6 @@ async def test_a_create_that_waits_too_long_is_told_to_come_back(world: World) -
             metadata="{}",
             include_pegged_assets=True,
         )
-        waiting = asyncio.create_task(create(service.database, service.mint, request))
+        waiting = asyncio.create_task(create_payment(service.database, service.mint, request))
         refused = await refusal(waiting)
-    assert (refused.code, refused.retry_after_s) == (Code.CONFLICT, 1)
+    assert (refused.code, refused.retry_after_s) == (ErrorCode.CONFLICT, 1)

@@ -6,19 +6,23 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from payintent.domain.errors import Refused
+from payintent.domain.errors import RefusedError
 from payintent.domain.gateway import (
-    Callback,
     Capture,
+    GatewaySessionState,
     NotContacted,
-    Rejected,
-    Report,
-    SessionState,
-    Unknown,
+    OutcomeUnknown,
+    SessionRejected,
+    SessionReport,
+    VerifiedCallback,
 )
 from payintent.domain.payment import FailureReason, Payment
-from payintent.payments.receive_callback import Receipt, apply_waiting, receive
-from payintent.payments.transitions import lock
+from payintent.payments.receive_callback import (
+    CallbackResult,
+    apply_waiting_callbacks,
+    receive_callback,
+)
+from payintent.payments.transitions import lock_payments
 from payintent.storage import callbacks
 from payintent.workers import _prune
 from tests.payments.staging import held, until_waiting
@@ -32,16 +36,16 @@ EXACT = captured(159000)
 async def tell(
     world: World,
     session_id: UUID | None,
-    report: Report | None = EXACT,
+    report: SessionReport | None = EXACT,
     *,
     name: str | None = None,
     account_id: int | None = None,
-) -> Receipt:
+) -> CallbackResult:
     """Let a callback come in; without a name it has one of its own."""
-    callback = Callback(id=name or uuid4().hex, session_id=session_id, report=report)
+    callback = VerifiedCallback(id=name or uuid4().hex, session_id=session_id, report=report)
     service = world.service
     account_id = account_id or world.account_id
-    return await receive(service.database, service.mint, account_id, callback, b"raw body")
+    return await receive_callback(service.database, service.mint, account_id, callback, b"raw body")
 
 
 async def selected(world: World) -> tuple[Payment, UUID]:
@@ -78,7 +82,7 @@ async def add_session(world: World, session_id: UUID) -> Payment:
 
 async def test_a_callback_is_kept_as_it_came_and_applied_with_it(world: World) -> None:
     payment, session_id = await selected(world)
-    assert await tell(world, session_id, name="one") == Receipt(True, payment.id)
+    assert await tell(world, session_id, name="one") == CallbackResult(True, payment.id)
     assert await world.status(payment) == "PAID"
     [row] = await world.rows("SELECT * FROM callback")
     assert (row["callback_id"], row["body"]) == ("one", b"raw body")
@@ -127,7 +131,7 @@ FINER = replace(
 
 @pytest.mark.parametrize("report", [captured(159000, "EUR"), FINER])
 async def test_money_that_nobody_asked_for_fails_the_payment_and_is_a_case(
-    world: World, report: Report
+    world: World, report: SessionReport
 ) -> None:
     payment, session_id = await selected(world)
     await tell(world, session_id, report)
@@ -148,7 +152,7 @@ async def test_an_amount_that_is_too_fine_stays_so_while_its_session_is_waited_f
     session_id = uuid4()
     await tell(world, session_id, FINER)
     payment = await add_session(world, session_id)
-    await apply_waiting(world.service.database, world.service.mint, 10)
+    await apply_waiting_callbacks(world.service.database, world.service.mint, 10)
     assert await world.cases(payment) == ["AMOUNT_MISMATCH"]
     assert await world.status(payment) == "FAILED"
 
@@ -164,7 +168,7 @@ async def test_failed_after_paid_changes_nothing(world: World) -> None:
 
 async def test_money_after_expiry_is_a_late_payment(world: World) -> None:
     payment, session_id = await selected(world)
-    await world.report(payment, session_id, Report(state=SessionState.CANCELLED))
+    await world.report(payment, session_id, SessionReport(state=GatewaySessionState.CANCELLED))
     await world.move_clock(1801)
     await sweep(world)
     await tell(world, session_id)
@@ -189,27 +193,27 @@ async def test_a_replaced_gateway_is_heard_and_ignored(world: World) -> None:
 async def test_a_word_that_ends_nothing_changes_nothing(world: World, state: str) -> None:
     payment, session_id = await selected(world)
     before = await world.see(payment)
-    await tell(world, session_id, Report(state=SessionState(state)))
+    await tell(world, session_id, SessionReport(state=GatewaySessionState(state)))
     after = await world.see(payment)
     assert (after.payment, after.session) == (before.payment, before.session)
 
 
 async def test_a_callback_about_nothing_of_ours_is_only_kept(world: World) -> None:
-    assert await tell(world, None, None) == Receipt(True, None)
+    assert await tell(world, None, None) == CallbackResult(True, None)
     _, session_id = await selected(world)
     assert (await tell(world, session_id, None)).fresh
-    assert await apply_waiting(world.service.database, world.service.mint, 10) == 0
+    assert await apply_waiting_callbacks(world.service.database, world.service.mint, 10) == 0
 
 
 async def test_an_unknown_session_is_waited_for(world: World) -> None:
     session_id = uuid4()
-    assert await tell(world, session_id) == Receipt(True, None)
+    assert await tell(world, session_id) == CallbackResult(True, None)
     assert (await tell(world, session_id, name="again")).fresh
     service = world.service
-    assert await apply_waiting(service.database, service.mint, 10) == 0
+    assert await apply_waiting_callbacks(service.database, service.mint, 10) == 0
     payment = await add_session(world, session_id)
-    assert await apply_waiting(service.database, service.mint, 10) == 2
-    assert await apply_waiting(service.database, service.mint, 10) == 0
+    assert await apply_waiting_callbacks(service.database, service.mint, 10) == 2
+    assert await apply_waiting_callbacks(service.database, service.mint, 10) == 0
     assert await world.status(payment) == "PAID"
     assert await world.events(payment) == ["payment.completed"]
     assert (await world.see(payment)).payment.session_id == session_id
@@ -219,9 +223,10 @@ async def test_two_processes_apply_what_waits_once(world: World) -> None:
     session_id, service = uuid4(), world.service
     await tell(world, session_id)
     payment = await add_session(world, session_id)
-    async with held(world, lambda tx: lock(tx, [payment.id])) as first:
+    async with held(world, lambda tx: lock_payments(tx, [payment.id])) as first:
         both = [
-            asyncio.create_task(apply_waiting(service.database, service.mint, 10)) for _ in range(2)
+            asyncio.create_task(apply_waiting_callbacks(service.database, service.mint, 10))
+            for _ in range(2)
         ]
         await until_waiting(world, *both)
         await first.commit()
@@ -233,7 +238,7 @@ async def test_what_waits_keeps_every_word_of_the_report(world: World) -> None:
     session_id = uuid4()
     await tell(world, session_id, declined(FailureReason.UNKNOWN))
     payment = await add_session(world, session_id)
-    await apply_waiting(world.service.database, world.service.mint, 10)
+    await apply_waiting_callbacks(world.service.database, world.service.mint, 10)
     seen = (await world.see(payment)).payment
     assert (seen.status, seen.failure_reason) == ("FAILED", "UNKNOWN")
 
@@ -241,8 +246,8 @@ async def test_what_waits_keeps_every_word_of_the_report(world: World) -> None:
 async def test_a_session_of_another_account_is_unknown(world: World) -> None:
     payment, session_id = await selected(world)
     other = await add_account(world)
-    assert await tell(world, session_id, account_id=other) == Receipt(True, None)
-    assert await apply_waiting(world.service.database, world.service.mint, 10) == 0
+    assert await tell(world, session_id, account_id=other) == CallbackResult(True, None)
+    assert await apply_waiting_callbacks(world.service.database, world.service.mint, 10) == 0
     assert await world.status(payment) == "PROCESSING"
     assert await world.cases(payment) == []
     [capture] = await world.rows("SELECT account_id, payment_id FROM capture")
@@ -272,9 +277,9 @@ async def test_an_unknown_session_is_forgotten_after_a_day(world: World) -> None
     _, session_id = await selected(world)
     await tell(world, session_id)
     await world.move_clock(24 * 3600 - 60)
-    assert await callbacks.prune_unknown(database, 24, 10) == 0
+    assert await callbacks.delete_unmatched(database, 24, 10) == 0
     await world.move_clock(24 * 3600 + 1)
-    assert await callbacks.prune_unknown(database, 24, 10) == 1
+    assert await callbacks.delete_unmatched(database, 24, 10) == 1
     assert len(await world.rows("SELECT 1 FROM callback")) == 1
 
 
@@ -285,10 +290,10 @@ async def test_what_is_kept_of_a_callback_is_masked_of_card_data(world: World) -
         (b'{"cardToken":"tok","amount":"1.00"}', b"eyJ.wrapped.up"),
     ]
     for number, (facts, body) in enumerate(told):
-        callback = Callback(id=f"{number}", facts=facts)
-        await receive(service.database, service.mint, world.account_id, callback, body)
-        of_refund = Callback(id=f"{number} of a refund", refund_id=uuid4(), facts=facts)
-        await receive(service.database, service.mint, world.account_id, of_refund, body)
+        callback = VerifiedCallback(id=f"{number}", facts=facts)
+        await receive_callback(service.database, service.mint, world.account_id, callback, body)
+        of_refund = VerifiedCallback(id=f"{number} of a refund", refund_id=uuid4(), facts=facts)
+        await receive_callback(service.database, service.mint, world.account_id, of_refund, body)
     rows = await world.rows("SELECT body FROM callback ORDER BY callback_id")
     assert [row["body"] for row in rows] == [
         *[b'{"cardNo":"411111******1111","amount":"1.00"}'] * 2,
@@ -319,7 +324,7 @@ async def test_bodies_of_applied_callbacks_are_forgotten_after_a_month(world: Wo
 
 async def test_a_buyer_who_cancels_at_the_gateway_may_choose_again(world: World) -> None:
     payment, session_id = await selected(world)
-    await tell(world, session_id, Report(state=SessionState.CANCELLED))
+    await tell(world, session_id, SessionReport(state=GatewaySessionState.CANCELLED))
     assert await world.status(payment) == "PROCESSING"
     again = await world.select(payment, world.transfer)
     assert again.payment.session_id == again.session.id != session_id
@@ -329,22 +334,22 @@ async def test_a_buyer_who_cancels_at_the_gateway_may_choose_again(world: World)
 @pytest.mark.parametrize(
     ("answer", "life"),
     [
-        (Unknown(detail="no answer"), "closing"),
+        (OutcomeUnknown(detail="no answer"), "closing"),
         (NotContacted(detail="no connection"), "ended"),
-        (Rejected(detail="no"), "ended"),
+        (SessionRejected(detail="no"), "ended"),
     ],
 )
 async def test_a_buyer_cancels_a_pending_payment_however_its_sessions_opening_went(
-    world: World, answer: Unknown | Rejected, life: str
+    world: World, answer: OutcomeUnknown | SessionRejected, life: str
 ) -> None:
     world.gateway.answer_create = lambda _: answer
     payment = await world.create()
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         await world.select(payment)
     [row] = await world.rows("SELECT id, life FROM session")
     assert row["life"] == life
     for _ in range(2):
-        await tell(world, row["id"], Report(state=SessionState.CANCELLED))
+        await tell(world, row["id"], SessionReport(state=GatewaySessionState.CANCELLED))
     assert await world.status(payment) == "CANCELLED"
     assert await world.events(payment) == []
     assert (await world.session(row["id"]))["life"] == "ended"
@@ -372,6 +377,6 @@ async def test_a_buyer_who_cancels_before_the_gateway_answered_ends_the_payment_
         session_id,
         payment.id,
     )
-    await tell(world, session_id, Report(state=SessionState.CANCELLED))
+    await tell(world, session_id, SessionReport(state=GatewaySessionState.CANCELLED))
     assert await world.status(payment) == "CANCELLED"
     assert await world.events(payment) == []

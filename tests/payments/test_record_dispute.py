@@ -9,11 +9,11 @@ import pytest
 from asyncpg import CheckViolationError
 
 from payintent.domain import ids
-from payintent.domain.errors import Code, Refused
-from payintent.domain.gateway import Callback, DisputedFunds, DisputeReport, DisputeState
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.gateway import DisputedFunds, DisputeReport, DisputeState, VerifiedCallback
 from payintent.domain.payment import Payment
 from payintent.operations.cases import CaseView, ListCases, ResolveCase
-from payintent.payments.receive_callback import Receipt, receive
+from payintent.payments.receive_callback import CallbackResult, receive_callback
 from tests.payments.refunding import asked, paid, work
 from tests.support.world import World
 
@@ -35,10 +35,12 @@ def report(payment: Payment, **changes: Any) -> DisputeReport:
     return replace(opened, **changes)
 
 
-async def hear(world: World, dispute: DisputeReport, name: str | None = None) -> Receipt:
+async def hear(world: World, dispute: DisputeReport, name: str | None = None) -> CallbackResult:
     service = world.service
-    callback = Callback(id=name or uuid4().hex, dispute=dispute)
-    return await receive(service.database, service.mint, world.account_id, callback, b"raw body")
+    callback = VerifiedCallback(id=name or uuid4().hex, dispute=dispute)
+    return await receive_callback(
+        service.database, service.mint, world.account_id, callback, b"raw body"
+    )
 
 
 async def the_case(world: World) -> CaseView:
@@ -51,7 +53,7 @@ async def test_a_dispute_is_a_case_with_its_amount_reason_deadline_and_name(worl
     receipt = await hear(world, report(payment, amount_minor=50000))
     assert receipt.payment_id == payment.id
     case = await the_case(world)
-    assert (case.kind, case.payment_id) == ("DISPUTE", ids.text(ids.PAYMENT, payment.id))
+    assert (case.kind, case.payment_id) == ("DISPUTE", ids.format_id(ids.PAYMENT, payment.id))
     assert (case.amount_minor, case.currency) == ("50000", "THB")
     assert case.dispute is not None
     told = (case.dispute.reference, case.dispute.reason, case.dispute.respond_by)
@@ -93,14 +95,14 @@ async def test_a_callback_that_comes_twice_is_one_word(world: World) -> None:
 async def test_what_is_disputed_cannot_be_refunded(world: World) -> None:
     payment = await paid(world)
     await hear(world, report(payment, amount_minor=100000))
-    with pytest.raises(Refused, match=r"left to refund, 590\.00") as refused:
+    with pytest.raises(RefusedError, match=r"left to refund, 590\.00") as refused:
         await asked(world, payment, "590.01")
-    assert refused.value.code is Code.REFUND_EXCEEDS_REMAINING
+    assert refused.value.code is ErrorCode.REFUND_EXCEEDS_REMAINING
     refund = await asked(world, payment)  # all that is left
     assert (refund.amount_text, refund.amount_minor) == ("590.00", 59000)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         await asked(world, payment, "0.01")
-    assert refused.value.code is Code.REFUND_EXCEEDS_REMAINING
+    assert refused.value.code is ErrorCode.REFUND_EXCEEDS_REMAINING
 
 
 @pytest.mark.parametrize(
@@ -122,9 +124,9 @@ async def test_a_dispute_that_was_won_or_is_none_holds_nothing(
     if refundable:
         assert (await asked(world, payment)).amount_text == "1590.00"
         return
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         await asked(world, payment)
-    assert refused.value.code is Code.REFUND_EXCEEDS_REMAINING
+    assert refused.value.code is ErrorCode.REFUND_EXCEEDS_REMAINING
 
 
 async def test_money_that_has_gone_back_can_be_disputed_all_the_same(world: World) -> None:
@@ -137,7 +139,7 @@ async def test_money_that_has_gone_back_can_be_disputed_all_the_same(world: Worl
         "PARTIALLY_REFUNDED",
         "1000.000000000000000000",
     )
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         await asked(world, payment, "0.01")
 
 
@@ -154,7 +156,7 @@ async def test_the_database_promises_nothing_that_is_disputed(world: World) -> N
 async def test_a_dispute_in_another_currency_holds_all(world: World) -> None:
     payment = await paid(world)
     await hear(world, report(payment, amount_minor=1, currency="USD"))
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         await asked(world, payment, "0.01")
 
 
@@ -163,7 +165,7 @@ async def test_two_disputes_of_one_payment_are_two_cases_and_add_up(world: World
     for name, amount in (("du-a", 100000), ("du-b", 50000)):
         await hear(world, report(payment, reference=name, amount_minor=amount))
     assert len(await world.perform(ListCases())) == 2
-    with pytest.raises(Refused, match=r"left to refund, 90\.00"):
+    with pytest.raises(RefusedError, match=r"left to refund, 90\.00"):
         await asked(world, payment, "100.00")
 
 
@@ -178,7 +180,7 @@ async def test_a_disputes_case_gives_no_money_back_and_is_closed_by_hand(world: 
     payment = await paid(world)
     await hear(world, report(payment))
     case = await the_case(world)
-    with pytest.raises(Refused, match="holds no money"):
+    with pytest.raises(RefusedError, match="holds no money"):
         await world.perform(ResolveCase(case_id=case.id, resolution="refund", note="?"))
     closed = await world.perform(ResolveCase(case_id=case.id, resolution="accept", note="lost"))
     assert closed.status == "ACCEPTED"

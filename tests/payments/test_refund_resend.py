@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 
 from payintent.domain import ids
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import Role
 from payintent.domain.payment import Payment
 from payintent.domain.refund import Refund, RefundStatus
@@ -48,13 +48,13 @@ async def let_rest(world: World, refund: Refund, weeks: int = 1) -> None:
 
 
 def resend(refund: Refund) -> ResendRefund:
-    return ResendRefund(refund_id=ids.text(ids.REFUND, refund.id), note="the gateway is back")
+    return ResendRefund(refund_id=ids.format_id(ids.REFUND, refund.id), note="the gateway is back")
 
 
 async def propose(world: World, refund: Refund) -> str:
     proposal = await world.service.submit(resend(refund), ADA)
     assert isinstance(proposal, Proposal)
-    return ids.text(ids.APPROVAL, proposal.id)
+    return ids.format_id(ids.APPROVAL, proposal.id)
 
 
 async def resend_by_two(world: World, refund: Refund) -> None:
@@ -62,8 +62,8 @@ async def resend_by_two(world: World, refund: Refund) -> None:
     await world.service.perform(approval, ALAN)
 
 
-async def refusal(world: World, refund: Refund) -> tuple[Code, str]:
-    with pytest.raises(Refused) as refused:
+async def refusal(world: World, refund: Refund) -> tuple[ErrorCode, str]:
+    with pytest.raises(RefusedError) as refused:
         await world.service.submit(resend(refund), ADA)
     return refused.value.code, refused.value.message
 
@@ -81,7 +81,7 @@ async def test_two_people_send_a_refund_again_that_its_gateway_knows_nothing_of(
     world.gateway.answer_refund = DONE
     waiting = await propose(world, refund)
     assert await work(world) == 0
-    with pytest.raises(Refused, match="another person than 'Ada'"):
+    with pytest.raises(RefusedError, match="another person than 'Ada'"):
         await world.service.perform(Approve(approval_id=waiting), ADA)
     shown = await world.service.perform(ShowApproval(approval_id=waiting), ALAN)
     assert "is taken up again" in shown.changes[0]
@@ -129,7 +129,7 @@ async def test_a_gateway_that_may_do_it_twice_is_not_told_again(
     _, refund = resting
     able(world, refunds_again=False)
     code, message = await refusal(world, refund)
-    assert code is Code.UNPROCESSABLE
+    assert code is ErrorCode.UNPROCESSABLE
     assert "settle it at the gateway" in message
 
 
@@ -154,12 +154,12 @@ async def test_a_refund_that_is_looked_after_or_has_ended_is_not_sent_again(worl
     refund = await asked(world, payment)
     for step in ("queued", "sent"):
         assert await refusal(world, refund) == (
-            *(Code.CONFLICT, f"the refund does not rest with a case: it is {step}"),
+            *(ErrorCode.CONFLICT, f"the refund does not rest with a case: it is {step}"),
         )
         await work(world)
     await hear(world, refund.id, DONE)
     code, message = await refusal(world, refund)
-    assert (code, message.split()[-1]) == (Code.CONFLICT, "SUCCEEDED")
+    assert (code, message.split()[-1]) == (ErrorCode.CONFLICT, "SUCCEEDED")
 
 
 async def test_it_is_refused_where_it_has_ended_between_the_two_people(
@@ -168,7 +168,7 @@ async def test_it_is_refused_where_it_has_ended_between_the_two_people(
     _, refund = resting
     waiting = await propose(world, refund)
     await hear(world, refund.id, DONE)
-    with pytest.raises(Refused, match="it is SUCCEEDED"):
+    with pytest.raises(RefusedError, match="it is SUCCEEDED"):
         await world.service.perform(Approve(approval_id=waiting), ALAN)
     assert (await kept(world, refund)).status is RefundStatus.SUCCEEDED
 
@@ -180,7 +180,7 @@ async def test_disputed_money_is_not_sent_again(
     _, refund = resting
     await world.rows("UPDATE capture SET disputed_minor = 1")
     assert await refusal(world, refund) == (
-        *(Code.CONFLICT, "a dispute holds the money that it would give back"),
+        *(ErrorCode.CONFLICT, "a dispute holds the money that it would give back"),
     )
 
 
@@ -200,14 +200,14 @@ async def test_a_refund_whose_money_a_chain_has_moved_is_not_sent_again(
         *(uuid4(), account_id, bytes(32), bytes(16), refund.id, bytes(20)),
     )
     code, message = await refusal(world, refund)
-    assert code is Code.CONFLICT
+    assert code is ErrorCode.CONFLICT
     assert "the chain shows that money went back" in message
 
 
 async def test_it_needs_finance_and_a_note(world: World, resting: tuple[Payment, Refund]) -> None:
     _, refund = resting
-    with pytest.raises(Refused, match="needs the role finance"):
+    with pytest.raises(RefusedError, match="needs the role finance"):
         await world.service.submit(resend(refund), Actor("Ada", "ticket 7", Role.SUPPORT))
-    wordless = ResendRefund(refund_id=ids.text(ids.REFUND, refund.id), note="")
-    with pytest.raises(Refused, match="note has 1 to 500 characters"):
+    wordless = ResendRefund(refund_id=ids.format_id(ids.REFUND, refund.id), note="")
+    with pytest.raises(RefusedError, match="note has 1 to 500 characters"):
         await world.service.submit(wordless, ADA)

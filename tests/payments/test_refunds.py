@@ -6,12 +6,12 @@ from uuid import uuid4
 
 import pytest
 
-from payintent.domain.errors import Code, Refused
-from payintent.domain.gateway import Refunds
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.gateway import RefundSupport
 from payintent.domain.payment import Payment
 from payintent.domain.refund import Refund, RefundStatus
-from payintent.payments.gateway_health import FAILURES_MAX, Channel
-from payintent.payments.transitions import lock
+from payintent.payments.gateway_health import FAILURES_MAX, GatewayChannel
+from payintent.payments.transitions import lock_payments
 from tests.payments.refund_gateway import GONE, RefundGateway, able
 from tests.payments.refunding import Books, asked, books, kept, paid, work
 from tests.payments.staging import held, until_waiting
@@ -24,8 +24,10 @@ def gateway() -> FakeGateway:
     return RefundGateway()
 
 
-async def refusal(world: World, payment: Payment, amount: object = None, **more: object) -> Refused:
-    with pytest.raises(Refused) as refused:
+async def refusal(
+    world: World, payment: Payment, amount: object = None, **more: object
+) -> RefusedError:
+    with pytest.raises(RefusedError) as refused:
         await asked(world, payment, amount, **more)  # type: ignore[arg-type]
     return refused.value
 
@@ -50,7 +52,7 @@ async def test_without_an_amount_all_that_is_left_goes_back(world: World) -> Non
     payment = await paid(world)
     await asked(world, payment, "0.01")
     assert (await asked(world, payment)).amount_text == "1589.99"
-    assert (await refusal(world, payment)).code is Code.REFUND_EXCEEDS_REMAINING
+    assert (await refusal(world, payment)).code is ErrorCode.REFUND_EXCEEDS_REMAINING
     assert await books(world, payment) == Books("PAID", "0", "1590", 0, 159000)
 
 
@@ -58,7 +60,7 @@ async def test_no_more_is_promised_than_is_left(world: World) -> None:
     payment = await paid(world)
     await asked(world, payment, "1000")
     refused = await refusal(world, payment, "590.01")
-    assert refused.code is Code.REFUND_EXCEEDS_REMAINING
+    assert refused.code is ErrorCode.REFUND_EXCEEDS_REMAINING
     assert "590.00 THB" in refused.message
     assert (await asked(world, payment, "590.00")).amount_minor == 59000
 
@@ -68,15 +70,15 @@ async def test_of_many_refunds_at_once_those_that_fit_are_accepted(world: World)
     asks = [asyncio.create_task(asked(world, payment, "500")) for _ in range(7)]
     done = await asyncio.gather(*asks, return_exceptions=True)
     assert sum(isinstance(one, Refund) for one in done) == 3
-    refused = [one for one in done if isinstance(one, Refused)]
-    assert {one.code for one in refused} == {Code.REFUND_EXCEEDS_REMAINING}
+    refused = [one for one in done if isinstance(one, RefusedError)]
+    assert {one.code for one in refused} == {ErrorCode.REFUND_EXCEEDS_REMAINING}
     assert await books(world, payment) == Books("PAID", "0", "1500", 0, 150000)
 
 
 async def test_a_refund_waits_for_the_one_before_it_and_finds_nothing_left(world: World) -> None:
     payment = await paid(world)
 
-    async with held(world, lambda tx: lock(tx, [payment.id])) as first:
+    async with held(world, lambda tx: lock_payments(tx, [payment.id])) as first:
         both = [asyncio.create_task(asked(world, payment)) for _ in range(2)]
         await until_waiting(world, *both)
         await first.commit()
@@ -101,7 +103,7 @@ async def test_one_key_is_for_one_refund_of_one_payment(world: World) -> None:
     await asked(world, payment, "100", key)
     for against, amount in ((payment, "100.0"), (payment, None), (other, "100")):
         refused = await refusal(world, against, amount, key=key)
-        assert refused.code is Code.IDEMPOTENCY_CONFLICT
+        assert refused.code is ErrorCode.IDEMPOTENCY_CONFLICT
     assert (await refusal(world, payment, "100", key=key, reason="x")).code == refused.code
 
 
@@ -114,20 +116,20 @@ async def test_a_refused_refund_leaves_its_key_free(world: World) -> None:
 @pytest.mark.parametrize(
     ("amount", "code", "malformed"),
     [
-        ("0", Code.INVALID_AMOUNT, False),
-        ("0.00", Code.INVALID_AMOUNT, False),
-        ("0..0", Code.INVALID_AMOUNT, True),
-        ("00", Code.INVALID_AMOUNT, True),
-        (".", Code.INVALID_AMOUNT, True),
-        ("", Code.INVALID_AMOUNT, True),
-        ("1e2", Code.INVALID_AMOUNT, True),
-        (100, Code.INVALID_AMOUNT, True),
-        ("-1", Code.INVALID_AMOUNT, False),
-        ("1.001", Code.INVALID_AMOUNT, False),
+        ("0", ErrorCode.INVALID_AMOUNT, False),
+        ("0.00", ErrorCode.INVALID_AMOUNT, False),
+        ("0..0", ErrorCode.INVALID_AMOUNT, True),
+        ("00", ErrorCode.INVALID_AMOUNT, True),
+        (".", ErrorCode.INVALID_AMOUNT, True),
+        ("", ErrorCode.INVALID_AMOUNT, True),
+        ("1e2", ErrorCode.INVALID_AMOUNT, True),
+        (100, ErrorCode.INVALID_AMOUNT, True),
+        ("-1", ErrorCode.INVALID_AMOUNT, False),
+        ("1.001", ErrorCode.INVALID_AMOUNT, False),
     ],
 )
 async def test_an_amount_must_be_one(
-    world: World, amount: object, code: Code, malformed: bool
+    world: World, amount: object, code: ErrorCode, malformed: bool
 ) -> None:
     refused = await refusal(world, await paid(world), amount)
     assert (refused.code, refused.malformed) == (code, malformed)
@@ -141,40 +143,40 @@ async def test_only_what_was_paid_can_be_given_back(world: World) -> None:
     await work(world)
     for payment, status in ((pending, "PENDING"), (processing, "PROCESSING"), (whole, "REFUNDED")):
         refused = await refusal(world, payment)
-        assert refused.code is Code.INVALID_PAYMENT_STATE
+        assert refused.code is ErrorCode.INVALID_PAYMENT_STATE
         assert status in refused.message
 
 
 async def test_a_gateway_takes_no_destination(world: World) -> None:
     refused = await refusal(world, await paid(world), destination="0x" + "01" * 20)
-    assert refused.code is Code.UNPROCESSABLE
+    assert refused.code is ErrorCode.UNPROCESSABLE
 
 
 @pytest.mark.parametrize(
     ("refunds", "amount", "taken"),
     [
-        (Refunds.NONE, None, False),
-        (Refunds.WHOLE, "1589.99", False),
-        (Refunds.WHOLE, "1590", True),
-        (Refunds.WHOLE, None, True),
-        (Refunds.PARTS, "0.01", True),
+        (RefundSupport.NONE, None, False),
+        (RefundSupport.WHOLE, "1589.99", False),
+        (RefundSupport.WHOLE, "1590", True),
+        (RefundSupport.WHOLE, None, True),
+        (RefundSupport.PARTS, "0.01", True),
     ],
 )
 async def test_a_gateway_gives_back_what_its_kind_can(
-    world: World, refunds: Refunds, amount: str | None, taken: bool
+    world: World, refunds: RefundSupport, amount: str | None, taken: bool
 ) -> None:
     payment = await paid(world)
     able(world, refunds=refunds)
     if taken:
         assert (await asked(world, payment, amount)).status is RefundStatus.PENDING
     else:
-        assert (await refusal(world, payment, amount)).code is Code.UNPROCESSABLE
+        assert (await refusal(world, payment, amount)).code is ErrorCode.UNPROCESSABLE
 
 
 async def test_a_gateway_that_counts_whole_units_gives_back_whole_units(world: World) -> None:
     payment = await paid(world)
     able(world, decimals={"THB": 0})
-    assert (await refusal(world, payment, "0.50")).code is Code.UNPROCESSABLE
+    assert (await refusal(world, payment, "0.50")).code is ErrorCode.UNPROCESSABLE
     assert (await asked(world, payment, "90")).amount_minor == 9000
 
 
@@ -201,12 +203,12 @@ async def test_a_part_takes_its_share_of_the_fee_and_the_last_one_the_rest(world
 async def test_while_a_gateway_gives_nothing_back_nothing_is_promised(world: World) -> None:
     payment, key = await paid(world), uuid4()
     for _ in range(FAILURES_MAX):
-        await world.service.accounts.health.note(world.account_id, Channel.REFUNDS, GONE)
+        await world.service.accounts.health.note(world.account_id, GatewayChannel.REFUNDS, GONE)
     refused = await refusal(world, payment, "100", key=key)
-    assert refused.code is Code.REFUND_PROVIDER_UNAVAILABLE
+    assert refused.code is ErrorCode.REFUND_PROVIDER_UNAVAILABLE
     assert refused.retry_after_s
     assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)
-    await world.service.accounts.health.note(world.account_id, Channel.REFUNDS, None)
+    await world.service.accounts.health.note(world.account_id, GatewayChannel.REFUNDS, None)
     assert (await asked(world, payment, "100", key)).status is RefundStatus.PENDING
 
 
@@ -214,11 +216,11 @@ async def test_what_was_promised_before_an_outage_is_replayed_in_it(world: World
     payment, key = await paid(world), uuid4()
     refund = await asked(world, payment, "100", key)
     for _ in range(FAILURES_MAX):
-        await world.service.accounts.health.note(world.account_id, Channel.REFUNDS, GONE)
+        await world.service.accounts.health.note(world.account_id, GatewayChannel.REFUNDS, GONE)
     assert await asked(world, payment, "100", key) == refund
 
 
 async def test_without_an_adapter_nothing_is_promised(world: World) -> None:
     payment = await paid(world)
     world.service.accounts._gateways.clear()  # type: ignore[attr-defined]
-    assert (await refusal(world, payment)).code is Code.REFUND_PROVIDER_UNAVAILABLE
+    assert (await refusal(world, payment)).code is ErrorCode.REFUND_PROVIDER_UNAVAILABLE

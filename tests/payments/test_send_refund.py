@@ -5,11 +5,11 @@ from uuid import UUID
 
 import pytest
 
-from payintent.domain.gateway import RefundRequest
-from payintent.domain.refund import RefundStatus, Step
-from payintent.payments.gateway_health import Channel
+from payintent.domain.gateway import GatewayRefundRequest
+from payintent.domain.refund import RefundStatus, RefundStep
+from payintent.payments.gateway_health import GatewayChannel
 from payintent.payments.send_refund import ABSENT_PROVES_AFTER_S, GIVE_UP_AFTER_S, WAITS_S
-from payintent.payments.transitions import lock
+from payintent.payments.transitions import lock_payments
 from payintent.storage import payments, refund_reviews
 from tests.payments.refund_gateway import GONE, SILENT, RefundGateway, able
 from tests.payments.refunding import (
@@ -164,7 +164,7 @@ async def test_what_a_gateway_does_not_know_is_sent_again_where_twice_is_once(wo
         await work(world)
     assert [one.refund_id for one in world.gateway.refunds] == [refund.id] * 2
     assert len(world.gateway.refunds_inquired) == 2
-    assert (await kept(world, refund)).step is Step.QUEUED
+    assert (await kept(world, refund)).step is RefundStep.QUEUED
 
 
 async def test_what_a_gateway_does_not_know_is_never_sent_again_where_twice_is_twice(
@@ -193,7 +193,7 @@ async def test_a_death_between_sending_and_the_answer_is_asked_about(
     able(world, refunds_again=again)
     refund = await asked(world, payment)
     await _die_while_sending(world)
-    assert (await kept(world, refund)).step is Step.SENT
+    assert (await kept(world, refund)).step is RefundStep.SENT
     assert await work(world) == 0  # until the lease ends
     await world.move_clock(_LEASE_S)
     assert await work(world) == 1
@@ -203,7 +203,7 @@ async def test_a_death_between_sending_and_the_answer_is_asked_about(
 
 
 async def _die_while_sending(world: World) -> None:
-    def crash(_: RefundRequest) -> None:
+    def crash(_: GatewayRefundRequest) -> None:
         raise _Crash
 
     assert isinstance(world.gateway, RefundGateway)
@@ -245,7 +245,7 @@ async def test_what_never_left_us_is_sent_later(world: World, again: bool) -> No
     refund = await asked(world, payment)
     await work(world)
     queued = await kept(world, refund)
-    assert (queued.step, queued.status) == (Step.QUEUED, RefundStatus.PENDING)
+    assert (queued.step, queued.status) == (RefundStep.QUEUED, RefundStatus.PENDING)
     assert await wait_s(world, refund) == pytest.approx(WAITS_S[0], abs=2)
     world.gateway.answer_refund = DONE
     await world.move_clock(WAITS_S[0] + 1)
@@ -262,7 +262,7 @@ async def test_what_never_left_us_waits_a_minute_at_most(world: World) -> None:
     waits = []
     for moment in range(6):
         await world.move_clock(moment * 61)
-        await world.service.accounts.health.note(world.account_id, Channel.REFUNDS, None)
+        await world.service.accounts.health.note(world.account_id, GatewayChannel.REFUNDS, None)
         assert await work(world) == 1
         waits.append(round(await wait_s(world, refund) or 0))
     assert waits == [5, 15, 30, 60, 60, 60]
@@ -329,7 +329,7 @@ async def test_a_callback_and_the_answer_at_once_settle_once(world: World) -> No
     payment = await paid(world)
     refund = await asked(world, payment)
     [one] = await due(world)
-    async with held(world, lambda tx: lock(tx, [payment.id])) as first:
+    async with held(world, lambda tx: lock_payments(tx, [payment.id])) as first:
         answer = asyncio.create_task(world.service.submitter.look_after(one))
         callback = asyncio.create_task(hear(world, refund.id))
         await until_waiting(world, answer, callback)

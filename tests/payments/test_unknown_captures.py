@@ -6,14 +6,14 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from payintent.domain.errors import Code, Refused
-from payintent.domain.gateway import Callback, Report, SessionState
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.gateway import GatewaySessionState, SessionReport, VerifiedCallback
 from payintent.domain.settlement import CaseKind
 from payintent.operations.cases import CaseView, ListCases, ResolveCase, ShowCase
 from payintent.payments.create_refund import refund_case
-from payintent.payments.receive_callback import apply_waiting, receive
-from payintent.payments.settle import settle
-from payintent.payments.transitions import lock
+from payintent.payments.receive_callback import apply_waiting_callbacks, receive_callback
+from payintent.payments.settle import settle_session
+from payintent.payments.transitions import lock_payments
 from payintent.storage import callbacks
 from tests.payments.refund_gateway import RefundGateway
 from tests.payments.refunding import work
@@ -39,7 +39,7 @@ async def resolve(world: World, case: CaseView, resolution: Any) -> CaseView:
 
 
 async def apply(world: World) -> int:
-    return await apply_waiting(world.service.database, world.service.mint, 10)
+    return await apply_waiting_callbacks(world.service.database, world.service.mint, 10)
 
 
 async def captures(world: World) -> list[tuple[UUID | None, bool, int]]:
@@ -83,7 +83,7 @@ async def test_the_same_money_told_twice_is_one_case(world: World) -> None:
 
 
 async def test_a_word_without_money_opens_no_case(world: World) -> None:
-    for report in (declined(), Report(state=SessionState.CANCELLED), None):
+    for report in (declined(), SessionReport(state=GatewaySessionState.CANCELLED), None):
         await tell(world, uuid4(), report)
     assert await unknown_cases(world) == []
 
@@ -108,7 +108,7 @@ async def test_what_says_captured_is_never_forgotten(world: World) -> None:
     await tell(world, uuid4())
     await tell(world, uuid4(), declined())
     await world.move_clock(400 * 24 * 3600)
-    assert await callbacks.prune_unknown(world.service.database, 24, 10) == 1
+    assert await callbacks.delete_unmatched(world.service.database, 24, 10) == 1
     [kept] = await world.rows("SELECT report FROM callback")
     assert '"captured"' in kept["report"]
 
@@ -125,9 +125,9 @@ async def test_money_pays_its_session_when_that_appears_and_the_case_is_closed(
     assert await captures(world) == [(payment.id, True, 0)]
     [case] = await unknown_cases(world)
     assert (case.status, case.closed_by) == ("DISMISSED", "policy:session_appeared")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         await resolve(world, case, "refund")
-    assert refused.value.code in {Code.CONFLICT, Code.UNPROCESSABLE}
+    assert refused.value.code in {ErrorCode.CONFLICT, ErrorCode.UNPROCESSABLE}
     assert await world.cases(payment) == []
 
 
@@ -184,14 +184,14 @@ async def test_money_is_given_back_or_pays_never_both(world: World) -> None:
     [case] = await unknown_cases(world)
     payment = await add_session(world, session_id)
     async with held(
-        world, lambda tx: settle(tx, service.mint, payment.id, session_id, EXACT)
+        world, lambda tx: settle_session(tx, service.mint, payment.id, session_id, EXACT)
     ) as first:
         giving_back = asyncio.create_task(resolve(world, case, "refund"))
         await until_waiting(world, giving_back)
         await first.commit()
         [refused] = await asyncio.gather(giving_back, return_exceptions=True)
-    assert isinstance(refused, Refused)
-    assert refused.code is Code.CONFLICT
+    assert isinstance(refused, RefusedError)
+    assert refused.code is ErrorCode.CONFLICT
     assert await world.status(payment) == "PAID"
     assert await world.rows("SELECT 1 FROM refund") == []
 
@@ -216,9 +216,12 @@ async def test_money_that_is_being_given_back_pays_no_session_that_appears_meanw
 
 async def test_two_who_hear_of_unknown_money_at_once_keep_it_once(world: World) -> None:
     service, session_id = world.service, uuid4()
-    told = [Callback(id=name, session_id=session_id, report=EXACT) for name in ("a", "b")]
+    told = [VerifiedCallback(id=name, session_id=session_id, report=EXACT) for name in ("a", "b")]
     receipts = await asyncio.gather(
-        *(receive(service.database, service.mint, world.account_id, one, b"") for one in told)
+        *(
+            receive_callback(service.database, service.mint, world.account_id, one, b"")
+            for one in told
+        )
     )
     assert all(one.fresh for one in receipts)
     assert len(await captures(world)) == len(await unknown_cases(world)) == 1
@@ -230,7 +233,7 @@ async def test_a_session_that_appears_under_a_lock_waits_for_nobody_else(world: 
     await tell(world, session_id)
     payment = await add_session(world, session_id)
     other, other_session = await selected(world)
-    async with held(world, lambda tx: lock(tx, [payment.id])) as first:
+    async with held(world, lambda tx: lock_payments(tx, [payment.id])) as first:
         waits = asyncio.create_task(apply(world))
         await until_waiting(world, waits)
         await world.report(other, other_session, captured(159000, reference="cap-2"))

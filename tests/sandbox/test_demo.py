@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from rich.console import Console
 
-from payintent_sandbox.demo.stage import Stage, StepError, masked, read_sandbox, together
+from payintent_sandbox.demo.stage import DemoStage, StepError, masked, read_sandbox, together
 
 SECRET = "whsec_very-secret"
 
@@ -73,22 +73,22 @@ def test_a_sandbox_without_chains_and_other_gateways_can_be_played_on(tmp_path: 
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+async def stage(tmp_path: Path) -> AsyncIterator[DemoStage]:
     describe(tmp_path)
     async with aiohttp.ClientSession() as http:
         console = Console(file=io.StringIO(), width=200)
-        yield Stage(sandbox=read_sandbox(tmp_path / "dev.json"), http=http, console=console)
+        yield DemoStage(sandbox=read_sandbox(tmp_path / "dev.json"), http=http, console=console)
 
 
-def printed(stage: Stage) -> list[str]:
+def printed(stage: DemoStage) -> list[str]:
     assert isinstance(stage.console.file, io.StringIO)
     return stage.console.file.getvalue().splitlines()
 
 
-async def test_acts_are_played_at_the_same_time_and_told_in_a_line_each(stage: Stage) -> None:
+async def test_acts_are_played_at_the_same_time_and_told_in_a_line_each(stage: DemoStage) -> None:
     both = asyncio.Barrier(2)
 
-    async def act(quiet: Stage) -> str:
+    async def act(quiet: DemoStage) -> str:
         quiet.say("a step that nobody need read")
         quiet.payment_ids.append("pay_1")
         await both.wait()  # one after the other would wait for ever
@@ -100,17 +100,17 @@ async def test_acts_are_played_at_the_same_time_and_told_in_a_line_each(stage: S
     assert len(stage.payment_ids) == 2
 
 
-async def test_an_act_that_fails_is_named_after_the_others_have_ended(stage: Stage) -> None:
+async def test_an_act_that_fails_is_named_after_the_others_have_ended(stage: DemoStage) -> None:
     over = asyncio.Event()
 
-    async def fails(_: Stage) -> str:
+    async def fails(_: DemoStage) -> str:
         over.set()
         raise StepError("status is PAID, expected REFUNDED")
 
-    async def misread(_: Stage) -> str:
+    async def misread(_: DemoStage) -> str:
         raise KeyError("refunded_amount")
 
-    async def ends(_: Stage) -> str:
+    async def ends(_: DemoStage) -> str:
         await over.wait()
         return "REFUNDED"
 
@@ -120,8 +120,8 @@ async def test_an_act_that_fails_is_named_after_the_others_have_ended(stage: Sta
     assert printed(stage) == ["  ✓ 2c2p: REFUNDED"]
 
 
-async def test_a_bug_of_the_demo_is_no_step_that_went_otherwise(stage: Stage) -> None:
-    async def buggy(_: Stage) -> str:
+async def test_a_bug_of_the_demo_is_no_step_that_went_otherwise(stage: DemoStage) -> None:
+    async def buggy(_: DemoStage) -> str:
         raise AttributeError("no such thing")
 
     with pytest.raises(AttributeError):

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from payintent.operations.accounts import ListAccounts
-from payintent.operations.merchants import SetProfile, ShowMerchant
-from payintent.operations.payment_methods import ListMethods
+from payintent.operations.merchants import SetMerchantProfile, ShowMerchant
+from payintent.operations.payment_methods import ListPaymentMethods
 from payintent_sandbox.chains.dev_chains import DevChains
-from payintent_sandbox.installation import ACTOR, World, open_world, prepare_world
+from payintent_sandbox.installation import ACTOR, SandboxInstallation, open_world, prepare_world
 from payintent_sandbox.ports import Ports
 
 FIAT = [
@@ -24,21 +24,21 @@ FIAT = [
 ]
 PROVIDERS = ["simulator", "stripe", "ecpay", "2c2p"]
 
-Prepare = Callable[[int], Awaitable[World]]
+Prepare = Callable[[int], Awaitable[SandboxInstallation]]
 
 
 @pytest.fixture
 def prepare(tmp_path: Path, database_url: str) -> Prepare:
     """Prepare the sandbox of a folder, at ports from a base on; nothing is started."""
 
-    async def prepared(base: int) -> World:
+    async def prepared(base: int) -> SandboxInstallation:
         ports = Ports.from_base(base)
         return await prepare_world(tmp_path, ports, database_url, DevChains(tmp_path, ports.chains))
 
     return prepared
 
 
-async def operate(world: World, operation: Any) -> Any:
+async def operate(world: SandboxInstallation, operation: Any) -> Any:
     service = await open_world(world)
     try:
         return await service.perform(operation, ACTOR)
@@ -46,14 +46,14 @@ async def operate(world: World, operation: Any) -> Any:
         await service.close()
 
 
-async def methods(world: World) -> list[list[tuple[str, str]]]:
+async def methods(world: SandboxInstallation) -> list[list[tuple[str, str]]]:
     """Give labels and kinds of what each merchant offers, in their order."""
     ids = [one["id"] for one in world.kept["merchants"]]
-    listed = [await operate(world, ListMethods(merchant_id=one)) for one in ids]
+    listed = [await operate(world, ListPaymentMethods(merchant_id=one)) for one in ids]
     return [[(one.label, one.kind) for one in methods] for methods in listed]
 
 
-async def accounts(world: World) -> list[tuple[int, str, str]]:
+async def accounts(world: SandboxInstallation) -> list[tuple[int, str, str]]:
     found = [
         one for one in await operate(world, ListAccounts()) if one.provider != "gateway_contract"
     ]
@@ -105,14 +105,14 @@ async def test_a_sandbox_of_an_older_version_gets_the_gateways_and_gives_back(
 ) -> None:
     world = await prepare(9000)
     merchant_id = world.kept["merchants"][0]["id"]
-    await operate(world, SetProfile(merchant_id=merchant_id, auto_refund=False))
+    await operate(world, SetMerchantProfile(merchant_id=merchant_id, auto_refund=False))
     path = tmp_path / "sandbox.json"
     kept = json.loads(path.read_text())
     path.write_text(json.dumps({name: kept[name] for name in kept if name != "gateways"}))
     again = await prepare(9000)
     assert await methods(again) == [[*FIAT, *FIAT[2:]]] * 2
     assert (await operate(again, ShowMerchant(merchant_id=merchant_id))).auto_refund
-    await operate(again, SetProfile(merchant_id=merchant_id, auto_refund=False))
+    await operate(again, SetMerchantProfile(merchant_id=merchant_id, auto_refund=False))
     third = await prepare(9000)  # what an owner decides since then stays
     assert not (await operate(third, ShowMerchant(merchant_id=merchant_id))).auto_refund
 

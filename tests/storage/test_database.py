@@ -5,10 +5,15 @@ from uuid import UUID
 
 import pytest
 
-from payintent.domain.errors import LockTimeout, NotStorable, StorageDown
-from payintent.domain.payment import Trigger
-from payintent.payments.cancel import cancel
-from payintent.payments.transitions import Move, Overtaken, advance, lock
+from payintent.domain.errors import InvalidTextError, LockTimeoutError, StorageUnavailableError
+from payintent.domain.payment import PaymentTrigger
+from payintent.payments.cancel import cancel_by_merchant
+from payintent.payments.transitions import (
+    ConcurrentChangeError,
+    TransitionRequest,
+    apply_transitions,
+    lock_payments,
+)
 from payintent.service import open_service
 from payintent.storage.database import Database, in_transaction
 from tests.payments.staging import impatient
@@ -21,11 +26,11 @@ async def test_a_row_that_is_held_too_long_is_a_lock_timeout(world: World) -> No
     async with impatient(world) as service:
         async with holder.transaction():
             await holder.fetch("SELECT 1 FROM payment WHERE id = $1 FOR UPDATE", payment.id)
-            with pytest.raises(LockTimeout):
+            with pytest.raises(LockTimeoutError):
                 async with service.database.transaction() as tx:
-                    await cancel(tx, service.mint, payment, None)
+                    await cancel_by_merchant(tx, service.mint, payment, None)
         async with service.database.transaction() as tx:
-            await cancel(tx, service.mint, payment, None)
+            await cancel_by_merchant(tx, service.mint, payment, None)
     await holder.close()
 
 
@@ -44,7 +49,7 @@ async def test_a_row_that_is_held_too_long_is_a_lock_timeout(world: World) -> No
 async def test_a_text_that_the_database_refuses_is_not_storable(
     world: World, changes: dict[str, str]
 ) -> None:
-    with pytest.raises(NotStorable):
+    with pytest.raises(InvalidTextError):
         await world.create(**changes)
     assert await world.rows("SELECT 1 FROM idempotency") == []
 
@@ -52,9 +57,9 @@ async def test_a_text_that_the_database_refuses_is_not_storable(
 async def test_a_database_that_is_away_or_not_opened_is_down(world: World) -> None:
     away = f"postgresql://payintent@127.0.0.1:{free_port()}/payintent"
     database = Database(world.service.settings.model_copy(update={"database_url": away}))
-    with pytest.raises(StorageDown):
+    with pytest.raises(StorageUnavailableError):
         await database.open()
-    with pytest.raises(StorageDown):
+    with pytest.raises(StorageUnavailableError):
         await database.fetch("SELECT 1")
 
 
@@ -64,7 +69,7 @@ async def test_a_pool_that_is_used_up_is_down_for_those_who_wait_too_long(world:
     )
     service = await open_service(settings, {})
     async with service.database.transaction():
-        with pytest.raises(StorageDown):
+        with pytest.raises(StorageUnavailableError):
             await service.database.fetch("SELECT 1")
     assert len(await service.database.fetch("SELECT 1")) == 1
     await service.close()
@@ -79,7 +84,7 @@ async def test_a_connection_that_is_killed_is_down_and_the_next_one_is_well(worl
             await killer.execute("SELECT pg_terminate_backend($1)", row["pid"])
             await tx.fetch("SELECT 1")
 
-    with pytest.raises(StorageDown):
+    with pytest.raises(StorageUnavailableError):
         await be_killed()
     assert len(await world.rows("SELECT 1")) == 1
     await killer.close()
@@ -92,7 +97,7 @@ async def test_an_exception_rolls_everything_back_and_wakes_nobody(world: World)
 
     async def cancel_and_fail() -> None:
         async with world.service.database.transaction() as tx:
-            await cancel(tx, world.service.mint, payment, None)
+            await cancel_by_merchant(tx, world.service.mint, payment, None)
             assert in_transaction.get()
             raise ZeroDivisionError
 
@@ -102,7 +107,7 @@ async def test_an_exception_rolls_everything_back_and_wakes_nobody(world: World)
     assert await world.status(payment) == "PENDING"
     assert (await world.events(payment), woken) == ([], [])
     async with world.service.database.transaction() as tx:
-        await cancel(tx, world.service.mint, payment, None)
+        await cancel_by_merchant(tx, world.service.mint, payment, None)
         assert woken == []
     assert woken == [None]
 
@@ -111,10 +116,10 @@ async def test_a_payment_that_changed_since_it_was_read_is_overtaken(world: Worl
     payment = await world.create()
     seen = await world.see(payment)
     await world.select(payment)
-    move = Move(payment=seen.payment, trigger=Trigger.CANCEL, at=seen.now)
-    with pytest.raises(Overtaken):
+    move = TransitionRequest(payment=seen.payment, trigger=PaymentTrigger.CANCEL, at=seen.now)
+    with pytest.raises(ConcurrentChangeError):
         async with world.service.database.transaction() as tx:
-            await advance(tx, [move], world.service.mint)
+            await apply_transitions(tx, [move], world.service.mint)
     assert await world.status(payment) == "PROCESSING"
     assert await world.events(payment) == []
 
@@ -125,12 +130,15 @@ async def test_one_overtaken_payment_takes_its_whole_batch_back(world: World) ->
 
     async def expire_both() -> None:
         async with world.service.database.transaction() as tx:
-            locked = await lock(tx, [good.id])
+            locked = await lock_payments(tx, [good.id])
             both = (*locked.payments, stale)
-            moves = [Move(payment=one, trigger=Trigger.EXPIRE, at=locked.now) for one in both]
-            await advance(tx, moves, world.service.mint)
+            moves = [
+                TransitionRequest(payment=one, trigger=PaymentTrigger.EXPIRE, at=locked.now)
+                for one in both
+            ]
+            await apply_transitions(tx, moves, world.service.mint)
 
-    with pytest.raises(Overtaken):
+    with pytest.raises(ConcurrentChangeError):
         await expire_both()
     assert await world.status(good) == "PENDING"
     assert await world.events(good) == []
@@ -141,9 +149,11 @@ async def test_a_version_grows_with_every_step_and_time_never_goes_back(world: W
     await world.move_clock(60)
     selected = (await world.select(payment)).payment
     async with world.service.database.transaction() as tx:
-        [locked] = (await lock(tx, [payment.id])).payments
-        late = Move(payment=locked, trigger=Trigger.EXPIRE, at=payment.created_at)
-        [expired] = await advance(tx, [late], world.service.mint)
+        [locked] = (await lock_payments(tx, [payment.id])).payments
+        late = TransitionRequest(
+            payment=locked, trigger=PaymentTrigger.EXPIRE, at=payment.created_at
+        )
+        [expired] = await apply_transitions(tx, [late], world.service.mint)
     assert (selected.version, expired.version) == (2, 3)
     assert expired.updated_at == selected.updated_at > payment.updated_at
 
@@ -153,7 +163,7 @@ async def test_payments_are_locked_in_one_order_whoever_asks(world: World) -> No
 
     async def take(order: list[UUID]) -> int:
         async with world.service.database.transaction() as tx:
-            return len((await lock(tx, order)).payments)
+            return len((await lock_payments(tx, order)).payments)
 
     orders = [ids, ids[::-1]] * 4
     assert await asyncio.gather(*(take(order) for order in orders)) == [4] * 8

@@ -5,9 +5,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from payintent.domain.errors import Code, Refused
+from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.payment import Payment
-from payintent.payments.cancel import cancel
+from payintent.payments.cancel import cancel_by_merchant
 from payintent.storage import idempotency
 from tests.support.world import World
 
@@ -17,7 +17,7 @@ SAME: dict[str, Any] = {"request_hash": b"the same request"}
 
 async def _cancel(world: World, payment: Payment, key: UUID) -> bool:
     async with world.service.database.transaction() as tx:
-        return await cancel(tx, world.service.mint, payment, key)
+        return await cancel_by_merchant(tx, world.service.mint, payment, key)
 
 
 async def test_a_key_gives_the_same_payment_for_a_day(world: World) -> None:
@@ -40,17 +40,19 @@ async def test_after_a_day_a_key_is_free_for_anything(world: World) -> None:
 async def test_a_key_that_is_too_old_is_not_found_though_nobody_pruned_it(world: World) -> None:
     key, database = uuid4(), world.service.database
     await world.create(key=key, **SAME)
-    assert await idempotency.find(database, world.merchant_id, "create", key) is not None
+    assert (
+        await idempotency.find_first_request(database, world.merchant_id, "create", key) is not None
+    )
     await world.move_clock(DAY_S + 1)
-    assert await idempotency.find(database, world.merchant_id, "create", key) is None
+    assert await idempotency.find_first_request(database, world.merchant_id, "create", key) is None
 
 
 async def test_a_key_with_another_request_is_a_conflict(world: World) -> None:
     key = uuid4()
     await world.create(key=key, **SAME)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         await world.create(key=key, request_hash=b"another request")
-    assert refused.value.code is Code.IDEMPOTENCY_CONFLICT
+    assert refused.value.code is ErrorCode.IDEMPOTENCY_CONFLICT
     [row] = await world.rows("SELECT count(*) AS found FROM payment")
     assert row["found"] == 1
 
@@ -73,16 +75,16 @@ async def test_the_same_key_serves_a_create_and_a_cancel(world: World) -> None:
 async def test_a_key_that_cancelled_one_payment_cancels_no_other(world: World) -> None:
     key, first, second = uuid4(), await world.create(), await world.create()
     await _cancel(world, first, key)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         await _cancel(world, second, key)
-    assert refused.value.code is Code.IDEMPOTENCY_CONFLICT
+    assert refused.value.code is ErrorCode.IDEMPOTENCY_CONFLICT
     assert await world.status(second) == "PENDING"
 
 
 async def test_a_refused_cancel_leaves_its_key_free(world: World) -> None:
     key, selected, other = uuid4(), await world.create(), await world.create()
     await world.select(selected)
-    with pytest.raises(Refused, match="PROCESSING"):
+    with pytest.raises(RefusedError, match="PROCESSING"):
         await _cancel(world, selected, key)
     assert await _cancel(world, other, key)
 
@@ -102,7 +104,7 @@ async def test_only_old_keys_are_pruned_and_in_batches(world: World) -> None:
     await world.move_clock(DAY_S + 1)
     young = uuid4()
     payment = await world.create(key=young, **SAME)
-    assert await idempotency.prune(database, 2) == 2
-    assert await idempotency.prune(database, 2) == 1
-    assert await idempotency.prune(database, 2) == 0
+    assert await idempotency.delete_old_keys(database, 2) == 2
+    assert await idempotency.delete_old_keys(database, 2) == 1
+    assert await idempotency.delete_old_keys(database, 2) == 0
     assert await world.create(key=young, **SAME) == payment

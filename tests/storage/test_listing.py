@@ -11,10 +11,10 @@ import asyncpg
 import pytest
 
 from payintent.domain.currencies import CURRENCIES
-from payintent.domain.payment import Status
+from payintent.domain.payment import PaymentStatus
 from payintent.storage import fraud, payment_list
 from payintent.storage.database import Row
-from payintent.storage.payment_list import Wanted
+from payintent.storage.payment_list import PaymentFilter
 from tests.support.rows import write_payments
 from tests.support.world import World
 
@@ -27,7 +27,7 @@ LATER, EARLIER = MIDDLE + timedelta(seconds=1), MIDDLE - timedelta(seconds=1)
 _FILTERS = [
     {"statuses": statuses, "currencies": currencies, "payer_uid": payer}
     for statuses, currencies, payer in product(
-        (tuple(Status), (Status.PAID,), (Status.REFUNDED,)),
+        (tuple(PaymentStatus), (PaymentStatus.PAID,), (PaymentStatus.REFUNDED,)),
         (tuple(CURRENCIES), ("THB",), ("JPY",)),
         (None, "ann", "nobody"),
     )
@@ -127,11 +127,11 @@ async def test_what_a_list_reads_is_bounded_by_its_page_and_not_by_the_table(
     await crowded.execute(f"SET plan_cache_mode = {mode}")
     for filters, place in product(_FILTERS, _PLACES):
         asked = Recorder()
-        wanted = Wanted(merchant_id=world.merchant_id, limit=LIMIT, **filters, **place)
-        await payment_list.listed(asked, wanted)
+        wanted = PaymentFilter(merchant_id=world.merchant_id, limit=LIMIT, **filters, **place)
+        await payment_list.list_payments(asked, wanted)
         done = await plan(crowded, asked)
         looks = len(wanted.statuses) * len(wanted.currencies)
-        if looks == len(Status) * len(CURRENCIES) and wanted.payer_uid is None:
+        if looks == len(PaymentStatus) * len(CURRENCIES) and wanted.payer_uid is None:
             looks = 1
         # Where few are there at all, another way may seem as short.
         assert rows_read(done) <= looks * LIMIT + 5 * LIMIT, (filters, place)
@@ -147,8 +147,8 @@ async def test_counting_a_payers_latest_payments_reads_no_older_ones(
     since = (datetime.now(UTC) - START).total_seconds()
     for payer, window_s in (("ann", 1.0), ("ann", since + 3600), ("nobody", since + 3600)):
         asked = Recorder()
-        await fraud.payments_of(asked, world.merchant_id, payer, int(window_s), LIMIT)
+        await fraud.count_payments(asked, world.merchant_id, payer, int(window_s), LIMIT)
         done = await plan(crowded, asked)
-        kinds = len(Status) * len(CURRENCIES)
+        kinds = len(PaymentStatus) * len(CURRENCIES)
         assert rows_read(done) <= LIMIT * 2, payer
         assert pages_read(done) <= kinds * 4 + LIMIT, payer

@@ -6,7 +6,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from payintent.domain.errors import StorageDown
+from payintent.domain.errors import StorageUnavailableError
 from payintent.storage import migrations_runner
 from tests.support.world import free_port
 
@@ -56,7 +56,7 @@ async def test_an_edited_migration_is_refused_before_anything_is_done(
     await migrations_runner.migrate(empty_url)
     (folder / "0001_first.sql").write_text("CREATE TABLE first (id bigint)")
     (folder / "0002_second.sql").write_text("CREATE TABLE second (id int)")
-    with pytest.raises(migrations_runner.MigrationChanged, match="0001_first"):
+    with pytest.raises(migrations_runner.MigrationChangedError, match="0001_first"):
         await migrations_runner.migrate(empty_url)
     assert "second" not in await _tables(empty_url)
 
@@ -78,5 +78,5 @@ async def test_a_migration_and_its_record_are_one(empty_url: str, folder: Path) 
 
 
 async def test_a_database_that_is_away_is_told_as_such() -> None:
-    with pytest.raises(StorageDown):
+    with pytest.raises(StorageUnavailableError):
         await migrations_runner.pending(f"postgresql://payintent@127.0.0.1:{free_port()}/payintent")

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from payintent.storage.connection_pool import Pool
+from payintent.storage.connection_pool import ConnectionPool
 from payintent.storage.driver import GONE, connect
 
 SIZE = 2
@@ -14,8 +14,8 @@ SOON_S = 0.05
 
 
 @pytest.fixture
-async def pool(database_url: str) -> AsyncIterator[Pool]:
-    pool = Pool(lambda: connect(database_url), SIZE)
+async def pool(database_url: str) -> AsyncIterator[ConnectionPool]:
+    pool = ConnectionPool(lambda: connect(database_url), SIZE)
     yield pool
     await asyncio.wait_for(pool.close(), 5)
 
@@ -24,7 +24,7 @@ async def backend(connection: object) -> int:
     return await connection.fetchval("SELECT pg_backend_pid()")  # type: ignore[attr-defined]
 
 
-async def test_a_connection_given_back_is_lent_again(pool: Pool) -> None:
+async def test_a_connection_given_back_is_lent_again(pool: ConnectionPool) -> None:
     first = await pool.acquire(1)
     pool.release(first)
     again = await pool.acquire(1)
@@ -32,7 +32,7 @@ async def test_a_connection_given_back_is_lent_again(pool: Pool) -> None:
     assert again is first
 
 
-async def test_nobody_gets_more_connections_than_there_may_be(pool: Pool) -> None:
+async def test_nobody_gets_more_connections_than_there_may_be(pool: ConnectionPool) -> None:
     lent = [await pool.acquire(1) for _ in range(SIZE)]
     with pytest.raises(TimeoutError):
         await pool.acquire(SOON_S)
@@ -40,7 +40,7 @@ async def test_nobody_gets_more_connections_than_there_may_be(pool: Pool) -> Non
         pool.release(connection)
 
 
-async def test_whoever_waits_longest_is_served_first(pool: Pool) -> None:
+async def test_whoever_waits_longest_is_served_first(pool: ConnectionPool) -> None:
     lent = [await pool.acquire(1) for _ in range(SIZE)]
     order: list[int] = []
 
@@ -57,7 +57,9 @@ async def test_whoever_waits_longest_is_served_first(pool: Pool) -> None:
     assert order == [0, 1, 2, 3, 4]
 
 
-async def test_a_connection_that_was_handed_to_somebody_who_left_is_not_lost(pool: Pool) -> None:
+async def test_a_connection_that_was_handed_to_somebody_who_left_is_not_lost(
+    pool: ConnectionPool,
+) -> None:
     lent = [await pool.acquire(1) for _ in range(SIZE)]
     leaving = asyncio.create_task(pool.acquire(1))
     await asyncio.sleep(0)
@@ -70,7 +72,7 @@ async def test_a_connection_that_was_handed_to_somebody_who_left_is_not_lost(poo
         pool.release(connection)
 
 
-async def test_a_connection_left_inside_a_transaction_is_closed(pool: Pool) -> None:
+async def test_a_connection_left_inside_a_transaction_is_closed(pool: ConnectionPool) -> None:
     left = await pool.acquire(1)
     await left.execute("BEGIN")
     pool.release(left)
@@ -81,7 +83,7 @@ async def test_a_connection_left_inside_a_transaction_is_closed(pool: Pool) -> N
 
 
 async def test_connections_that_the_server_ended_make_room_for_new_ones(
-    pool: Pool, database_url: str
+    pool: ConnectionPool, database_url: str
 ) -> None:
     lent = [await pool.acquire(1) for _ in range(SIZE)]
     killer = await asyncpg.connect(database_url)
@@ -100,7 +102,7 @@ async def test_connections_that_the_server_ended_make_room_for_new_ones(
 
 
 async def test_an_idle_connection_that_the_server_ended_is_not_lent(
-    pool: Pool, database_url: str
+    pool: ConnectionPool, database_url: str
 ) -> None:
     idle = await pool.acquire(1)
     ended = await backend(idle)
@@ -116,7 +118,7 @@ async def test_an_idle_connection_that_the_server_ended_is_not_lent(
 
 
 async def test_a_connection_that_was_idle_for_too_long_is_not_lent(database_url: str) -> None:
-    pool = Pool(lambda: connect(database_url), SIZE, idle_max_s=0.0)
+    pool = ConnectionPool(lambda: connect(database_url), SIZE, idle_max_s=0.0)
     idle = await pool.acquire(1)
     pool.release(idle)
     fresh = await pool.acquire(1)
@@ -135,7 +137,7 @@ async def test_a_failure_to_connect_leaves_room_to_try_again(database_url: str) 
             raise failure
         return await connect(database_url)
 
-    pool = Pool(connect_at_last, SIZE)  # type: ignore[arg-type]
+    pool = ConnectionPool(connect_at_last, SIZE)  # type: ignore[arg-type]
     for _ in range(3):
         with pytest.raises(OSError, match="away"):
             await pool.acquire(1)
@@ -144,7 +146,7 @@ async def test_a_failure_to_connect_leaves_room_to_try_again(database_url: str) 
 
 
 async def test_closing_waits_for_what_is_lent(database_url: str) -> None:
-    pool = Pool(lambda: connect(database_url), SIZE)
+    pool = ConnectionPool(lambda: connect(database_url), SIZE)
     lent, idle = await pool.acquire(1), await pool.acquire(1)
     pool.release(idle)
     closing = asyncio.create_task(pool.close())

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
-from payintent.domain.payment import ARROWS, Status
+from payintent.domain.payment import ARROWS, PaymentStatus
 from payintent.storage.migrations_runner import FOLDER
 from tests.support.fakes import captured
 from tests.support.world import World
@@ -102,9 +102,9 @@ async def scene(world: World, raw: asyncpg.Connection) -> Scene:
 
 async def test_only_the_arrows_of_the_domain_can_be_drawn(scene: Scene) -> None:
     drawn = set()
-    for before in Status:
+    for before in PaymentStatus:
         payment_id = await scene.payment_in(before)
-        for after in Status:
+        for after in PaymentStatus:
             assignments = ", ".join(
                 f"{name} = {value}" for name, value in (_ALL | COLUMNS[after]).items()
             )
@@ -117,7 +117,7 @@ async def test_only_the_arrows_of_the_domain_can_be_drawn(scene: Scene) -> None:
     assert {pair for pair in drawn if pair[0] is not pair[1]} == {
         pair for pair in arrows if pair[0] is not pair[1]
     }
-    assert len(list(product(Status, Status))) == 64
+    assert len(list(product(PaymentStatus, PaymentStatus))) == 64
 
 
 PAYMENT = "UPDATE payment SET {} WHERE id = :payment_id"

@@ -8,7 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from payintent.config import Settings
-from payintent.encryption import Secrets, SecretsUnusable, read_secrets
+from payintent.encryption import Encryption, EncryptionKeyError, load_encryption
 from payintent.service import open_service
 from tests.support.world import World
 
@@ -16,8 +16,8 @@ PEPPER, OLD, NEW = bytes(32), b"o" * 32, b"n" * 32
 NONCE = b"twelve bytes"
 
 
-def _secrets(ring: Mapping[str, bytes], pepper: bytes = PEPPER) -> Secrets:
-    return Secrets(pepper, ring)
+def _secrets(ring: Mapping[str, bytes], pepper: bytes = PEPPER) -> Encryption:
+    return Encryption(pepper, ring)
 
 
 def _text(key: bytes) -> str:
@@ -29,13 +29,13 @@ def test_a_secret_opens_where_it_was_sealed_and_nowhere_else() -> None:
     sealed = secrets.seal(b"hidden", "callback_secret:1", NONCE)
     assert b"hidden" not in sealed
     assert secrets.open(sealed, "callback_secret:1") == b"hidden"
-    with pytest.raises(SecretsUnusable, match="moved"):
+    with pytest.raises(EncryptionKeyError, match="moved"):
         secrets.open(sealed, "callback_secret:2")
 
 
 def test_another_key_of_the_same_name_opens_nothing() -> None:
     sealed = _secrets({"old": OLD}).seal(b"hidden", "place", NONCE)
-    with pytest.raises(SecretsUnusable, match="another key"):
+    with pytest.raises(EncryptionKeyError, match="another key"):
         _secrets({"old": NEW}).open(sealed, "place")
 
 
@@ -44,7 +44,7 @@ def test_a_changed_byte_opens_nothing() -> None:
     sealed = secrets.seal(b"hidden", "place", NONCE)
     for place in range(len("old") + 1, len(sealed)):
         changed = sealed[:place] + bytes([sealed[place] ^ 1]) + sealed[place + 1 :]
-        with pytest.raises(SecretsUnusable):
+        with pytest.raises(EncryptionKeyError):
             secrets.open(changed, "place")
 
 
@@ -54,7 +54,7 @@ def test_a_rotated_ring_writes_with_the_new_key_and_still_reads_the_old() -> Non
     assert rotated.open(sealed, "place") == b"hidden"
     fresh = rotated.seal(b"hidden", "place", NONCE)
     assert _secrets({"new": NEW}).open(fresh, "place") == b"hidden"
-    with pytest.raises(SecretsUnusable, match="no key named 'new'"):
+    with pytest.raises(EncryptionKeyError, match="no key named 'new'"):
         _secrets({"old": OLD}).open(fresh, "place")
 
 
@@ -88,14 +88,14 @@ def test_a_digest_needs_the_pepper() -> None:
 def test_unusable_settings_are_refused_by_name(
     settings: Settings, changed: dict[str, str], named: str
 ) -> None:
-    with pytest.raises(SecretsUnusable, match=named) as refused:
-        read_secrets(_with(settings, **changed))
+    with pytest.raises(EncryptionKeyError, match=named) as refused:
+        load_encryption(_with(settings, **changed))
     assert not any(text and text in str(refused.value) for text in changed.values())
 
 
 def test_a_ring_is_read_in_its_order(settings: Settings) -> None:
     ring = f"new:{_text(NEW)}, old:{_text(OLD)}"
-    secrets = read_secrets(_with(settings, keyring=ring, pepper=_text(PEPPER)))
+    secrets = load_encryption(_with(settings, keyring=ring, pepper=_text(PEPPER)))
     assert list(secrets.marks) == ["new", "old"]
     assert secrets.writer == "new"
     assert secrets.seal(b"hidden", "place", NONCE)[1:4] == b"new"
@@ -105,7 +105,7 @@ def test_a_ring_is_read_in_its_order(settings: Settings) -> None:
 async def test_a_process_with_other_secrets_does_not_start(
     world: World, settings: Settings, changed: dict[str, str]
 ) -> None:
-    with pytest.raises(SecretsUnusable, match="not the one"):
+    with pytest.raises(EncryptionKeyError, match="not the one"):
         await open_service(_with(settings, **changed), {})
 
 

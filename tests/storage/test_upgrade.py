@@ -10,18 +10,18 @@ import pytest
 from payintent.config import Settings
 from payintent.domain import api_key
 from payintent.domain.payable import payable_decimals
-from payintent.encryption import first_account_place, read_secrets, secret_place
+from payintent.encryption import callback_secret_context, first_account_place, load_encryption
 from payintent.operations.base import Actor
 from payintent.operations.keyring import ShowKeyring
 from payintent.operations.providers import ListProviders
-from payintent.operations.tax_rates import ListTaxes
-from payintent.payments.create_refund import RefundAsk
+from payintent.operations.tax_rates import ListTaxRates
+from payintent.payments.create_refund import CreateRefundRequest
 from payintent.service import open_service
 from payintent.storage import merchants, migrations_runner, payments
 from tests.support.fakes import FakeGateway
 
 _PAYMENT, _SESSION, _SECRET = UUID(int=1), UUID(int=2), UUID(int=3)
-_KEY = api_key.make(api_key.MERCHANT, "A" * 8, "B" * 43)
+_KEY = api_key.make_api_key(api_key.MERCHANT, "A" * 8, "B" * 43)
 _ROWS = f"""
 INSERT INTO installation (secrets_fingerprint) VALUES ('0123456789abcdef');
 INSERT INTO merchant (name, callback_url) VALUES ('Nimbus Books', 'https://shop.example.com/');
@@ -102,11 +102,11 @@ async def _bring_to(version: int, settings: Settings, folder: Path) -> None:
 
 
 async def _seal(connection: asyncpg.Connection, settings: Settings) -> None:
-    secrets = read_secrets(settings)
+    secrets = load_encryption(settings)
     await connection.execute(
         "INSERT INTO callback_secret (id, merchant_id, sealed) VALUES ($1, 1, $2)",
         _SECRET,
-        secrets.seal(b"s" * 32, secret_place(1, _SECRET), b"n" * 12),
+        secrets.seal(b"s" * 32, callback_secret_context(1, _SECRET), b"n" * 12),
     )
     await connection.execute(
         "UPDATE provider_account SET sealed = $1",
@@ -138,18 +138,18 @@ async def test_a_database_of_the_first_version_goes_on_working(
     known = {one.name: one for one in await service.perform(ListProviders(), ada)}
     assert known.keys() >= {"fake", "simulator", "stripe", "ecpay", "2c2p", "gateway_contract"}
     assert (known["fake"].enabled, known["fake"].wire_name) == (True, "fake")
-    [tax] = await service.perform(ListTaxes(), ada)
+    [tax] = await service.perform(ListTaxRates(), ada)
     assert (tax.country, tax.rate) == ("TH", Decimal("0.07"))
-    holder = await merchants.holder(database, _KEY.public_id)
+    holder = await merchants.find_by_public_id(database, _KEY.public_id)
     assert holder is not None
     assert (holder.merchant_id, holder.limits) == (1, {})
     assert payable_decimals(holder.market, holder.methods) == {"THB": 2}
     account = await service.accounts.open(1)
     assert account is not None
     assert account.credentials == {"signing_secret": "x"}
-    [secret] = await merchants.secrets_of(database, 1, 10)
-    assert service.secrets.open(secret.sealed, secret_place(1, secret.id)) == b"s" * 32
-    seen = await payments.by_id(database, _PAYMENT)
+    [secret] = await merchants.list_secrets(database, 1, 10)
+    assert service.secrets.open(secret.sealed, callback_secret_context(1, secret.id)) == b"s" * 32
+    seen = await payments.get(database, _PAYMENT)
     assert seen is not None
     assert seen.session is not None
     assert (seen.payment.status, seen.session.offer.provider_name) == ("PROCESSING", "fake")
@@ -240,7 +240,7 @@ async def test_a_payment_of_a_former_version_can_be_given_back(
 ) -> None:
     await migrations_runner.migrate(settings.database_url)
     service = await open_service(settings, {"fake": gateway})
-    ask = RefundAsk(merchant_id=1, payment_id=_PAYMENT, key=UUID(int=21), amount="40")
+    ask = CreateRefundRequest(merchant_id=1, payment_id=_PAYMENT, key=UUID(int=21), amount="40")
     refund = (await service.refund_desk.ask(ask)).refund
     assert (refund.amount_minor, refund.destination) == (4000, "0x" + "03" * 20)
     await service.close()

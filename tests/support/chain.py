@@ -15,7 +15,7 @@ import pytest
 from eth_abi import decode, encode
 
 from payintent_sandbox.chains.anvil_binary import AnvilUnsupportedError, Binary, ensure
-from payintent_sandbox.chains.contracts import Contract, load
+from payintent_sandbox.chains.contracts import CompiledContract, load
 from tests.support.patience import PATIENCE_S
 
 ANSWER_S = 30
@@ -139,7 +139,7 @@ class Deployed:
     """A contract on a chain; its functions by name, arguments as its ABI has them."""
 
     evm: Evm
-    contract: Contract
+    contract: CompiledContract
     address: str
 
     def data(self, function: str, *arguments: Any) -> str:

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 import aiohttp
 import jsonschema_rs
 
-from payintent.api.docs.files import contract
+from payintent.api.docs.files import openapi_document
 from payintent.api.middleware import _OPEN_TO_BROWSERS, _PRIVATE, _STATIC
 
 METHODS = ("get", "post", "put", "patch", "delete")
@@ -58,7 +58,7 @@ def closed() -> dict[str, Any]:
 
     Requests stay open: what is unknown in them is ignored.
     """
-    document = copy.deepcopy(contract())
+    document = copy.deepcopy(openapi_document())
     schemas = document["components"]["schemas"]
     del schemas["Email"]["format"]  # tells people; its pattern is the rule, and a little wider
     requested = bodies()
@@ -77,7 +77,7 @@ def closed() -> dict[str, Any]:
 
 def bodies() -> set[str]:
     """The names of the schemas of what callers send."""
-    operations = [item[method] for item in contract()["paths"].values() for method in item
+    operations = [item[method] for item in openapi_document()["paths"].values() for method in item
                   if method in METHODS]  # fmt: skip
     schemas = [
         content["schema"]

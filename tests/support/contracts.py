@@ -13,14 +13,14 @@ from payintent.domain.gateway import Gateway
 from payintent.domain.onchain import PROVIDER
 from payintent.domain.payment import Payment
 from payintent.domain.session import Session
-from payintent.gateways.onchain import GatewayContract
-from payintent.onchain.settle_transfers import apply_receipts
+from payintent.gateways.onchain import OnchainGateway
+from payintent.onchain.settle_transfers import settle_transfers
 from payintent.operations.chains import AddContract, SetToken
-from payintent.operations.payment_methods import AddMethod
+from payintent.operations.payment_methods import AddPaymentMethod
 from payintent.service import Service, open_service
 from payintent.storage.database import Database
 from payintent.storage.onchain import chain_watch, chains
-from payintent.storage.onchain.pending_transfers import ChainLedger
+from payintent.storage.onchain.pending_transfers import DatabaseOnchainRecords
 from tests.support.fakes import FakeGateway
 from tests.support.world import World
 
@@ -38,7 +38,7 @@ async def contract_service(settings: Settings, gateway: FakeGateway) -> AsyncIte
     database = Database(settings)
     adapters: dict[str, Gateway] = {
         "fake": gateway,
-        PROVIDER: GatewayContract(ChainLedger(database), settings.api_base),
+        PROVIDER: OnchainGateway(DatabaseOnchainRecords(database), settings.api_base),
     }
     service = await open_service(settings, adapters)
     yield service
@@ -59,7 +59,7 @@ async def offer_tokens(world: World, chain: str = "native") -> dict[str, int]:
 
 async def _offer(world: World, account_id: int, symbol: str) -> int:
     method = await world.perform(
-        AddMethod(
+        AddPaymentMethod(
             merchant_id=world.merchant_id,
             account_id=account_id,
             kind="onchain",
@@ -110,11 +110,11 @@ def log_of(session: Session | None, **changes: Any) -> PaidLog:
 
 async def finalized(world: World, *logs: PaidLog, chain: str = "native") -> None:
     """Let logs be in final blocks."""
-    known = await chains.contracts(world.service.database, chain)
+    known = await chains.list_contracts(world.service.database, chain)
     async with world.service.database.transaction() as tx:
         contracts = {one.address: one for one in known}
-        await apply_receipts(tx, world.service.mint, chain, logs, contracts)
+        await settle_transfers(tx, world.service.mint, chain, logs, contracts)
 
 
 def session_path(session: Session) -> str:
-    return f"/v1/onchain/sessions/{ids.text(ids.SESSION, session.id)}"
+    return f"/v1/onchain/sessions/{ids.format_id(ids.SESSION, session.id)}"

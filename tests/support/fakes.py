@@ -7,24 +7,24 @@ from uuid import UUID
 import msgspec
 
 from payintent.domain.gateway import (
-    Account,
-    Ack,
-    BadCallback,
-    Callback,
+    CallbackAnswer,
     CallbackRequest,
-    Capabilities,
     Capture,
-    Created,
     DisputeReport,
+    GatewayAccount,
+    GatewayCapabilities,
+    GatewayRefundRequest,
+    GatewayRefundState,
+    GatewaySessionRef,
+    GatewaySessionRequest,
+    GatewaySessionState,
+    InvalidCallbackError,
+    OutcomeUnknown,
     RefundReport,
-    RefundRequest,
-    RefundState,
-    Rejected,
-    Report,
-    SessionRef,
-    SessionRequest,
-    SessionState,
-    Unknown,
+    SessionCreated,
+    SessionRejected,
+    SessionReport,
+    VerifiedCallback,
 )
 from payintent.domain.payment import FailureReason
 from payintent.storage.database import in_transaction
@@ -34,29 +34,39 @@ class FakeGateway:
     """Remembers what it was asked; `answer_…` say what it answers, `hold` lets it wait."""
 
     provider = "fake"
-    capabilities = Capabilities(
+    capabilities = GatewayCapabilities(
         credentials=frozenset({"signing_secret"}),
         decimals=None,
         origins=frozenset({"https://gateway.example.com"}),
     )
 
     def __init__(self) -> None:
-        self.created: list[SessionRequest] = []
+        self.created: list[GatewaySessionRequest] = []
         self.closed: list[UUID] = []
         self.inquired: list[UUID] = []
-        self.answer_create: Callable[[SessionRequest], Created | Rejected | Unknown] = accept
-        self.answer_close: Report | Unknown = Report(state=SessionState.CLOSED)
-        self.answer_inquire: Report | Unknown = Report(state=SessionState.OPEN)
-        self.refunds: list[RefundRequest] = []
-        self.refunds_inquired: list[RefundRequest] = []
-        self.answer_refund: RefundReport | Unknown = RefundReport(state=RefundState.DONE)
-        self.answer_inquire_refund: RefundReport | Unknown = RefundReport(state=RefundState.DONE)
+        self.answer_create: Callable[
+            [GatewaySessionRequest], SessionCreated | SessionRejected | OutcomeUnknown
+        ] = accept
+        self.answer_close: SessionReport | OutcomeUnknown = SessionReport(
+            state=GatewaySessionState.CLOSED
+        )
+        self.answer_inquire: SessionReport | OutcomeUnknown = SessionReport(
+            state=GatewaySessionState.OPEN
+        )
+        self.refunds: list[GatewayRefundRequest] = []
+        self.refunds_inquired: list[GatewayRefundRequest] = []
+        self.answer_refund: RefundReport | OutcomeUnknown = RefundReport(
+            state=GatewayRefundState.DONE
+        )
+        self.answer_inquire_refund: RefundReport | OutcomeUnknown = RefundReport(
+            state=GatewayRefundState.DONE
+        )
         self.hold: asyncio.Event | None = None  # creations wait for it
         self.asked = asyncio.Event()  # a creation has come in
 
     async def create_session(
-        self, account: Account, request: SessionRequest
-    ) -> Created | Rejected | Unknown:
+        self, account: GatewayAccount, request: GatewaySessionRequest
+    ) -> SessionCreated | SessionRejected | OutcomeUnknown:
         _outside()
         self.created.append(request)
         self.asked.set()
@@ -64,25 +74,29 @@ class FakeGateway:
             await self.hold.wait()
         return self.answer_create(request)
 
-    async def close_session(self, account: Account, session: SessionRef) -> Report | Unknown:
+    async def close_session(
+        self, account: GatewayAccount, session: GatewaySessionRef
+    ) -> SessionReport | OutcomeUnknown:
         _outside()
         self.closed.append(session.session_id)
         return self.answer_close
 
-    async def inquire(self, account: Account, session: SessionRef) -> Report | Unknown:
+    async def inquire(
+        self, account: GatewayAccount, session: GatewaySessionRef
+    ) -> SessionReport | OutcomeUnknown:
         _outside()
         self.inquired.append(session.session_id)
         return self.answer_inquire
 
-    def parse_callback(self, account: Account, request: CallbackRequest) -> Callback:
+    def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
         if request.headers.get("fake-signature") != account.credentials["signing_secret"]:
-            raise BadCallback("not signed")
+            raise InvalidCallbackError("not signed")
         fields = msgspec.json.decode(request.body)
         report = fields.get("report")
-        return Callback(
+        return VerifiedCallback(
             id=fields["id"],
             session_id=UUID(fields["session_id"]) if fields.get("session_id") else None,
-            report=msgspec.convert(report, Report) if report else None,
+            report=msgspec.convert(report, SessionReport) if report else None,
             refund_id=UUID(fields["refund_id"]) if fields.get("refund_id") else None,
             refund=msgspec.convert(fields["refund"], RefundReport) if "refund" in fields else None,
             dispute=(
@@ -90,17 +104,19 @@ class FakeGateway:
             ),
         )
 
-    def acknowledge(self, callback: Callback) -> Ack:
-        return Ack(body=b'{"received":true}')
+    def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:
+        return CallbackAnswer(body=b'{"received":true}')
 
-    async def refund(self, account: Account, request: RefundRequest) -> RefundReport | Unknown:
+    async def refund(
+        self, account: GatewayAccount, request: GatewayRefundRequest
+    ) -> RefundReport | OutcomeUnknown:
         _outside()
         self.refunds.append(request)
         return self.answer_refund
 
     async def inquire_refund(
-        self, account: Account, request: RefundRequest
-    ) -> RefundReport | Unknown:
+        self, account: GatewayAccount, request: GatewayRefundRequest
+    ) -> RefundReport | OutcomeUnknown:
         _outside()
         self.refunds_inquired.append(request)
         return self.answer_inquire_refund
@@ -109,8 +125,8 @@ class FakeGateway:
         return FailureReason.UNKNOWN
 
 
-def accept(request: SessionRequest) -> Created:
-    return Created(
+def accept(request: GatewaySessionRequest) -> SessionCreated:
+    return SessionCreated(
         reference=f"ref-{request.session_id}",
         next_action={
             "type": "redirect",
@@ -119,15 +135,15 @@ def accept(request: SessionRequest) -> Created:
     )
 
 
-def captured(amount_minor: int, currency: str = "THB", reference: str = "cap-1") -> Report:
-    return Report(
-        state=SessionState.CAPTURED,
+def captured(amount_minor: int, currency: str = "THB", reference: str = "cap-1") -> SessionReport:
+    return SessionReport(
+        state=GatewaySessionState.CAPTURED,
         capture=Capture(reference=reference, amount_minor=amount_minor, currency=currency),
     )
 
 
-def declined(reason: FailureReason = FailureReason.DECLINED) -> Report:
-    return Report(state=SessionState.DECLINED, reason=reason)
+def declined(reason: FailureReason = FailureReason.DECLINED) -> SessionReport:
+    return SessionReport(state=GatewaySessionState.DECLINED, reason=reason)
 
 
 def _outside() -> None:

@@ -2,7 +2,7 @@
 
 from payintent.config import Settings
 from payintent.operations.accounts import AddAccount
-from payintent.operations.payment_methods import AddMethod
+from payintent.operations.payment_methods import AddPaymentMethod
 from payintent.service import open_service
 from tests.support.world import ACTOR
 
@@ -34,7 +34,7 @@ async def add_simulator_method(settings: Settings, *merchants: int) -> None:
     service = await open_service(settings)
     try:
         for merchant_id in merchants:
-            method = AddMethod(
+            method = AddPaymentMethod(
                 merchant_id=merchant_id,
                 account_id=account_id,
                 kind="card",

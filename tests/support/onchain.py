@@ -11,18 +11,18 @@ from payintent.domain import ids
 from payintent.domain.payment import Payment
 from payintent.domain.session import Session
 from payintent.evm import abi
-from payintent.evm.chain_reader import Finality, Reader, ReaderConfig, open_reader
+from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader, open_chain_reader
 from payintent.onchain.views import session_view
-from payintent.onchain.watch_loop import look
+from payintent.onchain.watch_loop import watch_once
 from payintent.operations.chains import AddContract, SetChain, SetToken
-from payintent.operations.payment_methods import AddMethod
+from payintent.operations.payment_methods import AddPaymentMethod
 from payintent.payments.expire import expire_pending, expire_processing
 from payintent.storage import sessions
 from payintent.storage.onchain import chain_watch, chains
-from payintent.storage.onchain.chains import Cursor
-from payintent.storage.onchain.pending_transfers import post_hint
+from payintent.storage.onchain.chains import ChainCursor
+from payintent.storage.onchain.pending_transfers import add_posted
 from payintent_sandbox.chains.deploy import PLANS, Deployment, deploy, fund
-from payintent_sandbox.chains.rpc import Chain, open_chain
+from payintent_sandbox.chains.rpc import DevChainRpc, open_chain
 from tests.support.contracts import WATCHED_S
 from tests.support.world import World
 
@@ -44,9 +44,9 @@ class ChainWorld:
     """A development chain with our contract, taken by the world's merchant."""
 
     world: World
-    chain: Chain
+    chain: DevChainRpc
     deployment: Deployment
-    reader: Reader
+    reader: RpcChainReader
     account_id: int
     methods: dict[str, int] = field(default_factory=dict)
     payer: str = ""
@@ -100,7 +100,7 @@ class ChainWorld:
         spender = bytes.fromhex((contract or self.deployment.contract_address)[2:])
         for token in self.deployment.tokens:
             if not token.native:
-                data = f"0x{abi.approve(spender, 2**200).hex()}"
+                data = f"0x{abi.encode_approve(spender, 2**200).hex()}"
                 await self.send({"to": token.address, "value": "0x0", "data": data})
 
     async def pay_otherwise(self, session: Session, **changes: Any) -> str:
@@ -111,7 +111,7 @@ class ChainWorld:
         """Encode a payment of a session, with whatever is to be wrong about it."""
         token = self.deployment.token(changes.get("token", session.offer.token))
         amount = changes.get("amount", session.offer.total_minor)
-        data = abi.pay(
+        data = abi.encode_pay(
             changes.get("uuid", pay_uuid(session)),
             bytes.fromhex(token.address[2:]),
             amount,
@@ -126,7 +126,7 @@ class ChainWorld:
     async def post(self, session: Session, tx_hash: str, step: str = "pay") -> None:
         """Post a transaction's hash, as the page does."""
         async with self.world.service.database.transaction() as tx:
-            assert await post_hint(tx, session.id, bytes.fromhex(tx_hash[2:]), step)
+            assert await add_posted(tx, session.id, bytes.fromhex(tx_hash[2:]), step)
 
     async def mine(self, count: int = 3) -> None:
         """Make blocks, so that those before them become final."""
@@ -160,10 +160,10 @@ class ChainWorld:
     async def look(self) -> None:
         """Look at the chain until nothing more is final."""
         service = self.world.service
-        row = await chains.chain(service.database, self.slug)
+        row = await chains.get_chain(service.database, self.slug)
         assert row is not None
         self.clock.skipped_s += 60
-        while await look(service.watch_context, row, self.reader):
+        while await watch_once(service.watch_context, row, self.reader):
             pass
 
     async def decide(self) -> None:
@@ -174,7 +174,7 @@ class ChainWorld:
                 await expire_pending(tx, service.mint, 500)
             async with service.database.transaction() as tx:
                 await expire_processing(tx, service.mint, 500, patience_s)
-            asks = await sessions.take_due(service.database, 500, 60.0, [])
+            asks = await sessions.claim_due(service.database, 500, 60.0, [])
             for ask in asks:
                 await service.janitor.inquire(ask)
             if not asks:
@@ -208,8 +208,8 @@ class ChainWorld:
         rows = await self.world.rows("SELECT kind FROM money_case ORDER BY kind")
         return [row["kind"] for row in rows]
 
-    async def cursor(self) -> Cursor:
-        found = await chains.cursor(self.world.service.database, self.slug)
+    async def cursor(self) -> ChainCursor:
+        found = await chains.get_cursor(self.world.service.database, self.slug)
         assert found is not None
         return found
 
@@ -233,7 +233,7 @@ async def chain_world(
         deployment = await deploy(chain, PLANS[slug])
         account_id = await _provision(world, slug, deployment, confirmations)
         clock = SkippingClock()
-        reader = open_reader(slug, endpoints or [url], config_of(slug, confirmations), clock)
+        reader = open_chain_reader(slug, endpoints or [url], config_of(slug, confirmations), clock)
         ground = ChainWorld(world, chain, deployment, reader, account_id, slug=slug, clock=clock)
         ground.payer = (await chain.ask("eth_accounts"))[5]
         await fund(chain, deployment, ground.payer)
@@ -283,7 +283,7 @@ async def _provision(world: World, slug: str, deployment: Deployment, confirmati
 
 async def offer(world: World, account_id: int, symbol: str) -> int:
     method = await world.perform(
-        AddMethod(
+        AddPaymentMethod(
             merchant_id=world.merchant_id,
             account_id=account_id,
             kind="onchain",
@@ -301,4 +301,4 @@ def pay_uuid(session: Session) -> bytes:
 
 
 def session_path(session: Session) -> str:
-    return f"/v1/onchain/sessions/{ids.text(ids.SESSION, session.id)}"
+    return f"/v1/onchain/sessions/{ids.format_id(ids.SESSION, session.id)}"

@@ -14,9 +14,9 @@ from payintent.domain.payment import Payment
 from payintent.domain.refund import Refund
 from payintent.domain.session import Session
 from payintent.evm import abi
-from payintent.evm.refund_sender import ChainRefunder, Refunders, open_refunders
+from payintent.evm.refund_sender import RefundSenders, RpcRefundSender, open_refund_senders
 from payintent.operations.chains import SetChain
-from payintent.payments.create_refund import RefundAsk
+from payintent.payments.create_refund import CreateRefundRequest
 from payintent.storage import refunds
 from tests.support.http_server import clean_up
 from tests.support.onchain import ChainWorld
@@ -72,7 +72,7 @@ class RefundWorld:
 
     ground: ChainWorld
     signer: Signer
-    refunders: Refunders
+    refunders: RefundSenders
 
     @property
     def refunder(self) -> str:
@@ -89,7 +89,7 @@ class RefundWorld:
 
     async def ask(self, payment: Payment, amount: str | None = None, **more: Any) -> Refund:
         """Ask for a refund as the merchant would."""
-        asked = RefundAsk(
+        asked = CreateRefundRequest(
             merchant_id=payment.merchant_id,
             payment_id=payment.id,
             key=uuid4(),
@@ -105,11 +105,11 @@ class RefundWorld:
         await self.ground.world.rows(
             "UPDATE refund SET next_at = clock() WHERE next_at IS NOT NULL"
         )
-        for due in await refunds.take_due(service.database, 100, 60.0, []):
+        for due in await refunds.claim_due(service.database, 100, 60.0, []):
             await service.submitter.look_after(due)
 
     async def see(self, refund: Refund) -> Refund:
-        found = await refunds.by_id(self.ground.world.service.database, refund.id)
+        found = await refunds.get(self.ground.world.service.database, refund.id)
         assert found is not None
         return found
 
@@ -123,7 +123,7 @@ class RefundWorld:
         place = self.ground.deployment.token(token)
         if place.native:
             return await self.ground.chain.number("eth_getBalance", owner, "latest")
-        data = f"0x{abi.balance_of(bytes.fromhex(owner[2:])).hex()}"
+        data = f"0x{abi.encode_balance_of(bytes.fromhex(owner[2:])).hex()}"
         asked = {"to": place.address, "data": data}
         return await self.ground.chain.number("eth_call", asked, "latest")
 
@@ -137,7 +137,7 @@ class RefundWorld:
     async def by_hand(self, refund_id: UUID, amount: int, **changes: Any) -> str:
         """Call the contract's `refund` without us; gives the hash."""
         place = self.ground.deployment.token(changes.get("token", "NATIVED"))
-        data = abi.refund(
+        data = abi.encode_refund(
             changes.get("uuid", bytes(16)),
             refund_id.bytes,
             bytes.fromhex(place.address[2:]),
@@ -174,12 +174,12 @@ async def signing(upstream: str) -> AsyncIterator[Signer]:
 
 @asynccontextmanager
 async def refunding(
-    ground: ChainWorld, refunders: dict[str, ChainRefunder], urls: Sequence[str] = ()
+    ground: ChainWorld, refunders: dict[str, RpcRefundSender], urls: Sequence[str] = ()
 ) -> AsyncIterator[RefundWorld]:
     """Let refunds be sent on a chain; `refunders` are those that the service works with."""
     async with signing(ground.chain.url) as signer:
         endpoints = {ground.slug: list(urls) or [ground.chain.url]}
-        opened = open_refunders({ground.slug: signer.url}, endpoints, ground.clock)
+        opened = open_refund_senders({ground.slug: signer.url}, endpoints, ground.clock)
         refunders |= opened
         await ground.world.perform(SetChain(chain=ground.slug, refunder=ground.deployment.refunder))
         yield RefundWorld(ground, signer, opened)

@@ -12,7 +12,7 @@ from typing import Any
 
 import aiohttp
 
-from payintent.domain.gateway import Created
+from payintent.domain.gateway import SessionCreated
 from tests.support.patience import PATIENCE_S
 from tests.support.world import free_port
 
@@ -89,17 +89,17 @@ class Buyer:
         self.url = url
         self.http = http
 
-    async def confirm(self, created: Created, number: str) -> dict[str, Any]:
+    async def confirm(self, created: SessionCreated, number: str) -> dict[str, Any]:
         return await self._ask("confirm", {**_whose(created), "number": number})
 
-    async def authenticate(self, created: Created, *, success: bool) -> dict[str, Any]:
+    async def authenticate(self, created: SessionCreated, *, success: bool) -> dict[str, Any]:
         return await self._ask("authenticate", {**_whose(created), "success": str(success).lower()})
 
-    async def pay(self, created: Created, number: str = PAYS) -> None:
+    async def pay(self, created: SessionCreated, number: str = PAYS) -> None:
         said = await self.confirm(created, number)
         assert said.get("status") == "succeeded", said
 
-    async def decline(self, created: Created) -> None:
+    async def decline(self, created: SessionCreated) -> None:
         said = await self.confirm(created, DECLINED)
         assert said["error"]["code"] == "card_declined", said
 
@@ -131,6 +131,6 @@ class Buyer:
             return await answer.json()
 
 
-def _whose(created: Created) -> dict[str, str]:
+def _whose(created: SessionCreated) -> dict[str, str]:
     card = created.next_action["embedded_card"]
     return {"key": card["publishable_key"], "client_secret": card["client_secret"]}

@@ -50,7 +50,7 @@ class Terminal:
         patch.setenv("PAYINTENT_SANDBOX", str(settings.sandbox).lower())
         patch.setenv("PAYINTENT_GATEWAY_ORIGINS", settings.gateway_origins)
         # Loggers are kept once they are configured, and would outlive this test's streams.
-        patch.setattr("payintent.cli.common.configure", lambda _: None)
+        patch.setattr("payintent.cli.common.configure_logging", lambda _: None)
 
     def set_endpoints(self, settings: Settings) -> None:
         """Read chains through the endpoints of these settings from now on."""

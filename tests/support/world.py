@@ -10,21 +10,21 @@ import aiohttp
 import asyncpg
 
 from payintent.config import Settings
-from payintent.domain.gateway import Report
+from payintent.domain.gateway import SessionReport
 from payintent.domain.operator import Role
 from payintent.domain.payment import Payment
 from payintent.domain.quote import FeeMode, TaxManager
 from payintent.operations.accounts import AddAccount
-from payintent.operations.base import Actor, Change, Read
-from payintent.operations.merchants import CreateMerchant, NewMerchant
-from payintent.operations.operators import IssueToken
-from payintent.payments.create import CreateRequest, create
-from payintent.payments.lookup import checkout_for
-from payintent.payments.select_quote import Selected, Selection, select_quote
-from payintent.payments.settle import settle
+from payintent.operations.base import Actor, ChangeOperation, ReadOperation
+from payintent.operations.merchants import CreatedMerchant, CreateMerchant
+from payintent.operations.operators import IssueOperatorToken
+from payintent.payments.create import CreatePaymentRequest, create_payment
+from payintent.payments.lookup import find_checkout_payment
+from payintent.payments.select_quote import QuoteSelection, SelectedSession, select_quote
+from payintent.payments.settle import settle_session
 from payintent.service import Service
 from payintent.storage import payment_methods, payments
-from payintent.storage.payments import Seen
+from payintent.storage.payments import PaymentSnapshot
 from tests.support.fakes import FakeGateway
 
 ACTOR = Actor("test", "it is arranged")
@@ -50,11 +50,11 @@ class World:
     signing_secret: str = "fake-signing-secret"
     held: list[asyncpg.Connection] = field(default_factory=list)
 
-    async def perform(self, operation: Read[Any] | Change[Any]) -> Any:
+    async def perform(self, operation: ReadOperation[Any] | ChangeOperation[Any]) -> Any:
         """Do what an operator would."""
         return await self.service.perform(operation, ACTOR)
 
-    async def other_merchant(self, name: str = "Other", **more: Any) -> NewMerchant:
+    async def other_merchant(self, name: str = "Other", **more: Any) -> CreatedMerchant:
         """Register another merchant, with whatever the platform's accounts can do."""
         return await self.perform(CreateMerchant(name=name, **({"methods": "all"} | more)))
 
@@ -68,9 +68,9 @@ class World:
 
     async def operator_token(self, name: str = "ann", role: Role = Role.ADMIN) -> str:
         """Issue an operator's token."""
-        return (await self.perform(IssueToken(name=name, role=role))).token
+        return (await self.perform(IssueOperatorToken(name=name, role=role))).token
 
-    def request(self, **changes: Any) -> CreateRequest:
+    def request(self, **changes: Any) -> CreatePaymentRequest:
         """Ask for a payment of 1590.00 THB that lives half an hour."""
         fields: dict[str, Any] = {
             "merchant_id": self.merchant_id,
@@ -87,36 +87,38 @@ class World:
             "metadata": '{"order_id":"A-1"}',
             "include_pegged_assets": True,
         } | changes
-        return CreateRequest(**fields)
+        return CreatePaymentRequest(**fields)
 
     async def create(self, **changes: Any) -> Payment:
         """Create a payment, by default of 1590.00 THB that lives half an hour."""
         request = self.request(**changes)
-        return (await create(self.service.database, self.service.mint, request)).payment
+        return (await create_payment(self.service.database, self.service.mint, request)).payment
 
-    async def see(self, payment: Payment) -> Seen:
+    async def see(self, payment: Payment) -> PaymentSnapshot:
         """Read a payment as it is stored, changing nothing."""
-        seen = await payments.by_id(self.service.database, payment.id)
+        seen = await payments.get(self.service.database, payment.id)
         assert seen is not None
         return seen
 
     async def status(self, payment: Payment) -> str:
         return (await self.see(payment)).payment.status.value
 
-    async def select(self, payment: Payment, method: int | None = None, **more: Any) -> Selected:
+    async def select(
+        self, payment: Payment, method: int | None = None, **more: Any
+    ) -> SelectedSession:
         """Select a way to pay, as the buyer's browser would."""
         service = self.service
-        seen = await checkout_for(service.database, service.mint, payment.checkout_id)
+        seen = await find_checkout_payment(service.database, service.mint, payment.checkout_id)
         more.setdefault("restrictions", await service.policies.restrictions())
-        chosen = Selection(payment_method_id=method or self.card, **more)
+        chosen = QuoteSelection(payment_method_id=method or self.card, **more)
         return await select_quote(
             service.database, service.accounts, service.mint, service.places, seen, chosen
         )
 
-    async def report(self, payment: Payment, session_id: UUID, report: Report) -> Payment:
+    async def report(self, payment: Payment, session_id: UUID, report: SessionReport) -> Payment:
         """Let the provider say something of a session."""
         async with self.service.database.transaction() as tx:
-            return await settle(tx, self.service.mint, payment.id, session_id, report)
+            return await settle_session(tx, self.service.mint, payment.id, session_id, report)
 
     async def rows(self, query: str, *args: object) -> list[Any]:
         """Read with a query of the test's own."""
@@ -161,7 +163,7 @@ async def make_world(service: Service, gateway: FakeGateway) -> World:
     ids = []
     async with service.database.transaction() as tx:
         for position, (kind, label) in enumerate((("card", "Card"), ("redirect", "Transfer"))):
-            method = payment_methods.NewMethod(
+            method = payment_methods.NewPaymentMethod(
                 merchant_id=new.merchant.id,
                 account_id=account_id,
                 kind=kind,

@@ -9,10 +9,10 @@ from typing import Any
 from aiohttp import web
 from playwright.async_api import BrowserContext, ConsoleMessage, Locator, Page, Route, expect
 
-from payintent.api.context import Context
-from payintent.api.middleware import Envelope
+from payintent.api.context import AppContext
+from payintent.api.middleware import CommonHeaders
 from payintent.domain.payment import Payment
-from payintent.payments.change_feed import Lookout
+from payintent.payments.change_feed import ChangeFeed
 from tests.support.fakes import captured
 from tests.support.http_server import clean_up
 from tests.support.world import World
@@ -28,7 +28,7 @@ class Desk:
     """A page that follows a payment, and the service behind it."""
 
     world: World
-    app: Envelope
+    app: CommonHeaders
     page: Page
     troubles: list[str] = field(default_factory=list)
 
@@ -102,8 +102,8 @@ class Desk:
         )
 
     @property
-    def lookout(self) -> Lookout:
-        here: Context = self.app._app.state.context  # type: ignore[attr-defined]
+    def lookout(self) -> ChangeFeed:
+        here: AppContext = self.app._app.state.context  # type: ignore[attr-defined]
         return here.lookout
 
     @property
@@ -138,7 +138,7 @@ async def other_sites() -> AsyncIterator[int]:
         await clean_up(runner)
 
 
-async def make_desk(world: World, app: Envelope, buyer: BrowserContext) -> Desk:
+async def make_desk(world: World, app: CommonHeaders, buyer: BrowserContext) -> Desk:
     """Open a page."""
     page = await buyer.new_page()
     page.set_default_timeout(PATIENCE_MS)

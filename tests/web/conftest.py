@@ -6,14 +6,14 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, async_playwright
 from pytest_asyncio import fixture
 
-from payintent.api.middleware import Envelope
+from payintent.api.middleware import CommonHeaders
 from payintent.config import Settings
 from payintent.domain.gateway import Gateway
 from payintent.domain.onchain import PROVIDER
-from payintent.gateways.onchain import GatewayContract
+from payintent.gateways.onchain import OnchainGateway
 from payintent.service import Service, open_service
 from payintent.storage.database import Database
-from payintent.storage.onchain.pending_transfers import ChainLedger
+from payintent.storage.onchain.pending_transfers import DatabaseOnchainRecords
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.deploy import PLANS
 from tests.support import browser as programs
@@ -51,7 +51,7 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
     database = Database(settings)
     adapters: dict[str, Gateway] = {
         "fake": gateway,
-        PROVIDER: GatewayContract(ChainLedger(database), settings.api_base),
+        PROVIDER: OnchainGateway(DatabaseOnchainRecords(database), settings.api_base),
     }
     service = await open_service(settings, adapters)
     yield service
@@ -85,7 +85,7 @@ async def ground(world: World, chain_url: str, slug: str) -> AsyncIterator[Chain
 
 
 @fixture(loop_scope=LOOP)
-async def site(settings: Settings, service: Service, port: int) -> AsyncIterator[Envelope]:
+async def site(settings: Settings, service: Service, port: int) -> AsyncIterator[CommonHeaders]:
     async with serving(settings, service, port) as app:
         yield app
 
@@ -127,7 +127,9 @@ def wallet(ground: ChainWorld) -> Wallet:
 
 
 @fixture(loop_scope=LOOP)
-async def till(site: Envelope, ground: ChainWorld, buyer: BrowserContext) -> AsyncIterator[Till]:
+async def till(
+    site: CommonHeaders, ground: ChainWorld, buyer: BrowserContext
+) -> AsyncIterator[Till]:
     till = await make_till(ground, buyer)
     yield till
     assert till.troubles == []

@@ -14,20 +14,26 @@ from uuid import uuid4
 import asyncpg
 
 from payintent.config import Settings
-from payintent.domain.gateway import Account, Created, Gateway, Rejected, SessionRequest
+from payintent.domain.gateway import (
+    Gateway,
+    GatewayAccount,
+    GatewaySessionRequest,
+    SessionCreated,
+    SessionRejected,
+)
 from payintent.domain.onchain import PROVIDER
 from payintent.domain.payment import Payment
 from payintent.domain.quote import FeeMode, TaxManager
-from payintent.gateways.onchain import GatewayContract
+from payintent.gateways.onchain import OnchainGateway
 from payintent.operations.accounts import AddAccount
 from payintent.operations.fraud import AddFraudRule
-from payintent.operations.merchants import SetProfile
-from payintent.operations.payment_methods import AddMethod
-from payintent.operations.tax_rates import SetTax
+from payintent.operations.merchants import SetMerchantProfile
+from payintent.operations.payment_methods import AddPaymentMethod
+from payintent.operations.tax_rates import SetTaxRate
 from payintent.service import open_service
 from payintent.storage import migrations_runner
 from payintent.storage.database import Database
-from payintent.storage.onchain.pending_transfers import ChainLedger
+from payintent.storage.onchain.pending_transfers import DatabaseOnchainRecords
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.deploy import PLANS
 from tests.support.chain import fetched_anvil
@@ -54,11 +60,13 @@ class StagedGateway(FakeGateway):
         super().__init__()
         self._actions: Mapping[str, dict[str, Any]] = _actions(origin)
 
-    async def create_session(self, account: Account, request: SessionRequest) -> Created | Rejected:
+    async def create_session(
+        self, account: GatewayAccount, request: GatewaySessionRequest
+    ) -> SessionCreated | SessionRejected:
         action = self._actions.get(urlsplit(account.base_url).path.strip("/"))
         if action is None:
-            return Rejected(detail="not here")
-        return Created(reference=f"ref-{request.session_id}", next_action=action)
+            return SessionRejected(detail="not here")
+        return SessionCreated(reference=f"ref-{request.session_id}", next_action=action)
 
 
 def _actions(origin: str) -> dict[str, dict[str, Any]]:
@@ -117,7 +125,7 @@ class Gallery:
             world = await _other(self.plain, "Nimbus Tokens")
             await _offer(world, world.account_id, "card", "Card")
             await world.perform(
-                SetProfile(merchant_id=world.merchant_id, allowed_origins=[self.origin])
+                SetMerchantProfile(merchant_id=world.merchant_id, allowed_origins=[self.origin])
             )
             entered = await self._stack.enter_async_context(chain_world(world, url))
             self._ground.append(entered)
@@ -137,7 +145,7 @@ async def open_gallery(server_url: str) -> AsyncIterator[Gallery]:
         stack.push_async_callback(database.close)
         adapters: dict[str, Gateway] = {
             "fake": gateway,
-            PROVIDER: GatewayContract(ChainLedger(database), settings.api_base),
+            PROVIDER: OnchainGateway(DatabaseOnchainRecords(database), settings.api_base),
         }
         service = await open_service(settings, adapters)
         stack.push_async_callback(service.close)
@@ -175,7 +183,7 @@ async def _overdue(world: World) -> dict[str, Payment]:
 async def _shop(world: World, origin: str) -> World:
     shop = await _other(world, "Nimbus Books")
     await world.perform(
-        SetProfile(
+        SetMerchantProfile(
             merchant_id=shop.merchant_id,
             logo_url=f"{origin}/logo.svg",
             support_url=f"{origin}/shop?help",
@@ -189,9 +197,9 @@ async def _shop(world: World, origin: str) -> World:
 
 async def _taxed(world: World) -> World:
     taxed = await _other(world, "Nimbus Taxed")
-    await world.perform(SetTax(country="TH", rate=Decimal("0.07")))
+    await world.perform(SetTaxRate(country="TH", rate=Decimal("0.07")))
     await world.perform(
-        SetProfile(
+        SetMerchantProfile(
             merchant_id=taxed.merchant_id, default_country="TH", tax_manager=TaxManager.SERVICE
         )
     )
@@ -239,7 +247,7 @@ async def _account(world: World, path: str) -> int:
 
 
 async def _offer(world: World, account_id: int, kind: Any, label: str, **more: Any) -> int:
-    method = AddMethod(
+    method = AddPaymentMethod(
         merchant_id=world.merchant_id,
         account_id=account_id,
         kind=kind,

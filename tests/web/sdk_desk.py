@@ -101,4 +101,4 @@ async def until(told: Callable[[], object]) -> None:
 async def wallet_session(ground: ChainWorld, token: str) -> list[str]:
     """Select a token for a new payment; gives the ids of its checkout and its session."""
     payment, session = await ground.bill(token, expires_in_s=LONG_S)
-    return [payment.checkout_id, ids.text(ids.SESSION, session.id)]
+    return [payment.checkout_id, ids.format_id(ids.SESSION, session.id)]

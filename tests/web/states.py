@@ -7,12 +7,12 @@ from decimal import Decimal
 from typing import Any
 from uuid import uuid4
 
-from payintent.domain.gateway import Report
+from payintent.domain.gateway import SessionReport
 from payintent.domain.payment import FailureReason, Payment
 from payintent.domain.quote import TaxManager
 from payintent.domain.refund import RefundStatus
 from payintent.payments.cancel import cancel_by_buyer
-from payintent.payments.create_refund import RefundAsk
+from payintent.payments.create_refund import CreateRefundRequest
 from payintent.storage import refunds
 from tests.support.fakes import captured, declined
 from tests.support.world import World
@@ -346,20 +346,20 @@ async def _paid(world: World, method: int | None = None, **changes: Any) -> Paym
 async def _failed(gallery: Gallery, reason: FailureReason) -> Visit:
     payment = await gallery.shop.create()
     session = (await gallery.shop.select(payment, gallery.methods["card"])).session
-    said: Report = declined(reason)
+    said: SessionReport = declined(reason)
     return _of(await gallery.shop.report(payment, session.id, said), texts=("failed",))
 
 
 async def _refunded(world: World, amount: str | None) -> Payment:
     """Give a payment back, or a part of it; the gateway does it at once."""
     payment = await _paid(world)
-    ask = RefundAsk(
+    ask = CreateRefundRequest(
         merchant_id=payment.merchant_id, payment_id=payment.id, key=uuid4(), amount=amount
     )
     asked = (await world.service.refund_desk.ask(ask)).refund
-    for due in await refunds.take_due(world.service.database, 1, _LEASE_S, []):
+    for due in await refunds.claim_due(world.service.database, 1, _LEASE_S, []):
         await world.service.submitter.look_after(due)
-    kept = await refunds.by_id(world.service.database, asked.id)
+    kept = await refunds.get(world.service.database, asked.id)
     assert kept is not None
     assert kept.status is RefundStatus.SUCCEEDED, kept.status
     return payment

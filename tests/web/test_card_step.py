@@ -10,13 +10,13 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, Error, FrameLocator, Page, expect
 from pytest_asyncio import fixture
 
-from payintent.api.middleware import Envelope
+from payintent.api.middleware import CommonHeaders
 from payintent.config import Settings
 from payintent.domain.payment import Payment
-from payintent.gateways.http_client import Http
+from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.stripe.adapter import StripeGateway
 from payintent.operations.accounts import AddAccount
-from payintent.operations.payment_methods import AddMethod
+from payintent.operations.payment_methods import AddPaymentMethod
 from payintent.service import Service, open_service
 from payintent.storage import sessions
 from tests.support.fakes import FakeGateway
@@ -52,7 +52,7 @@ def stripe_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @fixture(loop_scope=LOOP)
 async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
-    http = Http(timeout_s=PATIENCE_S, answer_bytes_max=1024 * 1024)
+    http = GatewayHttpClient(timeout_s=PATIENCE_S, answer_bytes_max=1024 * 1024)
     service = await open_service(settings, {"fake": gateway, "stripe": StripeGateway(http)})
     yield service
     await service.close()
@@ -120,7 +120,7 @@ class Counter:
     async def tend(self) -> None:
         """Let the janitor ask whatever is due."""
         service = self.world.service
-        for ask in await sessions.take_due(service.database, 10, 60, []):
+        for ask in await sessions.claim_due(service.database, 10, 60, []):
             await service.janitor.inquire(ask)
 
     async def _declines(self, payment: Payment) -> int:
@@ -138,7 +138,7 @@ async def method(world: World, settings: Settings, stripe_url: str) -> int:
     async with aiohttp.ClientSession() as http:
         callbacks = f"{settings.api_base}/callbacks/stripe/{account.id}"
         await Buyer(stripe_url, http).listen(callbacks, WEBHOOK_SECRET)
-    stripe = AddMethod(
+    stripe = AddPaymentMethod(
         merchant_id=world.merchant_id,
         account_id=account.id,
         kind="card",
@@ -150,7 +150,7 @@ async def method(world: World, settings: Settings, stripe_url: str) -> int:
 
 @fixture(loop_scope=LOOP)
 async def counter(
-    site: Envelope, world: World, method: int, stripe_url: str, buyer: BrowserContext
+    site: CommonHeaders, world: World, method: int, stripe_url: str, buyer: BrowserContext
 ) -> AsyncIterator[Counter]:
     page = await buyer.new_page()
     page.set_default_timeout(PATIENCE_MS)
@@ -267,7 +267,7 @@ async def test_a_provider_whose_script_is_away_is_told_and_another_way_can_be_ch
 
 
 async def test_without_javascript_the_page_says_so_and_offers_everything_else(
-    site: Envelope, world: World, method: int, browser: Browser
+    site: CommonHeaders, world: World, method: int, browser: Browser
 ) -> None:
     async with await browser.new_context(java_script_enabled=False) as buyer:
         page = await buyer.new_page()

@@ -7,15 +7,15 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, Page, Route, expect
 from pytest_asyncio import fixture
 
-from payintent.api.middleware import Envelope
+from payintent.api.middleware import CommonHeaders
 from payintent.config import Settings
 from payintent.domain.payment import Payment
-from payintent.gateways.http_client import Http
+from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.simulator import SimulatorGateway
 from payintent.operations.accounts import AddAccount
 from payintent.operations.fraud import AddFraudRule
-from payintent.operations.merchants import SetProfile
-from payintent.operations.payment_methods import AddMethod
+from payintent.operations.merchants import SetMerchantProfile
+from payintent.operations.payment_methods import AddPaymentMethod
 from payintent.payments.cancel import cancel_by_buyer
 from payintent.service import Service, open_service
 from tests.sandbox.simulator.running import KEY, SECRET, running_simulator
@@ -43,7 +43,7 @@ def simulator_url() -> Iterator[str]:
 
 @fixture(loop_scope=LOOP)
 async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
-    http = Http(timeout_s=PATIENCE_S, answer_bytes_max=64 * 1024)
+    http = GatewayHttpClient(timeout_s=PATIENCE_S, answer_bytes_max=64 * 1024)
     service = await open_service(settings, {"fake": gateway, "simulator": SimulatorGateway(http)})
     yield service
     await service.close()
@@ -51,7 +51,7 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 
 
 @fixture(loop_scope=LOOP)
-async def desk(world: World, site: Envelope, buyer: BrowserContext) -> AsyncIterator[Desk]:
+async def desk(world: World, site: CommonHeaders, buyer: BrowserContext) -> AsyncIterator[Desk]:
     desk = await make_desk(world, site, buyer)
     yield desk
     assert desk.troubles == []
@@ -64,7 +64,7 @@ async def simulated(world: World, simulator_url: str) -> None:
     account = await world.perform(
         AddAccount(provider="simulator", base_url=simulator_url, credentials=credentials)
     )
-    method = AddMethod(
+    method = AddPaymentMethod(
         merchant_id=world.merchant_id,
         account_id=account.id,
         kind="redirect",
@@ -112,9 +112,11 @@ async def test_a_buyer_whom_the_bank_asks_answers_and_has_paid(desk: Desk, simul
 
 
 async def test_without_javascript_a_buyer_chooses_pays_looks_and_has_a_receipt(
-    world: World, site: Envelope, simulated: None, browser: Browser
+    world: World, site: CommonHeaders, simulated: None, browser: Browser
 ) -> None:
-    await world.perform(SetProfile(merchant_id=world.merchant_id, return_url=f"{SHOP}/thanks"))
+    await world.perform(
+        SetMerchantProfile(merchant_id=world.merchant_id, return_url=f"{SHOP}/thanks")
+    )
     async with await browser.new_context(java_script_enabled=False) as buyer:
         desk = await make_desk(world, site, buyer)
         payment = await desk.opened("?lang=ja")
@@ -339,7 +341,7 @@ class TestTheWayBack:
     @fixture(loop_scope=LOOP)
     async def world(self, world: World) -> World:
         """Let the merchant have a page to come back to, and a server that was not told yet."""
-        profile = SetProfile(merchant_id=world.merchant_id, return_url=f"{SHOP}/thanks?o=1")
+        profile = SetMerchantProfile(merchant_id=world.merchant_id, return_url=f"{SHOP}/thanks?o=1")
         await world.perform(profile)
         await world.rows("UPDATE merchant SET callback_url = 'https://shop.test/hook'")
         return world

@@ -9,13 +9,13 @@ import pytest
 from playwright.async_api import Browser, ConsoleMessage, Page, expect
 from pytest_asyncio import fixture
 
-from payintent.api.middleware import Envelope
+from payintent.api.middleware import CommonHeaders
 from payintent.config import Settings
 from payintent.domain.payment import Payment
 from payintent.gateways.ecpay.adapter import EcpayGateway
-from payintent.gateways.http_client import Http
+from payintent.gateways.http_client import GatewayHttpClient
 from payintent.operations.accounts import AddAccount
-from payintent.operations.payment_methods import AddMethod
+from payintent.operations.payment_methods import AddPaymentMethod
 from payintent.service import Service, open_service
 from tests.sandbox.ecpay.running import ACCOUNT, APPROVED, DECLINED, running_ecpay
 from tests.support.fakes import FakeGateway
@@ -40,7 +40,7 @@ def ecpay_url() -> Iterator[str]:
 
 @fixture(loop_scope=LOOP)
 async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
-    http = Http(timeout_s=PATIENCE_S, answer_bytes_max=64 * 1024)
+    http = GatewayHttpClient(timeout_s=PATIENCE_S, answer_bytes_max=64 * 1024)
     service = await open_service(settings, {"fake": gateway, "ecpay": EcpayGateway(http)})
     yield service
     await service.close()
@@ -104,7 +104,7 @@ async def method(world: World, ecpay_url: str) -> int:
     account = await world.perform(
         AddAccount(provider="ecpay", base_url=NOWHERE, credentials=credentials)
     )
-    card = AddMethod(
+    card = AddPaymentMethod(
         merchant_id=world.merchant_id,
         account_id=account.id,
         kind="card",
@@ -116,7 +116,7 @@ async def method(world: World, ecpay_url: str) -> int:
 
 @fixture(loop_scope=LOOP, params=[True, False], ids=["javascript", "no javascript"])
 async def desk(
-    request: pytest.FixtureRequest, site: Envelope, world: World, method: int, browser: Browser
+    request: pytest.FixtureRequest, site: CommonHeaders, world: World, method: int, browser: Browser
 ) -> AsyncIterator[Desk]:
     async with await browser.new_context(java_script_enabled=request.param) as buyer:
         page = await buyer.new_page()

@@ -9,10 +9,10 @@ from aiohttp import web
 from playwright.async_api import BrowserContext, FrameLocator, Page, Route, expect
 from pytest_asyncio import fixture
 
-from payintent.api.middleware import Envelope
-from payintent.domain.gateway import Unknown
+from payintent.api.middleware import CommonHeaders
+from payintent.domain.gateway import OutcomeUnknown
 from payintent.domain.payment import Payment
-from payintent.operations.merchants import SetProfile
+from payintent.operations.merchants import SetMerchantProfile
 from tests.support.http_server import clean_up
 from tests.support.onchain import ChainWorld
 from tests.support.world import World
@@ -92,10 +92,12 @@ async def serving_shop() -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def open_shop(world: World, site: Envelope, buyer: BrowserContext) -> AsyncIterator[Shop]:
+async def open_shop(
+    world: World, site: CommonHeaders, buyer: BrowserContext
+) -> AsyncIterator[Shop]:
     async with serving_shop() as origin:
         desk = await make_desk(world, site, buyer)
-        profile = SetProfile(
+        profile = SetMerchantProfile(
             merchant_id=world.merchant_id, allowed_origins=[origin], return_url=f"{origin}/thanks"
         )
         await world.perform(profile)
@@ -106,7 +108,7 @@ async def open_shop(world: World, site: Envelope, buyer: BrowserContext) -> Asyn
 
 
 @fixture(loop_scope=LOOP)
-async def shop(world: World, site: Envelope, buyer: BrowserContext) -> AsyncIterator[Shop]:
+async def shop(world: World, site: CommonHeaders, buyer: BrowserContext) -> AsyncIterator[Shop]:
     async with open_shop(world, site, buyer) as shop:
         yield shop
 
@@ -158,7 +160,7 @@ async def test_a_refused_choice_is_told_in_the_frame_and_to_the_shop(shop: Shop)
     payment = await world.create()
     await shop.frames(payment)
     await shop.frame.get_by_label("E-mail").fill("ann@example.com")
-    world.gateway.answer_create = lambda _: Unknown(detail="planted")
+    world.gateway.answer_create = lambda _: OutcomeUnknown(detail="planted")
     await shop.frame.get_by_role("button", name="Continue").click()
     told = await shop.is_told("refused")
     assert (told["code"], len(told["requestId"])) == ("PG_UPSTREAM_ERROR", 32)
@@ -183,7 +185,7 @@ async def test_the_shop_changes_language_and_country(shop: Shop) -> None:
 async def test_one_page_of_the_shop_does_not_speak_for_another(shop: Shop) -> None:
     world = shop.desk.world
     other = "http://other.test"
-    both = SetProfile(merchant_id=world.merchant_id, allowed_origins=[shop.origin, other])
+    both = SetMerchantProfile(merchant_id=world.merchant_id, allowed_origins=[shop.origin, other])
     await world.perform(both)
     shop.embed = f"?embed_origin={other}&nonce=n-1"
     await shop.frames(await world.create())
@@ -197,7 +199,7 @@ async def test_one_page_of_the_shop_does_not_speak_for_another(shop: Shop) -> No
 async def test_no_other_page_frames_the_checkout(shop: Shop) -> None:
     world = shop.desk.world
     payment = await world.create()
-    other = SetProfile(merchant_id=world.merchant_id, allowed_origins=["http://other.test"])
+    other = SetMerchantProfile(merchant_id=world.merchant_id, allowed_origins=["http://other.test"])
     await world.perform(other)
     async with shop.page.expect_event("console", lambda one: "frame-ancestors" in one.text):
         await shop.frames(payment)
@@ -213,7 +215,7 @@ async def test_out_of_its_frame_the_page_is_as_any_other(shop: Shop) -> None:
 
 
 async def test_wallets_and_the_way_back_are_out_of_the_frame(
-    ground: ChainWorld, site: Envelope, buyer: BrowserContext
+    ground: ChainWorld, site: CommonHeaders, buyer: BrowserContext
 ) -> None:
     async with open_shop(ground.world, site, buyer) as shop:
         payment, session = await ground.bill("NATIVED")

@@ -6,7 +6,7 @@ import pytest
 from playwright.async_api import BrowserContext, Page, expect
 from pytest_asyncio import fixture
 
-from payintent.api.middleware import Envelope
+from payintent.api.middleware import CommonHeaders
 from payintent.domain.payment import Payment
 from tests.support.world import World
 from tests.web.buyer import GATEWAY, Desk, make_desk
@@ -45,7 +45,7 @@ SLIPS = ("built-in method", "{", "}", "undefined", "[object")
 
 
 @fixture(loop_scope=LOOP)
-async def desk(world: World, site: Envelope, buyer: BrowserContext) -> AsyncIterator[Desk]:
+async def desk(world: World, site: CommonHeaders, buyer: BrowserContext) -> AsyncIterator[Desk]:
     desk = await make_desk(world, site, buyer)
     yield desk
     assert desk.troubles == []

@@ -3,7 +3,7 @@
 import pytest
 from playwright.async_api import Browser, BrowserContext, expect
 
-from payintent.api.middleware import Envelope
+from payintent.api.middleware import CommonHeaders
 from tests.support.onchain import ChainWorld
 from tests.web.till import Till, make_till
 
@@ -29,7 +29,7 @@ async def test_a_browser_without_a_wallet_says_how_to_go_on_and_fits_a_small_scr
 
 
 async def test_without_javascript_the_page_says_so_and_offers_everything_else(
-    site: Envelope, ground: ChainWorld, browser: Browser
+    site: CommonHeaders, ground: ChainWorld, browser: Browser
 ) -> None:
     async with await browser.new_context(java_script_enabled=False) as buyer:
         till = await make_till(ground, buyer)

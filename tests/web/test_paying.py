@@ -21,7 +21,7 @@ from tests.web.wallet import ELSEWHERE, LEGACY, PATIENCE_S, UNKNOWN_CHAIN, Walle
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-_APPROVE = f"0x{abi.approve(bytes(20), 0)[:4].hex()}"
+_APPROVE = f"0x{abi.encode_approve(bytes(20), 0)[:4].hex()}"
 
 
 def _allowed(wallet: Wallet) -> list[int]:
@@ -69,7 +69,7 @@ async def test_an_older_permission_of_a_token_that_demands_it_ends_first(
     stale = {
         "to": ground.token("USDT"),
         "value": "0x0",
-        "data": f"0x{abi.approve(spender, 7).hex()}",
+        "data": f"0x{abi.encode_approve(spender, 7).hex()}",
     }
     await ground.send(stale)
     await till.press()

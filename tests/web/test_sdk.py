@@ -7,7 +7,7 @@ import pytest
 from playwright.async_api import Browser, BrowserContext
 
 from payintent.domain.currencies import COUNTRIES, CURRENCIES
-from payintent.domain.fraud import RuleKind
+from payintent.domain.fraud import FraudRuleKind
 from payintent.operations.fraud import AddFraudRule
 from tests.api.arrange import bring_to, callback, payment_of, select
 from tests.support import browser as programs
@@ -295,7 +295,7 @@ async def test_refusals_of_the_service_keep_their_names_and_say_which_request_it
 
 async def test_a_block_by_fraud_screening_is_a_decline_that_carries_it(desk: Desk) -> None:
     await desk.open()
-    await desk.api.world.perform(AddFraudRule(kind=RuleKind.EMAIL, value="@bad.test"))
+    await desk.api.world.perform(AddFraudRule(kind=FraudRuleKind.EMAIL, value="@bad.test"))
     created = await desk.create()
     body = {"payment_method_id": desk.api.world.card, "payer_email": "b@bad.test"}
     script = "([id, body]) => sdk.selectQuote(id, body)"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.async_api import BrowserContext, FrameLocator, Page, expect
 
-from payintent.domain.gateway import Created, SessionRequest
+from payintent.domain.gateway import GatewaySessionRequest, SessionCreated
 from tests.api.arrange import bring_to, callback, captured, payment_of
 from tests.support.onchain import ChainWorld
 from tests.support.world import Answer
@@ -28,12 +28,12 @@ MOUNT = """(options) => {
 }"""
 
 
-def leads(**redirect: Any) -> Callable[[SessionRequest], Created]:
+def leads(**redirect: Any) -> Callable[[GatewaySessionRequest], SessionCreated]:
     """Let the gateway send buyers to a page of its own."""
 
-    def created(request: SessionRequest) -> Created:
+    def created(request: GatewaySessionRequest) -> SessionCreated:
         action = {"type": "redirect", "redirect": {"method": "GET", "fields": {}} | redirect}
-        return Created(reference=f"ref-{request.session_id}", next_action=action)
+        return SessionCreated(reference=f"ref-{request.session_id}", next_action=action)
 
     return created
 

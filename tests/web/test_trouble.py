@@ -184,7 +184,7 @@ async def test_a_permission_that_the_buyer_made_smaller_is_not_paid_with(
     await wallet.stand_in(buyer)
     _, session = await till.bill("USDT")
     spender = bytes.fromhex((await till.ground.view(session))["contract_address"][2:])
-    wallet.changes = {"data": f"0x{abi.approve(spender, 7).hex()}"}
+    wallet.changes = {"data": f"0x{abi.encode_approve(spender, 7).hex()}"}
     await till.press()
     await till.says("Please allow the whole")
     assert len(wallet.sent) == 1

@@ -8,7 +8,7 @@ from typing import Any
 
 from playwright.async_api import BrowserContext
 
-from payintent_sandbox.chains.rpc import Chain, ChainError
+from payintent_sandbox.chains.rpc import DevChainError, DevChainRpc
 from tests.support.patience import PATIENCE_S
 
 REJECTED = 4001
@@ -51,7 +51,7 @@ class WalletError(Exception):
 class Wallet:
     """An EIP-1193 provider as a person uses it."""
 
-    chain: Chain
+    chain: DevChainRpc
     network_id: int  # where it is now
     accounts: Sequence[str]
     known: set[int]
@@ -82,7 +82,7 @@ class Wallet:
             return {"result": await self._answer(method, params)}
         except WalletError as error:
             return {"error": {"code": error.code, "message": str(error), "data": error.data}}
-        except ChainError as error:
+        except DevChainError as error:
             return {"error": {"code": -32603, "message": str(error)}}
 
     def times(self, method: str) -> int:

@@ -21,14 +21,19 @@ from standardwebhooks import Webhook
 
 from payintent.config import Settings
 from payintent.domain.payment import Payment
-from payintent.operations.merchants import RotateSecret, SetCallbackUrl
-from payintent.operations.webhooks import ReplayMissed
-from payintent.payments.cancel import cancel
+from payintent.operations.merchants import RotateCallbackSecret, SetCallbackUrl
+from payintent.operations.webhooks import ReplayMissedEvents
+from payintent.payments.cancel import cancel_by_merchant
 from payintent.webhooks.dispatcher import Dispatcher
-from payintent.webhooks.endpoint_windows import OPEN_AFTER_FAILURES, OPEN_S, WINDOW_MAX, Windows
-from payintent.webhooks.outbox import DeliveryDesk
+from payintent.webhooks.endpoint_windows import (
+    OPEN_AFTER_FAILURES,
+    OPEN_S,
+    WINDOW_MAX,
+    EndpointWindows,
+)
+from payintent.webhooks.outbox import DatabaseOutbox
 from payintent.webhooks.retry_schedule import ATTEMPTS_MAX, WAITS_S
-from payintent.webhooks.sender import Sender
+from payintent.webhooks.sender import WebhookSender
 from tests.support.http_server import clean_up
 from tests.support.patience import PATIENCE_S
 from tests.support.world import World
@@ -126,15 +131,15 @@ async def dispatching(
 ) -> AsyncIterator[Dispatcher]:
     """Run a dispatcher as a worker does; `chance` jitters the waits."""
     service, settings = world.service, world.service.settings
-    sender = Sender(settings, time.time)
-    desk = DeliveryDesk(
+    sender = WebhookSender(settings, time.time)
+    desk = DatabaseOutbox(
         database=service.database,
         secrets=service.secrets,
         mint=service.mint,
         lease_s=settings.webhook_lease_s,
     )
 
-    windows = Windows(settings.webhook_sockets_max, clock)
+    windows = EndpointWindows(settings.webhook_sockets_max, clock)
     dispatcher = Dispatcher(desk, sender, windows, poll_s, lambda: chance)
     stop = asyncio.Event()
     running = asyncio.create_task(dispatcher.run(stop))
@@ -152,7 +157,7 @@ async def happen(world: World, count: int = 1, **changes: Any) -> list[Payment]:
     made = [await world.create(**changes) for _ in range(count)]
     for payment in made:
         async with world.service.database.transaction() as tx:
-            await cancel(tx, world.service.mint, payment, None)
+            await cancel_by_merchant(tx, world.service.mint, payment, None)
     return made
 
 
@@ -228,7 +233,7 @@ async def test_a_410_ends_its_own_event_and_holds_up_no_other(world: World, shop
         shop.answer = take_it
         await happen(world)
         await are(world, dead=1, delivered=1)
-        await world.perform(ReplayMissed(merchant_id=world.merchant_id))
+        await world.perform(ReplayMissedEvents(merchant_id=world.merchant_id))
         await are(world, delivered=2)
 
 
@@ -381,7 +386,7 @@ async def elsewhere(world: World, other: Shop) -> None:
     new = await world.other_merchant(callback_url=other.url)
     payment = await world.create(merchant_id=new.merchant.id)
     async with world.service.database.transaction() as tx:
-        await cancel(tx, world.service.mint, payment, None)
+        await cancel_by_merchant(tx, world.service.mint, payment, None)
     await until(lambda: len(other.came) > before, "the other merchant's event")
 
 
@@ -424,7 +429,7 @@ async def test_after_thirteen_attempts_an_event_is_dead_and_a_replay_revives_it(
         starts = [one["started_at"] for one in made]
         assert all(one < other for one, other in pairwise(starts))
         shop.answer = take_it
-        [event_id] = await world.perform(ReplayMissed(merchant_id=world.merchant_id))
+        [event_id] = await world.perform(ReplayMissedEvents(merchant_id=world.merchant_id))
         await are(world, delivered=1)
         made = await attempts(world, ATTEMPTS_MAX + 1)
     assert made[-1]["number"] == 1
@@ -439,7 +444,7 @@ async def test_an_event_without_a_callback_url_is_skipped_until_it_is_replayed(
         await happen(world)
         assert await states(world) == Counter(skipped=1)
         await world.perform(SetCallbackUrl(merchant_id=world.merchant_id, callback_url=shop.url))
-        [event_id] = await world.perform(ReplayMissed(merchant_id=world.merchant_id))
+        [event_id] = await world.perform(ReplayMissedEvents(merchant_id=world.merchant_id))
         await are(world, delivered=1)
         assert shop.ids == [str(event_id)]
 
@@ -448,7 +453,7 @@ async def test_while_secrets_rotate_the_old_and_the_new_one_both_verify(
     world: World, shop: Shop
 ) -> None:
     old = world.callback_secret
-    rotated = RotateSecret(merchant_id=world.merchant_id, overlap_s=3600)
+    rotated = RotateCallbackSecret(merchant_id=world.merchant_id, overlap_s=3600)
     new = (await world.perform(rotated)).callback_secret
     shop.secrets = [old, new]  # each of them must accept what comes
     async with dispatching(world):
@@ -471,11 +476,11 @@ async def test_what_was_missed_is_sent_again_by_the_time_it_happened(world: Worl
     }
     between = times[second.id]
     assert await states(world) == Counter(skipped=2)
-    assert len(await world.perform(ReplayMissed(until=between))) == 1
+    assert len(await world.perform(ReplayMissedEvents(until=between))) == 1
     assert await states(world) == Counter(pending=1, skipped=1)
     [row] = await world.rows("SELECT payment_id FROM delivery d JOIN event e ON e.id = d.event_id "
                              "WHERE state = 'pending'")  # fmt: skip
     assert row["payment_id"] == first.id
     other = (await world.other_merchant()).merchant.id
-    assert await world.perform(ReplayMissed(merchant_id=other)) == []
-    assert len(await world.perform(ReplayMissed(since=between))) == 1
+    assert await world.perform(ReplayMissedEvents(merchant_id=other)) == []
+    assert len(await world.perform(ReplayMissedEvents(since=between))) == 1

@@ -6,10 +6,10 @@ import pytest
 
 from payintent.webhooks.egress import (
     CheckedResolver,
-    EgressRefused,
+    EgressRefusedError,
     address_refusal,
-    check_registration,
-    check_url,
+    check_callback_registration,
+    check_callback_url,
     checked_socket,
 )
 
@@ -148,15 +148,15 @@ def test_there_are_vectors_enough():
 @pytest.mark.parametrize("address", NEVER + SANDBOX_ONLY)
 def test_a_url_with_a_refused_literal_is_refused_at_once(address):
     host = f"[{address}]" if ":" in address else address
-    with pytest.raises(EgressRefused):
-        check_url(f"https://{host}/hook")
+    with pytest.raises(EgressRefusedError):
+        check_callback_url(f"https://{host}/hook")
 
 
 @pytest.mark.parametrize("sandbox", [False, True])
 @pytest.mark.parametrize("host", ODD_SPELLINGS)
 def test_an_address_in_an_odd_spelling_is_refused(host, sandbox):
-    with pytest.raises(EgressRefused):
-        check_url(f"https://{host}/hook", sandbox)
+    with pytest.raises(EgressRefusedError):
+        check_callback_url(f"https://{host}/hook", sandbox)
 
 
 @pytest.mark.parametrize(
@@ -196,8 +196,8 @@ def test_an_address_in_an_odd_spelling_is_refused(host, sandbox):
     ],
 )
 def test_a_url_of_a_wrong_shape_is_refused_with_its_reason(url, reason):
-    with pytest.raises(EgressRefused, match=reason):
-        check_url(url)
+    with pytest.raises(EgressRefusedError, match=reason):
+        check_callback_url(url)
 
 
 @pytest.mark.parametrize(
@@ -214,46 +214,48 @@ def test_a_url_of_a_wrong_shape_is_refused_with_its_reason(url, reason):
     ],
 )
 def test_an_allowed_url_is_given_back_in_one_spelling(url, expected):
-    assert check_url(url).url == expected
+    assert check_callback_url(url).url == expected
 
 
 def test_the_sandbox_opens_every_port():
-    assert check_url("http://127.0.0.1:5000/hook", sandbox=True).port == 5000
+    assert check_callback_url("http://127.0.0.1:5000/hook", sandbox=True).port == 5000
     for url, sandbox in (("http://example.com:5000/", False), ("http://127.0.0.1:0/", True)):
-        with pytest.raises(EgressRefused, match="port"):
-            check_url(url, sandbox)
+        with pytest.raises(EgressRefusedError, match="port"):
+            check_callback_url(url, sandbox)
 
 
 async def test_registration_refuses_a_name_with_one_refused_address_among_its_answers():
-    with pytest.raises(EgressRefused, match=r"example\.com leads to a refused address: private"):
-        await check_registration(
+    with pytest.raises(
+        EgressRefusedError, match=r"example\.com leads to a refused address: private"
+    ):
+        await check_callback_registration(
             "https://example.com/", lookup=_answers("93.184.216.34", "10.0.0.1")
         )
 
 
 async def test_registration_accepts_a_name_whose_addresses_are_all_public():
     lookup = _answers("93.184.216.34", "2606:4700:4700::1111")
-    target = await check_registration("https://example.com/", lookup=lookup)
+    target = await check_callback_registration("https://example.com/", lookup=lookup)
     assert (target.host, target.port) == ("example.com", 443)
 
 
 async def test_registration_says_so_when_a_name_does_not_resolve():
-    with pytest.raises(EgressRefused, match=r"nowhere\.invalid cannot be resolved"):
-        await check_registration("https://nowhere.invalid/", lookup=_answers())
+    with pytest.raises(EgressRefusedError, match=r"nowhere\.invalid cannot be resolved"):
+        await check_callback_registration("https://nowhere.invalid/", lookup=_answers())
 
 
 @pytest.mark.parametrize("sandbox", [False, True])
 async def test_the_systems_own_resolver_is_checked(sandbox):
     if sandbox:
-        await check_registration("http://localhost:5000/", sandbox)
+        await check_callback_registration("http://localhost:5000/", sandbox)
     else:
-        with pytest.raises(EgressRefused, match="loopback"):
-            await check_registration("http://localhost/", sandbox)
+        with pytest.raises(EgressRefusedError, match="loopback"):
+            await check_callback_registration("http://localhost/", sandbox)
 
 
 async def test_a_name_the_c_library_reads_as_an_address_is_checked_as_that_address():
     resolver = CheckedResolver()
-    with pytest.raises(EgressRefused, match="loopback"):
+    with pytest.raises(EgressRefusedError, match="loopback"):
         await resolver.resolve("0x7f.1")
     await resolver.close()
 
@@ -301,11 +303,11 @@ async def test_a_name_that_moves_to_a_refused_address_is_never_connected_to(trap
         return answers["now"]
 
     url = "http://rebind.example:8080/hook"
-    await check_registration(url, lookup=lookup)
+    await check_callback_registration(url, lookup=lookup)
     answers["now"] = ["127.0.0.1"]
     with pytest.raises(aiohttp.ClientConnectorDNSError) as refused:
         await _fetch(f"http://rebind.example:{trap.port}/", CheckedResolver(lookup=lookup))
-    assert isinstance(refused.value.os_error, EgressRefused)
+    assert isinstance(refused.value.os_error, EgressRefusedError)
     assert trap.is_untouched()
 
 
@@ -321,7 +323,7 @@ async def test_a_literal_that_skips_the_resolver_still_gets_no_socket(trap):
     # aiohttp asks no resolver about literals; what stops this one is the socket factory.
     with pytest.raises(aiohttp.ClientConnectorError) as refused:
         await _fetch(f"http://127.0.0.1:{trap.port}/", CheckedResolver(), checked_socket)
-    assert isinstance(refused.value.os_error, EgressRefused)
+    assert isinstance(refused.value.os_error, EgressRefusedError)
     assert trap.is_untouched()
 
 
@@ -337,7 +339,7 @@ def test_a_socket_is_opened_for_an_allowed_address_only():
     inet = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
     checked_socket((*inet, ("127.0.0.1", 80)), sandbox=True).close()
     checked_socket((*inet, ("93.184.216.34", 80))).close()
-    with pytest.raises(EgressRefused):
+    with pytest.raises(EgressRefusedError):
         checked_socket((*inet, ("127.0.0.1", 80)))
 
 

@@ -7,8 +7,8 @@ from collections import deque
 
 import pytest
 
-from payintent.webhooks.endpoint_windows import Windows
-from payintent.webhooks.retry_schedule import next_wait_s
+from payintent.webhooks.endpoint_windows import EndpointWindows
+from payintent.webhooks.retry_schedule import next_retry_wait_s
 
 EVENTS_PER_S = 200
 DEADLINE_S = 15.0
@@ -17,13 +17,15 @@ POLL_S = 0.25
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
 def test_a_healthy_merchant_waits_under_a_second_while_others_hang(share):
-    waits = _simulate(Windows, endpoints=200, hanging=share, sockets=2_048, lasting_s=90)
+    waits = _simulate(EndpointWindows, endpoints=200, hanging=share, sockets=2_048, lasting_s=90)
     assert waits.p99 < 1.0
     assert waits.worst < 5.0
 
 
 def test_it_holds_with_few_sockets_once_the_hanging_are_known():
-    waits = _simulate(Windows, endpoints=200, hanging=0.5, sockets=256, lasting_s=90, warm_up_s=20)
+    waits = _simulate(
+        EndpointWindows, endpoints=200, hanging=0.5, sockets=256, lasting_s=90, warm_up_s=20
+    )
     assert waits.p99 < 1.0
 
 
@@ -130,7 +132,7 @@ class _Dispatcher:
 
     def finish(self, endpoint_id, flight, made, ok):
         self.windows.finished(flight, ok)
-        wait_s = None if ok else next_wait_s(made, None, self.chance.random())
+        wait_s = None if ok else next_retry_wait_s(made, None, self.chance.random())
         if wait_s is not None:
             self.at(self.now + wait_s, self.queue, endpoint_id, made)
         self.dispatch(endpoint_id)

@@ -16,7 +16,7 @@ from standardwebhooks import Webhook
 
 from payintent.config import Settings
 from payintent.version import API_VERSION
-from payintent.webhooks.sender import Delivery, Outcome, Sender
+from payintent.webhooks.sender import AttemptOutcome, WebhookRequest, WebhookSender
 from payintent.webhooks.signature import encode_secret, new_key
 from tests.support.tcp_server import TcpServer
 
@@ -32,7 +32,7 @@ async def sender():
     def make(**changes):
         lookup, tls = changes.pop("lookup", None), changes.pop("tls", None)
         clock = changes.pop("clock", time.time)
-        made.append(Sender(_settings(**changes), clock, lookup=lookup, tls=tls))
+        made.append(WebhookSender(_settings(**changes), clock, lookup=lookup, tls=tls))
         return made[-1]
 
     yield make
@@ -45,7 +45,7 @@ async def test_a_delivery_arrives_as_standard_webhooks_says_and_verifies(sender,
         delivery = _delivery(merchant.url)
         attempt = await sender().send(delivery)
         ((line, headers, body),) = merchant.requests
-    assert (attempt.ok, attempt.outcome, attempt.status) == (True, Outcome.DELIVERED, 200)
+    assert (attempt.ok, attempt.outcome, attempt.status) == (True, AttemptOutcome.DELIVERED, 200)
     assert (attempt.answer, attempt.gone, attempt.retry_after_s) == ("ok", False, None)
     assert line == "POST /hook HTTP/1.1"
     assert body == BODY
@@ -85,7 +85,11 @@ async def test_an_error_status_is_a_failure_with_the_start_of_its_answer(sender,
     answer = b"HTTP/1.1 %d No\r\nContent-Length: 4\r\n\r\noops" % status
     async with endpoint(answer) as merchant:
         attempt = await sender().send(_delivery(merchant.url))
-    assert (attempt.ok, attempt.outcome, attempt.status) == (False, Outcome.HTTP_ERROR, status)
+    assert (attempt.ok, attempt.outcome, attempt.status) == (
+        False,
+        AttemptOutcome.HTTP_ERROR,
+        status,
+    )
     assert (attempt.answer, attempt.detail, attempt.gone) == ("oops", f"HTTP {status}", False)
 
 
@@ -119,7 +123,7 @@ async def test_retry_after_is_read_from_429_and_503(sender, endpoint, status, va
     now = dt.datetime(2023, 11, 14, tzinfo=dt.UTC).timestamp()
     async with endpoint(answer % (status, value.encode())) as merchant:
         attempt = await sender(clock=lambda: now).send(_delivery(merchant.url))
-    assert (attempt.outcome, attempt.retry_after_s) == (Outcome.HTTP_ERROR, expected)
+    assert (attempt.outcome, attempt.retry_after_s) == (AttemptOutcome.HTTP_ERROR, expected)
 
 
 @pytest.mark.parametrize("status", [300, 301, 302, 303, 304, 307, 308])
@@ -128,7 +132,7 @@ async def test_a_redirect_is_not_followed_and_only_its_host_is_told(sender, endp
     answer = b"HTTP/1.1 %d Moved\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n" % (status, location)
     async with endpoint(answer) as merchant:
         attempt = await sender().send(_delivery(merchant.url))
-    assert (attempt.ok, attempt.outcome, attempt.status) == (False, Outcome.REDIRECT, status)
+    assert (attempt.ok, attempt.outcome, attempt.status) == (False, AttemptOutcome.REDIRECT, status)
     assert attempt.detail == "redirect to 127.0.0.1, not followed"
     assert trap.is_untouched()
 
@@ -138,13 +142,13 @@ async def test_a_redirect_to_an_odd_place_is_a_redirect_still(sender, endpoint, 
     answer = b"HTTP/1.1 302 Moved\r\nLocation: " + location + b"\r\nContent-Length: 0\r\n\r\n"
     async with endpoint(answer) as merchant:
         attempt = await sender().send(_delivery(merchant.url))
-    assert attempt.outcome is Outcome.REDIRECT
+    assert attempt.outcome is AttemptOutcome.REDIRECT
 
 
 async def test_silence_ends_at_the_deadline(sender, endpoint):
     async with endpoint(b"") as merchant:
         attempt = await sender(webhook_timeout_s=0.1).send(_delivery(merchant.url))
-    assert attempt.outcome is Outcome.TIMEOUT
+    assert attempt.outcome is AttemptOutcome.TIMEOUT
     assert 100 <= attempt.duration_ms < 2000
 
 
@@ -158,7 +162,7 @@ async def test_a_body_that_drips_without_end_ends_at_the_same_deadline(sender, e
 
     async with endpoint(drip) as merchant:
         attempt = await sender(webhook_timeout_s=0.15).send(_delivery(merchant.url))
-    assert attempt.outcome is Outcome.TIMEOUT
+    assert attempt.outcome is AttemptOutcome.TIMEOUT
     assert attempt.duration_ms < 2000
 
 
@@ -171,7 +175,7 @@ async def test_interim_answers_without_end_end_at_the_deadline(sender, endpoint)
 
     async with endpoint(interim) as merchant:
         attempt = await sender(webhook_timeout_s=0.15).send(_delivery(merchant.url))
-    assert attempt.outcome is Outcome.TIMEOUT
+    assert attempt.outcome is AttemptOutcome.TIMEOUT
 
 
 async def test_a_name_that_does_not_resolve_in_time_is_a_timeout(sender):
@@ -182,7 +186,7 @@ async def test_a_name_that_does_not_resolve_in_time_is_a_timeout(sender):
     one = sender(webhook_dns_timeout_s=0.02, lookup=never)
     attempt = await one.send(_delivery("http://slow.example/"))
     assert (attempt.outcome, attempt.detail) == (
-        Outcome.TIMEOUT,
+        AttemptOutcome.TIMEOUT,
         "the name was not resolved in time",
     )
 
@@ -192,7 +196,7 @@ async def test_a_connection_that_does_not_open_in_time_is_a_timeout(sender, trap
     with trap.stuffed():
         one = sender(webhook_connect_timeout_s=0.1)
         attempt = await one.send(_delivery(f"http://127.0.0.1:{trap.port}/"))
-    assert (attempt.outcome, attempt.detail) == (Outcome.TIMEOUT, "no connection in time")
+    assert (attempt.outcome, attempt.detail) == (AttemptOutcome.TIMEOUT, "no connection in time")
 
 
 async def test_an_unknown_name_and_a_closed_port_are_connect_errors(sender, trap):
@@ -201,12 +205,12 @@ async def test_an_unknown_name_and_a_closed_port_are_connect_errors(sender, trap
 
     unknown = await sender(lookup=nothing).send(_delivery("http://unknown.example/"))
     assert (unknown.outcome, unknown.detail) == (
-        Outcome.CONNECT_ERROR,
+        AttemptOutcome.CONNECT_ERROR,
         "the name cannot be resolved",
     )
     trap.close()
     closed = await sender().send(_delivery(f"http://127.0.0.1:{trap.port}/"))
-    assert (closed.outcome, closed.detail) == (Outcome.CONNECT_ERROR, "connection refused")
+    assert (closed.outcome, closed.detail) == (AttemptOutcome.CONNECT_ERROR, "connection refused")
 
 
 async def test_an_endless_body_is_read_to_the_limit_then_closed(sender, endpoint):
@@ -267,7 +271,7 @@ async def test_what_is_no_proper_answer_is_a_failure(sender, endpoint, answer):
 
     async with endpoint(then_close) as merchant:
         attempt = await sender().send(_delivery(merchant.url))
-    assert (attempt.ok, attempt.outcome) == (False, Outcome.BAD_ANSWER)
+    assert (attempt.ok, attempt.outcome) == (False, AttemptOutcome.BAD_ANSWER)
     assert attempt.detail
 
 
@@ -277,7 +281,7 @@ async def test_a_reset_is_a_failure(sender, endpoint):
 
     async with endpoint(reset) as merchant:
         attempt = await sender().send(_delivery(merchant.url))
-    assert attempt.outcome in (Outcome.BAD_ANSWER, Outcome.CONNECT_ERROR)
+    assert attempt.outcome in (AttemptOutcome.BAD_ANSWER, AttemptOutcome.CONNECT_ERROR)
 
 
 @pytest.mark.parametrize(
@@ -294,7 +298,7 @@ async def test_a_reset_is_a_failure(sender, endpoint):
 )
 async def test_a_forbidden_url_is_blocked_without_a_connection(sender, url):
     attempt = await sender(sandbox=False).send(_delivery(url))
-    assert (attempt.ok, attempt.outcome, attempt.status) == (False, Outcome.BLOCKED, None)
+    assert (attempt.ok, attempt.outcome, attempt.status) == (False, AttemptOutcome.BLOCKED, None)
     assert attempt.detail
 
 
@@ -304,7 +308,7 @@ async def test_a_name_that_leads_to_a_forbidden_address_is_blocked(sender, trap)
 
     one = sender(lookup=unspecified)
     attempt = await one.send(_delivery(f"http://rebind.example:{trap.port}/"))
-    assert attempt.outcome is Outcome.BLOCKED
+    assert attempt.outcome is AttemptOutcome.BLOCKED
     assert "unspecified" in attempt.detail
     assert trap.is_untouched()
 
@@ -320,7 +324,7 @@ async def test_no_proxy_from_the_environment_is_used(sender, endpoint, trap, mon
 async def test_a_certificate_nobody_vouches_for_is_a_tls_error(sender, endpoint, certificate):
     async with endpoint(OK, tls=certificate.server) as merchant:
         attempt = await sender().send(_delivery(merchant.url))
-    assert (attempt.outcome, merchant.requests) == (Outcome.TLS_ERROR, [])
+    assert (attempt.outcome, merchant.requests) == (AttemptOutcome.TLS_ERROR, [])
     assert "certificate: self-signed" in attempt.detail
 
 
@@ -332,7 +336,10 @@ async def test_plain_http_behind_a_tls_url_is_a_tls_error(sender):
 
     async with TcpServer(answer) as server:
         attempt = await sender().send(_delivery(f"https://127.0.0.1:{server.port}/"))
-    assert (attempt.outcome, attempt.detail) == (Outcome.TLS_ERROR, "the TLS handshake failed")
+    assert (attempt.outcome, attempt.detail) == (
+        AttemptOutcome.TLS_ERROR,
+        "the TLS handshake failed",
+    )
 
 
 async def test_the_certificate_is_checked_against_the_name_not_the_address(
@@ -348,7 +355,7 @@ async def test_the_certificate_is_checked_against_the_name_not_the_address(
         ((_, headers, _),) = merchant.requests
     assert right.ok
     assert headers["host"] == f"merchant.example:{merchant.port}"
-    assert wrong.outcome is Outcome.TLS_ERROR
+    assert wrong.outcome is AttemptOutcome.TLS_ERROR
     assert "other.example" in wrong.detail
 
 
@@ -383,7 +390,7 @@ def _settings(**changes):
 
 
 def _delivery(url):
-    return Delivery(url=url, webhook_id=str(uuid4()), body=BODY, secrets=KEYS)
+    return WebhookRequest(url=url, webhook_id=str(uuid4()), body=BODY, secrets=KEYS)
 
 
 class Certificate:

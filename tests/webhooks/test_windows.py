@@ -1,6 +1,6 @@
 import pytest
 
-from payintent.webhooks.endpoint_windows import PAUSE_MAX_S, Windows
+from payintent.webhooks.endpoint_windows import PAUSE_MAX_S, EndpointWindows
 
 DEAD, WELL = 1, 2
 
@@ -20,7 +20,7 @@ def clock():
 
 @pytest.fixture
 def windows(clock):
-    return Windows(100, clock)
+    return EndpointWindows(100, clock)
 
 
 def test_a_new_endpoint_may_be_sent_two_at_once(windows):
@@ -175,14 +175,14 @@ def test_a_pause_is_kept_and_bounded(windows, clock):
 
 
 def test_all_endpoints_together_stay_within_the_sockets(clock):
-    windows = Windows(10, clock)
+    windows = EndpointWindows(10, clock)
     _fill(windows, range(100))
     assert windows.in_flight == 10
     assert windows.room(1_000) == 0
 
 
 def test_suspects_together_get_half_of_the_sockets(clock):
-    windows = Windows(10, clock)
+    windows = EndpointWindows(10, clock)
     for endpoint_id in range(20):
         _fail(windows, endpoint_id, 2)
     _fill(windows, range(20))
@@ -191,7 +191,7 @@ def test_suspects_together_get_half_of_the_sockets(clock):
 
 
 def test_sharing_among_many_keeps_both_limits_though_nothing_has_started_yet(clock):
-    windows = Windows(10, clock)
+    windows = EndpointWindows(10, clock)
     for endpoint_id in range(20):
         _fail(windows, endpoint_id, 1)
     shares = windows.share(range(40), 100)
@@ -201,7 +201,7 @@ def test_sharing_among_many_keeps_both_limits_though_nothing_has_started_yet(clo
 
 
 def test_endpoints_found_to_be_slow_while_in_flight_count_as_suspects(windows, clock):
-    windows = Windows(10, clock)
+    windows = EndpointWindows(10, clock)
     flights = [windows.started(endpoint_id) for endpoint_id in range(6)]
     _fail(windows, DEAD + 100, 1)
     assert windows.room(DEAD + 100) == 1
@@ -213,7 +213,7 @@ def test_endpoints_found_to_be_slow_while_in_flight_count_as_suspects(windows, c
 
 
 def test_an_endpoint_that_recovers_leaves_the_suspects(clock):
-    windows = Windows(4, clock)
+    windows = EndpointWindows(4, clock)
     _fail(windows, DEAD, 1)
     _succeed(windows, DEAD, 2)
     flights = [windows.started(DEAD) for _ in range(3)]
@@ -225,7 +225,7 @@ def test_an_endpoint_that_recovers_leaves_the_suspects(clock):
 
 
 def test_the_books_balance_after_any_history(clock):
-    windows = Windows(50, clock)
+    windows = EndpointWindows(50, clock)
     flights = []
     for step in range(5_000):
         endpoint_id = step * 7 % 13

@@ -12,15 +12,15 @@ import yaml
 _PLACES = {"openapi.yaml": "docs/openapi.yaml", "integrate.md": "docs/integrate.md"}
 
 
-def document(name: str) -> str:
+def read_document(name: str) -> str:
     """Read `openapi.yaml` or `integrate.md`."""
     return _place(name).read_text(encoding="utf-8")
 
 
 @cache
-def contract() -> dict[str, Any]:
+def openapi_document() -> dict[str, Any]:
     """Give the contract as it is written; nobody changes it."""
-    return yaml.load(document("openapi.yaml"), Loader=yaml.CSafeLoader)
+    return yaml.load(read_document("openapi.yaml"), Loader=yaml.CSafeLoader)
 
 
 def _place(name: str) -> Traversable:

@@ -14,10 +14,10 @@ from markdown_it.token import Token
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.api.docs.files import contract, document
-from payintent.api.docs.reference import Reference
-from payintent.api.etag import tagged
-from payintent.domain.errors import Code, Refused
+from payintent.api.docs.files import openapi_document, read_document
+from payintent.api.docs.reference import ApiReference
+from payintent.api.etag import etag_response
+from payintent.domain.errors import ErrorCode, RefusedError
 
 _MAX_AGE_S = 300
 _HEADERS = {
@@ -44,21 +44,21 @@ async def openapi_yaml(request: Request) -> Response:
     return _answer(request, _contract_bytes(), "application/yaml", _ANY_ORIGIN)
 
 
-async def index(request: Request) -> Response:
+async def get_docs_index(request: Request) -> Response:
     """`GET /docs`: what there is to read."""
     return _answer(request, await asyncio.to_thread(_index), "text/html")
 
 
-async def page(request: Request) -> Response:
+async def get_docs_page(request: Request) -> Response:
     """`GET /docs/{name}`: the guide, the reference, or their style sheet."""
     name: str = request.path_params["name"]
     if name not in _PAGES:
-        raise Refused(Code.NOT_FOUND, "no such page")
+        raise RefusedError(ErrorCode.NOT_FOUND, "no such page")
     render, media_type = _PAGES[name]
     return _answer(request, await asyncio.to_thread(render), media_type)
 
 
-def page_of(markdown: str) -> tuple[list[tuple[str, str]], str]:
+def render_markdown(markdown: str) -> tuple[list[tuple[str, str]], str]:
     """Give a page's HTML, and before it the anchors and texts of its second headings."""
     tokens = _markdown.parse(markdown)
     contents = _name_headings(tokens)
@@ -70,12 +70,12 @@ def _answer(
     request: Request, body: bytes, media_type: str, more: Mapping[str, str] | None = None
 ) -> Response:
     etag = f'"{sha256(body).hexdigest()}"'
-    return tagged(request, body, etag, {**_HEADERS, **(more or {})}, media_type)
+    return etag_response(request, body, etag, {**_HEADERS, **(more or {})}, media_type)
 
 
 @cache
 def _contract_bytes() -> bytes:
-    return document("openapi.yaml").encode()
+    return read_document("openapi.yaml").encode()
 
 
 @cache
@@ -85,19 +85,19 @@ def _style() -> bytes:
 
 @cache
 def _index() -> bytes:
-    groups = Reference(contract()).groups()
+    groups = ApiReference(openapi_document()).groups()
     return _rendered("index.html", contents=[], groups=groups)
 
 
 @cache
 def _guide() -> bytes:
-    contents, body = page_of(document("integrate.md"))
+    contents, body = render_markdown(read_document("integrate.md"))
     return _rendered("guide.html", contents=contents, body=body)
 
 
 @cache
 def _reference() -> bytes:
-    reference = Reference(contract())
+    reference = ApiReference(openapi_document())
     groups, events, shapes = reference.groups(), reference.events(), reference.shapes()
     contents = [
         *((group.id, group.name) for group in groups),
@@ -111,7 +111,7 @@ def _reference() -> bytes:
         groups=groups,
         events=events,
         shapes=shapes,
-        errors=contract()["x-error-codes"],
+        errors=openapi_document()["x-error-codes"],
     )
 
 
@@ -123,7 +123,12 @@ _PAGES: dict[str, tuple[Callable[[], bytes], str]] = {
 
 
 def _rendered(template: str, **shown: Any) -> bytes:
-    return _templates().get_template(template).render(info=contract()["info"], **shown).encode()
+    return (
+        _templates()
+        .get_template(template)
+        .render(info=openapi_document()["info"], **shown)
+        .encode()
+    )
 
 
 @cache

@@ -15,7 +15,7 @@ _EVERYWHERE = "X-Request-Id"  # told once, at the top
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TypePart:
     """A piece of a type's name; `shape` is the shape that it names, to be linked."""
 
     text: str
@@ -23,11 +23,11 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class FieldDoc:
     """A parameter, a header, or a member of a body; `rules` are short phrases."""
 
     name: str
-    type: tuple[Part, ...]
+    type: tuple[TypePart, ...]
     required: bool
     rules: tuple[str, ...]
     values: tuple[str, ...]
@@ -35,19 +35,19 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class AnswerDoc:
     """One status that an operation answers with, its codes where it is an error."""
 
     status: str
     about: str
     codes: tuple[str, ...]
-    shape: tuple[Part, ...]
+    shape: tuple[TypePart, ...]
     headers: tuple[str, ...]
     example: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class OperationDoc:
     """A method on a path, or an event, whose path is its type."""
 
     id: str
@@ -56,19 +56,19 @@ class Operation:
     summary: str
     about: str
     needs_key: bool
-    parameters: tuple[Field, ...]
-    body: tuple[Field, ...]
+    parameters: tuple[FieldDoc, ...]
+    body: tuple[FieldDoc, ...]
     example: str
-    answers: tuple[Answer, ...]
+    answers: tuple[AnswerDoc, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class OperationGroup:
     """Operations that belong together."""
 
     name: str
     about: str
-    operations: tuple[Operation, ...]
+    operations: tuple[OperationDoc, ...]
 
     @property
     def id(self) -> str:
@@ -77,28 +77,28 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class SchemaDoc:
     """A named schema: an object's fields, or a single value."""
 
     name: str
     about: str
-    value: Field | None
-    fields: tuple[Field, ...]
+    value: FieldDoc | None
+    fields: tuple[FieldDoc, ...]
 
 
-class Reference:
+class ApiReference:
     """Reads the contract's parts in the order in which they are shown."""
 
     def __init__(self, contract: Json) -> None:
         self._contract = contract
         self._members = _used_once(contract)
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[OperationGroup]:
         """Give the operations by tag; a tag without any is that of the events."""
         found = list(self._operations(self._contract["paths"]))
         used = {tag for tags, _ in found for tag in tags}
         return [
-            Group(
+            OperationGroup(
                 tag["name"],
                 tag["description"],
                 tuple(one for tags, one in found if tag["name"] in tags),
@@ -107,11 +107,11 @@ class Reference:
             if tag["name"] in used
         ]
 
-    def events(self) -> list[Operation]:
+    def events(self) -> list[OperationDoc]:
         """Give the webhooks."""
         return [one for _, one in self._operations(self._contract["webhooks"])]
 
-    def shapes(self) -> list[Shape]:
+    def shapes(self) -> list[SchemaDoc]:
         """Give the named schemas that are not shown where they are used, objects first."""
         named = self._contract["components"]["schemas"]
         shown_in_place = self._bodies() | self._members
@@ -124,16 +124,16 @@ class Reference:
         schemas = [_content(one.get("requestBody", {})).get("schema", {}) for one in said]
         return {schema["$ref"].rpartition("/")[2] for schema in schemas if "$ref" in schema}
 
-    def _operations(self, paths: Json) -> Iterator[tuple[list[str], Operation]]:
+    def _operations(self, paths: Json) -> Iterator[tuple[list[str], OperationDoc]]:
         for path, item in paths.items():
             shared = item.get("parameters", [])
             for method in (one for one in item if one in _METHODS):
                 yield item[method]["tags"], self._operation(path, method, item[method], shared)
 
-    def _operation(self, path: str, method: str, said: Json, shared: list[Json]) -> Operation:
+    def _operation(self, path: str, method: str, said: Json, shared: list[Json]) -> OperationDoc:
         parameters = [self._target(one) for one in (*shared, *said.get("parameters", []))]
         content = _content(said.get("requestBody", {}))
-        return Operation(
+        return OperationDoc(
             id=said["operationId"],
             method=method.upper(),
             path=path,
@@ -150,10 +150,10 @@ class Reference:
             ),
         )
 
-    def _answer(self, status: str, said: Json) -> Answer:
+    def _answer(self, status: str, said: Json) -> AnswerDoc:
         content = _content(said)
         schema = content.get("schema", {})
-        return Answer(
+        return AnswerDoc(
             status=status,
             about=said["description"],
             codes=tuple(said.get("x-codes", [])),
@@ -162,27 +162,27 @@ class Reference:
             example=_example(content),
         )
 
-    def _parameter(self, said: Json) -> Field:
+    def _parameter(self, said: Json) -> FieldDoc:
         field = self._field(said["name"], said["schema"], required=said.get("required", False))
-        return Field(
+        return FieldDoc(
             name=field.name,
-            type=(Part(f"{said['in']}: "), *field.type),
+            type=(TypePart(f"{said['in']}: "), *field.type),
             required=field.required,
             rules=field.rules,
             values=field.values,
             about=said.get("description") or field.about,
         )
 
-    def _shape(self, name: str, schema: Json) -> Shape:
+    def _shape(self, name: str, schema: Json) -> SchemaDoc:
         plain = schema.get("type") != "object"
-        return Shape(
+        return SchemaDoc(
             name=name,
             about=schema.get("description", ""),
             value=self._field("", schema, required=True) if plain else None,
             fields=() if plain else tuple(self._fields(schema)),
         )
 
-    def _fields(self, schema: Json, prefix: str = "") -> Iterator[Field]:
+    def _fields(self, schema: Json, prefix: str = "") -> Iterator[FieldDoc]:
         """Give an object's members; those of a schema that is used only here have dotted names."""
         # Where fraud screening may deny, the fields are required unless it has: `if`, `else`.
         needed = schema.get("required", schema.get("else", _NOTHING).get("required", []))
@@ -201,12 +201,12 @@ class Reference:
                     self._target(inner), f"{prefix}{name}{'[]' if of_items else ''}."
                 )
 
-    def _field(self, name: str, schema: Json, *, required: bool) -> Field:
+    def _field(self, name: str, schema: Json, *, required: bool) -> FieldDoc:
         target = self._target(schema)
         linked = target is not schema
         said = schema.get("description")
         inherited = "" if "properties" in target else target.get("description", "")
-        return Field(
+        return FieldDoc(
             name=name,
             type=_type(schema),
             required=required,
@@ -265,21 +265,21 @@ def _references(node: Any) -> Iterator[str]:
             yield from _references(member)
 
 
-def _type(schema: Json) -> tuple[Part, ...]:
+def _type(schema: Json) -> tuple[TypePart, ...]:
     """Name a schema's type, with the shapes that it refers to."""
     if "$ref" in schema:
-        return (Part(schema["$ref"].rpartition("/")[2], shape=True),)
+        return (TypePart(schema["$ref"].rpartition("/")[2], shape=True),)
     if "oneOf" in schema:
         names = [_type(one) for one in schema["oneOf"]]
         return tuple(
             part
             for number, name in enumerate(names)
-            for part in ((Part(" or "),) if number else ()) + name
+            for part in ((TypePart(" or "),) if number else ()) + name
         )
     if schema.get("type") == "array":
-        return (Part("list of "), *_type(schema.get("items", {"type": "objects"})))
+        return (TypePart("list of "), *_type(schema.get("items", {"type": "objects"})))
     named = schema.get("type", "any")
-    return (Part(named if isinstance(named, str) else " or ".join(named)),)
+    return (TypePart(named if isinstance(named, str) else " or ".join(named)),)
 
 
 def _rules(schema: Json) -> Iterator[str]:

@@ -9,22 +9,22 @@ from typing import Any
 from uuid import UUID
 
 from payintent.domain.gateway import (
-    Account,
-    Ack,
-    BadCallback,
-    Callback,
+    CallbackAnswer,
     CallbackRequest,
-    Capabilities,
-    Created,
+    GatewayAccount,
+    GatewayCapabilities,
+    GatewayRefundRequest,
+    GatewaySessionRef,
+    GatewaySessionRequest,
+    GatewaySessionState,
+    InvalidCallbackError,
+    OutcomeUnknown,
     RefundReport,
-    RefundRequest,
-    Refunds,
-    Rejected,
-    Report,
-    SessionRef,
-    SessionRequest,
-    SessionState,
-    Unknown,
+    RefundSupport,
+    SessionCreated,
+    SessionRejected,
+    SessionReport,
+    VerifiedCallback,
 )
 from payintent.domain.payment import FailureReason
 from payintent.gateways.ecpay.api import (
@@ -34,15 +34,15 @@ from payintent.gateways.ecpay.api import (
     NOT_FOUND,
     PAID,
     TAIPEI,
-    Ecpay,
-    Trade,
+    EcpayApi,
+    EcpayTrade,
     amount_of,
-    lacking,
     merchant_trade_no_of,
+    missing_credentials,
 )
-from payintent.gateways.ecpay.check_mac import signed, verified
-from payintent.gateways.ecpay.refunds import give_back, look_back
-from payintent.gateways.http_client import Http
+from payintent.gateways.ecpay.check_mac import sign_form, verify_form
+from payintent.gateways.ecpay.refunds import inquire_trade_refund, refund_trade
+from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.minor_units import read_capture, to_gateway
 
 URL_CHARS_MAX = 200
@@ -68,7 +68,7 @@ _UNDECIDED = {
     "2": None,  # a transfer's number was given out
     "10100073": None,  # a shop's number was given out
     "10300028": None,  # the order was posted twice: the first may well be paid
-    "10300066": Report(state=SessionState.AUTHORISING),  # to be confirmed
+    "10300066": SessionReport(state=GatewaySessionState.AUTHORISING),  # to be confirmed
 }
 _FAILURES = {
     "10100058": FailureReason.DECLINED,  # authentication failed
@@ -91,105 +91,113 @@ class EcpayGateway:
     """
 
     provider = "ecpay"
-    capabilities = Capabilities(
+    capabilities = GatewayCapabilities(
         credentials=CREDENTIALS,
         decimals={CURRENCY: DECIMALS},
         countries=frozenset({"TW"}),
-        refunds=Refunds.PARTS,
+        refunds=RefundSupport.PARTS,
         refunds_again=False,
         origins=frozenset({"https://payment.ecpay.com.tw", "https://payment-stage.ecpay.com.tw"}),
     )
 
-    def __init__(self, http: Http, now: Callable[[], float] = time.time) -> None:
-        self._ecpay = Ecpay(http, now)
+    def __init__(self, http: GatewayHttpClient, now: Callable[[], float] = time.time) -> None:
+        self._ecpay = EcpayApi(http, now)
         self._now = now
 
     async def create_session(
-        self, account: Account, request: SessionRequest
-    ) -> Created | Rejected | Unknown:
+        self, account: GatewayAccount, request: GatewaySessionRequest
+    ) -> SessionCreated | SessionRejected | OutcomeUnknown:
         """Word the form that the buyer posts; ECPay knows of the trade when that has happened."""
-        if missing := lacking(account):
-            return Rejected(detail=missing)
+        if missing := missing_credentials(account):
+            return SessionRejected(detail=missing)
         if request.currency != CURRENCY:
-            return Rejected(detail=f"{request.currency} is not taken")
+            return SessionRejected(detail=f"{request.currency} is not taken")
         if max(len(request.callback_url), len(request.return_url)) > URL_CHARS_MAX:
-            return Rejected(detail=f"a URL is longer than {URL_CHARS_MAX} characters")
+            return SessionRejected(detail=f"a URL is longer than {URL_CHARS_MAX} characters")
         try:
             units = to_gateway(request.amount_minor, CURRENCY, DECIMALS)
         except ValueError as error:
-            return Rejected(detail=str(error))
+            return SessionRejected(detail=str(error))
         redirect: dict[str, Any] = {
             "url": account.page_url.rstrip("/") + _PAGE,
             "method": "POST",
-            "fields": signed(account, _order(account, request, units)),
+            "fields": sign_form(account, _order(account, request, units)),
             "expires_at": _rfc3339(request.expires_at),
         }
-        return Created(
+        return SessionCreated(
             reference=merchant_trade_no_of(request.session_id),
             next_action={"type": "redirect", "redirect": redirect},
         )
 
-    async def close_session(self, account: Account, session: SessionRef) -> Report | Unknown:
+    async def close_session(
+        self, account: GatewayAccount, session: GatewaySessionRef
+    ) -> SessionReport | OutcomeUnknown:
         """Ask, for nothing closes an order: an unpaid one is given up when it is old enough."""
         report = await self.inquire(account, session)
-        unpaid = isinstance(report, Report) and report.state is SessionState.OPEN
+        unpaid = isinstance(report, SessionReport) and report.state is GatewaySessionState.OPEN
         if unpaid and self._is_abandoned(session):
-            return Report(state=SessionState.CLOSED)
+            return SessionReport(state=GatewaySessionState.CLOSED)
         return report
 
-    async def inquire(self, account: Account, session: SessionRef) -> Report | Unknown:
+    async def inquire(
+        self, account: GatewayAccount, session: GatewaySessionRef
+    ) -> SessionReport | OutcomeUnknown:
         """Ask what became of a trade. It is absent while the buyer has not posted the form."""
         trade = await self._ecpay.look_up(account, session)
-        if isinstance(trade, Unknown):
+        if isinstance(trade, OutcomeUnknown):
             return trade
         if trade.status == PAID:
-            return _captured(trade.trade_no, trade.amount) or Unknown(detail="paid without a trade")
+            return _captured(trade.trade_no, trade.amount) or OutcomeUnknown(
+                detail="paid without a trade"
+            )
         if trade.status == _NOT_ESTABLISHED and trade.tried:
-            return Report(state=SessionState.DECLINED, reason=FailureReason.DECLINED)
+            return SessionReport(state=GatewaySessionState.DECLINED, reason=FailureReason.DECLINED)
         if trade.status == _NOT_ESTABLISHED and self._is_abandoned(session):
-            return Report(state=SessionState.CLOSED)
+            return SessionReport(state=GatewaySessionState.CLOSED)
         return _unpaid(trade)
 
-    def parse_callback(self, account: Account, request: CallbackRequest) -> Callback:
+    def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
         """Verify CheckMacValue over the raw body, then read. Raises `BadCallback`."""
         try:
-            fields = verified(account, request.body)
+            fields = verify_form(account, request.body)
             notice = _read(account, fields)
         except ValueError as error:
-            raise BadCallback(str(error)) from None
+            raise InvalidCallbackError(str(error)) from None
         if notice.simulated:  # by the merchant, from its back office: nobody has paid
-            return Callback(id=f"{notice.id}.simulated", session_id=notice.session_id)
+            return VerifiedCallback(id=f"{notice.id}.simulated", session_id=notice.session_id)
         if notice.code in _UNDECIDED:
             report = _UNDECIDED[notice.code]
         elif notice.code != PAID:
             # A trade's number is used up by its first attempt: the buyer cannot try again.
             reason = self.classify_failure(notice.code)
-            report = Report(state=SessionState.DECLINED, reason=reason)
+            report = SessionReport(state=GatewaySessionState.DECLINED, reason=reason)
         else:
             report = _captured(notice.trade_no, notice.amount)
             if report is None:
-                raise BadCallback("paid without a trade or an amount")
-        return Callback(id=notice.id, session_id=notice.session_id, report=report)
+                raise InvalidCallbackError("paid without a trade or an amount")
+        return VerifiedCallback(id=notice.id, session_id=notice.session_id, report=report)
 
-    def acknowledge(self, callback: Callback) -> Ack:  # noqa: ARG002 - the port's shape
+    def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:  # noqa: ARG002 - the port's shape
         """Answer the four characters without which ECPay calls again."""
-        return Ack(body=b"1|OK", content_type="text/plain")
+        return CallbackAnswer(body=b"1|OK", content_type="text/plain")
 
-    async def refund(self, account: Account, request: RefundRequest) -> RefundReport | Unknown:
+    async def refund(
+        self, account: GatewayAccount, request: GatewayRefundRequest
+    ) -> RefundReport | OutcomeUnknown:
         """Give money back by what its card's authorisation has come to."""
-        return await give_back(self._ecpay, account, request)
+        return await refund_trade(self._ecpay, account, request)
 
     async def inquire_refund(
-        self, account: Account, request: RefundRequest
-    ) -> RefundReport | Unknown:
+        self, account: GatewayAccount, request: GatewayRefundRequest
+    ) -> RefundReport | OutcomeUnknown:
         """Tell from how much has gone back at all: ECPay has no names for refunds."""
-        return await look_back(self._ecpay, account, request)
+        return await inquire_trade_refund(self._ecpay, account, request)
 
     def classify_failure(self, code: str) -> FailureReason:
         """Translate a result code (RtnCode)."""
         return _FAILURES.get(code, FailureReason.UNKNOWN)
 
-    def _is_abandoned(self, session: SessionRef) -> bool:
+    def _is_abandoned(self, session: GatewaySessionRef) -> bool:
         return self._now() - session.opened_at.timestamp() > ABANDONED_AFTER_S
 
 
@@ -206,7 +214,7 @@ class _Notice:
     simulated: bool
 
 
-def _read(account: Account, fields: Mapping[str, str]) -> _Notice:
+def _read(account: GatewayAccount, fields: Mapping[str, str]) -> _Notice:
     """Read the fields of a notification; ValueError where they cannot be about a session of ours.
 
     Letters are hashed in lower case, so that whatever names something is taken in one case only.
@@ -233,7 +241,7 @@ def _read(account: Account, fields: Mapping[str, str]) -> _Notice:
     )
 
 
-def _order(account: Account, request: SessionRequest, units: int) -> dict[str, str]:
+def _order(account: GatewayAccount, request: GatewaySessionRequest, units: int) -> dict[str, str]:
     text = _plain(request.description)
     fields = {
         "MerchantID": account.credentials["merchant_id"],
@@ -272,21 +280,23 @@ def _language(locale: str | None) -> str | None:
     return _LANGUAGES.get(tag.partition("-")[0], "ENG")
 
 
-def _unpaid(trade: Trade) -> Report | Unknown:
-    states: Mapping[str, SessionState] = {
-        NOT_FOUND: SessionState.ABSENT,
-        _UNPAID: SessionState.OPEN,
-        _NOT_ESTABLISHED: SessionState.OPEN,
+def _unpaid(trade: EcpayTrade) -> SessionReport | OutcomeUnknown:
+    states: Mapping[str, GatewaySessionState] = {
+        NOT_FOUND: GatewaySessionState.ABSENT,
+        _UNPAID: GatewaySessionState.OPEN,
+        _NOT_ESTABLISHED: GatewaySessionState.OPEN,
     }
     state = states.get(trade.status)
-    return Report(state=state) if state else Unknown(detail="a status that nobody knows")
+    return (
+        SessionReport(state=state) if state else OutcomeUnknown(detail="a status that nobody knows")
+    )
 
 
-def _captured(trade_no: str, amount: str) -> Report | None:
+def _captured(trade_no: str, amount: str) -> SessionReport | None:
     if not trade_no or not amount.strip("0."):
         return None
     capture = read_capture(trade_no, amount, CURRENCY)
-    return Report(state=SessionState.CAPTURED, capture=capture)
+    return SessionReport(state=GatewaySessionState.CAPTURED, capture=capture)
 
 
 def _rfc3339(moment: datetime) -> str:

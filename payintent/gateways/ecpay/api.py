@@ -8,9 +8,9 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from payintent.domain import ids
-from payintent.domain.gateway import Account, NotContacted, SessionRef, Unknown
-from payintent.gateways.ecpay.check_mac import signed, verified
-from payintent.gateways.http_client import Answer, Http, unusable
+from payintent.domain.gateway import GatewayAccount, GatewaySessionRef, NotContacted, OutcomeUnknown
+from payintent.gateways.ecpay.check_mac import sign_form, verify_form
+from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, unusable
 
 CREDENTIALS = frozenset({"merchant_id", "hash_key", "hash_iv"})
 CURRENCY = "TWD"
@@ -27,7 +27,7 @@ _OK, _TOO_FAST = 200, 403
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trade:
+class EcpayTrade:
     """What ECPay says of one trade."""
 
     merchant_trade_no: str
@@ -44,55 +44,57 @@ class Trade:
 
 
 @dataclass(frozen=True, slots=True)
-class Ecpay:
+class EcpayApi:
     """The servers, and the clock that requests are stamped with."""
 
-    http: Http
+    http: GatewayHttpClient
     now: Callable[[], float]
 
     async def post(
-        self, account: Account, path: str, fields: Mapping[str, str]
-    ) -> Answer | Unknown:
+        self, account: GatewayAccount, path: str, fields: Mapping[str, str]
+    ) -> HttpAnswer | OutcomeUnknown:
         """Send a signed form; whatever is not a plain success is `Unknown`."""
-        if missing := lacking(account):
+        if missing := missing_credentials(account):
             return NotContacted(detail=missing)
-        form = signed(account, {"MerchantID": account.credentials["merchant_id"], **fields})
+        form = sign_form(account, {"MerchantID": account.credentials["merchant_id"], **fields})
         answer = await self.http.request(
             "POST",
             account.base_url.rstrip("/") + path,
             headers=_FORM,
             body=urlencode(form).encode(),
         )
-        if isinstance(answer, Unknown) or answer.status == _OK:
+        if isinstance(answer, OutcomeUnknown) or answer.status == _OK:
             return answer
         why = ", asked too often" if answer.status == _TOO_FAST else ""
         return unusable(answer.status, f"status {answer.status}{why}")
 
-    async def look_up(self, account: Account, session: SessionRef) -> Trade | Unknown:
+    async def look_up(
+        self, account: GatewayAccount, session: GatewaySessionRef
+    ) -> EcpayTrade | OutcomeUnknown:
         """Ask for the trade of a session; one that ECPay has never seen has its own status."""
-        merchant_trade_no = named(session)
+        merchant_trade_no = session_trade_no(session)
         asked = {"MerchantTradeNo": merchant_trade_no, "TimeStamp": str(int(self.now()))}
         answer = await self.post(account, _QUERY, asked)
-        if isinstance(answer, Unknown):
+        if isinstance(answer, OutcomeUnknown):
             return answer
         try:
-            fields = verified(account, answer.body)
+            fields = verify_form(account, answer.body)
             return _trade(account, session, merchant_trade_no, fields)
         except ValueError as error:
-            return Unknown(detail=f"an answer that cannot be believed: {error}")
+            return OutcomeUnknown(detail=f"an answer that cannot be believed: {error}")
 
 
 def merchant_trade_no_of(session_id: UUID) -> str:
     """Name a session's trade: ECPay takes 20 of our id's 22 digits, which is 119 bits."""
-    return ids.base62(session_id.int, ids.UUID_CHARS)[-TRADE_NO_CHARS:]
+    return ids.to_base62(session_id.int, ids.UUID_CHARS)[-TRADE_NO_CHARS:]
 
 
-def named(session: SessionRef) -> str:
+def session_trade_no(session: GatewaySessionRef) -> str:
     """Give the number of a session's trade, also while its creation is unanswered."""
     return session.reference or merchant_trade_no_of(session.session_id)
 
 
-def lacking(account: Account) -> str:
+def missing_credentials(account: GatewayAccount) -> str:
     """Say which credentials an account lacks; nothing where it has all."""
     missing = sorted(name for name in CREDENTIALS if not account.credentials.get(name))
     return f"the account lacks {', '.join(missing)}" if missing else ""
@@ -107,14 +109,17 @@ def amount_of(fields: Mapping[str, str]) -> str:
 
 
 def _trade(
-    account: Account, session: SessionRef, merchant_trade_no: str, fields: Mapping[str, str]
-) -> Trade:
+    account: GatewayAccount,
+    session: GatewaySessionRef,
+    merchant_trade_no: str,
+    fields: Mapping[str, str],
+) -> EcpayTrade:
     about = (fields.get("MerchantID"), fields.get("MerchantTradeNo"))
     if about != (account.credentials["merchant_id"], merchant_trade_no):
         raise ValueError("it is about another trade")
     if fields.get("CustomField1", "") not in ("", session.session_id.hex):
         raise ValueError("it is about another session")
-    return Trade(
+    return EcpayTrade(
         merchant_trade_no=merchant_trade_no,
         status=fields.get("TradeStatus", ""),
         trade_no=fields.get("TradeNo", ""),

@@ -6,14 +6,14 @@ import re
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, quote_plus
 
-from payintent.domain.gateway import Account
+from payintent.domain.gateway import GatewayAccount
 
 CHECK = "CheckMacValue"
 FIELDS_MAX = 200
 _NAME = re.compile(r"[0-9A-Za-z_]{1,50}")
 
 
-def check_value(fields: Mapping[str, str], hash_key: str, hash_iv: str) -> str:
+def check_mac_value(fields: Mapping[str, str], hash_key: str, hash_iv: str) -> str:
     """Hash all fields but the check value itself: SHA-256, upper case hex."""
     ordered = sorted((name for name in fields if name != CHECK), key=str.lower)
     joined = "&".join(f"{name}={fields[name]}" for name in ordered)
@@ -21,13 +21,13 @@ def check_value(fields: Mapping[str, str], hash_key: str, hash_iv: str) -> str:
     return hashlib.sha256(encoded.encode()).hexdigest().upper()
 
 
-def signed(account: Account, fields: Mapping[str, str]) -> dict[str, str]:
+def sign_form(account: GatewayAccount, fields: Mapping[str, str]) -> dict[str, str]:
     """Add the check value to what goes out under an account."""
     hash_key, hash_iv = account.credentials["hash_key"], account.credentials["hash_iv"]
-    return {**fields, CHECK: check_value(fields, hash_key, hash_iv)}
+    return {**fields, CHECK: check_mac_value(fields, hash_key, hash_iv)}
 
 
-def verified(account: Account, body: bytes) -> dict[str, str]:
+def verify_form(account: GatewayAccount, body: bytes) -> dict[str, str]:
     """Read a form that this account's secrets have signed; ValueError for anything else."""
     hash_key = account.credentials.get("hash_key", "")
     hash_iv = account.credentials.get("hash_iv", "")
@@ -35,7 +35,7 @@ def verified(account: Account, body: bytes) -> dict[str, str]:
         raise ValueError("the account has no secrets")
     fields = read_form(body)
     given = fields.get(CHECK, "")
-    expected = check_value(fields, hash_key, hash_iv)
+    expected = check_mac_value(fields, hash_key, hash_iv)
     if not hmac.compare_digest(expected.encode(), given.encode(errors="replace")):
         raise ValueError("CheckMacValue is not this account's")
     if any("&" in value for value in fields.values()):

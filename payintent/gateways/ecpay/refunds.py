@@ -10,15 +10,23 @@ import msgspec
 from msgspec import Struct
 
 from payintent.domain.gateway import (
-    Account,
+    GatewayAccount,
+    GatewayRefundRequest,
+    GatewayRefundState,
+    GatewaySessionRef,
     NotContacted,
+    OutcomeUnknown,
     RefundReport,
-    RefundRequest,
-    RefundState,
-    SessionRef,
-    Unknown,
 )
-from payintent.gateways.ecpay.api import CURRENCY, DECIMALS, PAID, TAIPEI, Ecpay, Trade, named
+from payintent.gateways.ecpay.api import (
+    CURRENCY,
+    DECIMALS,
+    PAID,
+    TAIPEI,
+    EcpayApi,
+    EcpayTrade,
+    session_trade_no,
+)
 from payintent.gateways.ecpay.check_mac import read_form
 from payintent.gateways.minor_units import to_gateway
 
@@ -95,9 +103,9 @@ class _Card:
     given_back: int
 
 
-async def give_back(
-    ecpay: Ecpay, account: Account, request: RefundRequest
-) -> RefundReport | Unknown:
+async def refund_trade(
+    ecpay: EcpayApi, account: GatewayAccount, request: GatewayRefundRequest
+) -> RefundReport | OutcomeUnknown:
     """Give money back; where nobody could say what to ask for, nothing was asked."""
     units = _units(request)
     if request.session is None or units is None:
@@ -107,108 +115,118 @@ async def give_back(
     if not account.credentials.get("credit_check_code"):
         return await _act(ecpay, account, request, "R", units)
     card = await _look(ecpay, account, request, request.session)
-    if isinstance(card, Unknown):
+    if isinstance(card, OutcomeUnknown):
         return NotContacted(detail=card.detail, throttled=card.throttled)
     if isinstance(card, RefundReport):
         return card
     return await _go(ecpay, account, request, card, units)
 
 
-async def look_back(
-    ecpay: Ecpay, account: Account, request: RefundRequest
-) -> RefundReport | Unknown:
+async def inquire_trade_refund(
+    ecpay: EcpayApi, account: GatewayAccount, request: GatewayRefundRequest
+) -> RefundReport | OutcomeUnknown:
     """Tell what became of a refund, where the sum of all refunds can tell it."""
     if request.session is None or not account.credentials.get("credit_check_code"):
-        return Unknown(detail="ECPay cannot be asked without credit_check_code and a session")
+        return OutcomeUnknown(
+            detail="ECPay cannot be asked without credit_check_code and a session"
+        )
     card = await _look(ecpay, account, request, request.session)
     if isinstance(card, RefundReport):
-        return Unknown(detail=card.detail)
-    if isinstance(card, Unknown):
+        return OutcomeUnknown(detail=card.detail)
+    if isinstance(card, OutcomeUnknown):
         return card
     units = _units(request)
     if units is None or card.given_back < units:
-        return RefundReport(state=RefundState.ABSENT)
+        return RefundReport(state=GatewayRefundState.ABSENT)
     if card.given_back >= card.whole or request.reference is not None:
-        return RefundReport(state=RefundState.DONE)
-    return Unknown(detail="so much has gone back, and ECPay does not say for which refund")
+        return RefundReport(state=GatewayRefundState.DONE)
+    return OutcomeUnknown(detail="so much has gone back, and ECPay does not say for which refund")
 
 
 async def _go(
-    ecpay: Ecpay, account: Account, request: RefundRequest, card: _Card, units: int
-) -> RefundReport | Unknown:
+    ecpay: EcpayApi, account: GatewayAccount, request: GatewayRefundRequest, card: _Card, units: int
+) -> RefundReport | OutcomeUnknown:
     if card.given_back + units > card.whole:
         return _declined("more than is left")
     actions = (_WHOLE if units == card.whole else _PART)[card.phase]
     for action in actions[:-1]:
         prepared = await _act(ecpay, account, request, action, card.whole)
-        if isinstance(prepared, Unknown):
+        if isinstance(prepared, OutcomeUnknown):
             # Nothing gives back yet; the next try looks anew how far this one has come.
             return NotContacted(detail=f"{action}: {prepared.detail}")
-        if prepared.state is RefundState.DECLINED:
+        if prepared.state is GatewayRefundState.DECLINED:
             return prepared
     return await _act(ecpay, account, request, actions[-1], units)
 
 
 async def _act(
-    ecpay: Ecpay, account: Account, request: RefundRequest, action: str, units: int
-) -> RefundReport | Unknown:
+    ecpay: EcpayApi, account: GatewayAccount, request: GatewayRefundRequest, action: str, units: int
+) -> RefundReport | OutcomeUnknown:
     """Ask for one action; its answer is not signed, so that it must at least name the trade."""
     assert request.session is not None  # noqa: S101 - seen to by whoever asks for a refund
-    trade = {"MerchantTradeNo": named(request.session), "TradeNo": request.capture.reference}
+    trade = {
+        "MerchantTradeNo": session_trade_no(request.session),
+        "TradeNo": request.capture.reference,
+    }
     form = trade | {"Action": action, "TotalAmount": str(units)}
     answer = await ecpay.post(account, _ACT, form)
-    if isinstance(answer, Unknown):
+    if isinstance(answer, OutcomeUnknown):
         return answer
     try:
         said = read_form(answer.body)
     except ValueError:
-        return Unknown(detail="an unreadable answer to an action")
+        return OutcomeUnknown(detail="an unreadable answer to an action")
     code = said.get("RtnCode", "")
     if not _CODE.fullmatch(code) or any(said.get(one) != trade[one] for one in trade):
-        return Unknown(detail="an answer to no action of ours")
+        return OutcomeUnknown(detail="an answer to no action of ours")
     if code == PAID:
         # ECPay names no refunds: that it did this one is all there is to remember.
         reference = f"{request.capture.reference}-{action}"
-        return RefundReport(state=RefundState.DONE, reference=reference)
+        return RefundReport(state=GatewayRefundState.DONE, reference=reference)
     return _declined(f"{action}: {code} {said.get('RtnMsg', '')[:DETAIL_CHARS_MAX]}")
 
 
 async def _look(
-    ecpay: Ecpay, account: Account, request: RefundRequest, session: SessionRef
-) -> _Card | RefundReport | Unknown:
+    ecpay: EcpayApi,
+    account: GatewayAccount,
+    request: GatewayRefundRequest,
+    session: GatewaySessionRef,
+) -> _Card | RefundReport | OutcomeUnknown:
     """See how a card payment stands; a report where it is none that can be given back."""
     try:
         async with asyncio.timeout(LOOK_MAX_S):
             trade = await ecpay.look_up(account, session)
-            if isinstance(trade, Unknown):
+            if isinstance(trade, OutcomeUnknown):
                 return trade
             if (trade.status, trade.trade_no) != (PAID, request.capture.reference):
                 return _declined("ECPay knows of no such payment")
             return await _card(ecpay, account, trade)
     except TimeoutError:
-        return Unknown(detail=f"not seen within {LOOK_MAX_S:g} s how the payment stands")
+        return OutcomeUnknown(detail=f"not seen within {LOOK_MAX_S:g} s how the payment stands")
 
 
-async def _card(ecpay: Ecpay, account: Account, trade: Trade) -> _Card | Unknown:
+async def _card(
+    ecpay: EcpayApi, account: GatewayAccount, trade: EcpayTrade
+) -> _Card | OutcomeUnknown:
     asked = {
         "CreditRefundId": trade.authorisation,
         "CreditAmount": str(trade.units),
         "CreditCheckCode": account.credentials["credit_check_code"],
     }
     answer = await ecpay.post(account, _DETAIL, asked)
-    if isinstance(answer, Unknown):
+    if isinstance(answer, OutcomeUnknown):
         return answer
     try:
         # Amounts come as numbers or as text.
         detail = msgspec.json.decode(answer.body, type=_Detail, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return Unknown(detail="an unreadable answer about a card payment")
+        return OutcomeUnknown(detail="an unreadable answer about a card payment")
     credit = detail.value
     if detail.said or credit is None or credit.amount != trade.units:
-        return Unknown(detail=f"no word on a card payment: {(detail.said or '')[:20]}")
+        return OutcomeUnknown(detail=f"no word on a card payment: {(detail.said or '')[:20]}")
     phase = _phase(credit)
     if phase is None:
-        return Unknown(detail="a card payment in a state that nobody knows")
+        return OutcomeUnknown(detail="a card payment in a state that nobody knows")
     return _Card(phase=phase, whole=credit.amount, given_back=_given_back(credit, phase))
 
 
@@ -231,13 +249,13 @@ def _given_back(credit: _Credit, phase: _Phase) -> int:
 _COUNTED = (_Phase.CLOSING, _Phase.CLOSED)
 
 
-def _closes_now(ecpay: Ecpay, account: Account) -> bool:
+def _closes_now(ecpay: EcpayApi, account: GatewayAccount) -> bool:
     if account.credentials.get("auto_close") == "off":
         return False
     return CLOSING_BEGINS <= datetime.fromtimestamp(ecpay.now(), TAIPEI).time() < CLOSING_ENDS
 
 
-def _units(request: RefundRequest) -> int | None:
+def _units(request: GatewayRefundRequest) -> int | None:
     try:
         return to_gateway(request.amount_minor, CURRENCY, DECIMALS)
     except ValueError:
@@ -245,4 +263,4 @@ def _units(request: RefundRequest) -> int | None:
 
 
 def _declined(detail: str) -> RefundReport:
-    return RefundReport(state=RefundState.DECLINED, detail=detail)
+    return RefundReport(state=GatewayRefundState.DECLINED, detail=detail)

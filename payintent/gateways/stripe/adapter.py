@@ -11,39 +11,39 @@ from msgspec import Struct
 
 from payintent.domain import ids
 from payintent.domain.gateway import (
-    Account,
-    Ack,
-    Callback,
+    CallbackAnswer,
     CallbackRequest,
-    Capabilities,
-    Created,
+    GatewayAccount,
+    GatewayCapabilities,
+    GatewayRefundRequest,
+    GatewayRefundState,
+    GatewaySessionRef,
+    GatewaySessionRequest,
+    GatewaySessionState,
+    OutcomeUnknown,
     RefundReport,
-    RefundRequest,
-    RefundState,
-    Rejected,
-    Report,
-    SessionRef,
-    SessionRequest,
-    SessionState,
-    Unknown,
+    SessionCreated,
+    SessionRejected,
+    SessionReport,
+    VerifiedCallback,
 )
 from payintent.domain.payment import FailureReason
-from payintent.gateways.http_client import Answer, Http, unusable
+from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, unusable
 from payintent.gateways.stripe.api import (
     DECIMALS,
     FAILURES,
-    Intent,
-    Refund,
-    Refunds,
-    Trouble,
+    StripeErrorBody,
+    StripePaymentIntent,
+    StripeRefund,
+    StripeRefundPage,
+    read_error_body,
     read_event,
-    read_trouble,
     refund_id_of,
     refund_report,
-    report_of,
     session_id_of,
-    to_units,
-    verify,
+    session_report,
+    to_stripe_units,
+    verify_signature,
 )
 
 API_VERSION = "2026-10-28.endive"
@@ -76,50 +76,56 @@ class StripeGateway:
     """
 
     provider = "stripe"
-    capabilities = Capabilities(
+    capabilities = GatewayCapabilities(
         credentials=frozenset({"secret_key", "publishable_key", "webhook_secret"}),
         decimals=DECIMALS,
         origins=frozenset({"https://api.stripe.com", "https://js.stripe.com"}),
         callback_bytes_max=256 * 1024,  # an event holds the whole object, with its metadata
     )
 
-    def __init__(self, http: Http, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, http: GatewayHttpClient, now: Callable[[], float] = time.time) -> None:
         self._http = http
         self._now = now
 
     async def create_session(
-        self, account: Account, request: SessionRequest
-    ) -> Created | Rejected | Unknown:
+        self, account: GatewayAccount, request: GatewaySessionRequest
+    ) -> SessionCreated | SessionRejected | OutcomeUnknown:
         """Open a payment intent under our own id as the idempotency key."""
         order = _order(request)
         answer = await self._post(account, "/payment_intents", order, _wire_id(request))
-        if isinstance(answer, Unknown):
+        if isinstance(answer, OutcomeUnknown):
             return answer
-        intent = _read(answer, Intent)
+        intent = _read(answer, StripePaymentIntent)
         if intent is None:
             return _refused(answer) or unusable(answer.status, _detail(answer))
         return _created(account, request, intent)
 
-    async def close_session(self, account: Account, session: SessionRef) -> Report | Unknown:
+    async def close_session(
+        self, account: GatewayAccount, session: GatewaySessionRef
+    ) -> SessionReport | OutcomeUnknown:
         """Cancel a payment intent; where Stripe will not, the report says what it is instead."""
         return await _in_time(self._close(account, session))
 
-    async def inquire(self, account: Account, session: SessionRef) -> Report | Unknown:
+    async def inquire(
+        self, account: GatewayAccount, session: GatewaySessionRef
+    ) -> SessionReport | OutcomeUnknown:
         """Ask what became of a payment intent."""
         return await _in_time(self._inquire(account, session))
 
-    def parse_callback(self, account: Account, request: CallbackRequest) -> Callback:
+    def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
         """Verify `Stripe-Signature` over the raw body, then read. Raises `BadCallback`."""
         secret = account.credentials.get("webhook_secret", "")
         header = request.headers.get("stripe-signature", "")
-        verify(secret, header, request.body, self._now())
+        verify_signature(secret, header, request.body, self._now())
         return read_event(request.body)
 
-    def acknowledge(self, callback: Callback) -> Ack:  # noqa: ARG002 - the port's shape
+    def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:  # noqa: ARG002 - the port's shape
         """Answer what Stripe reads of it: the status alone."""
-        return Ack(body=b'{"received":true}')
+        return CallbackAnswer(body=b'{"received":true}')
 
-    async def refund(self, account: Account, request: RefundRequest) -> RefundReport | Unknown:
+    async def refund(
+        self, account: GatewayAccount, request: GatewayRefundRequest
+    ) -> RefundReport | OutcomeUnknown:
         """Ask for money back, unless Stripe already has a refund of this id.
 
         Its idempotency key keeps repetitions apart for a day; what stands at Stripe, for ever.
@@ -127,8 +133,8 @@ class StripeGateway:
         return await _in_time(self._refund(account, request))
 
     async def inquire_refund(
-        self, account: Account, request: RefundRequest
-    ) -> RefundReport | Unknown:
+        self, account: GatewayAccount, request: GatewayRefundRequest
+    ) -> RefundReport | OutcomeUnknown:
         """Look for the refund of our id among those of the payment intent."""
         return await _in_time(self._find_refund(account, request))
 
@@ -136,81 +142,91 @@ class StripeGateway:
         """Translate a decline code, or the error code of an attempt that has none."""
         return FAILURES.get(code, FailureReason.UNKNOWN)
 
-    async def _inquire(self, account: Account, session: SessionRef) -> Report | Unknown:
+    async def _inquire(
+        self, account: GatewayAccount, session: GatewaySessionRef
+    ) -> SessionReport | OutcomeUnknown:
         reference = session.reference or await self._recall(account, session)
         if not isinstance(reference, str):
             return reference
         return _reported(await self._get(account, _path(reference)), session)
 
-    async def _close(self, account: Account, session: SessionRef) -> Report | Unknown:
+    async def _close(
+        self, account: GatewayAccount, session: GatewaySessionRef
+    ) -> SessionReport | OutcomeUnknown:
         reference = session.reference or await self._recall(account, session)
         if not isinstance(reference, str):
             return reference
         answer = await self._post(account, f"{_path(reference)}/cancel", {})
-        if isinstance(answer, Answer) and answer.status in _REFUSING and _trouble(answer):
+        if isinstance(answer, HttpAnswer) and answer.status in _REFUSING and _trouble(answer):
             # It was paid, is being paid or was cancelled before: it tells itself.
             answer = await self._get(account, _path(reference))
         return _reported(answer, session)
 
-    async def _recall(self, account: Account, session: SessionRef) -> str | Report | Unknown:
+    async def _recall(
+        self, account: GatewayAccount, session: GatewaySessionRef
+    ) -> str | SessionReport | OutcomeUnknown:
         """Find a creation that nobody answered: sent again it gives the intent that it made.
 
         Where it never arrived, this opens the intent: nobody has its client secret, so that it
         cannot be paid, and it is known from now on.
         """
         if self._now() - session.opened_at.timestamp() > REPLAYS_FOR_S:
-            return Unknown(detail="its creation is too old to be sent again")
+            return OutcomeUnknown(detail="its creation is too old to be sent again")
         answer = await self._post(account, "/payment_intents", _order(session), _wire_id(session))
-        if isinstance(answer, Unknown):
+        if isinstance(answer, OutcomeUnknown):
             return answer
-        intent = _read(answer, Intent)
+        intent = _read(answer, StripePaymentIntent)
         if intent and session_id_of(intent) == session.session_id:
             return intent.id
         if answer.status in _REFUSING and _refused(answer):
-            return Report(state=SessionState.ABSENT)
+            return SessionReport(state=GatewaySessionState.ABSENT)
         return unusable(answer.status, _detail(answer))
 
-    async def _refund(self, account: Account, request: RefundRequest) -> RefundReport | Unknown:
+    async def _refund(
+        self, account: GatewayAccount, request: GatewayRefundRequest
+    ) -> RefundReport | OutcomeUnknown:
         known = await self._find_refund(account, request)
-        if isinstance(known, Unknown) or known.state is not RefundState.ABSENT:
+        if isinstance(known, OutcomeUnknown) or known.state is not GatewayRefundState.ABSENT:
             return known
         answer = await self._post(account, "/refunds", _refund_order(request), _refund_id(request))
-        if isinstance(answer, Unknown):
+        if isinstance(answer, OutcomeUnknown):
             return answer
-        refund = _read(answer, Refund)
+        refund = _read(answer, StripeRefund)
         if refund and refund_id_of(refund) == request.refund_id:
-            return refund_report(refund) or Unknown(detail=f"a refund is {refund.status}")
+            return refund_report(refund) or OutcomeUnknown(detail=f"a refund is {refund.status}")
         if answer.status in _REFUSING and _refused(answer):
-            return RefundReport(state=RefundState.DECLINED, detail=_detail(answer))
+            return RefundReport(state=GatewayRefundState.DECLINED, detail=_detail(answer))
         return unusable(answer.status, _detail(answer))
 
     async def _find_refund(
-        self, account: Account, request: RefundRequest
-    ) -> RefundReport | Unknown:
+        self, account: GatewayAccount, request: GatewayRefundRequest
+    ) -> RefundReport | OutcomeUnknown:
         query = {"payment_intent": request.capture.reference, "limit": str(REFUNDS_PAGE)}
         for _ in range(REFUNDS_PAGES_MAX):
             answer = await self._get(account, f"/refunds?{urlencode(query)}")
-            if isinstance(answer, Unknown):
+            if isinstance(answer, OutcomeUnknown):
                 return answer
             if answer.status == _NOT_FOUND and _trouble(answer):
-                return RefundReport(state=RefundState.ABSENT)
-            page = _read(answer, Refunds)
+                return RefundReport(state=GatewayRefundState.ABSENT)
+            page = _read(answer, StripeRefundPage)
             if page is None:
                 return unusable(answer.status, _detail(answer))
             for refund in page.data:
                 if refund_id_of(refund) == request.refund_id:
-                    return refund_report(refund) or Unknown(detail=f"a refund is {refund.status}")
+                    return refund_report(refund) or OutcomeUnknown(
+                        detail=f"a refund is {refund.status}"
+                    )
             if not page.has_more or not page.data:
-                return RefundReport(state=RefundState.ABSENT)
+                return RefundReport(state=GatewayRefundState.ABSENT)
             query["starting_after"] = page.data[-1].id
-        return Unknown(detail="too many refunds to look through")
+        return OutcomeUnknown(detail="too many refunds to look through")
 
-    async def _get(self, account: Account, path: str) -> Answer | Unknown:
+    async def _get(self, account: GatewayAccount, path: str) -> HttpAnswer | OutcomeUnknown:
         return await self._http.request("GET", _url(account, path), headers=_headers(account))
 
     async def _post(
-        self, account: Account, path: str, form: Mapping[str, str], key: str | None = None
-    ) -> Answer | Unknown:
+        self, account: GatewayAccount, path: str, form: Mapping[str, str], key: str | None = None
+    ) -> HttpAnswer | OutcomeUnknown:
         headers = _headers(account)
         headers["Content-Type"] = "application/x-www-form-urlencoded"
         if key is not None:
@@ -219,23 +235,23 @@ class StripeGateway:
         return await self._http.request("POST", _url(account, path), headers=headers, body=body)
 
 
-async def _in_time(work: Awaitable[R]) -> R | Unknown:
+async def _in_time(work: Awaitable[R]) -> R | OutcomeUnknown:
     """Bound several requests by the time that one operation has."""
     try:
         async with asyncio.timeout(CALLS_TIMEOUT_S):
             return await work
     except TimeoutError:
-        return Unknown(detail=f"not finished within {CALLS_TIMEOUT_S:g} s")
+        return OutcomeUnknown(detail=f"not finished within {CALLS_TIMEOUT_S:g} s")
 
 
-def _headers(account: Account) -> dict[str, str]:
+def _headers(account: GatewayAccount) -> dict[str, str]:
     return {
         "Authorization": f"Bearer {account.credentials['secret_key']}",
         "Stripe-Version": API_VERSION,
     }
 
 
-def _url(account: Account, path: str) -> str:
+def _url(account: GatewayAccount, path: str) -> str:
     return f"{account.base_url.rstrip('/')}/v1{path}"
 
 
@@ -243,57 +259,61 @@ def _path(reference: str) -> str:
     return f"/payment_intents/{quote(reference, safe='')}"
 
 
-def _order(session: SessionRequest | SessionRef) -> dict[str, str]:
+def _order(session: GatewaySessionRequest | GatewaySessionRef) -> dict[str, str]:
     """Word a creation, twice the same for the same session.
 
     No `payment_method_types`: newer versions refuse it, and the account's own settings decide.
     """
     return {
-        "amount": str(to_units(session.amount_minor, session.currency)),
+        "amount": str(to_stripe_units(session.amount_minor, session.currency)),
         "currency": session.currency.lower(),
         "metadata[session_id]": _wire_id(session),
     }
 
 
-def _refund_order(request: RefundRequest) -> dict[str, str]:
+def _refund_order(request: GatewayRefundRequest) -> dict[str, str]:
     return {
         "payment_intent": request.capture.reference,
-        "amount": str(to_units(request.amount_minor, request.capture.currency)),
+        "amount": str(to_stripe_units(request.amount_minor, request.capture.currency)),
         "metadata[refund_id]": _refund_id(request),
     }
 
 
-def _created(account: Account, request: SessionRequest, intent: Intent) -> Created | Unknown:
+def _created(
+    account: GatewayAccount, request: GatewaySessionRequest, intent: StripePaymentIntent
+) -> SessionCreated | OutcomeUnknown:
     order = _order(request)
     stands_for = str(intent.amount), intent.currency.lower()
     if session_id_of(intent) != request.session_id or not intent.client_secret:
-        return Unknown(detail="the answer to a creation is about another one")
+        return OutcomeUnknown(detail="the answer to a creation is about another one")
     if stands_for != (order["amount"], order["currency"]):
-        return Unknown(detail="the payment intent stands for another amount")
+        return OutcomeUnknown(detail="the payment intent stands for another amount")
     card: dict[str, Any] = {
         "provider": "stripe",
         "script_url": account.credentials.get("script_url") or SCRIPT_URL,
         "publishable_key": account.credentials["publishable_key"],
         "client_secret": intent.client_secret,
     }
-    return Created(
+    return SessionCreated(
         reference=intent.id, next_action={"type": "embedded_card", "embedded_card": card}
     )
 
 
-def _reported(answer: Answer | Unknown, asked: SessionRef) -> Report | Unknown:
-    if isinstance(answer, Unknown):
+def _reported(
+    answer: HttpAnswer | OutcomeUnknown, asked: GatewaySessionRef
+) -> SessionReport | OutcomeUnknown:
+    if isinstance(answer, OutcomeUnknown):
         return answer
     if answer.status == _NOT_FOUND and _trouble(answer):
         # Its own words: a proxy's 404 knows nothing about money.
-        return Report(state=SessionState.ABSENT)
-    intent = _read(answer, Intent)
+        return SessionReport(state=GatewaySessionState.ABSENT)
+    intent = _read(answer, StripePaymentIntent)
     if intent is None or session_id_of(intent) != asked.session_id:
         return unusable(answer.status, _detail(answer))
-    return report_of(intent) or Unknown(detail=f"a payment intent is {intent.status}")
+    return session_report(intent) or OutcomeUnknown(detail=f"a payment intent is {intent.status}")
 
 
-def _read(answer: Answer, kind: type[S]) -> S | None:
+def _read(answer: HttpAnswer, kind: type[S]) -> S | None:
     if answer.status != _OK:
         return None
     try:
@@ -302,20 +322,20 @@ def _read(answer: Answer, kind: type[S]) -> S | None:
         return None
 
 
-def _trouble(answer: Answer) -> Trouble | None:
-    return read_trouble(answer.body)
+def _trouble(answer: HttpAnswer) -> StripeErrorBody | None:
+    return read_error_body(answer.body)
 
 
-def _refused(answer: Answer) -> Rejected | None:
+def _refused(answer: HttpAnswer) -> SessionRejected | None:
     """Tell whether Stripe understood and will not: a key used for something else is not that."""
     trouble = _trouble(answer)
     settled = answer.status // 100 == 4 and answer.status not in _UNSETTLED  # noqa: PLR2004 - 4xx
     if trouble is None or trouble.type not in _REFUSALS or not settled:
         return None
-    return Rejected(detail=_detail(answer))
+    return SessionRejected(detail=_detail(answer))
 
 
-def _detail(answer: Answer) -> str:
+def _detail(answer: HttpAnswer) -> str:
     trouble = _trouble(answer)
     if trouble is None:
         return f"status {answer.status}: nothing readable"
@@ -323,9 +343,9 @@ def _detail(answer: Answer) -> str:
     return f"status {answer.status}: {' '.join(word for word in words if word)}"
 
 
-def _wire_id(session: SessionRequest | SessionRef) -> str:
-    return ids.text(ids.SESSION, session.session_id)
+def _wire_id(session: GatewaySessionRequest | GatewaySessionRef) -> str:
+    return ids.format_id(ids.SESSION, session.session_id)
 
 
-def _refund_id(request: RefundRequest) -> str:
-    return ids.text(ids.REFUND, request.refund_id)
+def _refund_id(request: GatewayRefundRequest) -> str:
+    return ids.format_id(ids.REFUND, request.refund_id)

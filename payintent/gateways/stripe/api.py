@@ -12,16 +12,16 @@ from msgspec import Meta, Struct
 
 from payintent.domain import ids
 from payintent.domain.gateway import (
-    BadCallback,
-    Callback,
     Capture,
     DisputedFunds,
     DisputeReport,
     DisputeState,
+    GatewayRefundState,
+    GatewaySessionState,
+    InvalidCallbackError,
     RefundReport,
-    RefundState,
-    Report,
-    SessionState,
+    SessionReport,
+    VerifiedCallback,
 )
 from payintent.domain.payment import FailureReason
 from payintent.gateways.minor_units import from_gateway, to_gateway
@@ -31,22 +31,24 @@ from payintent.gateways.minor_units import from_gateway, to_gateway
 DECIMALS = {"USD": 2, "THB": 2, "TWD": 2, "IDR": 2, "PHP": 2, "JPY": 0}
 
 _STATES = {
-    "requires_payment_method": SessionState.OPEN,  # after a decline too: callbacks count those
-    "requires_confirmation": SessionState.OPEN,
+    # After a decline too: callbacks count those.
+    "requires_payment_method": GatewaySessionState.OPEN,
+    "requires_confirmation": GatewaySessionState.OPEN,
     # The buyer is asked by the bank, and may have left for good. No money moves before the answer,
     # and Stripe cancels it at once or not at all: so it may be closed, and another way chosen.
-    "requires_action": SessionState.OPEN,
-    "processing": SessionState.AUTHORISING,
-    "requires_capture": SessionState.AUTHORISING,  # we never ask for that; the money is reserved
-    "succeeded": SessionState.CAPTURED,
-    "canceled": SessionState.CLOSED,
+    "requires_action": GatewaySessionState.OPEN,
+    "processing": GatewaySessionState.AUTHORISING,
+    # We never ask for that; the money is reserved.
+    "requires_capture": GatewaySessionState.AUTHORISING,
+    "succeeded": GatewaySessionState.CAPTURED,
+    "canceled": GatewaySessionState.CLOSED,
 }
 _REFUND_STATES = {
-    "pending": RefundState.PENDING,
-    "requires_action": RefundState.PENDING,
-    "succeeded": RefundState.DONE,
-    "failed": RefundState.DECLINED,
-    "canceled": RefundState.DECLINED,
+    "pending": GatewayRefundState.PENDING,
+    "requires_action": GatewayRefundState.PENDING,
+    "succeeded": GatewayRefundState.DONE,
+    "failed": GatewayRefundState.DECLINED,
+    "canceled": GatewayRefundState.DECLINED,
 }
 
 _DISPUTE_STATES = {
@@ -115,7 +117,7 @@ _Amount = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 _Time = Annotated[int, Meta(ge=0, le=4_102_444_800)]  # the year 2100
 
 
-class Trouble(Struct, frozen=True):
+class StripeErrorBody(Struct, frozen=True):
     """An error object; its message is left alone, for it may quote what was sent."""
 
     type: str = ""
@@ -125,10 +127,10 @@ class Trouble(Struct, frozen=True):
 
 
 class _Refusal(Struct, frozen=True):
-    error: Trouble
+    error: StripeErrorBody
 
 
-class Intent(Struct, frozen=True):
+class StripePaymentIntent(Struct, frozen=True):
     """A payment intent."""
 
     object: Literal["payment_intent"]
@@ -139,10 +141,10 @@ class Intent(Struct, frozen=True):
     metadata: dict[str, str] = {}
     client_secret: str | None = None
     amount_received: _Amount | None = None
-    last_payment_error: Trouble | None = None
+    last_payment_error: StripeErrorBody | None = None
 
 
-class Refund(Struct, frozen=True):
+class StripeRefund(Struct, frozen=True):
     """A refund."""
 
     object: Literal["refund"]
@@ -152,11 +154,11 @@ class Refund(Struct, frozen=True):
     failure_reason: str | None = None
 
 
-class Refunds(Struct, frozen=True):
+class StripeRefundPage(Struct, frozen=True):
     """One page of refunds, the newest first."""
 
     object: Literal["list"]
-    data: list[Refund]
+    data: list[StripeRefund]
     has_more: bool
 
 
@@ -187,19 +189,19 @@ class _Event(Struct, frozen=True):
     data: _Data
 
 
-def to_units(amount_minor: int, currency: str) -> int:
+def to_stripe_units(amount_minor: int, currency: str) -> int:
     """Count an amount as Stripe does."""
     decimals = DECIMALS.get(currency)
     return amount_minor if decimals is None else to_gateway(amount_minor, currency, decimals)
 
 
-def from_units(units: int, currency: str) -> int:
+def from_stripe_units(units: int, currency: str) -> int:
     """Count what Stripe says in our minor units; what we never ask for stays as it is."""
     decimals = DECIMALS.get(currency)
     return units if decimals is None else from_gateway(units, currency, decimals)
 
 
-def read_trouble(body: bytes) -> Trouble | None:
+def read_error_body(body: bytes) -> StripeErrorBody | None:
     """Read an error object; None where it is not Stripe that speaks."""
     try:
         trouble = msgspec.json.decode(body, type=_Refusal).error
@@ -208,25 +210,27 @@ def read_trouble(body: bytes) -> Trouble | None:
     return trouble if trouble.type else None
 
 
-def session_id_of(intent: Intent) -> UUID | None:
+def session_id_of(intent: StripePaymentIntent) -> UUID | None:
     """Say whose session it is; None where it is not ours."""
-    return ids.parse(ids.SESSION, intent.metadata.get("session_id", ""))
+    return ids.parse_id(ids.SESSION, intent.metadata.get("session_id", ""))
 
 
-def refund_id_of(refund: Refund) -> UUID | None:
+def refund_id_of(refund: StripeRefund) -> UUID | None:
     """Say whose refund it is; None where it is not ours."""
-    return ids.parse(ids.REFUND, (refund.metadata or {}).get("refund_id", ""))
+    return ids.parse_id(ids.REFUND, (refund.metadata or {}).get("refund_id", ""))
 
 
-def report_of(intent: Intent) -> Report | None:
+def session_report(intent: StripePaymentIntent) -> SessionReport | None:
     """Translate a payment intent; None where its status is a new one."""
     state = _STATES.get(intent.status)
     if state is None:
         return None
-    return Report(state=state, capture=_capture(intent) if intent.status == "succeeded" else None)
+    return SessionReport(
+        state=state, capture=_capture(intent) if intent.status == "succeeded" else None
+    )
 
 
-def refund_report(refund: Refund) -> RefundReport | None:
+def refund_report(refund: StripeRefund) -> RefundReport | None:
     """Translate a refund; None where its status is a new one."""
     state = _REFUND_STATES.get(refund.status or "")
     if state is None:
@@ -236,67 +240,71 @@ def refund_report(refund: Refund) -> RefundReport | None:
     )
 
 
-def reason_of(trouble: Trouble | None) -> FailureReason:
+def failure_reason(trouble: StripeErrorBody | None) -> FailureReason:
     """Translate why an attempt failed, by the finest word for it that is known."""
     known = (trouble.decline_code, trouble.code) if trouble else ()
     return next((FAILURES[word] for word in known if word in FAILURES), FailureReason.UNKNOWN)
 
 
-def verify(secret: str, header: str, body: bytes, now_s: float) -> None:
+def verify_signature(secret: str, header: str, body: bytes, now_s: float) -> None:
     """Verify `Stripe-Signature` over the raw body, in constant time. Raises `BadCallback`.
 
     There are several `v1` while a secret is being replaced; one that fits is enough.
     """
     if not secret.strip():  # anybody can sign with an empty key
-        raise BadCallback("the account has no webhook secret")
+        raise InvalidCallbackError("the account has no webhook secret")
     parts = [part.partition("=")[::2] for part in header.split(",")]
     timestamp = next((value for name, value in parts if name == "t"), "")
     if not _TIMESTAMP.fullmatch(timestamp):
-        raise BadCallback("Stripe-Signature is missing or malformed")
+        raise InvalidCallbackError("Stripe-Signature is missing or malformed")
     content = f"{timestamp}.".encode() + body
     expected = hmac.new(secret.encode(), content, hashlib.sha256).hexdigest().encode()
     given = [value.encode(errors="replace") for name, value in parts if name == "v1"]
     if not any([hmac.compare_digest(expected, one) for one in given]):  # noqa: C419 - all of them
-        raise BadCallback("the signature is not this account's")
+        raise InvalidCallbackError("the signature is not this account's")
     if abs(now_s - int(timestamp)) > CALLBACK_TOLERANCE_S:
-        raise BadCallback("the timestamp is too far from now")
+        raise InvalidCallbackError("the timestamp is too far from now")
 
 
-def read_event(body: bytes) -> Callback:
+def read_event(body: bytes) -> VerifiedCallback:
     """Read a verified event; one of another kind, or of another software, is about nothing."""
     try:
         event = msgspec.json.decode(body, type=_Event)
         if event.type in _REFUND_EVENTS:
-            return _about_refund(event.id, msgspec.json.decode(event.data.object, type=Refund))
+            return _about_refund(
+                event.id, msgspec.json.decode(event.data.object, type=StripeRefund)
+            )
         if event.type in _DISPUTE_EVENTS:
             dispute = msgspec.json.decode(event.data.object, type=Dispute)
             return _about_dispute(event.id, event.type, dispute)
         if event.type in _SESSION_EVENTS:
-            intent = msgspec.json.decode(event.data.object, type=Intent)
+            intent = msgspec.json.decode(event.data.object, type=StripePaymentIntent)
             return _about_session(event.id, event.type, intent)
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
-        raise BadCallback("the signed body cannot be read") from None
-    return Callback(id=event.id)
+        raise InvalidCallbackError("the signed body cannot be read") from None
+    return VerifiedCallback(id=event.id)
 
 
-def _about_session(event_id: str, kind: str, intent: Intent) -> Callback:
+def _about_session(event_id: str, kind: str, intent: StripePaymentIntent) -> VerifiedCallback:
     session_id = session_id_of(intent)
     if session_id is None:
-        return Callback(id=event_id)
-    return Callback(id=event_id, session_id=session_id, report=_SESSION_EVENTS[kind](intent))
+        return VerifiedCallback(id=event_id)
+    return VerifiedCallback(
+        id=event_id, session_id=session_id, report=_SESSION_EVENTS[kind](intent)
+    )
 
 
-def _about_refund(event_id: str, refund: Refund) -> Callback:
+def _about_refund(event_id: str, refund: StripeRefund) -> VerifiedCallback:
     refund_id, report = refund_id_of(refund), refund_report(refund)
     if refund_id is None or report is None:
-        return Callback(id=event_id)
-    return Callback(id=event_id, refund_id=refund_id, refund=report)
+        return VerifiedCallback(id=event_id)
+    return VerifiedCallback(id=event_id, refund_id=refund_id, refund=report)
 
 
-def _about_dispute(event_id: str, kind: str, dispute: Dispute) -> Callback:
+def _about_dispute(event_id: str, kind: str, dispute: Dispute) -> VerifiedCallback:
     """Tell of a dispute; what a status means that nobody knows yet, a person must see."""
     if dispute.payment_intent is None:
-        return Callback(id=event_id)
+        return VerifiedCallback(id=event_id)
     currency = dispute.currency.upper()
     due_by = dispute.evidence_details.due_by if dispute.evidence_details else None
     report = DisputeReport(
@@ -304,28 +312,30 @@ def _about_dispute(event_id: str, kind: str, dispute: Dispute) -> Callback:
         capture=dispute.payment_intent,
         state=_DISPUTE_STATES.get(dispute.status, DisputeState.OPEN),
         funds=_DISPUTE_EVENTS[kind],
-        amount_minor=from_units(dispute.amount, currency),
+        amount_minor=from_stripe_units(dispute.amount, currency),
         currency=currency,
         reason=_printable(dispute.reason),
         respond_by=datetime.fromtimestamp(due_by, UTC) if due_by else None,
     )
-    return Callback(id=event_id, dispute=report)
+    return VerifiedCallback(id=event_id, dispute=report)
 
 
 def _printable(text: str) -> str:
     return "".join(char for char in text if char.isprintable())[:DETAIL_CHARS_MAX]
 
 
-def _succeeded(intent: Intent) -> Report:
-    return Report(state=SessionState.CAPTURED, capture=_capture(intent))
+def _succeeded(intent: StripePaymentIntent) -> SessionReport:
+    return SessionReport(state=GatewaySessionState.CAPTURED, capture=_capture(intent))
 
 
-def _failed(intent: Intent) -> Report:
-    return Report(state=SessionState.ATTEMPTED, reason=reason_of(intent.last_payment_error))
+def _failed(intent: StripePaymentIntent) -> SessionReport:
+    return SessionReport(
+        state=GatewaySessionState.ATTEMPTED, reason=failure_reason(intent.last_payment_error)
+    )
 
 
-def _canceled(_: Intent) -> Report:
-    return Report(state=SessionState.CLOSED)
+def _canceled(_: StripePaymentIntent) -> SessionReport:
+    return SessionReport(state=GatewaySessionState.CLOSED)
 
 
 _SESSION_EVENTS = {
@@ -335,10 +345,12 @@ _SESSION_EVENTS = {
 }
 
 
-def _capture(intent: Intent) -> Capture:
+def _capture(intent: StripePaymentIntent) -> Capture:
     # The intent's own id names the money: it captures once, refunds take it, and it is the same
     # in every version of the API. The charge is a text, an object or in a list, as versions go,
     # and a callback comes in the endpoint's version, not in ours.
     currency = intent.currency.upper()
     units = intent.amount if intent.amount_received is None else intent.amount_received
-    return Capture(reference=intent.id, amount_minor=from_units(units, currency), currency=currency)
+    return Capture(
+        reference=intent.id, amount_minor=from_stripe_units(units, currency), currency=currency
+    )

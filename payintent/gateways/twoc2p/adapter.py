@@ -18,31 +18,31 @@ from msgspec import Meta, Raw, Struct
 
 from payintent.domain import ids
 from payintent.domain.gateway import (
-    Account,
-    Ack,
-    BadCallback,
-    Callback,
+    CallbackAnswer,
     CallbackRequest,
-    Capabilities,
     Capture,
-    Created,
     DisputeReport,
+    GatewayAccount,
+    GatewayCapabilities,
+    GatewayRefundRequest,
+    GatewaySessionRef,
+    GatewaySessionRequest,
+    GatewaySessionState,
+    InvalidCallbackError,
+    OutcomeUnknown,
     RefundReport,
-    RefundRequest,
-    Rejected,
-    Report,
-    SessionRef,
-    SessionRequest,
-    SessionState,
-    Unknown,
+    SessionCreated,
+    SessionRejected,
+    SessionReport,
+    VerifiedCallback,
 )
 from payintent.domain.payment import FailureReason
-from payintent.gateways.http_client import Answer, Http, unusable
+from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, unusable
 from payintent.gateways.minor_units import read_capture
 from payintent.gateways.twoc2p import response_codes as codes
-from payintent.gateways.twoc2p.amounts import DECIMALS, order_amount
-from payintent.gateways.twoc2p.jwt import BadToken, sign, verify
-from payintent.gateways.twoc2p.refunds import Maintenance
+from payintent.gateways.twoc2p.amounts import DECIMALS, format_order_amount
+from payintent.gateways.twoc2p.jwt import InvalidTokenError, sign_jwt, verify_jwt
+from payintent.gateways.twoc2p.refunds import TwoC2pRefundApi
 
 TOKEN_LIFE_S = 30 * 60
 #: Clocks differ, and the last buyer may have pressed the button in the last second.
@@ -104,7 +104,7 @@ class TwoC2pGateway:
     """
 
     provider = "2c2p"
-    capabilities = Capabilities(
+    capabilities = GatewayCapabilities(
         credentials=frozenset(
             {
                 *("merchant_id", "secret_key", "merchant_private_key", "gateway_public_key"),
@@ -124,22 +124,24 @@ class TwoC2pGateway:
         ),
     )
 
-    def __init__(self, http: Http, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, http: GatewayHttpClient, now: Callable[[], float] = time.time) -> None:
         self._http = http
         self._now = now
-        self._maintenance = Maintenance(http, now)
+        self._maintenance = TwoC2pRefundApi(http, now)
 
     async def create_session(
-        self, account: Account, request: SessionRequest
-    ) -> Created | Rejected | Unknown:
+        self, account: GatewayAccount, request: GatewaySessionRequest
+    ) -> SessionCreated | SessionRejected | OutcomeUnknown:
         """Ask for a payment token; the session's id is invoice and idempotency key in one.
 
         2C2P closes no session, so that none is opened without the payment's deadline.
         """
         if not _OFFSET.fullmatch(account.credentials.get("utc_offset", "")):
-            return Rejected(detail="the account's utc_offset is missing, or is not like +08:00")
+            return SessionRejected(
+                detail="the account's utc_offset is missing, or is not like +08:00"
+            )
         said = await self._ask(account, "paymentToken", _order(account, request))
-        if isinstance(said, Unknown):
+        if isinstance(said, OutcomeUnknown):
             return said
         try:
             token = msgspec.json.decode(said.content, type=_Token)
@@ -150,19 +152,23 @@ class TwoC2pGateway:
         # A refusal may be unsigned, for who cannot read us cannot sign for us. It may be believed:
         # nobody can pay where nobody was given the page.
         if token.respCode == codes.OK or token.respCode in codes.UNSETTLED:
-            return Unknown(detail=_detail(token.respCode, token.respDesc))
-        return Rejected(detail=_detail(token.respCode, token.respDesc))
+            return OutcomeUnknown(detail=_detail(token.respCode, token.respDesc))
+        return SessionRejected(detail=_detail(token.respCode, token.respDesc))
 
-    async def close_session(self, account: Account, session: SessionRef) -> Report | Unknown:
+    async def close_session(
+        self, account: GatewayAccount, session: GatewaySessionRef
+    ) -> SessionReport | OutcomeUnknown:
         """Tell how a session stands: its token ends by itself, and nothing ends it earlier."""
         return await self.inquire(account, session)
 
-    async def inquire(self, account: Account, session: SessionRef) -> Report | Unknown:
+    async def inquire(
+        self, account: GatewayAccount, session: GatewaySessionRef
+    ) -> SessionReport | OutcomeUnknown:
         """Ask what became of an invoice; only what is signed is believed."""
         invoice = invoice_no(session.session_id)
         asked = {"merchantID": _merchant(account), "invoiceNo": invoice, "locale": "en"}
         said = await self._ask(account, "paymentInquiry", msgspec.json.encode(asked))
-        if isinstance(said, Unknown):
+        if isinstance(said, OutcomeUnknown):
             return said
         payment = _payment(said.content) if said.signed else None
         if payment is None or payment.merchantID not in {"", _merchant(account)}:
@@ -170,27 +176,27 @@ class TwoC2pGateway:
         if payment.respCode == codes.NOT_FOUND and payment.invoiceNo in {"", invoice}:
             return self._unpaid(account, session)
         if payment.invoiceNo != invoice:
-            return Unknown(detail="the answer is about another invoice")
+            return OutcomeUnknown(detail="the answer is about another invoice")
         return self._inquired(payment)
 
-    def parse_callback(self, account: Account, request: CallbackRequest) -> Callback:
+    def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
         """Verify the JWT of a backend notification, then read it. Raises `BadCallback`."""
         facts = _verified(account, request.body)
         payment = _payment(facts)
         if payment is None or payment.merchantID != _merchant(account) or not _is_named(payment):
-            raise BadCallback("the signed body cannot be read, or is another merchant's")
+            raise InvalidCallbackError("the signed body cannot be read, or is another merchant's")
         # The facts and not the bytes: a notification that is sent again may be worded anew.
         callback_id = f"{payment.invoiceNo}.{payment.tranRef or ''}.{payment.respCode}"
         try:
             report = _report(payment)
         except ValueError:
-            raise BadCallback("the signed body contradicts itself") from None
-        session_id = ids.parse(ids.SESSION, payment.userDefined1 or "")
+            raise InvalidCallbackError("the signed body contradicts itself") from None
+        session_id = ids.parse_id(ids.SESSION, payment.userDefined1 or "")
         if session_id is not None and invoice_no(session_id) != payment.invoiceNo:
-            raise BadCallback("the signed body names two sessions")
+            raise InvalidCallbackError("the signed body names two sessions")
         if report is None:  # verified, but it says nothing: we shall ask
-            return Callback(id=callback_id, facts=facts)
-        return Callback(
+            return VerifiedCallback(id=callback_id, facts=facts)
+        return VerifiedCallback(
             id=callback_id,
             session_id=session_id,
             report=report,
@@ -198,17 +204,19 @@ class TwoC2pGateway:
             facts=facts,
         )
 
-    def acknowledge(self, callback: Callback) -> Ack:  # noqa: ARG002 - the port's shape
+    def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:  # noqa: ARG002 - the port's shape
         """Answer what 2C2P reads of it: the status alone."""
-        return Ack(body=b"OK", content_type="text/plain")
+        return CallbackAnswer(body=b"OK", content_type="text/plain")
 
-    async def refund(self, account: Account, request: RefundRequest) -> RefundReport | Unknown:
+    async def refund(
+        self, account: GatewayAccount, request: GatewayRefundRequest
+    ) -> RefundReport | OutcomeUnknown:
         """Give money back: what is settled is refunded; the whole of what is not, voided."""
         return await self._maintenance.refund(account, request)
 
     async def inquire_refund(
-        self, account: Account, request: RefundRequest
-    ) -> RefundReport | Unknown:
+        self, account: GatewayAccount, request: GatewayRefundRequest
+    ) -> RefundReport | OutcomeUnknown:
         """Ask for the refunds of an invoice, and find the one that is meant."""
         return await self._maintenance.inquire(account, request)
 
@@ -216,55 +224,61 @@ class TwoC2pGateway:
         """Translate a response code."""
         return codes.FAILURES.get(code, FailureReason.UNKNOWN)
 
-    def _unpaid(self, account: Account, session: SessionRef) -> Report | Unknown:
+    def _unpaid(
+        self, account: GatewayAccount, session: GatewaySessionRef
+    ) -> SessionReport | OutcomeUnknown:
         """Say what it means that nobody has paid: while a token may live, somebody still may."""
         age_s = self._now() - session.opened_at.timestamp()
         over = age_s >= TOKEN_LIFE_S + TOKEN_MARGIN_S
         if session.reference == _reference(account, session.session_id):
-            return Report(state=SessionState.CLOSED if over else SessionState.OPEN)
+            return SessionReport(
+                state=GatewaySessionState.CLOSED if over else GatewaySessionState.OPEN
+            )
         if session.reference is None and not over:
-            return Unknown(detail="nobody has paid, and a token may have been made or not")
-        return Report(state=SessionState.ABSENT)
+            return OutcomeUnknown(detail="nobody has paid, and a token may have been made or not")
+        return SessionReport(state=GatewaySessionState.ABSENT)
 
-    def _inquired(self, payment: _Payment) -> Report | Unknown:
+    def _inquired(self, payment: _Payment) -> SessionReport | OutcomeUnknown:
         try:
             report = _report(payment)
         except ValueError:
-            return Unknown(detail="the answer contradicts itself")
+            return OutcomeUnknown(detail="the answer contradicts itself")
         if report is None:
-            return Unknown(detail=_detail(payment.respCode, payment.respDesc))
-        if report.state is SessionState.ATTEMPTED:  # a word of callbacks alone
-            return Report(state=SessionState.OPEN)
+            return OutcomeUnknown(detail=_detail(payment.respCode, payment.respDesc))
+        if report.state is GatewaySessionState.ATTEMPTED:  # a word of callbacks alone
+            return SessionReport(state=GatewaySessionState.OPEN)
         return report
 
-    async def _ask(self, account: Account, name: str, content: bytes) -> _Said | Unknown:
+    async def _ask(
+        self, account: GatewayAccount, name: str, content: bytes
+    ) -> _Said | OutcomeUnknown:
         url = f"{account.base_url.rstrip('/')}/payment/4.3/{name}"
         secret = account.credentials.get("secret_key", "")
-        body = msgspec.json.encode({"payload": sign(content, secret)})
+        body = msgspec.json.encode({"payload": sign_jwt(content, secret)})
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         answer = await self._http.request("POST", url, headers=headers, body=body)
-        return answer if isinstance(answer, Unknown) else _said(answer, secret)
+        return answer if isinstance(answer, OutcomeUnknown) else _said(answer, secret)
 
 
 def invoice_no(session_id: UUID) -> str:
     """Name a session in 20 letters and digits: the last of its base62, 119 random bits."""
-    return ids.base62(session_id.int, ids.UUID_CHARS)[-INVOICE_CHARS:]
+    return ids.to_base62(session_id.int, ids.UUID_CHARS)[-INVOICE_CHARS:]
 
 
-def _reference(account: Account, session_id: UUID) -> str:
+def _reference(account: GatewayAccount, session_id: UUID) -> str:
     """Name a token: an invoice belongs to one merchant."""
     return f"{_merchant(account)}.{invoice_no(session_id)}"
 
 
-def _order(account: Account, request: SessionRequest) -> bytes:
-    name = ids.text(ids.SESSION, request.session_id)
+def _order(account: GatewayAccount, request: GatewaySessionRequest) -> bytes:
+    name = ids.format_id(ids.SESSION, request.session_id)
     order: dict[str, Any] = {
         "merchantID": _merchant(account),
         "invoiceNo": invoice_no(request.session_id),
         "idempotencyID": name,
         "description": _description(request.description),
         # As a number, and never through a float.
-        "amount": Raw(order_amount(request.amount_minor, request.currency).encode()),
+        "amount": Raw(format_order_amount(request.amount_minor, request.currency).encode()),
         "currencyCode": request.currency,
         "frontendReturnUrl": request.return_url,
         "backendReturnUrl": request.callback_url,
@@ -290,16 +304,16 @@ def _description(text: str) -> str:
     return escaped or "-"
 
 
-def _expiry(account: Account, request: SessionRequest) -> str:
+def _expiry(account: GatewayAccount, request: GatewaySessionRequest) -> str:
     zone = datetime.strptime(account.credentials["utc_offset"], "%z").tzinfo
     return _ends_at(request).astimezone(zone).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _ends_at(request: SessionRequest) -> datetime:
+def _ends_at(request: GatewaySessionRequest) -> datetime:
     return min(request.expires_at, request.opened_at + timedelta(seconds=TOKEN_LIFE_S))
 
 
-def _created(account: Account, request: SessionRequest, url: str) -> Created:
+def _created(account: GatewayAccount, request: GatewaySessionRequest, url: str) -> SessionCreated:
     ends_at = _ends_at(request).astimezone(UTC).isoformat(timespec="milliseconds")
     redirect: dict[str, Any] = {
         "url": url,
@@ -307,33 +321,33 @@ def _created(account: Account, request: SessionRequest, url: str) -> Created:
         "fields": {},
         "expires_at": ends_at.replace("+00:00", "Z"),
     }
-    return Created(
+    return SessionCreated(
         reference=_reference(account, request.session_id),
         next_action={"type": "redirect", "redirect": redirect},
     )
 
 
-def _said(answer: Answer, secret: str) -> _Said | Unknown:
+def _said(answer: HttpAnswer, secret: str) -> _Said | OutcomeUnknown:
     if answer.status >= _SERVER_ERROR:
-        return Unknown(detail=f"status {answer.status}")
+        return OutcomeUnknown(detail=f"status {answer.status}")
     try:
         envelope = msgspec.json.decode(answer.body, type=_Envelope)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return _Said(answer.status, answer.body, signed=False)
     try:
-        return _Said(answer.status, verify(envelope.payload, secret), signed=True)
-    except BadToken as bad:
+        return _Said(answer.status, verify_jwt(envelope.payload, secret), signed=True)
+    except InvalidTokenError as bad:
         return unusable(answer.status, f"status {answer.status}: {bad}")
 
 
-def _verified(account: Account, body: bytes) -> bytes:
+def _verified(account: GatewayAccount, body: bytes) -> bytes:
     try:
         envelope = msgspec.json.decode(body, type=_Envelope)
-        return verify(envelope.payload, account.credentials.get("secret_key", ""))
+        return verify_jwt(envelope.payload, account.credentials.get("secret_key", ""))
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise BadCallback("the body is no payload") from None
-    except BadToken as bad:
-        raise BadCallback(str(bad)) from None
+        raise InvalidCallbackError("the body is no payload") from None
+    except InvalidTokenError as bad:
+        raise InvalidCallbackError(str(bad)) from None
 
 
 def _payment(content: bytes) -> _Payment | None:
@@ -343,18 +357,20 @@ def _payment(content: bytes) -> _Payment | None:
         return None
 
 
-def _report(payment: _Payment) -> Report | None:
+def _report(payment: _Payment) -> SessionReport | None:
     """Translate the gateway's word; None for a code that says nothing, ValueError for nonsense."""
     state = codes.STATES.get(payment.respCode)
     if state is None:
         return None
-    if state is SessionState.CAPTURED:
-        return Report(state=state, capture=_capture(payment))
-    declined = state in {SessionState.DECLINED, SessionState.ATTEMPTED}
-    return Report(state=state, reason=codes.FAILURES.get(payment.respCode) if declined else None)
+    if state is GatewaySessionState.CAPTURED:
+        return SessionReport(state=state, capture=_capture(payment))
+    declined = state in {GatewaySessionState.DECLINED, GatewaySessionState.ATTEMPTED}
+    return SessionReport(
+        state=state, reason=codes.FAILURES.get(payment.respCode) if declined else None
+    )
 
 
-def _dispute(payment: _Payment, report: Report) -> DisputeReport | None:
+def _dispute(payment: _Payment, report: SessionReport) -> DisputeReport | None:
     """Read a chargeback: of the whole transaction, with no name of its own and no deadline."""
     code = payment.respCode
     disputed = codes.DISPUTES.get(code)
@@ -385,7 +401,7 @@ def _is_named(payment: _Payment) -> bool:
     return bool(_INVOICE.fullmatch(invoice) and _TRAN_REF.fullmatch(reference))
 
 
-def _merchant(account: Account) -> str:
+def _merchant(account: GatewayAccount) -> str:
     return account.credentials.get("merchant_id", "")
 
 

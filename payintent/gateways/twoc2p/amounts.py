@@ -13,12 +13,12 @@ _REFUND_PLACES = 2  # the maintenance API always writes two
 _AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,5})?")
 
 
-def order_amount(amount_minor: int, currency: str) -> str:
+def format_order_amount(amount_minor: int, currency: str) -> str:
     """Write what a buyer is to pay, such as `1590.00`; ValueError where 2C2P cannot hold it."""
     return _text(amount_minor, currency, DECIMALS[currency])
 
 
-def refund_amount(amount_minor: int, currency: str) -> str:
+def format_refund_amount(amount_minor: int, currency: str) -> str:
     """Write what goes back, with two places or more; ValueError where 2C2P cannot hold it.
 
     In any currency: money that nobody asked for goes back as well.
@@ -28,7 +28,7 @@ def refund_amount(amount_minor: int, currency: str) -> str:
     return _text(amount_minor, currency, max(_REFUND_PLACES, decimals))
 
 
-def read_amount(text: str, currency: str) -> int:
+def parse_order_amount(text: str, currency: str) -> int:
     """Count an amount in our minor units; ValueError where it is none or has a finer rest."""
     if not currency or not _AMOUNT.fullmatch(text):
         raise ValueError("this is no amount of a currency")

@@ -25,7 +25,7 @@ _SIGNING = {"alg": "PS256", "typ": "JWT"}
 _CERTIFICATE = "-----BEGIN CERTIFICATE"
 
 
-class BadToken(Exception):  # noqa: N818 - what came is bad, not we
+class InvalidTokenError(Exception):
     """A token that is not signed by the other side, or cannot be read."""
 
 
@@ -35,38 +35,38 @@ class _Header(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class TwoC2pKeys:
     """Our private key and the gateway's public one, each PEM."""
 
     private_key: str = field(repr=False)
     gateway_key: str
 
 
-def sign(content: bytes, secret: str) -> str:
+def sign_jwt(content: bytes, secret: str) -> str:
     """Wrap JSON in a JWT, HS256; the secret is text, also where it looks like hexadecimal."""
     signed = f"{_encode(_HEADER)}.{_encode(content)}"
     return f"{signed}.{_mac(signed, secret)}"
 
 
-def verify(token: str, secret: str) -> bytes:
+def verify_jwt(token: str, secret: str) -> bytes:
     """Give the JSON of a JWT; raises `BadToken` unless it is HS256 under this very secret."""
     if not secret:  # anybody can sign with an empty one
-        raise BadToken("the account has no secret key")
+        raise InvalidTokenError("the account has no secret key")
     signed, _, mac = token.rpartition(".")
     # As text, not as bytes: base64 has several spellings of the same bytes.
     if not hmac.compare_digest(_mac(signed, secret).encode(), mac.encode(errors="replace")):
-        raise BadToken("the signature is not this account's")
+        raise InvalidTokenError("the signature is not this account's")
     head, _, content = signed.partition(".")
     try:
         header = msgspec.json.decode(_decode(head), type=_Header)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise BadToken("the header cannot be read") from None
+        raise InvalidTokenError("the header cannot be read") from None
     if header.alg != "HS256" or header.crit is not None:
-        raise BadToken("the algorithm is not HS256")
+        raise InvalidTokenError("the algorithm is not HS256")
     return _decode(content)
 
 
-def seal(content: bytes, keys: Keys) -> str:
+def encrypt_and_sign(content: bytes, keys: TwoC2pKeys) -> str:
     """Encrypt for the gateway, then sign; ValueError where the keys cannot be read."""
     sealed = jwe.encrypt_compact(
         dict(_SEALING), content, _public(keys.gateway_key), algorithms=list(_SEALING.values())
@@ -76,7 +76,7 @@ def seal(content: bytes, keys: Keys) -> str:
     )
 
 
-def unseal(token: str, keys: Keys) -> bytes:
+def verify_and_decrypt(token: str, keys: TwoC2pKeys) -> bytes:
     """Verify the gateway's signature, then decrypt; raises `BadToken` for anything else.
 
     ValueError where the keys cannot be read.
@@ -88,9 +88,9 @@ def unseal(token: str, keys: Keys) -> bytes:
             signed.payload, private_key, algorithms=list(_SEALING.values())
         )
     except (JoseError, ValueError, TypeError):
-        raise BadToken("the token is not the gateway's, or not for us") from None
+        raise InvalidTokenError("the token is not the gateway's, or not for us") from None
     if content.plaintext is None:
-        raise BadToken("the token is empty")
+        raise InvalidTokenError("the token is empty")
     return content.plaintext
 
 
@@ -122,8 +122,8 @@ def _encode(content: bytes) -> str:
 
 def _decode(text: str) -> bytes:
     if not _BASE64URL.fullmatch(text):
-        raise BadToken("the token is not base64url")
+        raise InvalidTokenError("the token is not base64url")
     try:
         return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except binascii.Error:
-        raise BadToken("the token is not base64url") from None
+        raise InvalidTokenError("the token is not base64url") from None

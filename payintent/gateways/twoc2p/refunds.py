@@ -12,17 +12,22 @@ from xml.etree import ElementTree as ET
 
 from payintent.domain import ids
 from payintent.domain.gateway import (
-    Account,
+    GatewayAccount,
+    GatewayRefundRequest,
+    GatewayRefundState,
     NotContacted,
+    OutcomeUnknown,
     RefundReport,
-    RefundRequest,
-    RefundState,
-    Unknown,
 )
-from payintent.gateways.http_client import Http, unusable
+from payintent.gateways.http_client import GatewayHttpClient, unusable
 from payintent.gateways.twoc2p import response_codes as codes
-from payintent.gateways.twoc2p.amounts import read_amount, refund_amount
-from payintent.gateways.twoc2p.jwt import BadToken, Keys, seal, unseal
+from payintent.gateways.twoc2p.amounts import format_refund_amount, parse_order_amount
+from payintent.gateways.twoc2p.jwt import (
+    InvalidTokenError,
+    TwoC2pKeys,
+    encrypt_and_sign,
+    verify_and_decrypt,
+)
 
 VERSION = "4.3"
 BOTH_TIMEOUT_S = 15.0  # a refund and a void together
@@ -64,72 +69,86 @@ class _Reply:
         return f"result {self.code} {self.status}: {self.description[:DETAIL_CHARS_MAX]}"
 
 
-class Maintenance:
+class TwoC2pRefundApi:
     """Refunds over HTTP."""
 
-    def __init__(self, http: Http, now: Callable[[], float]) -> None:
+    def __init__(self, http: GatewayHttpClient, now: Callable[[], float]) -> None:
         self._http = http
         self._now = now
 
-    async def refund(self, account: Account, request: RefundRequest) -> RefundReport | Unknown:
+    async def refund(
+        self, account: GatewayAccount, request: GatewayRefundRequest
+    ) -> RefundReport | OutcomeUnknown:
         """Give money back; never sent a second time."""
         try:
             async with asyncio.timeout(BOTH_TIMEOUT_S):
                 return await self._refund(account, request)
         except TimeoutError:
-            return Unknown(detail=f"no answer within {BOTH_TIMEOUT_S:g} s")
+            return OutcomeUnknown(detail=f"no answer within {BOTH_TIMEOUT_S:g} s")
 
-    async def inquire(self, account: Account, request: RefundRequest) -> RefundReport | Unknown:
+    async def inquire(
+        self, account: GatewayAccount, request: GatewayRefundRequest
+    ) -> RefundReport | OutcomeUnknown:
         """Tell what became of a refund, from the list of all refunds of its invoice."""
         whole = request.capture.amount_minor
         reply = await self._ask(account, request, "RS", whole)
-        if isinstance(reply, Unknown):
+        if isinstance(reply, OutcomeUnknown):
             return reply
         if reply.code == codes.NO_TRANSACTION:
-            return RefundReport(state=RefundState.ABSENT, detail=reply.detail)
+            return RefundReport(state=GatewayRefundState.ABSENT, detail=reply.detail)
         if reply.code != codes.DONE:
-            return Unknown(detail=reply.detail)
+            return OutcomeUnknown(detail=reply.detail)
         if reply.status in codes.VOIDS and request.amount_minor == whole:
             return _reported(reply.status, reply.reference, reply.detail)
         return _found(reply, request)
 
-    async def _refund(self, account: Account, request: RefundRequest) -> RefundReport | Unknown:
+    async def _refund(
+        self, account: GatewayAccount, request: GatewayRefundRequest
+    ) -> RefundReport | OutcomeUnknown:
         reply = await self._ask(account, request, "R", request.amount_minor)
         whole = request.amount_minor == request.capture.amount_minor
         if isinstance(reply, _Reply) and reply.code in codes.UNREFUNDABLE and whole:
             # Surely not refunded, so that nothing is given back twice.
             reply = await self._ask(account, request, "V", request.amount_minor)
-        return reply if isinstance(reply, Unknown) else _answered(reply)
+        return reply if isinstance(reply, OutcomeUnknown) else _answered(reply)
 
     async def _ask(
-        self, account: Account, request: RefundRequest, process: str, amount_minor: int
-    ) -> _Reply | Unknown:
-        keys = Keys(
+        self,
+        account: GatewayAccount,
+        request: GatewayRefundRequest,
+        process: str,
+        amount_minor: int,
+    ) -> _Reply | OutcomeUnknown:
+        keys = TwoC2pKeys(
             account.credentials.get("merchant_private_key", ""),
             account.credentials.get("gateway_public_key", ""),
         )
         order = self._order(account, request, process, amount_minor)
         try:
-            body = seal(order, keys).encode()
+            body = encrypt_and_sign(order, keys).encode()
         except ValueError:
             return NotContacted(detail="the account's keys for refunds cannot be read")
         answer = await self._http.request(
             "POST", _url(account), headers={"Content-Type": "text/plain"}, body=body
         )
-        if isinstance(answer, Unknown):
+        if isinstance(answer, OutcomeUnknown):
             return answer
         try:
-            reply = _reply(unseal(answer.body.decode().strip(), keys))
-        except (BadToken, ValueError):
+            reply = _reply(verify_and_decrypt(answer.body.decode().strip(), keys))
+        except (InvalidTokenError, ValueError):
             return unusable(answer.status, f"unreadable answer, status {answer.status}")
         if answer.status != _OK or not _fits(reply, process, _invoice(request)):
-            return Unknown(detail=f"status {answer.status}: {reply.detail}")
+            return OutcomeUnknown(detail=f"status {answer.status}: {reply.detail}")
         return reply
 
     def _order(
-        self, account: Account, request: RefundRequest, process: str, amount_minor: int
+        self,
+        account: GatewayAccount,
+        request: GatewayRefundRequest,
+        process: str,
+        amount_minor: int,
     ) -> bytes:
-        name = ids.text(ids.REFUND, request.refund_id)
+        name = ids.format_id(ids.REFUND, request.refund_id)
         moment = datetime.fromtimestamp(self._now(), UTC)
         root = ET.Element("PaymentProcessRequest")
         for tag, text in {
@@ -138,7 +157,7 @@ class Maintenance:
             "merchantID": account.credentials.get("merchant_id", ""),
             "processType": process,
             "invoiceNo": _invoice(request),
-            "actionAmount": refund_amount(amount_minor, request.capture.currency),
+            "actionAmount": format_refund_amount(amount_minor, request.capture.currency),
             "idempotencyID": name,  # a second fence only: nothing is promised for it
             "userDefined1": name,
         }.items():
@@ -146,13 +165,13 @@ class Maintenance:
         return ET.tostring(root, encoding="utf-8")
 
 
-def _url(account: Account) -> str:
+def _url(account: GatewayAccount) -> str:
     given = account.credentials.get("maintenance_url")
     base = account.base_url.rstrip("/")
     return given or _ELSEWHERE.get(base) or f"{base}{_PATH}"
 
 
-def _invoice(request: RefundRequest) -> str:
+def _invoice(request: GatewayRefundRequest) -> str:
     return request.capture.reference.rpartition(".")[0]
 
 
@@ -163,46 +182,46 @@ def _fits(reply: _Reply, process: str, invoice: str) -> bool:
     return (reply.process, reply.invoice) == (process, invoice)
 
 
-def _answered(reply: _Reply) -> RefundReport | Unknown:
+def _answered(reply: _Reply) -> RefundReport | OutcomeUnknown:
     if reply.code == codes.DONE:
         return _reported(reply.status, reply.reference, reply.detail)
     if reply.code == codes.REFUND_PENDING:
-        return _told(RefundState.PENDING, reply)
+        return _told(GatewayRefundState.PENDING, reply)
     if reply.code in codes.REFUSED:
-        return _told(RefundState.DECLINED, reply)
-    return Unknown(detail=reply.detail)
+        return _told(GatewayRefundState.DECLINED, reply)
+    return OutcomeUnknown(detail=reply.detail)
 
 
 def _reported(status: str, reference: str | None, detail: str) -> RefundReport:
     # It was accepted, whatever else its status says.
-    state = codes.REFUND_STATES.get(status, RefundState.PENDING)
+    state = codes.REFUND_STATES.get(status, GatewayRefundState.PENDING)
     return RefundReport(state=state, reference=reference, detail=detail)
 
 
-def _told(state: RefundState, reply: _Reply) -> RefundReport:
+def _told(state: GatewayRefundState, reply: _Reply) -> RefundReport:
     return RefundReport(state=state, reference=reply.reference, detail=reply.detail)
 
 
-def _found(reply: _Reply, request: RefundRequest) -> RefundReport | Unknown:
+def _found(reply: _Reply, request: GatewayRefundRequest) -> RefundReport | OutcomeUnknown:
     """Find our refund by its reference or by the name that we gave it.
 
     One that bears no name and has our amount may be ours, so that nothing is known.
     """
-    name = ids.text(ids.REFUND, request.refund_id)
+    name = ids.format_id(ids.REFUND, request.refund_id)
     for item in reply.items:
         named = item.name == name
         if named or (request.reference and item.reference == request.reference):
             return _reported(item.status, item.reference or None, f"refund {item.status}")
     if any(_may_be(item, request) for item in reply.items):
-        return Unknown(detail="one of the refunds may be this one")
-    return RefundReport(state=RefundState.ABSENT, detail="not among the refunds")
+        return OutcomeUnknown(detail="one of the refunds may be this one")
+    return RefundReport(state=GatewayRefundState.ABSENT, detail="not among the refunds")
 
 
-def _may_be(item: _Item, request: RefundRequest) -> bool:
+def _may_be(item: _Item, request: GatewayRefundRequest) -> bool:
     if item.name:
         return False
     try:
-        return read_amount(item.amount, request.capture.currency) == request.amount_minor
+        return parse_order_amount(item.amount, request.capture.currency) == request.amount_minor
     except ValueError:
         return True
 

@@ -3,7 +3,12 @@
 A code that does not stand here says nothing: it is `Unknown`, and the gateway is asked again.
 """
 
-from payintent.domain.gateway import DisputedFunds, DisputeState, RefundState, SessionState
+from payintent.domain.gateway import (
+    DisputedFunds,
+    DisputeState,
+    GatewayRefundState,
+    GatewaySessionState,
+)
 from payintent.domain.payment import FailureReason
 
 OK = "0000"
@@ -35,23 +40,23 @@ FAILURES: dict[str, FailureReason] = (
 
 # What became of the money afterwards (settled, refunded, charged back) does not change that it was
 # taken. Left out are 4010, 4011, 4016 and 4032: approvals of a kind that must be looked at.
-STATES: dict[str, SessionState] = dict.fromkeys(FAILURES, SessionState.DECLINED) | {
-    OK: SessionState.CAPTURED,
-    "4110": SessionState.CAPTURED,  # settled
-    "4120": SessionState.CAPTURED,  # refunded
-    "4121": SessionState.CAPTURED,  # refund rejected
-    "4122": SessionState.CAPTURED,  # refund failed
-    "4130": SessionState.CAPTURED,  # charged back
-    "4131": SessionState.CAPTURED,  # chargeback rejected
-    "4132": SessionState.CAPTURED,  # chargeback failed
-    "0001": SessionState.AUTHORISING,  # pending
-    "2001": SessionState.AUTHORISING,  # in progress
-    "4009": SessionState.AUTHORISING,  # request in progress
-    "0003": SessionState.CANCELLED,
-    "4080": SessionState.CANCELLED,  # the buyer closed the page
-    "5009": SessionState.CLOSED,  # expired
-    "9020": SessionState.CLOSED,  # expired
-    SOFT_DECLINED: SessionState.ATTEMPTED,
+STATES: dict[str, GatewaySessionState] = dict.fromkeys(FAILURES, GatewaySessionState.DECLINED) | {
+    OK: GatewaySessionState.CAPTURED,
+    "4110": GatewaySessionState.CAPTURED,  # settled
+    "4120": GatewaySessionState.CAPTURED,  # refunded
+    "4121": GatewaySessionState.CAPTURED,  # refund rejected
+    "4122": GatewaySessionState.CAPTURED,  # refund failed
+    "4130": GatewaySessionState.CAPTURED,  # charged back
+    "4131": GatewaySessionState.CAPTURED,  # chargeback rejected
+    "4132": GatewaySessionState.CAPTURED,  # chargeback failed
+    "0001": GatewaySessionState.AUTHORISING,  # pending
+    "2001": GatewaySessionState.AUTHORISING,  # in progress
+    "4009": GatewaySessionState.AUTHORISING,  # request in progress
+    "0003": GatewaySessionState.CANCELLED,
+    "4080": GatewaySessionState.CANCELLED,  # the buyer closed the page
+    "5009": GatewaySessionState.CLOSED,  # expired
+    "9020": GatewaySessionState.CLOSED,  # expired
+    SOFT_DECLINED: GatewaySessionState.ATTEMPTED,
 }
 
 #: What the buyer's bank has asked back, and whether it has got it.
@@ -78,18 +83,18 @@ _REFUSED = """
 REFUSED = frozenset(_REFUSED.split())
 
 #: What a transaction or a refund has come to, where the request itself went well.
-REFUND_STATES: dict[str, RefundState] = {
-    "RF": RefundState.DONE,
-    "V": RefundState.DONE,
-    "RP": RefundState.PENDING,
-    "RP2": RefundState.PENDING,
-    "RP3": RefundState.PENDING,
-    "VP": RefundState.PENDING,
-    "REFUND_PENDING": RefundState.PENDING,
-    "RFF": RefundState.DECLINED,
-    "RR": RefundState.DECLINED,
-    "RR1": RefundState.DECLINED,  # insufficient balance
-    "RR2": RefundState.DECLINED,  # invalid bank information
-    "RR3": RefundState.DECLINED,  # bank account mismatch
+REFUND_STATES: dict[str, GatewayRefundState] = {
+    "RF": GatewayRefundState.DONE,
+    "V": GatewayRefundState.DONE,
+    "RP": GatewayRefundState.PENDING,
+    "RP2": GatewayRefundState.PENDING,
+    "RP3": GatewayRefundState.PENDING,
+    "VP": GatewayRefundState.PENDING,
+    "REFUND_PENDING": GatewayRefundState.PENDING,
+    "RFF": GatewayRefundState.DECLINED,
+    "RR": GatewayRefundState.DECLINED,
+    "RR1": GatewayRefundState.DECLINED,  # insufficient balance
+    "RR2": GatewayRefundState.DECLINED,  # invalid bank information
+    "RR3": GatewayRefundState.DECLINED,  # bank account mismatch
 }
 VOIDS = frozenset({"V", "VP"})

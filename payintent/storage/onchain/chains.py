@@ -15,7 +15,7 @@ _TOKENS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChainRow:
+class ChainRecord:
     """A chain as the operator has set it up."""
 
     slug: str
@@ -43,7 +43,7 @@ class ChainRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TokenRow:
+class TokenRecord:
     """A token on one chain; 20 zero bytes are the chain's own coin, None is nowhere yet."""
 
     chain: str
@@ -61,7 +61,7 @@ class TokenRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContractRow:
+class DeployedContract:
     """One of our contracts; retired ones stay watched."""
 
     account_id: int
@@ -73,7 +73,7 @@ class ContractRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cursor:
+class ChainCursor:
     """How far a chain was read, and what is known of its head."""
 
     chain: str
@@ -103,28 +103,28 @@ _CURSOR = """
 """
 
 
-async def chains(database: Executor) -> list[ChainRow]:
+async def list_chains(database: Executor) -> list[ChainRecord]:
     """List the chains."""
     rows = await database.fetch("SELECT" + _CHAIN + "FROM chain ORDER BY slug LIMIT 100")
-    return [ChainRow(**row) for row in rows]
+    return [ChainRecord(**row) for row in rows]
 
 
-async def chain(database: Executor, slug: str) -> ChainRow | None:
+async def get_chain(database: Executor, slug: str) -> ChainRecord | None:
     """Read one chain."""
     row = await database.row("SELECT" + _CHAIN + "FROM chain WHERE slug = $1", slug)
-    return ChainRow(**row) if row else None
+    return ChainRecord(**row) if row else None
 
 
-async def lock_chain(tx: Tx, slug: str) -> ChainRow | None:
+async def lock_chain(tx: Tx, slug: str) -> ChainRecord | None:
     """Lock a chain that is about to be changed, or one of its tokens; nothing paid waits for it."""
     row = await tx.row(
         "SELECT" + _CHAIN + "FROM chain WHERE slug = $1 FOR NO KEY UPDATE",
         slug,
     )
-    return ChainRow(**row) if row else None
+    return ChainRecord(**row) if row else None
 
 
-async def tokens(database: Executor, slug: str) -> list[TokenRow]:
+async def list_tokens(database: Executor, slug: str) -> list[TokenRecord]:
     """List a chain's tokens, disabled ones too."""
     rows = await database.fetch(
         "SELECT " + _TOKEN + " FROM chain_token WHERE chain = $1 ORDER BY symbol LIMIT $2",
@@ -134,7 +134,7 @@ async def tokens(database: Executor, slug: str) -> list[TokenRow]:
     return [_token(row) for row in rows]
 
 
-async def billed_token(database: Executor, session_id: UUID) -> TokenRow | None:
+async def get_session_token(database: Executor, session_id: UUID) -> TokenRecord | None:
     """Read a session's token as it was when its quote was made; None where it had no address."""
     row = await database.row(
         """
@@ -151,7 +151,7 @@ async def billed_token(database: Executor, session_id: UUID) -> TokenRow | None:
     return _token(row) if row else None
 
 
-async def contracts(database: Executor, slug: str) -> list[ContractRow]:
+async def list_contracts(database: Executor, slug: str) -> list[DeployedContract]:
     """List our contracts on a chain, retired ones too."""
     rows = await database.fetch(
         "SELECT "
@@ -160,18 +160,18 @@ async def contracts(database: Executor, slug: str) -> list[ContractRow]:
         slug,
         _CONTRACTS_MAX,
     )
-    return [ContractRow(**row) for row in rows]
+    return [DeployedContract(**row) for row in rows]
 
 
-async def contract(database: Executor, account_id: int) -> ContractRow | None:
+async def get_contract(database: Executor, account_id: int) -> DeployedContract | None:
     """Read the contract that an account stands for."""
     row = await database.row(
         "SELECT " + _CONTRACT + " FROM chain_contract WHERE account_id = $1", account_id
     )
-    return ContractRow(**row) if row else None
+    return DeployedContract(**row) if row else None
 
 
-async def offered_contract(database: Executor, slug: str) -> ContractRow | None:
+async def get_offered_contract(database: Executor, slug: str) -> DeployedContract | None:
     """Find the platform's contract that is offered on a chain, the newest of several."""
     row = await database.row(
         """
@@ -184,10 +184,10 @@ async def offered_contract(database: Executor, slug: str) -> ContractRow | None:
         """,
         slug,
     )
-    return ContractRow(**row) if row else None
+    return DeployedContract(**row) if row else None
 
 
-async def add_contract(tx: Tx, new: ContractRow) -> None:
+async def add_contract(tx: Tx, new: DeployedContract) -> None:
     """Keep a contract, and read its chain from the block that it was deployed in."""
     await tx.fetch(
         """
@@ -216,16 +216,16 @@ async def add_contract(tx: Tx, new: ContractRow) -> None:
     )
 
 
-async def retire_contract(tx: Tx, account_id: int) -> ContractRow | None:
+async def retire_contract(tx: Tx, account_id: int) -> DeployedContract | None:
     """Offer a contract no more; it stays watched."""
     row = await tx.row(
         "UPDATE chain_contract SET current = false WHERE account_id = $1 RETURNING " + _CONTRACT,
         account_id,
     )
-    return ContractRow(**row) if row else None
+    return DeployedContract(**row) if row else None
 
 
-async def set_token(tx: Tx, token: TokenRow) -> None:
+async def save_token(tx: Tx, token: TokenRecord) -> None:
     """Keep what the operator says of a token."""
     await tx.fetch(
         """
@@ -247,7 +247,7 @@ async def set_token(tx: Tx, token: TokenRow) -> None:
     )
 
 
-async def set_chain(tx: Tx, row: ChainRow) -> None:
+async def save_chain(tx: Tx, row: ChainRecord) -> None:
     """Keep what the operator says of a chain."""
     await tx.fetch(
         """
@@ -267,24 +267,24 @@ async def set_chain(tx: Tx, row: ChainRow) -> None:
     )
 
 
-async def cursor(database: Executor, slug: str) -> Cursor | None:
+async def get_cursor(database: Executor, slug: str) -> ChainCursor | None:
     """Read how far a chain was read; None where nothing of ours is there."""
     row = await database.row("SELECT" + _CURSOR + "FROM chain_cursor WHERE chain = $1", slug)
-    return Cursor(**row) if row else None
+    return ChainCursor(**row) if row else None
 
 
-async def cursors(database: Executor) -> list[Cursor]:
+async def cursors(database: Executor) -> list[ChainCursor]:
     """List how far each chain was read."""
     rows = await database.fetch("SELECT" + _CURSOR + "FROM chain_cursor ORDER BY chain LIMIT 100")
-    return [Cursor(**row) for row in rows]
+    return [ChainCursor(**row) for row in rows]
 
 
-async def lock_cursor(tx: Tx, slug: str) -> Cursor | None:
+async def lock_cursor(tx: Tx, slug: str) -> ChainCursor | None:
     """Lock a chain's cursor, which is locked before the payments that its logs are about."""
     row = await tx.row(
         "SELECT" + _CURSOR + "FROM chain_cursor WHERE chain = $1 FOR NO KEY UPDATE", slug
     )
-    return Cursor(**row) if row else None
+    return ChainCursor(**row) if row else None
 
 
 async def advance_cursor(tx: Tx, slug: str, block: int, block_hash: bytes, at: datetime) -> None:
@@ -298,7 +298,7 @@ async def advance_cursor(tx: Tx, slug: str, block: int, block_hash: bytes, at: d
     )
 
 
-async def note_head(
+async def set_head(
     database: Executor, slug: str, head: int, head_at: datetime, window_at: datetime | None
 ) -> None:
     """Note the newest block that was shown to us, and up to when two endpoints showed all."""
@@ -316,7 +316,7 @@ async def note_head(
     )
 
 
-async def note_second_look(database: Executor, slug: str, block: int, *, ended: bool) -> None:
+async def set_second_look(database: Executor, slug: str, block: int, *, ended: bool) -> None:
     """Note how far a second look has come, and when it is through."""
     await database.fetch(
         """
@@ -346,7 +346,7 @@ async def halt(database: Executor, slug: str, why: str) -> None:
     )
 
 
-async def resume(tx: Tx, slug: str, block: int | None) -> Cursor | None:
+async def resume(tx: Tx, slug: str, block: int | None) -> ChainCursor | None:
     """Read a halted chain again, from a block that a person has chosen or from where it stood."""
     row = await tx.row(
         """
@@ -361,7 +361,7 @@ async def resume(tx: Tx, slug: str, block: int | None) -> Cursor | None:
         slug,
         block,
     )
-    return Cursor(**row) if row else None
+    return ChainCursor(**row) if row else None
 
 
 async def is_busy(database: Executor, slug: str) -> bool:
@@ -381,7 +381,7 @@ async def is_busy(database: Executor, slug: str) -> bool:
     return row is not None
 
 
-def _token(row: Row) -> TokenRow:
+def _token(row: Row) -> TokenRecord:
     values = dict(row)
     values["minimum"] = int(row["minimum"])
-    return TokenRow(**values)
+    return TokenRecord(**values)

@@ -4,9 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from payintent.domain.gateway import Capture, RefundRequest
-from payintent.domain.onchain import PROVIDER, Disposition, Evidence, Hint, HintState, Mismatch
-from payintent.domain.onchain_refund import RefundFacts
+from payintent.domain.gateway import Capture, GatewayRefundRequest
+from payintent.domain.onchain import (
+    PROVIDER,
+    MismatchedTransfer,
+    OnchainEvidence,
+    PostedTransaction,
+    PostedTransactionState,
+    TransferDisposition,
+)
+from payintent.domain.onchain_refund import OnchainRefundFacts
 from payintent.storage.database import Executor, Row, Tx
 from payintent.storage.onchain import refund_logs
 
@@ -15,7 +22,7 @@ _MISMATCHES_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
+class PendingTransfer:
     """A log in a block that is not final, of a session that we know."""
 
     tx_hash: bytes
@@ -26,7 +33,7 @@ class Sighting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Posted:
+class PostedHash:
     """A hash that the page has posted, and what its transaction must be."""
 
     session_id: UUID
@@ -37,7 +44,7 @@ class Posted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
+class SessionTransaction:
     """One transaction of a session, posted or seen, as the page shows it."""
 
     tx_hash: bytes
@@ -48,7 +55,7 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overdue:
+class OverdueTransfer:
     """A session whose exact payment was seen, and has not become final in time."""
 
     session_id: UUID
@@ -58,7 +65,9 @@ class Overdue:
     known: bool  # a person has a case of it already
 
 
-async def traces(database: Executor, session_id: UUID) -> list[Trace]:
+async def list_session_transactions(
+    database: Executor, session_id: UUID
+) -> list[SessionTransaction]:
     """List what is known of a session's transactions: final, seen, or only posted."""
     rows = await database.fetch(
         """
@@ -84,10 +93,12 @@ async def traces(database: Executor, session_id: UUID) -> list[Trace]:
         session_id,
         _MISMATCHES_MAX,
     )
-    return [Trace(**row) for row in rows]
+    return [SessionTransaction(**row) for row in rows]
 
 
-async def sight(database: Executor, chain: str, sightings: Sequence[Sighting]) -> None:
+async def save_pending(
+    database: Executor, chain: str, sightings: Sequence[PendingTransfer]
+) -> None:
     """Keep what was seen in blocks that are not final; one that comes back is there again."""
     if not sightings:
         return
@@ -110,7 +121,9 @@ async def sight(database: Executor, chain: str, sightings: Sequence[Sighting]) -
     )
 
 
-async def sighted_up_to(database: Executor, chain: str, block: int, limit: int) -> list[Sighting]:
+async def list_pending_up_to(
+    database: Executor, chain: str, block: int, limit: int
+) -> list[PendingTransfer]:
     """List sightings of blocks that are final by now, and that nobody has proven gone."""
     rows = await database.fetch(
         """
@@ -124,10 +137,10 @@ async def sighted_up_to(database: Executor, chain: str, block: int, limit: int) 
         block,
         limit,
     )
-    return [Sighting(**row) for row in rows]
+    return [PendingTransfer(**row) for row in rows]
 
 
-async def forget(tx: Tx, chain: str, tx_hashes: Sequence[bytes]) -> None:
+async def delete_finalized(tx: Tx, chain: str, tx_hashes: Sequence[bytes]) -> None:
     """Forget sightings whose logs are final."""
     await tx.fetch(
         "DELETE FROM chain_sighting WHERE chain = $1 AND tx_hash = ANY($2::bytea[])",
@@ -136,7 +149,7 @@ async def forget(tx: Tx, chain: str, tx_hashes: Sequence[bytes]) -> None:
     )
 
 
-async def gone(database: Executor, chain: str, tx_hashes: Sequence[bytes]) -> None:
+async def mark_gone(database: Executor, chain: str, tx_hashes: Sequence[bytes]) -> None:
     """Note that sightings are proven to be no more."""
     await database.fetch(
         """
@@ -149,7 +162,9 @@ async def gone(database: Executor, chain: str, tx_hashes: Sequence[bytes]) -> No
     )
 
 
-async def overdue(database: Executor, chain: str, grace_s: int, limit: int) -> list[Overdue]:
+async def list_overdue(
+    database: Executor, chain: str, grace_s: int, limit: int
+) -> list[OverdueTransfer]:
     """List sessions that have been waiting for finality since their deadline, longest first."""
     rows = await database.fetch(
         """
@@ -170,10 +185,10 @@ async def overdue(database: Executor, chain: str, grace_s: int, limit: int) -> l
         grace_s,
         limit,
     )
-    return [Overdue(**row) for row in rows]
+    return [OverdueTransfer(**row) for row in rows]
 
 
-async def post_hint(tx: Tx, session_id: UUID, tx_hash: bytes, step: str) -> bool:
+async def add_posted(tx: Tx, session_id: UUID, tx_hash: bytes, step: str) -> bool:
     """Keep a posted hash; False where the session has ten others already."""
     await tx.fetch("SELECT FROM session WHERE id = $1 FOR NO KEY UPDATE", session_id)
     row = await tx.row(
@@ -193,7 +208,7 @@ async def post_hint(tx: Tx, session_id: UUID, tx_hash: bytes, step: str) -> bool
     return row is not None
 
 
-async def undecided_hints(database: Executor, chain: str, limit: int) -> list[Posted]:
+async def list_undecided_posted(database: Executor, chain: str, limit: int) -> list[PostedHash]:
     """Take posted hashes whose fate is open, of sessions that have not ended, each in its turn."""
     rows = await database.fetch(
         """
@@ -217,7 +232,7 @@ async def undecided_hints(database: Executor, chain: str, limit: int) -> list[Po
         limit,
     )
     return [
-        Posted(
+        PostedHash(
             session_id=row["session_id"],
             tx_hash=row["tx_hash"],
             uuid=bytes.fromhex(row["reference"][2:]),
@@ -228,11 +243,11 @@ async def undecided_hints(database: Executor, chain: str, limit: int) -> list[Po
     ]
 
 
-async def judge_hint(
+async def set_posted_state(
     database: Executor,
     session_id: UUID,
     tx_hash: bytes,
-    state: HintState,
+    state: PostedTransactionState,
     reason: str,
     *,
     final: bool,
@@ -254,33 +269,35 @@ async def judge_hint(
 
 
 @dataclass(frozen=True, slots=True)
-class ChainLedger:
+class DatabaseOnchainRecords:
     """Implements `Ledger` on the database."""
 
     database: Executor
 
-    async def evidence(self, session_id: UUID) -> Evidence | None:
+    async def evidence(self, session_id: UUID) -> OnchainEvidence | None:
         """Give what is known of a session; None where it is not an on-chain one."""
-        return await evidence(self.database, session_id)
+        return await get_evidence(self.database, session_id)
 
-    async def refund(self, account_id: int, request: RefundRequest) -> RefundFacts | None:
+    async def refund(
+        self, account_id: int, request: GatewayRefundRequest
+    ) -> OnchainRefundFacts | None:
         """Give what is known of a refund; None where its money did not come by a chain."""
-        return await refund_logs.facts(self.database, account_id, request)
+        return await refund_logs.get_refund_facts(self.database, account_id, request)
 
     async def hand_over(self, refund_id: UUID, sender: bytes) -> bool:
         """Note that a signer is about to be asked; False where another sender was asked before."""
-        return await refund_logs.hand_over(self.database, refund_id, sender)
+        return await refund_logs.claim_for_sender(self.database, refund_id, sender)
 
     async def note_sent(self, refund_id: UUID, tx_hash: bytes) -> None:
         """Keep the transaction that a signer told."""
-        await refund_logs.note_sent(self.database, refund_id, tx_hash)
+        await refund_logs.set_transaction_hash(self.database, refund_id, tx_hash)
 
     async def note_reverted(self, refund_id: UUID, tx_hash: bytes) -> int:
         """Count a transaction whose revert is final, once; gives how many of the refund were."""
         return await refund_logs.note_reverted(self.database, refund_id, tx_hash)
 
 
-async def evidence(database: Executor, session_id: UUID) -> Evidence | None:
+async def get_evidence(database: Executor, session_id: UUID) -> OnchainEvidence | None:
     """Sum up what is known of a session on its chain, at one moment."""
     row = await database.row(
         """
@@ -302,7 +319,7 @@ async def evidence(database: Executor, session_id: UUID) -> Evidence | None:
     if row is None:
         return None
     known = {name: value for name, value in row.items() if not name.startswith("k_")}
-    return Evidence(
+    return OnchainEvidence(
         **known,
         captured=_captured(row),
         hints=tuple(await _hints(database, session_id)),
@@ -320,7 +337,7 @@ def _captured(row: Row) -> Capture | None:
     )
 
 
-async def _hints(database: Executor, session_id: UUID) -> list[Hint]:
+async def _hints(database: Executor, session_id: UUID) -> list[PostedTransaction]:
     rows = await database.fetch(
         """
         SELECT state, reason, final, posted_at, settled_at
@@ -333,8 +350,8 @@ async def _hints(database: Executor, session_id: UUID) -> list[Hint]:
         _HINTS_MAX,
     )
     return [
-        Hint(
-            state=HintState(row["state"]),
+        PostedTransaction(
+            state=PostedTransactionState(row["state"]),
             reason=row["reason"],
             final=row["final"],
             posted_at=row["posted_at"],
@@ -344,7 +361,7 @@ async def _hints(database: Executor, session_id: UUID) -> list[Hint]:
     ]
 
 
-async def _mismatches(database: Executor, session_id: UUID) -> list[Mismatch]:
+async def _mismatches(database: Executor, session_id: UUID) -> list[MismatchedTransfer]:
     rows = await database.fetch(
         """
         SELECT r.disposition, r.final_at, h.tx_hash IS NOT NULL AS posted
@@ -358,8 +375,8 @@ async def _mismatches(database: Executor, session_id: UUID) -> list[Mismatch]:
         _MISMATCHES_MAX,
     )
     return [
-        Mismatch(
-            disposition=Disposition(row["disposition"]),
+        MismatchedTransfer(
+            disposition=TransferDisposition(row["disposition"]),
             posted=row["posted"],
             final_at=row["final_at"],
         )

@@ -7,8 +7,8 @@ from typing import Any
 from uuid import UUID
 
 from payintent.domain.evm import RefundedLog
-from payintent.domain.gateway import RefundRequest
-from payintent.domain.onchain_refund import RefundFacts, RefundLog
+from payintent.domain.gateway import GatewayRefundRequest
+from payintent.domain.onchain_refund import OnchainRefundFacts, RefundLogDisposition
 from payintent.storage.database import Executor, Tx
 
 #: That a log `l` by a sender of ours gives back what was promised to whom; `h` is its chain.
@@ -20,7 +20,7 @@ _BYTES = "decode(right({}, -2), 'hex')"  # of an address in hex digits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewLog:
+class NewRefundLog:
     """A finalized log that nobody has kept before."""
 
     id: UUID
@@ -29,16 +29,18 @@ class NewLog:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedRefundLog:
     """A locked log, and what it is to us; the refund is missing where it names none of ours."""
 
-    disposition: RefundLog
+    disposition: RefundLogDisposition
     refund_id: UUID | None
     capture_id: UUID | None
     tx_hash: bytes
 
 
-async def unknown(database: Executor, chain: str, logs: Sequence[RefundedLog]) -> list[RefundedLog]:
+async def pick_unknown(
+    database: Executor, chain: str, logs: Sequence[RefundedLog]
+) -> list[RefundedLog]:
     """Pick the logs that nobody has kept."""
     if not logs:
         return []
@@ -55,7 +57,7 @@ async def unknown(database: Executor, chain: str, logs: Sequence[RefundedLog]) -
     return [log for log in logs if (log.tx_hash, log.log_index) not in known]
 
 
-async def add(tx: Tx, chain: str, logs: Sequence[NewLog]) -> int:
+async def add(tx: Tx, chain: str, logs: Sequence[NewRefundLog]) -> int:
     """Keep logs, each once; gives how many were new. They are judged later."""
     if not logs:
         return 0
@@ -87,7 +89,7 @@ async def add(tx: Tx, chain: str, logs: Sequence[NewLog]) -> int:
     return len(rows)
 
 
-async def unjudged(database: Executor, chain: str, limit: int) -> list[UUID]:
+async def list_unjudged(database: Executor, chain: str, limit: int) -> list[UUID]:
     """List logs that nobody has judged, in the order of the chain."""
     rows = await database.fetch(
         """
@@ -103,7 +105,7 @@ async def unjudged(database: Executor, chain: str, limit: int) -> list[UUID]:
     return [row["id"] for row in rows]
 
 
-async def lock(tx: Tx, log_id: UUID) -> Judged | None:
+async def lock(tx: Tx, log_id: UUID) -> JudgedRefundLog | None:
     """Lock a log and judge it; None where that was done. It is locked before any payment."""
     row = await tx.row(
         "SELECT id FROM chain_refund WHERE id = $1 AND disposition IS NULL FOR UPDATE", log_id
@@ -127,7 +129,7 @@ async def lock(tx: Tx, log_id: UUID) -> Judged | None:
         log_id,
     )
     assert row is not None  # noqa: S101 - it is locked
-    return Judged(
+    return JudgedRefundLog(
         disposition=_disposition(row),
         refund_id=row["refund_id"],
         capture_id=row["capture_id"],
@@ -135,19 +137,19 @@ async def lock(tx: Tx, log_id: UUID) -> Judged | None:
     )
 
 
-def _disposition(row: Any) -> RefundLog:
+def _disposition(row: Any) -> RefundLogDisposition:
     if row["refund_id"] is None:
-        return RefundLog.UNKNOWN
+        return RefundLogDisposition.UNKNOWN
     if not row["ours"]:
-        return RefundLog.FOREIGN
+        return RefundLogDisposition.FOREIGN
     if row["before"]:
-        return RefundLog.TWICE
-    return RefundLog.SETTLES if row["matches"] else RefundLog.MISMATCHED
+        return RefundLogDisposition.TWICE
+    return RefundLogDisposition.SETTLES if row["matches"] else RefundLogDisposition.MISMATCHED
 
 
-async def judge(tx: Tx, log_id: UUID, judged: Judged) -> None:
+async def set_disposition(tx: Tx, log_id: UUID, judged: JudgedRefundLog) -> None:
     """Note what a locked log is."""
-    settles = judged.disposition is RefundLog.SETTLES
+    settles = judged.disposition is RefundLogDisposition.SETTLES
     await tx.fetch(
         "UPDATE chain_refund SET disposition = $2, refund_id = $3 WHERE id = $1",
         log_id,
@@ -156,7 +158,7 @@ async def judge(tx: Tx, log_id: UUID, judged: Judged) -> None:
     )
 
 
-async def judge_anew(tx: Tx, chain: str, sender: bytes) -> None:
+async def reset_dispositions(tx: Tx, chain: str, sender: bytes) -> None:
     """Let logs be judged once more whose sender has become one of ours."""
     await tx.fetch(
         """
@@ -169,7 +171,9 @@ async def judge_anew(tx: Tx, chain: str, sender: bytes) -> None:
     )
 
 
-async def facts(database: Executor, account_id: int, request: RefundRequest) -> RefundFacts | None:
+async def get_refund_facts(
+    database: Executor, account_id: int, request: GatewayRefundRequest
+) -> OnchainRefundFacts | None:
     """Sum up what is known of a refund on its chain; None where its money came by no receipt."""
     row = await database.row(
         """
@@ -197,10 +201,10 @@ async def facts(database: Executor, account_id: int, request: RefundRequest) -> 
         Decimal(request.amount_minor),
         request.destination,
     )
-    return RefundFacts(**row) if row else None
+    return OnchainRefundFacts(**row) if row else None
 
 
-async def hand_over(database: Executor, refund_id: UUID, sender: bytes) -> bool:
+async def claim_for_sender(database: Executor, refund_id: UUID, sender: bytes) -> bool:
     """Note that a signer is about to be asked; False where another sender was asked before."""
     row = await database.row(
         """
@@ -215,7 +219,7 @@ async def hand_over(database: Executor, refund_id: UUID, sender: bytes) -> bool:
     return row is not None
 
 
-async def note_sent(database: Executor, refund_id: UUID, tx_hash: bytes) -> None:
+async def set_transaction_hash(database: Executor, refund_id: UUID, tx_hash: bytes) -> None:
     """Keep the transaction that a signer told."""
     await database.fetch(
         "UPDATE chain_refund_try SET tx_hash = $2 WHERE refund_id = $1", refund_id, tx_hash

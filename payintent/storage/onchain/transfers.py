@@ -6,7 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from payintent.domain.evm import PaidLog
-from payintent.domain.onchain import Bill, Disposition
+from payintent.domain.onchain import ExpectedTransfer, TransferDisposition
 from payintent.domain.session import Session
 from payintent.domain.settlement import CaseKind
 from payintent.storage import sessions
@@ -16,28 +16,28 @@ _SHOWN_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
+class BilledSession:
     """A session that a log names: whose it is and what it must say."""
 
     session_id: UUID
     payment_id: UUID
     account_id: int
-    bill: Bill | None  # None: its token had no address
+    bill: ExpectedTransfer | None  # None: its token had no address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewReceipt:
+class NewTransfer:
     """A finalized log and what it is to us."""
 
     id: UUID
     account_id: int
     log: PaidLog
     session_id: UUID | None
-    disposition: Disposition
+    disposition: TransferDisposition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewCase:
+class NewTransferCase:
     """A case for a receipt; of a session and its payment where it names one."""
 
     id: UUID
@@ -50,18 +50,18 @@ class NewCase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewCapture:
+class NewTransferCapture:
     """Money that a receipt brought, of a known session or of none."""
 
     id: UUID
-    receipt: NewReceipt
+    receipt: NewTransfer
     payment_id: UUID | None
     currency: str
     credited: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class TransferRecord:
     """A receipt of a known session, as it is kept."""
 
     session_id: UUID
@@ -76,7 +76,9 @@ class Kept:
     final_at: datetime
 
 
-async def named(database: Executor, uuids: Sequence[bytes]) -> dict[bytes, Named]:
+async def find_billed_sessions(
+    database: Executor, uuids: Sequence[bytes]
+) -> dict[bytes, BilledSession]:
     """Find the sessions that logs name by their uuid, and what their logs must say."""
     rows = await database.fetch(
         """
@@ -86,16 +88,18 @@ async def named(database: Executor, uuids: Sequence[bytes]) -> dict[bytes, Named
         JOIN chain_contract c ON c.account_id = s.account_id
         WHERE s.provider = 'gateway_contract' AND s.reference = ANY($1::text[])
         """,
-        [reference(one) for one in uuids],
+        [session_reference(one) for one in uuids],
     )
     return {bytes.fromhex(row["reference"][2:]): _named(row) for row in rows}
 
 
-def _named(row: Row) -> Named:
+def _named(row: Row) -> BilledSession:
     bill = None
     if row["token"] is not None:
-        bill = Bill(token=row["token"], amount=int(row["amount"]), receiver=row["receiver"])
-    return Named(
+        bill = ExpectedTransfer(
+            token=row["token"], amount=int(row["amount"]), receiver=row["receiver"]
+        )
+    return BilledSession(
         session_id=row["id"],
         payment_id=row["payment_id"],
         account_id=row["account_id"],
@@ -103,7 +107,7 @@ def _named(row: Row) -> Named:
     )
 
 
-def reference(uuid: bytes) -> str:
+def session_reference(uuid: bytes) -> str:
     """Write a uuid as sessions keep it: `0x` and 32 hex digits."""
     return f"0x{uuid.hex()}"
 
@@ -125,7 +129,7 @@ async def lock_sessions(tx: Tx, session_ids: Sequence[UUID]) -> list[Session]:
     return [sessions.from_row(row) for row in rows]
 
 
-async def known(tx: Executor, chain: str, logs: Sequence[PaidLog]) -> set[tuple[bytes, int]]:
+async def list_known(tx: Executor, chain: str, logs: Sequence[PaidLog]) -> set[tuple[bytes, int]]:
     """Tell which logs are kept already."""
     rows = await tx.fetch(
         """
@@ -139,13 +143,13 @@ async def known(tx: Executor, chain: str, logs: Sequence[PaidLog]) -> set[tuple[
     return {(row["tx_hash"], row["log_index"]) for row in rows}
 
 
-async def unknown(database: Executor, chain: str, logs: Sequence[PaidLog]) -> list[PaidLog]:
+async def pick_unknown(database: Executor, chain: str, logs: Sequence[PaidLog]) -> list[PaidLog]:
     """Pick the logs that nobody has kept."""
-    before = await known(database, chain, logs) if logs else set[tuple[bytes, int]]()
+    before = await list_known(database, chain, logs) if logs else set[tuple[bytes, int]]()
     return [log for log in logs if (log.tx_hash, log.log_index) not in before]
 
 
-async def add(tx: Tx, chain: str, receipts: Sequence[NewReceipt], at: datetime) -> None:
+async def add(tx: Tx, chain: str, receipts: Sequence[NewTransfer], at: datetime) -> None:
     """Keep receipts that nobody has kept before."""
     logs = [one.log for one in receipts]
     await tx.fetch(
@@ -177,7 +181,7 @@ async def add(tx: Tx, chain: str, receipts: Sequence[NewReceipt], at: datetime) 
     )
 
 
-async def add_captures(tx: Tx, captures: Sequence[NewCapture], at: datetime) -> None:
+async def add_captures(tx: Tx, captures: Sequence[NewTransferCapture], at: datetime) -> None:
     """Keep the money that came, to be refunded from."""
     if not captures:
         return
@@ -204,7 +208,7 @@ async def add_captures(tx: Tx, captures: Sequence[NewCapture], at: datetime) -> 
     )
 
 
-async def fill_undecided(tx: Tx, cases: Sequence[NewCase]) -> dict[UUID, UUID]:
+async def fill_undecided(tx: Tx, cases: Sequence[NewTransferCase]) -> dict[UUID, UUID]:
     """Give money to the open cases that wait for it, one of each session.
 
     The result has the id of the case that was filled, by the receipt.
@@ -233,7 +237,7 @@ async def fill_undecided(tx: Tx, cases: Sequence[NewCase]) -> dict[UUID, UUID]:
     return {row["receipt_id"]: row["id"] for row in rows}
 
 
-async def open_cases(tx: Tx, cases: Sequence[NewCase], at: datetime) -> None:
+async def open_cases(tx: Tx, cases: Sequence[NewTransferCase], at: datetime) -> None:
     """Open a case for each receipt that no payment may own."""
     if not cases:
         return
@@ -271,7 +275,7 @@ async def end_sessions(tx: Tx, session_ids: Sequence[UUID], outcome: str, now: d
     )
 
 
-async def of_payment(database: Executor, payment_id: UUID) -> list[Kept]:
+async def list_for_payment(database: Executor, payment_id: UUID) -> list[TransferRecord]:
     """List what finalized blocks said of a payment's sessions, in the order of the chain."""
     rows = await database.fetch(
         """
@@ -286,4 +290,4 @@ async def of_payment(database: Executor, payment_id: UUID) -> list[Kept]:
         payment_id,
         _SHOWN_MAX,
     )
-    return [Kept(**row) for row in rows]
+    return [TransferRecord(**row) for row in rows]

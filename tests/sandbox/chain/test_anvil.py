@@ -13,7 +13,7 @@ import pytest
 
 from payintent_sandbox.chains.anvil import Anvil, answers, supervised
 from payintent_sandbox.chains.anvil_binary import AnvilError, Binary
-from payintent_sandbox.processes import Child, Children
+from payintent_sandbox.processes import ChildProcess, ProcessSupervisor
 from tests.e2e.sandbox import free_port_base
 from tests.support.chain import Evm, await_that
 
@@ -149,7 +149,7 @@ def test_a_supervisor_starts_it_again_on_its_port(anvil: Binary, tmp_path: Path)
     port = free_port_base()
     url = f"http://127.0.0.1:{port}"
     words = supervised(network_id=56, port=port, folder=tmp_path / "chain")
-    children = Children([Child("bsc", words, {})], tmp_path / "logs")
+    children = ProcessSupervisor([ChildProcess("bsc", words, {})], tmp_path / "logs")
 
     async def until(is_so: Callable[[], bool]) -> None:
         await asyncio.to_thread(await_that, is_so)

@@ -21,7 +21,7 @@ from payintent_sandbox.chains.anvil_binary import (
     describe,
     ensure,
     find,
-    refusal,
+    unsupported_reason,
 )
 from tests.support.chain import await_that
 from tests.support.world import free_port
@@ -90,7 +90,7 @@ def test_one_on_path_that_is_too_old_or_none_is_passed_over(
 def test_a_machine_that_cannot_run_it_is_told_so(
     system: str, machine: str, glibc: tuple[int, ...], word: str
 ) -> None:
-    said = refusal(system, machine, glibc)
+    said = unsupported_reason(system, machine, glibc)
 
     assert bool(said) == bool(word)
     assert word in said

@@ -16,16 +16,16 @@ from payintent_sandbox.chains.anvil_binary import Binary
 from payintent_sandbox.chains.contracts import GATEWAY, PLAIN_TOKEN, load
 from payintent_sandbox.chains.deploy import (
     PLANS,
-    Buyer,
+    ChainBuyer,
+    ChainPlan,
     Deployment,
-    Plan,
-    Token,
+    PlannedToken,
     deploy,
     deployed,
     describe,
     fund,
 )
-from payintent_sandbox.chains.rpc import ChainError, open_chain
+from payintent_sandbox.chains.rpc import DevChainError, open_chain
 from tests.support.chain import Deployed, Evm
 from tests.support.world import free_port
 
@@ -33,12 +33,12 @@ FAR = 2**40
 
 
 @pytest.fixture(params=list(PLANS))
-def plan(request: pytest.FixtureRequest) -> Plan:
+def plan(request: pytest.FixtureRequest) -> ChainPlan:
     return PLANS[request.param]
 
 
 @pytest.fixture
-def evm(anvil: Binary, plan: Plan, tmp_path: Path) -> Iterator[Evm]:
+def evm(anvil: Binary, plan: ChainPlan, tmp_path: Path) -> Iterator[Evm]:
     """A fresh chain of the plan's number."""
     chain = Anvil(plan.network_id, log=tmp_path / "log", binary=anvil)
     client = Evm(chain.start())
@@ -47,10 +47,10 @@ def evm(anvil: Binary, plan: Plan, tmp_path: Path) -> Iterator[Evm]:
     chain.stop()
 
 
-async def prepare(url: str, plan: Plan) -> tuple[Deployment, Buyer]:
+async def prepare(url: str, plan: ChainPlan) -> tuple[Deployment, ChainBuyer]:
     async with open_chain(url) as chain:
         deployment = await deploy(chain, plan)
-        buyer = await Buyer.make(chain)
+        buyer = await ChainBuyer.make(chain)
         await fund(chain, deployment, buyer.address)
         assert await deployed(chain, deployment)
     return deployment, buyer
@@ -60,13 +60,15 @@ def contract(evm: Evm, name: str, address: str) -> Deployed:
     return Deployed(evm, load(name), address)
 
 
-def balance(evm: Evm, token: Token, owner: str) -> int:
+def balance(evm: Evm, token: PlannedToken, owner: str) -> int:
     if token.native:
         return evm.coins(owner)
     return contract(evm, PLAIN_TOKEN, token.address).call("balanceOf", owner)
 
 
-def test_the_buyer_pays_in_every_token_with_a_key_that_no_chain_holds(evm: Evm, plan: Plan) -> None:
+def test_the_buyer_pays_in_every_token_with_a_key_that_no_chain_holds(
+    evm: Evm, plan: ChainPlan
+) -> None:
     deployment, buyer = asyncio.run(prepare(evm.url, plan))
     assert buyer.address not in evm.accounts
     assert Account.from_key(buyer.private_key).address == to_checksum_address(buyer.address)
@@ -89,7 +91,7 @@ def test_the_buyer_pays_in_every_token_with_a_key_that_no_chain_holds(evm: Evm, 
 
 
 def sign_and_send(
-    evm: Evm, buyer: Buyer, to: Deployed, function: str, *arguments: Any, value: int = 0
+    evm: Evm, buyer: ChainBuyer, to: Deployed, function: str, *arguments: Any, value: int = 0
 ) -> None:
     """Send as a wallet does: the node gets a signed transaction, and sees no key."""
     nonce = evm.ask("eth_getTransactionCount", buyer.address, "latest")
@@ -107,7 +109,9 @@ def sign_and_send(
     assert receipt["status"] == "0x1"
 
 
-def test_the_refunder_is_unlocked_has_money_and_may_spend_it_at_once(evm: Evm, plan: Plan) -> None:
+def test_the_refunder_is_unlocked_has_money_and_may_spend_it_at_once(
+    evm: Evm, plan: ChainPlan
+) -> None:
     deployment, buyer = asyncio.run(prepare(evm.url, plan))
     gateway = contract(evm, GATEWAY, deployment.contract_address)
     bill = uuid4().bytes
@@ -120,7 +124,7 @@ def test_the_refunder_is_unlocked_has_money_and_may_spend_it_at_once(evm: Evm, p
         assert balance(evm, token, buyer.address) == before + 7
 
 
-def test_it_is_described_for_whoever_tries_it(evm: Evm, plan: Plan) -> None:
+def test_it_is_described_for_whoever_tries_it(evm: Evm, plan: ChainPlan) -> None:
     deployment, buyer = asyncio.run(prepare(evm.url, plan))
 
     told = describe(evm.url, deployment, buyer)
@@ -138,7 +142,7 @@ def test_it_is_described_for_whoever_tries_it(evm: Evm, plan: Plan) -> None:
 
 @pytest.mark.parametrize("plan", [PLANS["native"]])
 def test_a_chain_that_lost_its_contract_is_noticed(
-    evm: Evm, plan: Plan, anvil: Binary, tmp_path: Path
+    evm: Evm, plan: ChainPlan, anvil: Binary, tmp_path: Path
 ) -> None:
     async def stands(url: str, deployment: Deployment) -> bool:
         async with open_chain(url) as chain:
@@ -161,18 +165,18 @@ def test_a_chain_that_lost_its_contract_is_noticed(
 
 
 @pytest.mark.parametrize("plan", [PLANS["bsc"]])
-def test_nothing_is_deployed_on_another_chain(evm: Evm, plan: Plan) -> None:
+def test_nothing_is_deployed_on_another_chain(evm: Evm, plan: ChainPlan) -> None:
     async def mistaken() -> None:
         async with open_chain(evm.url) as chain:
             await deploy(chain, PLANS["ethereum"])
 
-    with pytest.raises(ChainError, match="is chain 56, not 1"):
+    with pytest.raises(DevChainError, match="is chain 56, not 1"):
         asyncio.run(mistaken())
     assert int(evm.ask("eth_blockNumber"), 16) == 0
 
 
 @pytest.mark.parametrize("plan", [PLANS["bsc"]])
-def test_a_transaction_that_fails_is_told_with_its_reason(evm: Evm, plan: Plan) -> None:
+def test_a_transaction_that_fails_is_told_with_its_reason(evm: Evm, plan: ChainPlan) -> None:
     async def fail() -> None:
         async with open_chain(evm.url) as chain:
             deployment = await deploy(chain, plan)
@@ -180,7 +184,7 @@ def test_a_transaction_that_fails_is_told_with_its_reason(evm: Evm, plan: Plan) 
             unlisted = gateway.data("pay", uuid4().bytes, evm.accounts[5], 10**18, FAR)
             await chain.send(evm.accounts[0], gateway.address, unlisted)
 
-    with pytest.raises(ChainError, match="execution reverted: token"):
+    with pytest.raises(DevChainError, match="execution reverted: token"):
         asyncio.run(fail())
 
 
@@ -189,6 +193,6 @@ def test_a_chain_that_is_away_is_told_in_one_line() -> None:
         async with open_chain(f"http://127.0.0.1:{free_port()}") as chain:
             await chain.ask("eth_chainId")
 
-    with pytest.raises(ChainError, match="does not answer") as caught:
+    with pytest.raises(DevChainError, match="does not answer") as caught:
         asyncio.run(ask())
     assert len(str(caught.value).splitlines()) == 1

@@ -10,20 +10,26 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from payintent.evm.chain_reader import Finality, ReaderConfig, open_reader
-from payintent.evm.keccak import checksummed, parse_address
+from payintent.evm.chain_reader import Finality, ReaderConfig, open_chain_reader
+from payintent.evm.keccak import parse_address, to_checksum_address
 from payintent.evm.signer import open_signers
-from payintent.onchain.refund_checks import examine_refunds
-from payintent.onchain.watch_loop import look
+from payintent.onchain.refund_checks import check_refund_setup
+from payintent.onchain.watch_loop import watch_once
 from payintent.operations.chains import AddContract, ChainView, ListChains
-from payintent.operations.payment_methods import ListMethods
+from payintent.operations.payment_methods import ListPaymentMethods
 from payintent.storage.onchain import chain_watch, chains
-from payintent.storage.onchain.chains import Cursor
+from payintent.storage.onchain.chains import ChainCursor
 from payintent_sandbox.chains.anvil_binary import Binary
 from payintent_sandbox.chains.commands import app
 from payintent_sandbox.chains.deploy import deployed
-from payintent_sandbox.chains.dev_chains import ChainsBusy, DevChain, DevChains, Holder, holder
-from payintent_sandbox.chains.registration import ChainOffer
+from payintent_sandbox.chains.dev_chains import (
+    ChainsBusyError,
+    ChainsOwner,
+    DevChain,
+    DevChains,
+    find_owner,
+)
+from payintent_sandbox.chains.registration import ChainRegistration
 from payintent_sandbox.chains.rpc import open_chain
 from tests.e2e.sandbox import free_port_base
 from tests.support.contracts import WATCHED_S
@@ -55,27 +61,27 @@ class Ground:
         return taken
 
     @property
-    def offer(self) -> ChainOffer:
-        return ChainOffer(self.world.service, ACTOR)
+    def offer(self) -> ChainRegistration:
+        return ChainRegistration(self.world.service, ACTOR)
 
-    async def look(self, chain: DevChain, blocks: int = 5) -> Cursor:
+    async def look(self, chain: DevChain, blocks: int = 5) -> ChainCursor:
         """Let some blocks be made and read; gives how far the chain is read then."""
         async with open_chain(chain.url) as rpc:
             await rpc.ask("anvil_mine", hex(blocks))
         database = self.world.service.database
-        row = await chains.chain(database, SLUG)
+        row = await chains.get_chain(database, SLUG)
         assert row is not None
         config = ReaderConfig(network_id=56, finality=Finality(row.finality))
-        reader = open_reader(SLUG, [chain.url], config)
-        while await look(self.world.service.watch_context, row, reader):
+        reader = open_chain_reader(SLUG, [chain.url], config)
+        while await watch_once(self.world.service.watch_context, row, reader):
             pass
         await reader.close()
         cursor = await self.cursor()
         assert cursor.hash is not None
         return cursor
 
-    async def cursor(self) -> Cursor:
-        found = await chains.cursor(self.world.service.database, SLUG)
+    async def cursor(self) -> ChainCursor:
+        found = await chains.get_cursor(self.world.service.database, SLUG)
         assert found is not None
         return found
 
@@ -85,7 +91,7 @@ class Ground:
 
     async def offered(self) -> list[tuple[int, str]]:
         """List the merchant's methods on the chain that can be used: account and token."""
-        methods = await self.world.perform(ListMethods(merchant_id=self.world.merchant_id))
+        methods = await self.world.perform(ListPaymentMethods(merchant_id=self.world.merchant_id))
         return [(one.account_id, one.token) for one in methods if one.token and one.account_enabled]
 
 
@@ -123,16 +129,16 @@ async def test_refunds_are_sent_by_the_account_that_has_the_money_for_them(
 ) -> None:
     chain = await ground.start()
     assert (await ground.view()).refunders == [
-        checksummed(parse_address(chain.deployment.refunder))
+        to_checksum_address(parse_address(chain.deployment.refunder))
     ]
     signers = open_signers({SLUG: chain.url})
     database = ground.world.service.database
-    row = await chains.chain(database, SLUG)
+    row = await chains.get_chain(database, SLUG)
     assert row is not None
-    reader = open_reader(SLUG, [chain.url], ReaderConfig(network_id=56))
-    tokens = await chains.tokens(database, SLUG)
-    contracts = await chains.contracts(database, SLUG)
-    told = examine_refunds(signers[SLUG], reader, row, tokens, contracts)
+    reader = open_chain_reader(SLUG, [chain.url], ReaderConfig(network_id=56))
+    tokens = await chains.list_tokens(database, SLUG)
+    contracts = await chains.list_contracts(database, SLUG)
+    told = check_refund_setup(signers[SLUG], reader, row, tokens, contracts)
     assert [one.right async for one in told] == [True] * 3
     await reader.close()
     await signers[SLUG].close()
@@ -228,7 +234,7 @@ async def test_two_do_not_run_the_chains_of_one_folder(ground: Ground) -> None:
         done = CliRunner().invoke(app, [word], env=env)
         assert done.exit_code == 1
         assert said in done.stderr
-    with pytest.raises(ChainsBusy, match="in use"):
+    with pytest.raises(ChainsBusyError, match="in use"):
         await DevChains(ground.var_dir, [base, base + 1, base + 2]).start(asyncio.Event())
 
 
@@ -237,6 +243,6 @@ async def test_who_is_told_to_stop_before_they_are_awake_stops(ground: Ground) -
     stop.set()
     await ground.dev_chains.start(stop)
     assert ground.dev_chains.running == ()
-    assert holder(ground.var_dir / "chains") == Holder(os.getpid(), "dev")
+    assert find_owner(ground.var_dir / "chains") == ChainsOwner(os.getpid(), "dev")
     await ground.dev_chains.stop()
-    assert holder(ground.var_dir / "chains") is None
+    assert find_owner(ground.var_dir / "chains") is None

@@ -9,7 +9,7 @@ from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.anvil_binary import Binary
 from payintent_sandbox.chains.dev_chains import instance
 from payintent_sandbox.chains.miner import FINAL_DEPTH, Miner
-from payintent_sandbox.chains.rpc import Chain, ChainError, open_chain
+from payintent_sandbox.chains.rpc import DevChainError, DevChainRpc, open_chain
 
 
 class Waiting:
@@ -26,7 +26,7 @@ def waiting() -> Waiting:
 
 
 @pytest.fixture
-async def chain(anvil: Binary, tmp_path: Path) -> AsyncIterator[Chain]:
+async def chain(anvil: Binary, tmp_path: Path) -> AsyncIterator[DevChainRpc]:
     running = Anvil(1, log=tmp_path / "log", binary=anvil)
     async with open_chain(running.start()) as chain:
         yield chain
@@ -34,7 +34,7 @@ async def chain(anvil: Binary, tmp_path: Path) -> AsyncIterator[Chain]:
 
 
 @pytest.fixture
-async def miner(chain: Chain, waiting: Waiting) -> Miner:
+async def miner(chain: DevChainRpc, waiting: Waiting) -> Miner:
     async def busy() -> bool:
         return waiting.busy
 
@@ -45,18 +45,18 @@ async def miner(chain: Chain, waiting: Waiting) -> Miner:
     return Miner(chain, await instance(chain), busy, back)
 
 
-async def head(chain: Chain, tag: str = "latest") -> int:
+async def head(chain: DevChainRpc, tag: str = "latest") -> int:
     return int((await chain.ask("eth_getBlockByNumber", tag, False))["number"], 16)
 
 
-async def test_nobody_waits_and_nothing_is_made(miner: Miner, chain: Chain) -> None:
+async def test_nobody_waits_and_nothing_is_made(miner: Miner, chain: DevChainRpc) -> None:
     for _ in range(3):
         await miner.beat()
     assert await head(chain) == 0
 
 
 async def test_while_the_service_waits_each_beat_makes_a_block(
-    miner: Miner, chain: Chain, waiting: Waiting
+    miner: Miner, chain: DevChainRpc, waiting: Waiting
 ) -> None:
     waiting.busy = True
     for _ in range(3):
@@ -67,7 +67,7 @@ async def test_while_the_service_waits_each_beat_makes_a_block(
 
 
 async def test_a_transaction_of_anybody_is_made_final_and_then_it_is_quiet(
-    miner: Miner, chain: Chain
+    miner: Miner, chain: DevChainRpc
 ) -> None:
     await chain.ask("anvil_mine", "0x5")
     one, other, *_ = await chain.ask("eth_accounts")
@@ -89,18 +89,20 @@ async def test_another_instance_of_the_chain_is_looked_after_once(
     assert waiting.returns == 1
 
 
-async def test_a_chain_that_could_not_be_helped_is_tried_again(miner: Miner, chain: Chain) -> None:
+async def test_a_chain_that_could_not_be_helped_is_tried_again(
+    miner: Miner, chain: DevChainRpc
+) -> None:
     tried = 0
 
     async def back() -> str:
         nonlocal tried
         tried += 1
         if tried == 1:
-            raise ChainError("it is away again")
+            raise DevChainError("it is away again")
         return await instance(chain)
 
     miner.known, miner.back = "the one before", back
-    with pytest.raises(ChainError):
+    with pytest.raises(DevChainError):
         await miner.beat()
     await miner.beat()
     await miner.beat()
