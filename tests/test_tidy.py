@@ -126,8 +126,8 @@ def test_each_migration_has_a_number_of_its_own() -> None:
 
 
 def test_a_status_is_written_in_one_place() -> None:
-    """Every change of status goes through `advance`, and it alone calls `payments.write`."""
-    writers = [_name(path) for path in FILES if "payments.write(" in path.read_text()]
+    """Every change goes through `apply_transitions`, which alone calls `payments.write_changes`."""
+    writers = [_name(path) for path in FILES if "payments.write_changes(" in path.read_text()]
     assert writers == ["payintent/payments/transitions.py"]
     update = re.compile(r"UPDATE payment\b.*\n.*\bstatus =")
     updates = [_name(path) for path in FILES if update.search(path.read_text())]

@@ -33,8 +33,8 @@ def test_the_tables_of_the_port_have_every_capability_and_every_state() -> None:
     assert _firsts(port) == set(GatewayCapabilities.__dataclass_fields__)
     outcomes = section(_EXTEND, "## What each outcome means")
     for head, states in (
-        ("`SessionState`", GatewaySessionState),
-        ("`RefundState`", GatewayRefundState),
+        ("`GatewaySessionState`", GatewaySessionState),
+        ("`GatewayRefundState`", GatewayRefundState),
     ):
         table = outcomes.partition(f"| {head} |")[2].partition("\n\n")[0]
         assert _firsts(table) == set(states.__members__)

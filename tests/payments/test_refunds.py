@@ -83,7 +83,7 @@ async def test_a_refund_waits_for_the_one_before_it_and_finds_nothing_left(world
         await until_waiting(world, *both)
         await first.commit()
         done = await asyncio.gather(*both, return_exceptions=True)
-    assert sorted(type(one).__name__ for one in done) == ["Refund", "Refused"]
+    assert sorted(type(one).__name__ for one in done) == ["Refund", "RefusedError"]
 
 
 async def test_the_same_key_gives_the_same_refund_and_reserves_nothing_more(world: World) -> None:

@@ -82,10 +82,10 @@ def test_the_service_runs_from_its_wheel_without_the_sandbox(
     assert not [name for name in ZipFile(service_wheel).namelist() if "sandbox" in name]
     code = (
         "import importlib.util, payintent.app, payintent.workers;"
-        "from payintent.api.docs.files import document;"
-        "from payintent.evm.contract_abi import compiled;"
+        "from payintent.api.docs.files import read_document;"
+        "from payintent.evm.contract_abi import compiled_contract;"
         "print(importlib.util.find_spec('payintent_sandbox'), payintent.app.__file__);"
-        "document('openapi.yaml'), document('integrate.md'), compiled()"
+        "read_document('openapi.yaml'), read_document('integrate.md'), compiled_contract()"
     )
     found, place = environment.run("-c", code).split()
     assert found == "None"

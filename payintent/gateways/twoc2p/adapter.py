@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Any
 from uuid import UUID
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import Raw
 
 from payintent.domain import ids
 from payintent.domain.gateway import (
@@ -42,6 +42,7 @@ from payintent.gateways.minor_units import read_capture
 from payintent.gateways.twoc2p import response_codes as codes
 from payintent.gateways.twoc2p.amounts import DECIMALS, format_order_amount
 from payintent.gateways.twoc2p.jwt import InvalidTokenError, sign_jwt, verify_jwt
+from payintent.gateways.twoc2p.messages import TwoC2pEnvelope, TwoC2pPayment, TwoC2pToken
 from payintent.gateways.twoc2p.refunds import TwoC2pRefundApi
 
 TOKEN_LIFE_S = 30 * 60
@@ -58,32 +59,6 @@ _CHANNELS = {"card": ["CC"], "qr": ["QR"]}  # every other kind: all that the mer
 _INVOICE = re.compile(r"[0-9A-Za-z._-]{1,50}")  # other shops of the merchant name theirs
 _TRAN_REF = re.compile(r"[0-9A-Za-z_-]{0,50}")
 _SERVER_ERROR = 500
-
-_Code = Annotated[str, Meta(pattern=r"^[0-9]{4}\Z")]
-_Url = Annotated[str, Meta(pattern=r"^https?://[^\s/]", max_length=2048)]
-
-
-class _Envelope(Struct, frozen=True):
-    payload: str
-
-
-class _Token(Struct, frozen=True):
-    respCode: _Code  # noqa: N815 - the wire's names, here and below
-    respDesc: str = ""  # noqa: N815
-    webPaymentUrl: _Url | None = None  # noqa: N815
-
-
-class _Payment(Struct, frozen=True):
-    """What became of an invoice, by notification or inquiry."""
-
-    respCode: _Code  # noqa: N815
-    respDesc: str = ""  # noqa: N815
-    merchantID: str = ""  # noqa: N815
-    invoiceNo: str = ""  # noqa: N815
-    amount: Raw = Raw(b"")
-    currencyCode: str = ""  # noqa: N815
-    tranRef: str | None = None  # noqa: N815
-    userDefined1: str | None = None  # noqa: N815
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +119,7 @@ class TwoC2pGateway:
         if isinstance(said, OutcomeUnknown):
             return said
         try:
-            token = msgspec.json.decode(said.content, type=_Token)
+            token = msgspec.json.decode(said.content, type=TwoC2pToken)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return unusable(said.status, f"unreadable answer to a creation, status {said.status}")
         if token.respCode == codes.OK and said.signed and token.webPaymentUrl:
@@ -238,7 +213,7 @@ class TwoC2pGateway:
             return OutcomeUnknown(detail="nobody has paid, and a token may have been made or not")
         return SessionReport(state=GatewaySessionState.ABSENT)
 
-    def _inquired(self, payment: _Payment) -> SessionReport | OutcomeUnknown:
+    def _inquired(self, payment: TwoC2pPayment) -> SessionReport | OutcomeUnknown:
         try:
             report = _report(payment)
         except ValueError:
@@ -331,7 +306,7 @@ def _said(answer: HttpAnswer, secret: str) -> _Said | OutcomeUnknown:
     if answer.status >= _SERVER_ERROR:
         return OutcomeUnknown(detail=f"status {answer.status}")
     try:
-        envelope = msgspec.json.decode(answer.body, type=_Envelope)
+        envelope = msgspec.json.decode(answer.body, type=TwoC2pEnvelope)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return _Said(answer.status, answer.body, signed=False)
     try:
@@ -342,7 +317,7 @@ def _said(answer: HttpAnswer, secret: str) -> _Said | OutcomeUnknown:
 
 def _verified(account: GatewayAccount, body: bytes) -> bytes:
     try:
-        envelope = msgspec.json.decode(body, type=_Envelope)
+        envelope = msgspec.json.decode(body, type=TwoC2pEnvelope)
         return verify_jwt(envelope.payload, account.credentials.get("secret_key", ""))
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise InvalidCallbackError("the body is no payload") from None
@@ -350,14 +325,14 @@ def _verified(account: GatewayAccount, body: bytes) -> bytes:
         raise InvalidCallbackError(str(bad)) from None
 
 
-def _payment(content: bytes) -> _Payment | None:
+def _payment(content: bytes) -> TwoC2pPayment | None:
     try:
-        return msgspec.json.decode(content, type=_Payment)
+        return msgspec.json.decode(content, type=TwoC2pPayment)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
-def _report(payment: _Payment) -> SessionReport | None:
+def _report(payment: TwoC2pPayment) -> SessionReport | None:
     """Translate the gateway's word; None for a code that says nothing, ValueError for nonsense."""
     state = codes.STATES.get(payment.respCode)
     if state is None:
@@ -370,7 +345,7 @@ def _report(payment: _Payment) -> SessionReport | None:
     )
 
 
-def _dispute(payment: _Payment, report: SessionReport) -> DisputeReport | None:
+def _dispute(payment: TwoC2pPayment, report: SessionReport) -> DisputeReport | None:
     """Read a chargeback: of the whole transaction, with no name of its own and no deadline."""
     code = payment.respCode
     disputed = codes.DISPUTES.get(code)
@@ -388,7 +363,7 @@ def _dispute(payment: _Payment, report: SessionReport) -> DisputeReport | None:
     )
 
 
-def _capture(payment: _Payment) -> Capture:
+def _capture(payment: TwoC2pPayment) -> Capture:
     """Read the money; its reference names the invoice too, by which alone it can be refunded."""
     if not payment.tranRef or not _is_named(payment):
         raise ValueError("money without a reference")
@@ -396,7 +371,7 @@ def _capture(payment: _Payment) -> Capture:
     return read_capture(f"{payment.invoiceNo}.{payment.tranRef}", text, payment.currencyCode)
 
 
-def _is_named(payment: _Payment) -> bool:
+def _is_named(payment: TwoC2pPayment) -> bool:
     invoice, reference = payment.invoiceNo, payment.tranRef or ""
     return bool(_INVOICE.fullmatch(invoice) and _TRAN_REF.fullmatch(reference))
 

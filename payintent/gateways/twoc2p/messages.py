@@ -1,0 +1,35 @@
+"""The messages of 2C2P that the adapter reads, by the names of the wire."""
+
+from typing import Annotated
+
+from msgspec import Meta, Raw, Struct
+
+_Code = Annotated[str, Meta(pattern=r"^[0-9]{4}\Z")]
+_Url = Annotated[str, Meta(pattern=r"^https?://[^\s/]", max_length=2048)]
+
+
+class TwoC2pEnvelope(Struct, frozen=True):
+    """A JWT on its way."""
+
+    payload: str
+
+
+class TwoC2pToken(Struct, frozen=True):
+    """The answer to an order: where the buyer pays."""
+
+    respCode: _Code  # noqa: N815 - the wire's names, here and below
+    respDesc: str = ""  # noqa: N815
+    webPaymentUrl: _Url | None = None  # noqa: N815
+
+
+class TwoC2pPayment(Struct, frozen=True):
+    """What became of an invoice, by notification or inquiry."""
+
+    respCode: _Code  # noqa: N815
+    respDesc: str = ""  # noqa: N815
+    merchantID: str = ""  # noqa: N815
+    invoiceNo: str = ""  # noqa: N815
+    amount: Raw = Raw(b"")
+    currencyCode: str = ""  # noqa: N815
+    tranRef: str | None = None  # noqa: N815
+    userDefined1: str | None = None  # noqa: N815
