@@ -134,6 +134,48 @@ def test_a_status_is_written_in_one_place() -> None:
     assert updates == ["payintent/storage/payments.py"]
 
 
+def _definitions() -> Iterator[tuple[Path, ast.stmt]]:
+    """Give what the service's modules define at their top, but for names of their own."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if not getattr(node, "name", "_").startswith("_"):
+                yield path, node
+
+
+def _defined_twice(found: Iterator[tuple[Path, ast.stmt]]) -> dict[str, list[str]]:
+    places: dict[str, list[str]] = {}
+    for path, node in found:
+        places.setdefault(node.name, []).append(_name(path))  # type: ignore[attr-defined]
+    return {name: where for name, where in places.items() if len(where) > 1}
+
+
+def test_a_class_has_a_name_of_its_own() -> None:
+    found = ((path, node) for path, node in _definitions() if isinstance(node, ast.ClassDef))
+    assert _defined_twice(found) == {}
+
+
+def test_a_function_has_a_name_of_its_own_where_it_is_read_without_its_module() -> None:
+    """Functions of storage and of commands are read with their module."""
+    found = (
+        (path, node)
+        for path, node in _definitions()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and not {"storage", "cli"} & set(path.relative_to(PACKAGE).parts)
+    )
+    assert _defined_twice(found) == {}
+
+
+def test_an_exception_ends_in_error_and_nothing_else_does() -> None:
+    wrong = []
+    for path, node in _definitions():
+        if isinstance(node, ast.ClassDef):
+            bases = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
+            raised = any(base.endswith(("Error", "Exception")) for base in bases)
+            if raised != node.name.endswith("Error"):
+                wrong.append(f"{_name(path)}: {node.name}")
+    assert wrong == []
+
+
 def test_only_these_tests_may_be_skipped_and_the_summary_says_why() -> None:
     """What needs the chain or the browser fails where they cannot run."""
     paths = sorted((ROOT / "tests").rglob("*.py"))

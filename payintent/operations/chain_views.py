@@ -56,7 +56,7 @@ class ChainView:
     tokens: list[TokenView]
 
 
-async def chain_view(database: Executor, chain: ChainRecord) -> ChainView:
+async def load_chain_view(database: Executor, chain: ChainRecord) -> ChainView:
     """Show a chain with everything of ours on it."""
     cursor = await chains.get_cursor(database, chain.slug)
     return ChainView(

@@ -14,8 +14,8 @@ from payintent.operations.chain_views import (
     ChainView,
     ContractView,
     TokenView,
-    chain_view,
     contract_view,
+    load_chain_view,
     token_view,
 )
 from payintent.operations.contract_code import check_code
@@ -48,7 +48,8 @@ class ListChains(ReadOperation[list[ChainView]], frozen=True, kw_only=True):
     async def read(self, desk: OperationContext) -> list[ChainView]:
         """Give them."""
         return [
-            await chain_view(desk.database, one) for one in await chains.list_chains(desk.database)
+            await load_chain_view(desk.database, one)
+            for one in await chains.list_chains(desk.database)
         ]
 
 
@@ -243,7 +244,7 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
     async def changes(self, desk: OperationContext) -> list[str]:
         """Say what holds for the chain from now on."""
         before = to_json_value(
-            await chain_view(desk.database, await _known(desk.database, self.chain))
+            await load_chain_view(desk.database, await _known(desk.database, self.chain))
         )
         before["refunder"] = before["refunders"][-1] if before["refunders"] else "nobody"
         return [
@@ -289,7 +290,7 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
         row = replace(before, **given)
         self._check_finality(row)
         await chains.save_chain(tx, row)
-        return await chain_view(tx, row)
+        return await load_chain_view(tx, row)
 
     def _check_finality(self, row: ChainRecord) -> None:
         if self.finality == "confirmations" and row.confirmations is None:

@@ -94,12 +94,12 @@ class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
 
 async def issue_api_key(desk: OperationContext, tx: Tx, merchant_id: int, name: str) -> str:
     """Make a key and keep its digest; gives the key's text."""
-    key = new_key(api_key.MERCHANT)
+    key = generate_key_text(api_key.MERCHANT)
     await merchants.add_key(tx, key.public_id, merchant_id, name, desk.secrets.digest(key.text))
     return key.text
 
 
-def new_key(prefix: str) -> api_key.ApiKeyText:
+def generate_key_text(prefix: str) -> api_key.ApiKeyText:
     """Make a key or a token of 256 random bits."""
     return api_key.make_api_key(
         prefix, _base62(api_key.PUBLIC_CHARS), _base62(api_key.SECRET_CHARS)

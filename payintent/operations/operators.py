@@ -9,7 +9,7 @@ from payintent.domain import api_key
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import FIRST_OPERATORS, TOKEN_DAYS, TOKEN_DAYS_MAX, Role
 from payintent.operations.base import NOBODYS, ChangeOperation, OperationContext, ReadOperation
-from payintent.operations.keys import new_key
+from payintent.operations.keys import generate_key_text
 from payintent.operations.validation import LISTED_MAX, check_list_limit, check_name, quote_input
 from payintent.storage import operator_tokens
 from payintent.storage.database import Tx
@@ -62,7 +62,7 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
         """Write its digest."""
         if desk.actor.role is None and not desk.sandbox:
             await self._check_first(tx)
-        token = new_key(api_key.OPERATOR)
+        token = generate_key_text(api_key.OPERATOR)
         expires_at = await operator_tokens.add(
             tx,
             operator_tokens.NewToken(
@@ -169,7 +169,7 @@ class ReplaceToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True):
             raise RefusedError(
                 ErrorCode.NOT_FOUND, "only an operator's token can be replaced, by itself"
             )
-        new = new_key(api_key.OPERATOR)
+        new = generate_key_text(api_key.OPERATOR)
         digest = desk.secrets.digest(new.text)
         await operator_tokens.replace(tx, token.public_id, new.public_id, digest)
         return IssuedToken(token.name, token.role, token.expires_at, new.text)

@@ -246,7 +246,7 @@ async def test_a_fault_of_the_service_says_where_the_merchant_stands(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await limit(api, READ, 10)
-    monkeypatch.setattr(merchant_routes, "payment_for", None)
+    monkeypatch.setattr(merchant_routes, "get_merchant_payment", None)
     answer = await api.get("pay_nobody")
     assert (refusal(answer), told(answer)) == ((500, "INTERNAL_ERROR"), ("read", 9))
 

@@ -251,7 +251,7 @@ async def test_what_was_kept_and_not_judged_is_settled_by_whoever_comes_first(
         return []
 
     with monkeypatch.context() as patch:
-        patch.setattr(refund_logs, "unjudged", died)
+        patch.setattr(refund_logs, "list_unjudged", died)
         await refunding.ground.look()
     assert await refunding.logs() == [None]
     assert await refunding.stands(refund) == SENT

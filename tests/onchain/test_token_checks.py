@@ -119,7 +119,7 @@ async def test_a_token_that_is_mended_while_it_is_compared_halts_nothing(
             await set_decimals(ethereum, 6)
         return verdicts[-1]
 
-    monkeypatch.setattr(watching_module, "fits", mended_meanwhile)
+    monkeypatch.setattr(watching_module, "token_decimals_match", mended_meanwhile)
     async with watched(ethereum):
         await until(lambda: read(ethereum))
     assert verdicts[:2] == [False, True]

@@ -30,7 +30,7 @@ from payintent.version import API_VERSION
 from tests.docs.reading import ROOT
 from tests.openapi.conforming import closed, operations
 
-_RAISED = re.compile(r"\bCode\.([A-Z_]+)\b(?!: \d)")  # but not the table of statuses
+_RAISED = re.compile(r"\bErrorCode\.([A-Z_]+)\b(?!: \d)")  # but not the table of statuses
 #: Beside the one of the table in api/errors.py.
 _MORE = {ErrorCode.BAD_REQUEST: {405, 408, 413, 415, 431}, ErrorCode.INVALID_AMOUNT: {400}}
 _SCHEMAS = openapi_document()["components"]["schemas"]

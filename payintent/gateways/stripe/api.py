@@ -166,7 +166,7 @@ class _Evidence(Struct, frozen=True):
     due_by: _Time | None = None
 
 
-class Dispute(Struct, frozen=True):
+class StripeDispute(Struct, frozen=True):
     """A dispute; of charges without a payment intent, none of which is ours, it names none."""
 
     object: Literal["dispute"]
@@ -275,7 +275,7 @@ def read_event(body: bytes) -> VerifiedCallback:
                 event.id, msgspec.json.decode(event.data.object, type=StripeRefund)
             )
         if event.type in _DISPUTE_EVENTS:
-            dispute = msgspec.json.decode(event.data.object, type=Dispute)
+            dispute = msgspec.json.decode(event.data.object, type=StripeDispute)
             return _about_dispute(event.id, event.type, dispute)
         if event.type in _SESSION_EVENTS:
             intent = msgspec.json.decode(event.data.object, type=StripePaymentIntent)
@@ -301,7 +301,7 @@ def _about_refund(event_id: str, refund: StripeRefund) -> VerifiedCallback:
     return VerifiedCallback(id=event_id, refund_id=refund_id, refund=report)
 
 
-def _about_dispute(event_id: str, kind: str, dispute: Dispute) -> VerifiedCallback:
+def _about_dispute(event_id: str, kind: str, dispute: StripeDispute) -> VerifiedCallback:
     """Tell of a dispute; what a status means that nobody knows yet, a person must see."""
     if dispute.payment_intent is None:
         return VerifiedCallback(id=event_id)
