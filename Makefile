@@ -19,7 +19,7 @@ dev: $(VENV)/sandbox ## Run the whole sandbox: database, API, workers, gateways,
 demo: $(VENV)/sandbox ## Show create, pay, webhook, refund and every other ending against a running `make dev`
 	@$(BIN)/python -m payintent_sandbox.demo
 
-test: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser peers ## Run every test (needs nothing installed: the database comes along)
+test: $(VENV)/dev $(VENV)/web/installed $(VENV)/openapi/installed browser peers ## Run every test (needs nothing installed: a PostgreSQL is bundled)
 	$(PYTEST) $(PYTEST_ARGS)
 
 test-fast: $(VENV)/dev ## The inner loop: below a minute, no browser, no chain, no processes

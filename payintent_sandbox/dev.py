@@ -204,7 +204,7 @@ def _greet(world: SandboxInstallation, var_dir: Path) -> None:
     print(f"  api        {world.api_url}")
     print(f"  simulator  {world.simulator_url}   (delays {world.time_scale:g} times shorter)")
     for gateway in world.gateways:
-        print(f"  {gateway.provider:10} {gateway.url}   (a counterpart: no money moves there)")
+        print(f"  {gateway.provider:10} {gateway.url}   (an emulator: no money moves there)")
     for slug, chain in world.chains.items():
         print(f"  {slug:10} {chain.url}   (a buyer with tokens is in dev.json)")
     print(f"  keys       {var_dir / 'dev.json'}")

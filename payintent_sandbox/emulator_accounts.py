@@ -33,7 +33,7 @@ class EmulatorSpec:
 
 @dataclass(frozen=True, slots=True)
 class RunningEmulator:
-    """A counterpart and its port. `kept` is what `make_secrets` has made of it, kept since."""
+    """An emulator and its port. `kept` is what `make_secrets` has made of it, kept since."""
 
     counterpart: EmulatorSpec
     port: int

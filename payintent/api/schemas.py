@@ -186,8 +186,8 @@ def amount_value(raw: msgspec.Raw) -> Any:
 def read_refund_amount(raw: msgspec.Raw) -> str | None:
     """Give the text of a refund's amount; None where it was not sent.
 
-    Refused (`INVALID_AMOUNT`) where it is no text. `null` is none either: what means "all" must not
-    be written by a slip.
+    Refused (`INVALID_AMOUNT`) where it is no text. `null` is none either, so that no
+    mistake refunds everything.
     """
     if not bytes(raw):
         return None

@@ -154,7 +154,7 @@ async def post_cancel_form(request: Request) -> Response:
 async def get_return(request: Request) -> Response:
     """`GET` and `POST /c/{checkout_id}/return`: the gateway sends the buyer back here.
 
-    Nothing that comes along is believed: the janitor is told to ask the provider at once.
+    No parameter is trusted: an inquiry is sent to the gateway at once.
     """
     here = get_context(request)
     seen = await checkout.read_checkout(request)

@@ -133,7 +133,7 @@ class SessionInquirer:
                 await sessions.mark_closing(tx, [session.id], locked.now)
 
     async def _hand_over(self, session: Session) -> bool:
-        """After a week without a last word a person must look; False where one must ask on.
+        """Open a case after a week without a final answer; False while inquiries go on.
 
         A payment may still wait for this session. Nobody has to look at one on a chain that is
         not watched: it ends when the chain is read again.

@@ -1,7 +1,8 @@
 """PENDING or PROCESSING → PROCESSING: the buyer selects a way to pay, or another one.
 
 Three phases, and no transaction while the gateway is called: keep the session as `opening`, ask
-the gateway, then take its answer in. Whatever dies in between, the session's row tells the janitor.
+the gateway, then take its answer in. If the process dies in between, the session's row tells the
+session inquirer what to ask about.
 """
 
 from dataclasses import dataclass, replace

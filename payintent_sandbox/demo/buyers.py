@@ -9,7 +9,7 @@ import aiohttp
 from payintent_sandbox.demo.stage import OK, DemoStage, Fields, StepError
 
 _PAGES_MAX = 5  # of a gateway, one after the other
-_CARD = "card"  # what every counterpart calls the field for the card's number
+_CARD = "card"  # what every emulator calls the field for the card's number
 
 
 @dataclass(slots=True)

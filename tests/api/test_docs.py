@@ -13,7 +13,7 @@ from payintent.api.docs.pages import render_markdown
 from tests.docs.reading import ROOT
 from tests.support.world import Api
 
-PAGES = ("/docs", "/docs/integrate", "/docs/reference")
+PAGES = ("/docs", "/docs/integrate", "/docs/reference", "/docs/glossary")
 POLICY = (
     "default-src 'none'; style-src 'self'; img-src data:; base-uri 'none'; "
     "frame-ancestors 'none'; form-action 'none'"

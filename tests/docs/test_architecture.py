@@ -5,9 +5,10 @@ import tomllib
 
 import asyncpg
 
-from tests.docs.reading import blocks, page, section, spans
+from tests.docs.reading import ROOT, blocks, page, rows, section, spans
 
 _ARCHITECTURE = page("docs/architecture.md")
+_PACKAGE = ROOT / "payintent"
 _NO_CONSTRAINTS = {"version", "installation", "ring_key"}  # a column and tables
 _NAMES = """
 SELECT conname FROM pg_constraint
@@ -40,6 +41,29 @@ def test_the_layers_on_the_page_are_those_that_are_checked() -> None:
     [line] = [one for one in blocks(_ARCHITECTURE, "text") if one.startswith("domain <-")]
     shown = [_members(layer) for layer in line.split("<-")]
     assert shown == [_members(layer) for layer in reversed(layers)]
+
+
+def test_the_map_on_the_page_is_the_tree() -> None:
+    shown = _places(section(_ARCHITECTURE, "## The map"))
+    modules = {one.stem for one in _PACKAGE.glob("*.py")} - {"__init__", "__main__"}
+    assert shown == _folders() | {f"payintent/{one}.py" for one in modules}
+
+
+def test_the_readmes_map_shows_every_folder() -> None:
+    shown = _places(section(page("README.md"), "## The map"))
+    assert {one for one in shown if one.startswith("payintent") and one.endswith("/")} == _folders()
+    top = {f"{one.name}/" for one in ROOT.iterdir() if one.is_dir() and one.name[0] not in "._"}
+    assert top - shown - {"payintent/"} <= {"requirements/", "var/"}
+
+
+def _folders() -> set[str]:
+    inside = {f"payintent/{one.parent.name}/" for one in _PACKAGE.glob("*/__init__.py")}
+    return inside | {"payintent_sandbox/"}
+
+
+def _places(map_: str) -> set[str]:
+    """Give what stands in the first column of a map's table."""
+    return {span for cells in rows(map_) for span in spans(cells[0])}
 
 
 def _members(layer: str) -> set[str]:

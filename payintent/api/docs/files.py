@@ -1,4 +1,4 @@
-"""The documents that the service ships: the contract and the guide, in a checkout or installed."""
+"""The documents that the service ships: the API document and pages, in a checkout or installed."""
 
 from functools import cache
 from importlib import resources
@@ -9,11 +9,11 @@ from typing import Any
 import yaml
 
 #: What the wheel has beside the templates, and where a checkout keeps it.
-_PLACES = {"openapi.yaml": "docs/openapi.yaml", "integrate.md": "docs/integrate.md"}
+_PLACES = {name: f"docs/{name}" for name in ("openapi.yaml", "integrate.md", "glossary.md")}
 
 
 def read_document(name: str) -> str:
-    """Read `openapi.yaml` or `integrate.md`."""
+    """Read `openapi.yaml`, `integrate.md` or `glossary.md`."""
     return _place(name).read_text(encoding="utf-8")
 
 

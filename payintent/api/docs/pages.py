@@ -34,6 +34,7 @@ _ANY_ORIGIN = {"Access-Control-Allow-Origin": "*"}
 _SERVED = {
     "": "",
     "integrate.md": "/docs/integrate",
+    "glossary.md": "/docs/glossary",
     "openapi.yaml": "/docs/reference",
 }
 _markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
@@ -96,6 +97,12 @@ def _guide() -> bytes:
 
 
 @cache
+def _glossary() -> bytes:
+    contents, body = render_markdown(read_document("glossary.md"))
+    return _rendered("glossary.html", contents=contents, body=body)
+
+
+@cache
 def _reference() -> bytes:
     reference = ApiReference(openapi_document())
     groups, events, shapes = reference.groups(), reference.events(), reference.shapes()
@@ -117,6 +124,7 @@ def _reference() -> bytes:
 
 _PAGES: dict[str, tuple[Callable[[], bytes], str]] = {
     "integrate": (_guide, "text/html"),
+    "glossary": (_glossary, "text/html"),
     "reference": (_reference, "text/html"),
     "docs.css": (_style, "text/css"),
 }
