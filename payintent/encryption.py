@@ -46,7 +46,7 @@ class Encryption:
         return sealed[1 : 1 + sealed[0]].decode()
 
     def open(self, sealed: bytes, place: str) -> bytes:
-        """Decrypt what was sealed for this place; raises `SecretsUnusable` for any other."""
+        """Decrypt what was sealed for this place; raises `EncryptionKeyError` for any other."""
         length = sealed[0]
         name = self.sealed_by(sealed)
         nonce = sealed[1 + length : 1 + length + NONCE_BYTES]
@@ -65,7 +65,7 @@ def open_account(
 ) -> tuple[bytes, bool]:
     """Decrypt an account's credentials; tells whether they are bound to provider and address.
 
-    Raises `SecretsUnusable` where they were sealed for another provider or address.
+    Raises `EncryptionKeyError` where they were sealed for another provider or address.
     """
     try:
         return secrets.open(sealed, account_context(account_id, provider, base_url)), True

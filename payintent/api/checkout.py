@@ -151,7 +151,7 @@ async def select_for_buyer(
 async def read_checkout(request: Request) -> PaymentSnapshot:
     """Read the checkout of a request, for a buyer who is within limits and lets himself be seen.
 
-    Refused: `RATE_LIMITED`, `CHECKOUT_NOT_FOUND`; `Denied` by fraud screening.
+    Refused: `RATE_LIMITED`, `CHECKOUT_NOT_FOUND`; `FraudDeniedError` by fraud screening.
     """
     here = get_context(request)
     here.addresses.spend(here.edge.viewer_address(request))
@@ -170,7 +170,7 @@ async def reread_checkout(request: Request) -> PaymentSnapshot:
 async def screen_buyer(
     here: AppContext, seen: PaymentSnapshot, request: Request, email: str | None = None
 ) -> None:
-    """Screen whoever uses a checkout; `Denied` where a rule matches."""
+    """Screen whoever uses a checkout; `FraudDeniedError` where a rule matches."""
     viewer, address = here.edge.viewer_country(request), here.edge.viewer_address(request)
     await here.service.screen.checkout(seen.payment, viewer, address, email)
 

@@ -39,7 +39,7 @@ class ConcurrentCreates:
     ) -> CreatedPayment:
         """Do the work, or share what the very same request is doing already.
 
-        Refused or `Denied` as the work is, and refused (`CONFLICT`) after two seconds.
+        Refused or `FraudDeniedError` as the work is, and refused (`CONFLICT`) after two seconds.
         """
         name = (merchant_id, key, request_hash)
         deadline = self._monotonic() + _WAIT_S

@@ -26,7 +26,7 @@ _log = get_logger("api")
 
 STATUS: dict[ErrorCode, int] = {
     ErrorCode.BAD_REQUEST: 400,
-    ErrorCode.INVALID_AMOUNT: 422,  # 400 where the text could not be read, see `status_of`
+    ErrorCode.INVALID_AMOUNT: 422,  # 400 where the text could not be read, see `http_status`
     ErrorCode.INVALID_CURRENCY: 400,
     ErrorCode.UNAUTHORIZED: 401,
     ErrorCode.FORBIDDEN: 403,

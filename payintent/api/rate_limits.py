@@ -80,7 +80,7 @@ class MerchantRateLimiter:
         return {} if limit is None else await self._spend(holder.merchant_id, kind, limit)
 
     async def spend_lookup(self, holder: AuthenticatedMerchant) -> None:
-        """Spend one look-up of a key, for a create beyond its limit (`LimitExceeded`).
+        """Spend one look-up of a key, for a create beyond its limit (`RateLimitExceededError`).
 
         The bucket is small, and no other request spends from it.
         """

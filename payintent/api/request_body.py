@@ -44,7 +44,7 @@ class WrongContentTypeError(Exception):
 
 
 async def read_raw(request: Request, bytes_max: int) -> bytes:
-    """Read a body, at most `bytes_max` of it (`TooLarge`), and all of it.
+    """Read a body, at most `bytes_max` of it (`BodyTooLargeError`), and all of it.
 
     Refused (`BAD_REQUEST`) where it is not as long as was announced, or where one was announced
     without a length and none came: neither is the same as a request without a body.

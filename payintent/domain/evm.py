@@ -166,8 +166,8 @@ class PayCall:
 class ChainReader(Protocol):
     """Reads one chain through several endpoints; each method but `heads` asks the one named.
 
-    All raise `ChainDown` where that endpoint gives no usable answer. An endpoint that failed is
-    left alone for a while: until then it is `ChainDown` without being asked.
+    All raise `ChainUnavailableError` where that endpoint gives no usable answer. An endpoint that
+    failed is left alone for a while: until then it is `ChainUnavailableError` without being asked.
     """
 
     @property
@@ -180,7 +180,7 @@ class ChainReader(Protocol):
         ...
 
     async def heads(self) -> list[ChainHeads]:
-        """Ask all endpoints at once; those that fail or lie are left out (ChainDown: all)."""
+        """Ask all endpoints at once, leave out those that fail (all: `ChainUnavailableError`)."""
         ...
 
     async def chunk(
@@ -188,8 +188,8 @@ class ChainReader(Protocol):
     ) -> LogBatch:
         """Search the blocks from `start` to `end` for logs of these contracts.
 
-        `Behind` where the endpoint lacks `end` or `before`; `RangeTooLarge` where it refuses the
-        search: its span is smaller then, so that asking again comes to an end.
+        `EndpointBehindError` where the endpoint lacks `end` or `before`; `BlockRangeTooLargeError`
+        where it refuses the search: its span is smaller then, so that asking again comes to an end.
         """
         ...
 

@@ -1,8 +1,8 @@
 """The port to payment gateways: what we ask of them, and the words in which they answer.
 
 Every outcome is a value: done, pending, declined, not contacted or unknown. A gateway that cannot
-be reached or understood raises nothing. Silence is `Unknown`, never a failure, for the money may
-have moved; only a request that surely never left is `NotContacted`.
+be reached or understood raises nothing. Silence is `OutcomeUnknown`, never a failure, for the
+money may have moved; only a request that surely never left is `NotContacted`.
 """
 
 from collections.abc import Mapping
@@ -292,7 +292,7 @@ class Gateway(Protocol):
         ...
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
-        """Verify on the raw bytes, in constant time, then read. Raises `BadCallback`."""
+        """Verify on the raw bytes, in constant time, then read. Raises `InvalidCallbackError`."""
         ...
 
     def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:

@@ -167,7 +167,7 @@ class RpcChainReader(ChainReader):
             await session.close()
 
     async def heads(self) -> list[ChainHeads]:
-        """Ask all endpoints at once; those that fail or lie are left out (ChainDown: all)."""
+        """Ask all endpoints at once, leave out those that fail (all: `ChainUnavailableError`)."""
         told = await asyncio.gather(*(self._heads_or_none(one) for one in self.names))
         found = [one for one in told if one is not None]
         if not found:
@@ -175,7 +175,7 @@ class RpcChainReader(ChainReader):
         return found
 
     async def heads_of(self, endpoint: str) -> ChainHeads:
-        """Ask one endpoint (ChainDown, which tells what is wrong with it)."""
+        """Ask one endpoint (ChainUnavailableError, which tells what is wrong with it)."""
         if self._config.finality is Finality.FINALIZED:
             return await self._heads_by_tag(endpoint)
         return await self._heads_by_count(endpoint)
@@ -317,7 +317,7 @@ class RpcChainReader(ChainReader):
         return final, latest
 
     def _narrowed(self, endpoint: str, asked: int) -> BlockRangeTooLargeError:
-        """Halve a span, down to one block; a refusal of one block is `Failed` before."""
+        """Halve a span, down to one block; a refusal of one block is `RpcAnswerError` before."""
         self._spans[endpoint] = max(1, min(self._spans[endpoint], asked) // 2)
         self._endpoints[endpoint].count(RpcFault.RANGE)
         return BlockRangeTooLargeError(f"{endpoint} refuses to search {asked} blocks")

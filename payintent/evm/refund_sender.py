@@ -25,7 +25,7 @@ _log = get_logger("refunder")
 
 
 class RpcRefundSender(OnchainRefundSender):
-    """Implements `Refunder` for a chain that has a signer, and endpoints or at least the signer."""
+    """Sends on-chain refunds through the chain's external signer, with or without endpoints."""
 
     def __init__(
         self, chain: str, signer: ExternalSigner, urls: Sequence[str], clock: Callable[[], float]

@@ -186,7 +186,7 @@ class RpcEndpoint:
         """Ask in one batch if that is possible, and give what `read` makes of the answers.
 
         Every failure counts, whether of the connection or of `read` (ValueError, Failed): the
-        endpoint then rests, twice as long each time. ChainDown tells all of them.
+        endpoint then rests, twice as long each time. ChainUnavailableError tells all of them.
         """
         if self.rests:
             raise ChainUnavailableError(f"{self.name} failed a moment ago and is left alone")

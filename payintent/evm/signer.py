@@ -101,11 +101,11 @@ class ExternalSigner:
             await session.close()
 
     async def signs(self) -> SignerIdentity:
-        """Ask who it is (ChainDown)."""
+        """Ask who it is (ChainUnavailableError)."""
         return await self._endpoint.ask(_WHO, _read_who)
 
     async def coins(self, sender: bytes) -> int:
-        """Ask how many coins a sender has (ChainDown)."""
+        """Ask how many coins a sender has (ChainUnavailableError)."""
         asked = RpcCall("eth_getBalance", [_hex(sender), "latest"])
         return await self._endpoint.ask([asked], lambda told: read_uint256(result(told[0])))
 

@@ -40,7 +40,7 @@ class GatewayHttpClient:
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None = None
     ) -> HttpAnswer | OutcomeUnknown:
-        """Send one request; no answer, a late one and a too large one are `Unknown`.
+        """Send one request; no answer, a late one and a too large one are `OutcomeUnknown`.
 
         `NotContacted` where no connection came about, so that nothing can have been read.
         Redirects are not followed and compressed bodies are not unpacked.

@@ -165,7 +165,7 @@ class SimulatorGateway:
         return _reported(await self._ask(account, "GET", path), session, (200,))
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
-        """Verify `sim-signature` over the raw body, then read. Raises `BadCallback`."""
+        """Verify `sim-signature` over the raw body, then read. Raises `InvalidCallbackError`."""
         event_id = self._verified_id(account, request)
         try:
             event = msgspec.json.decode(request.body, type=_Event)

@@ -17,7 +17,7 @@ async def token_decimals_match(
     """Tell whether every enabled token counts in the decimals that the operator has set.
 
     A token of 6 decimals that is taken for one of 18 is an error of 10^12: such a chain is not
-    watched. Raises `ChainDown` where nobody can say.
+    watched. Raises `ChainUnavailableError` where nobody can say.
     """
     for one in tokens:
         if one.enabled and one.address is not None and not one.native:

@@ -151,7 +151,7 @@ async def watch_once(context: WatchContext, chain: ChainRecord, reader: RpcChain
     """Look at a chain once: what is final, what is seen, what was posted; then let decide.
 
     True where there is more that is final. Where the final blocks cannot be read or proven
-    (ChainDown), what is new is still looked at.
+    (ChainUnavailableError), what is new is still looked at.
     """
     database, slug = context.database, chain.slug
     watcher = FinalBlockReader(database=database, mint=context.mint, reader=reader, chain=chain)

@@ -88,7 +88,7 @@ class FinalBlockReader:
     async def read_final(self, heads: Sequence[ChainHeads]) -> ChainCursor | None:
         """Read final blocks that were not read, many; None where nothing can be read.
 
-        Raises `ChainDown` where no endpoint could give or prove the next stretch.
+        Raises `ChainUnavailableError` where no endpoint could give or prove the next stretch.
         """
         slug, final = self.chain.slug, agreed_final_block(heads)
         FINAL.labels(slug).set(final)

@@ -25,7 +25,7 @@ class SetupFinding:
 
 
 async def examine_setup(desk: OperationContext) -> list[SetupFinding]:
-    """Examine operators and accounts. Raises `SecretsUnusable` where credentials cannot be opened.
+    """Examine operators and accounts; raises `EncryptionKeyError` for sealed credentials.
 
     In the sandbox operators are left out, for a terminal needs nobody's approval there.
     """

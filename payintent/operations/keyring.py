@@ -62,7 +62,7 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
 
 
 async def check_encryption_keys(database: Database, secrets: Encryption) -> None:
-    """Refuse (`SecretsUnusable`) to work on a database that needs other secrets than ours."""
+    """Refuse (`EncryptionKeyError`) to work on a database that needs other secrets than ours."""
     if (
         await encryption_keys.get_pepper_fingerprint(database, secrets.pepper_mark)
         != secrets.pepper_mark

@@ -61,7 +61,7 @@ class ProviderFile:
     progress: Callable[[int], None] = field(default=_quiet, repr=False, compare=False)
 
     def read(self) -> Iterator[ProviderFileLine]:
-        """Give the lines once more; raises `BadFile` where the file is another by now."""
+        """Give the lines again; raises `InvalidProviderFileError` where the file has changed."""
         digest = hashlib.sha256()
         for found in _parsed(self.path, digest, self.progress):
             if isinstance(found, str):
@@ -72,7 +72,10 @@ class ProviderFile:
 
 
 def read_provider_file(path: Path, progress: Callable[[int], None] = _quiet) -> ProviderFile:
-    """Read a file through; raises `BadFile` with the first bad lines. `progress` gets bytes."""
+    """Read a whole file; raises `InvalidProviderFileError` with the first bad lines.
+
+    `progress` is called with the number of bytes read so far.
+    """
     if not path.is_file():
         raise InvalidProviderFileError([f"{quote_input(str(path))} is no file"])
     digest = hashlib.sha256()

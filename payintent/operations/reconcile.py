@@ -76,7 +76,7 @@ class ReconciliationInput:
 
 
 class CompareProviderFile(ReadOperation[ReconciliationResult], frozen=True, kw_only=True):
-    """Compare a file, and change nothing. Raises `BadFile` where a line comes twice."""
+    """Compare a file, change nothing; raises `InvalidProviderFileError` for a repeated line."""
 
     action: ClassVar[str] = "reconcile"
     comparison: ReconciliationInput

@@ -74,7 +74,8 @@ async def create_payment(
     one, the create is a single statement.
 
     Refused: `IDEMPOTENCY_CONFLICT` where the key did something else, `CONFLICT` where another
-    request holds it for longer than we wait. `StorageDown` where nobody can tell what happened.
+    request holds it for longer than we wait. `StorageUnavailableError` where nobody can tell what
+    happened.
     """
     new = _new(mint, request)
     try:
@@ -100,7 +101,7 @@ async def replay_create(
 ) -> CreatedPayment | None:
     """Find what a key created; None where it is free, refused where the request differs.
 
-    `Denied` where the key's first request was denied.
+    `FraudDeniedError` where the key's first request was denied.
     """
     first = await idempotency.find_first_request(database, merchant_id, OPERATION, key)
     if first is None:

@@ -47,7 +47,8 @@ class FraudScreening:
     async def create(self, request: CreatePaymentRequest) -> CreatedPayment:
         """Create a payment, screened on what the merchant sent.
 
-        A key that has done its work replays it; else a denial is kept under the key (`Denied`).
+        A key that has done its work replays it; else a denial is kept under the key
+        (`FraudDeniedError`).
         """
         rules = await self.policies.rules()
         if not rules:
@@ -79,7 +80,7 @@ class FraudScreening:
     async def checkout(
         self, payment: Payment, viewer: str | None, address: str | None, email: str | None = None
     ) -> None:
-        """Screen whoever uses a checkout; `Denied` where a rule matches."""
+        """Screen whoever uses a checkout; `FraudDeniedError` where a rule matches."""
         rules = await self.policies.rules()
         if not rules:
             return
@@ -93,7 +94,7 @@ class FraudScreening:
         await self._deny_checkout(payment, rules.judge(subject))
 
     async def selection(self, payment: Payment, address: str | None) -> None:
-        """Count a selection from an address; `Denied` where it has made too many."""
+        """Count a selection from an address; `FraudDeniedError` where it has made too many."""
         rules = await self.policies.rules()
         velocities = rules.velocities(FraudRuleKind.ADDRESS_VELOCITY, payment.merchant_id)
         if not velocities or address is None:

@@ -70,7 +70,7 @@ class Database:
         self.on_event: Callable[[], None] = lambda: None
 
     async def open(self) -> None:
-        """Connect; raises `StorageDown` where the database cannot be reached."""
+        """Connect; raises `StorageUnavailableError` where the database cannot be reached."""
         self._pool.release(await self._borrow())
 
     async def close(self) -> None:

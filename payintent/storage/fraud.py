@@ -191,7 +191,7 @@ async def list_decisions(
 
 
 async def lock_counter(tx: Tx, digest: bytes) -> None:
-    """Let nobody else count and add the same until this transaction ends (`LockTimeout`)."""
+    """Let nobody else count and add the same until this transaction ends (`LockTimeoutError`)."""
     await tx.fetch(
         "SELECT pg_advisory_xact_lock($1::int, hashtext(encode($2, 'hex')))", _COUNT_LOCKS, digest
     )

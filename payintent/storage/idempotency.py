@@ -40,7 +40,7 @@ async def claim_key(
 ) -> bool:
     """Take a key with the work of this transaction; False where it is taken already.
 
-    Waits for a transaction that holds the same key, at most the lock timeout (`LockTimeout`).
+    Waits for a transaction that holds the same key, at most the lock timeout (`LockTimeoutError`).
     """
     row = await tx.row(
         """

@@ -62,7 +62,7 @@ async def migrate(url: str) -> list[str]:
 
 
 async def pending(url: str) -> list[str]:
-    """Name the migrations that the database lacks; raises `StorageDown` where it is away."""
+    """Name the migrations that the database lacks (no answer: `StorageUnavailableError`)."""
     try:
         connection = await connect(url)
     except GONE as error:

@@ -85,7 +85,7 @@ async def create(database: Executor, new: NewPayment) -> tuple[datetime, datetim
     """Write key, checkout and payment in one statement; give `created_at` and `expires_at`.
 
     `None` where the key is taken and younger than 24 hours. Waits for another request with the
-    same key that has not committed, at most the lock timeout (`LockTimeout`).
+    same key that has not committed, at most the lock timeout (`LockTimeoutError`).
     """
     row = await database.row(
         """

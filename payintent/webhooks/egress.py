@@ -101,7 +101,8 @@ async def check_callback_registration(
 class CheckedResolver:
     """Resolves names for the HTTP client, which connects to no address but those it returns.
 
-    The client asks no resolver about IP literals: `check_url` and `checked_socket` see to those.
+    The client asks no resolver about IP literals: `check_callback_url` and `checked_socket` see to
+    those.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Sends one webhook once: whatever the other side does, the answer is an `Attempt`."""
+"""Sends one webhook once: whatever the other side does, the answer is an `AttemptResult`."""
 
 import asyncio
 import errno
@@ -107,7 +107,7 @@ class WebhookSender:
         self._resolver: _ClientResolver | None = None
 
     async def send(self, delivery: WebhookRequest) -> AttemptResult:
-        """Post one webhook within the deadline; a failure is an `Attempt` too, never raised."""
+        """Post one webhook within the deadline; a failure is an `AttemptResult`, never raised."""
         loop = asyncio.get_running_loop()
         started = loop.time()
         try:

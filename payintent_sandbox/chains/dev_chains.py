@@ -80,7 +80,7 @@ class DevChains:
     async def start(self, stop: asyncio.Event) -> None:
         """Start them and make them ready; not where told to stop meanwhile.
 
-        Raises `AnvilError`, `ChainError`, `ChainsBusy`: then none of them runs.
+        Raises `AnvilError`, `DevChainError`, `ChainsBusyError`: then none of them runs.
         """
         self._lock = lock_folder(self._folder, self._owner)
         try:

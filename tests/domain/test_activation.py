@@ -1,4 +1,4 @@
-"""A merchant's way into service, written out again, against `activation_step`."""
+"""A merchant's way into service, written out again, against `next_activation_status`."""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""One endpoint that fails in every way: each is ChainDown, nothing is believed, no URL gets out."""
+"""One endpoint that fails in every way: each is ChainUnavailableError, nothing is believed, no URL
+gets out.
+"""
 
 import json
 import traceback

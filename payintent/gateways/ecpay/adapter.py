@@ -157,7 +157,7 @@ class EcpayGateway:
         return _unpaid(trade)
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
-        """Verify CheckMacValue over the raw body, then read. Raises `BadCallback`."""
+        """Verify CheckMacValue over the raw body, then read. Raises `InvalidCallbackError`."""
         try:
             fields = verify_form(account, request.body)
             notice = _read(account, fields)

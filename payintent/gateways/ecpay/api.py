@@ -53,7 +53,7 @@ class EcpayApi:
     async def post(
         self, account: GatewayAccount, path: str, fields: Mapping[str, str]
     ) -> HttpAnswer | OutcomeUnknown:
-        """Send a signed form; whatever is not a plain success is `Unknown`."""
+        """Send a signed form; whatever is not a plain success is `OutcomeUnknown`."""
         if missing := missing_credentials(account):
             return NotContacted(detail=missing)
         form = sign_form(account, {"MerchantID": account.credentials["merchant_id"], **fields})

@@ -113,7 +113,7 @@ class StripeGateway:
         return await _in_time(self._inquire(account, session))
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
-        """Verify `Stripe-Signature` over the raw body, then read. Raises `BadCallback`."""
+        """Verify `Stripe-Signature` over the raw body, then read. Raises `InvalidCallbackError`."""
         secret = account.credentials.get("webhook_secret", "")
         header = request.headers.get("stripe-signature", "")
         verify_signature(secret, header, request.body, self._now())

@@ -247,7 +247,7 @@ def failure_reason(trouble: StripeErrorBody | None) -> FailureReason:
 
 
 def verify_signature(secret: str, header: str, body: bytes, now_s: float) -> None:
-    """Verify `Stripe-Signature` over the raw body, in constant time. Raises `BadCallback`.
+    """Verify `Stripe-Signature` over the raw body, in constant time. Raises `InvalidCallbackError`.
 
     There are several `v1` while a secret is being replaced; one that fits is enough.
     """

@@ -155,7 +155,7 @@ class TwoC2pGateway:
         return self._inquired(payment)
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
-        """Verify the JWT of a backend notification, then read it. Raises `BadCallback`."""
+        """Verify the JWT of a backend notification, then read it. Raises `InvalidCallbackError`."""
         facts = _verified(account, request.body)
         payment = _payment(facts)
         if payment is None or payment.merchantID != _merchant(account) or not _is_named(payment):

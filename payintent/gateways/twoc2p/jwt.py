@@ -49,7 +49,7 @@ def sign_jwt(content: bytes, secret: str) -> str:
 
 
 def verify_jwt(token: str, secret: str) -> bytes:
-    """Give the JSON of a JWT; raises `BadToken` unless it is HS256 under this very secret."""
+    """Give the JSON of a JWT; raises `InvalidTokenError` unless it is HS256 under this secret."""
     if not secret:  # anybody can sign with an empty one
         raise InvalidTokenError("the account has no secret key")
     signed, _, mac = token.rpartition(".")
@@ -77,7 +77,7 @@ def encrypt_and_sign(content: bytes, keys: TwoC2pKeys) -> str:
 
 
 def verify_and_decrypt(token: str, keys: TwoC2pKeys) -> bytes:
-    """Verify the gateway's signature, then decrypt; raises `BadToken` for anything else.
+    """Verify the gateway's signature, then decrypt; raises `InvalidTokenError` for anything else.
 
     ValueError where the keys cannot be read.
     """

@@ -1,6 +1,7 @@
 """The response codes of 2C2P as data: what each says of a payment, and of a refund.
 
-A code that does not stand here says nothing: it is `Unknown`, and the gateway is asked again.
+A code that does not stand here says nothing: it is `OutcomeUnknown`, and the gateway is asked
+again.
 """
 
 from payintent.domain.gateway import (

@@ -270,7 +270,7 @@ async def set_posted_state(
 
 @dataclass(frozen=True, slots=True)
 class DatabaseOnchainRecords:
-    """Implements `Ledger` on the database."""
+    """Implements `OnchainRecords` on the database."""
 
     database: Executor
 

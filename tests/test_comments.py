@@ -1,0 +1,56 @@
+"""What comments and docstrings name in backticks stands in the code."""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+FILES = sorted(ROOT.glob("payintent*/**/*.py"))
+#: Files beside the Python ones whose words may be named.
+BESIDE = ("payintent/**/*.sql", "payintent/**/*.html", "payintent/**/*.js", "docs/openapi.yaml")
+#: Words of others: a locale's tag, a program, fields that a gateway would have.
+FOREIGN = {"zh_TW", "diff", "ExpireDate", "StoreExpireDate", "payment_method_types"}
+_WORD = re.compile(r"\w+")
+_NAME = re.compile(r"`([A-Za-z_]\w{2,})`")
+
+
+@cache
+def _tokens(path: Path) -> tuple[list[tokenize.TokenInfo], list[tokenize.TokenInfo]]:
+    """Give what a module says in comments and docstrings, and the rest of it."""
+    text = path.read_text()
+    documented = {
+        node.value.lineno
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    said, code = [], []
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        docstring = token.type == tokenize.STRING and token.start[0] in documented
+        (said if docstring or token.type == tokenize.COMMENT else code).append(token)
+    return said, code
+
+
+def _words() -> Iterator[str]:
+    for path in FILES:
+        yield path.stem
+        for token in _tokens(path)[1]:
+            yield from _WORD.findall(token.string)
+    for pattern in BESIDE:
+        for path in ROOT.glob(pattern):
+            yield from _WORD.findall(path.read_text())
+
+
+def test_a_name_in_backticks_stands_in_the_code() -> None:
+    words = set(_words()) | FOREIGN
+    named = [
+        (f"{path.relative_to(ROOT)}:{token.start[0]}", name)
+        for path in FILES
+        for token in _tokens(path)[0]
+        for name in _NAME.findall(token.string)
+    ]
+    assert len(named) > 400
+    assert [(place, name) for place, name in named if name not in words] == []
