@@ -51,7 +51,7 @@ class Service:
     settings: Settings
     database: Database
     secrets: Encryption
-    mint: IdGenerator
+    id_generator: IdGenerator
     accounts: GatewayAccounts
     policies: PolicyCache
     http: GatewayHttpClient
@@ -72,7 +72,7 @@ class Service:
             database=self.database,
             policies=self.policies,
             secrets=self.secrets,
-            mint=self.mint,
+            id_generator=self.id_generator,
         )
 
     @property
@@ -81,7 +81,7 @@ class Service:
         return OperationContext(
             database=self.database,
             secrets=self.secrets,
-            mint=self.mint,
+            id_generator=self.id_generator,
             sandbox=self.settings.sandbox,
             providers=self.accounts.providers,
             credentials=self.accounts.credentials,
@@ -125,14 +125,16 @@ class Service:
         return SessionInquirer(
             database=self.database,
             accounts=self.accounts,
-            mint=self.mint,
+            id_generator=self.id_generator,
             authorising_patience=timedelta(hours=self.settings.authorising_patience_hours),
         )
 
     @property
     def refund_desk(self) -> RefundCreator:
         """Give what accepts refunds."""
-        return RefundCreator(database=self.database, accounts=self.accounts, mint=self.mint)
+        return RefundCreator(
+            database=self.database, accounts=self.accounts, id_generator=self.id_generator
+        )
 
     @property
     def submitter(self) -> RefundSender:
@@ -140,14 +142,16 @@ class Service:
         return RefundSender(
             database=self.database,
             accounts=self.accounts,
-            mint=self.mint,
+            id_generator=self.id_generator,
             api_base=self.settings.api_base,
         )
 
     @property
     def watch_context(self) -> WatchContext:
         """Give what the watchers of chains work with."""
-        return WatchContext(settings=self.settings, database=self.database, mint=self.mint)
+        return WatchContext(
+            settings=self.settings, database=self.database, id_generator=self.id_generator
+        )
 
     async def close(self) -> None:
         """Let go of everything."""
@@ -179,7 +183,7 @@ async def open_service(
         settings=settings,
         database=database,
         secrets=secrets,
-        mint=IdGenerator(),
+        id_generator=IdGenerator(),
         accounts=GatewayAccounts(
             database,
             secrets,

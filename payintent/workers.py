@@ -66,7 +66,7 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
         DatabaseOutbox(
             database=service.database,
             secrets=service.secrets,
-            mint=service.mint,
+            id_generator=service.id_generator,
             lease_s=settings.webhook_lease_s,
         ),
         sender,
@@ -80,7 +80,7 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
         ("inquire", settings.inquire_every_s, janitors.step),
         ("refund", settings.refund_every_s, submitters.step),
         ("apply_waiting", settings.inquire_every_s, lambda: _apply_waiting(service)),
-        ("chain_alarm", settings.chain_poll_s, chain_alarm(service.database, service.mint)),
+        ("chain_alarm", settings.chain_poll_s, chain_alarm(service.database, service.id_generator)),
         ("prune", settings.prune_every_s, lambda: _prune(service)),
         ("measure", settings.measure_every_s, lambda: measure(service)),
     ]
@@ -120,9 +120,11 @@ async def _expire(service: Service) -> bool:
     settings = service.settings
     limit = settings.expire_batch_max
     async with service.database.transaction() as tx:
-        pending = await expire_pending(tx, service.mint, limit)
+        pending = await expire_pending(tx, service.id_generator, limit)
     async with service.database.transaction() as tx:
-        processing = await expire_processing(tx, service.mint, limit, settings.closing_patience_s)
+        processing = await expire_processing(
+            tx, service.id_generator, limit, settings.closing_patience_s
+        )
     return limit in (pending, processing)
 
 
@@ -134,7 +136,7 @@ async def measure(service: Service) -> bool:
 
 async def _apply_waiting(service: Service) -> bool:
     limit = service.settings.inquire_batch_max
-    return await apply_waiting_callbacks(service.database, service.mint, limit) == limit
+    return await apply_waiting_callbacks(service.database, service.id_generator, limit) == limit
 
 
 async def _prune(service: Service) -> bool:

@@ -42,7 +42,7 @@ async def post_callback(request: Request) -> Response:
         REFUSED.labels(provider).inc()
         _log.warning("callback_refused", provider=provider, account=account_id, why=str(error))
         raise RefusedError(ErrorCode.UNAUTHORIZED, "the callback could not be verified") from error
-    await receive_callback(service.database, service.mint, account.id, callback, raw)
+    await receive_callback(service.database, service.id_generator, account.id, callback, raw)
     ack = gateway.acknowledge(callback)
     return Response(ack.body, 200, media_type=ack.content_type)
 

@@ -98,7 +98,7 @@ async def patch_checkout(request: Request) -> Response:
     body = await read_json(request, schemas.EMAIL, here.service.settings.body_bytes_max)
     schemas.check_email(body.payer_email)
     await screen_buyer(here, seen, request, body.payer_email)
-    await require_open_checkout(here.service.database, here.service.mint, seen)
+    await require_open_checkout(here.service.database, here.service.id_generator, seen)
     async with here.service.database.transaction() as tx:
         await payments.set_payer_email(tx, seen.payment.id, body.payer_email)
     return json_response(await checkout_view(here, await reread_checkout(request)))
@@ -132,7 +132,7 @@ async def price_checkout(
         currency=currency,
         viewer_country=here.edge.viewer_country(request),
     )
-    return await list_quotes(service.database, service.accounts, service.mint, seen, asked)
+    return await list_quotes(service.database, service.accounts, service.id_generator, seen, asked)
 
 
 async def select_for_buyer(
@@ -144,7 +144,7 @@ async def select_for_buyer(
         await screen_buyer(here, seen, request, chosen.payer_email)
     await service.screen.selection(seen.payment, here.edge.viewer_address(request))
     return await select_quote(
-        service.database, service.accounts, service.mint, service.places, seen, chosen
+        service.database, service.accounts, service.id_generator, service.places, seen, chosen
     )
 
 
@@ -162,7 +162,9 @@ async def reread_checkout(request: Request) -> PaymentSnapshot:
     """Read the checkout of a request once more, after what the request did."""
     here = get_context(request)
     checkout_id: str = request.path_params["checkout_id"]
-    seen = await find_checkout_payment(here.service.database, here.service.mint, checkout_id)
+    seen = await find_checkout_payment(
+        here.service.database, here.service.id_generator, checkout_id
+    )
     await screen_buyer(here, seen, request)
     return seen
 
@@ -177,9 +179,9 @@ async def screen_buyer(
 
 async def cancel_checkout(here: AppContext, seen: PaymentSnapshot) -> None:
     """Cancel for the buyer; refused as every write to an ended checkout is."""
-    await require_open_checkout(here.service.database, here.service.mint, seen)
+    await require_open_checkout(here.service.database, here.service.id_generator, seen)
     async with here.service.database.transaction() as tx:
-        await cancel_by_buyer(tx, here.service.mint, seen.payment.id)
+        await cancel_by_buyer(tx, here.service.id_generator, seen.payment.id)
 
 
 async def _selected_fields(here: AppContext, selected: SelectedSession) -> dict[str, Any]:

@@ -33,7 +33,7 @@ async def list_payments(
     """`GET /payments?status=&currency=&payer_uid=&created_from=&created_to=&limit=&cursor=`."""
     wanted = _wanted(request, holder.merchant_id)
     service = here.service
-    found, more = await list_merchant_payments(service.database, service.mint, wanted)
+    found, more = await list_merchant_payments(service.database, service.id_generator, wanted)
     answer: dict[str, object] = {"data": [payment_response_fields(here, one) for one in found]}
     if more is not None:
         answer["next_cursor"] = _write_cursor(*more)

@@ -86,7 +86,7 @@ async def get_payment(
     """`GET /payments/{payment_id}`."""
     payment_id = ids.parse_id(ids.PAYMENT, request.path_params["payment_id"])
     seen = await get_merchant_payment(
-        here.service.database, here.service.mint, holder.merchant_id, payment_id
+        here.service.database, here.service.id_generator, holder.merchant_id, payment_id
     )
     return json_response(payment_response_fields(here, seen))
 
@@ -116,10 +116,10 @@ async def cancel_payment(
     key = read_idempotency_key(request.headers)
     payment_id = ids.parse_id(ids.PAYMENT, request.path_params["payment_id"])
     seen = await get_merchant_payment(
-        here.service.database, here.service.mint, holder.merchant_id, payment_id
+        here.service.database, here.service.id_generator, holder.merchant_id, payment_id
     )
     async with here.service.database.transaction() as tx:
-        fresh = await cancel_by_merchant(tx, here.service.mint, seen.payment, key)
+        fresh = await cancel_by_merchant(tx, here.service.id_generator, seen.payment, key)
     return json_response({"status": "cancelled"}, headers=None if fresh else _REPLAYED)
 
 

@@ -78,6 +78,6 @@ async def _payment(request: Request, here: AppContext, holder: AuthenticatedMerc
     payment_id = ids.parse_id(ids.PAYMENT, request.path_params["payment_id"])
     service = here.service
     seen = await get_merchant_payment(
-        service.database, service.mint, holder.merchant_id, payment_id
+        service.database, service.id_generator, holder.merchant_id, payment_id
     )
     return seen.payment

@@ -328,7 +328,7 @@ async def _blocked(request: Request) -> Response:
     """Tell a buyer whom fraud screening denies no more than that, and the way back."""
     here = get_context(request)
     seen = await find_checkout_payment(
-        here.service.database, here.service.mint, request.path_params["checkout_id"]
+        here.service.database, here.service.id_generator, request.path_params["checkout_id"]
     )
     merchant = await get_payment_merchant(here.service.database, seen.payment)
     spoken = page_language(request, merchant.locale)

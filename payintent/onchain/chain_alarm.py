@@ -28,7 +28,7 @@ WAITING = Gauge(
 _log = get_logger("chain_alarm")
 
 
-def chain_alarm(database: Database, mint: IdGenerator) -> Callable[[], Awaitable[bool]]:
+def chain_alarm(database: Database, id_generator: IdGenerator) -> Callable[[], Awaitable[bool]]:
     """Make a worker's step: it reports each change, opens cases and closes those that are decided.
 
     The step gives whether there are more cases to open or to close.
@@ -41,7 +41,7 @@ def chain_alarm(database: Database, mint: IdGenerator) -> Callable[[], Awaitable
             _report(watch, known.get(watch.chain))
             known[watch.chain] = watch.watched
             if not watch.watched:
-                plenty |= await _open_cases(database, mint, watch.chain)
+                plenty |= await _open_cases(database, id_generator, watch.chain)
         return await _close_cases(database) or plenty
 
     return step
@@ -56,10 +56,10 @@ def _report(watch: ChainWatch, before: bool | None) -> None:
         _log.error("chain_unwatched", chain=watch.chain, waiting=watch.sessions)
 
 
-async def _open_cases(database: Database, mint: IdGenerator, chain: str) -> bool:
+async def _open_cases(database: Database, id_generator: IdGenerator, chain: str) -> bool:
     stranded = await chain_watch.list_stranded(database, chain, OUTAGE_MAX, _CASES_MAX)
     for one in stranded:
-        await _open_case(database, mint, chain, one)
+        await _open_case(database, id_generator, chain, one)
     return len(stranded) == _CASES_MAX
 
 
@@ -70,7 +70,9 @@ async def _close_cases(database: Database) -> bool:
     return closed == _CASES_MAX
 
 
-async def _open_case(database: Database, mint: IdGenerator, chain: str, stranded: Stranded) -> None:
+async def _open_case(
+    database: Database, id_generator: IdGenerator, chain: str, stranded: Stranded
+) -> None:
     """Open a case, once; the payment goes on waiting for its chain."""
     async with database.transaction() as tx:
         locked = await lock_payments(tx, [stranded.payment_id])
@@ -81,6 +83,6 @@ async def _open_case(database: Database, mint: IdGenerator, chain: str, stranded
             account_id=stranded.account_id,
             at=locked.now,
         )
-        await captures.open_case(tx, mint.id(), CaseKind.RECONCILIATION, place, None)
+        await captures.open_case(tx, id_generator.id(), CaseKind.RECONCILIATION, place, None)
     session = ids.format_id(ids.SESSION, stranded.session_id)
     _log.error("payment_stranded", chain=chain, session=session)

@@ -24,7 +24,7 @@ OVERDUE = Gauge(
 
 
 async def report_overdue_transfers(
-    database: Database, mint: IdGenerator, chain: ChainRecord
+    database: Database, id_generator: IdGenerator, chain: ChainRecord
 ) -> None:
     """Tell of payments that are not final within the chain's grace; none is ever failed."""
     found = await pending_transfers.list_overdue(database, chain.slug, chain.grace_s, _SHOWN_MAX)
@@ -33,10 +33,10 @@ async def report_overdue_transfers(
         if one.late_s >= OUTAGE_MAX.total_seconds() and not one.known:
             session = ids.format_id(ids.SESSION, one.session_id)
             _log.error("payment_not_final", chain=chain.slug, session=session, late_s=one.late_s)
-            await _hand_over(database, mint, one)
+            await _hand_over(database, id_generator, one)
 
 
-async def _hand_over(database: Database, mint: IdGenerator, one: OverdueTransfer) -> None:
+async def _hand_over(database: Database, id_generator: IdGenerator, one: OverdueTransfer) -> None:
     """Open a case, once; the payment goes on waiting."""
     async with database.transaction() as tx:
         locked = await lock_payments(tx, [one.payment_id])
@@ -47,4 +47,4 @@ async def _hand_over(database: Database, mint: IdGenerator, one: OverdueTransfer
             account_id=one.account_id,
             at=locked.now,
         )
-        await captures.open_case(tx, mint.id(), CaseKind.RECONCILIATION, place, None)
+        await captures.open_case(tx, id_generator.id(), CaseKind.RECONCILIATION, place, None)

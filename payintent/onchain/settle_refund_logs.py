@@ -37,42 +37,42 @@ REFUNDS = Counter(
 
 async def store_refund_logs(
     tx: Tx,
-    mint: IdGenerator,
+    id_generator: IdGenerator,
     chain: str,
     logs: Sequence[RefundedLog],
     contracts: Mapping[bytes, DeployedContract],
 ) -> int:
     """Keep finalized logs of our contracts (by address), each once; gives how many were new."""
     fresh = [
-        NewRefundLog(id=mint.id(), account_id=contracts[log.contract].account_id, log=log)
+        NewRefundLog(id=id_generator.id(), account_id=contracts[log.contract].account_id, log=log)
         for log in logs
     ]
     return await refund_logs.add(tx, chain, fresh)
 
 
-async def settle_refund_logs(database: Database, mint: IdGenerator, chain: str) -> None:
+async def settle_refund_logs(database: Database, id_generator: IdGenerator, chain: str) -> None:
     """Judge what was kept and nobody has judged yet; whoever dies here leaves it to the next."""
     for log_id in await refund_logs.list_unjudged(database, chain, _JUDGED_MAX):
         async with database.transaction() as tx:
             judged = await refund_logs.lock(tx, log_id)
             if judged is None:
                 continue
-            await _take_effect(tx, mint, judged)
+            await _take_effect(tx, id_generator, judged)
             await refund_logs.set_disposition(tx, log_id, judged)
         _tell(chain, judged)
 
 
-async def _take_effect(tx: Tx, mint: IdGenerator, judged: JudgedRefundLog) -> None:
+async def _take_effect(tx: Tx, id_generator: IdGenerator, judged: JudgedRefundLog) -> None:
     if judged.refund_id is None:
         return
     if judged.disposition is RefundLogDisposition.SETTLES:
         report = RefundReport(state=GatewayRefundState.DONE, reference=f"0x{judged.tx_hash.hex()}")
-        await settle_refund(tx, mint, judged.refund_id, report)
+        await settle_refund(tx, id_generator, judged.refund_id, report)
     elif judged.disposition in _ALARMING:
-        await _open_case(tx, mint, judged.refund_id, await payments.now(tx))
+        await _open_case(tx, id_generator, judged.refund_id, await payments.now(tx))
 
 
-async def _open_case(tx: Tx, mint: IdGenerator, refund_id: UUID, at: datetime) -> None:
+async def _open_case(tx: Tx, id_generator: IdGenerator, refund_id: UUID, at: datetime) -> None:
     """Let a person look: money of ours has gone where or as it should not."""
     refund = await refunds.get(tx, refund_id)
     account = await refunds.find_account_and_payment(tx, refund_id)
@@ -85,7 +85,7 @@ async def _open_case(tx: Tx, mint: IdGenerator, refund_id: UUID, at: datetime) -
         at=at,
     )
     kind = CaseKind.RECONCILIATION
-    await captures.open_case(tx, mint.id(), kind, place, refund.capture_id, refund_id)
+    await captures.open_case(tx, id_generator.id(), kind, place, refund.capture_id, refund_id)
 
 
 _ALARMING = {RefundLogDisposition.MISMATCHED, RefundLogDisposition.TWICE}

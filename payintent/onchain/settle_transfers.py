@@ -46,7 +46,7 @@ class _Batch:
 
 async def settle_transfers(
     tx: Tx,
-    mint: IdGenerator,
+    id_generator: IdGenerator,
     chain: str,
     logs: Sequence[PaidLog],
     contracts: Mapping[bytes, DeployedContract],
@@ -62,17 +62,17 @@ async def settle_transfers(
         return Counter()
     batch = await _read(tx, chain, fresh, contracts)
     for log in sorted(fresh, key=lambda one: (one.block_number, one.log_index)):
-        _judge(batch, mint, log)
-    await apply_transitions(tx, batch.moves, mint)
+        _judge(batch, id_generator, log)
+    await apply_transitions(tx, batch.moves, id_generator)
     await transfers.add(tx, chain, batch.receipts, batch.at)
     await transfers.add_captures(tx, batch.captures, batch.at)
-    await _keep_cases(tx, mint, batch)
+    await _keep_cases(tx, id_generator, batch)
     credited = [move.session.id for move in batch.moves if move.session]
     await transfers.end_sessions(tx, credited, _OUTCOME, batch.at)
     return Counter(one.disposition for one in batch.receipts)
 
 
-async def _keep_cases(tx: Tx, mint: IdGenerator, batch: _Batch) -> None:
+async def _keep_cases(tx: Tx, id_generator: IdGenerator, batch: _Batch) -> None:
     """Fill the cases that wait for this money, open the others, and give back what goes back."""
     filled = await transfers.fill_undecided(tx, batch.cases)
     opened = [case for case in batch.cases if case.receipt_id not in filled]
@@ -80,7 +80,9 @@ async def _keep_cases(tx: Tx, mint: IdGenerator, batch: _Batch) -> None:
     for case in batch.cases:
         if case.capture_id is not None:
             case_id = filled.get(case.receipt_id, case.id)
-            await auto_refund_case(tx, mint, case.kind, case_id, case.capture_id, case.merchant_id)
+            await auto_refund_case(
+                tx, id_generator, case.kind, case_id, case.capture_id, case.merchant_id
+            )
 
 
 async def _read(
@@ -105,7 +107,7 @@ async def _read(
     )
 
 
-def _judge(batch: _Batch, mint: IdGenerator, log: PaidLog) -> None:
+def _judge(batch: _Batch, id_generator: IdGenerator, log: PaidLog) -> None:
     contract = batch.contracts[log.contract]
     name = batch.named.get(log.uuid)
     paid = TransferDetails(contract.account_id, log.token, log.amount, log.receiver)
@@ -114,7 +116,7 @@ def _judge(batch: _Batch, mint: IdGenerator, log: PaidLog) -> None:
     disposition = classify_transfer(paid, name.bill if name else None, payment, session)
     ours = disposition is not TransferDisposition.UNKNOWN_UUID and session is not None
     receipt = NewTransfer(
-        id=mint.id(),
+        id=id_generator.id(),
         account_id=contract.account_id,
         log=log,
         session_id=session.id if ours and session else None,
@@ -123,12 +125,12 @@ def _judge(batch: _Batch, mint: IdGenerator, log: PaidLog) -> None:
     batch.receipts.append(receipt)
     capture_id = None
     if disposition is not TransferDisposition.WRONG_RECEIVER:  # that money is not ours to give back
-        capture_id = mint.id()
+        capture_id = id_generator.id()
         _capture(batch, receipt, capture_id, payment if ours else None, session)
     if disposition in CASES:
         batch.cases.append(
             NewTransferCase(
-                id=mint.id(),
+                id=id_generator.id(),
                 kind=CASES[disposition],
                 receipt_id=receipt.id,
                 capture_id=capture_id,

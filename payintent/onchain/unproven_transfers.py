@@ -42,7 +42,7 @@ async def has_room(database: Executor, chain: str, count: int) -> bool:
 
 async def set_aside(
     tx: Tx,
-    mint: IdGenerator,
+    id_generator: IdGenerator,
     chain: str,
     doubts: Doubts,
     contracts: Mapping[bytes, DeployedContract],
@@ -60,7 +60,7 @@ async def set_aside(
         opened = await unproven_transfers.open_case(
             tx,
             UnprovenCase(
-                id=mint.id(),
+                id=id_generator.id(),
                 chain=chain,
                 tx_hash=log.tx_hash,
                 log_index=log.log_index,

@@ -47,7 +47,7 @@ class WatchContext:
 
     settings: Settings
     database: Database
-    mint: IdGenerator
+    id_generator: IdGenerator
 
 
 async def run_watch_loop(context: WatchContext, slug: str, stop: asyncio.Event) -> None:
@@ -154,7 +154,9 @@ async def watch_once(context: WatchContext, chain: ChainRecord, reader: RpcChain
     (ChainUnavailableError), what is new is still looked at.
     """
     database, slug = context.database, chain.slug
-    watcher = FinalBlockReader(database=database, mint=context.mint, reader=reader, chain=chain)
+    watcher = FinalBlockReader(
+        database=database, id_generator=context.id_generator, reader=reader, chain=chain
+    )
     lookout = PendingTransferScanner(database=database, reader=reader, chain=slug)
     heads = await reader.heads()
     HEAD.labels(slug).set(max(one.latest.number for one in heads))
@@ -173,10 +175,10 @@ async def watch_once(context: WatchContext, chain: ChainRecord, reader: RpcChain
     await lookout.judge_hints(cursor)
     if away is None:
         await watcher.look_again(cursor, heads)
-    await settle_refund_logs(database, context.mint, slug)
+    await settle_refund_logs(database, context.id_generator, slug)
     if away is not None:
         raise away
-    await report_overdue_transfers(database, context.mint, chain)
+    await report_overdue_transfers(database, context.id_generator, chain)
     await wake_decidable_sessions(database, slug)
     near = await _is_near_head(context, heads)
     watched_s = context.settings.chain_watched_s if near else 0.0

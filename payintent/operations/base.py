@@ -40,7 +40,7 @@ class OperationContext:
 
     database: Database
     secrets: Encryption
-    mint: IdGenerator
+    id_generator: IdGenerator
     sandbox: bool
     providers: frozenset[str]  # that this installation has adapters for
     #: Names of the credentials that an account of each provider must hold.
@@ -138,7 +138,7 @@ async def run(
     """Apply a change and write its audit record, with what else is `noted`."""
     result = await change.apply(desk, tx)
     entry = audit.NewAuditEntry(
-        id=desk.mint.id(),
+        id=desk.id_generator.id(),
         who=desk.who,
         why=desk.actor.why,
         action=change.action,

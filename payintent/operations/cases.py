@@ -151,7 +151,9 @@ class ResolveCase(ChangeOperation[CaseView], frozen=True, kw_only=True):
             await lock_payments(tx, [found.payment_id])
         await captures.lock(tx, capture_id)
         await _still_open(tx, found.id)
-        refund = await refund_case(tx, desk.mint, found.id, capture_id, desk.who, self.destination)
+        refund = await refund_case(
+            tx, desk.id_generator, found.id, capture_id, desk.who, self.destination
+        )
         if refund.step is RefundStep.APPROVAL and desk.is_agreed:
             await refunds.skip_approval(tx, refund.id)
         await cases.add_note(tx, found.id, self.note)

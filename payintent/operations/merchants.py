@@ -281,7 +281,7 @@ async def _locked(tx: Tx, merchant_id: int) -> Merchant:
 
 
 async def _add_secret(desk: OperationContext, tx: Tx, merchant_id: int) -> str:
-    secret_id: UUID = desk.mint.id()
+    secret_id: UUID = desk.id_generator.id()
     secret = chance.token_bytes(_SECRET_BYTES)
     place = callback_secret_context(merchant_id, secret_id)
     sealed = desk.secrets.seal(secret, place, chance.token_bytes(NONCE_BYTES))

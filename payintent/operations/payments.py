@@ -67,7 +67,7 @@ class EndPayment(ChangeOperation[EndedPaymentView], frozen=True, kw_only=True):
     async def apply(self, desk: OperationContext, tx: Tx) -> EndedPaymentView:
         """Expire it, with its event and its case."""
         found = await _find(tx, self.payment_id)
-        ended = await expire_stranded(tx, desk.mint, found.payment.id)
+        ended = await expire_stranded(tx, desk.id_generator, found.payment.id)
         return EndedPaymentView(
             id=ids.format_id(ids.PAYMENT, ended.payment.id),
             merchant_id=ended.payment.merchant_id,

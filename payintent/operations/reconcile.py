@@ -112,7 +112,7 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
             )
         opened = await reconciliation.open_cases(
             tx,
-            [desk.mint.id() for _ in differences],
+            [desk.id_generator.id() for _ in differences],
             [_subject(comparison.provider, one) for one in differences],
             differences,
             await payments.now(tx),

@@ -76,7 +76,7 @@ def _check_actor(desk: OperationContext, actor: Actor) -> None:
 
 async def _propose(desk: OperationContext, operation: ChangeOperation[Any]) -> Proposal:
     """Keep an operation until another person has decided, its arguments sealed."""
-    proposal_id = desk.mint.id()
+    proposal_id = desk.id_generator.id()
     changes = await operation.changes(desk)
     merchant_id: int | None = getattr(operation, "merchant_id", None)
     async with desk.database.transaction() as tx:
@@ -96,7 +96,7 @@ async def _propose(desk: OperationContext, operation: ChangeOperation[Any]) -> P
         )
         await proposals.add(tx, new)
         entry = audit.NewAuditEntry(
-            id=desk.mint.id(),
+            id=desk.id_generator.id(),
             who=desk.who,
             why=desk.actor.why,
             action="approval.propose",

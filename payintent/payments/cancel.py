@@ -14,7 +14,9 @@ from payintent.storage.idempotency import FirstRequest
 OPERATION = "cancel"
 
 
-async def cancel_by_merchant(tx: Tx, mint: IdGenerator, payment: Payment, key: UUID | None) -> bool:
+async def cancel_by_merchant(
+    tx: Tx, id_generator: IdGenerator, payment: Payment, key: UUID | None
+) -> bool:
     """Cancel for the merchant, who gets the event; False where this key has done so before.
 
     Refused: `INVALID_PAYMENT_STATE` for every state but PENDING, `IDEMPOTENCY_CONFLICT` for a key
@@ -22,16 +24,18 @@ async def cancel_by_merchant(tx: Tx, mint: IdGenerator, payment: Payment, key: U
     """
     if key is not None and not await _take(tx, payment, key):
         return False
-    await _cancel(tx, mint, payment.id, PaymentTrigger.CANCEL)
+    await _cancel(tx, id_generator, payment.id, PaymentTrigger.CANCEL)
     return True
 
 
-async def cancel_by_buyer(tx: Tx, mint: IdGenerator, payment_id: UUID) -> None:
+async def cancel_by_buyer(tx: Tx, id_generator: IdGenerator, payment_id: UUID) -> None:
     """Cancel for the buyer; no event reaches the merchant (spec section 3)."""
-    await _cancel(tx, mint, payment_id, PaymentTrigger.BUYER_CANCEL)
+    await _cancel(tx, id_generator, payment_id, PaymentTrigger.BUYER_CANCEL)
 
 
-async def _cancel(tx: Tx, mint: IdGenerator, payment_id: UUID, trigger: PaymentTrigger) -> None:
+async def _cancel(
+    tx: Tx, id_generator: IdGenerator, payment_id: UUID, trigger: PaymentTrigger
+) -> None:
     locked = await lock_payments(tx, [payment_id])
     payment = locked.payments[0]
     if payment.status is not PaymentStatus.PENDING or payment.elapsed(locked.now):
@@ -42,7 +46,7 @@ async def _cancel(tx: Tx, mint: IdGenerator, payment_id: UUID, trigger: PaymentT
             ErrorCode.INVALID_PAYMENT_STATE, f"cannot cancel a payment in {status} status"
         )
     await apply_transitions(
-        tx, [TransitionRequest(payment=payment, trigger=trigger, at=locked.now)], mint
+        tx, [TransitionRequest(payment=payment, trigger=trigger, at=locked.now)], id_generator
     )
 
 

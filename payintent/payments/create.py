@@ -64,7 +64,7 @@ def request_fingerprint(operation: str, *known_fields: object) -> bytes:
 
 async def create_payment(
     database: Database,
-    mint: IdGenerator,
+    id_generator: IdGenerator,
     request: CreatePaymentRequest,
     check: Callable[[Tx], Awaitable[None]] | None = None,
 ) -> CreatedPayment:
@@ -77,7 +77,7 @@ async def create_payment(
     request holds it for longer than we wait. `StorageUnavailableError` where nobody can tell what
     happened.
     """
-    new = _new(mint, request)
+    new = _new(id_generator, request)
     try:
         times = await _write(database, new, check)
     except LockTimeoutError as error:
@@ -175,11 +175,11 @@ async def _write(
         return await payments.create(tx, new)
 
 
-def _new(mint: IdGenerator, request: CreatePaymentRequest) -> payments.NewPayment:
+def _new(id_generator: IdGenerator, request: CreatePaymentRequest) -> payments.NewPayment:
     return payments.NewPayment(
-        id=mint.id(),
+        id=id_generator.id(),
         merchant_id=request.merchant_id,
-        checkout_id=mint.checkout_id(),
+        checkout_id=id_generator.checkout_id(),
         currency=request.currency,
         amount=request.amount,
         amount_text=request.amount_text,

@@ -76,7 +76,7 @@ class RefundCreator:
 
     database: Database
     accounts: GatewayAccounts
-    mint: IdGenerator
+    id_generator: IdGenerator
 
     async def ask(self, ask: CreateRefundRequest) -> CreatedRefund:
         """Accept a merchant's refund: one transaction keeps the key, reserves and queues.
@@ -87,7 +87,7 @@ class RefundCreator:
         """
         down = await self.accounts.health.down()
         async with self.database.transaction() as tx:
-            refund_id = self.mint.id()
+            refund_id = self.id_generator.id()
             earlier = await _earlier(tx, ask, refund_id)
             if earlier is not None:
                 return CreatedRefund(as_originally_accepted(earlier), replayed=True)
@@ -158,7 +158,7 @@ def as_originally_accepted(refund: Refund) -> Refund:
 
 async def auto_refund_case(
     tx: Tx,
-    mint: IdGenerator,
+    id_generator: IdGenerator,
     kind: CaseKind,
     case_id: UUID,
     capture_id: UUID,
@@ -171,12 +171,12 @@ async def auto_refund_case(
         return
     held = await captures.lock(tx, capture_id)
     if held.left_minor > 0:  # a gateway may report that it has taken nothing
-        await refund_case(tx, mint, case_id, capture_id, POLICY)
+        await refund_case(tx, id_generator, case_id, capture_id, POLICY)
 
 
 async def refund_case(
     tx: Tx,
-    mint: IdGenerator,
+    id_generator: IdGenerator,
     case_id: UUID,
     capture_id: UUID,
     who: str,
@@ -199,7 +199,7 @@ async def refund_case(
     return await refunds.add(
         tx,
         NewRefund(
-            id=mint.id(),
+            id=id_generator.id(),
             merchant_id=held.merchant_id,
             payment_id=held.payment_id,
             capture_id=held.id,

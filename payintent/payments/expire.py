@@ -30,7 +30,7 @@ class EndedPayment:
     case_id: UUID
 
 
-async def expire_pending(tx: Tx, mint: IdGenerator, limit: int) -> int:
+async def expire_pending(tx: Tx, id_generator: IdGenerator, limit: int) -> int:
     """Expire PENDING payments, many in one transaction; gives how many."""
     due = await payments.lock_due_pending(tx, limit)
     if due is None:
@@ -39,10 +39,12 @@ async def expire_pending(tx: Tx, mint: IdGenerator, limit: int) -> int:
         TransitionRequest(payment=one, trigger=PaymentTrigger.EXPIRE, at=due.now)
         for one in due.payments
     ]
-    return len(await apply_transitions(tx, moves, mint))
+    return len(await apply_transitions(tx, moves, id_generator))
 
 
-async def expire_processing(tx: Tx, mint: IdGenerator, limit: int, patience_s: float) -> int:
+async def expire_processing(
+    tx: Tx, id_generator: IdGenerator, limit: int, patience_s: float
+) -> int:
     """Let PROCESSING payments go towards EXPIRED; gives how many were touched.
 
     Money may be on its way, so an open session is first closed by its provider: here it is only
@@ -62,12 +64,12 @@ async def expire_processing(tx: Tx, mint: IdGenerator, limit: int, patience_s: f
         for one in due
         if one.session and one.session.life is not SessionStatus.OPEN
     ]
-    await apply_transitions(tx, moves, mint)
+    await apply_transitions(tx, moves, id_generator)
     return len(due)
 
 
 async def expire_undecided(
-    tx: Tx, mint: IdGenerator, session: Session, patience: timedelta
+    tx: Tx, id_generator: IdGenerator, session: Session, patience: timedelta
 ) -> None:
     """Expire a payment whose gateway has just said that it is still deciding, after `patience`.
 
@@ -85,11 +87,11 @@ async def expire_undecided(
         return
     if chain is not None and not await sessions.can_be_read(tx, chain, payment.expires_at):
         return
-    await _expire_with_case(tx, mint, payment, session, now)
+    await _expire_with_case(tx, id_generator, payment, session, now)
     _log.error("payment_undecided", payment=ids.format_id(ids.PAYMENT, payment.id))
 
 
-async def expire_stranded(tx: Tx, mint: IdGenerator, payment_id: UUID) -> EndedPayment:
+async def expire_stranded(tx: Tx, id_generator: IdGenerator, payment_id: UUID) -> EndedPayment:
     """Expire a payment whose chain is not watched, because people have decided so.
 
     It leaves a case for the money that the chain may still show. The session stays `closing`, and
@@ -100,7 +102,7 @@ async def expire_stranded(tx: Tx, mint: IdGenerator, payment_id: UUID) -> EndedP
     session = await sessions.lock(tx, payment.session_id) if payment.session_id else None
     session = await check_stranded(tx, PaymentSnapshot(payment, session, now))
     await sessions.mark_closing(tx, [session.id], now)
-    return await _expire_with_case(tx, mint, payment, session, now)
+    return await _expire_with_case(tx, id_generator, payment, session, now)
 
 
 async def check_stranded(database: Executor, seen: PaymentSnapshot) -> Session:
@@ -128,13 +130,13 @@ async def check_stranded(database: Executor, seen: PaymentSnapshot) -> Session:
 
 
 async def _expire_with_case(
-    tx: Tx, mint: IdGenerator, payment: Payment, session: Session, now: datetime
+    tx: Tx, id_generator: IdGenerator, payment: Payment, session: Session, now: datetime
 ) -> EndedPayment:
     """Expire a locked payment, and open a case that money of its session will fill."""
     move = TransitionRequest(
         payment=payment, trigger=PaymentTrigger.EXPIRE, at=now, session=session
     )
-    [payment] = await apply_transitions(tx, [move], mint)
+    [payment] = await apply_transitions(tx, [move], id_generator)
     place = MoneyOrigin(
         merchant_id=payment.merchant_id,
         payment_id=payment.id,
@@ -142,12 +144,12 @@ async def _expire_with_case(
         account_id=session.offer.account_id,
         at=now,
     )
-    case_id = mint.id()
+    case_id = id_generator.id()
     await captures.open_case(tx, case_id, CaseKind.UNDECIDED, place, None)
     return EndedPayment(payment=payment, case_id=case_id)
 
 
-async def expire_if_due(database: Database, mint: IdGenerator, *payment_ids: UUID) -> None:
+async def expire_if_due(database: Database, id_generator: IdGenerator, *payment_ids: UUID) -> None:
     """Expire PENDING payments that somebody found elapsed, in a transaction of its own."""
     async with database.transaction() as tx:
         locked = await lock_payments(tx, payment_ids)
@@ -156,15 +158,15 @@ async def expire_if_due(database: Database, mint: IdGenerator, *payment_ids: UUI
             for one in locked.payments
             if one.status is PaymentStatus.PENDING and one.elapsed(locked.now)
         ]
-        await apply_transitions(tx, moves, mint)
+        await apply_transitions(tx, moves, id_generator)
 
 
 async def require_open_checkout(
-    database: Database, mint: IdGenerator, seen: PaymentSnapshot
+    database: Database, id_generator: IdGenerator, seen: PaymentSnapshot
 ) -> None:
     """Refuse what an ended checkout no longer allows; expires it where nobody has done so yet."""
     if seen.payment.elapsed(seen.now):
-        await expire_if_due(database, mint, seen.payment.id)
+        await expire_if_due(database, id_generator, seen.payment.id)
         raise checkout_expired_error()
     require_not_ended(seen.payment)
 

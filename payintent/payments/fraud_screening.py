@@ -42,7 +42,7 @@ class FraudScreening:
     database: Database
     policies: PolicyCache
     secrets: Encryption
-    mint: IdGenerator
+    id_generator: IdGenerator
 
     async def create(self, request: CreatePaymentRequest) -> CreatedPayment:
         """Create a payment, screened on what the merchant sent.
@@ -52,7 +52,7 @@ class FraudScreening:
         """
         rules = await self.policies.rules()
         if not rules:
-            return await create_payment(self.database, self.mint, request)
+            return await create_payment(self.database, self.id_generator, request)
         subject = FraudSubject(
             merchant_id=request.merchant_id,
             payer_uid=request.payer_uid,
@@ -69,7 +69,7 @@ class FraudScreening:
             if not velocities:
                 _deny(rules.judge(subject))
             return await create_payment(
-                self.database, self.mint, request, check if velocities else None
+                self.database, self.id_generator, request, check if velocities else None
             )
         except FraudDeniedError as denied:
             if denied.replayed:
@@ -148,7 +148,9 @@ class FraudScreening:
                 tx, request.merchant_id, OPERATION, request.key, first
             )
             if fresh:
-                await fraud.record_denial(tx, self.mint.id(), request.merchant_id, None, denial)
+                await fraud.record_denial(
+                    tx, self.id_generator.id(), request.merchant_id, None, denial
+                )
         if not fresh:  # another request with this key was faster
             found = await self._replay(request)
             if found is None:
@@ -163,7 +165,7 @@ class FraudScreening:
         if denial is None:
             return
         await fraud.record_denial(
-            self.database, self.mint.id(), payment.merchant_id, payment.id, denial
+            self.database, self.id_generator.id(), payment.merchant_id, payment.id, denial
         )
         _log.info("denied", merchant=payment.merchant_id, rule=denial.rule, code=denial.code)
         raise FraudDeniedError(denial)

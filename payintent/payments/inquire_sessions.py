@@ -60,7 +60,7 @@ class SessionInquirer:
 
     database: Database
     accounts: GatewayAccounts
-    mint: IdGenerator
+    id_generator: IdGenerator
     authorising_patience: timedelta
 
     async def inquire(self, ask: DueSession) -> None:
@@ -101,7 +101,7 @@ class SessionInquirer:
             await self._note_silence(session)
         elif session.closing_at and ask.now - session.closing_at >= self.authorising_patience:
             async with self.database.transaction() as tx:
-                await expire_undecided(tx, self.mint, session, self.authorising_patience)
+                await expire_undecided(tx, self.id_generator, session, self.authorising_patience)
 
     async def _note_silence(self, session: Session) -> None:
         if session.life is SessionStatus.CLOSING:  # nobody waits for the silence of others
@@ -122,7 +122,7 @@ class SessionInquirer:
         if session.life is SessionStatus.CLOSING and absent_for_good:
             report = SessionReport(state=GatewaySessionState.CLOSED)
         async with self.database.transaction() as tx:
-            await settle_session(tx, self.mint, session.payment_id, session.id, report)
+            await settle_session(tx, self.id_generator, session.payment_id, session.id, report)
 
     async def _release(self, session: Session) -> None:
         """Give up a selection that nobody finished, so that the buyer can make another."""
@@ -154,7 +154,9 @@ class SessionInquirer:
                 account_id=session.offer.account_id,
                 at=locked.now,
             )
-            await captures.open_case(tx, self.mint.id(), CaseKind.UNKNOWN_REFERENCE, place, None)
+            await captures.open_case(
+                tx, self.id_generator.id(), CaseKind.UNKNOWN_REFERENCE, place, None
+            )
             held_up = payment.session_id == session.id and payment.elapsed(locked.now)
             return not (held_up and present.life is SessionStatus.CLOSING)
 

@@ -36,7 +36,7 @@ _INTEGER_CHARS_MAX = 18
 
 
 async def get_merchant_payment(
-    database: Database, mint: IdGenerator, merchant_id: int, payment_id: UUID | None
+    database: Database, id_generator: IdGenerator, merchant_id: int, payment_id: UUID | None
 ) -> PaymentSnapshot:
     """Read a merchant's payment, expired first where its time is over.
 
@@ -47,11 +47,11 @@ async def get_merchant_payment(
         raise RefusedError(ErrorCode.NOT_FOUND, "no such payment")
     if seen.payment.merchant_id != merchant_id:
         raise RefusedError(ErrorCode.FORBIDDEN, "this payment belongs to another merchant")
-    return await _fresh(database, mint, seen)
+    return await _fresh(database, id_generator, seen)
 
 
 async def list_merchant_payments(
-    database: Database, mint: IdGenerator, wanted: PaymentFilter
+    database: Database, id_generator: IdGenerator, wanted: PaymentFilter
 ) -> tuple[list[PaymentSnapshot], tuple[datetime, UUID] | None]:
     """List a merchant's payments, and where the next page starts; the elapsed are expired first."""
     found: list[PaymentSnapshot] = []
@@ -60,7 +60,7 @@ async def list_merchant_payments(
         elapsed = [one.payment.id for one in found if _is_elapsed(one)]
         if not elapsed:
             break
-        await expire_if_due(database, mint, *elapsed)
+        await expire_if_due(database, id_generator, *elapsed)
     page = found[: wanted.limit]
     last = page[-1].payment if len(found) > wanted.limit else None
     if PaymentStatus.EXPIRED not in wanted.statuses:
@@ -94,20 +94,22 @@ async def list_payment_refunds(
 
 
 async def find_checkout_payment(
-    database: Database, mint: IdGenerator, checkout_id: str
+    database: Database, id_generator: IdGenerator, checkout_id: str
 ) -> PaymentSnapshot:
     """Read the payment behind a checkout id; refused (`CHECKOUT_NOT_FOUND`) where there is none."""
     known = ids.is_checkout_id(checkout_id)
     seen = await payments.find_by_checkout(database, checkout_id) if known else None
     if seen is None:
         raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "no such checkout")
-    return await _fresh(database, mint, seen)
+    return await _fresh(database, id_generator, seen)
 
 
-async def _fresh(database: Database, mint: IdGenerator, seen: PaymentSnapshot) -> PaymentSnapshot:
+async def _fresh(
+    database: Database, id_generator: IdGenerator, seen: PaymentSnapshot
+) -> PaymentSnapshot:
     if not _is_elapsed(seen):
         return seen
-    await expire_if_due(database, mint, seen.payment.id)
+    await expire_if_due(database, id_generator, seen.payment.id)
     return await payments.get(database, seen.payment.id) or seen
 
 
@@ -136,7 +138,7 @@ class QuoteQuery:
 async def list_quotes(
     database: Database,
     accounts: GatewayAccounts,
-    mint: IdGenerator,
+    id_generator: IdGenerator,
     seen: PaymentSnapshot,
     asked: QuoteQuery,
 ) -> QuoteList:
@@ -144,7 +146,7 @@ async def list_quotes(
 
     A merchant that is out of service offers nothing, and a gateway that does not answer neither.
     """
-    await require_open_checkout(database, mint, seen)
+    await require_open_checkout(database, id_generator, seen)
     merchant = await get_payment_merchant(database, seen.payment)
     known = await accounts.usable(await payment_methods.list_for_merchant(database, merchant.id))
     usable = known if is_in_service(merchant.activation) else []

@@ -43,14 +43,18 @@ class CallbackResult:
 
 
 async def receive_callback(
-    database: Database, mint: IdGenerator, account_id: int, callback: VerifiedCallback, body: bytes
+    database: Database,
+    id_generator: IdGenerator,
+    account_id: int,
+    callback: VerifiedCallback,
+    body: bytes,
 ) -> CallbackResult:
     """Store a callback and apply it; a duplicate, or one about nothing of ours, changes nothing.
 
     Money for a session that nobody knows is a case at once; it pays the session if that appears.
     """
     if callback.refund_id is not None:
-        return await _receive_refund(database, mint, account_id, callback, body)
+        return await _receive_refund(database, id_generator, account_id, callback, body)
     payment_id = None
     if callback.session_id is not None:
         payment_id = await sessions.find_payment_id(database, callback.session_id, account_id)
@@ -69,23 +73,23 @@ async def receive_callback(
             ),
         )
         if fresh and callback.report and callback.session_id and payment_id:
-            await settle_session(tx, mint, payment_id, callback.session_id, callback.report)
+            await settle_session(tx, id_generator, payment_id, callback.session_id, callback.report)
         elif fresh:
-            await _keep_unknown(tx, mint, account_id, callback)
+            await _keep_unknown(tx, id_generator, account_id, callback)
         if fresh and callback.dispute:
-            disputed_id = await take_dispute(tx, mint, account_id, callback.dispute)
+            disputed_id = await take_dispute(tx, id_generator, account_id, callback.dispute)
             payment_id = payment_id or disputed_id
     return CallbackResult(fresh, payment_id)
 
 
 async def _keep_unknown(
-    tx: Tx, mint: IdGenerator, account_id: int, callback: VerifiedCallback
+    tx: Tx, id_generator: IdGenerator, account_id: int, callback: VerifiedCallback
 ) -> None:
     """Keep money that no session is known for, and let a person look."""
     if callback.report is None or callback.report.capture is None:
         return
     money = callback.report.capture
-    kept = await captures.add_unknown(tx, mint.id(), account_id, callback.id, money)
+    kept = await captures.add_unknown(tx, id_generator.id(), account_id, callback.id, money)
     if kept is None:
         return
     place = MoneyOrigin(
@@ -95,7 +99,7 @@ async def _keep_unknown(
         account_id=account_id,
         at=kept.at,
     )
-    case_id = mint.id()
+    case_id = id_generator.id()
     await captures.open_case(tx, case_id, CaseKind.UNKNOWN_REFERENCE, place, kept.id)
     named = callback.session_id and ids.format_id(ids.SESSION, callback.session_id)
     told = f"callback {callback.id} names {named or 'no session'}, which is not known"
@@ -105,7 +109,11 @@ async def _keep_unknown(
 
 
 async def _receive_refund(
-    database: Database, mint: IdGenerator, account_id: int, callback: VerifiedCallback, body: bytes
+    database: Database,
+    id_generator: IdGenerator,
+    account_id: int,
+    callback: VerifiedCallback,
+    body: bytes,
 ) -> CallbackResult:
     """Store what a provider says of a refund, and apply it where it is one of this account.
 
@@ -128,11 +136,11 @@ async def _receive_refund(
             ),
         )
         if fresh and ours and callback.refund:
-            await settle_refund(tx, mint, callback.refund_id, callback.refund)
+            await settle_refund(tx, id_generator, callback.refund_id, callback.refund)
     return CallbackResult(fresh, known[1] if known and ours else None)
 
 
-async def apply_waiting_callbacks(database: Database, mint: IdGenerator, limit: int) -> int:
+async def apply_waiting_callbacks(database: Database, id_generator: IdGenerator, limit: int) -> int:
     """Apply callbacks whose session has appeared since they came; gives how many."""
     done = 0
     for waiting in await callbacks.list_waiting(database, limit):
@@ -143,7 +151,7 @@ async def apply_waiting_callbacks(database: Database, mint: IdGenerator, limit: 
             first = await callbacks.mark_applied(tx, waiting.account_id, waiting.callback_id)
             if first and payment_id:
                 await settle_session(
-                    tx, mint, payment_id, waiting.session_id, _report(waiting.report)
+                    tx, id_generator, payment_id, waiting.session_id, _report(waiting.report)
                 )
                 done += 1
     return done

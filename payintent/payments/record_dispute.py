@@ -20,7 +20,7 @@ _log = get_logger("dispute")
 
 
 async def take_dispute(
-    tx: Tx, mint: IdGenerator, account_id: int, report: DisputeReport
+    tx: Tx, id_generator: IdGenerator, account_id: int, report: DisputeReport
 ) -> UUID | None:
     """Apply a report, however late or disordered it comes; gives the payment, if there is one.
 
@@ -36,7 +36,7 @@ async def take_dispute(
     await captures.lock(tx, found.id)
     before = await disputes.lock(tx, account_id, report.reference)
     if before is None:
-        await _open(tx, mint, account_id, found, report)
+        await _open(tx, id_generator, account_id, found, report)
         return found.payment_id
     after = follow(before, report)
     if after != before:
@@ -49,7 +49,7 @@ async def take_dispute(
 
 
 async def _open(
-    tx: Tx, mint: IdGenerator, account_id: int, found: Found, report: DisputeReport
+    tx: Tx, id_generator: IdGenerator, account_id: int, found: Found, report: DisputeReport
 ) -> None:
     place = MoneyOrigin(
         merchant_id=found.merchant_id,
@@ -58,11 +58,11 @@ async def _open(
         account_id=account_id,
         at=await payments.now(tx),
     )
-    case_id = mint.id()
+    case_id = id_generator.id()
     kind = CaseKind.DISPUTE
     await captures.open_case(tx, case_id, kind, place, found.id, subject=report.reference)
     dispute = Dispute(
-        id=mint.id(),
+        id=id_generator.id(),
         capture_id=found.id,
         case_id=case_id,
         account_id=account_id,

@@ -89,14 +89,14 @@ class _SelectionContext:
 
     database: Database
     accounts: GatewayAccounts
-    mint: IdGenerator
+    id_generator: IdGenerator
     places: ServiceUrls
 
 
 async def select_quote(
     database: Database,
     accounts: GatewayAccounts,
-    mint: IdGenerator,
+    id_generator: IdGenerator,
     places: ServiceUrls,
     seen: PaymentSnapshot,
     chosen: QuoteSelection,
@@ -108,8 +108,10 @@ async def select_quote(
     (another selection runs, or the total has changed), `PG_UPSTREAM_ERROR`, `RATE_LIMITED` (too
     many selections of this payment, or calls of this account).
     """
-    desk = _SelectionContext(database=database, accounts=accounts, mint=mint, places=places)
-    await require_open_checkout(database, mint, seen)
+    desk = _SelectionContext(
+        database=database, accounts=accounts, id_generator=id_generator, places=places
+    )
+    await require_open_checkout(database, id_generator, seen)
     merchant = await merchants.get(database, seen.payment.merchant_id)
     assert merchant is not None  # noqa: S101 - merchants are never deleted
     offer = await _offer(desk, merchant, seen.payment, chosen)
@@ -205,7 +207,7 @@ async def _ask_present(desk: _SelectionContext, seen: PaymentSnapshot) -> None:
     if report.state is GatewaySessionState.AUTHORISING:
         raise RefusedError(ErrorCode.INVALID_CHECKOUT_STATE, "a payment is under way, please wait")
     async with desk.database.transaction() as tx:
-        payment = await settle_session(tx, desk.mint, seen.payment.id, session.id, report)
+        payment = await settle_session(tx, desk.id_generator, seen.payment.id, session.id, report)
     if payment.status is PaymentStatus.PAID:
         raise RefusedError(ErrorCode.INVALID_CHECKOUT_STATE, "payment detected")
     require_not_ended(payment)
@@ -233,7 +235,7 @@ async def _begin(
         require_not_ended(payment)
         await _refuse_used_up(tx, payment, locked.now)
         session = Session(
-            id=desk.mint.session_id(),
+            id=desk.id_generator.session_id(),
             payment_id=payment.id,
             life=SessionStatus.OPENING,
             outcome=None,
@@ -320,7 +322,7 @@ async def _take_in(
 ) -> tuple[Payment, Session]:
     wanted = session.life is SessionStatus.OPENING and not payment.elapsed(now)
     if wanted and payment.status not in TERMINAL:
-        payment = await complete_selection(tx, desk.mint, payment, session, now)
+        payment = await complete_selection(tx, desk.id_generator, payment, session, now)
         return payment, replace(session, life=SessionStatus.OPEN)
     # A callback was faster (then this session is the payment's own), or it came too late.
     await sessions.mark_open(tx, session.id, session.reference, session.next_action)

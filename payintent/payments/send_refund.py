@@ -48,7 +48,7 @@ class RefundSender:
 
     database: Database
     accounts: GatewayAccounts
-    mint: IdGenerator
+    id_generator: IdGenerator
     api_base: str
 
     async def look_after(self, due: DueRefund) -> None:
@@ -61,7 +61,7 @@ class RefundSender:
             _log.warning("refund_unanswered", refund=refund, why=answer.detail)
         else:
             async with self.database.transaction() as tx:
-                await settle_refund(tx, self.mint, due.refund.id, answer)
+                await settle_refund(tx, self.id_generator, due.refund.id, answer)
         await self._next(due, answer)
 
     async def _turn(self, due: DueRefund) -> RefundReport | OutcomeUnknown | None:
@@ -169,7 +169,7 @@ class RefundSender:
                 at=due.now,
             )
             kind = CaseKind.RECONCILIATION
-            case = (self.mint.id(), kind, place, refund.capture_id, refund.id)
+            case = (self.id_generator.id(), kind, place, refund.capture_id, refund.id)
             if not await captures.open_case(tx, *case):
                 await resting_refunds.reopen_case(tx, refund.id, "it rests again")
             await refunds.stop_inquiries(tx, refund.id)

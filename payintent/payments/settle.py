@@ -22,7 +22,7 @@ from payintent.storage.database import Tx
 
 
 async def settle_session(
-    tx: Tx, mint: IdGenerator, payment_id: UUID, session_id: UUID, report: SessionReport
+    tx: Tx, id_generator: IdGenerator, payment_id: UUID, session_id: UUID, report: SessionReport
 ) -> Payment:
     """Apply a report: however often, late or disordered it comes, it has its effect once.
 
@@ -45,7 +45,7 @@ async def settle_session(
         at=now,
     )
     if completes_selection(payment, session, report):
-        payment = await complete_selection(tx, mint, payment, session, now)
+        payment = await complete_selection(tx, id_generator, payment, session, now)
         session = replace(session, life=SessionStatus.OPEN)
     verdict = decide_settlement(payment, session, report, now)
     if verdict.attempt:
@@ -60,8 +60,8 @@ async def settle_session(
             session=session,
             reason=verdict.reason,
         )
-        [payment] = await apply_transitions(tx, [move], mint)
-    await _keep(tx, mint, place, report, verdict, earlier)
+        [payment] = await apply_transitions(tx, [move], id_generator)
+    await _keep(tx, id_generator, place, report, verdict, earlier)
     if verdict.outcome is not None:
         await sessions.mark_ended(tx, session.id, verdict.outcome, now)
         if payment.expired_at is not None and verdict.trigger is None:
@@ -71,7 +71,7 @@ async def settle_session(
 
 
 async def complete_selection(
-    tx: Tx, mint: IdGenerator, payment: Payment, session: Session, now: datetime
+    tx: Tx, id_generator: IdGenerator, payment: Payment, session: Session, now: datetime
 ) -> Payment:
     """Make an opening session the payment's own; the one that it replaces is to be closed."""
     previous = payment.session_id
@@ -79,7 +79,7 @@ async def complete_selection(
     move = TransitionRequest(
         payment=payment, trigger=PaymentTrigger.SELECT, at=now, session=session
     )
-    [payment] = await apply_transitions(tx, [move], mint)
+    [payment] = await apply_transitions(tx, [move], id_generator)
     if previous is not None:
         await sessions.mark_closing(tx, [previous], now)
     return payment
@@ -100,7 +100,7 @@ async def _earlier(tx: Tx, session: Session, report: SessionReport) -> EarlierRe
 
 async def _keep(
     tx: Tx,
-    mint: IdGenerator,
+    id_generator: IdGenerator,
     place: MoneyOrigin,
     report: SessionReport,
     verdict: SettlementDecision,
@@ -111,24 +111,26 @@ async def _keep(
         capture_id = earlier.id
         await captures.adopt(tx, capture_id, place, credited=verdict.credited)
     elif report.capture is not None:
-        capture_id = mint.id()
+        capture_id = id_generator.id()
         await captures.add(tx, capture_id, place, report.capture, credited=verdict.credited)
     if verdict.case is not None:
-        case_id = await _open_case(tx, mint, place, verdict.case, capture_id)
+        case_id = await _open_case(tx, id_generator, place, verdict.case, capture_id)
         if case_id is not None and report.capture is not None:
             await note_verbatim(tx, case_id, report.capture)
         if case_id is not None and capture_id is not None:
-            await auto_refund_case(tx, mint, verdict.case, case_id, capture_id, place.merchant_id)
+            await auto_refund_case(
+                tx, id_generator, verdict.case, case_id, capture_id, place.merchant_id
+            )
 
 
 async def _open_case(
-    tx: Tx, mint: IdGenerator, place: MoneyOrigin, kind: CaseKind, capture_id: UUID | None
+    tx: Tx, id_generator: IdGenerator, place: MoneyOrigin, kind: CaseKind, capture_id: UUID | None
 ) -> UUID | None:
     """Open a case, or fill the one that waits for this money; None where it stood before."""
     if capture_id is not None and place.session_id is not None:
         waiting = await captures.fill_undecided(tx, place.session_id, kind, capture_id)
         if waiting is not None:
             return waiting
-    case_id = mint.id()
+    case_id = id_generator.id()
     opened = await captures.open_case(tx, case_id, kind, place, capture_id)
     return case_id if opened else None

@@ -19,7 +19,7 @@ _log = get_logger("settle_refund")
 
 
 async def settle_refund(
-    tx: Tx, mint: IdGenerator, refund_id: UUID, report: RefundReport
+    tx: Tx, id_generator: IdGenerator, refund_id: UUID, report: RefundReport
 ) -> RefundEffect:
     """Apply a report: however often, late or disordered it comes, it has its effect once.
 
@@ -28,11 +28,11 @@ async def settle_refund(
     payment, held, refund, now = await _lock(tx, refund_id)
     effect = decide_refund(refund.status, report)
     if effect is RefundEffect.SUCCEED:
-        await _succeed(tx, mint, payment, refund, report, now)
+        await _succeed(tx, id_generator, payment, refund, report, now)
     elif effect is RefundEffect.FAIL:
         await refunds.mark_failed(tx, refund, RefundFailureReason.DECLINED, report.reference, now)
     elif effect is RefundEffect.CONTRADICT:
-        await _contradict(tx, mint, refund, held, now)
+        await _contradict(tx, id_generator, refund, held, now)
     elif report.reference is not None and refund.reference is None:
         await refunds.set_reference(tx, refund.id, report.reference)
     return effect
@@ -53,7 +53,7 @@ async def _lock(tx: Tx, refund_id: UUID) -> tuple[Payment | None, LockedCapture,
 
 async def _succeed(
     tx: Tx,
-    mint: IdGenerator,
+    id_generator: IdGenerator,
     payment: Payment | None,
     refund: Refund,
     report: RefundReport,
@@ -72,11 +72,11 @@ async def _succeed(
         at=now,
         refunded=refund.amount,
     )
-    await apply_transitions(tx, [move], mint)
+    await apply_transitions(tx, [move], id_generator)
 
 
 async def _contradict(
-    tx: Tx, mint: IdGenerator, refund: Refund, held: LockedCapture, now: datetime
+    tx: Tx, id_generator: IdGenerator, refund: Refund, held: LockedCapture, now: datetime
 ) -> None:
     """Keep what was said, and let a person look: the money is elsewhere than we have told."""
     failed = refund.failure_reason is not None
@@ -88,5 +88,5 @@ async def _contradict(
         account_id=held.account_id,
         at=now,
     )
-    if await captures.open_case(tx, mint.id(), kind, place, refund.capture_id, refund.id):
+    if await captures.open_case(tx, id_generator.id(), kind, place, refund.capture_id, refund.id):
         _log.error("refund_contradicted", refund=ids.format_id(ids.REFUND, refund.id), case=kind)

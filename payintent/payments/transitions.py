@@ -37,7 +37,7 @@ async def lock_payments(tx: Tx, payment_ids: Sequence[UUID]) -> payments.LockedP
 
 
 async def apply_transitions(
-    tx: Tx, moves: Sequence[TransitionRequest], mint: IdGenerator
+    tx: Tx, moves: Sequence[TransitionRequest], id_generator: IdGenerator
 ) -> list[Payment]:
     """Step locked payments, at most one step each, and record what merchants are told of it.
 
@@ -55,7 +55,7 @@ async def apply_transitions(
                 status=arrows[move.payment.id].to,
                 at=move.at,
                 session_id=_selected(move),
-                receipt_id=mint.id() if move.trigger is PaymentTrigger.CONFIRM else None,
+                receipt_id=id_generator.id() if move.trigger is PaymentTrigger.CONFIRM else None,
                 failure_reason=move.reason,
                 refunded=move.refunded,
             )
@@ -68,7 +68,7 @@ async def apply_transitions(
             f"{len(moves) - len(after)} of {len(moves)} payments were not locked"
         )
     told = [
-        _event(after[move.payment.id], move, kind, mint)
+        _event(after[move.payment.id], move, kind, id_generator)
         for move in moves
         if (kind := arrows[move.payment.id].event) is not None
     ]
@@ -81,10 +81,10 @@ def _selected(move: TransitionRequest) -> UUID | None:
 
 
 def _event(
-    payment: Payment, move: TransitionRequest, kind: EventType, mint: IdGenerator
+    payment: Payment, move: TransitionRequest, kind: EventType, id_generator: IdGenerator
 ) -> outbox.EventRecord:
     return outbox.EventRecord(
-        id=mint.id(),
+        id=id_generator.id(),
         payment_id=payment.id,
         merchant_id=payment.merchant_id,
         type=kind,

@@ -21,7 +21,7 @@ class DatabaseOutbox:
 
     database: Database
     secrets: Encryption
-    mint: IdGenerator
+    id_generator: IdGenerator
     lease_s: float
 
     async def waiting(self) -> list[int]:
@@ -72,7 +72,7 @@ class DatabaseOutbox:
 
     def _attempted(self, one: DeliveryResult) -> outbox.AttemptRecord:
         return outbox.AttemptRecord(
-            id=self.mint.id(),
+            id=self.id_generator.id(),
             event_id=one.parcel.event_id,
             number=one.parcel.attempts + 1,
             outcome=one.outcome,

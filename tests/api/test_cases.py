@@ -42,7 +42,9 @@ async def dispute(api: Api, payment_id: str) -> None:
         reason="fraudulent",
     )
     callback = VerifiedCallback(id=f"evt-{payment_id}", dispute=report)
-    await receive_callback(service.database, service.mint, api.world.account_id, callback, b"")
+    await receive_callback(
+        service.database, service.id_generator, api.world.account_id, callback, b""
+    )
 
 
 async def test_a_case_is_shown_with_its_money_payment_status_and_times(api: Api) -> None:

@@ -248,7 +248,7 @@ async def test_a_token_that_moves_between_quote_and_session_is_the_quotes(api: A
     offer = replace(session.offer, expected_token=token)
     await api.world.perform(SetToken(chain="native", symbol="USDT", address=f"0x{40 * '6'}"))
     later = replace(
-        session, id=api.world.service.mint.id(), life=SessionStatus.OPENING, offer=offer
+        session, id=api.world.service.id_generator.id(), life=SessionStatus.OPENING, offer=offer
     )
     async with api.world.service.database.transaction() as tx:
         await tx.fetch("UPDATE session SET life = 'closing' WHERE payment_id = $1", payment.id)

@@ -74,7 +74,9 @@ class ContractHarness(Harness):
         async with service.database.transaction() as tx:
             locked = await payments.lock(tx, [payment.id])
             await sessions.add(tx, session, 30.0)
-            await complete_selection(tx, service.mint, locked.payments[0], session, locked.now)
+            await complete_selection(
+                tx, service.id_generator, locked.payments[0], session, locked.now
+            )
 
     async def pay(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
         session = await self._session(request)

@@ -180,7 +180,7 @@ async def _happen(settings: Settings) -> None:
     payment = await world.create()
     await finalized(world, log_of(None), log_of(None))
     async with service.database.transaction() as tx:
-        await cancel_by_merchant(tx, service.mint, payment, None)
+        await cancel_by_merchant(tx, service.id_generator, payment, None)
     await service.close()
 
 
@@ -200,7 +200,7 @@ async def _wait_for_somebody(settings: Settings) -> None:
     async with service.database.transaction() as tx:
         for row in rows:
             named = (row["id"], row["capture_id"], POLICY, _ELSEWHERE)
-            await refund_case(tx, service.mint, *named)
+            await refund_case(tx, service.id_generator, *named)
     await service.close()
 
 

@@ -239,7 +239,9 @@ async def _told_of_a_session_it_lost(back: World, waiting: Payment, session_id: 
     """The callback is accepted and kept, and no payment of ours owns the money."""
     told = VerifiedCallback(id="late", session_id=session_id, report=captured(TOTAL))
     service = back.service
-    receipt = await receive_callback(service.database, service.mint, back.account_id, told, b"{}")
+    receipt = await receive_callback(
+        service.database, service.id_generator, back.account_id, told, b"{}"
+    )
     assert receipt == CallbackResult(fresh=True, payment_id=None)
     [row] = await back.rows("SELECT applied_at FROM callback WHERE callback_id = 'late'")
     assert row["applied_at"] is None

@@ -96,7 +96,9 @@ async def _list_cases(api: Api, created: Answer) -> Answer:
     )
     service = api.world.service
     callback = VerifiedCallback(id="evt_1", dispute=report)
-    await receive_callback(service.database, service.mint, api.world.account_id, callback, b"")
+    await receive_callback(
+        service.database, service.id_generator, api.world.account_id, callback, b""
+    )
     answer = await api.send("GET", "/v1/cases?limit=1", headers=api.bearer())
     assert answer.json["data"][0]["dispute"]["state"] == "open"
     return answer

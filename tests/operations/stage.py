@@ -353,7 +353,7 @@ async def waiting_refunds(world: World) -> tuple[UUID, UUID, UUID]:
         held = await captures.lock_credited(tx, payment.id)
         for _ in range(2):
             new = NewRefund(
-                id=world.service.mint.id(),
+                id=world.service.id_generator.id(),
                 merchant_id=world.merchant_id,
                 payment_id=payment.id,
                 capture_id=held.id,
@@ -397,7 +397,7 @@ async def _case(world: World) -> str:
     """Leave a case about a selection of the first merchant's."""
     payment = await world.create()
     session = (await world.select(payment)).session
-    row = (world.service.mint.id(), world.merchant_id, payment.id, session.id)
+    row = (world.service.id_generator.id(), world.merchant_id, payment.id, session.id)
     await world.rows(
         """
         INSERT INTO money_case (id, kind, merchant_id, payment_id, session_id, opened_at)
@@ -412,6 +412,6 @@ async def _event(world: World) -> Any:
     """Let something happen at the first merchant, which has no callback URL."""
     payment = await world.create()
     async with world.service.database.transaction() as tx:
-        await cancel_by_merchant(tx, world.service.mint, payment, None)
+        await cancel_by_merchant(tx, world.service.id_generator, payment, None)
     [row] = await world.rows("SELECT id FROM event WHERE payment_id = $1", payment.id)
     return row["id"]

@@ -201,7 +201,7 @@ async def test_the_log_is_read_newest_first(world: World) -> None:
     for number, rate in enumerate(rates):
         # Ids carry the host's time: one that is later, not one in the same millisecond.
         later = IdGenerator(lambda number=number: 4_000_000_000_000 + number)
-        service = replace(world.service, mint=later)
+        service = replace(world.service, id_generator=later)
         await service.perform(SetTaxRate(country="TH", rate=Decimal(rate)), ADA)
     listed = await world.perform(ListAuditEntries(of="tax", limit=2))
     assert [one.details["rate"] for one in listed] == ["0.03", "0.02"]

@@ -73,7 +73,7 @@ async def _refunded(world: World, reference: str | None, state: GatewayRefundSta
     async with world.service.database.transaction() as tx:
         for number, one in enumerate(made):
             report = RefundReport(state=state, reference=None if number else reference)
-            await settle_refund(tx, world.service.mint, one, report)
+            await settle_refund(tx, world.service.id_generator, one, report)
     return made
 
 

@@ -65,7 +65,7 @@ async def _settle(world: World, refund_id: str, state: GatewayRefundState) -> No
     parsed = ids.parse_id(ids.REFUND, refund_id)
     assert parsed is not None
     async with world.service.database.transaction() as tx:
-        await settle_refund(tx, world.service.mint, parsed, RefundReport(state=state))
+        await settle_refund(tx, world.service.id_generator, parsed, RefundReport(state=state))
 
 
 async def _captures(world: World) -> list[tuple[int, int, int]]:
@@ -130,7 +130,7 @@ async def _case_without_money(world: World, kind: CaseKind, capture_id: UUID | N
     payment = await world.create()
     session = (await world.select(payment)).session
     async with world.service.database.transaction() as tx:
-        case_id = world.service.mint.id()
+        case_id = world.service.id_generator.id()
         place = MoneyOrigin(
             merchant_id=world.merchant_id,
             payment_id=payment.id,
@@ -312,4 +312,4 @@ async def test_money_that_pays_a_payment_is_given_back_by_its_refunds_alone(worl
     async with world.service.database.transaction() as tx:
         await lock_payments(tx, [payment.id])
         with pytest.raises(RefusedError, match="refund the payment"):
-            await refund_case(tx, world.service.mint, case_id, capture["id"], "Grace")
+            await refund_case(tx, world.service.id_generator, case_id, capture["id"], "Grace")

@@ -70,7 +70,9 @@ async def hear(
     service = world.service
     callback = VerifiedCallback(id=name or uuid4().hex, refund_id=refund_id, refund=report)
     account_id = account_id or world.account_id
-    return await receive_callback(service.database, service.mint, account_id, callback, b"raw body")
+    return await receive_callback(
+        service.database, service.id_generator, account_id, callback, b"raw body"
+    )
 
 
 async def kept(world: World, refund: Refund) -> Refund:

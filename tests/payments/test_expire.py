@@ -29,11 +29,11 @@ CLOSED = SessionReport(state=GatewaySessionState.CLOSED)
 
 async def sweep(world: World, limit: int = 500) -> int:
     """Run the worker's step once; gives how many payments it touched."""
-    mint = world.service.mint
+    id_generator = world.service.id_generator
     async with world.service.database.transaction() as tx:
-        pending = await expire_pending(tx, mint, limit)
+        pending = await expire_pending(tx, id_generator, limit)
     async with world.service.database.transaction() as tx:
-        return pending + await expire_processing(tx, mint, limit, PATIENCE_S)
+        return pending + await expire_processing(tx, id_generator, limit, PATIENCE_S)
 
 
 async def ask_all(world: World) -> int:
@@ -75,10 +75,12 @@ async def test_whoever_sees_an_elapsed_pending_payment_expires_it(world: World) 
     for_merchant, for_buyer = await world.create(), await world.create()
     await world.move_clock(TTL_S)
     seen = await get_merchant_payment(
-        service.database, service.mint, world.merchant_id, for_merchant.id
+        service.database, service.id_generator, world.merchant_id, for_merchant.id
     )
     assert seen.payment.status == "EXPIRED"
-    seen = await find_checkout_payment(service.database, service.mint, for_buyer.checkout_id)
+    seen = await find_checkout_payment(
+        service.database, service.id_generator, for_buyer.checkout_id
+    )
     assert seen.payment.status == "EXPIRED"
     for payment in (for_merchant, for_buyer):
         assert await world.events(payment) == ["payment.expired"]
@@ -89,14 +91,14 @@ async def test_whoever_sees_an_elapsed_pending_payment_expires_it(world: World) 
 async def test_an_elapsed_payment_cannot_be_cancelled_though_nobody_expired_it(
     world: World, by_buyer: bool
 ) -> None:
-    payment, mint = await world.create(), world.service.mint
+    payment, id_generator = await world.create(), world.service.id_generator
     await world.move_clock(TTL_S)
     with pytest.raises(RefusedError, match="EXPIRED") as refused:
         async with world.service.database.transaction() as tx:
             await (
-                cancel_by_buyer(tx, mint, payment.id)
+                cancel_by_buyer(tx, id_generator, payment.id)
                 if by_buyer
-                else cancel_by_merchant(tx, mint, payment, None)
+                else cancel_by_merchant(tx, id_generator, payment, None)
             )
     assert refused.value.code is ErrorCode.INVALID_PAYMENT_STATE
     assert await world.events(payment) == []
@@ -105,10 +107,12 @@ async def test_an_elapsed_payment_cannot_be_cancelled_though_nobody_expired_it(
 async def test_an_elapsed_checkout_can_neither_be_quoted_nor_selected(world: World) -> None:
     service = world.service
     for payment in (await world.create(), await elapsed_processing(world)):
-        seen = await find_checkout_payment(service.database, service.mint, payment.checkout_id)
+        seen = await find_checkout_payment(
+            service.database, service.id_generator, payment.checkout_id
+        )
         asked = QuoteQuery(restrictions=Restrictions())
         with pytest.raises(RefusedError) as refused:
-            await list_quotes(service.database, service.accounts, service.mint, seen, asked)
+            await list_quotes(service.database, service.accounts, service.id_generator, seen, asked)
         assert refused.value.code is ErrorCode.CHECKOUT_EXPIRED
         with pytest.raises(RefusedError) as refused:
             await world.select(payment)
@@ -137,11 +141,13 @@ async def test_a_payment_that_elapses_after_it_was_read_is_not_selected(world: W
 async def test_seeing_an_elapsed_processing_payment_changes_nothing(world: World) -> None:
     payment = await elapsed_processing(world)
     service = world.service
-    seen = await get_merchant_payment(service.database, service.mint, world.merchant_id, payment.id)
+    seen = await get_merchant_payment(
+        service.database, service.id_generator, world.merchant_id, payment.id
+    )
     assert seen.payment.status == "PROCESSING"
     with pytest.raises(RefusedError, match="PROCESSING"):
         async with service.database.transaction() as tx:
-            await cancel_by_merchant(tx, service.mint, payment, None)
+            await cancel_by_merchant(tx, service.id_generator, payment, None)
     assert await world.events(payment) == []
 
 

@@ -163,7 +163,7 @@ async def test_a_second_create_of_a_payer_waits_for_the_first_to_be_counted(worl
 
 async def test_a_denial_waits_for_a_create_with_its_key_and_replays_it(world: World) -> None:
     request = world.request()
-    new = _new(world.service.mint, request)
+    new = _new(world.service.id_generator, request)
     async with held(world, lambda tx: payments.create(tx, new)) as first:
         await world.perform(_payer())
         denied = asyncio.create_task(world.service.screen.create(request))
@@ -218,9 +218,9 @@ async def _decide(world: World, many: int) -> None:
     rule = await world.perform(_payer(str(uuid4())))
     denial = FraudDenial(rule_id=rule.id, code="X", level=RiskLevel.LOW, score=1, rule="payer:1")
     for _ in range(many):
-        mint = world.service.mint
+        id_generator = world.service.id_generator
         await fraud.record_denial(
-            world.service.database, mint.id(), world.merchant_id, None, denial
+            world.service.database, id_generator.id(), world.merchant_id, None, denial
         )
 
 

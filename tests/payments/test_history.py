@@ -206,23 +206,27 @@ class History(RuleBasedStateMachine):
         service, report = self.world.service, _report(session_id, kind, name)
         callback = VerifiedCallback(id=f"{session_id}{name}", session_id=session_id, report=report)
         account_id = self.world.account_id
-        receipt = await receive_callback(service.database, service.mint, account_id, callback, b"")
+        receipt = await receive_callback(
+            service.database, service.id_generator, account_id, callback, b""
+        )
         if receipt.fresh and report.capture:
             self.told.add((session_id, report.capture.reference))
 
     async def _cancel(self, number: int, by_buyer: bool) -> None:
-        payment, mint = self._payment(number), self.world.service.mint
+        payment, id_generator = self._payment(number), self.world.service.id_generator
         async with self.world.service.database.transaction() as tx:
             if by_buyer:
-                await cancel_by_buyer(tx, mint, payment.id)
+                await cancel_by_buyer(tx, id_generator, payment.id)
             else:
-                await cancel_by_merchant(tx, mint, payment, None)
+                await cancel_by_merchant(tx, id_generator, payment, None)
         if not by_buyer:
             self.cancelled.add(payment.id)
 
     async def _look(self, number: int) -> None:
         service, payment = self.world.service, self._payment(number)
-        await get_merchant_payment(service.database, service.mint, payment.merchant_id, payment.id)
+        await get_merchant_payment(
+            service.database, service.id_generator, payment.merchant_id, payment.id
+        )
 
     async def _work(self, inquiry: str, close: str) -> None:
         service, gateway = self.world.service, self.world.gateway
@@ -232,7 +236,7 @@ class History(RuleBasedStateMachine):
         for ask in await sessions.claim_due(service.database, 100, 60, []):
             with suppress(Broken):
                 await service.janitor.inquire(ask)
-        await apply_waiting_callbacks(service.database, service.mint, 100)
+        await apply_waiting_callbacks(service.database, service.id_generator, 100)
 
     async def _ask_refund(self, number: int, amount: str | None, key: UUID | None = None) -> None:
         await asked(self.world, self._paid(number), amount, key)
@@ -268,7 +272,9 @@ class History(RuleBasedStateMachine):
         )
         service = self.world.service
         callback = VerifiedCallback(id=uuid4().hex, dispute=report)
-        await receive_callback(service.database, service.mint, self.world.account_id, callback, b"")
+        await receive_callback(
+            service.database, service.id_generator, self.world.account_id, callback, b""
+        )
 
     async def _auto_refund(self, on: bool) -> None:
         await self.world.rows("UPDATE merchant SET auto_refund = $1", on)

@@ -70,7 +70,7 @@ async def _expired(world: World) -> tuple[Payment, UUID]:
 async def _cancelled(world: World) -> tuple[Payment, UUID]:
     payment, session_id = await crash_in_selection(world)
     async with world.service.database.transaction() as tx:
-        await cancel_by_merchant(tx, world.service.mint, payment, None)
+        await cancel_by_merchant(tx, world.service.id_generator, payment, None)
     return payment, session_id
 
 

@@ -158,7 +158,9 @@ class Pair:
         session_id, service = self.sessions[side.account_id], self.world.service
         if side.stand.manners.calls_back:
             callback = VerifiedCallback(id=uuid4().hex, session_id=session_id, report=report)
-            await receive_callback(service.database, service.mint, side.account_id, callback, b"")
+            await receive_callback(
+                service.database, service.id_generator, side.account_id, callback, b""
+            )
         else:
             await sessions.request_inquiry(service.database, session_id)
             await ask_all(self.world)
@@ -168,7 +170,7 @@ class Pair:
             )
             assert payment_id is not None
             async with service.database.transaction() as tx:
-                await settle_session(tx, service.mint, payment_id, session_id, report)
+                await settle_session(tx, service.id_generator, payment_id, session_id, report)
 
     async def succeed(self, side: Side) -> None:
         """Let the buyer pay there, and the news come in twice."""
@@ -430,7 +432,7 @@ async def test_money_of_either_after_the_cancel_is_given_back(stage: Stage, firs
         for side in (pair.first, pair.second):
             await _crash_in_selection(pair, payment, side)
         async with stage.world.service.database.transaction() as tx:
-            await cancel_by_merchant(tx, stage.world.service.mint, payment, None)
+            await cancel_by_merchant(tx, stage.world.service.id_generator, payment, None)
         await pair.succeed(pair.second)
         await pair.succeed(pair.first)
         await pair.ends(payment, "CANCELLED", "LATE_PAYMENT", "ORPHAN_CAPTURE")

@@ -38,11 +38,11 @@ def locks(payment: Payment) -> Any:
 
 
 def cancels(world: World, payment: Payment, key: UUID | None = None) -> Any:
-    return lambda tx: cancel_by_merchant(tx, world.service.mint, payment, key)
+    return lambda tx: cancel_by_merchant(tx, world.service.id_generator, payment, key)
 
 
 def settles(world: World, payment: Payment, session_id: UUID, report: SessionReport = EXACT) -> Any:
-    return lambda tx: settle_session(tx, world.service.mint, payment.id, session_id, report)
+    return lambda tx: settle_session(tx, world.service.id_generator, payment.id, session_id, report)
 
 
 def start(world: World, work: Any) -> asyncio.Task[Any]:
@@ -63,7 +63,7 @@ def start_callback(
     callback = VerifiedCallback(id=callback_id, session_id=session_id, report=report)
     service = world.service
     return asyncio.create_task(
-        receive_callback(service.database, service.mint, world.account_id, callback, b"")
+        receive_callback(service.database, service.id_generator, world.account_id, callback, b"")
     )
 
 
@@ -109,7 +109,9 @@ async def test_a_cancel_that_waits_for_one_that_fails_takes_place(world: World) 
 
 async def test_merchant_and_buyer_cancel_at_once_and_one_of_them_counts(world: World) -> None:
     payment = await world.create()
-    async with held(world, lambda tx: cancel_by_buyer(tx, world.service.mint, payment.id)) as first:
+    async with held(
+        world, lambda tx: cancel_by_buyer(tx, world.service.id_generator, payment.id)
+    ) as first:
         second = start(world, cancels(world, payment))
         await until_waiting(world, second)
         await first.commit()
@@ -157,7 +159,7 @@ async def test_an_expiry_overtakes_a_selection_whose_gateway_is_slow(world: Worl
     payment = await world.create()
     task = await selection_under_way(world, payment)
     await world.move_clock(1801)
-    assert await start(world, lambda tx: expire_pending(tx, world.service.mint, 10)) == 1
+    assert await start(world, lambda tx: expire_pending(tx, world.service.id_generator, 10)) == 1
     world.gateway.hold.set()  # type: ignore[union-attr]
     assert (await refusal(task)).code is ErrorCode.CHECKOUT_EXPIRED
     [session] = await world.rows("SELECT life FROM session")
@@ -233,11 +235,11 @@ async def test_a_callback_that_waits_for_an_expiry_finds_it_late(world: World) -
     payment = await world.create()
     session = (await world.select(payment)).session
     await world.move_clock(1801)
-    await start(world, lambda tx: expire_processing(tx, world.service.mint, 10, 30))
+    await start(world, lambda tx: expire_processing(tx, world.service.id_generator, 10, 30))
     world.gateway.answer_close = OutcomeUnknown(detail="silence")
     await ask_all(world)
     await world.move_clock(1901)  # the gateway has been silent since
-    expiry = held(world, lambda tx: expire_processing(tx, world.service.mint, 10, 30))
+    expiry = held(world, lambda tx: expire_processing(tx, world.service.id_generator, 10, 30))
     async with expiry as first:
         second = start_callback(world, session.id, "one")
         await until_waiting(world, second)
@@ -254,7 +256,9 @@ async def test_an_expiry_passes_over_a_payment_that_is_being_settled(world: Worl
     await world.move_clock(1801)
 
     async def expire() -> int:
-        return await start(world, lambda tx: expire_processing(tx, world.service.mint, 10, 30))
+        return await start(
+            world, lambda tx: expire_processing(tx, world.service.id_generator, 10, 30)
+        )
 
     async with held(world, settles(world, payment, session.id)) as first:
         assert await expire() == 0
@@ -270,7 +274,7 @@ async def test_two_who_see_an_elapsed_payment_expire_it_once(world: World) -> No
     service = world.service
     async with held(world, locks(payment)) as first:
         both = [
-            asyncio.create_task(expire_if_due(service.database, service.mint, payment.id))
+            asyncio.create_task(expire_if_due(service.database, service.id_generator, payment.id))
             for _ in range(2)
         ]
         await until_waiting(world, *both)
@@ -374,6 +378,8 @@ async def test_a_create_that_waits_too_long_is_told_to_come_back(world: World) -
             metadata="{}",
             include_pegged_assets=True,
         )
-        waiting = asyncio.create_task(create_payment(service.database, service.mint, request))
+        waiting = asyncio.create_task(
+            create_payment(service.database, service.id_generator, request)
+        )
         refused = await refusal(waiting)
     assert (refused.code, refused.retry_after_s) == (ErrorCode.CONFLICT, 1)

@@ -45,7 +45,9 @@ async def tell(
     callback = VerifiedCallback(id=name or uuid4().hex, session_id=session_id, report=report)
     service = world.service
     account_id = account_id or world.account_id
-    return await receive_callback(service.database, service.mint, account_id, callback, b"raw body")
+    return await receive_callback(
+        service.database, service.id_generator, account_id, callback, b"raw body"
+    )
 
 
 async def selected(world: World) -> tuple[Payment, UUID]:
@@ -152,7 +154,7 @@ async def test_an_amount_that_is_too_fine_stays_so_while_its_session_is_waited_f
     session_id = uuid4()
     await tell(world, session_id, FINER)
     payment = await add_session(world, session_id)
-    await apply_waiting_callbacks(world.service.database, world.service.mint, 10)
+    await apply_waiting_callbacks(world.service.database, world.service.id_generator, 10)
     assert await world.cases(payment) == ["AMOUNT_MISMATCH"]
     assert await world.status(payment) == "FAILED"
 
@@ -202,7 +204,9 @@ async def test_a_callback_about_nothing_of_ours_is_only_kept(world: World) -> No
     assert await tell(world, None, None) == CallbackResult(True, None)
     _, session_id = await selected(world)
     assert (await tell(world, session_id, None)).fresh
-    assert await apply_waiting_callbacks(world.service.database, world.service.mint, 10) == 0
+    assert (
+        await apply_waiting_callbacks(world.service.database, world.service.id_generator, 10) == 0
+    )
 
 
 async def test_an_unknown_session_is_waited_for(world: World) -> None:
@@ -210,10 +214,10 @@ async def test_an_unknown_session_is_waited_for(world: World) -> None:
     assert await tell(world, session_id) == CallbackResult(True, None)
     assert (await tell(world, session_id, name="again")).fresh
     service = world.service
-    assert await apply_waiting_callbacks(service.database, service.mint, 10) == 0
+    assert await apply_waiting_callbacks(service.database, service.id_generator, 10) == 0
     payment = await add_session(world, session_id)
-    assert await apply_waiting_callbacks(service.database, service.mint, 10) == 2
-    assert await apply_waiting_callbacks(service.database, service.mint, 10) == 0
+    assert await apply_waiting_callbacks(service.database, service.id_generator, 10) == 2
+    assert await apply_waiting_callbacks(service.database, service.id_generator, 10) == 0
     assert await world.status(payment) == "PAID"
     assert await world.events(payment) == ["payment.completed"]
     assert (await world.see(payment)).payment.session_id == session_id
@@ -225,7 +229,7 @@ async def test_two_processes_apply_what_waits_once(world: World) -> None:
     payment = await add_session(world, session_id)
     async with held(world, lambda tx: lock_payments(tx, [payment.id])) as first:
         both = [
-            asyncio.create_task(apply_waiting_callbacks(service.database, service.mint, 10))
+            asyncio.create_task(apply_waiting_callbacks(service.database, service.id_generator, 10))
             for _ in range(2)
         ]
         await until_waiting(world, *both)
@@ -238,7 +242,7 @@ async def test_what_waits_keeps_every_word_of_the_report(world: World) -> None:
     session_id = uuid4()
     await tell(world, session_id, declined(FailureReason.UNKNOWN))
     payment = await add_session(world, session_id)
-    await apply_waiting_callbacks(world.service.database, world.service.mint, 10)
+    await apply_waiting_callbacks(world.service.database, world.service.id_generator, 10)
     seen = (await world.see(payment)).payment
     assert (seen.status, seen.failure_reason) == ("FAILED", "UNKNOWN")
 
@@ -247,7 +251,9 @@ async def test_a_session_of_another_account_is_unknown(world: World) -> None:
     payment, session_id = await selected(world)
     other = await add_account(world)
     assert await tell(world, session_id, account_id=other) == CallbackResult(True, None)
-    assert await apply_waiting_callbacks(world.service.database, world.service.mint, 10) == 0
+    assert (
+        await apply_waiting_callbacks(world.service.database, world.service.id_generator, 10) == 0
+    )
     assert await world.status(payment) == "PROCESSING"
     assert await world.cases(payment) == []
     [capture] = await world.rows("SELECT account_id, payment_id FROM capture")
@@ -291,9 +297,13 @@ async def test_what_is_kept_of_a_callback_is_masked_of_card_data(world: World) -
     ]
     for number, (facts, body) in enumerate(told):
         callback = VerifiedCallback(id=f"{number}", facts=facts)
-        await receive_callback(service.database, service.mint, world.account_id, callback, body)
+        await receive_callback(
+            service.database, service.id_generator, world.account_id, callback, body
+        )
         of_refund = VerifiedCallback(id=f"{number} of a refund", refund_id=uuid4(), facts=facts)
-        await receive_callback(service.database, service.mint, world.account_id, of_refund, body)
+        await receive_callback(
+            service.database, service.id_generator, world.account_id, of_refund, body
+        )
     rows = await world.rows("SELECT body FROM callback ORDER BY callback_id")
     assert [row["body"] for row in rows] == [
         *[b'{"cardNo":"411111******1111","amount":"1.00"}'] * 2,

@@ -39,7 +39,7 @@ async def hear(world: World, dispute: DisputeReport, name: str | None = None) ->
     service = world.service
     callback = VerifiedCallback(id=name or uuid4().hex, dispute=dispute)
     return await receive_callback(
-        service.database, service.mint, world.account_id, callback, b"raw body"
+        service.database, service.id_generator, world.account_id, callback, b"raw body"
     )
 
 

@@ -39,7 +39,7 @@ async def resolve(world: World, case: CaseView, resolution: Any) -> CaseView:
 
 
 async def apply(world: World) -> int:
-    return await apply_waiting_callbacks(world.service.database, world.service.mint, 10)
+    return await apply_waiting_callbacks(world.service.database, world.service.id_generator, 10)
 
 
 async def captures(world: World) -> list[tuple[UUID | None, bool, int]]:
@@ -184,7 +184,7 @@ async def test_money_is_given_back_or_pays_never_both(world: World) -> None:
     [case] = await unknown_cases(world)
     payment = await add_session(world, session_id)
     async with held(
-        world, lambda tx: settle_session(tx, service.mint, payment.id, session_id, EXACT)
+        world, lambda tx: settle_session(tx, service.id_generator, payment.id, session_id, EXACT)
     ) as first:
         giving_back = asyncio.create_task(resolve(world, case, "refund"))
         await until_waiting(world, giving_back)
@@ -204,7 +204,8 @@ async def test_money_that_is_being_given_back_pays_no_session_that_appears_meanw
     payment = await add_session(world, session_id)
     [row] = await world.rows("SELECT id, capture_id FROM money_case")
     async with held(
-        world, lambda tx: refund_case(tx, service.mint, row["id"], row["capture_id"], "Grace")
+        world,
+        lambda tx: refund_case(tx, service.id_generator, row["id"], row["capture_id"], "Grace"),
     ) as first:
         told = asyncio.create_task(world.report(payment, session_id, EXACT))
         await until_waiting(world, told)
@@ -219,7 +220,7 @@ async def test_two_who_hear_of_unknown_money_at_once_keep_it_once(world: World) 
     told = [VerifiedCallback(id=name, session_id=session_id, report=EXACT) for name in ("a", "b")]
     receipts = await asyncio.gather(
         *(
-            receive_callback(service.database, service.mint, world.account_id, one, b"")
+            receive_callback(service.database, service.id_generator, world.account_id, one, b"")
             for one in told
         )
     )

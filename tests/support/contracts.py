@@ -113,7 +113,7 @@ async def finalized(world: World, *logs: PaidLog, chain: str = "native") -> None
     known = await chains.list_contracts(world.service.database, chain)
     async with world.service.database.transaction() as tx:
         contracts = {one.address: one for one in known}
-        await settle_transfers(tx, world.service.mint, chain, logs, contracts)
+        await settle_transfers(tx, world.service.id_generator, chain, logs, contracts)
 
 
 def session_path(session: Session) -> str:

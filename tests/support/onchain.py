@@ -171,9 +171,9 @@ class ChainWorld:
         service, patience_s = self.world.service, self.world.service.settings.closing_patience_s
         while True:
             async with service.database.transaction() as tx:
-                await expire_pending(tx, service.mint, 500)
+                await expire_pending(tx, service.id_generator, 500)
             async with service.database.transaction() as tx:
-                await expire_processing(tx, service.mint, 500, patience_s)
+                await expire_processing(tx, service.id_generator, 500, patience_s)
             asks = await sessions.claim_due(service.database, 500, 60.0, [])
             for ask in asks:
                 await service.janitor.inquire(ask)

@@ -92,7 +92,9 @@ class World:
     async def create(self, **changes: Any) -> Payment:
         """Create a payment, by default of 1590.00 THB that lives half an hour."""
         request = self.request(**changes)
-        return (await create_payment(self.service.database, self.service.mint, request)).payment
+        return (
+            await create_payment(self.service.database, self.service.id_generator, request)
+        ).payment
 
     async def see(self, payment: Payment) -> PaymentSnapshot:
         """Read a payment as it is stored, changing nothing."""
@@ -108,17 +110,21 @@ class World:
     ) -> SelectedSession:
         """Select a way to pay, as the buyer's browser would."""
         service = self.service
-        seen = await find_checkout_payment(service.database, service.mint, payment.checkout_id)
+        seen = await find_checkout_payment(
+            service.database, service.id_generator, payment.checkout_id
+        )
         more.setdefault("restrictions", await service.policies.restrictions())
         chosen = QuoteSelection(payment_method_id=method or self.card, **more)
         return await select_quote(
-            service.database, service.accounts, service.mint, service.places, seen, chosen
+            service.database, service.accounts, service.id_generator, service.places, seen, chosen
         )
 
     async def report(self, payment: Payment, session_id: UUID, report: SessionReport) -> Payment:
         """Let the provider say something of a session."""
         async with self.service.database.transaction() as tx:
-            return await settle_session(tx, self.service.mint, payment.id, session_id, report)
+            return await settle_session(
+                tx, self.service.id_generator, payment.id, session_id, report
+            )
 
     async def rows(self, query: str, *args: object) -> list[Any]:
         """Read with a query of the test's own."""

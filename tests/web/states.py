@@ -254,7 +254,7 @@ async def cancelled(gallery: Gallery) -> Visit:
     world = gallery.shop
     payment = await world.create()
     async with world.service.database.transaction() as tx:
-        await cancel_by_buyer(tx, world.service.mint, payment.id)
+        await cancel_by_buyer(tx, world.service.id_generator, payment.id)
     return _of(payment, texts=("cancelled",))
 
 

@@ -135,7 +135,7 @@ async def dispatching(
     desk = DatabaseOutbox(
         database=service.database,
         secrets=service.secrets,
-        mint=service.mint,
+        id_generator=service.id_generator,
         lease_s=settings.webhook_lease_s,
     )
 
@@ -157,7 +157,7 @@ async def happen(world: World, count: int = 1, **changes: Any) -> list[Payment]:
     made = [await world.create(**changes) for _ in range(count)]
     for payment in made:
         async with world.service.database.transaction() as tx:
-            await cancel_by_merchant(tx, world.service.mint, payment, None)
+            await cancel_by_merchant(tx, world.service.id_generator, payment, None)
     return made
 
 
@@ -386,7 +386,7 @@ async def elsewhere(world: World, other: Shop) -> None:
     new = await world.other_merchant(callback_url=other.url)
     payment = await world.create(merchant_id=new.merchant.id)
     async with world.service.database.transaction() as tx:
-        await cancel_by_merchant(tx, world.service.mint, payment, None)
+        await cancel_by_merchant(tx, world.service.id_generator, payment, None)
     await until(lambda: len(other.came) > before, "the other merchant's event")
 
 
