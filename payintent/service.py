@@ -76,7 +76,7 @@ class Service:
         )
 
     @property
-    def desk(self) -> OperationContext:
+    def operation_context(self) -> OperationContext:
         """Give what operations work with."""
         return OperationContext(
             database=self.database,
@@ -113,11 +113,11 @@ class Service:
         self, operation: ReadOperation[R] | ChangeOperation[R], actor: Actor
     ) -> R | Proposal:
         """Do what an operator asks, or keep it until another person has approved."""
-        return await submit(self.desk, operation, actor)
+        return await submit(self.operation_context, operation, actor)
 
     async def perform(self, operation: ReadOperation[R] | ChangeOperation[R], actor: Actor) -> R:
         """Do what an operator asks and may do alone."""
-        return await run_operation(self.desk, operation, actor)
+        return await run_operation(self.operation_context, operation, actor)
 
     @property
     def janitor(self) -> SessionInquirer:

@@ -117,7 +117,7 @@ def read_as_operator(work: Callable[[Service], Awaitable[T]]) -> T:
 
     async def checked(service: Service) -> T:
         actor = await _actor(service, "")
-        check_role(replace(service.desk, actor=actor), ReadOperation())
+        check_role(replace(service.operation_context, actor=actor), ReadOperation())
         return await work(service)
 
     return with_service(checked)

@@ -127,7 +127,7 @@ def _show_setup(chosen: Settings) -> None:
 async def _setup(chosen: Settings) -> list[SetupFinding]:
     service = await open_service(chosen)
     try:
-        return await examine_setup(service.desk)
+        return await examine_setup(service.operation_context)
     finally:
         await service.close()
 

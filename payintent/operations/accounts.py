@@ -41,36 +41,36 @@ class AddAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
     name: str = ""
     countries: list[str] | None = None  # None: all that the adapter has
 
-    async def needs_approval(self, desk: OperationContext) -> bool:
+    async def needs_approval(self, context: OperationContext) -> bool:
         """Need it always: buyers' money goes where the credentials say."""
-        del desk
+        del context
         return True
 
-    async def changes(self, desk: OperationContext) -> list[str]:
+    async def changes(self, context: OperationContext) -> list[str]:
         """Say whose account it is, and where."""
-        del desk
+        del context
         return [
             f"a new account at {self.provider}, of {_whose(self.merchant_id)}: {self.base_url}",
             f"it takes payments in {_country_words(self.countries)}",
             *_credential_words(self.credentials),
         ]
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse a provider that this installation cannot speak to, and an unknown merchant."""
-        if self.provider not in desk.providers:
-            known = ", ".join(sorted(desk.providers))
+        if self.provider not in context.providers:
+            known = ", ".join(sorted(context.providers))
             raise RefusedError(ErrorCode.BAD_REQUEST, f"provider must be one of {known}")
         check_name("name", self.name or "-")
-        check_web_url("base_url", self.base_url, sandbox=desk.sandbox)
+        check_web_url("base_url", self.base_url, sandbox=context.sandbox)
         _check_credentials(self.credentials)
-        _check_complete(desk, self.provider, self.credentials)
-        _check_origins(desk, self.provider, self.base_url, self.credentials)
-        _check_countries(desk, self.provider, self.countries)
-        await check_merchant(desk.database, self.merchant_id)
+        _check_complete(context, self.provider, self.credentials)
+        _check_origins(context, self.provider, self.base_url, self.credentials)
+        _check_countries(context, self.provider, self.countries)
+        await check_merchant(context.database, self.merchant_id)
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> AccountRecord:
+    async def apply(self, context: OperationContext, tx: Tx) -> AccountRecord:
         """Write the account, then seal its credentials to its id."""
-        await ensure_writing_key(desk, tx)
+        await ensure_writing_key(context, tx)
         new = NewAccount(
             provider=self.provider,
             merchant_id=self.merchant_id,
@@ -80,7 +80,7 @@ class AddAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
         )
         account_id = await accounts.add(tx, new)
         account = NewSeal(account_id, self.provider, self.base_url)
-        await seal_credentials(desk, tx, account, self.credentials)
+        await seal_credentials(context, tx, account, self.credentials)
         return await _known(tx, account_id)
 
 
@@ -90,10 +90,10 @@ class ListAccounts(ReadOperation[list[AccountRecord]], frozen=True, kw_only=True
     action: ClassVar[str] = "account.list"
     limit: int = LISTED_MAX
 
-    async def read(self, desk: OperationContext) -> list[AccountRecord]:
+    async def read(self, context: OperationContext) -> list[AccountRecord]:
         """Give them."""
         check_list_limit(self.limit)
-        return await accounts.list_accounts(desk.database, self.limit)
+        return await accounts.list_accounts(context.database, self.limit)
 
 
 class ShowAccount(ReadOperation[AccountRecord], frozen=True, kw_only=True):
@@ -102,9 +102,9 @@ class ShowAccount(ReadOperation[AccountRecord], frozen=True, kw_only=True):
     action: ClassVar[str] = "account.show"
     account_id: int
 
-    async def read(self, desk: OperationContext) -> AccountRecord:
+    async def read(self, context: OperationContext) -> AccountRecord:
         """Give it."""
-        return await _known(desk.database, self.account_id)
+        return await _known(context.database, self.account_id)
 
 
 class ChangeAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
@@ -118,14 +118,14 @@ class ChangeAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
     credentials: dict[str, str] | None = None
     countries: list[str] | None = None  # an empty list: all that the adapter has
 
-    async def needs_approval(self, desk: OperationContext) -> bool:
+    async def needs_approval(self, context: OperationContext) -> bool:
         """Need it for address and credentials: buyers' money goes where the credentials say."""
-        del desk
+        del context
         return self.base_url is not None or self.credentials is not None
 
-    async def changes(self, desk: OperationContext) -> list[str]:
+    async def changes(self, context: OperationContext) -> list[str]:
         """Say what becomes of which account."""
-        account = await _known(desk.database, self.account_id)
+        account = await _known(context.database, self.account_id)
         words = [f"account {account.id} at {account.provider}, of {_whose(account.merchant_id)}"]
         if self.base_url is not None:
             words.append(f"its address becomes {self.base_url}; it is {account.base_url}")
@@ -138,14 +138,14 @@ class ChangeAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
             words.append(f"it takes payments in {after}; in {before} until now")
         return words + _credential_words(self.credentials or {})
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse what could not be used, and an unknown account."""
         if self.name:
             check_name("name", self.name)
         if self.base_url is not None:
-            check_web_url("base_url", self.base_url, sandbox=desk.sandbox)
-        account = await _known(desk.database, self.account_id)
-        _check_countries(desk, account.provider, self.countries or None)
+            check_web_url("base_url", self.base_url, sandbox=context.sandbox)
+        account = await _known(context.database, self.account_id)
+        _check_countries(context, account.provider, self.countries or None)
         if self.credentials is None:
             if self.base_url is not None:
                 raise RefusedError(
@@ -154,13 +154,13 @@ class ChangeAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
                 )
             return
         _check_credentials(self.credentials)
-        _check_complete(desk, account.provider, self.credentials)
-        _check_origins(desk, account.provider, self.base_url, self.credentials)
+        _check_complete(context, account.provider, self.credentials)
+        _check_origins(context, account.provider, self.base_url, self.credentials)
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> AccountRecord:
+    async def apply(self, context: OperationContext, tx: Tx) -> AccountRecord:
         """Write what was given; processes know within seconds."""
         if self.credentials is not None:
-            await ensure_writing_key(desk, tx)
+            await ensure_writing_key(context, tx)
         known = await _locked(tx, self.account_id)
         changed = replace(
             known,
@@ -171,7 +171,7 @@ class ChangeAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
         await accounts.update(tx, changed)
         if self.credentials is not None:
             account = NewSeal(changed.id, changed.provider, changed.base_url)
-            await seal_credentials(desk, tx, account, self.credentials)
+            await seal_credentials(context, tx, account, self.credentials)
         return changed
 
     def about(self, result: AccountRecord) -> int | None:
@@ -185,9 +185,9 @@ class EnableAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
     action: ClassVar[str] = "account.enable"
     account_id: int
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> AccountRecord:
+    async def apply(self, context: OperationContext, tx: Tx) -> AccountRecord:
         """Write it."""
-        del desk
+        del context
         return await _switch(tx, self.account_id, enabled=True)
 
     def about(self, result: AccountRecord) -> int | None:
@@ -201,9 +201,9 @@ class DisableAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
     action: ClassVar[str] = "account.disable"
     account_id: int
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> AccountRecord:
+    async def apply(self, context: OperationContext, tx: Tx) -> AccountRecord:
         """Write it."""
-        del desk
+        del context
         return await _switch(tx, self.account_id, enabled=False)
 
     def about(self, result: AccountRecord) -> int | None:
@@ -245,10 +245,10 @@ class NewSeal:
 
 
 async def seal_credentials(
-    desk: OperationContext, tx: Tx, account: NewSeal, credentials: Mapping[str, str]
+    context: OperationContext, tx: Tx, account: NewSeal, credentials: Mapping[str, str]
 ) -> None:
     """Keep an account's credentials, sealed to its id, its provider and its address."""
-    sealed = desk.secrets.seal(
+    sealed = context.secrets.seal(
         msgspec.json.encode(dict(credentials)),
         account_context(account.account_id, account.provider, account.base_url),
         chance.token_bytes(NONCE_BYTES),
@@ -257,12 +257,12 @@ async def seal_credentials(
 
 
 def _check_origins(
-    desk: OperationContext, provider: str, base_url: str | None, credentials: Mapping[str, str]
+    context: OperationContext, provider: str, base_url: str | None, credentials: Mapping[str, str]
 ) -> None:
     """Refuse an address that is not the gateway's own, unless the installation names its origin."""
-    if desk.sandbox:
+    if context.sandbox:
         return
-    known = desk.origins.get(provider, frozenset())
+    known = context.origins.get(provider, frozenset())
     addresses = {name: value for name, value in credentials.items() if name.endswith("_url")}
     if base_url is not None:
         addresses["base_url"] = base_url
@@ -278,11 +278,11 @@ def _check_origins(
 
 
 def _check_countries(
-    desk: OperationContext, provider: str, countries: Sequence[str] | None
+    context: OperationContext, provider: str, countries: Sequence[str] | None
 ) -> None:
     """Refuse countries that the service does not know, or where the gateway takes no payments."""
     check_market(countries, None)
-    allowed = desk.countries.get(provider)
+    allowed = context.countries.get(provider)
     if countries is None or allowed is None:
         return
     if strangers := ", ".join(sorted(set(countries) - allowed)):
@@ -317,9 +317,11 @@ def _check_credentials(credentials: Mapping[str, str]) -> None:
         raise RefusedError(ErrorCode.BAD_REQUEST, "a credential is empty or too long")
 
 
-def _check_complete(desk: OperationContext, provider: str, credentials: Mapping[str, str]) -> None:
+def _check_complete(
+    context: OperationContext, provider: str, credentials: Mapping[str, str]
+) -> None:
     """Refuse credentials that the provider's adapter could not work with."""
-    missing = desk.credentials.get(provider, frozenset()) - credentials.keys()
+    missing = context.credentials.get(provider, frozenset()) - credentials.keys()
     if missing:
         lacking = ", ".join(sorted(missing))
         raise RefusedError(

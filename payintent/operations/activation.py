@@ -20,10 +20,10 @@ class ShowActivation(ReadOperation[ActivationRecord], frozen=True, kw_only=True)
     action: ClassVar[str] = "merchant.activation"
     merchant_id: int
 
-    async def read(self, desk: OperationContext) -> ActivationRecord:
+    async def read(self, context: OperationContext) -> ActivationRecord:
         """Give it."""
-        await require_merchant(desk.database, self.merchant_id)
-        found = await merchants.get_activation(desk.database, self.merchant_id)
+        await require_merchant(context.database, self.merchant_id)
+        found = await merchants.get_activation(context.database, self.merchant_id)
         assert found is not None  # noqa: S101 - merchants are never deleted
         return found
 
@@ -38,16 +38,16 @@ class RequestActivation(ChangeOperation[ActivationRecord], frozen=True, kw_only=
     contract: str  # where it is filed
     kyc: str
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse what is not known, and a request without contract or KYC."""
-        del desk
+        del context
         check_market(self.countries, self.currencies)
         check_name("contract", self.contract, _FILED_MAX)
         check_name("kyc", self.kyc, _FILED_MAX)
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> ActivationRecord:
+    async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
         """File the request."""
-        del desk
+        del context
         file = await _step(tx, self.merchant_id, ActivationAction.REQUEST)
         return await _file(
             tx,
@@ -67,9 +67,9 @@ class ApplyActivation(ChangeOperation[ActivationRecord], frozen=True, kw_only=Tr
     action: ClassVar[str] = "merchant.apply"
     merchant_id: int
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> ActivationRecord:
+    async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
         """Make the requested market the merchant's own."""
-        del desk
+        del context
         file = await _step(tx, self.merchant_id, ActivationAction.APPLY)
         if file.requested_countries is None:
             raise RefusedError(ErrorCode.CONFLICT, "nothing was requested that could be applied")
@@ -85,9 +85,9 @@ class ValidateActivation(ChangeOperation[ActivationRecord], frozen=True, kw_only
     action: ClassVar[str] = "merchant.validate"
     merchant_id: int
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> ActivationRecord:
+    async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
         """Take the step."""
-        del desk
+        del context
         return await _file(tx, await _step(tx, self.merchant_id, ActivationAction.VALIDATE))
 
 
@@ -97,9 +97,9 @@ class ActivateMerchant(ChangeOperation[ActivationRecord], frozen=True, kw_only=T
     action: ClassVar[str] = "merchant.activate"
     merchant_id: int
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> ActivationRecord:
+    async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
         """Take the step."""
-        del desk
+        del context
         return await _file(tx, await _step(tx, self.merchant_id, ActivationAction.ACTIVATE))
 
 
@@ -109,9 +109,9 @@ class SuspendMerchant(ChangeOperation[ActivationRecord], frozen=True, kw_only=Tr
     action: ClassVar[str] = "merchant.suspend"
     merchant_id: int
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> ActivationRecord:
+    async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
         """Take the step."""
-        del desk
+        del context
         return await _file(tx, await _step(tx, self.merchant_id, ActivationAction.SUSPEND))
 
 
@@ -121,9 +121,9 @@ class ResumeMerchant(ChangeOperation[ActivationRecord], frozen=True, kw_only=Tru
     action: ClassVar[str] = "merchant.resume"
     merchant_id: int
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> ActivationRecord:
+    async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
         """Take the step."""
-        del desk
+        del context
         return await _file(tx, await _step(tx, self.merchant_id, ActivationAction.RESUME))
 
 

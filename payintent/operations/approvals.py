@@ -70,14 +70,14 @@ class ListApprovals(ReadOperation[list[ApprovalView]], frozen=True, kw_only=True
     status: Literal["WAITING", "APPROVED", "REJECTED", "LAPSED", "ALL"] = "WAITING"
     limit: int = 20
 
-    async def read(self, desk: OperationContext) -> list[ApprovalView]:
+    async def read(self, context: OperationContext) -> list[ApprovalView]:
         """Give them."""
         check_list_limit(self.limit)
         status = None if self.status == "ALL" else self.status
-        kept = await proposals.list_proposals(desk.database, status, self.limit)
+        kept = await proposals.list_proposals(context.database, status, self.limit)
         views = [proposal_view(proposal) for proposal in kept]
         if self.status in (_WAITING, "ALL"):
-            waiting = await ListRefunds(step=RefundStep.APPROVAL, limit=self.limit).read(desk)
+            waiting = await ListRefunds(step=RefundStep.APPROVAL, limit=self.limit).read(context)
             views += [_refund_view(refund) for refund in waiting]
         views.sort(key=lambda view: view.proposed_at, reverse=True)
         return views[: self.limit]
@@ -89,16 +89,16 @@ class ShowApproval(ReadOperation[ApprovalView], frozen=True, kw_only=True):
     action: ClassVar[str] = "approval.show"
     approval_id: str
 
-    async def read(self, desk: OperationContext) -> ApprovalView:
+    async def read(self, context: OperationContext) -> ApprovalView:
         """Give it."""
         if _is_refund(self.approval_id):
-            return _refund_view(await ShowRefund(refund_id=self.approval_id).read(desk))
-        proposal = await _known(desk.database, self.approval_id)
+            return _refund_view(await ShowRefund(refund_id=self.approval_id).read(context))
+        proposal = await _known(context.database, self.approval_id)
         view = proposal_view(proposal)
         if proposal.status != _WAITING:
             return view
-        operation = _open(desk, proposal)
-        return replace(view, changes=await operation.changes(_as_proposer(desk, proposal)))
+        operation = _open(context, proposal)
+        return replace(view, changes=await operation.changes(_as_proposer(context, proposal)))
 
 
 class Approve(ChangeOperation[Approved], frozen=True, kw_only=True):
@@ -109,30 +109,30 @@ class Approve(ChangeOperation[Approved], frozen=True, kw_only=True):
     approval_id: str
     note: str = ""
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse what the operation itself would refuse."""
         check_note(self.note, needed=False)
         if _is_refund(self.approval_id):
             return
-        proposal = await _known(desk.database, self.approval_id)
+        proposal = await _known(context.database, self.approval_id)
         _check_waiting(proposal)
-        operation = _open(desk, proposal)
-        check_role(desk, operation)
-        await operation.check(_as_proposer(desk, proposal))
+        operation = _open(context, proposal)
+        check_role(context, operation)
+        await operation.check(_as_proposer(context, proposal))
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> Approved:
+    async def apply(self, context: OperationContext, tx: Tx) -> Approved:
         """Run the operation in the name of whoever proposed it."""
         if _is_refund(self.approval_id):
             approval = ApproveRefund(refund_id=self.approval_id, note=self.note)
-            refund = await run(desk, tx, approval, {})
+            refund = await run(context, tx, approval, {})
             return Approved(approval=_refund_view(refund), result=to_json_value(refund))
         proposal = await _waiting(tx, self.approval_id)
-        operation = _open(desk, proposal)
-        await _check_second_person(desk, tx, proposal, operation)
-        agreed = replace(_as_proposer(desk, proposal), approved_by=desk.who)
-        noted = {"approval_id": self.approval_id, "approved_by": desk.who}
+        operation = _open(context, proposal)
+        await _check_second_person(context, tx, proposal, operation)
+        agreed = replace(_as_proposer(context, proposal), approved_by=context.who)
+        noted = {"approval_id": self.approval_id, "approved_by": context.who}
         result = await run(agreed, tx, operation, noted)
-        decided = await _decide(tx, proposal, "APPROVED", desk.who, self.note)
+        decided = await _decide(tx, proposal, "APPROVED", context.who, self.note)
         return Approved(approval=proposal_view(decided), result=to_json_value(result))
 
     def about(self, result: Approved) -> int | None:
@@ -152,19 +152,19 @@ class Reject(ChangeOperation[ApprovalView], frozen=True, kw_only=True):
     approval_id: str
     note: str
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse a rejection without a word."""
-        del desk
+        del context
         check_note(self.note)
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> ApprovalView:
+    async def apply(self, context: OperationContext, tx: Tx) -> ApprovalView:
         """Write it; the operation's arguments are forgotten."""
         if _is_refund(self.approval_id):
             rejection = RejectRefund(refund_id=self.approval_id, note=self.note)
-            return _refund_view(await run(desk, tx, rejection, {}))
+            return _refund_view(await run(context, tx, rejection, {}))
         proposal = await _waiting(tx, self.approval_id)
-        check_role(desk, _open(desk, proposal))
-        return proposal_view(await _decide(tx, proposal, "REJECTED", desk.who, self.note))
+        check_role(context, _open(context, proposal))
+        return proposal_view(await _decide(tx, proposal, "REJECTED", context.who, self.note))
 
     def about(self, result: ApprovalView) -> int | None:
         """Name the merchant that it is about, if it is about one."""
@@ -260,11 +260,11 @@ def _check_waiting(proposal: Proposal) -> None:
 
 
 async def _check_second_person(
-    desk: OperationContext, tx: Tx, proposal: Proposal, operation: ChangeOperation[Any]
+    context: OperationContext, tx: Tx, proposal: Proposal, operation: ChangeOperation[Any]
 ) -> None:
     """Refuse whoever proposed it, a lesser role, and what nobody proposes any more."""
-    check_role(desk, operation)
-    if desk.who == proposal.proposed_by and not desk.is_unbound:
+    check_role(context, operation)
+    if context.who == proposal.proposed_by and not context.is_unbound:
         raise RefusedError(
             ErrorCode.CONFLICT,
             f"another person than {quote_input(proposal.proposed_by)}, who proposed it, "
@@ -285,13 +285,13 @@ async def _decide(tx: Tx, proposal: Proposal, status: str, who: str, note: str) 
     return decided
 
 
-def _open(desk: OperationContext, proposal: Proposal) -> ChangeOperation[Any]:
+def _open(context: OperationContext, proposal: Proposal) -> ChangeOperation[Any]:
     """Read the operation that was proposed, as whoever proposed it gave it."""
-    kind = desk.operations.get(proposal.action)
+    kind = context.operations.get(proposal.action)
     if kind is None or proposal.sealed is None or not issubclass(kind, ChangeOperation):
         raise RefusedError(ErrorCode.CONFLICT, "this version cannot run it: propose it again")
     place = proposal_place(proposal.id, proposal.action, proposal.proposed_by)
-    fields = desk.secrets.open(proposal.sealed, place)
+    fields = context.secrets.open(proposal.sealed, place)
     try:
         return msgspec.json.decode(fields, type=kind)
     except msgspec.ValidationError as error:
@@ -300,9 +300,9 @@ def _open(desk: OperationContext, proposal: Proposal) -> ChangeOperation[Any]:
         ) from error
 
 
-def _as_proposer(desk: OperationContext, proposal: Proposal) -> OperationContext:
-    actor = Actor(proposal.proposed_by, proposal.why, desk.actor.role, desk.actor.over_http)
-    return replace(desk, actor=actor)
+def _as_proposer(context: OperationContext, proposal: Proposal) -> OperationContext:
+    actor = Actor(proposal.proposed_by, proposal.why, context.actor.role, context.actor.over_http)
+    return replace(context, actor=actor)
 
 
 def _parsed(approval_id: str) -> UUID | None:

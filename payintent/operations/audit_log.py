@@ -16,8 +16,8 @@ class ListAuditEntries(ReadOperation[list[AuditEntry]], frozen=True, kw_only=Tru
     of: str | None = None
     limit: int = 20
 
-    async def read(self, desk: OperationContext) -> list[AuditEntry]:
+    async def read(self, context: OperationContext) -> list[AuditEntry]:
         """Give them."""
         check_list_limit(self.limit)
-        await check_merchant(desk.database, self.merchant_id)
-        return await audit.list_entries(desk.database, self.merchant_id, self.of, self.limit)
+        await check_merchant(context.database, self.merchant_id)
+        return await audit.list_entries(context.database, self.merchant_id, self.of, self.limit)

@@ -82,7 +82,7 @@ class ReadOperation(
         """Give the least role that may do it with these fields."""
         return self.needs_role
 
-    async def read(self, desk: OperationContext) -> R:
+    async def read(self, context: OperationContext) -> R:
         """Give what was asked for."""
         raise NotImplementedError
 
@@ -103,21 +103,21 @@ class ChangeOperation(
         """Give the least role that may do it with these fields."""
         return self.needs_role
 
-    async def needs_approval(self, desk: OperationContext) -> bool:
+    async def needs_approval(self, context: OperationContext) -> bool:
         """Tell whether another person must approve: it can redirect money or show a secret."""
-        del desk
+        del context
         return False
 
-    async def changes(self, desk: OperationContext) -> list[str]:
+    async def changes(self, context: OperationContext) -> list[str]:
         """Say in words what would change, for the person who approves; never a secret."""
-        del desk
+        del context
         shown = details(self)
         return [f"{name}: {value}" for name, value in shown.items()] or [self.action]
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse what can be refused without a transaction; here the network may be asked."""
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> R:
+    async def apply(self, context: OperationContext, tx: Tx) -> R:
         """Make the change."""
         raise NotImplementedError
 
@@ -133,14 +133,14 @@ class ChangeOperation(
 
 
 async def run(
-    desk: OperationContext, tx: Tx, change: ChangeOperation[R], noted: Mapping[str, object]
+    context: OperationContext, tx: Tx, change: ChangeOperation[R], noted: Mapping[str, object]
 ) -> R:
     """Apply a change and write its audit record, with what else is `noted`."""
-    result = await change.apply(desk, tx)
+    result = await change.apply(context, tx)
     entry = audit.NewAuditEntry(
-        id=desk.id_generator.id(),
-        who=desk.who,
-        why=desk.actor.why,
+        id=context.id_generator.id(),
+        who=context.who,
+        why=context.actor.why,
         action=change.action,
         merchant_id=change.about(result),
         details=details(change) | to_json_value(change.outcome(result)) | to_json_value(noted),
@@ -159,17 +159,17 @@ def details(change: ChangeOperation[Any]) -> dict[str, Any]:
 
 
 def check_role(
-    desk: OperationContext, operation: ReadOperation[Any] | ChangeOperation[Any]
+    context: OperationContext, operation: ReadOperation[Any] | ChangeOperation[Any]
 ) -> None:
     """Refuse (`FORBIDDEN`) an operation that the actor's role does not include."""
-    role, required = desk.actor.role, operation.required_role()
+    role, required = context.actor.role, operation.required_role()
     if role is None:
-        if not desk.sandbox:
+        if not context.sandbox:
             raise RefusedError(
                 ErrorCode.FORBIDDEN, "outside the sandbox a terminal needs an operator's token"
             )
     elif not role.includes(required):
         raise RefusedError(
             ErrorCode.FORBIDDEN,
-            f"{operation.action} needs the role {required}; {desk.who} is {role}",
+            f"{operation.action} needs the role {required}; {context.who} is {role}",
         )

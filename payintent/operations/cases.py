@@ -86,13 +86,13 @@ class ListCases(ReadOperation[list[CaseView]], frozen=True, kw_only=True):
     kind: CaseKind | None = None
     limit: int = 20
 
-    async def read(self, desk: OperationContext) -> list[CaseView]:
+    async def read(self, context: OperationContext) -> list[CaseView]:
         """Give them."""
         check_list_limit(self.limit)
-        await check_merchant(desk.database, self.merchant_id)
+        await check_merchant(context.database, self.merchant_id)
         status = None if self.status == "ALL" else self.status
         found = await cases.list_cases(
-            desk.database, self.merchant_id, status, self.kind, self.limit
+            context.database, self.merchant_id, status, self.kind, self.limit
         )
         return [_view(one) for one in found]
 
@@ -103,9 +103,9 @@ class ShowCase(ReadOperation[CaseView], frozen=True, kw_only=True):
     action: ClassVar[str] = "case.show"
     case_id: str
 
-    async def read(self, desk: OperationContext) -> CaseView:
+    async def read(self, context: OperationContext) -> CaseView:
         """Give it."""
-        return _view(await _known(desk.database, self.case_id))
+        return _view(await _known(context.database, self.case_id))
 
 
 class ResolveCase(ChangeOperation[CaseView], frozen=True, kw_only=True):
@@ -125,24 +125,24 @@ class ResolveCase(ChangeOperation[CaseView], frozen=True, kw_only=True):
         """Give the least role: money goes back by finance alone."""
         return Role.FINANCE if self.resolution == "refund" else self.needs_role
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse a resolution without a word."""
-        del desk
+        del context
         check_note(self.note)
         if self.destination is not None and self.resolution != "refund":
             raise RefusedError(ErrorCode.BAD_REQUEST, "only a refund has a destination")
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> CaseView:
+    async def apply(self, context: OperationContext, tx: Tx) -> CaseView:
         """Write it; a closed case stays closed."""
         found = await _known(tx, self.case_id)
         if self.resolution == "refund":
-            await self._refund(desk, tx, found)
+            await self._refund(context, tx, found)
         else:
             await _still_open(tx, found.id)
-            await cases.close(tx, found.id, _CLOSED[self.resolution], desk.who, self.note)
+            await cases.close(tx, found.id, _CLOSED[self.resolution], context.who, self.note)
         return _view(await _known(tx, self.case_id))
 
-    async def _refund(self, desk: OperationContext, tx: Tx, found: CaseRecord) -> None:
+    async def _refund(self, context: OperationContext, tx: Tx, found: CaseRecord) -> None:
         """Promise the money back; locked are payment, capture and case, in this order."""
         capture_id = found.capture_id
         if capture_id is None or found.credited or found.kind in _WORDS_ALONE:
@@ -152,9 +152,9 @@ class ResolveCase(ChangeOperation[CaseView], frozen=True, kw_only=True):
         await captures.lock(tx, capture_id)
         await _still_open(tx, found.id)
         refund = await refund_case(
-            tx, desk.id_generator, found.id, capture_id, desk.who, self.destination
+            tx, context.id_generator, found.id, capture_id, context.who, self.destination
         )
-        if refund.step is RefundStep.APPROVAL and desk.is_agreed:
+        if refund.step is RefundStep.APPROVAL and context.is_agreed:
             await refunds.skip_approval(tx, refund.id)
         await cases.add_note(tx, found.id, self.note)
 

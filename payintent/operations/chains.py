@@ -45,11 +45,11 @@ class ListChains(ReadOperation[list[ChainView]], frozen=True, kw_only=True):
 
     action: ClassVar[str] = "chain.list"
 
-    async def read(self, desk: OperationContext) -> list[ChainView]:
+    async def read(self, context: OperationContext) -> list[ChainView]:
         """Give them."""
         return [
-            await load_chain_view(desk.database, one)
-            for one in await chains.list_chains(desk.database)
+            await load_chain_view(context.database, one)
+            for one in await chains.list_chains(context.database)
         ]
 
 
@@ -64,38 +64,38 @@ class AddContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
     merchant_id: int | None = None
     name: str = ""
 
-    async def needs_approval(self, desk: OperationContext) -> bool:
+    async def needs_approval(self, context: OperationContext) -> bool:
         """Need it always: buyers' money goes to the contract's receiver."""
-        del desk
+        del context
         return True
 
-    async def changes(self, desk: OperationContext) -> list[str]:
+    async def changes(self, context: OperationContext) -> list[str]:
         """Say through which contract money goes to whom."""
-        del desk
+        del context
         whose = "the platform" if self.merchant_id is None else f"merchant {self.merchant_id}"
         return [
             f"payments of {whose} on {self.chain} go through the contract {self.address}",
             f"and from there to {self.receiver}",
         ]
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse an unknown chain or merchant, and a contract that endpoints do not show as ours.
 
         It is checked when it is proposed, and once more when it is approved.
         """
-        chain = await _known(desk.database, self.chain)
+        chain = await _known(context.database, self.chain)
         check_name("name", self.name or "-")
-        address = await self._check_new(desk.database)
+        address = await self._check_new(context.database)
         receiver = _address("receiver", self.receiver)
         if not 0 <= self.deployed_block <= _BLOCK_MAX:
             raise RefusedError(ErrorCode.BAD_REQUEST, "deployed_block is the number of a block")
         if self.merchant_id is not None:
-            await require_merchant(desk.database, self.merchant_id)
-        await check_code(desk, chain, address, receiver)
+            await require_merchant(context.database, self.merchant_id)
+        await check_code(context, chain, address, receiver)
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> ContractView:
+    async def apply(self, context: OperationContext, tx: Tx) -> ContractView:
         """Write the account, which is the contract, and read the chain from its block."""
-        await ensure_writing_key(desk, tx)
+        await ensure_writing_key(context, tx)
         chain = await _known(tx, self.chain)
         address = await self._check_new(tx)
         new = NewAccount(
@@ -107,7 +107,7 @@ class AddContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
         account_id = await accounts.add(tx, new)
         credentials = {"chain": self.chain, "network_id": str(chain.network_id)}
         account = NewSeal(account_id, PROVIDER, f"evm:{self.chain}")
-        await seal_credentials(desk, tx, account, credentials)
+        await seal_credentials(context, tx, account, credentials)
         row = DeployedContract(
             account_id=account_id,
             chain=self.chain,
@@ -133,9 +133,9 @@ class RetireContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
     action: ClassVar[str] = "chain.retire-contract"
     account_id: int
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> ContractView:
+    async def apply(self, context: OperationContext, tx: Tx) -> ContractView:
         """Write it, and turn the account off."""
-        del desk
+        del context
         account = (
             await accounts.lock(tx, self.account_id) if is_database_id(self.account_id) else None
         )
@@ -162,15 +162,15 @@ class SetToken(ChangeOperation[TokenView], frozen=True, kw_only=True):
     minimum: int | None = None  # in the smallest unit
     enabled: bool | None = None
 
-    async def needs_approval(self, desk: OperationContext) -> bool:
+    async def needs_approval(self, context: OperationContext) -> bool:
         """Need it for what decides which coins pay, and how many."""
-        del desk
+        del context
         return self.address is not None or self.decimals is not None
 
-    async def changes(self, desk: OperationContext) -> list[str]:
+    async def changes(self, context: OperationContext) -> list[str]:
         """Say which coins are taken for the token from now on."""
         tokens = {
-            token.symbol: token for token in await chains.list_tokens(desk.database, self.chain)
+            token.symbol: token for token in await chains.list_tokens(context.database, self.chain)
         }
         token = tokens.get(self.symbol)
         before = details(self) if token is None else to_json_value(token_view(token))
@@ -180,20 +180,20 @@ class SetToken(ChangeOperation[TokenView], frozen=True, kw_only=True):
             if name not in ("chain", "symbol")
         ]
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse what is no address, no decimals or no minimum."""
-        await _known(desk.database, self.chain)
+        await _known(context.database, self.chain)
         if self.address is not None:
             _address("address", self.address)
         if self.decimals is not None and not 0 <= self.decimals <= 18:  # noqa: PLR2004
             raise RefusedError(ErrorCode.BAD_REQUEST, "decimals must be from 0 to 18")
         if self.minimum is not None and not 0 < self.minimum < 1 << 63:
             raise RefusedError(ErrorCode.BAD_REQUEST, "minimum must be greater than zero")
-        await self._changed(desk.database)
+        await self._changed(context.database)
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> TokenView:
+    async def apply(self, context: OperationContext, tx: Tx) -> TokenView:
         """Write what was given."""
-        del desk
+        del context
         await _locked(tx, self.chain)
         token = await self._changed(tx)
         await chains.save_token(tx, token)
@@ -236,15 +236,15 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
     refunder: str | None = None
     refund_approval_above: str | None = None  # tokens, whatever token it is
 
-    async def needs_approval(self, desk: OperationContext) -> bool:
+    async def needs_approval(self, context: OperationContext) -> bool:
         """Need it for who sends refunds, and for how much money one person may send."""
-        del desk
+        del context
         return self.refunder is not None or self.refund_approval_above is not None
 
-    async def changes(self, desk: OperationContext) -> list[str]:
+    async def changes(self, context: OperationContext) -> list[str]:
         """Say what holds for the chain from now on."""
         before = to_json_value(
-            await load_chain_view(desk.database, await _known(desk.database, self.chain))
+            await load_chain_view(context.database, await _known(context.database, self.chain))
         )
         before["refunder"] = before["refunders"][-1] if before["refunders"] else "nobody"
         return [
@@ -253,9 +253,9 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
             if name != "chain"
         ]
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse what wallets would not take, and what is no number, address or amount."""
-        chain = await _known(desk.database, self.chain)
+        chain = await _known(context.database, self.chain)
         self._refunds()
         if self.confirmations is not None and not 1 <= self.confirmations <= _CONFIRMATIONS_MAX:
             raise RefusedError(
@@ -268,14 +268,14 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
                     ErrorCode.BAD_REQUEST, f"{what} has at most {_URLS_MAX} addresses"
                 )
             for one in urls:
-                check_web_url(what, one, sandbox=desk.sandbox)
+                check_web_url(what, one, sandbox=context.sandbox)
         self._check_finality(
             replace(chain, confirmations=self.confirmations or chain.confirmations)
         )
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> ChainView:
+    async def apply(self, context: OperationContext, tx: Tx) -> ChainView:
         """Write what was given."""
-        del desk
+        del context
         given = {
             name: getattr(self, name) for name in _SET_AS_GIVEN if getattr(self, name) is not None
         }
@@ -328,15 +328,15 @@ class ResumeChain(ChangeOperation[ChainCursor], frozen=True, kw_only=True):
     chain: str
     block: int | None = None  # the last one that counts as read
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse what is no block, and an unknown chain."""
-        await _known(desk.database, self.chain)
+        await _known(context.database, self.chain)
         if self.block is not None and not 0 <= self.block <= _BLOCK_MAX:
             raise RefusedError(ErrorCode.BAD_REQUEST, "block is the number of a block")
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> ChainCursor:
+    async def apply(self, context: OperationContext, tx: Tx) -> ChainCursor:
         """Write it; what is kept already is not judged twice."""
-        del desk
+        del context
         found = await chains.resume(tx, self.chain, self.block)
         if found is None:
             raise RefusedError(ErrorCode.NOT_FOUND, f"nothing of ours is on {self.chain}")

@@ -13,21 +13,21 @@ _LIMITS = RpcLimits(timeout_s=5.0, answer_bytes_max=256 * 1024)  # code has at m
 
 
 async def check_code(
-    desk: OperationContext, chain: ChainRecord, address: bytes, receiver: bytes
+    context: OperationContext, chain: ChainRecord, address: bytes, receiver: bytes
 ) -> None:
     """Refuse (`UNPROCESSABLE`) a contract that one endpoint does not show as ours, or not at all.
 
     Outside the sandbox a chain without endpoints in this process is refused too. In the sandbox
     nothing is compared there: no real money can go through such a contract.
     """
-    if not desk.endpoints.get(chain.slug):
-        if desk.sandbox:
+    if not context.endpoints.get(chain.slug):
+        if context.sandbox:
             return
         raise RefusedError(
             ErrorCode.UNPROCESSABLE,
             f"the contract's code cannot be compared: PAYINTENT_RPC_{chain.slug.upper()} is empty",
         )
-    reader = _open(desk, chain)
+    reader = _open(context, chain)
     try:
         found = await asyncio.gather(
             *(examine_contract(reader, name, address, receiver) for name in reader.names)
@@ -38,10 +38,10 @@ async def check_code(
         raise RefusedError(ErrorCode.UNPROCESSABLE, "; ".join(wrong))
 
 
-def _open(desk: OperationContext, chain: ChainRecord) -> RpcChainReader:
+def _open(context: OperationContext, chain: ChainRecord) -> RpcChainReader:
     config = ReaderConfig(network_id=chain.network_id, limits=_LIMITS)
     try:
-        return open_chain_reader(chain.slug, desk.endpoints[chain.slug], config)
+        return open_chain_reader(chain.slug, context.endpoints[chain.slug], config)
     except ValueError as error:  # which names the endpoint, not its address
         problem = str(error)
     raise RefusedError(ErrorCode.UNPROCESSABLE, problem)

@@ -24,21 +24,21 @@ class SetupFinding:
     text: str
 
 
-async def examine_setup(desk: OperationContext) -> list[SetupFinding]:
+async def examine_setup(context: OperationContext) -> list[SetupFinding]:
     """Examine operators and accounts; raises `EncryptionKeyError` for sealed credentials.
 
     In the sandbox operators are left out, for a terminal needs nobody's approval there.
     """
-    found = [] if desk.sandbox else [await _examine_admins(desk)]
-    listed = await accounts.list_accounts(desk.database, _ACCOUNTS_MAX)
-    found.extend(_examine_accounts(desk, listed))
+    found = [] if context.sandbox else [await _examine_admins(context)]
+    listed = await accounts.list_accounts(context.database, _ACCOUNTS_MAX)
+    found.extend(_examine_accounts(context, listed))
     return found
 
 
-async def _examine_admins(desk: OperationContext) -> SetupFinding:
-    if not await operator_tokens.is_readable(desk.database):
+async def _examine_admins(context: OperationContext) -> SetupFinding:
+    if not await operator_tokens.is_readable(context.database):
         return SetupFinding("operators", True, "not examined: this database role cannot read them")
-    count = await operator_tokens.count_live(desk.database, Role.ADMIN)
+    count = await operator_tokens.count_live(context.database, Role.ADMIN)
     text = f"admins whose token works: {count}"
     if count < _ADMINS_MIN:
         text += f"; nothing can be approved with fewer than {_ADMINS_MIN}"
@@ -46,15 +46,15 @@ async def _examine_admins(desk: OperationContext) -> SetupFinding:
 
 
 def _examine_accounts(
-    desk: OperationContext, listed: list[AccountRecord]
+    context: OperationContext, listed: list[AccountRecord]
 ) -> Iterator[SetupFinding]:
     unbound: list[str] = []
     lacking: dict[tuple[str, str], list[str]] = {}
     for account in listed:
-        names, is_bound = _open(desk.secrets, account)
+        names, is_bound = _open(context.secrets, account)
         if not is_bound:
             unbound.append(str(account.id))
-        missing = desk.credentials.get(account.provider, frozenset()) - names
+        missing = context.credentials.get(account.provider, frozenset()) - names
         if missing and account.enabled:
             key = account.provider, ", ".join(sorted(missing))
             lacking.setdefault(key, []).append(str(account.id))

@@ -62,9 +62,9 @@ class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
     level: RiskLevel = RiskLevel.HIGH
     score: int = _SCORE_MAX
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse a rule that could match nothing."""
-        await check_merchant(desk.database, self.merchant_id)
+        await check_merchant(context.database, self.merchant_id)
         if self.code is not None and not _CODE.fullmatch(self.code):
             raise RefusedError(
                 ErrorCode.BAD_REQUEST, "code has capital letters, digits and underscores"
@@ -103,9 +103,9 @@ class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
         if self.kind is FraudRuleKind.ADDRESS:
             _check_network(self.value)
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> FraudRule:
+    async def apply(self, context: OperationContext, tx: Tx) -> FraudRule:
         """Write the rule; every process knows within seconds."""
-        del desk
+        del context
         if await fraud.count_rules(tx) >= fraud.RULES_MAX:
             raise RefusedError(
                 ErrorCode.CONFLICT, f"there are at most {fraud.RULES_MAX} rules in force"
@@ -132,9 +132,9 @@ class ListFraudRules(ReadOperation[list[FraudRule]], frozen=True, kw_only=True):
 
     action: ClassVar[str] = "fraud.list"
 
-    async def read(self, desk: OperationContext) -> list[FraudRule]:
+    async def read(self, context: OperationContext) -> list[FraudRule]:
         """Give them."""
-        return await fraud.list_rules(desk.database)
+        return await fraud.list_rules(context.database)
 
 
 class RemoveFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
@@ -143,9 +143,9 @@ class RemoveFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
     action: ClassVar[str] = "fraud.remove"
     rule_id: int
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> FraudRule:
+    async def apply(self, context: OperationContext, tx: Tx) -> FraudRule:
         """Write it; the rule's past decisions stay."""
-        del desk
+        del context
         known = await fraud.remove_rule(tx, self.rule_id) if is_database_id(self.rule_id) else None
         if known is None:
             raise RefusedError(ErrorCode.NOT_FOUND, f"no fraud rule {self.rule_id}")
@@ -163,11 +163,11 @@ class ListFraudDecisions(ReadOperation[list[FraudDecisionView]], frozen=True, kw
     merchant_id: int | None = None
     limit: int = 20
 
-    async def read(self, desk: OperationContext) -> list[FraudDecisionView]:
+    async def read(self, context: OperationContext) -> list[FraudDecisionView]:
         """Give them."""
         check_list_limit(self.limit)
-        await check_merchant(desk.database, self.merchant_id)
-        found = await fraud.list_decisions(desk.database, self.merchant_id, self.limit)
+        await check_merchant(context.database, self.merchant_id)
+        found = await fraud.list_decisions(context.database, self.merchant_id, self.limit)
         return [
             FraudDecisionView(
                 id=str(one.id),

@@ -37,9 +37,9 @@ class ShowKeyring(ReadOperation[list[EncryptionKeyRecord]], frozen=True, kw_only
 
     action: ClassVar[str] = "keyring.show"
 
-    async def read(self, desk: OperationContext) -> list[EncryptionKeyRecord]:
+    async def read(self, context: OperationContext) -> list[EncryptionKeyRecord]:
         """Give them."""
-        return await encryption_keys.list_keys(desk.database)
+        return await encryption_keys.list_keys(context.database)
 
 
 class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True):
@@ -51,14 +51,14 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
 
     action: ClassVar[str] = "keyring.rotate"
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> KeyringRotation:
+    async def apply(self, context: OperationContext, tx: Tx) -> KeyringRotation:
         """Open with the old key, seal with the first one, a batch at a time."""
         await encryption_keys.lock_all_keys(tx)
-        secrets = await _reseal_secrets(desk.secrets, tx)
-        sealed_accounts = await _reseal_accounts(desk.secrets, tx)
-        await _reseal_proposals(desk.secrets, tx)
-        retired = await encryption_keys.retire_other_keys(tx, desk.secrets.writer)
-        return KeyringRotation(desk.secrets.writer, secrets, sealed_accounts, retired)
+        secrets = await _reseal_secrets(context.secrets, tx)
+        sealed_accounts = await _reseal_accounts(context.secrets, tx)
+        await _reseal_proposals(context.secrets, tx)
+        retired = await encryption_keys.retire_other_keys(tx, context.secrets.writer)
+        return KeyringRotation(context.secrets.writer, secrets, sealed_accounts, retired)
 
 
 async def check_encryption_keys(database: Database, secrets: Encryption) -> None:
@@ -82,14 +82,14 @@ async def check_encryption_keys(database: Database, secrets: Encryption) -> None
         )
 
 
-async def ensure_writing_key(desk: OperationContext, tx: Tx) -> None:
+async def ensure_writing_key(context: OperationContext, tx: Tx) -> None:
     """Note that our first key writes; whoever seals does so before anything else is locked.
 
     So a key that a process still writes with is never held to be retired.
     """
-    name = desk.secrets.writer
+    name = context.secrets.writer
     if not await encryption_keys.lock_writing_key(tx, name):
-        await encryption_keys.record_writing_key(tx, name, desk.secrets.marks[name])
+        await encryption_keys.record_writing_key(tx, name, context.secrets.marks[name])
 
 
 async def _reseal_secrets(secrets: Encryption, tx: Tx) -> int:

@@ -34,28 +34,28 @@ class IssueApiKey(ChangeOperation[IssuedApiKey], frozen=True, kw_only=True):
     merchant_id: int
     name: str = ""
 
-    async def needs_approval(self, desk: OperationContext) -> bool:
+    async def needs_approval(self, context: OperationContext) -> bool:
         """Need it over HTTP, where the key would be shown to whoever holds a token."""
-        return desk.actor.over_http
+        return context.actor.over_http
 
-    async def changes(self, desk: OperationContext) -> list[str]:
+    async def changes(self, context: OperationContext) -> list[str]:
         """Say whose key it is."""
-        merchant = await require_merchant(desk.database, self.merchant_id)
+        merchant = await require_merchant(context.database, self.merchant_id)
         return [
             f"merchant {merchant.id} ({quote_input(merchant.name)}) gets another API key"
             + (f", named {quote_input(self.name)}" if self.name else ""),
             "whoever approves is shown the key, and hands it over",
         ]
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse a name that cannot be printed."""
         check_name("name", self.name or "-")
-        await require_merchant(desk.database, self.merchant_id)
+        await require_merchant(context.database, self.merchant_id)
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> IssuedApiKey:
+    async def apply(self, context: OperationContext, tx: Tx) -> IssuedApiKey:
         """Write its digest."""
         return IssuedApiKey(
-            self.merchant_id, await issue_api_key(desk, tx, self.merchant_id, self.name)
+            self.merchant_id, await issue_api_key(context, tx, self.merchant_id, self.name)
         )
 
 
@@ -66,11 +66,11 @@ class ListApiKeys(ReadOperation[list[ApiKey]], frozen=True, kw_only=True):
     merchant_id: int
     limit: int = LISTED_MAX
 
-    async def read(self, desk: OperationContext) -> list[ApiKey]:
+    async def read(self, context: OperationContext) -> list[ApiKey]:
         """Give them."""
         check_list_limit(self.limit)
-        await require_merchant(desk.database, self.merchant_id)
-        return await merchants.list_keys(desk.database, self.merchant_id, self.limit)
+        await require_merchant(context.database, self.merchant_id)
+        return await merchants.list_keys(context.database, self.merchant_id, self.limit)
 
 
 class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
@@ -79,9 +79,9 @@ class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
     action: ClassVar[str] = "key.revoke"
     public_id: str
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> ApiKey:
+    async def apply(self, context: OperationContext, tx: Tx) -> ApiKey:
         """Write when; revoking twice keeps the first time."""
-        del desk
+        del context
         key = await merchants.revoke_key(tx, self.public_id)
         if key is None:
             raise RefusedError(ErrorCode.NOT_FOUND, f"no key {quote_input(self.public_id)}")
@@ -92,10 +92,10 @@ class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
         return result.merchant_id
 
 
-async def issue_api_key(desk: OperationContext, tx: Tx, merchant_id: int, name: str) -> str:
+async def issue_api_key(context: OperationContext, tx: Tx, merchant_id: int, name: str) -> str:
     """Make a key and keep its digest; gives the key's text."""
     key = generate_key_text(api_key.MERCHANT)
-    await merchants.add_key(tx, key.public_id, merchant_id, name, desk.secrets.digest(key.text))
+    await merchants.add_key(tx, key.public_id, merchant_id, name, context.secrets.digest(key.text))
     return key.text
 
 

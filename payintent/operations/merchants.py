@@ -72,28 +72,28 @@ class CreateMerchant(ChangeOperation[CreatedMerchant], frozen=True, kw_only=True
     auto_refund: bool = True  # give back at once what no payment may own
     allow_http: bool = False  # its callback URL need not be https
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse a name that cannot be printed and a URL that may not be called."""
         check_name("name", self.name, _NAME_MAX)
-        allow_http = self.allow_http or desk.sandbox
+        allow_http = self.allow_http or context.sandbox
         await check_merchant_callback_url(
-            self.callback_url, sandbox=desk.sandbox, allow_http=allow_http
+            self.callback_url, sandbox=context.sandbox, allow_http=allow_http
         )
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> CreatedMerchant:
+    async def apply(self, context: OperationContext, tx: Tx) -> CreatedMerchant:
         """Write the merchant, its key and its secret."""
-        await ensure_writing_key(desk, tx)
-        activation = ActivationStatus.ACTIVE if desk.sandbox else ActivationStatus.NEW
+        await ensure_writing_key(context, tx)
+        activation = ActivationStatus.ACTIVE if context.sandbox else ActivationStatus.NEW
         merchant = await merchants.add(
             tx,
             self.name,
             self.callback_url,
             activation,
             auto_refund=self.auto_refund,
-            allow_http=self.allow_http or (desk.sandbox and _is_http(self.callback_url)),
+            allow_http=self.allow_http or (context.sandbox and _is_http(self.callback_url)),
         )
-        key = await issue_api_key(desk, tx, merchant.id, "first")
-        secret = await _add_secret(desk, tx, merchant.id)
+        key = await issue_api_key(context, tx, merchant.id, "first")
+        secret = await _add_secret(context, tx, merchant.id)
         if self.methods == "all":
             await _offer_all(tx, merchant.id)
         return CreatedMerchant(merchant, key, secret)
@@ -109,10 +109,10 @@ class ListMerchants(ReadOperation[list[Merchant]], frozen=True, kw_only=True):
     action: ClassVar[str] = "merchant.list"
     limit: int = LISTED_MAX
 
-    async def read(self, desk: OperationContext) -> list[Merchant]:
+    async def read(self, context: OperationContext) -> list[Merchant]:
         """Give them."""
         check_list_limit(self.limit)
-        return await merchants.list_merchants(desk.database, self.limit)
+        return await merchants.list_merchants(context.database, self.limit)
 
 
 class ShowMerchant(ReadOperation[Merchant], frozen=True, kw_only=True):
@@ -121,9 +121,9 @@ class ShowMerchant(ReadOperation[Merchant], frozen=True, kw_only=True):
     action: ClassVar[str] = "merchant.show"
     merchant_id: int
 
-    async def read(self, desk: OperationContext) -> Merchant:
+    async def read(self, context: OperationContext) -> Merchant:
         """Give it."""
-        return await require_merchant(desk.database, self.merchant_id)
+        return await require_merchant(context.database, self.merchant_id)
 
 
 class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
@@ -142,19 +142,19 @@ class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
     tax_country: TaxCountry | None = None
     auto_refund: bool | None = None  # give back at once what no payment may own
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse what buyers could not be shown or sent to."""
         if self.name is not None:
             check_name("name", self.name, _NAME_MAX)
         for what in ("logo_url", "support_url", "return_url"):
             if value := getattr(self, what):
-                check_web_url(what, value, sandbox=desk.sandbox)
+                check_web_url(what, value, sandbox=context.sandbox)
         if self.allowed_origins is not None and len(self.allowed_origins) > _ORIGINS_MAX:
             raise RefusedError(
                 ErrorCode.BAD_REQUEST, f"there are at most {_ORIGINS_MAX} allowed origins"
             )
         for one in self.allowed_origins or ():
-            check_origin(one, sandbox=desk.sandbox)
+            check_origin(one, sandbox=context.sandbox)
         if self.default_country is not None and self.default_country not in COUNTRIES:
             raise RefusedError(
                 ErrorCode.BAD_REQUEST, f"country {quote_input(self.default_country)} is not known"
@@ -164,9 +164,9 @@ class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
                 ErrorCode.BAD_REQUEST, f"locale {quote_input(self.locale)} is no language tag"
             )
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> Merchant:
+    async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
         """Write what was given."""
-        del desk
+        del context
         known = await _locked(tx, self.merchant_id)
         given = {
             name: value or None if name.endswith("_url") else value
@@ -190,18 +190,20 @@ class SetCallbackUrl(ChangeOperation[Merchant], frozen=True, kw_only=True):
     callback_url: str | None = None
     allow_http: bool | None = None  # None: as it was
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse a URL that may not be called."""
-        merchant = await require_merchant(desk.database, self.merchant_id)
-        allow_http = self._allows_http(merchant) or desk.sandbox
+        merchant = await require_merchant(context.database, self.merchant_id)
+        allow_http = self._allows_http(merchant) or context.sandbox
         await check_merchant_callback_url(
-            self.callback_url, sandbox=desk.sandbox, allow_http=allow_http
+            self.callback_url, sandbox=context.sandbox, allow_http=allow_http
         )
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> Merchant:
+    async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
         """Write it, unless the merchant's permission has been taken back meanwhile."""
         merchant = await _locked(tx, self.merchant_id)
-        allow_http = self._allows_http(merchant) or (desk.sandbox and _is_http(self.callback_url))
+        allow_http = self._allows_http(merchant) or (
+            context.sandbox and _is_http(self.callback_url)
+        )
         _check_https(self.callback_url, allow_http=allow_http)
         url = self.callback_url
         await merchants.set_callback_url(tx, self.merchant_id, url, allow_http=allow_http)
@@ -218,13 +220,13 @@ class RotateCallbackSecret(ChangeOperation[IssuedCallbackSecret], frozen=True, k
     merchant_id: int
     overlap_s: int = OVERLAP_DEFAULT_S
 
-    async def needs_approval(self, desk: OperationContext) -> bool:
+    async def needs_approval(self, context: OperationContext) -> bool:
         """Need it over HTTP, where the secret would be shown to whoever holds a token."""
-        return desk.actor.over_http
+        return context.actor.over_http
 
-    async def changes(self, desk: OperationContext) -> list[str]:
+    async def changes(self, context: OperationContext) -> list[str]:
         """Say whose webhooks are signed otherwise, and from when on."""
-        merchant = await require_merchant(desk.database, self.merchant_id)
+        merchant = await require_merchant(context.database, self.merchant_id)
         return [
             (
                 f"merchant {merchant.id} ({quote_input(merchant.name)}) gets another callback "
@@ -233,19 +235,21 @@ class RotateCallbackSecret(ChangeOperation[IssuedCallbackSecret], frozen=True, k
             "whoever approves is shown the secret, and hands it over",
         ]
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse an overlap outside 0 to 7 days."""
         if not 0 <= self.overlap_s <= OVERLAP_MAX_S:
             raise RefusedError(
                 ErrorCode.BAD_REQUEST, f"overlap_s must be from 0 to {OVERLAP_MAX_S} seconds"
             )
-        await require_merchant(desk.database, self.merchant_id)
+        await require_merchant(context.database, self.merchant_id)
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> IssuedCallbackSecret:
+    async def apply(self, context: OperationContext, tx: Tx) -> IssuedCallbackSecret:
         """Let the old ones end, and write the new one."""
-        await ensure_writing_key(desk, tx)
+        await ensure_writing_key(context, tx)
         await merchants.retire_secrets(tx, self.merchant_id, self.overlap_s)
-        return IssuedCallbackSecret(self.merchant_id, await _add_secret(desk, tx, self.merchant_id))
+        return IssuedCallbackSecret(
+            self.merchant_id, await _add_secret(context, tx, self.merchant_id)
+        )
 
 
 async def check_merchant_callback_url(url: str | None, *, sandbox: bool, allow_http: bool) -> None:
@@ -280,11 +284,11 @@ async def _locked(tx: Tx, merchant_id: int) -> Merchant:
     return found
 
 
-async def _add_secret(desk: OperationContext, tx: Tx, merchant_id: int) -> str:
-    secret_id: UUID = desk.id_generator.id()
+async def _add_secret(context: OperationContext, tx: Tx, merchant_id: int) -> str:
+    secret_id: UUID = context.id_generator.id()
     secret = chance.token_bytes(_SECRET_BYTES)
     place = callback_secret_context(merchant_id, secret_id)
-    sealed = desk.secrets.seal(secret, place, chance.token_bytes(NONCE_BYTES))
+    sealed = context.secrets.seal(secret, place, chance.token_bytes(NONCE_BYTES))
     await merchants.add_secret(tx, secret_id, merchant_id, sealed)
     return "whsec_" + base64.b64encode(secret).decode()
 

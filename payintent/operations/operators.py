@@ -35,14 +35,14 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
     role: Role = Role.VIEWER
     days: int = TOKEN_DAYS
 
-    async def needs_approval(self, desk: OperationContext) -> bool:
+    async def needs_approval(self, context: OperationContext) -> bool:
         """Need it always: who has a token can act as one more person."""
-        del desk
+        del context
         return True
 
-    async def changes(self, desk: OperationContext) -> list[str]:
+    async def changes(self, context: OperationContext) -> list[str]:
         """Say who becomes an operator."""
-        del desk
+        del context
         return [
             (
                 f"{quote_input(self.name)} becomes an operator with the role {self.role}, "
@@ -51,16 +51,16 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
             "whoever approves is shown the token, and hands it over",
         ]
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse a name that is taken, or that could be taken for another."""
         _check_name(self.name)
         _check_days(self.days)
-        if await operator_tokens.is_taken(desk.database, self.name):
+        if await operator_tokens.is_taken(context.database, self.name):
             raise _taken(self.name)
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> IssuedToken:
+    async def apply(self, context: OperationContext, tx: Tx) -> IssuedToken:
         """Write its digest."""
-        if desk.actor.role is None and not desk.sandbox:
+        if context.actor.role is None and not context.sandbox:
             await self._check_first(tx)
         token = generate_key_text(api_key.OPERATOR)
         expires_at = await operator_tokens.add(
@@ -70,7 +70,7 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
                 name=self.name,
                 role=self.role,
                 days=self.days,
-                digest=desk.secrets.digest(token.text),
+                digest=context.secrets.digest(token.text),
             ),
         )
         if expires_at is None:
@@ -96,26 +96,26 @@ class SetRole(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
     public_id: str
     role: Role
 
-    async def needs_approval(self, desk: OperationContext) -> bool:
+    async def needs_approval(self, context: OperationContext) -> bool:
         """Need it where the role is raised."""
-        token = await _known(desk, self.public_id)
+        token = await _known(context, self.public_id)
         return not token.role.includes(self.role)
 
-    async def changes(self, desk: OperationContext) -> list[str]:
+    async def changes(self, context: OperationContext) -> list[str]:
         """Say whose role is raised."""
-        token = await _known(desk, self.public_id)
+        token = await _known(context, self.public_id)
         return [f"{quote_input(token.name)} gets the role {self.role}; it is {token.role}"]
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse a token that nobody knows."""
-        await _known(desk, self.public_id)
+        await _known(context, self.public_id)
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> OperatorTokenRecord:
+    async def apply(self, context: OperationContext, tx: Tx) -> OperatorTokenRecord:
         """Write it; it holds for the next request."""
         token = await operator_tokens.lock(tx, self.public_id)
         if token is None:
             raise _unknown(self.public_id)
-        if not token.role.includes(self.role) and not desk.is_agreed:
+        if not token.role.includes(self.role) and not context.is_agreed:
             raise RefusedError(ErrorCode.CONFLICT, "the role was changed just now; try again")
         await operator_tokens.set_role(tx, self.public_id, self.role)
         return await _reread(tx, self.public_id)
@@ -128,26 +128,26 @@ class ExtendToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=Tru
     public_id: str
     days: int = TOKEN_DAYS
 
-    async def needs_approval(self, desk: OperationContext) -> bool:
+    async def needs_approval(self, context: OperationContext) -> bool:
         """Need it always: it is as good as issuing one."""
-        del desk
+        del context
         return True
 
-    async def changes(self, desk: OperationContext) -> list[str]:
+    async def changes(self, context: OperationContext) -> list[str]:
         """Say whose token lives on."""
-        token = await _known(desk, self.public_id)
+        token = await _known(context, self.public_id)
         return [
             f"the token of {quote_input(token.name)}, {token.role}, works for {self.days} days more"
         ]
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse a token that nobody knows."""
         _check_days(self.days)
-        _check_live(await _known(desk, self.public_id))
+        _check_live(await _known(context, self.public_id))
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> OperatorTokenRecord:
+    async def apply(self, context: OperationContext, tx: Tx) -> OperatorTokenRecord:
         """Write its end."""
-        del desk
+        del context
         token = await operator_tokens.lock(tx, self.public_id)
         if token is None:
             raise _unknown(self.public_id)
@@ -162,15 +162,15 @@ class ReplaceToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True):
     action: ClassVar[str] = "operator.replace"
     needs_role: ClassVar[Role] = Role.VIEWER
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> IssuedToken:
+    async def apply(self, context: OperationContext, tx: Tx) -> IssuedToken:
         """Write its digest; the old token stops working."""
-        token = await operator_tokens.lock_named(tx, desk.who)
-        if token is None or desk.actor.role is None:
+        token = await operator_tokens.lock_named(tx, context.who)
+        if token is None or context.actor.role is None:
             raise RefusedError(
                 ErrorCode.NOT_FOUND, "only an operator's token can be replaced, by itself"
             )
         new = generate_key_text(api_key.OPERATOR)
-        digest = desk.secrets.digest(new.text)
+        digest = context.secrets.digest(new.text)
         await operator_tokens.replace(tx, token.public_id, new.public_id, digest)
         return IssuedToken(token.name, token.role, token.expires_at, new.text)
 
@@ -181,10 +181,10 @@ class ListOperatorTokens(ReadOperation[list[OperatorTokenRecord]], frozen=True, 
     action: ClassVar[str] = "operator.list"
     limit: int = LISTED_MAX
 
-    async def read(self, desk: OperationContext) -> list[OperatorTokenRecord]:
+    async def read(self, context: OperationContext) -> list[OperatorTokenRecord]:
         """Give them."""
         check_list_limit(self.limit)
-        return await operator_tokens.list_tokens(desk.database, self.limit)
+        return await operator_tokens.list_tokens(context.database, self.limit)
 
 
 class RevokeOperatorToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
@@ -193,9 +193,9 @@ class RevokeOperatorToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_
     action: ClassVar[str] = "operator.revoke"
     public_id: str
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> OperatorTokenRecord:
+    async def apply(self, context: OperationContext, tx: Tx) -> OperatorTokenRecord:
         """Write when; revoking twice keeps the first time."""
-        del desk
+        del context
         token = await operator_tokens.revoke(tx, self.public_id)
         if token is None:
             raise _unknown(self.public_id)
@@ -223,8 +223,8 @@ def _check_live(token: OperatorTokenRecord) -> None:
         raise RefusedError(ErrorCode.CONFLICT, "the token was revoked, which is for good")
 
 
-async def _known(desk: OperationContext, public_id: str) -> OperatorTokenRecord:
-    token = await operator_tokens.get(desk.database, public_id)
+async def _known(context: OperationContext, public_id: str) -> OperatorTokenRecord:
+    token = await operator_tokens.get(context.database, public_id)
     if token is None:
         raise _unknown(public_id)
     return token

@@ -37,20 +37,20 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
     fee_rate: Decimal = Decimal(0)
     position: int = 0
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse what is not known, and an account that is another merchant's."""
-        await require_merchant(desk.database, self.merchant_id)
+        await require_merchant(context.database, self.merchant_id)
         _check(self.label, self.currencies, self.countries, self.fee_rate, self.position)
         known = is_database_id(self.account_id)
-        account = await accounts.get(desk.database, self.account_id) if known else None
+        account = await accounts.get(context.database, self.account_id) if known else None
         if account is None or account.merchant_id not in {None, self.merchant_id}:
             raise RefusedError(
                 ErrorCode.NOT_FOUND, f"this merchant has no account {self.account_id}"
             )
-        await self._check_token(desk)
+        await self._check_token(context)
 
-    async def _check_token(self, desk: OperationContext) -> None:
-        contract = await chains.get_contract(desk.database, self.account_id)
+    async def _check_token(self, context: OperationContext) -> None:
+        contract = await chains.get_contract(context.database, self.account_id)
         if (self.kind == "onchain") != (contract is not None):
             raise RefusedError(
                 ErrorCode.BAD_REQUEST, "on-chain methods, and no others, go through a contract"
@@ -59,16 +59,16 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
             if self.token is not None:
                 raise RefusedError(ErrorCode.BAD_REQUEST, "only on-chain methods have a token")
             return
-        known = {one.symbol for one in await chains.list_tokens(desk.database, contract.chain)}
+        known = {one.symbol for one in await chains.list_tokens(context.database, contract.chain)}
         if self.token not in known or self.currencies != [self.token]:
             names = ", ".join(sorted(known))
             raise RefusedError(
                 ErrorCode.BAD_REQUEST, f"token, and the one currency, must be one of {names}"
             )
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> PaymentMethod:
+    async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
         """Write the method."""
-        del desk
+        del context
         contract = await chains.get_contract(tx, self.account_id)
         new = payment_methods.NewPaymentMethod(
             merchant_id=self.merchant_id,
@@ -92,10 +92,10 @@ class ListPaymentMethods(ReadOperation[list[PaymentMethod]], frozen=True, kw_onl
     action: ClassVar[str] = "method.list"
     merchant_id: int
 
-    async def read(self, desk: OperationContext) -> list[PaymentMethod]:
+    async def read(self, context: OperationContext) -> list[PaymentMethod]:
         """Give them."""
-        await require_merchant(desk.database, self.merchant_id)
-        return await payment_methods.list_for_merchant(desk.database, self.merchant_id)
+        await require_merchant(context.database, self.merchant_id)
+        return await payment_methods.list_for_merchant(context.database, self.merchant_id)
 
 
 class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):
@@ -110,14 +110,14 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
     fee_rate: Decimal | None = None
     position: int | None = None
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse what is not known."""
-        del desk
+        del context
         _check(self.label, self.currencies, self.countries or None, self.fee_rate, self.position)
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> PaymentMethod:
+    async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
         """Write what was given."""
-        del desk
+        del context
         known = await _known(tx, self.method_id)
         changed = replace(
             known,
@@ -142,9 +142,9 @@ class EnablePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
     action: ClassVar[str] = "method.enable"
     method_id: int
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> PaymentMethod:
+    async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
         """Write it."""
-        del desk
+        del context
         return await _switch(tx, self.method_id, enabled=True)
 
     def about(self, result: PaymentMethod) -> int:
@@ -158,9 +158,9 @@ class DisablePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=
     action: ClassVar[str] = "method.disable"
     method_id: int
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> PaymentMethod:
+    async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
         """Write it."""
-        del desk
+        del context
         return await _switch(tx, self.method_id, enabled=False)
 
     def about(self, result: PaymentMethod) -> int:

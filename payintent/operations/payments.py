@@ -37,16 +37,16 @@ class EndPayment(ChangeOperation[EndedPaymentView], frozen=True, kw_only=True):
     needs_role: ClassVar[Role] = Role.FINANCE
     payment_id: str
 
-    async def needs_approval(self, desk: OperationContext) -> bool:
+    async def needs_approval(self, context: OperationContext) -> bool:
         """Need it always: the buyer may have paid, and the order is given up."""
-        del desk
+        del context
         return True
 
-    async def changes(self, desk: OperationContext) -> list[str]:
+    async def changes(self, context: OperationContext) -> list[str]:
         """Say what ends, where it was to be paid, and whether anything of that was seen."""
-        payment = await _find(desk.database, self.payment_id)
-        session = await check_stranded(desk.database, payment)
-        found = await pending_transfers.list_session_transactions(desk.database, session.id)
+        payment = await _find(context.database, self.payment_id)
+        session = await check_stranded(context.database, payment)
+        found = await pending_transfers.list_session_transactions(context.database, session.id)
         amount = f"{payment.payment.amount_text} {payment.payment.currency}"
         return [
             (
@@ -60,14 +60,14 @@ class EndPayment(ChangeOperation[EndedPaymentView], frozen=True, kw_only=True):
             "money that is found there later is a case's and pays nothing",
         ]
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse a payment that ends without a person."""
-        await check_stranded(desk.database, await _find(desk.database, self.payment_id))
+        await check_stranded(context.database, await _find(context.database, self.payment_id))
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> EndedPaymentView:
+    async def apply(self, context: OperationContext, tx: Tx) -> EndedPaymentView:
         """Expire it, with its event and its case."""
         found = await _find(tx, self.payment_id)
-        ended = await expire_stranded(tx, desk.id_generator, found.payment.id)
+        ended = await expire_stranded(tx, context.id_generator, found.payment.id)
         return EndedPaymentView(
             id=ids.format_id(ids.PAYMENT, ended.payment.id),
             merchant_id=ended.payment.merchant_id,

@@ -74,7 +74,7 @@ class ProviderFile:
 def read_provider_file(path: Path, progress: Callable[[int], None] = _quiet) -> ProviderFile:
     """Read a whole file; raises `InvalidProviderFileError` with the first bad lines.
 
-    `progress` is called with the number of bytes read so far.
+    `progress` is called with the number of bytes of each read.
     """
     if not path.is_file():
         raise InvalidProviderFileError([f"{quote_input(str(path))} is no file"])

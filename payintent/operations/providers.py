@@ -19,9 +19,9 @@ class ListProviders(ReadOperation[list[Provider]], frozen=True, kw_only=True):
 
     action: ClassVar[str] = "provider.list"
 
-    async def read(self, desk: OperationContext) -> list[Provider]:
+    async def read(self, context: OperationContext) -> list[Provider]:
         """Give them."""
-        return await accounts.list_providers(desk.database)
+        return await accounts.list_providers(context.database)
 
 
 class ListGatewayOutages(ReadOperation[list[GatewayOutage]], frozen=True, kw_only=True):
@@ -29,9 +29,9 @@ class ListGatewayOutages(ReadOperation[list[GatewayOutage]], frozen=True, kw_onl
 
     action: ClassVar[str] = "provider.health"
 
-    async def read(self, desk: OperationContext) -> list[GatewayOutage]:
+    async def read(self, context: OperationContext) -> list[GatewayOutage]:
         """Give them; there are none where all is well."""
-        return await gateway_outages.list_outages(desk.database)
+        return await gateway_outages.list_outages(context.database)
 
 
 class EnableProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
@@ -40,9 +40,9 @@ class EnableProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
     action: ClassVar[str] = "provider.enable"
     provider: str
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> Provider:
+    async def apply(self, context: OperationContext, tx: Tx) -> Provider:
         """Write it."""
-        del desk
+        del context
         return await _switch(tx, self.provider, enabled=True)
 
 
@@ -52,9 +52,9 @@ class DisableProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
     action: ClassVar[str] = "provider.disable"
     provider: str
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> Provider:
+    async def apply(self, context: OperationContext, tx: Tx) -> Provider:
         """Write it."""
-        del desk
+        del context
         return await _switch(tx, self.provider, enabled=False)
 
 
@@ -65,17 +65,17 @@ class RenameProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
     provider: str
     wire_name: str
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse a name that could not stand on the wire."""
-        del desk
+        del context
         if not _WIRE_NAME.fullmatch(self.wire_name):
             raise RefusedError(
                 ErrorCode.BAD_REQUEST, "wire_name has 1 to 32 small letters, digits, _ and -"
             )
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> Provider:
+    async def apply(self, context: OperationContext, tx: Tx) -> Provider:
         """Write it."""
-        del desk
+        del context
         found = await accounts.rename_provider(tx, self.provider, self.wire_name)
         if found is None:
             raise RefusedError(ErrorCode.NOT_FOUND, f"no provider {quote_input(self.provider)}")

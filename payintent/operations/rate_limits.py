@@ -27,17 +27,17 @@ class SetRateLimit(ChangeOperation[RateLimitSetting], frozen=True, kw_only=True)
     per_s: int
     burst: int | None = None  # None: twice `per_s`
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse a limit that lets nothing pass, or anything."""
-        await require_merchant(desk.database, self.merchant_id)
+        await require_merchant(context.database, self.merchant_id)
         if not 1 <= self.per_s <= _PER_S_MAX:
             raise RefusedError(ErrorCode.BAD_REQUEST, f"per_s must be from 1 to {_PER_S_MAX}")
         if self.burst is not None and not 1 <= self.burst <= _BURST_MAX:
             raise RefusedError(ErrorCode.BAD_REQUEST, f"burst must be from 1 to {_BURST_MAX}")
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> RateLimitSetting:
+    async def apply(self, context: OperationContext, tx: Tx) -> RateLimitSetting:
         """Write it; every process knows within a second."""
-        del desk
+        del context
         limit = RateLimitSetting(
             merchant_id=self.merchant_id,
             kind=self.kind,
@@ -55,11 +55,11 @@ class ListRateLimits(ReadOperation[list[RateLimitSetting]], frozen=True, kw_only
     merchant_id: int | None = None
     limit: int = LISTED_MAX
 
-    async def read(self, desk: OperationContext) -> list[RateLimitSetting]:
+    async def read(self, context: OperationContext) -> list[RateLimitSetting]:
         """Give them."""
         check_list_limit(self.limit)
-        await check_merchant(desk.database, self.merchant_id)
-        return await rate_limits.list_limits(desk.database, self.merchant_id, self.limit)
+        await check_merchant(context.database, self.merchant_id)
+        return await rate_limits.list_limits(context.database, self.merchant_id, self.limit)
 
 
 class ClearRateLimit(ChangeOperation[None], frozen=True, kw_only=True):
@@ -69,13 +69,13 @@ class ClearRateLimit(ChangeOperation[None], frozen=True, kw_only=True):
     merchant_id: int
     kind: RateLimitClass
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse an unknown merchant."""
-        await require_merchant(desk.database, self.merchant_id)
+        await require_merchant(context.database, self.merchant_id)
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> None:
+    async def apply(self, context: OperationContext, tx: Tx) -> None:
         """Remove it."""
-        del desk
+        del context
         if not await rate_limits.clear_limit(tx, self.merchant_id, self.kind):
             raise RefusedError(
                 ErrorCode.NOT_FOUND, f"merchant {self.merchant_id} has no {self.kind} limit"

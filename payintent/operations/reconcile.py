@@ -81,10 +81,10 @@ class CompareProviderFile(ReadOperation[ReconciliationResult], frozen=True, kw_o
     action: ClassVar[str] = "reconcile"
     comparison: ReconciliationInput
 
-    async def read(self, desk: OperationContext) -> ReconciliationResult:
+    async def read(self, context: OperationContext) -> ReconciliationResult:
         """Give what differs."""
-        scope = await _scope(desk.database, self.comparison)
-        async with desk.database.transaction() as tx:
+        scope = await _scope(context.database, self.comparison)
+        async with context.database.transaction() as tx:
             found, _ = await _compare(tx, self.comparison, scope)
             return found
 
@@ -96,11 +96,11 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
     needs_role: ClassVar[Role] = Role.FINANCE
     comparison: ReconciliationInput
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse an unknown provider or account, and a file without a time."""
-        await _scope(desk.database, self.comparison)
+        await _scope(context.database, self.comparison)
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> ReconciliationResult:
+    async def apply(self, context: OperationContext, tx: Tx) -> ReconciliationResult:
         """Write the cases; have gateways asked about what may end by itself."""
         comparison = self.comparison
         found, differences = await _compare(tx, comparison, await _scope(tx, comparison))
@@ -112,7 +112,7 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
             )
         opened = await reconciliation.open_cases(
             tx,
-            [desk.id_generator.id() for _ in differences],
+            [context.id_generator.id() for _ in differences],
             [_subject(comparison.provider, one) for one in differences],
             differences,
             await payments.now(tx),

@@ -63,19 +63,19 @@ class ListRefunds(ReadOperation[list[RefundView]], frozen=True, kw_only=True):
     step: RefundStep | None = None
     limit: int = 20
 
-    async def read(self, desk: OperationContext) -> list[RefundView]:
+    async def read(self, context: OperationContext) -> list[RefundView]:
         """Give them."""
         check_list_limit(self.limit)
-        await check_merchant(desk.database, self.merchant_id)
+        await check_merchant(context.database, self.merchant_id)
         wanted = RefundFilter(
             merchant_id=self.merchant_id,
-            payment_id=await self._payment(desk.database),
+            payment_id=await self._payment(context.database),
             status=self.status,
             step=self.step,
         )
         return [
             _view(one)
-            for one in await refund_reviews.list_refunds(desk.database, wanted, self.limit)
+            for one in await refund_reviews.list_refunds(context.database, wanted, self.limit)
         ]
 
     async def _payment(self, database: Executor) -> UUID | None:
@@ -93,9 +93,9 @@ class ShowRefund(ReadOperation[RefundView], frozen=True, kw_only=True):
     action: ClassVar[str] = "refund.show"
     refund_id: str
 
-    async def read(self, desk: OperationContext) -> RefundView:
+    async def read(self, context: OperationContext) -> RefundView:
         """Give it."""
-        return _view(await _known(desk.database, self.refund_id))
+        return _view(await _known(context.database, self.refund_id))
 
 
 class ApproveRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
@@ -106,19 +106,19 @@ class ApproveRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
     refund_id: str
     note: str = ""
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse a note that cannot be kept."""
-        del desk
+        del context
         check_note(self.note, needed=False)
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> RefundView:
+    async def apply(self, context: OperationContext, tx: Tx) -> RefundView:
         """Write who approved; a worker sends it."""
         known = await _known(tx, self.refund_id)
         refund, at = await _waiting(tx, known)
-        _check_second_person(desk, refund)
+        _check_second_person(context, refund)
         if known.payer is not None and refund.destination != _hex(known.payer):
             check_note(self.note)
-        await refund_reviews.approve(tx, refund.id, desk.who, self.note, at)
+        await refund_reviews.approve(tx, refund.id, context.who, self.note, at)
         return _view(await _known(tx, self.refund_id))
 
     def about(self, result: RefundView) -> int | None:
@@ -134,14 +134,14 @@ class RejectRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
     refund_id: str
     note: str
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse a rejection without a word."""
-        del desk
+        del context
         check_note(self.note)
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> RefundView:
+    async def apply(self, context: OperationContext, tx: Tx) -> RefundView:
         """End it; whoever asked may take it back this way too."""
-        del desk
+        del context
         refund, at = await _waiting(tx, await _known(tx, self.refund_id))
         await refunds.mark_failed(tx, refund, RefundFailureReason.REJECTED, None, at)
         await refund_reviews.add_note(tx, refund.id, self.note)
@@ -164,14 +164,14 @@ class ResendRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
     refund_id: str
     note: str
 
-    async def needs_approval(self, desk: OperationContext) -> bool:
+    async def needs_approval(self, context: OperationContext) -> bool:
         """Need it always: it moves money, on a later day than the one it was counted for."""
-        del desk
+        del context
         return True
 
-    async def changes(self, desk: OperationContext) -> list[str]:
+    async def changes(self, context: OperationContext) -> list[str]:
         """Say what goes back, and where to."""
-        refund = await _known(desk.database, self.refund_id)
+        refund = await _known(context.database, self.refund_id)
         amount = f"{refund.amount_minor} smallest units of {refund.capture_currency}"
         destination = refund.destination or "the way that it came"
         return [
@@ -180,18 +180,20 @@ class ResendRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
             f"note: {self.note}",
         ]
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse a refund that does not rest, or may have been done."""
         check_note(self.note)
-        await _check_resting(desk, desk.database, await _known(desk.database, self.refund_id))
+        await _check_resting(
+            context, context.database, await _known(context.database, self.refund_id)
+        )
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> RefundView:
+    async def apply(self, context: OperationContext, tx: Tx) -> RefundView:
         """Let a worker look after it; its case stays open, or is opened again."""
         found = await _known(tx, self.refund_id)
         await _lock(tx, found)
-        await _check_resting(desk, tx, found)
+        await _check_resting(context, tx, found)
         await resting_refunds.resume(tx, found.id)
-        await resting_refunds.reopen_case(tx, found.id, f"sent again by {desk.who}: {self.note}")
+        await resting_refunds.reopen_case(tx, found.id, f"sent again by {context.who}: {self.note}")
         return _view(await _known(tx, self.refund_id))
 
     def about(self, result: RefundView) -> int | None:
@@ -199,7 +201,9 @@ class ResendRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
         return result.merchant_id
 
 
-async def _check_resting(desk: OperationContext, database: Executor, refund: RefundReview) -> None:
+async def _check_resting(
+    context: OperationContext, database: Executor, refund: RefundReview
+) -> None:
     """Refuse (`CONFLICT`, `UNPROCESSABLE`) a refund that does not rest, or may have been done."""
     found = await resting_refunds.get(database, refund.id)
     if not found.resting:
@@ -213,7 +217,7 @@ async def _check_resting(desk: OperationContext, database: Executor, refund: Ref
         )
     if found.disputed:
         raise RefusedError(ErrorCode.CONFLICT, "a dispute holds the money that it would give back")
-    if found.step == RefundStep.SENT and found.provider not in desk.repeatable_refunds:
+    if found.step == RefundStep.SENT and found.provider not in context.repeatable_refunds:
         raise RefusedError(
             ErrorCode.UNPROCESSABLE,
             f"{found.provider} may have done this refund, and might do it twice if it is sent "
@@ -246,10 +250,10 @@ async def _lock(tx: Tx, known: RefundReview) -> Refund:
     return await refunds.lock(tx, known.id)
 
 
-def _check_second_person(desk: OperationContext, refund: Refund) -> None:
+def _check_second_person(context: OperationContext, refund: Refund) -> None:
     """Refuse (`CONFLICT`) whoever asked; of a merchant's refund one operator's word is enough."""
     asked = refund.requested_by
-    if asked == desk.who:
+    if asked == context.who:
         raise RefusedError(
             ErrorCode.CONFLICT, f"another person than {quote_input(asked)}, who asked, must approve"
         )

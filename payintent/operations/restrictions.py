@@ -28,14 +28,14 @@ class AddRestriction(ChangeOperation[RestrictionChange], frozen=True, kw_only=Tr
     type: RestrictionType
     country: str
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse what is no country code."""
-        del desk
+        del context
         check_iso_country(self.country)
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> RestrictionChange:
+    async def apply(self, context: OperationContext, tx: Tx) -> RestrictionChange:
         """Write it; restricting twice changes nothing."""
-        del desk
+        del context
         await fraud.set_restriction(tx, self.type, self.country, active=True)
         return RestrictionChange(self.type, self.country, active=True)
 
@@ -45,9 +45,9 @@ class ListRestrictions(ReadOperation[list[Restriction]], frozen=True, kw_only=Tr
 
     action: ClassVar[str] = "restriction.list"
 
-    async def read(self, desk: OperationContext) -> list[Restriction]:
+    async def read(self, context: OperationContext) -> list[Restriction]:
         """Give them."""
-        return await fraud.list_restrictions(desk.database)
+        return await fraud.list_restrictions(context.database)
 
 
 class LiftRestriction(ChangeOperation[RestrictionChange], frozen=True, kw_only=True):
@@ -57,9 +57,9 @@ class LiftRestriction(ChangeOperation[RestrictionChange], frozen=True, kw_only=T
     type: RestrictionType
     country: str
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> RestrictionChange:
+    async def apply(self, context: OperationContext, tx: Tx) -> RestrictionChange:
         """Write it."""
-        del desk
+        del context
         if not await fraud.set_restriction(tx, self.type, self.country, active=False):
             raise RefusedError(
                 ErrorCode.NOT_FOUND, f"{quote_input(self.country)} has no {self.type} restriction"

@@ -28,7 +28,7 @@ _WHO_MAX, _WHY_MAX = 200, 500
 
 
 async def submit(
-    desk: OperationContext, operation: ReadOperation[R] | ChangeOperation[R], actor: Actor
+    context: OperationContext, operation: ReadOperation[R] | ChangeOperation[R], actor: Actor
 ) -> R | Proposal:
     """Do what an operator asks, or keep it as a proposal where another person must approve.
 
@@ -36,69 +36,69 @@ async def submit(
     role does not include it, `BAD_REQUEST` without a reason outside the sandbox, and as the
     operation refuses.
     """
-    desk = replace(desk, actor=actor)
+    context = replace(context, actor=actor)
     if isinstance(operation, ReadOperation):
-        check_role(desk, operation)
-        return await operation.read(desk)
+        check_role(context, operation)
+        return await operation.read(context)
     if not (operation.is_bootstrap and actor.role is None):
-        check_role(desk, operation)
-    _check_actor(desk, actor)
-    await operation.check(desk)
-    if actor.role is not None and await operation.needs_approval(desk):
-        return await _propose(desk, operation)
-    async with desk.database.transaction() as tx:
-        return await run(desk, tx, operation, {})
+        check_role(context, operation)
+    _check_actor(context, actor)
+    await operation.check(context)
+    if actor.role is not None and await operation.needs_approval(context):
+        return await _propose(context, operation)
+    async with context.database.transaction() as tx:
+        return await run(context, tx, operation, {})
 
 
 async def run_operation(
-    desk: OperationContext, operation: ReadOperation[R] | ChangeOperation[R], actor: Actor
+    context: OperationContext, operation: ReadOperation[R] | ChangeOperation[R], actor: Actor
 ) -> R:
     """Do what needs nobody else; refused (`CONFLICT`) where another person must approve."""
-    alone = replace(desk, actor=actor)
+    alone = replace(context, actor=actor)
     if (
         isinstance(operation, ChangeOperation)
         and actor.role is not None
         and await operation.needs_approval(alone)
     ):
         raise RefusedError(ErrorCode.CONFLICT, f"another person must approve {operation.action}")
-    result = await submit(desk, operation, actor)
+    result = await submit(context, operation, actor)
     assert not isinstance(result, Proposal)  # noqa: S101 - nobody else has to approve it
     return result
 
 
-def _check_actor(desk: OperationContext, actor: Actor) -> None:
+def _check_actor(context: OperationContext, actor: Actor) -> None:
     for name, value, longest in (("who", actor.who, _WHO_MAX), ("why", actor.why, _WHY_MAX)):
         if len(value) > longest or "\x00" in value:
             raise RefusedError(ErrorCode.BAD_REQUEST, f"{name} has at most {longest} characters")
-    if not desk.sandbox and not actor.why.strip():
+    if not context.sandbox and not actor.why.strip():
         raise RefusedError(ErrorCode.BAD_REQUEST, "say why: the audit log needs a reason")
 
 
-async def _propose(desk: OperationContext, operation: ChangeOperation[Any]) -> Proposal:
+async def _propose(context: OperationContext, operation: ChangeOperation[Any]) -> Proposal:
     """Keep an operation until another person has decided, its arguments sealed."""
-    proposal_id = desk.id_generator.id()
-    changes = await operation.changes(desk)
+    proposal_id = context.id_generator.id()
+    changes = await operation.changes(context)
     merchant_id: int | None = getattr(operation, "merchant_id", None)
-    async with desk.database.transaction() as tx:
-        await ensure_writing_key(desk, tx)
+    async with context.database.transaction() as tx:
+        await ensure_writing_key(context, tx)
         new = NewProposal(
             id=proposal_id,
             action=operation.action,
             merchant_id=merchant_id,
-            sealed=desk.secrets.seal(
+            sealed=context.secrets.seal(
                 msgspec.json.encode(operation),
-                proposal_place(proposal_id, operation.action, desk.who),
+                proposal_place(proposal_id, operation.action, context.who),
                 chance.token_bytes(NONCE_BYTES),
             ),
             changes=changes,
-            proposed_by=desk.who,
-            why=desk.actor.why,
+            proposed_by=context.who,
+            why=context.actor.why,
         )
         await proposals.add(tx, new)
         entry = audit.NewAuditEntry(
-            id=desk.id_generator.id(),
-            who=desk.who,
-            why=desk.actor.why,
+            id=context.id_generator.id(),
+            who=context.who,
+            why=context.actor.why,
             action="approval.propose",
             merchant_id=merchant_id,
             details={"approval_id": ids.format_id(ids.APPROVAL, proposal_id)}

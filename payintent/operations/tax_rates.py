@@ -27,18 +27,18 @@ class SetTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
     country: str
     rate: Decimal
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse an unknown country and a rate that is none."""
-        del desk
+        del context
         if self.country not in COUNTRIES:
             raise RefusedError(
                 ErrorCode.BAD_REQUEST, f"country {quote_input(self.country)} is not known"
             )
         check_rate("rate", self.rate)
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> TaxRate:
+    async def apply(self, context: OperationContext, tx: Tx) -> TaxRate:
         """Write it."""
-        del desk
+        del context
         await tax_rates.set_tax_rate(tx, self.country, self.rate)
         return TaxRate(self.country, self.rate)
 
@@ -48,9 +48,9 @@ class ListTaxRates(ReadOperation[list[TaxRate]], frozen=True, kw_only=True):
 
     action: ClassVar[str] = "tax.list"
 
-    async def read(self, desk: OperationContext) -> list[TaxRate]:
+    async def read(self, context: OperationContext) -> list[TaxRate]:
         """Give them."""
-        known = await tax_rates.list_tax_rates(desk.database)
+        known = await tax_rates.list_tax_rates(context.database)
         return [TaxRate(country, rate) for country, rate in known.items()]
 
 
@@ -60,9 +60,9 @@ class RemoveTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
     action: ClassVar[str] = "tax.remove"
     country: str
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> TaxRate:
+    async def apply(self, context: OperationContext, tx: Tx) -> TaxRate:
         """Remove it."""
-        del desk
+        del context
         if not await tax_rates.remove_tax_rate(tx, self.country):
             raise RefusedError(ErrorCode.NOT_FOUND, f"no tax rate of {quote_input(self.country)}")
         return TaxRate(self.country, Decimal(0))

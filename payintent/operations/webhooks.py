@@ -29,9 +29,9 @@ class ReplayEvent(ChangeOperation[ReplayedEvent], frozen=True, kw_only=True):
     needs_role: ClassVar[Role] = Role.SUPPORT
     event_id: UUID
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> ReplayedEvent:
+    async def apply(self, context: OperationContext, tx: Tx) -> ReplayedEvent:
         """Make it due."""
-        del desk
+        del context
         merchant_id = await outbox.replay(tx, self.event_id)
         if merchant_id is None:
             raise RefusedError(ErrorCode.NOT_FOUND, f"no event {self.event_id}")
@@ -51,17 +51,17 @@ class ReplayMissedEvents(ChangeOperation[list[UUID]], frozen=True, kw_only=True)
     since: datetime | None = None
     until: datetime | None = None
 
-    async def check(self, desk: OperationContext) -> None:
+    async def check(self, context: OperationContext) -> None:
         """Refuse to send everything of everybody."""
         if self.merchant_id is None and self.since is None and self.until is None:
             raise RefusedError(ErrorCode.BAD_REQUEST, "name a merchant or a time")
-        await check_merchant(desk.database, self.merchant_id)
+        await check_merchant(context.database, self.merchant_id)
         for name, moment in (("since", self.since), ("until", self.until)):
             _utc(name, moment)
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> list[UUID]:
+    async def apply(self, context: OperationContext, tx: Tx) -> list[UUID]:
         """Make them due."""
-        del desk
+        del context
         missed = MissedEvents(
             merchant_id=self.merchant_id,
             since=_utc("since", self.since),

@@ -108,37 +108,37 @@ async def select_quote(
     (another selection runs, or the total has changed), `PG_UPSTREAM_ERROR`, `RATE_LIMITED` (too
     many selections of this payment, or calls of this account).
     """
-    desk = _SelectionContext(
+    context = _SelectionContext(
         database=database, accounts=accounts, id_generator=id_generator, places=places
     )
     await require_open_checkout(database, id_generator, seen)
     merchant = await merchants.get(database, seen.payment.merchant_id)
     assert merchant is not None  # noqa: S101 - merchants are never deleted
-    offer = await _offer(desk, merchant, seen.payment, chosen)
+    offer = await _offer(context, merchant, seen.payment, chosen)
     _check_return_url(merchant, chosen.return_url)
     account = await accounts.open(offer.account_id)
     gateway = accounts.gateway(offer.provider)
     if account is None or gateway is None:
         raise _not_available()
     await _refuse_used_up(database, seen.payment, seen.now)
-    await _ask_present(desk, seen)
+    await _ask_present(context, seen)
     await accounts.buyer_calls.spend(account.id, offer.provider)
     if not await accounts.health.admit(account.id, GatewayChannel.SESSIONS):
         raise _not_available()
-    session = await _begin(desk, seen, offer, chosen)
+    session = await _begin(context, seen, offer, chosen)
     answer = await gateway.create_session(
-        account, _request(desk, merchant, seen.payment, session, chosen)
+        account, _request(context, merchant, seen.payment, session, chosen)
     )
     await accounts.health.note(account.id, GatewayChannel.SESSIONS, answer)
-    return await _finish(desk, session, answer)
+    return await _finish(context, session, answer)
 
 
 async def _offer(
-    desk: _SelectionContext, merchant: Merchant, payment: Payment, chosen: QuoteSelection
+    context: _SelectionContext, merchant: Merchant, payment: Payment, chosen: QuoteSelection
 ) -> Quote:
     """Price the chosen method as GET quotes does."""
-    database = desk.database
-    known = await desk.accounts.usable(
+    database = context.database
+    known = await context.accounts.usable(
         await payment_methods.list_for_merchant(database, merchant.id)
     )
     method = next((one for one in known if one.id == chosen.payment_method_id), None)
@@ -190,24 +190,26 @@ def _check_return_url(merchant: Merchant, url: str | None) -> None:
         raise RefusedError(ErrorCode.BAD_REQUEST, "return_url is not at an origin of this merchant")
 
 
-async def _ask_present(desk: _SelectionContext, seen: PaymentSnapshot) -> None:
+async def _ask_present(context: _SelectionContext, seen: PaymentSnapshot) -> None:
     """Before a change of method, ask what became of the present one: it may have been paid."""
     session = seen.session
     if session is None or session.life is not SessionStatus.OPEN:
         return
-    account = await desk.accounts.open(session.offer.account_id)
-    gateway = desk.accounts.gateway(session.offer.provider)
+    account = await context.accounts.open(session.offer.account_id)
+    gateway = context.accounts.gateway(session.offer.provider)
     if account is None or gateway is None:
         return
-    await desk.accounts.buyer_calls.spend(account.id, session.offer.provider)
+    await context.accounts.buyer_calls.spend(account.id, session.offer.provider)
     report = await gateway.inquire(account, session.ref)
-    await desk.accounts.health.note(account.id, GatewayChannel.SESSIONS, report)
+    await context.accounts.health.note(account.id, GatewayChannel.SESSIONS, report)
     if isinstance(report, OutcomeUnknown):
         return  # the janitor closes it; if it was paid after all, that becomes a case
     if report.state is GatewaySessionState.AUTHORISING:
         raise RefusedError(ErrorCode.INVALID_CHECKOUT_STATE, "a payment is under way, please wait")
-    async with desk.database.transaction() as tx:
-        payment = await settle_session(tx, desk.id_generator, seen.payment.id, session.id, report)
+    async with context.database.transaction() as tx:
+        payment = await settle_session(
+            tx, context.id_generator, seen.payment.id, session.id, report
+        )
     if payment.status is PaymentStatus.PAID:
         raise RefusedError(ErrorCode.INVALID_CHECKOUT_STATE, "payment detected")
     require_not_ended(payment)
@@ -224,10 +226,10 @@ async def _refuse_used_up(database: Executor, payment: Payment, now: datetime) -
 
 
 async def _begin(
-    desk: _SelectionContext, seen: PaymentSnapshot, offer: Quote, chosen: QuoteSelection
+    context: _SelectionContext, seen: PaymentSnapshot, offer: Quote, chosen: QuoteSelection
 ) -> Session:
     """Phase 1: keep the session before anybody hears of it."""
-    async with desk.database.transaction() as tx:
+    async with context.database.transaction() as tx:
         locked = await lock_payments(tx, [seen.payment.id])
         payment = locked.payments[0]
         if payment.elapsed(locked.now):
@@ -235,7 +237,7 @@ async def _begin(
         require_not_ended(payment)
         await _refuse_used_up(tx, payment, locked.now)
         session = Session(
-            id=desk.id_generator.session_id(),
+            id=context.id_generator.session_id(),
             payment_id=payment.id,
             life=SessionStatus.OPENING,
             outcome=None,
@@ -256,15 +258,15 @@ async def _begin(
 
 
 def _request(
-    desk: _SelectionContext,
+    context: _SelectionContext,
     merchant: Merchant,
     payment: Payment,
     session: Session,
     chosen: QuoteSelection,
 ) -> GatewaySessionRequest:
     said = f"?{urlencode({'lang': chosen.locale})}" if chosen.locale else ""
-    page = f"{desk.places.checkout_base}/{payment.checkout_id}/return{said}"
-    back = page if desk.places.checkout_base else chosen.return_url or merchant.return_url or ""
+    page = f"{context.places.checkout_base}/{payment.checkout_id}/return{said}"
+    back = page if context.places.checkout_base else chosen.return_url or merchant.return_url or ""
     offer = session.offer
     return GatewaySessionRequest(
         session_id=session.id,
@@ -276,25 +278,25 @@ def _request(
         opened_at=session.opened_at,
         expires_at=payment.expires_at,
         return_url=back,
-        callback_url=f"{desk.places.api_base}/callbacks/{offer.provider}/{offer.account_id}",
+        callback_url=f"{context.places.api_base}/callbacks/{offer.provider}/{offer.account_id}",
         locale=chosen.locale,
         payer_email=chosen.payer_email or payment.payer_email,
     )
 
 
 async def _finish(
-    desk: _SelectionContext,
+    context: _SelectionContext,
     session: Session,
     answer: SessionCreated | SessionRejected | OutcomeUnknown,
 ) -> SelectedSession:
     """Phase 2: take the provider's answer in, unless the world was faster."""
-    async with desk.database.transaction() as tx:
+    async with context.database.transaction() as tx:
         locked = await lock_payments(tx, [session.payment_id])
         payment, now = locked.payments[0], locked.now
         session = await sessions.lock(tx, session.id)
         if isinstance(answer, SessionCreated):
             session = _answered(session, answer)
-            payment, session = await _take_in(desk, tx, payment, session, now)
+            payment, session = await _take_in(context, tx, payment, session, now)
         elif session.life is SessionStatus.OPENING:
             await _give_up(tx, session, answer, now)
     if payment.session_id == session.id:
@@ -318,11 +320,11 @@ def _answered(session: Session, answer: SessionCreated) -> Session:
 
 
 async def _take_in(
-    desk: _SelectionContext, tx: Tx, payment: Payment, session: Session, now: datetime
+    context: _SelectionContext, tx: Tx, payment: Payment, session: Session, now: datetime
 ) -> tuple[Payment, Session]:
     wanted = session.life is SessionStatus.OPENING and not payment.elapsed(now)
     if wanted and payment.status not in TERMINAL:
-        payment = await complete_selection(tx, desk.id_generator, payment, session, now)
+        payment = await complete_selection(tx, context.id_generator, payment, session, now)
         return payment, replace(session, life=SessionStatus.OPEN)
     # A callback was faster (then this session is the payment's own), or it came too late.
     await sessions.mark_open(tx, session.id, session.reference, session.next_action)

@@ -145,8 +145,8 @@ async def test_who_and_why_have_a_length(world: World, actor: Actor, field: str)
 class _Half(ChangeOperation[None], frozen=True, kw_only=True):
     action: ClassVar[str] = "test.half"
 
-    async def apply(self, desk: OperationContext, tx: Tx) -> None:
-        del desk
+    async def apply(self, context: OperationContext, tx: Tx) -> None:
+        del context
         await tax_rates.set_tax_rate(tx, "TH", Decimal("0.07"))
         raise RefusedError(ErrorCode.CONFLICT, "half way")
 

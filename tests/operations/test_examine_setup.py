@@ -21,10 +21,10 @@ _ALL_WELL = SetupFinding("accounts", True, "1, with the credentials that they ne
 
 
 @pytest.fixture
-def desk(world: World) -> OperationContext:
+def context(world: World) -> OperationContext:
     """What operations work with outside the sandbox, with an adapter that needs a time zone."""
-    credentials = {**world.service.desk.credentials, "2c2p": frozenset({"utc_offset"})}
-    return replace(world.service.desk, sandbox=False, credentials=credentials)
+    credentials = {**world.service.operation_context.credentials, "2c2p": frozenset({"utc_offset"})}
+    return replace(world.service.operation_context, sandbox=False, credentials=credentials)
 
 
 async def _add_account(world: World, credentials: dict[str, str]) -> int:
@@ -46,10 +46,10 @@ async def _seal(world: World, account_id: int, place: str, credentials: dict[str
 
 
 async def test_fewer_than_two_admins_whose_tokens_work_can_approve_nothing(
-    world: World, desk: OperationContext
+    world: World, context: OperationContext
 ) -> None:
     async def admins() -> tuple[bool, str]:
-        [finding, _] = await examine_setup(desk)
+        [finding, _] = await examine_setup(context)
         return finding.works, finding.text
 
     too_few = "nothing can be approved with fewer than 2"
@@ -67,30 +67,30 @@ async def test_fewer_than_two_admins_whose_tokens_work_can_approve_nothing(
 
 
 async def test_in_the_sandbox_a_terminal_needs_no_second_admin(world: World) -> None:
-    assert await examine_setup(world.service.desk) == [_ALL_WELL]
+    assert await examine_setup(world.service.operation_context) == [_ALL_WELL]
 
 
 async def test_accounts_without_a_credential_that_their_gateway_needs_sell_nothing(
-    world: World, desk: OperationContext
+    world: World, context: OperationContext
 ) -> None:
-    desk = replace(desk, sandbox=True)
-    assert await examine_setup(desk) == [_ALL_WELL]
+    context = replace(context, sandbox=True)
+    assert await examine_setup(context) == [_ALL_WELL]
     await _add_account(world, {"utc_offset": "+08:00"})
     lacking = [await _add_account(world, {"secret_key": "x"}) for _ in range(3)]
     await world.perform(DisableAccount(account_id=lacking.pop()))
     text = "accounts at 2c2p without utc_offset, which sell nothing: "
-    assert await examine_setup(desk) == [
+    assert await examine_setup(context) == [
         SetupFinding("accounts", False, text + ", ".join(map(str, lacking)))
     ]
 
 
 async def test_credentials_that_are_bound_to_nothing_wait_for_keyring_rotate(
-    world: World, desk: OperationContext
+    world: World, context: OperationContext
 ) -> None:
-    desk = replace(desk, sandbox=True)
+    context = replace(context, sandbox=True)
     place = first_account_place(world.account_id)
     await _seal(world, world.account_id, place, {"signing_secret": "x"})
-    [finding] = await examine_setup(desk)
+    [finding] = await examine_setup(context)
     assert finding == SetupFinding(
         "accounts",
         False,
@@ -99,7 +99,7 @@ async def test_credentials_that_are_bound_to_nothing_wait_for_keyring_rotate(
     )
     await _seal(world, world.account_id, "elsewhere", {"signing_secret": "x"})
     with pytest.raises(EncryptionKeyError):
-        await examine_setup(desk)
+        await examine_setup(context)
 
 
 async def test_doctor_prints_each_in_a_line_and_ends_well(world: World, run: Run) -> None:

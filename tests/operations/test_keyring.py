@@ -329,8 +329,8 @@ _opened: ContextVar[asyncio.Event] = ContextVar("_opened")
 
 
 class _Slow(CreateMerchant, frozen=True, kw_only=True):
-    async def apply(self, desk: OperationContext, tx: Tx) -> CreatedMerchant:
-        new = await super().apply(desk, tx)
+    async def apply(self, context: OperationContext, tx: Tx) -> CreatedMerchant:
+        new = await super().apply(context, tx)
         await _opened.get().wait()
         return new
 

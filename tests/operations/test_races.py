@@ -49,36 +49,36 @@ async def _hold() -> None:
 
 
 class _SlowAccount(ChangeAccount, frozen=True, kw_only=True):
-    async def apply(self, desk: OperationContext, tx: Tx) -> AccountRecord:
-        changed = await super().apply(desk, tx)
+    async def apply(self, context: OperationContext, tx: Tx) -> AccountRecord:
+        changed = await super().apply(context, tx)
         await _hold()
         return changed
 
 
 class _SlowMethod(ChangePaymentMethod, frozen=True, kw_only=True):
-    async def apply(self, desk: OperationContext, tx: Tx) -> PaymentMethod:
-        changed = await super().apply(desk, tx)
+    async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
+        changed = await super().apply(context, tx)
         await _hold()
         return changed
 
 
 class _SlowProfile(SetMerchantProfile, frozen=True, kw_only=True):
-    async def apply(self, desk: OperationContext, tx: Tx) -> Merchant:
-        changed = await super().apply(desk, tx)
+    async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
+        changed = await super().apply(context, tx)
         await _hold()
         return changed
 
 
 class _SlowChain(SetChain, frozen=True, kw_only=True):
-    async def apply(self, desk: OperationContext, tx: Tx) -> ChainView:
-        changed = await super().apply(desk, tx)
+    async def apply(self, context: OperationContext, tx: Tx) -> ChainView:
+        changed = await super().apply(context, tx)
         await _hold()
         return changed
 
 
 class _SlowToken(SetToken, frozen=True, kw_only=True):
-    async def apply(self, desk: OperationContext, tx: Tx) -> TokenView:
-        changed = await super().apply(desk, tx)
+    async def apply(self, context: OperationContext, tx: Tx) -> TokenView:
+        changed = await super().apply(context, tx)
         await _hold()
         return changed
 
