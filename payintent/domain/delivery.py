@@ -21,9 +21,9 @@ class OutgoingDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryResult:
-    """What became of a parcel. Not delivered and no next wait is the end: dead."""
+    """What became of a delivery. Not delivered and no next wait is the end: dead."""
 
-    parcel: OutgoingDelivery
+    delivery: OutgoingDelivery
     outcome: str
     status: int | None
     detail: str
@@ -43,14 +43,14 @@ class MissedEvents:
 
 
 class Outbox(Protocol):
-    """Where parcels wait."""
+    """Where deliveries wait."""
 
     async def waiting(self) -> list[int]:
         """Name the merchants that have something due, the longest waiting first."""
         ...
 
     async def take(self, rooms: Sequence[tuple[int, int]]) -> list[OutgoingDelivery]:
-        """Take due parcels: `(merchant_id, room)`, of each merchant at most its room."""
+        """Take due deliveries: `(merchant_id, room)`, of each merchant at most its room."""
         ...
 
     async def record(self, outcomes: Sequence[DeliveryResult]) -> None:

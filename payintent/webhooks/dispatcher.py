@@ -24,8 +24,8 @@ DURATION = Histogram("payintent_webhook_attempt_seconds", "How long an attempt t
 
 
 @dataclass(frozen=True, slots=True)
-class _Done:
-    parcel: OutgoingDelivery
+class _FinishedAttempt:
+    delivery: OutgoingDelivery
     attempt: AttemptResult
 
 
@@ -46,11 +46,11 @@ class Dispatcher:
         self._poll_s = poll_s
         self._chance = chance
         self._woken = asyncio.Event()
-        self._done: asyncio.Queue[_Done] = asyncio.Queue()
+        self._done: asyncio.Queue[_FinishedAttempt] = asyncio.Queue()
         self._sending: set[asyncio.Task[None]] = set()
 
     def wake(self) -> None:
-        """Look for due parcels now."""
+        """Look for due deliveries now."""
         self._woken.set()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -73,7 +73,7 @@ class Dispatcher:
         self._woken.clear()
 
     async def _round(self) -> None:
-        """Take whatever there is room for, and send each parcel in a task of its own."""
+        """Take whatever there is room for, and send each delivery in a task of its own."""
         try:
             while (taken := await self._take()) >= _TAKE_MAX:
                 _log.debug("backlog", taken=taken)
@@ -85,35 +85,35 @@ class Dispatcher:
         rooms = self._windows.share(merchants[:_MERCHANTS_MAX], _TAKE_MAX)
         if not rooms:
             return 0
-        parcels = await self._outbox.take(rooms)
-        for parcel in parcels:
+        deliveries = await self._outbox.take(rooms)
+        for delivery in deliveries:
             # Counted in before its task runs, so that the next look sees what is taken.
-            flight = self._windows.started(parcel.merchant_id)
-            task = asyncio.create_task(self._send(parcel, flight))
+            flight = self._windows.started(delivery.merchant_id)
+            task = asyncio.create_task(self._send(delivery, flight))
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
-        return len(parcels)
+        return len(deliveries)
 
-    async def _send(self, parcel: OutgoingDelivery, flight: InFlightAttempt) -> None:
+    async def _send(self, delivery: OutgoingDelivery, flight: InFlightAttempt) -> None:
         ok = False
         try:
             attempt = await self._sender.send(
                 WebhookRequest(
-                    url=parcel.url,
-                    webhook_id=str(parcel.event_id),
-                    body=parcel.body,
-                    secrets=parcel.secrets,
+                    url=delivery.url,
+                    webhook_id=str(delivery.event_id),
+                    body=delivery.body,
+                    secrets=delivery.secrets,
                 )
             )
             ok = attempt.ok
         finally:
             healed = self._windows.finished(flight, ok)
-        self._pause(parcel.merchant_id, attempt)
+        self._pause(delivery.merchant_id, attempt)
         ATTEMPTS.labels(attempt.outcome).inc()
         DURATION.observe(attempt.duration_ms / 1000)
-        await self._done.put(_Done(parcel, attempt))
+        await self._done.put(_FinishedAttempt(delivery, attempt))
         if healed:
-            await self._release(parcel.merchant_id)
+            await self._release(delivery.merchant_id)
         self._woken.set()  # there is room again
 
     def _pause(self, merchant_id: int, attempt: AttemptResult) -> None:
@@ -141,12 +141,12 @@ class Dispatcher:
             for _ in done:
                 self._done.task_done()
 
-    def _outcome(self, done: _Done) -> DeliveryResult:
-        parcel, attempt = done.parcel, done.attempt
+    def _outcome(self, done: _FinishedAttempt) -> DeliveryResult:
+        delivery, attempt = done.delivery, done.attempt
         ends = attempt.ok or attempt.gone
-        wait = next_retry_wait_s(parcel.attempts + 1, attempt.retry_after_s, self._chance())
+        wait = next_retry_wait_s(delivery.attempts + 1, attempt.retry_after_s, self._chance())
         return DeliveryResult(
-            parcel=parcel,
+            delivery=delivery,
             outcome=attempt.outcome,
             status=attempt.status,
             detail=attempt.detail,

@@ -29,7 +29,7 @@ class DatabaseOutbox:
         return await outbox.list_due_merchants(self.database, _MERCHANTS_MAX)
 
     async def take(self, rooms: Sequence[tuple[int, int]]) -> list[OutgoingDelivery]:
-        """Take due parcels, of each merchant at most its room."""
+        """Take due deliveries, of each merchant at most its room."""
         taken = await outbox.claim_due(self.database, rooms, self.lease_s)
         keys = await self._keys_of({one.merchant_id for one in taken})
         return [
@@ -73,8 +73,8 @@ class DatabaseOutbox:
     def _attempted(self, one: DeliveryResult) -> outbox.AttemptRecord:
         return outbox.AttemptRecord(
             id=self.id_generator.id(),
-            event_id=one.parcel.event_id,
-            number=one.parcel.attempts + 1,
+            event_id=one.delivery.event_id,
+            number=one.delivery.attempts + 1,
             outcome=one.outcome,
             status=one.status,
             detail=one.detail,
