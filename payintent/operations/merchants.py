@@ -72,6 +72,17 @@ class CreateMerchant(ChangeOperation[CreatedMerchant], frozen=True, kw_only=True
     auto_refund: bool = True  # give back at once what no payment may own
     allow_http: bool = False  # its callback URL need not be https
 
+    async def needs_approval(self, context: OperationContext) -> bool:
+        """Need it over HTTP, where key and secret would be shown to whoever holds a token."""
+        return context.actor.over_http
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        """Say what is registered, and that secrets come of it."""
+        return [
+            *await super().changes(context),
+            "whoever approves is shown its API key and its callback secret, and hands them over",
+        ]
+
     async def check(self, context: OperationContext) -> None:
         """Refuse a name that cannot be printed and a URL that may not be called."""
         check_name("name", self.name, _NAME_MAX)

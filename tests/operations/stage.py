@@ -220,7 +220,7 @@ TWO_PEOPLE = frozenset(
         "refund.resend",
     }
 )
-TWO_OVER_HTTP = TWO_PEOPLE | {"key.issue", "merchant.rotate-secret"}
+TWO_OVER_HTTP = TWO_PEOPLE | {"key.issue", "merchant.create", "merchant.rotate-secret"}
 #: Where a change is about a merchant that its fields do not name.
 ABOUT = {
     "key.revoke": "$merchant",

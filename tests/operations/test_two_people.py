@@ -306,9 +306,30 @@ async def test_a_secret_is_shown_to_whoever_approves_and_kept_nowhere(stage: Sta
         for table in ("proposal", "audit", "operator_token", "api_key"):
             rows = await stage.world.rows(f"SELECT t::text AS row FROM {table} t")
             assert not [row for row in rows if secret in row["row"]]
+    waiting = await _propose(stage, "merchant.create", over_http)
+    approved = await stage.service.perform(Approve(approval_id=waiting.id), ALAN)
+    shown = str(await stage.perform(ShowApproval(approval_id=waiting.id)))
+    assert not [name for name in ("api_key", "callback_secret") if approved.result[name] in shown]
     assert "second server" in {
         one.name for one in await stage.perform(ListApiKeys(merchant_id=stage.known["merchant"]))
     }
+
+
+async def test_one_admin_alone_gets_no_key_of_a_merchant_by_registering_it(stage: Stage) -> None:
+    """Neither merchant nor key is made until another admin approves, who alone is shown the key."""
+    count = "SELECT (SELECT count(*) FROM merchant) AS m, (SELECT count(*) FROM api_key) AS k"
+    [before] = await stage.world.rows(count)
+    waiting = await _propose(stage, "merchant.create", replace(ADA, over_http=True))
+    assert "name: Third Shop" in waiting.changes
+    assert "is shown its API key and its callback secret" in waiting.changes[-1]
+    approval = Approve(approval_id=waiting.id)
+    words = "another person than 'Ada', who proposed it"
+    assert await _refused(stage, approval, ADA, words) is ErrorCode.CONFLICT
+    assert await stage.world.rows(count) == [before]
+    made = (await stage.service.perform(approval, ALAN)).result
+    assert set(made) == {"merchant", "api_key", "callback_secret"}
+    [after] = await stage.world.rows(count)
+    assert (after["m"], after["k"]) == (before["m"] + 1, before["k"] + 1)
 
 
 async def test_arguments_that_were_tampered_with_are_not_run(stage: Stage) -> None:
