@@ -333,15 +333,7 @@ async def test_a_refund_that_was_reverted_three_times_is_a_case_and_sent_again_b
     refund = await refunding.ask(payment)
     cases: list[list[str]] = []
     for _ in range(3):
-        refunding.signer.mood = Mood.SILENT
-        await refunding.turn()
-        refunding.signer.mood = Mood.SENDS
-        reverted = await refunding.ground.pay_otherwise(session, deadline=1)
-        await refunding.ground.world.rows(
-            "UPDATE chain_refund_try SET tx_hash = $1", bytes.fromhex(reverted[2:])
-        )
-        await refunding.ground.final()
-        await refunding.turn()
+        await refunding.revert(session)
         cases.append(await refunding.ground.cases())
     assert cases == [[], [], ["RECONCILIATION"]]
     await refunding.ground.move_clock(2 * UNSEEN_S)

@@ -151,6 +151,18 @@ class RefundWorld:
         }
         return await self.ground.send(step, changes.get("sender", self.refunder))
 
+    async def revert(self, session: Session) -> None:
+        """Have a refund's transaction reverted, and that be final."""
+        self.signer.mood = Mood.SILENT
+        await self.turn()
+        self.signer.mood = Mood.SENDS
+        reverted = await self.ground.pay_otherwise(session, deadline=1)
+        await self.ground.world.rows(
+            "UPDATE chain_refund_try SET tx_hash = $1", bytes.fromhex(reverted[2:])
+        )
+        await self.ground.final()
+        await self.turn()
+
     async def accounts(self) -> Sequence[str]:
         return await self.ground.chain.ask("eth_accounts")
 

@@ -1,0 +1,128 @@
+"""A refund on a chain that rests with a case: the chain is asked before it is sent again."""
+
+from decimal import Decimal
+
+import pytest
+
+from payintent.domain import ids
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.refund import Refund
+from payintent.domain.session import Session
+from payintent.operations.approvals import Approve
+from payintent.operations.chains import SetChain
+from payintent.operations.refunds import ResendRefund
+from payintent.payments.send_refund import GIVE_UP_AFTER_S
+from payintent.storage.proposals import Proposal
+from tests.operations.stage import ADA, ALAN
+from tests.support.refunding import RefundWorld
+
+REVERTS_MAX = 3
+UNSEEN_S = 600
+WAITS = ("PENDING", "queued")
+SENT = ("PENDING", "sent")
+DONE = ("SUCCEEDED", "ended")
+
+
+@pytest.fixture(autouse=True)
+async def operators(refunding: RefundWorld) -> None:
+    for name in ("Ada", "Alan"):
+        await refunding.ground.world.operator_token(name)
+
+
+async def rests(refunding: RefundWorld, refund: Refund) -> bool:
+    [row] = await refunding.ground.world.rows(
+        "SELECT next_at IS NULL AS rests FROM refund WHERE id = $1", refund.id
+    )
+    return row["rests"]
+
+
+async def resting(refunding: RefundWorld) -> tuple[Session, Refund]:
+    """A refund that was reverted three times."""
+    payment, session = await refunding.paid()
+    refund = await refunding.ask(payment)
+    for _ in range(REVERTS_MAX):
+        await refunding.revert(session)
+    assert await rests(refunding, refund)
+    return session, refund
+
+
+async def resend_by_two(refunding: RefundWorld, refund: Refund) -> None:
+    resend = ResendRefund(refund_id=ids.format_id(ids.REFUND, refund.id), note="it has gas again")
+    service = refunding.ground.world.service
+    proposal = await service.submit(resend, ADA)
+    assert isinstance(proposal, Proposal)
+    await service.perform(Approve(approval_id=ids.format_id(ids.APPROVAL, proposal.id)), ALAN)
+
+
+async def test_a_refund_that_is_sent_again_has_three_more_reverts(refunding: RefundWorld) -> None:
+    session, refund = await resting(refunding)
+    await resend_by_two(refunding, refund)
+    await refunding.ground.move_clock(UNSEEN_S)
+    await refunding.turn()
+    assert await refunding.stands(refund) == WAITS, "the contract says that it was not done"
+    for again in range(1, REVERTS_MAX + 1):
+        await refunding.revert(session)
+        assert await rests(refunding, refund) is (again == REVERTS_MAX)
+    assert refunding.signer.sent == []
+
+
+async def test_a_refund_that_was_mined_while_it_rested_is_not_sent_again(
+    refunding: RefundWorld,
+) -> None:
+    """Its log is not final yet when two people have it sent again: only the contract knows."""
+    _, refund = await resting(refunding)
+    before = await refunding.balance("NATIVED", refunding.ground.payer)
+    await refunding.by_hand(refund.id, refund.amount_minor)
+    await resend_by_two(refunding, refund)
+    for _ in range(3):
+        await refunding.ground.move_clock(UNSEEN_S)
+        await refunding.turn()
+    assert refunding.signer.sent == []
+    await refunding.ground.final()
+    assert await refunding.stands(refund) == DONE
+    after = await refunding.balance("NATIVED", refunding.ground.payer)
+    assert after == before + refund.amount_minor
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["of ours", "of a stranger"])
+async def test_what_the_chain_shows_under_its_id_is_a_persons_to_find_out(
+    refunding: RefundWorld, ours: bool
+) -> None:
+    """An account of ours gave back another amount; what a stranger sends says nothing."""
+    _, refund = await resting(refunding)
+    sender = refunding.refunder if ours else (await refunding.accounts())[8]
+    await refunding.by_hand(refund.id, refund.amount_minor - 1, sender=sender)
+    await refunding.ground.final()
+    assert await refunding.logs() == ["mismatched" if ours else "foreign"]
+    if not ours:
+        await resend_by_two(refunding, refund)
+        assert not await rests(refunding, refund)
+        return
+    with pytest.raises(RefusedError, match="the chain shows that money went back") as refused:
+        await resend_by_two(refunding, refund)
+    assert refused.value.code is ErrorCode.CONFLICT
+    assert await rests(refunding, refund)
+    assert refunding.signer.sent == []
+
+
+async def test_a_refund_that_is_sent_again_takes_nothing_of_the_new_days_threshold(
+    refunding: RefundWorld,
+) -> None:
+    """Two people have seen it, whoever they are; one of them alone sends nothing again."""
+    world = refunding.ground.world
+    others = [(await refunding.paid())[0] for _ in range(2)]
+    _, refund = await resting(refunding)
+    amount = Decimal("25.50")
+    await world.perform(SetChain(chain="native", refund_approval_above=str(amount)))
+    assert await refunding.stands(await refunding.ask(others[0])) == ("PENDING", "approval")
+    await refunding.ground.move_clock(GIVE_UP_AFTER_S)
+    resend = ResendRefund(refund_id=ids.format_id(ids.REFUND, refund.id), note="it has gas again")
+    proposal = await world.service.submit(resend, ADA)
+    assert isinstance(proposal, Proposal)
+    approval = Approve(approval_id=ids.format_id(ids.APPROVAL, proposal.id))
+    with pytest.raises(RefusedError, match="another person than 'Ada'"):
+        await world.service.perform(approval, ADA)
+    await refunding.turn()
+    assert refunding.signer.sent == []
+    await world.service.perform(approval, ALAN)
+    assert await refunding.stands(await refunding.ask(others[1])) == WAITS
