@@ -15,6 +15,7 @@ from payintent.storage import audit
 from payintent.storage.database import Database, Tx
 
 R = TypeVar("R")
+T = TypeVar("T")
 #: What the audit log calls whoever works at a terminal begins so; no token's name does.
 TERMINAL = "cli:"
 #: Names that begin so are no token's: of terminals, of merchants that ask, of our own rules.
@@ -130,6 +131,17 @@ class ChangeOperation(
         """Give what the audit log holds of the result, beside the fields."""
         del result
         return {}
+
+
+class BatchOperation(ChangeOperation[list[T]], Generic[T], frozen=True, kw_only=True):
+    """A change of any number of rows, in transactions of bounded size with an audit record each.
+
+    Nobody else has to approve it. Where it breaks off, the batches before are done.
+    """
+
+    def following(self, batch: Sequence[T]) -> "BatchOperation[T] | None":
+        """Give what does the next batch, once this one has done `batch`; None after the last."""
+        raise NotImplementedError
 
 
 async def run(

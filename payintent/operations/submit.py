@@ -2,7 +2,7 @@
 
 import secrets as chance
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -11,6 +11,7 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.encryption import NONCE_BYTES, proposal_place
 from payintent.operations.base import (
     Actor,
+    BatchOperation,
     ChangeOperation,
     OperationContext,
     ReadOperation,
@@ -24,6 +25,7 @@ from payintent.storage import audit, proposals
 from payintent.storage.proposals import NewProposal, Proposal
 
 R = TypeVar("R")
+T = TypeVar("T")
 _WHO_MAX, _WHY_MAX = 200, 500
 
 
@@ -32,9 +34,9 @@ async def submit(
 ) -> R | Proposal:
     """Do what an operator asks, or keep it as a proposal where another person must approve.
 
-    A change and its audit record are one transaction. Refused (`FORBIDDEN`) where the actor's
-    role does not include it, `BAD_REQUEST` without a reason outside the sandbox, and as the
-    operation refuses.
+    A change and its audit record are one transaction, or one for each batch of a `BatchOperation`.
+    Refused (`FORBIDDEN`) where the actor's role does not include it, `BAD_REQUEST` without a
+    reason outside the sandbox, and as the operation refuses.
     """
     context = replace(context, actor=actor)
     if isinstance(operation, ReadOperation):
@@ -46,6 +48,8 @@ async def submit(
     await operation.check(context)
     if actor.role is not None and await operation.needs_approval(context):
         return await _propose(context, operation)
+    if isinstance(operation, BatchOperation):
+        return cast("R", await _run_batches(context, cast("BatchOperation[Any]", operation)))
     async with context.database.transaction() as tx:
         return await run(context, tx, operation, {})
 
@@ -64,6 +68,17 @@ async def run_operation(
     result = await submit(context, operation, actor)
     assert not isinstance(result, Proposal)  # noqa: S101 - nobody else has to approve it
     return result
+
+
+async def _run_batches(context: OperationContext, operation: BatchOperation[T]) -> list[T]:
+    done: list[T] = []
+    left: BatchOperation[T] | None = operation
+    while left is not None:
+        async with context.database.transaction() as tx:
+            batch = await run(context, tx, left, {})
+        done += batch
+        left = left.following(batch)
+    return done
 
 
 def _check_actor(context: OperationContext, actor: Actor) -> None:

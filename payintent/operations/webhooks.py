@@ -1,5 +1,6 @@
 """Sending events again, under their own webhook-id."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import ClassVar
@@ -8,10 +9,13 @@ from uuid import UUID
 from payintent.domain.delivery import MissedEvents
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import Role
-from payintent.operations.base import ChangeOperation, OperationContext
+from payintent.operations.base import BatchOperation, ChangeOperation, OperationContext
 from payintent.operations.validation import check_merchant
 from payintent.storage import outbox
 from payintent.storage.database import Tx
+
+#: How many events one transaction makes due again.
+BATCH = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,7 @@ class ReplayEvent(ChangeOperation[ReplayedEvent], frozen=True, kw_only=True):
         return result.merchant_id
 
 
-class ReplayMissedEvents(ChangeOperation[list[UUID]], frozen=True, kw_only=True):
+class ReplayMissedEvents(BatchOperation[UUID], frozen=True, kw_only=True):
     """Send again what did not arrive, of a merchant or a time or both; without zone it is UTC."""
 
     action: ClassVar[str] = "webhooks.replay-missed"
@@ -60,14 +64,35 @@ class ReplayMissedEvents(ChangeOperation[list[UUID]], frozen=True, kw_only=True)
             _utc(name, moment)
 
     async def apply(self, context: OperationContext, tx: Tx) -> list[UUID]:
-        """Make them due."""
+        """Make the next of them due, by their ids."""
         del context
         missed = MissedEvents(
             merchant_id=self.merchant_id,
             since=_utc("since", self.since),
             until=_utc("until", self.until),
         )
-        return await outbox.replay_missed(tx, missed)
+        return await outbox.replay_missed(tx, missed, self.done_up_to(), BATCH)
+
+    def done_up_to(self) -> UUID:
+        """Name the last event that an earlier batch has made due."""
+        return UUID(int=0)
+
+    def following(self, batch: Sequence[UUID]) -> "ReplayMissedEvents | None":
+        """Go on after the last one, so that no event is taken twice."""
+        if len(batch) < BATCH:
+            return None
+        return _FurtherMissedEvents(
+            merchant_id=self.merchant_id, since=self.since, until=self.until, after=batch[-1]
+        )
+
+
+class _FurtherMissedEvents(ReplayMissedEvents, frozen=True, kw_only=True):
+    """The events beyond those of the batch before; the audit log names where it began."""
+
+    after: UUID
+
+    def done_up_to(self) -> UUID:
+        return self.after
 
 
 def _utc(name: str, moment: datetime | None) -> datetime | None:

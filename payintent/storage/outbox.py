@@ -293,25 +293,39 @@ async def replay(tx: Tx, event_id: UUID) -> int | None:
     return row["merchant_id"] if row else None
 
 
-async def replay_missed(tx: Tx, missed: MissedEvents) -> list[UUID]:
-    """Make due again what is dead or was skipped, under its own ids; name it."""
+async def replay_missed(tx: Tx, missed: MissedEvents, after: UUID, limit: int) -> list[UUID]:
+    """Make due again what is dead or was skipped, under its own ids; gives them in their order.
+
+    At most `limit` of them, with ids beyond `after`; fewer only where there are no more.
+    """
     tx.wakes_delivery = True
     rows = await tx.fetch(
         """
+        WITH missed AS MATERIALIZED (
+            SELECT d.event_id
+            FROM event e
+            JOIN delivery d ON d.event_id = e.id
+            WHERE d.state IN ('dead', 'skipped') AND e.id > $4
+                AND ($1::bigint IS NULL OR e.merchant_id = $1)
+                AND ($2::timestamptz IS NULL OR e.occurred_at >= $2)
+                AND ($3::timestamptz IS NULL OR e.occurred_at < $3)
+            ORDER BY e.id
+            LIMIT $5
+            FOR UPDATE OF d
+        )
         UPDATE delivery d
         SET state = 'pending', attempts = 0, next_at = clock(), lease_until = '-infinity'
-        FROM event e
-        WHERE e.id = d.event_id AND d.state IN ('dead', 'skipped')
-            AND ($1::bigint IS NULL OR e.merchant_id = $1)
-            AND ($2::timestamptz IS NULL OR e.occurred_at >= $2)
-            AND ($3::timestamptz IS NULL OR e.occurred_at < $3)
+        FROM missed m
+        WHERE d.event_id = m.event_id
         RETURNING d.event_id
         """,
         missed.merchant_id,
         missed.since,
         missed.until,
+        after,
+        limit,
     )
-    return [row["event_id"] for row in rows]
+    return sorted(row["event_id"] for row in rows)
 
 
 async def is_fully_delivered(database: Executor, payment_id: UUID) -> bool:
