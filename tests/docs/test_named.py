@@ -13,6 +13,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from payintent.config import Settings
+from payintent.gateways.twoc2p.response_codes import DISPUTES
 from tests.docs.reading import PAGES, ROOT, name, page, prose, rows, section, spans
 
 _SOURCES = list(ROOT.glob("payintent/**/*.py"))
@@ -196,3 +197,10 @@ def test_every_decision_says_how_it_stands(path: Path) -> None:
 def test_no_decision_says_that_something_is_yet_to_come() -> None:
     late = re.compile(r"\bis to come\b|\byet to be (written|built)\b")
     assert [name(path) for path in _DECISIONS if late.search(path.read_text())] == []
+
+
+def test_chargeback_codes_that_nobody_has_confirmed_are_called_so_where_disputes_are() -> None:
+    told = prose(section(page("docs/refunds.md"), "### Disputed money"))
+    [confirm] = [line for line in told.split(". ") if "account manager" in line]
+    assert set(re.findall(r"\b41\d\d\b", told)) == set(DISPUTES)
+    assert set(re.findall(r"\b41\d\d\b", confirm)) == {"4131", "4132"}

@@ -60,7 +60,8 @@ STATES: dict[str, GatewaySessionState] = dict.fromkeys(FAILURES, GatewaySessionS
     SOFT_DECLINED: GatewaySessionState.ATTEMPTED,
 }
 
-#: What the buyer's bank has asked back, and whether it has got it.
+#: What the buyer's bank has asked back, and whether it has got it. 4130 is published; what 4131 and
+#: 4132 mean is to be confirmed with 2C2P (`docs/refunds.md`, "Disputed money").
 DISPUTES: dict[str, tuple[DisputeState, DisputedFunds]] = {
     "4130": (DisputeState.OPEN, DisputedFunds.WITHDRAWN),
     "4131": (DisputeState.WON, DisputedFunds.REINSTATED),

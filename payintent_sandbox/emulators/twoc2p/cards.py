@@ -35,7 +35,7 @@ WORDS = {
     IN_PROGRESS: "Transaction in progress",
     "2002": "Transaction not found",
     "4130": "Chargeback",
-    "4131": "Chargeback Rejected",
+    "4131": "Chargeback Rejected",  # nothing published was found of it
     "4005": "Do not honor",
     "4051": "Insufficient Funds",
     "4054": "Expired Card",
