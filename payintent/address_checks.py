@@ -75,4 +75,4 @@ def _is_public(host: str) -> bool:
     try:
         return ip_address(host).is_global
     except ValueError:
-        return "." in host and not host.endswith(tuple(f".{one}" for one in _PRIVATE_ENDINGS))
+        return "." in host and not host.endswith(tuple(f".{ending}" for ending in _PRIVATE_ENDINGS))

@@ -65,8 +65,8 @@ def build_app(
     app.router.redirect_slashes = False  # a route is what it says; nothing is sent elsewhere
 
     def stopping() -> None:
-        if (here := getattr(app.state, "context", None)) is not None:
-            here.lookout.close()
+        if (context := getattr(app.state, "context", None)) is not None:
+            context.lookout.close()
 
     return CommonHeaders(app, stopping)
 

@@ -137,25 +137,25 @@ class Settings(BaseSettings):
     @property
     def more_gateway_origins(self) -> list[str]:
         """Give the origins where accounts may be, beside those that the adapters know."""
-        return [one.strip() for one in self.gateway_origins.split(",") if one.strip()]
+        return [origin.strip() for origin in self.gateway_origins.split(",") if origin.strip()]
 
     @property
     def endpoints(self) -> dict[str, list[str]]:
         """Give the endpoints of the chains that have some; they may hold keys."""
-        told = {"ethereum": self.rpc_ethereum, "bsc": self.rpc_bsc, "native": self.rpc_native}
+        by_chain = {"ethereum": self.rpc_ethereum, "bsc": self.rpc_bsc, "native": self.rpc_native}
         split = {
-            slug: [one.strip() for one in urls.get_secret_value().split(",") if one.strip()]
-            for slug, urls in told.items()
+            slug: [url.strip() for url in urls.get_secret_value().split(",") if url.strip()]
+            for slug, urls in by_chain.items()
         }
         return {slug: urls for slug, urls in split.items() if urls}
 
     @property
     def signers(self) -> dict[str, str]:
         """Give the signers of the chains that have one; their addresses may hold keys."""
-        told = {
+        by_chain = {
             "ethereum": self.signer_ethereum,
             "bsc": self.signer_bsc,
             "native": self.signer_native,
         }
-        urls = {slug: url.get_secret_value().strip() for slug, url in told.items()}
+        urls = {slug: url.get_secret_value().strip() for slug, url in by_chain.items()}
         return {slug: url for slug, url in urls.items() if url}

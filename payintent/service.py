@@ -213,7 +213,7 @@ def _adapters(
         TwoC2pGateway(http),
         OnchainGateway(DatabaseOnchainRecords(database), settings.api_base, refunders),
     )
-    return {one.provider: one for one in adapters}
+    return {gateway.provider: gateway for gateway in adapters}
 
 
 async def _open_patiently(database: Database) -> None:

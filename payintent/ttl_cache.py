@@ -13,12 +13,12 @@ class TtlCache(Generic[T]):
     def __init__(
         self,
         read: Callable[[T], Awaitable[T]],
-        known: T,
+        value: T,
         kept_s: float,
         monotonic: Callable[[], float],
     ) -> None:
         self._read = read
-        self._known = known
+        self._known = value
         self._kept_s = kept_s
         self._monotonic = monotonic
         self._old_at: float | None = None  # None: nothing was read yet

@@ -186,9 +186,9 @@ class _LeasedTaskRunner(Generic[T]):
         if limit <= 0:
             return False
         taken = await self._take(limit, self._busy())
-        for one in taken:
-            task = asyncio.create_task(self._look_after(one))
-            self._under_way[task] = self._account_of(one)
+        for delivery in taken:
+            task = asyncio.create_task(self._look_after(delivery))
+            self._under_way[task] = self._account_of(delivery)
             task.add_done_callback(self._under_way.pop)
         return len(taken) == limit
 
@@ -200,11 +200,15 @@ class _LeasedTaskRunner(Generic[T]):
         counts: dict[int, int] = {}
         for account_id in self._under_way.values():
             counts[account_id] = counts.get(account_id, 0) + 1
-        return [one for one, count in counts.items() if count >= _IN_FLIGHT_PER_ACCOUNT_MAX]
+        return [
+            account_id
+            for account_id, count in counts.items()
+            if count >= _IN_FLIGHT_PER_ACCOUNT_MAX
+        ]
 
-    async def _look_after(self, one: T) -> None:
+    async def _look_after(self, task_item: T) -> None:
         try:
-            await self._work(one)
+            await self._work(task_item)
         except (StorageUnavailableError, LockTimeoutError) as error:
             _log.warning("step_deferred", step=self._name, why=type(error).__name__)
         except Exception as error:  # noqa: BLE001 - the edge of a worker; the lease brings it back

@@ -58,8 +58,8 @@ class Authenticator:
     async def _look_up(self, mark: bytes, headers: Mapping[str, str]) -> AuthenticatedMerchant:
         key = read_bearer_key(headers, api_key.MERCHANT)
         holder = await merchants.find_by_public_id(self._database, key.public_id)
-        known = holder and hmac.compare_digest(holder.digest, self._secrets.digest(key.text))
-        if holder is None or not known:
+        matches = holder and hmac.compare_digest(holder.digest, self._secrets.digest(key.text))
+        if holder is None or not matches:
             self._kept.pop(mark, None)
             raise UnauthorizedError(api_key.MERCHANT, _reason(holder and holder.digest))
         narrowed = [self._accounts.narrowed(method) for method in holder.methods]

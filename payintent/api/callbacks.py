@@ -48,5 +48,5 @@ async def post_callback(request: Request) -> Response:
 
 
 def _account_id(text: str) -> int | None:
-    known = text.isascii() and text.isdecimal() and len(text) <= _ACCOUNT_DIGITS_MAX
-    return int(text) if known else None
+    well_formed = text.isascii() and text.isdecimal() and len(text) <= _ACCOUNT_DIGITS_MAX
+    return int(text) if well_formed else None

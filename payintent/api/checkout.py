@@ -33,9 +33,9 @@ from payintent.storage.payments import PaymentSnapshot
 
 async def get_checkout(request: Request) -> Response:
     """`GET /checkout/{checkout_id}`: also after the end."""
-    here = get_context(request)
-    fields = await checkout_view(here, await read_checkout(request))
-    viewer = here.edge.viewer_country(request)
+    app = get_context(request)
+    fields = await checkout_view(app, await read_checkout(request))
+    viewer = app.edge.viewer_country(request)
     if viewer in COUNTRIES:
         fields["suggested_country"] = viewer  # a hint, which decides nothing
     return json_response(fields)
@@ -43,15 +43,15 @@ async def get_checkout(request: Request) -> Response:
 
 async def get_quotes(request: Request) -> Response:
     """`GET /checkout/{checkout_id}/quotes`."""
-    here = get_context(request)
-    seen = await read_checkout(request)
+    app = get_context(request)
+    snapshot = await read_checkout(request)
     country = request.query_params.get("country")
     currency = request.query_params.get("currency")
-    priced = await price_checkout(here, seen, request, country, currency)
+    priced = await price_checkout(app, snapshot, request, country, currency)
     return json_response(
         {
-            "checkout_id": seen.payment.checkout_id,
-            "currency": currency or seen.payment.currency,
+            "checkout_id": snapshot.payment.checkout_id,
+            "currency": currency or snapshot.payment.currency,
             "country": priced.place.country,
             "country_source": priced.place.source,
             "quotes": [quote_fields(offer) for offer in priced.offers],
@@ -61,90 +61,92 @@ async def get_quotes(request: Request) -> Response:
 
 async def post_quotes(request: Request) -> Response:
     """`POST /checkout/{checkout_id}/quotes`: selects one and opens its session."""
-    here = get_context(request)
-    seen = await read_checkout(request)
-    body = await read_json(request, schemas.SELECT, here.service.settings.body_bytes_max)
+    app = get_context(request)
+    snapshot = await read_checkout(request)
+    body = await read_json(request, schemas.SELECT, app.service.settings.body_bytes_max)
     schemas.check_select(body)
     selected = await select_for_buyer(
-        here,
-        seen,
+        app,
+        snapshot,
         request,
         QuoteSelection(
             payment_method_id=body.payment_method_id,
             currency=body.currency,
             country=body.country,
-            viewer_country=here.edge.viewer_country(request),
-            restrictions=await here.service.policies.restrictions(),
+            viewer_country=app.edge.viewer_country(request),
+            restrictions=await app.service.policies.restrictions(),
             payer_email=body.payer_email,
             locale=body.locale,
             return_url=body.return_url,
             expected_total_amount=body.expected_total_amount,
         ),
     )
-    return json_response(await _selected_fields(here, selected))
+    return json_response(await _selected_fields(app, selected))
 
 
 async def post_cancel(request: Request) -> Response:
     """`POST /checkout/{checkout_id}/cancel`: PENDING only, and the merchant gets no event."""
-    here = get_context(request)
-    await cancel_checkout(here, await read_checkout(request))
+    app = get_context(request)
+    await cancel_checkout(app, await read_checkout(request))
     return json_response({"status": "cancelled"})
 
 
 async def patch_checkout(request: Request) -> Response:
     """`PATCH /checkout/{checkout_id}`: keeps the buyer's e-mail."""
-    here = get_context(request)
-    seen = await read_checkout(request)
-    body = await read_json(request, schemas.EMAIL, here.service.settings.body_bytes_max)
+    app = get_context(request)
+    snapshot = await read_checkout(request)
+    body = await read_json(request, schemas.EMAIL, app.service.settings.body_bytes_max)
     schemas.check_email(body.payer_email)
-    await screen_buyer(here, seen, request, body.payer_email)
-    await require_open_checkout(here.service.database, here.service.id_generator, seen)
-    async with here.service.database.transaction() as tx:
-        await payments.set_payer_email(tx, seen.payment.id, body.payer_email)
-    return json_response(await checkout_view(here, await reread_checkout(request)))
+    await screen_buyer(app, snapshot, request, body.payer_email)
+    await require_open_checkout(app.service.database, app.service.id_generator, snapshot)
+    async with app.service.database.transaction() as tx:
+        await payments.set_payer_email(tx, snapshot.payment.id, body.payer_email)
+    return json_response(await checkout_view(app, await reread_checkout(request)))
 
 
-async def checkout_view(here: AppContext, seen: PaymentSnapshot) -> dict[str, Any]:
+async def checkout_view(app: AppContext, snapshot: PaymentSnapshot) -> dict[str, Any]:
     """Give the checkout as the buyer may see it."""
-    merchant = await get_payment_merchant(here.service.database, seen.payment)
-    base = here.service.settings.checkout_base
-    fields = checkout_fields(seen.payment, seen.session, merchant, seen.now, base)
-    fields["events_url"] = f"/v1/checkout/{seen.payment.checkout_id}/events"
-    if seen.payment.status in TERMINAL:
+    merchant = await get_payment_merchant(app.service.database, snapshot.payment)
+    base = app.service.settings.checkout_base
+    fields = checkout_fields(snapshot.payment, snapshot.session, merchant, snapshot.now, base)
+    fields["events_url"] = f"/v1/checkout/{snapshot.payment.checkout_id}/events"
+    if snapshot.payment.status in TERMINAL:
         fields["merchant_told"] = await outbox.is_fully_delivered(
-            here.service.database, seen.payment.id
+            app.service.database, snapshot.payment.id
         )
     return fields
 
 
 async def price_checkout(
-    here: AppContext,
-    seen: PaymentSnapshot,
+    app: AppContext,
+    snapshot: PaymentSnapshot,
     request: Request,
     country: str | None,
     currency: str | None,
 ) -> QuoteList:
     """Price a checkout that was read, for where the buyer is or says to be."""
-    service = here.service
-    asked = QuoteQuery(
+    service = app.service
+    query = QuoteQuery(
         restrictions=await service.policies.restrictions(),
         country=country,
         currency=currency,
-        viewer_country=here.edge.viewer_country(request),
+        viewer_country=app.edge.viewer_country(request),
     )
-    return await list_quotes(service.database, service.accounts, service.id_generator, seen, asked)
+    return await list_quotes(
+        service.database, service.accounts, service.id_generator, snapshot, query
+    )
 
 
 async def select_for_buyer(
-    here: AppContext, seen: PaymentSnapshot, request: Request, chosen: QuoteSelection
+    app: AppContext, snapshot: PaymentSnapshot, request: Request, chosen: QuoteSelection
 ) -> SelectedSession:
     """Select a quote for a checkout that was read; the buyer is screened by what is known now."""
-    service = here.service
+    service = app.service
     if chosen.payer_email is not None:
-        await screen_buyer(here, seen, request, chosen.payer_email)
-    await service.screen.selection(seen.payment, here.edge.viewer_address(request))
+        await screen_buyer(app, snapshot, request, chosen.payer_email)
+    await service.screen.selection(snapshot.payment, app.edge.viewer_address(request))
     return await select_quote(
-        service.database, service.accounts, service.id_generator, service.places, seen, chosen
+        service.database, service.accounts, service.id_generator, service.places, snapshot, chosen
     )
 
 
@@ -153,43 +155,43 @@ async def read_checkout(request: Request) -> PaymentSnapshot:
 
     Refused: `RATE_LIMITED`, `CHECKOUT_NOT_FOUND`; `FraudDeniedError` by fraud screening.
     """
-    here = get_context(request)
-    here.addresses.spend(here.edge.viewer_address(request))
+    app = get_context(request)
+    app.addresses.spend(app.edge.viewer_address(request))
     return await reread_checkout(request)
 
 
 async def reread_checkout(request: Request) -> PaymentSnapshot:
     """Read the checkout of a request once more, after what the request did."""
-    here = get_context(request)
+    app = get_context(request)
     checkout_id: str = request.path_params["checkout_id"]
-    seen = await find_checkout_payment(
-        here.service.database, here.service.id_generator, checkout_id
+    snapshot = await find_checkout_payment(
+        app.service.database, app.service.id_generator, checkout_id
     )
-    await screen_buyer(here, seen, request)
-    return seen
+    await screen_buyer(app, snapshot, request)
+    return snapshot
 
 
 async def screen_buyer(
-    here: AppContext, seen: PaymentSnapshot, request: Request, email: str | None = None
+    app: AppContext, snapshot: PaymentSnapshot, request: Request, email: str | None = None
 ) -> None:
     """Screen whoever uses a checkout; `FraudDeniedError` where a rule matches."""
-    viewer, address = here.edge.viewer_country(request), here.edge.viewer_address(request)
-    await here.service.screen.checkout(seen.payment, viewer, address, email)
+    viewer, address = app.edge.viewer_country(request), app.edge.viewer_address(request)
+    await app.service.screen.checkout(snapshot.payment, viewer, address, email)
 
 
-async def cancel_checkout(here: AppContext, seen: PaymentSnapshot) -> None:
+async def cancel_checkout(app: AppContext, snapshot: PaymentSnapshot) -> None:
     """Cancel for the buyer; refused as every write to an ended checkout is."""
-    await require_open_checkout(here.service.database, here.service.id_generator, seen)
-    async with here.service.database.transaction() as tx:
-        await cancel_by_buyer(tx, here.service.id_generator, seen.payment.id)
+    await require_open_checkout(app.service.database, app.service.id_generator, snapshot)
+    async with app.service.database.transaction() as tx:
+        await cancel_by_buyer(tx, app.service.id_generator, snapshot.payment.id)
 
 
-async def _selected_fields(here: AppContext, selected: SelectedSession) -> dict[str, Any]:
+async def _selected_fields(app: AppContext, selected: SelectedSession) -> dict[str, Any]:
     payment, session = selected.payment, selected.session
-    now = await payments.now(here.service.database)
-    base = here.service.settings.checkout_base
+    now = await payments.now(app.service.database)
+    base = app.service.settings.checkout_base
     return {
-        "checkout": await checkout_view(here, PaymentSnapshot(payment, session, now)),
+        "checkout": await checkout_view(app, PaymentSnapshot(payment, session, now)),
         "quote": quote_fields(session.offer),
         "session": _session_fields(payment.expires_at, session),
         "next_action": next_action_fields(payment, session, base),

@@ -39,15 +39,15 @@ async def get_events(request: Request) -> Response:
     `Last-Event-ID` is the version that is known already: it is not told again, and where it is the
     end, 204 tells the browser not to come again.
     """
-    here = get_context(request)
-    seen = await checkout.read_checkout(request)
-    known = _last_id(request)
-    if seen.payment.status in TERMINAL and seen.payment.version == known:
+    app = get_context(request)
+    snapshot = await checkout.read_checkout(request)
+    last_version = _last_id(request)
+    if snapshot.payment.status in TERMINAL and snapshot.payment.version == last_version:
         return Response(status_code=204)
     if request.method == "HEAD":
         return Response(headers=_HEADERS)
-    here.lookout.refuse_more(seen.payment.id)
-    return _Stream(here, seen, known)
+    app.lookout.refuse_more(snapshot.payment.id)
+    return _Stream(app, snapshot, last_version)
 
 
 def _last_id(request: Request) -> int | None:
@@ -59,11 +59,13 @@ def _last_id(request: Request) -> int | None:
 class _Stream(StreamingResponse):
     """The answer; it is watched for as long as it is sent, whether or not anybody takes it."""
 
-    def __init__(self, here: AppContext, seen: PaymentSnapshot, known: int | None) -> None:
-        self._here = here
-        self._seen = seen
+    def __init__(
+        self, app: AppContext, snapshot: PaymentSnapshot, last_version: int | None
+    ) -> None:
+        self._here = app
+        self._seen = snapshot
         self._watch = ChangeSubscriber()
-        super().__init__(_told(here, seen, self._watch, known), 200, _HEADERS)
+        super().__init__(_told(app, snapshot, self._watch, last_version), 200, _HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Not in the generator: one that nobody has started never ends either.
@@ -72,28 +74,28 @@ class _Stream(StreamingResponse):
 
 
 async def _told(
-    here: AppContext, seen: PaymentSnapshot, watch: ChangeSubscriber, version: int | None
+    app: AppContext, snapshot: PaymentSnapshot, watch: ChangeSubscriber, version: int | None
 ) -> AsyncGenerator[bytes]:
     """Write events until the payment has ended, this process does, or the stream is old."""
     yield f"retry: {_RETRY_MS}\n\n".encode()
     loop = asyncio.get_running_loop()
     over_at = loop.time() + _LIFE_S
-    told: dict[str, Any] | None = None
+    last_onchain: dict[str, Any] | None = None
     while True:
         watch.changed.clear()
         try:
-            now = await payments.get(here.service.database, seen.payment.id) or seen
-            onchain = await _onchain(here, now)
+            now = await payments.get(app.service.database, snapshot.payment.id) or snapshot
+            onchain = await _onchain(app, now)
         except (StorageUnavailableError, LockTimeoutError) as error:
             _log.warning("stream_ended", why=type(error).__name__)
             return  # the browser comes again
         if now.payment.version != version:
             version = now.payment.version
             yield _event("status", _status(now), version)
-        if onchain is not None and onchain != told:
-            told = onchain
+        if onchain is not None and onchain != last_onchain:
+            last_onchain = onchain
             yield _event("onchain", onchain, now.payment.version)
-        if now.payment.status in TERMINAL or here.lookout.closing:
+        if now.payment.status in TERMINAL or app.lookout.closing:
             return
         while not await _changes(watch):
             if loop.time() >= over_at:
@@ -109,24 +111,24 @@ async def _changes(watch: ChangeSubscriber) -> bool:
     return watch.changed.is_set()
 
 
-def _status(seen: PaymentSnapshot) -> dict[str, Any]:
-    payment = seen.payment
+def _status(snapshot: PaymentSnapshot) -> dict[str, Any]:
+    payment = snapshot.payment
     return {
         "status": payment.status,
         "version": payment.version,
-        "server_time": format_timestamp(seen.now),
+        "server_time": format_timestamp(snapshot.now),
         "expires_at": format_timestamp(payment.expires_at),
     }
 
 
-async def _onchain(here: AppContext, seen: PaymentSnapshot) -> dict[str, Any] | None:
+async def _onchain(app: AppContext, snapshot: PaymentSnapshot) -> dict[str, Any] | None:
     """Say what was seen on the chain of the present session; None where that is nothing."""
-    session = seen.session
+    session = snapshot.session
     if session is None or session.offer.provider != PROVIDER:
         return None
     try:
         view = await session_view(
-            here.service.database, session.id, here.service.settings.checkout_base
+            app.service.database, session.id, app.service.settings.checkout_base
         )
     except RefusedError:  # the session has ended
         return None

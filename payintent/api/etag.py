@@ -15,8 +15,8 @@ def etag_response(
 ) -> Response:
     """Answer with a body and its tag, or 304 where the caller has this very body."""
     carried = {**headers, "ETag": etag}
-    known = ",".join(request.headers.getlist("If-None-Match")).split(",")
+    tags = ",".join(request.headers.getlist("If-None-Match")).split(",")
     # Weak comparison, as RFC 9110 section 13.1.2 has it for If-None-Match.
-    if any(one.strip().removeprefix("W/") in {etag, "*"} for one in known):
+    if any(tag.strip().removeprefix("W/") in {etag, "*"} for tag in tags):
         return Response(None, 304, carried)
     return Response(body, 200, carried, media_type)

@@ -28,13 +28,15 @@ _ID_CURSOR_BYTES = 16
 
 @merchant_route
 async def list_payments(
-    request: Request, here: AppContext, holder: AuthenticatedMerchant
+    request: Request, app: AppContext, holder: AuthenticatedMerchant
 ) -> Response:
     """`GET /payments?status=&currency=&payer_uid=&created_from=&created_to=&limit=&cursor=`."""
     wanted = _wanted(request, holder.merchant_id)
-    service = here.service
+    service = app.service
     found, more = await list_merchant_payments(service.database, service.id_generator, wanted)
-    answer: dict[str, object] = {"data": [payment_response_fields(here, one) for one in found]}
+    answer: dict[str, object] = {
+        "data": [payment_response_fields(app, snapshot) for snapshot in found]
+    }
     if more is not None:
         answer["next_cursor"] = _write_cursor(*more)
     return json_response(answer)
@@ -70,8 +72,8 @@ def read_limit(raw: str | None) -> int:
     """Read how many are to be listed; refused (`BAD_REQUEST`) outside 1 to 100."""
     if raw is None:
         return _LISTED_DEFAULT
-    known = raw.isascii() and raw.isdecimal() and len(raw) <= len(str(LISTED_MAX))
-    if not known or not 1 <= int(raw) <= LISTED_MAX:
+    well_formed = raw.isascii() and raw.isdecimal() and len(raw) <= len(str(LISTED_MAX))
+    if not well_formed or not 1 <= int(raw) <= LISTED_MAX:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"limit must be from 1 to {LISTED_MAX}")
     return int(raw)
 

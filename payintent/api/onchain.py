@@ -30,10 +30,10 @@ async def get_chain(request: Request) -> Response:
 
 async def get_session(request: Request) -> Response:
     """`GET /v1/onchain/sessions/{session_id}`: the calls of one session, ready to send."""
-    here = get_context(request)
-    here.addresses.spend(here.edge.viewer_address(request))
+    app = get_context(request)
+    app.addresses.spend(app.edge.viewer_address(request))
     session_id = ids.parse_id(ids.SESSION, request.path_params["session_id"])
-    service = here.service
+    service = app.service
     return json_response(
         await session_view(service.database, session_id, service.settings.checkout_base)
     )
@@ -41,9 +41,9 @@ async def get_session(request: Request) -> Response:
 
 async def post_transaction(request: Request) -> Response:
     """`POST /v1/onchain/sessions/{session_id}/transactions`: a hint, which proves nothing."""
-    here = get_context(request)
-    here.addresses.spend(here.edge.viewer_address(request))
-    service = here.service
+    app = get_context(request)
+    app.addresses.spend(app.edge.viewer_address(request))
+    service = app.service
     body = await read_json(request, schemas.TRANSACTION, service.settings.body_bytes_max)
     if not _TX_HASH.fullmatch(body.tx_hash):
         raise RefusedError(ErrorCode.BAD_REQUEST, "tx_hash must be 0x and 64 hex digits")

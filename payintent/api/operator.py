@@ -45,45 +45,45 @@ async def metrics(request: Request) -> Response:
 
 async def get_payment_details(request: Request) -> Response:
     """`GET /operator/payments/{payment_id}`: as its merchant sees it, and its trail."""
-    here, _ = await _operated(request)
+    app, _ = await _operated(request)
     return json_response(
-        await payment_details(here.service.database, request.path_params["payment_id"])
+        await payment_details(app.service.database, request.path_params["payment_id"])
     )
 
 
 async def list_webhooks(request: Request) -> Response:
     """`GET /operator/webhooks?merchant=&state=&limit=`: events and how far they are."""
-    here, _ = await _operated(request)
+    app, _ = await _operated(request)
     limit = _integer(request, "limit")
     limit = _LISTED_DEFAULT if limit is None else limit
     if not 1 <= limit <= _LISTED_MAX:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"limit must be from 1 to {_LISTED_MAX}")
     found = await outbox.list_deliveries(
-        here.service.database,
+        app.service.database,
         _integer(request, "merchant"),
         _state(request),
         limit,
     )
-    return json_response({"data": [_delivery_fields(one) for one in found]})
+    return json_response({"data": [_delivery_fields(delivery) for delivery in found]})
 
 
 async def replay_webhook(request: Request) -> Response:
     """`POST /operator/webhooks/{event_id}/replay`: sends it again under the same webhook-id."""
-    here, operator = await _operated(request)
+    app, operator = await _operated(request)
     try:
         event_id = UUID(request.path_params["event_id"])
     except ValueError:
         raise RefusedError(ErrorCode.NOT_FOUND, "no such event") from None
-    raw = await read_raw(request, here.service.settings.body_bytes_max)
+    raw = await read_raw(request, app.service.settings.body_bytes_max)
     why = _fields(raw).get("why", "") if raw else ""
     actor = replace(operator, why=_text("why", why))
-    await here.service.perform(ReplayEvent(event_id=event_id), actor)
+    await app.service.perform(ReplayEvent(event_id=event_id), actor)
     return json_response({"event_id": str(event_id), "state": "pending"})
 
 
 async def run_operation_route(request: Request) -> Response:
     """`GET` and `POST /operator/{subject}/{verb}`: one operation."""
-    here, operator = await _operated(request)
+    app, operator = await _operated(request)
     kind = OPERATIONS.get(f"{request.path_params['subject']}.{request.path_params['verb']}")
     if kind is None:
         raise RefusedError(ErrorCode.NOT_FOUND, "no such operation")
@@ -94,12 +94,12 @@ async def run_operation_route(request: Request) -> Response:
         return answer
     if issubclass(kind, ReadOperation):
         operation = _convert(dict(request.query_params), kind, strict=False)
-        result = await here.service.submit(operation, operator)
+        result = await app.service.submit(operation, operator)
     else:
-        fields = _fields(await read_raw(request, here.service.settings.body_bytes_max))
+        fields = _fields(await read_raw(request, app.service.settings.body_bytes_max))
         why = _text("why", fields.pop("why", ""))
         operation = _convert(fields, kind, strict=True)
-        result = await here.service.submit(operation, replace(operator, why=why))
+        result = await app.service.submit(operation, replace(operator, why=why))
     if isinstance(result, Proposal):
         return json_response({"approval": to_json_value(proposal_view(result))}, 202)
     shown = to_json_value(result)
@@ -108,13 +108,13 @@ async def run_operation_route(request: Request) -> Response:
 
 async def _operated(request: Request) -> tuple[AppContext, Actor]:
     """Let an operator in; gives who it is."""
-    here = get_context(request)
-    with here.attempts.attempt(request, api_key.OPERATOR):
+    app = get_context(request)
+    with app.attempts.attempt(request, api_key.OPERATOR):
         who = await authentication.authenticate_operator(
-            here.service.database, here.service.secrets, request.headers
+            app.service.database, app.service.secrets, request.headers
         )
     _log.info("operator", who=who.name, method=request.method, path=request.url.path)
-    return here, Actor(who.name, role=who.role, over_http=True)
+    return app, Actor(who.name, role=who.role, over_http=True)
 
 
 def _fields(raw: bytes) -> dict[str, Any]:
@@ -155,14 +155,14 @@ def _state(request: Request) -> str | None:
     return state
 
 
-def _delivery_fields(one: outbox.DeliveryRecord) -> dict[str, object]:
+def _delivery_fields(delivery: outbox.DeliveryRecord) -> dict[str, object]:
     return {
-        "event_id": str(one.event_id),
-        "type": one.type,
-        "payment_id": ids.format_id(ids.PAYMENT, one.payment_id),
-        "merchant_id": one.merchant_id,
-        "state": one.state,
-        "attempts": one.attempts,
-        "next_at": format_timestamp(one.next_at),
-        "occurred_at": format_timestamp(one.occurred_at),
+        "event_id": str(delivery.event_id),
+        "type": delivery.type,
+        "payment_id": ids.format_id(ids.PAYMENT, delivery.payment_id),
+        "merchant_id": delivery.merchant_id,
+        "state": delivery.state,
+        "attempts": delivery.attempts,
+        "next_at": format_timestamp(delivery.next_at),
+        "occurred_at": format_timestamp(delivery.occurred_at),
     }

@@ -48,10 +48,10 @@ def merchant_route(handler: MerchantHandler) -> Handler:
 
     @wraps(handler)
     async def answered(request: Request) -> Response:
-        here = get_context(request)
-        holder = await here.authenticator.merchant(request)
-        await _spend(request, here, holder, RateLimitClass.READ)
-        return await handler(request, here, holder)
+        app = get_context(request)
+        holder = await app.authenticator.merchant(request)
+        await _spend(request, app, holder, RateLimitClass.READ)
+        return await handler(request, app, holder)
 
     return answered
 
@@ -61,43 +61,39 @@ async def post_payment(request: Request) -> Response:
 
     Beyond its limit a merchant still gets what a key has done, as often as its look-ups allow.
     """
-    here = get_context(request)
-    holder = await here.authenticator.merchant(request)
+    app = get_context(request)
+    holder = await app.authenticator.merchant(request)
     try:
-        await _spend(request, here, holder, RateLimitClass.CREATE)
+        await _spend(request, app, holder, RateLimitClass.CREATE)
     except RateLimitExceededError as exceeded:
-        created = await _replayed(request, here, holder, exceeded)
+        created = await _replayed(request, app, holder, exceeded)
     else:
         try:
-            created = await _create(request, here, holder)
+            created = await _create(request, app, holder)
         except FraudDeniedError as denied:
             if denied.replayed:
-                await _spend_as_read(request, here, holder)
+                await _spend_as_read(request, app, holder)
             raise
         if created.replayed:
-            await _spend_as_read(request, here, holder)
-    return _created(here, created)
+            await _spend_as_read(request, app, holder)
+    return _created(app, created)
 
 
 @merchant_route
-async def get_payment(
-    request: Request, here: AppContext, holder: AuthenticatedMerchant
-) -> Response:
+async def get_payment(request: Request, app: AppContext, holder: AuthenticatedMerchant) -> Response:
     """`GET /payments/{payment_id}`."""
     payment_id = ids.parse_id(ids.PAYMENT, request.path_params["payment_id"])
-    seen = await get_merchant_payment(
-        here.service.database, here.service.id_generator, holder.merchant_id, payment_id
+    snapshot = await get_merchant_payment(
+        app.service.database, app.service.id_generator, holder.merchant_id, payment_id
     )
-    return json_response(payment_response_fields(here, seen))
+    return json_response(payment_response_fields(app, snapshot))
 
 
 @merchant_route
-async def get_catalog(
-    request: Request, here: AppContext, holder: AuthenticatedMerchant
-) -> Response:
+async def get_catalog(request: Request, app: AppContext, holder: AuthenticatedMerchant) -> Response:
     """`GET /catalog`: what the merchant can be paid with, where."""
-    service = here.service
-    viewer = here.edge.viewer_country(request)
+    service = app.service
+    viewer = app.edge.viewer_country(request)
     catalog = await build_catalog(
         service.database, service.accounts, service.policies, holder.merchant_id, viewer
     )
@@ -110,43 +106,43 @@ async def get_catalog(
 
 @merchant_route
 async def cancel_payment(
-    request: Request, here: AppContext, holder: AuthenticatedMerchant
+    request: Request, app: AppContext, holder: AuthenticatedMerchant
 ) -> Response:
     """`POST /payments/{payment_id}/cancel`."""
     key = read_idempotency_key(request.headers)
     payment_id = ids.parse_id(ids.PAYMENT, request.path_params["payment_id"])
-    seen = await get_merchant_payment(
-        here.service.database, here.service.id_generator, holder.merchant_id, payment_id
+    snapshot = await get_merchant_payment(
+        app.service.database, app.service.id_generator, holder.merchant_id, payment_id
     )
-    async with here.service.database.transaction() as tx:
-        fresh = await cancel_by_merchant(tx, here.service.id_generator, seen.payment, key)
+    async with app.service.database.transaction() as tx:
+        fresh = await cancel_by_merchant(tx, app.service.id_generator, snapshot.payment, key)
     return json_response({"status": "cancelled"}, headers=None if fresh else _REPLAYED)
 
 
-def payment_response_fields(here: AppContext, seen: PaymentSnapshot) -> dict[str, Any]:
+def payment_response_fields(app: AppContext, snapshot: PaymentSnapshot) -> dict[str, Any]:
     """Give a payment as its merchant sees it; its `checkout_url` carries no query any more."""
-    fields = payment_fields(seen.payment, seen.session)
-    base = here.service.settings.checkout_base
+    fields = payment_fields(snapshot.payment, snapshot.session)
+    base = app.service.settings.checkout_base
     if base:
-        fields["checkout_url"] = f"{base}/{seen.payment.checkout_id}"
+        fields["checkout_url"] = f"{base}/{snapshot.payment.checkout_id}"
     return fields
 
 
 async def _spend(
-    request: Request, here: AppContext, holder: AuthenticatedMerchant, kind: RateLimitClass
+    request: Request, app: AppContext, holder: AuthenticatedMerchant, kind: RateLimitClass
 ) -> None:
     """Spend one of a merchant's requests, and say in the answer where the merchant stands."""
     try:
-        headers = await here.limiter.spend(holder, kind)
+        headers = await app.limiter.spend(holder, kind)
     except RateLimitExceededError as exceeded:
         add_headers(request.scope, exceeded.headers)
         raise
     add_headers(request.scope, headers)
 
 
-async def _spend_as_read(request: Request, here: AppContext, holder: AuthenticatedMerchant) -> None:
-    here.limiter.give_back(holder, RateLimitClass.CREATE)
-    await _spend(request, here, holder, RateLimitClass.READ)
+async def _spend_as_read(request: Request, app: AppContext, holder: AuthenticatedMerchant) -> None:
+    app.limiter.give_back(holder, RateLimitClass.CREATE)
+    await _spend(request, app, holder, RateLimitClass.READ)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,67 +155,65 @@ class _Sent:
     fingerprint: bytes
 
 
-async def _read(request: Request, here: AppContext) -> _Sent:
+async def _read(request: Request, app: AppContext) -> _Sent:
     key = read_idempotency_key(request.headers)
     if key is None:
         raise RefusedError(ErrorCode.BAD_REQUEST, "Idempotency-Key is required")
-    body = await read_json(request, CREATE, here.service.settings.body_bytes_max)
+    body = await read_json(request, CREATE, app.service.settings.body_bytes_max)
     schemas.check_create(body)
-    metadata = schemas.metadata_text(body.metadata, here.service.settings)
+    metadata = schemas.metadata_text(body.metadata, app.service.settings)
     return _Sent(key, body, metadata, _fingerprint(body, metadata))
 
 
 async def _create(
-    request: Request, here: AppContext, holder: AuthenticatedMerchant
+    request: Request, app: AppContext, holder: AuthenticatedMerchant
 ) -> CreatedPayment:
-    sent = await _read(request, here)
+    sent = await _read(request, app)
     try:
-        wanted = _accept(here, holder, sent)
+        wanted = _accept(app, holder, sent)
     except RefusedError:
         # A finished key replays, whatever these checks say by now.
-        found = await _find(here, holder, sent)
+        found = await _find(app, holder, sent)
         if found is None:
             raise
         return found
 
     async def work() -> CreatedPayment:
-        return await here.service.screen.create(wanted)
+        return await app.service.screen.create(wanted)
 
-    return await here.replays.once(holder.merchant_id, sent.key, sent.fingerprint, work)
+    return await app.replays.once(holder.merchant_id, sent.key, sent.fingerprint, work)
 
 
 async def _replayed(
     request: Request,
-    here: AppContext,
+    app: AppContext,
     holder: AuthenticatedMerchant,
     exceeded: RateLimitExceededError,
 ) -> CreatedPayment:
     """Find what a key did, for a merchant that may create nothing just now."""
     try:
-        await here.limiter.spend_lookup(holder)
+        await app.limiter.spend_lookup(holder)
     except RateLimitExceededError:
         raise exceeded from None
-    found = await _find(here, holder, await _read(request, here))
+    found = await _find(app, holder, await _read(request, app))
     if found is None:
         raise exceeded
     return found
 
 
 async def _find(
-    here: AppContext, holder: AuthenticatedMerchant, sent: _Sent
+    app: AppContext, holder: AuthenticatedMerchant, sent: _Sent
 ) -> CreatedPayment | None:
-    return await replay_create(
-        here.service.database, holder.merchant_id, sent.key, sent.fingerprint
-    )
+    return await replay_create(app.service.database, holder.merchant_id, sent.key, sent.fingerprint)
 
 
 def _pegged(body: schemas.CreatePaymentBody) -> bool:
     return True if body.include_pegged_assets is None else body.include_pegged_assets
 
 
-def _accept(here: AppContext, holder: AuthenticatedMerchant, sent: _Sent) -> CreatePaymentRequest:
+def _accept(app: AppContext, holder: AuthenticatedMerchant, sent: _Sent) -> CreatePaymentRequest:
     """Check currency, amount and country in the order that decides which refusal is told."""
-    body, settings, payable = sent.body, here.service.settings, holder.payable
+    body, settings, payable = sent.body, app.service.settings, holder.payable
     require_in_service(holder.activation)
     schemas.require_payable_currency(body.currency, payable, pegged=_pegged(body))
     text = schemas.amount_value(body.amount)
@@ -258,9 +252,9 @@ def _fingerprint(body: schemas.CreatePaymentBody, metadata: str) -> bytes:
     )
 
 
-def _created(here: AppContext, created: CreatedPayment) -> Response:
+def _created(app: AppContext, created: CreatedPayment) -> Response:
     fields = payment_fields(created.payment, None)
-    base = here.service.settings.checkout_base
+    base = app.service.settings.checkout_base
     if base:
         query = f"?country={created.country}" if created.country else ""
         fields["checkout_url"] = f"{base}/{created.payment.checkout_id}{query}"

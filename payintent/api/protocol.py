@@ -321,7 +321,9 @@ class LimitedProtocol(HttpToolsProtocol):
         if cycle is self._current:
             self._current = None
         else:
-            self.pipeline = type(self.pipeline)(one for one in self.pipeline if one[0] is not cycle)
+            self.pipeline = type(self.pipeline)(
+                entry for entry in self.pipeline if entry[0] is not cycle
+            )
 
     def _is_answered(self) -> bool:
         return not self.pipeline and (self._current is None or self._current.response_complete)
@@ -346,7 +348,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _leave_behind(self) -> None:
         """Mark every request of this connection as nobody's."""
-        for cycle in (self._current, *(one[0] for one in self.pipeline)):
+        for cycle in (self._current, *(entry[0] for entry in self.pipeline)):
             if cycle is not None and not cycle.response_complete:
                 cycle.disconnected = True
 

@@ -111,9 +111,9 @@ class MerchantRateLimiter:
 
     def _bucket(self, merchant_id: int, kind: str, limit: RateLimit) -> _Bucket:
         name = (merchant_id, kind, limit)  # another limit is another bucket
-        known = self._buckets.get(name)
-        if known is not None:
-            return known
+        bucket = self._buckets.get(name)
+        if bucket is not None:
+            return bucket
         if len(self._buckets) >= _KEPT_MAX:
             self._buckets.clear()
         self._buckets[name] = new = _Bucket()

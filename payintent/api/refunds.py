@@ -24,21 +24,19 @@ _REPLAYED = {"Idempotency-Replayed": "true"}
 
 
 @merchant_route
-async def post_refund(
-    request: Request, here: AppContext, holder: AuthenticatedMerchant
-) -> Response:
+async def post_refund(request: Request, app: AppContext, holder: AuthenticatedMerchant) -> Response:
     """`POST /payments/{payment_id}/refunds`; without a body, all that is left goes back."""
     key = read_idempotency_key(request.headers)
     if key is None:
         raise RefusedError(ErrorCode.BAD_REQUEST, "Idempotency-Key is required")
-    service = here.service
+    service = app.service
     body = await read_json(
         request, schemas.REFUND, service.settings.body_bytes_max, schemas.CreateRefundBody()
     )
     schemas.check_refund(body)
     amount = schemas.read_refund_amount(body.amount)
-    payment = await _payment(request, here, holder)
-    asked = await service.refund_desk.ask(
+    payment = await _payment(request, app, holder)
+    created = await service.refund_desk.ask(
         CreateRefundRequest(
             merchant_id=holder.merchant_id,
             payment_id=payment.id,
@@ -48,36 +46,38 @@ async def post_refund(
             destination=body.destination,
         )
     )
-    return json_response(refund_fields(asked.refund), 201, _REPLAYED if asked.replayed else None)
+    return json_response(
+        refund_fields(created.refund), 201, _REPLAYED if created.replayed else None
+    )
 
 
 @merchant_route
 async def list_refunds(
-    request: Request, here: AppContext, holder: AuthenticatedMerchant
+    request: Request, app: AppContext, holder: AuthenticatedMerchant
 ) -> Response:
     """`GET /payments/{payment_id}/refunds?limit=&cursor=`: newest first."""
     limit = read_limit(request.query_params.get("limit"))
     before = read_id_cursor(request.query_params.get("cursor"))
-    payment = await _payment(request, here, holder)
-    found, more = await list_payment_refunds(here.service.database, payment.id, before, limit)
-    answer: dict[str, object] = {"data": [refund_fields(one) for one in found]}
+    payment = await _payment(request, app, holder)
+    found, more = await list_payment_refunds(app.service.database, payment.id, before, limit)
+    answer: dict[str, object] = {"data": [refund_fields(refund) for refund in found]}
     if more is not None:
         answer["next_cursor"] = write_id_cursor(more)
     return json_response(answer)
 
 
 @merchant_route
-async def get_refund(request: Request, here: AppContext, holder: AuthenticatedMerchant) -> Response:
+async def get_refund(request: Request, app: AppContext, holder: AuthenticatedMerchant) -> Response:
     """`GET /refunds/{refund_id}`."""
     refund_id = ids.parse_id(ids.REFUND, request.path_params["refund_id"])
-    refund = await get_merchant_refund(here.service.database, holder.merchant_id, refund_id)
+    refund = await get_merchant_refund(app.service.database, holder.merchant_id, refund_id)
     return json_response(refund_fields(refund))
 
 
-async def _payment(request: Request, here: AppContext, holder: AuthenticatedMerchant) -> Payment:
+async def _payment(request: Request, app: AppContext, holder: AuthenticatedMerchant) -> Payment:
     payment_id = ids.parse_id(ids.PAYMENT, request.path_params["payment_id"])
-    service = here.service
-    seen = await get_merchant_payment(
+    service = app.service
+    snapshot = await get_merchant_payment(
         service.database, service.id_generator, holder.merchant_id, payment_id
     )
-    return seen.payment
+    return snapshot.payment

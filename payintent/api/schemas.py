@@ -146,7 +146,7 @@ def require_payable_currency(code: str, payable: Collection[str], *, pegged: boo
     """Refuse an unknown currency, and one that this merchant cannot be paid in at all."""
     if code not in CURRENCIES:
         raise RefusedError(ErrorCode.INVALID_CURRENCY, f"currency {code!r} is not known")
-    if not any(one in payable for one in accepted_currencies(code, pegged=pegged)):
+    if not any(currency in payable for currency in accepted_currencies(code, pegged=pegged)):
         raise RefusedError(
             ErrorCode.UNSUPPORTED_CURRENCY, f"this merchant has no payment method for {code}"
         )

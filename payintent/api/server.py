@@ -34,20 +34,20 @@ def serve_until_stopped(
     gc.set_threshold(_GARBAGE_OBJECTS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(servers, stopping))
-    if not all(one.started for one in servers):
+    if not all(server.started for server in servers):
         raise SystemExit(_NOT_STARTED)
 
 
 async def _serve(servers: Sequence[uvicorn.Server], stopping: Callable[[], None]) -> None:
     def stop() -> None:
         stopping()
-        for one in servers:
-            one.should_exit = True
+        for server in servers:
+            server.should_exit = True
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    await asyncio.gather(*(one.serve() for one in servers))
+    await asyncio.gather(*(server.serve() for server in servers))
 
 
 class _Server(uvicorn.Server):

@@ -19,9 +19,9 @@ class ViewerReader:
         self._secret_header = settings.edge_secret_header
         self._secret = settings.edge_secret.get_secret_value().encode()
         self._trusted: Sequence[Network] = [
-            parse_ip_network(one.strip())
-            for one in settings.edge_trusted_proxies.split(",")
-            if one.strip()
+            parse_ip_network(network.strip())
+            for network in settings.edge_trusted_proxies.split(",")
+            if network.strip()
         ]
 
     def viewer_country(self, request: Request) -> str | None:

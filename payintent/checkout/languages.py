@@ -75,12 +75,12 @@ def load_language(locale: str) -> Language:
     )
 
 
-def negotiate_language(asked: str | None, accepted: str, fallback: str) -> str:
+def negotiate_language(requested: str | None, accepted: str, fallback: str) -> str:
     """Choose a language: the one asked for, else the buyer's, else the merchant's, else English.
 
     `accepted` is an `Accept-Language`, of which no more than 500 characters are read.
     """
-    for tag in (asked or "", *_preferred(accepted), fallback):
+    for tag in (requested or "", *_preferred(accepted), fallback):
         if (locale := _ours(tag)) is not None:
             return locale
     return LOCALES[0]
@@ -104,7 +104,9 @@ def _preferred(header: str) -> list[str]:
         header = header[:_HEADER_CHARS_MAX].rpartition(",")[0]
     ranges = [part.partition(";") for part in header.split(",")]
     weighted = [(_weight(parameter.strip()), tag.strip()) for tag, _, parameter in ranges]
-    liked = sorted(weighted, key=lambda one: -one[0])  # stable: of equals the first one
+    liked = sorted(
+        weighted, key=lambda weighted_tag: -weighted_tag[0]
+    )  # stable: of equals the first one
     return list(takewhile(lambda tag: tag != "*", (tag for weight, tag in liked if weight > 0)))
 
 

@@ -111,43 +111,43 @@ async def _answered(handler: Handler, request: Request) -> Response:
 
 def _later(request: Request, key: str, status: int, wait_s: int | None) -> Response:
     address = read_page_url(request, request.path_params["checkout_id"])
-    told = render_error_page(request, key, status, again=address.here)
+    response = render_error_page(request, key, status, again=address.here)
     if wait_s is not None:
-        told.headers["Retry-After"] = str(wait_s)
-    return told
+        response.headers["Retry-After"] = str(wait_s)
+    return response
 
 
 @_for_people
 async def get_page(request: Request) -> Response:
     """`GET /c/{checkout_id}`: what to pay and how, or how it ended."""
-    here = get_context(request)
-    return await _page(request, here, await checkout.read_checkout(request))
+    app = get_context(request)
+    return await _page(request, app, await checkout.read_checkout(request))
 
 
 @_for_people
 async def post_select(request: Request) -> Response:
     """`POST /c/{checkout_id}/select`: freezes the quote and sends the buyer to the gateway."""
-    here = get_context(request)
-    seen = await checkout.read_checkout(request)
+    app = get_context(request)
+    snapshot = await checkout.read_checkout(request)
     form = await _form(request)
     try:
-        chosen = await _chosen(here, form, request)
-        selected = await checkout.select_for_buyer(here, seen, request, chosen)
+        chosen = await _chosen(app, form, request)
+        selected = await checkout.select_for_buyer(app, snapshot, request, chosen)
     except RefusedError as refused:
-        return await _page(request, here, await checkout.reread_checkout(request), refused, form)
-    return _onward(request, here, selected)
+        return await _page(request, app, await checkout.reread_checkout(request), refused, form)
+    return _onward(request, app, selected)
 
 
 @_for_people
 async def post_cancel_form(request: Request) -> Response:
     """`POST /c/{checkout_id}/cancel`: the buyer gives up."""
-    here = get_context(request)
-    seen = await checkout.read_checkout(request)
+    app = get_context(request)
+    snapshot = await checkout.read_checkout(request)
     try:
-        await checkout.cancel_checkout(here, seen)
+        await checkout.cancel_checkout(app, snapshot)
     except RefusedError as refused:
-        return await _page(request, here, await checkout.reread_checkout(request), refused)
-    return _to_page(request, seen)
+        return await _page(request, app, await checkout.reread_checkout(request), refused)
+    return _to_page(request, snapshot)
 
 
 @_for_people
@@ -156,22 +156,22 @@ async def get_return(request: Request) -> Response:
 
     No parameter is trusted: an inquiry is sent to the gateway at once.
     """
-    here = get_context(request)
-    seen = await checkout.read_checkout(request)
-    if seen.session is not None:
-        await ask_on_return(here.service.database, here.service.accounts, seen.session)
-    return _to_page(request, seen)
+    app = get_context(request)
+    snapshot = await checkout.read_checkout(request)
+    if snapshot.session is not None:
+        await ask_on_return(app.service.database, app.service.accounts, snapshot.session)
+    return _to_page(request, snapshot)
 
 
 @_for_people
 async def get_receipt(request: Request) -> Response:
     """`GET /c/{checkout_id}/receipt`: what was paid, to print; nothing of it before it was."""
-    here = get_context(request)
-    seen = await checkout.read_checkout(request)
-    payment = seen.payment
+    app = get_context(request)
+    snapshot = await checkout.read_checkout(request)
+    payment = snapshot.payment
     if payment.status not in _PAID or payment.paid_at is None:
-        return _to_page(request, seen)
-    page = await _open(request, here, seen)
+        return _to_page(request, snapshot)
+    page = await _open(request, app, snapshot)
     shown = refunded_text(payment, page.texts) if payment.refunded_amount else None
     fields = page.fields | {
         "title": f"{page.texts.t('receipt')} · {page.merchant.name}",
@@ -179,17 +179,17 @@ async def get_receipt(request: Request) -> Response:
         "refunded": shown,
         "scripts": ["checkout.js"],
     }
-    policy = content_security_policy(framed_by=page.merchant.origins, runs=_asking(here))
+    policy = content_security_policy(framed_by=page.merchant.origins, runs=_asking(app))
     return render_page(request, "receipt.html", fields, policy)
 
 
 @_for_people
 async def get_qr(request: Request) -> Response:
     """`GET /c/{checkout_id}/qr.svg`: a code that opens the page, for the phone at hand."""
-    here = get_context(request)
-    seen = await checkout.read_checkout(request)
+    app = get_context(request)
+    snapshot = await checkout.read_checkout(request)
     drawn = BytesIO()
-    code = segno.make(_address(here, seen, request), error="m")
+    code = segno.make(_address(app, snapshot, request), error="m")
     code.save(drawn, kind="svg", border=2, dark="#000", light="#fff", xmldecl=False)
     headers = {**HEADERS, "Content-Security-Policy": "default-src 'none'"}
     return Response(drawn.getvalue(), 200, headers, "image/svg+xml")
@@ -215,12 +215,12 @@ class _Offered:
     gateways: set[str | None]
 
 
-async def _open(request: Request, here: AppContext, seen: PaymentSnapshot) -> _Opened:
-    merchant = await get_payment_merchant(here.service.database, seen.payment)
-    address = read_page_url(request, seen.payment.checkout_id)
+async def _open(request: Request, app: AppContext, snapshot: PaymentSnapshot) -> _Opened:
+    merchant = await get_payment_merchant(app.service.database, snapshot.payment)
+    address = read_page_url(request, snapshot.payment.checkout_id)
     spoken = page_language(request, merchant.locale)
-    view = await checkout.checkout_view(here, seen)
-    settings = here.service.settings
+    view = await checkout.checkout_view(app, snapshot)
+    settings = app.service.settings
     fields = common_fields(spoken) | {
         "title": spoken.t("title", merchant=merchant.name),
         "view": view,
@@ -237,21 +237,21 @@ async def _open(request: Request, here: AppContext, seen: PaymentSnapshot) -> _O
 
 async def _page(
     request: Request,
-    here: AppContext,
-    seen: PaymentSnapshot,
+    app: AppContext,
+    snapshot: PaymentSnapshot,
     refused: RefusedError | None = None,
     typed: dict[str, str] | None = None,
 ) -> Response:
     """Write the page; `refused` and what was `typed` are of a form that was sent just now."""
-    page = await _open(request, here, seen)
+    page = await _open(request, app, snapshot)
     view, spoken, embed = page.view, page.texts, page.fields["embed"]
-    asked = (typed or {}).get("country") or request.query_params.get("country")
-    country = asked if asked in COUNTRIES else None
+    requested = (typed or {}).get("country") or request.query_params.get("country")
+    country = requested if requested in COUNTRIES else None
     try:
-        offered = await _offered(request, here, seen, country, can=view["can"]["select"])
+        offered = await _offered(request, app, snapshot, country, can=view["can"]["select"])
     except RefusedError as error:  # it has ended this moment
         refused, offered = refused or error, _Offered([], "", set())
-    wallet = await wallet_step(here, view["next_action"])
+    wallet = await wallet_step(app, view["next_action"])
     card = card_step(view["next_action"])
     step = next_step(view["next_action"], wallet, card, embed)
     if step["kind"] == "redirect" and not view["can"]["select"]:
@@ -262,24 +262,24 @@ async def _page(
         "wallet": wallet,
         "card": card,
         "step": step,
-        "present": seen.payment.status is PaymentStatus.PROCESSING and "selected" in view,
-        "live": seen.payment.status in OPEN,
+        "present": snapshot.payment.status is PaymentStatus.PROCESSING and "selected" in view,
+        "live": snapshot.payment.status in OPEN,
         "back": return_link(view),
         "chosen_country": country,
         "problem": problem_text(refused, spoken) if refused else None,
         "bad_email": is_about_email(refused),
-        "anywhere": _address(here, seen, request),
+        "anywhere": _address(app, snapshot, request),
         "words": script_texts(spoken, step["kind"], embed),
         "scripts": ["checkout.js", *_STEP_SCRIPTS.get(step["kind"], ())],
-        "taken_back": returns_to_shop(seen),
+        "taken_back": returns_to_shop(snapshot),
         **_form_fields(offered, typed, spoken),
-        **_end_fields(seen, page),
+        **_end_fields(snapshot, page),
     }
     policy = content_security_policy(
         shows=(page.fields["picture"], page.fields["logo"]),
         framed_by=page.merchant.origins,
         leads_to=offered.gateways,
-        runs=_asking(here, card.sources if card else _OURS),
+        runs=_asking(app, card.sources if card else _OURS),
     )
     return render_page(
         request, "checkout.html", fields, policy, http_status(refused) if refused else 200
@@ -299,38 +299,40 @@ def _form_fields(
     }
 
 
-def _end_fields(seen: PaymentSnapshot, page: _Opened) -> dict[str, Any]:
-    if seen.payment.status in OPEN:
+def _end_fields(snapshot: PaymentSnapshot, page: _Opened) -> dict[str, Any]:
+    if snapshot.payment.status in OPEN:
         return {}
-    result = page_result(seen.payment, page.merchant, page.texts)
+    result = page_result(snapshot.payment, page.merchant, page.texts)
     return {"result": result, "title": f"{page.texts.t(result.title)} · {page.merchant.name}"}
 
 
 async def _offered(
-    request: Request, here: AppContext, seen: PaymentSnapshot, country: str | None, *, can: bool
+    request: Request, app: AppContext, snapshot: PaymentSnapshot, country: str | None, *, can: bool
 ) -> _Offered:
     if not can:
         return _Offered([], "", set())
-    quotes = await checkout.price_checkout(here, seen, request, country, None)
+    quotes = await checkout.price_checkout(app, snapshot, request, country, None)
     accounts = {offer.account_id for offer in quotes.offers}
-    opened = [await here.service.accounts.open(one) for one in accounts]
+    opened = [await app.service.accounts.open(account_id) for account_id in accounts]
     gateways = {web_origin(account.page_url) for account in opened if account is not None}
-    return _Offered([quote_fields(one) for one in quotes.offers], quotes.place.country, gateways)
+    return _Offered(
+        [quote_fields(quote) for quote in quotes.offers], quotes.place.country, gateways
+    )
 
 
-def _asking(here: AppContext, step: ScriptSources = _OURS) -> ScriptSources:
+def _asking(app: AppContext, step: ScriptSources = _OURS) -> ScriptSources:
     """Add that the page asks the API, which may have an origin of its own."""
-    api = api_address(here.service.settings)[1]
+    api = api_address(app.service.settings)[1]
     return ScriptSources(step.scripts, step.frames, (*step.asks, *([api] if api else ())))
 
 
 async def _blocked(request: Request) -> Response:
     """Tell a buyer whom fraud screening denies no more than that, and the way back."""
-    here = get_context(request)
-    seen = await find_checkout_payment(
-        here.service.database, here.service.id_generator, request.path_params["checkout_id"]
+    app = get_context(request)
+    snapshot = await find_checkout_payment(
+        app.service.database, app.service.id_generator, request.path_params["checkout_id"]
     )
-    merchant = await get_payment_merchant(here.service.database, seen.payment)
+    merchant = await get_payment_merchant(app.service.database, snapshot.payment)
     spoken = page_language(request, merchant.locale)
     fields = common_fields(spoken) | {
         "title": spoken.t("blocked"),
@@ -340,10 +342,10 @@ async def _blocked(request: Request) -> Response:
         "status": "BLOCKED",
         "again": None,
         "merchant": merchant,
-        "embed": embedding_frame(read_page_url(request, seen.payment.checkout_id), merchant),
+        "embed": embedding_frame(read_page_url(request, snapshot.payment.checkout_id), merchant),
         "scripts": ["checkout.js"],
     }
-    policy = content_security_policy(framed_by=merchant.origins, runs=_asking(here))
+    policy = content_security_policy(framed_by=merchant.origins, runs=_asking(app))
     return render_page(request, "sorry.html", fields, policy)
 
 
@@ -356,41 +358,41 @@ async def _form(request: Request) -> dict[str, str]:
     return {name: value.strip() for name, value in fields if value.strip()}
 
 
-async def _chosen(here: AppContext, form: dict[str, str], request: Request) -> QuoteSelection:
+async def _chosen(app: AppContext, form: dict[str, str], request: Request) -> QuoteSelection:
     """Read the form: the method with the currency and the total that the buyer saw beside it."""
     method, _, rest = form.get("method", "").partition("|")
     currency, _, total = rest.partition("|")
     if not (method.isascii() and method.isdecimal()) or len(method) > _ID_DIGITS_MAX:
         raise RefusedError(ErrorCode.PAYMENT_METHOD_NOT_FOUND, "please choose a way to pay")
     schemas.check_email(form.get("payer_email"))
-    asked = request.query_params.get("lang")
+    requested = request.query_params.get("lang")
     return QuoteSelection(
         payment_method_id=int(method),
         country=form.get("country"),
-        viewer_country=here.edge.viewer_country(request),
-        restrictions=await here.service.policies.restrictions(),
+        viewer_country=app.edge.viewer_country(request),
+        restrictions=await app.service.policies.restrictions(),
         currency=currency or None,
         payer_email=form.get("payer_email"),
-        locale=page_language(request, "en").locale if asked else None,
+        locale=page_language(request, "en").locale if requested else None,
         expected_total_amount=total or None,
     )
 
 
-def _to_page(request: Request, seen: PaymentSnapshot) -> Response:
+def _to_page(request: Request, snapshot: PaymentSnapshot) -> Response:
     """Go to the page itself; on the address that the buyer is on, whatever its host is."""
-    return RedirectResponse(read_page_url(request, seen.payment.checkout_id).here, 303, HEADERS)
+    return RedirectResponse(read_page_url(request, snapshot.payment.checkout_id).here, 303, HEADERS)
 
 
-def _address(here: AppContext, seen: PaymentSnapshot, request: Request) -> str:
+def _address(app: AppContext, snapshot: PaymentSnapshot, request: Request) -> str:
     """Give the page's address for another device."""
-    base = here.service.settings.checkout_base
+    base = app.service.settings.checkout_base
     base = base or f"{request.url.scheme}://{request.url.netloc}/c"
-    return f"{base}/{seen.payment.checkout_id}"
+    return f"{base}/{snapshot.payment.checkout_id}"
 
 
-def _onward(request: Request, here: AppContext, selected: SelectedSession) -> Response:
+def _onward(request: Request, app: AppContext, selected: SelectedSession) -> Response:
     payment, session = selected.payment, selected.session
-    action = next_action_fields(payment, session, here.service.settings.checkout_base)
+    action = next_action_fields(payment, session, app.service.settings.checkout_base)
     if action["type"] == "redirect" and action["redirect"].get("method", "GET") == "GET":
         return RedirectResponse(action["redirect"]["url"], 303, HEADERS)
     return RedirectResponse(read_page_url(request, payment.checkout_id).here, 303, HEADERS)

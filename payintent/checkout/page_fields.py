@@ -97,10 +97,10 @@ def read_page_url(request: Request, checkout_id: str) -> PageUrl:
 
 def embedding_frame(address: PageUrl, merchant: Merchant) -> EmbeddingFrame | None:
     """Tell in whose frame the page is; an origin that the merchant has not registered is nobody."""
-    asked = web_origin(address.kept.get("embed_origin", ""))
-    if asked is None or asked not in merchant.origins:
+    origin = web_origin(address.kept.get("embed_origin", ""))
+    if origin is None or origin not in merchant.origins:
         return None
-    return EmbeddingFrame(asked, address.kept.get("nonce", ""))
+    return EmbeddingFrame(origin, address.kept.get("nonce", ""))
 
 
 def _with(path: str, query: Mapping[str, str]) -> str:
@@ -130,14 +130,14 @@ def page_result(payment: Payment, merchant: Merchant, texts: Language) -> PageRe
             "partly_refunded",
             t("partly_refunded_text", amount=refunded_text(payment, texts)),
         )
-    known = {
+    results = {
         PaymentStatus.PAID: PageResult("good", "paid", t("paid_thanks", merchant=name)),
         PaymentStatus.REFUNDED: PageResult("plain", "refunded", t("refunded_text")),
         PaymentStatus.EXPIRED: PageResult("bad", "expired", t("expired_text")),
         PaymentStatus.CANCELLED: PageResult("plain", "cancelled", t("cancelled_text")),
     }
     unknown = PageResult("plain", "unknown_state", t("unknown_state_text"))
-    return known.get(payment.status, unknown)
+    return results.get(payment.status, unknown)
 
 
 def refunded_text(payment: Payment, texts: Language) -> str:
@@ -165,11 +165,11 @@ def preselected_method(
     offered: Sequence[Mapping[str, Any]], typed: Mapping[str, str] | None
 ) -> str:
     """Say which way to pay is chosen already: the buyer's last choice, at first the first one."""
-    known = [f"{one['payment_method_id']}|{one['currency']}" for one in offered]
+    choices = [f"{quote['payment_method_id']}|{quote['currency']}" for quote in offered]
     if typed is None:
-        return known[0] if known else ""
+        return choices[0] if choices else ""
     method = typed.get("method", "")
-    return next((one for one in known if method.startswith(f"{one}|")), "")
+    return next((choice for choice in choices if method.startswith(f"{choice}|")), "")
 
 
 def next_step(
@@ -190,8 +190,8 @@ def next_step(
         return {"kind": "card"}
     if action["type"] == "redirect":
         redirect: dict[str, Any] = action["redirect"]
-        known: dict[str, Any] = {"kind": "redirect", "method": "GET", "fields": {}}
-        return known | redirect
+        step: dict[str, Any] = {"kind": "redirect", "method": "GET", "fields": {}}
+        return step | redirect
     return {"kind": "wait"}
 
 
@@ -220,9 +220,9 @@ def script_texts(texts: Language, kind: str, embed: EmbeddingFrame | None) -> di
     return texts.pick((*_WORDS, *special, *(_PROBLEM_WORDS if embed else ())))
 
 
-def returns_to_shop(seen: PaymentSnapshot) -> bool:
+def returns_to_shop(snapshot: PaymentSnapshot) -> bool:
     """Tell whether the buyer has paid just now, and so may be taken back to the shop."""
-    payment = seen.payment
+    payment = snapshot.payment
     if payment.status is not PaymentStatus.PAID or payment.paid_at is None:
         return False
-    return seen.now - payment.paid_at < _TAKEN_BACK_WITHIN
+    return snapshot.now - payment.paid_at < _TAKEN_BACK_WITHIN

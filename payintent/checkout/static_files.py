@@ -82,5 +82,5 @@ def _assets() -> dict[str, _Asset]:
 
 @cache
 def _mark() -> str:
-    content = b"".join(one.plain for one in _assets().values())
+    content = b"".join(asset.plain for asset in _assets().values())
     return sha256(content).hexdigest()[:_MARK_CHARS]

@@ -22,18 +22,18 @@ class WalletStep:
     url: str  # of the session; relative where page and API share an origin
 
 
-async def wallet_step(here: AppContext, action: dict[str, Any]) -> WalletStep | None:
+async def wallet_step(app: AppContext, action: dict[str, Any]) -> WalletStep | None:
     """Give the step of a page whose next action is a wallet's; None for every other page.
 
     None as well where the session ended meanwhile: the page then shows that it waits.
     """
     if action["type"] != "onchain_session":
         return None
-    settings = here.service.settings
+    settings = app.service.settings
     session_id: str = action["onchain_session"]["session_id"]
     try:
         bill = await session_view(
-            here.service.database, ids.parse_id(ids.SESSION, session_id), settings.checkout_base
+            app.service.database, ids.parse_id(ids.SESSION, session_id), settings.checkout_base
         )
     except RefusedError:
         return None

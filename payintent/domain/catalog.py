@@ -40,11 +40,11 @@ def payable_by_country(
     return {
         country: tuple(
             code
-            for code in known
+            for code in accepted
             if market.includes(code, country)
             and any(method.includes(code, country) for method in methods)
         )
-        for country, known in TENDERED.items()
+        for country, accepted in TENDERED.items()
     }
 
 

@@ -87,7 +87,7 @@ class FraudRuleSet:
         self._velocities: dict[tuple[FraudRuleKind, int | None], list[FraudRule]] = {}
         for rule in rules:
             self._add(rule)
-        self._lengths = {(one.version, one.prefixlen) for one in self._networks}
+        self._lengths = {(network.version, network.prefixlen) for network in self._networks}
 
     def __bool__(self) -> bool:
         """Tell whether there is any rule at all."""

@@ -37,7 +37,7 @@ def ip_network_of(address: Address, length: int) -> Network:
 
 def client_address_key(address: str) -> str:
     """Name what requests from an address are counted under: itself, of IPv6 its /64."""
-    known = parse_ip_address(address)
-    if isinstance(known, IPv6Address):
-        return str(ip_network_of(known, _OWN_PREFIX))
-    return address if known is None else str(known)
+    parsed = parse_ip_address(address)
+    if isinstance(parsed, IPv6Address):
+        return str(ip_network_of(parsed, _OWN_PREFIX))
+    return address if parsed is None else str(parsed)

@@ -194,16 +194,20 @@ def _failed(reason: FailureReason) -> SessionReport:
 def _before_deadline(evidence: OnchainEvidence) -> SessionReport:
     """End early only on what nobody else can bring about: the buyer's own posted transactions."""
     reverts = _reverts(evidence)
-    if any(one.reason == "expired" for one in reverts) or _has_waited(evidence, reverts):
+    if any(revert.reason == "expired" for revert in reverts) or _has_waited(evidence, reverts):
         return _failed(FailureReason.TX_REVERTED)
     posted = [
-        one
-        for one in evidence.mismatches
-        if one.posted and evidence.now - one.final_at >= SECOND_THOUGHT
+        mismatch
+        for mismatch in evidence.mismatches
+        if mismatch.posted and evidence.now - mismatch.final_at >= SECOND_THOUGHT
     ]
     if posted:
         return _failed(MISMATCHES[posted[-1].disposition])
-    fresh = [one for one in _undecided(evidence) if evidence.now - one.posted_at < HINT_HOLDS]
+    fresh = [
+        transaction
+        for transaction in _undecided(evidence)
+        if evidence.now - transaction.posted_at < HINT_HOLDS
+    ]
     return _UNDER_WAY if fresh else SessionReport(state=GatewaySessionState.OPEN)
 
 
@@ -229,19 +233,21 @@ def _at_last(evidence: OnchainEvidence) -> SessionReport:
 
 def _reverts(evidence: OnchainEvidence) -> list[PostedTransaction]:
     return [
-        one for one in evidence.hints if one.state is PostedTransactionState.REVERTED and one.final
+        transaction
+        for transaction in evidence.hints
+        if transaction.state is PostedTransactionState.REVERTED and transaction.final
     ]
 
 
 def _undecided(evidence: OnchainEvidence) -> list[PostedTransaction]:
     undecided = {PostedTransactionState.UNKNOWN, PostedTransactionState.PENDING}
     return [
-        one
-        for one in evidence.hints
-        if one.state in undecided
+        transaction
+        for transaction in evidence.hints
+        if transaction.state in undecided
         or (
-            one.state in {PostedTransactionState.MINED, PostedTransactionState.REVERTED}
-            and not one.final
+            transaction.state in {PostedTransactionState.MINED, PostedTransactionState.REVERTED}
+            and not transaction.final
         )
     ]
 
@@ -250,7 +256,7 @@ def _has_waited(evidence: OnchainEvidence, reverts: list[PostedTransaction]) -> 
     """Tell whether the buyer has left a revert behind, without trying again."""
     if not reverts or _undecided(evidence):
         return False
-    settled = [one.settled_at for one in reverts if one.settled_at is not None]
+    settled = [revert.settled_at for revert in reverts if revert.settled_at is not None]
     return bool(settled) and evidence.now - max(settled) >= SECOND_THOUGHT
 
 

@@ -39,7 +39,7 @@ def resolve_quote_country(
     payment: Payment,
     merchant: Merchant,
     methods: Iterable[PaymentMethod],
-    asked: str | None,
+    requested: str | None,
     viewer: str | None,
     restrictions: Restrictions,
 ) -> QuoteCountry:
@@ -50,8 +50,8 @@ def resolve_quote_country(
 
     Refused (`BAD_REQUEST`, `UNSUPPORTED_COUNTRY`) where the query names no country of ours.
     """
-    if asked is not None:
-        country = require_supported_country(asked)
+    if requested is not None:
+        country = require_supported_country(requested)
         return QuoteCountry(country, "query", crypto=restrictions.allow_crypto(country, viewer))
     reached = payable_by_country(merchant.market, reached_by_all(methods))
     accepted = accepted_currencies(payment.currency, pegged=payment.include_pegged_assets)
@@ -63,9 +63,9 @@ def resolve_quote_country(
     # Nothing can be paid anywhere now: a country that could, so that this is no refusal.
     pegged = payment.include_pegged_assets
     tendered = [
-        one for one in places if is_payable_in(one.country, payment.currency, pegged=pegged)
+        place for place in places if is_payable_in(place.country, payment.currency, pegged=pegged)
     ]
-    return next(one for one in tendered if one.source != "geo")
+    return next(place for place in tendered if place.source != "geo")
 
 
 def _candidates(
@@ -131,18 +131,19 @@ def tax_rate_for(payment: Payment, country: str, rates: Mapping[str, Decimal]) -
     return rates.get(country, Decimal(0))
 
 
-def _currencies(payment: Payment, country: str, asked: str | None) -> tuple[str, ...]:
+def _currencies(payment: Payment, country: str, requested: str | None) -> tuple[str, ...]:
     accepted = accepted_currencies(payment.currency, pegged=payment.include_pegged_assets)
     payable = tuple(code for code in accepted if code in TENDERED[country])
-    if asked is None:
+    if requested is None:
         return payable
-    if asked not in TENDER:
-        raise RefusedError(ErrorCode.INVALID_CURRENCY, f"currency {asked!r} is not known")
-    if asked not in payable:
+    if requested not in TENDER:
+        raise RefusedError(ErrorCode.INVALID_CURRENCY, f"currency {requested!r} is not known")
+    if requested not in payable:
         raise RefusedError(
-            ErrorCode.UNSUPPORTED_CURRENCY, f"this payment cannot be paid in {asked} in {country}"
+            ErrorCode.UNSUPPORTED_CURRENCY,
+            f"this payment cannot be paid in {requested} in {country}",
         )
-    return (asked,)
+    return (requested,)
 
 
 def _offer(

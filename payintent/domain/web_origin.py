@@ -37,8 +37,8 @@ def _split(place: str) -> tuple[str, int | None]:
     host = place[:end] + host
     if not colon:
         return host, 0
-    known = port.isascii() and port.isdecimal() and len(port) <= _PORT_DIGITS_MAX
-    return host, int(port) if known and 0 < int(port) <= _PORT_MAX else None
+    is_port = port.isascii() and port.isdecimal() and len(port) <= _PORT_DIGITS_MAX
+    return host, int(port) if is_port and 0 < int(port) <= _PORT_MAX else None
 
 
 def _is_host(host: str) -> bool:

@@ -97,7 +97,7 @@ class _Search:
         searched = {
             "fromBlock": hex(self.start),
             "toBlock": hex(self.end),
-            "address": sorted(_hex(one) for one in self.contracts),
+            "address": sorted(_hex(contract) for contract in self.contracts),
             "topics": [[_hex(PAID), _hex(REFUNDED)]],
         }
         return [*blocks, RpcCall("eth_getLogs", [searched])]
@@ -107,17 +107,17 @@ class _Search:
         before = None if self.before is None else read_block(result(answers[1]), self.before)
         if end is None:
             return _Found(None, before, None)
-        told = answers[-1]
-        if isinstance(told, RpcErrorAnswer) and self.start < self.end:
+        last = answers[-1]
+        if isinstance(last, RpcErrorAnswer) and self.start < self.end:
             return _Found(end, before, None)
-        told = result(told)  # the refusal of a single block is no matter of how many
+        last = result(last)  # the refusal of a single block is no matter of how many
         try:
-            logs = read_logs(told, self.contracts, self.start, self.end)
+            logs = read_logs(last, self.contracts, self.start, self.end)
         except msgspec.MsgspecError:
             raise  # not even a list of logs
         except ValueError:
             raise RpcAnswerError(RpcFault.LOGS) from None
-        of_end = {one.block_hash for both in logs for one in both if one.block_number == self.end}
+        of_end = {log.block_hash for both in logs for log in both if log.block_number == self.end}
         if of_end - {end.hash}:
             raise RpcAnswerError(RpcFault.LOGS)
         return _Found(end, before, logs)
@@ -153,8 +153,8 @@ class RpcChainReader(ChainReader):
     @property
     def names(self) -> tuple[str, ...]:
         """Give the endpoints' names, those that work first."""
-        ordered = sorted(self._endpoints.values(), key=lambda one: one.fails)
-        return tuple(one.name for one in ordered)
+        ordered = sorted(self._endpoints.values(), key=lambda endpoint: endpoint.fails)
+        return tuple(endpoint.name for endpoint in ordered)
 
     def span(self, endpoint: str) -> int:
         """Give how many blocks this endpoint is to be asked for at once, at least 1."""
@@ -168,8 +168,8 @@ class RpcChainReader(ChainReader):
 
     async def heads(self) -> list[ChainHeads]:
         """Ask all endpoints at once, leave out those that fail (all: `ChainUnavailableError`)."""
-        told = await asyncio.gather(*(self._heads_or_none(one) for one in self.names))
-        found = [one for one in told if one is not None]
+        answers = await asyncio.gather(*(self._heads_or_none(name) for name in self.names))
+        found = [head for head in answers if head is not None]
         if not found:
             raise ChainUnavailableError("no endpoint gives a usable answer")
         return found
@@ -202,7 +202,7 @@ class RpcChainReader(ChainReader):
         self, endpoint: str, tx_hashes: Sequence[bytes]
     ) -> list[TransactionReceipt | None]:
         """Read receipts, in the order asked for."""
-        calls = [RpcCall("eth_getTransactionReceipt", [_hex(one)]) for one in tx_hashes]
+        calls = [RpcCall("eth_getTransactionReceipt", [_hex(tx_hash)]) for tx_hash in tx_hashes]
         return await self._ask(endpoint, calls, partial(_read_each, tx_hashes, read_receipt))
 
     async def block_logs(
@@ -213,15 +213,15 @@ class RpcChainReader(ChainReader):
         However much else a block holds, the answer is no larger than what our contracts wrote. A
         node may know blocks that are not on its chain: its own block of that number is asked too.
         """
-        asked = block_log_calls(blocks, contracts)
+        calls = block_log_calls(blocks, contracts)
         read = partial(read_block_logs, blocks, frozenset(contracts))
-        return await self._ask(endpoint, asked, read) if asked else []
+        return await self._ask(endpoint, calls, read) if calls else []
 
     async def transactions(
         self, endpoint: str, tx_hashes: Sequence[bytes]
     ) -> list[ChainTransaction | Unanswered | None]:
         """Read transactions, in the order asked for; anybody may have made one of them large."""
-        calls = [RpcCall("eth_getTransactionByHash", [_hex(one)]) for one in tx_hashes]
+        calls = [RpcCall("eth_getTransactionByHash", [_hex(tx_hash)]) for tx_hash in tx_hashes]
         return await self._ask(endpoint, calls, partial(_read_transactions, tx_hashes))
 
     async def call(
@@ -235,18 +235,20 @@ class RpcChainReader(ChainReader):
         value: int = 0,
     ) -> bytes:
         """Call a contract without a transaction, and give what it returns (Reverted)."""
-        asked = {"to": _hex(to), "data": _hex(data), "value": hex(value)}
+        transaction = {"to": _hex(to), "data": _hex(data), "value": hex(value)}
         if sender is not None:
-            asked["from"] = _hex(sender)
+            transaction["from"] = _hex(sender)
         at = hex(block) if isinstance(block, int) else block
-        told = await self._ask(endpoint, [RpcCall("eth_call", [asked, at])], _read_call)
-        if isinstance(told, CallRevertedError):
-            raise told
-        if isinstance(told, RpcErrorAnswer):
+        result_or_revert = await self._ask(
+            endpoint, [RpcCall("eth_call", [transaction, at])], _read_call
+        )
+        if isinstance(result_or_revert, CallRevertedError):
+            raise result_or_revert
+        if isinstance(result_or_revert, RpcErrorAnswer):
             # Not held against the endpoint: a stranger may have chosen what was asked.
             self._endpoints[endpoint].count(RpcFault.REFUSED)
             raise ChainUnavailableError(f"{endpoint} refuses a call")
-        return told
+        return result_or_revert
 
     async def code(self, endpoint: str, address: bytes) -> bytes:
         """Read the code of an account as of the latest block; empty where it has none."""
@@ -266,21 +268,21 @@ class RpcChainReader(ChainReader):
         timeout_s: float | None = None,
     ) -> _Read:
         """Ask an endpoint, and before its first answer, or the first after a failure, who it is."""
-        asked = self._endpoints[endpoint]
-        if not asked.identified:
+        chosen = self._endpoints[endpoint]
+        if not chosen.identified:
             who = [RpcCall("eth_chainId", []), _block_call(0)]
-            await asked.ask(who, self._identify, timeout_s)
-            asked.identified = True
-        return await asked.ask(calls, read, timeout_s)
+            await chosen.ask(who, self._identify, timeout_s)
+            chosen.identified = True
+        return await chosen.ask(calls, read, timeout_s)
 
     def _identify(self, answers: list[RpcAnswer]) -> None:
         if read_rpc_number(result(answers[0])) != self._config.network_id:
             raise RpcAnswerError(RpcFault.WRONG_CHAIN)
-        known = self._config.genesis_hash
-        if known is None:
+        genesis_hash = self._config.genesis_hash
+        if genesis_hash is None:
             return
         genesis = read_block(result(answers[1]), 0)
-        if genesis is None or genesis.hash != known:
+        if genesis is None or genesis.hash != genesis_hash:
             raise RpcAnswerError(RpcFault.WRONG_GENESIS)
 
     async def _heads_or_none(self, endpoint: str) -> ChainHeads | None:
@@ -316,15 +318,15 @@ class RpcChainReader(ChainReader):
             raise RpcAnswerError(RpcFault.FINALITY)
         return final, latest
 
-    def _narrowed(self, endpoint: str, asked: int) -> BlockRangeTooLargeError:
+    def _narrowed(self, endpoint: str, searched: int) -> BlockRangeTooLargeError:
         """Halve a span, down to one block; a refusal of one block is `RpcAnswerError` before."""
-        self._spans[endpoint] = max(1, min(self._spans[endpoint], asked) // 2)
+        self._spans[endpoint] = max(1, min(self._spans[endpoint], searched) // 2)
         self._endpoints[endpoint].count(RpcFault.RANGE)
-        return BlockRangeTooLargeError(f"{endpoint} refuses to search {asked} blocks")
+        return BlockRangeTooLargeError(f"{endpoint} refuses to search {searched} blocks")
 
-    def _widen(self, endpoint: str, asked: int) -> None:
+    def _widen(self, endpoint: str, searched: int) -> None:
         span = self._spans[endpoint]
-        if asked >= span:  # a shorter search proves nothing
+        if searched >= span:  # a shorter search proves nothing
             self._spans[endpoint] = min(SPAN_MAX, max(span + 1, span + span // SPAN_GROWTH))
 
     def _open(self) -> "aiohttp.ClientSession":
@@ -360,23 +362,25 @@ def _read_each(
     read: Callable[[msgspec.Raw, bytes], _Read],
     answers: list[RpcAnswer],
 ) -> list[_Read]:
-    return [read(result(one), tx_hash) for one, tx_hash in zip(answers, tx_hashes, strict=True)]
+    return [
+        read(result(answer), tx_hash) for answer, tx_hash in zip(answers, tx_hashes, strict=True)
+    ]
 
 
 def _read_transactions(
     tx_hashes: Sequence[bytes], answers: list[RpcAnswer]
 ) -> list[ChainTransaction | Unanswered | None]:
     return [
-        Unanswered.REFUSED if isinstance(one, RpcErrorAnswer) else read_tx(one, tx_hash)
-        for one, tx_hash in zip(answers, tx_hashes, strict=True)
+        Unanswered.REFUSED if isinstance(answer, RpcErrorAnswer) else read_tx(answer, tx_hash)
+        for answer, tx_hash in zip(answers, tx_hashes, strict=True)
     ]
 
 
 def _read_call(answers: list[RpcAnswer]) -> bytes | CallRevertedError | RpcErrorAnswer:
-    [told] = answers
-    if not isinstance(told, RpcErrorAnswer):
-        return read_bytes(told)
-    return read_revert(told) or told
+    [answer] = answers
+    if not isinstance(answer, RpcErrorAnswer):
+        return read_bytes(answer)
+    return read_revert(answer) or answer
 
 
 def _read_code(answers: list[RpcAnswer]) -> bytes:

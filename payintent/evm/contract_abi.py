@@ -54,7 +54,7 @@ def read_immutables(code: bytes) -> dict[str, bytes] | None:
 @cache
 def public_abi() -> tuple[dict[str, Any], ...]:
     """Give the parts of the ABI that payers and refunders need."""
-    return tuple(one for one in compiled_contract()["abi"] if one.get("name") in _SHOWN)
+    return tuple(entry for entry in compiled_contract()["abi"] if entry.get("name") in _SHOWN)
 
 
 def _runtime_code(described: dict[str, Any]) -> RuntimeCode:

@@ -44,14 +44,14 @@ def read_logs(
     logs, refunds = _read(_LOGS.decode(raw))
     found = (*logs, *refunds)
     hashes: dict[int, bytes] = {}
-    for one in found:
-        if one.contract not in contracts or not start <= one.block_number <= end:
+    for log in found:
+        if log.contract not in contracts or not start <= log.block_number <= end:
             raise ValueError("a log that was not asked for")
-        if hashes.setdefault(one.block_number, one.block_hash) != one.block_hash:
+        if hashes.setdefault(log.block_number, log.block_hash) != log.block_hash:
             raise ValueError("two hashes of one block")
-    if len({(one.tx_hash, one.log_index) for one in found}) < len(found):
+    if len({(log.tx_hash, log.log_index) for log in found}) < len(found):
         raise ValueError("a log twice")
-    if len({log_position(one) for one in found}) < len(found):
+    if len({log_position(log) for log in found}) < len(found):
         raise ValueError("two logs at one place")
     return logs, refunds
 
@@ -62,7 +62,7 @@ def read_matching_logs(answers: Iterable[LogAnswer]) -> ContractLogs:
     Anybody can write a log that only begins like ours, from a contract of his own, in the same
     transaction; it must not make the receipt unreadable.
     """
-    return _read(one for one in answers if _has_our_shape(one))
+    return _read(answer for answer in answers if _has_our_shape(answer))
 
 
 def read_paid(log: LogAnswer) -> PaidLog:
@@ -105,12 +105,12 @@ def read_refunded(log: LogAnswer) -> RefundedLog:
 def _read(answers: Iterable[LogAnswer]) -> ContractLogs:
     logs: list[PaidLog] = []
     refunds: list[RefundedLog] = []
-    for one in answers:
-        first = _first_topic(one)
+    for answer in answers:
+        first = _first_topic(answer)
         if first == _PAID_TEXT:
-            logs.append(read_paid(one))
+            logs.append(read_paid(answer))
         elif first == _REFUNDED_TEXT:
-            refunds.append(read_refunded(one))
+            refunds.append(read_refunded(answer))
         else:
             raise ValueError("a log of another event")
     return tuple(sorted(logs, key=log_position)), tuple(sorted(refunds, key=log_position))
@@ -127,7 +127,7 @@ def _has_our_shape(log: LogAnswer) -> bool:
 def _topics(log: LogAnswer) -> list[bytes]:
     if log.removed:
         raise ValueError("a log that was taken back")
-    return [read_sized(one, HASH) for one in log.topics]
+    return [read_sized(topic, HASH) for topic in log.topics]
 
 
 def _first_topic(log: LogAnswer) -> str:

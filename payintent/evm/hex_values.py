@@ -12,10 +12,10 @@ def read_sized(text: str, size: int) -> bytes:
     """Read exactly so many bytes."""
     if len(text) != 2 + 2 * size or text[:2] != "0x":
         raise ValueError(f"{size} bytes are 0x and {2 * size} hex digits")
-    told = bytes.fromhex(text[2:])
-    if len(told) != size:  # blanks are skipped
+    decoded = bytes.fromhex(text[2:])
+    if len(decoded) != size:  # blanks are skipped
         raise ValueError("a blank among hex digits")
-    return told
+    return decoded
 
 
 def read_hash(text: str) -> bytes:

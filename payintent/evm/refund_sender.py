@@ -82,8 +82,8 @@ class RefundSenders(dict[str, RpcRefundSender]):
 
     async def close(self) -> None:
         """Close all connections."""
-        for one in self.values():
-            await one.close()
+        for sender in self.values():
+            await sender.close()
 
 
 def open_refund_senders(

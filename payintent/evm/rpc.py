@@ -191,14 +191,14 @@ class RpcEndpoint:
         if self.rests:
             raise ChainUnavailableError(f"{self.name} failed a moment ago and is left alone")
         try:
-            told = read(await self._answers(calls, timeout_s or self._limits.timeout_s))
+            answer = read(await self._answers(calls, timeout_s or self._limits.timeout_s))
         except RpcAnswerError as failed:
             fault = failed.fault
         except _UNREADABLE:
             fault = RpcFault.MALFORMED
         else:
             self._worked()
-            return told
+            return answer
         # Outside of `except`: an error that hangs on ours could carry the URL along.
         self._failed(fault)
         raise ChainUnavailableError(f"{self.name} gives no usable answer: {fault.value}")
@@ -229,10 +229,10 @@ class RpcEndpoint:
         if text.lstrip()[:1] != b"[":
             return [_read_single(_ONE.decode(text), ids)]
         listed = _MANY.decode(text)
-        told = {one.id: one for one in listed}
-        if len(ids) == 1 or len(listed) != len(ids) or told.keys() != set(ids):
+        by_id = {answer.id: answer for answer in listed}
+        if len(ids) == 1 or len(listed) != len(ids) or by_id.keys() != set(ids):
             raise RpcAnswerError(RpcFault.MALFORMED)
-        return [_answer(told[number]) for number in ids]
+        return [_answer(by_id[number]) for number in ids]
 
     async def _post(self, body: bytes, timeout_s: float) -> bytes:
         import aiohttp  # imported when used: most commands call no node
@@ -313,20 +313,20 @@ def _checked(url: str, name: str) -> str:
     return url
 
 
-def _read_single(told: _CallAnswer, ids: Sequence[int]) -> RpcAnswer:
+def _read_single(reply: _CallAnswer, ids: Sequence[int]) -> RpcAnswer:
     """Read an answer that is no list: of a single call, or a refusal of the whole batch."""
-    answer = _answer(told)
-    if len(ids) == 1 and told.id in (ids[0], None if told.error else ids[0]):
+    answer = _answer(reply)
+    if len(ids) == 1 and reply.id in (ids[0], None if reply.error else ids[0]):
         return answer
     if isinstance(answer, RpcErrorAnswer) and len(ids) > 1:
         raise _SmallerBatchError(refused=True)
     raise RpcAnswerError(RpcFault.MALFORMED)
 
 
-def _answer(told: _CallAnswer) -> RpcAnswer:
-    if told.error is None:
-        return told.result  # nothing at all is no JSON either: whoever reads it finds out
-    error = RpcErrorAnswer(told.error.code, told.error.message, _text(told.error.data))
+def _answer(reply: _CallAnswer) -> RpcAnswer:
+    if reply.error is None:
+        return reply.result  # nothing at all is no JSON either: whoever reads it finds out
+    error = RpcErrorAnswer(reply.error.code, reply.error.message, _text(reply.error.data))
     if error.code == _TOO_MANY or _TOO_MANY_WORDS.search(error.message):
         raise RpcAnswerError(RpcFault.THROTTLED)
     return error

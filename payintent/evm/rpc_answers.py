@@ -62,7 +62,7 @@ def read_tx_hash(raw: msgspec.Raw) -> bytes:
 
 def read_addresses(raw: msgspec.Raw) -> list[bytes]:
     """Read addresses, such as those that a signer has keys for."""
-    return [read_sized(one, _ADDRESS) for one in _TEXTS.decode(raw)]
+    return [read_sized(text, _ADDRESS) for text in _TEXTS.decode(raw)]
 
 
 def read_bytes(raw: msgspec.Raw) -> bytes:
@@ -72,14 +72,14 @@ def read_bytes(raw: msgspec.Raw) -> bytes:
 
 def read_block(raw: msgspec.Raw, number: int | None = None) -> Block | None:
     """Read a block's head, which must have this number if one is given."""
-    told = _BLOCK.decode(raw)
-    if told is None:
+    header = _BLOCK.decode(raw)
+    if header is None:
         return None
     block = Block(
-        number=read_index(told.number),
-        hash=read_hash(told.hash),
-        at=_time(read_index(told.timestamp)),
-        parent_hash=read_hash(told.parent_hash),
+        number=read_index(header.number),
+        hash=read_hash(header.hash),
+        at=_time(read_index(header.timestamp)),
+        parent_hash=read_hash(header.parent_hash),
     )
     if number is not None and block.number != number:
         raise ValueError("another block than the one that was asked for")
@@ -88,23 +88,23 @@ def read_block(raw: msgspec.Raw, number: int | None = None) -> Block | None:
 
 def read_receipt(raw: msgspec.Raw, tx_hash: bytes) -> TransactionReceipt | None:
     """Read the receipt of this transaction."""
-    told = _RECEIPT.decode(raw)
-    if told is None:
+    receipt = _RECEIPT.decode(raw)
+    if receipt is None:
         return None
-    block_number, block_hash = read_index(told.block_number), read_hash(told.block_hash)
-    status = read_index(told.status)
-    if read_hash(told.transaction_hash) != tx_hash or status > 1:
+    block_number, block_hash = read_index(receipt.block_number), read_hash(receipt.block_hash)
+    status = read_index(receipt.status)
+    if read_hash(receipt.transaction_hash) != tx_hash or status > 1:
         raise ValueError("no receipt of this transaction")
-    logs, refunds = read_matching_logs(told.logs)
-    for one in (*logs, *refunds):
-        if (one.tx_hash, one.block_number, one.block_hash) != (tx_hash, block_number, block_hash):
+    logs, refunds = read_matching_logs(receipt.logs)
+    for log in (*logs, *refunds):
+        if (log.tx_hash, log.block_number, log.block_hash) != (tx_hash, block_number, block_hash):
             raise ValueError("a receipt with a log of another transaction or block")
     return TransactionReceipt(
         tx_hash=tx_hash,
         block_number=block_number,
         block_hash=block_hash,
         status=status,
-        to=_address(told.to),
+        to=_address(receipt.to),
         logs=logs,
         refunds=refunds,
     )
@@ -112,19 +112,21 @@ def read_receipt(raw: msgspec.Raw, tx_hash: bytes) -> TransactionReceipt | None:
 
 def read_tx(raw: msgspec.Raw, tx_hash: bytes) -> ChainTransaction | None:
     """Read this transaction."""
-    told = _TX.decode(raw)
-    if told is None:
+    transaction = _TX.decode(raw)
+    if transaction is None:
         return None
-    if read_hash(told.hash) != tx_hash:
+    if read_hash(transaction.hash) != tx_hash:
         raise ValueError("another transaction than the one that was asked for")
     return ChainTransaction(
         tx_hash=tx_hash,
-        to=_address(told.to),
-        input=read_hex(told.input),
-        block_number=None if told.block_number is None else read_index(told.block_number),
-        block_hash=None if told.block_hash is None else read_hash(told.block_hash),
-        sender=read_sized(told.from_, _ADDRESS),
-        value=read_uint(told.value),
+        to=_address(transaction.to),
+        input=read_hex(transaction.input),
+        block_number=None
+        if transaction.block_number is None
+        else read_index(transaction.block_number),
+        block_hash=None if transaction.block_hash is None else read_hash(transaction.block_hash),
+        sender=read_sized(transaction.from_, _ADDRESS),
+        value=read_uint(transaction.value),
     )
 
 

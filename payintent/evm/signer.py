@@ -106,21 +106,21 @@ class ExternalSigner:
 
     async def coins(self, sender: bytes) -> int:
         """Ask how many coins a sender has (ChainUnavailableError)."""
-        asked = RpcCall("eth_getBalance", [_hex(sender), "latest"])
-        return await self._endpoint.ask([asked], lambda told: read_uint256(result(told[0])))
+        call = RpcCall("eth_getBalance", [_hex(sender), "latest"])
+        return await self._endpoint.ask([call], lambda answers: read_uint256(result(answers[0])))
 
     async def estimate(
         self, sender: bytes, call: ContractRefundCall
     ) -> int | AlreadyRefunded | NotContacted:
         """Give the gas that a refund needs, a quarter more; nothing is signed or sent by asking."""
-        asked = (
+        calls = (
             *_WHO,
             RpcCall("eth_getCode", [_hex(call.contract), "latest"]),
             RpcCall("eth_estimateGas", [_transaction(sender, call)]),
         )
         try:
             async with asyncio.timeout(_ASK_S):
-                signs, code, told = await self._endpoint.ask(asked, _read_estimate)
+                signs, code, gas = await self._endpoint.ask(calls, _read_estimate)
         except (ChainUnavailableError, TimeoutError) as error:
             return self._waits(
                 RefundBlocker.AWAY, str(error) or "the signer does not answer in time"
@@ -135,37 +135,39 @@ class ExternalSigner:
             return self._waits(
                 RefundBlocker.NO_CONTRACT, f"no contract is at {_hex(call.contract)}"
             )
-        if isinstance(told, int):
-            return self._with_margin(told)
-        return self._refused(told)
+        if isinstance(gas, int):
+            return self._with_margin(gas)
+        return self._refused(gas)
 
     async def send(
         self, sender: bytes, call: ContractRefundCall, gas: int
     ) -> bytes | OutcomeUnknown:
         """Have a refund signed and sent; gives its transaction's hash."""
-        asked = RpcCall("eth_sendTransaction", [_transaction(sender, call) | {"gas": hex(gas)}])
+        request = RpcCall("eth_sendTransaction", [_transaction(sender, call) | {"gas": hex(gas)}])
         try:
-            told = await self._endpoint.ask([asked], _read_sent, _SEND_S)
+            answer = await self._endpoint.ask([request], _read_sent, _SEND_S)
         except ChainUnavailableError as error:
             return OutcomeUnknown(detail=str(error))
-        if isinstance(told, RpcErrorAnswer):
+        if isinstance(answer, RpcErrorAnswer):
             # A signer may refuse what its node has taken all the same: its word proves nothing.
-            return OutcomeUnknown(detail=f"the signer refuses, code {told.code}")
-        return told
+            return OutcomeUnknown(detail=f"the signer refuses, code {answer.code}")
+        return answer
 
     def _with_margin(self, gas: int) -> int | NotContacted:
         if gas > GAS_MAX:
             return self._waits(RefundBlocker.GAS, f"the destination wants {gas} gas")
         return gas + gas // _MARGIN
 
-    def _refused(self, told: CallRevertedError | RpcErrorAnswer) -> AlreadyRefunded | NotContacted:
-        if isinstance(told, RpcErrorAnswer) and _NO_FUNDS.search(told.message):
+    def _refused(
+        self, failure: CallRevertedError | RpcErrorAnswer
+    ) -> AlreadyRefunded | NotContacted:
+        if isinstance(failure, RpcErrorAnswer) and _NO_FUNDS.search(failure.message):
             return self._waits(RefundBlocker.FUNDS, "the refunder has too few coins")
-        if isinstance(told, RpcErrorAnswer):
-            return self._waits(RefundBlocker.REFUSED, f"the signer refuses, code {told.code}")
-        if told.reason == DONE:
+        if isinstance(failure, RpcErrorAnswer):
+            return self._waits(RefundBlocker.REFUSED, f"the signer refuses, code {failure.code}")
+        if failure.reason == DONE:
             return AlreadyRefunded()
-        return self._waits(RefundBlocker.REVERTED, f"the refunder cannot pay: {told}")
+        return self._waits(RefundBlocker.REVERTED, f"the refunder cannot pay: {failure}")
 
     def _waits(self, why: RefundBlocker, detail: str) -> NotContacted:
         WAITING.labels(self._chain, why.value).inc()
@@ -201,15 +203,15 @@ def _read_who(answers: list[RpcAnswer]) -> SignerIdentity:
 def _read_estimate(
     answers: list[RpcAnswer],
 ) -> tuple[SignerIdentity, bytes, int | CallRevertedError | RpcErrorAnswer]:
-    signs, code, told = _read_who(answers), read_bytes(result(answers[2])), answers[3]
-    if isinstance(told, RpcErrorAnswer):
-        return signs, code, read_revert(told) or told
-    return signs, code, read_rpc_number(told)
+    signs, code, gas = _read_who(answers), read_bytes(result(answers[2])), answers[3]
+    if isinstance(gas, RpcErrorAnswer):
+        return signs, code, read_revert(gas) or gas
+    return signs, code, read_rpc_number(gas)
 
 
 def _read_sent(answers: list[RpcAnswer]) -> bytes | RpcErrorAnswer:
-    [told] = answers
-    return told if isinstance(told, RpcErrorAnswer) else read_tx_hash(told)
+    [answer] = answers
+    return answer if isinstance(answer, RpcErrorAnswer) else read_tx_hash(answer)
 
 
 def _transaction(sender: bytes, call: ContractRefundCall) -> dict[str, str]:

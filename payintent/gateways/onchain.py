@@ -181,8 +181,8 @@ class OnchainGateway:
 
     def classify_failure(self, code: str) -> FailureReason:
         """Read a reason as the watcher words it."""
-        known = set(FailureReason)
-        return FailureReason(code) if code in known else FailureReason.UNKNOWN
+        reasons = set(FailureReason)
+        return FailureReason(code) if code in reasons else FailureReason.UNKNOWN
 
     async def _stands(self, session_id: UUID) -> SessionReport:
         evidence = await self._ledger.evidence(session_id)

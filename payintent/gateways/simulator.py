@@ -270,14 +270,14 @@ def _created(answer: HttpAnswer, request: GatewaySessionRequest) -> SessionCreat
 
 
 def _reported(
-    answer: HttpAnswer | OutcomeUnknown, asked: GatewaySessionRef, statuses: tuple[int, ...]
+    answer: HttpAnswer | OutcomeUnknown, requested: GatewaySessionRef, statuses: tuple[int, ...]
 ) -> SessionReport | OutcomeUnknown:
     if _says(answer, _NOT_KNOWN):
         return SessionReport(state=GatewaySessionState.ABSENT)
     if isinstance(answer, OutcomeUnknown):
         return answer
     session = _read(answer.body) if answer.status in statuses else None
-    if session is None or session.reference != _wire_id(asked.session_id):
+    if session is None or session.reference != _wire_id(requested.session_id):
         return unusable(answer.status, _detail(answer))
     return _report(session) or OutcomeUnknown(detail="the answer contradicts itself")
 
@@ -299,7 +299,7 @@ def _refund_id(request: GatewayRefundRequest) -> str:
 
 
 def _refunded(
-    answer: HttpAnswer | OutcomeUnknown, asked: GatewayRefundRequest, statuses: tuple[int, ...]
+    answer: HttpAnswer | OutcomeUnknown, requested: GatewayRefundRequest, statuses: tuple[int, ...]
 ) -> RefundReport | OutcomeUnknown:
     if isinstance(answer, OutcomeUnknown):
         return answer
@@ -307,7 +307,7 @@ def _refunded(
         refund = msgspec.json.decode(answer.body, type=_Refund)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return unusable(answer.status, _detail(answer))
-    if answer.status not in statuses or refund.reference != _refund_id(asked):
+    if answer.status not in statuses or refund.reference != _refund_id(requested):
         return unusable(answer.status, _detail(answer))
     return _refund_report(refund)
 

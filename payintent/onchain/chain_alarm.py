@@ -33,13 +33,13 @@ def chain_alarm(database: Database, id_generator: IdGenerator) -> Callable[[], A
 
     The step gives whether there are more cases to open or to close.
     """
-    known: dict[str, bool] = {}
+    watched_before: dict[str, bool] = {}
 
     async def step() -> bool:
         plenty = False
         for watch in await chain_watch.list_watches(database):
-            _report(watch, known.get(watch.chain))
-            known[watch.chain] = watch.watched
+            _report(watch, watched_before.get(watch.chain))
+            watched_before[watch.chain] = watch.watched
             if not watch.watched:
                 plenty |= await _open_cases(database, id_generator, watch.chain)
         return await _close_cases(database) or plenty
@@ -58,8 +58,8 @@ def _report(watch: ChainWatch, before: bool | None) -> None:
 
 async def _open_cases(database: Database, id_generator: IdGenerator, chain: str) -> bool:
     stranded = await chain_watch.list_stranded(database, chain, OUTAGE_MAX, _CASES_MAX)
-    for one in stranded:
-        await _open_case(database, id_generator, chain, one)
+    for session in stranded:
+        await _open_case(database, id_generator, chain, session)
     return len(stranded) == _CASES_MAX
 
 

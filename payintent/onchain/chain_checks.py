@@ -66,12 +66,12 @@ async def _token(
     reader: RpcChainReader, name: str, token: TokenRecord, address: bytes
 ) -> CheckResult:
     where = f"{name}: {token.symbol} at {to_checksum_address(address)}"
-    told = await read_contract_word(reader, name, address, encode_decimals())
-    if isinstance(told, str):
-        return CheckResult(False, f"{where} {told}")
-    right = to_uint(told) == token.decimals
+    word_or_problem = await read_contract_word(reader, name, address, encode_decimals())
+    if isinstance(word_or_problem, str):
+        return CheckResult(False, f"{where} {word_or_problem}")
+    right = to_uint(word_or_problem) == token.decimals
     set_here = "" if right else f", set are {token.decimals}"
-    return CheckResult(right, f"{where} has {to_uint(told)} decimals{set_here}")
+    return CheckResult(right, f"{where} has {to_uint(word_or_problem)} decimals{set_here}")
 
 
 async def examine_contract(
@@ -121,11 +121,11 @@ async def read_contract_word(
 ) -> bytes | str:
     """Ask for one word; a text says why there is none."""
     try:
-        told = await reader.call(name, to, data)
+        answer = await reader.call(name, to, data)
     except CallRevertedError:
         return "does not know the question"
     except ChainUnavailableError:
         return "gives no answer"
-    if not told:
+    if not answer:
         return "has no code"
-    return told if len(told) == WORD else "does not answer as it should"
+    return answer if len(answer) == WORD else "does not answer as it should"

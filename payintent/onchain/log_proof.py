@@ -92,8 +92,8 @@ class _Votes:
         """List the transactions of which more must be heard."""
         paid = {log.tx_hash for log in self.logs if isinstance(log, PaidLog)}
         settled = paid - self.doubtful()
-        asked = self.doubtful() | set(self.claim.sighted) - settled
-        return sorted(one for one in asked if not self.denied(one))
+        wanted = self.doubtful() | set(self.claim.sighted) - settled
+        return sorted(tx_hash for tx_hash in wanted if not self.denied(tx_hash))
 
     def doubtful(self) -> set[bytes]:
         """Name the transactions of which not everything that was said is proven."""
@@ -121,26 +121,29 @@ async def prove_logs(reader: ChainReader, claim: LogClaim) -> LogProof:
     for log in claim.told:
         votes.logs[log] = {claim.supplier} if others else set()
     for name in [*others, claim.supplier] if others else [claim.supplier] * _ASKED_ALONE:
-        asked = votes.open()
-        if not asked:
+        wanted_hashes = votes.open()
+        if not wanted_hashes:
             break
         try:
-            await _ask(reader, name, votes, asked)
+            await _ask(reader, name, votes, wanted_hashes)
         except ChainUnavailableError:
             continue
     return _summed(votes)
 
 
-async def _ask(reader: ChainReader, name: str, votes: _Votes, asked: Sequence[bytes]) -> None:
+async def _ask(reader: ChainReader, name: str, votes: _Votes, tx_hashes: Sequence[bytes]) -> None:
     """Hear one endpoint about transactions; what it does not answer is no vote."""
     claim = votes.claim
-    lost = [tx_hash for tx_hash in asked if tx_hash in claim.sighted]
+    lost = [tx_hash for tx_hash in tx_hashes if tx_hash in claim.sighted]
     found = await reader.transactions(name, lost) if lost else []
     located = dict(zip(lost, found, strict=True))
     wanted = {
-        tx_hash: votes.told_blocks(tx_hash) | _block_of(located.get(tx_hash)) for tx_hash in asked
+        tx_hash: votes.told_blocks(tx_hash) | _block_of(located.get(tx_hash))
+        for tx_hash in tx_hashes
     }
-    blocks = sorted({one for ids in wanted.values() for one in ids}, key=lambda one: one.number)
+    blocks = sorted(
+        {block for ids in wanted.values() for block in ids}, key=lambda block: block.number
+    )
     answers = await reader.block_logs(name, blocks, sorted(claim.contracts)) if blocks else []
     logs_of = dict(zip(blocks, answers, strict=True))
     for tx_hash, ids in wanted.items():
@@ -183,7 +186,11 @@ def _summed(votes: _Votes) -> LogProof:
     spoken = {log.tx_hash for log in proven if isinstance(log, PaidLog)}
     return LogProof(
         logs=[log for log in proven if log.block_number <= votes.claim.last],
-        absent={one for one in votes.claim.sighted if votes.denied(one) and one not in spoken},
+        absent={
+            tx_hash
+            for tx_hash in votes.claim.sighted
+            if votes.denied(tx_hash) and tx_hash not in spoken
+        },
         unproven=[log for log in votes.claim.told if not votes.proven(log)],
         disputed=[log for log in votes.claim.told if votes.disputed(log)],
     )

@@ -29,22 +29,26 @@ async def report_overdue_transfers(
     """Tell of payments that are not final within the chain's grace; none is ever failed."""
     found = await pending_transfers.list_overdue(database, chain.slug, chain.grace_s, _SHOWN_MAX)
     OVERDUE.labels(chain.slug).set(len(found))
-    for one in found:
-        if one.late_s >= OUTAGE_MAX.total_seconds() and not one.known:
-            session = ids.format_id(ids.SESSION, one.session_id)
-            _log.error("payment_not_final", chain=chain.slug, session=session, late_s=one.late_s)
-            await _hand_over(database, id_generator, one)
+    for transfer in found:
+        if transfer.late_s >= OUTAGE_MAX.total_seconds() and not transfer.known:
+            session = ids.format_id(ids.SESSION, transfer.session_id)
+            _log.error(
+                "payment_not_final", chain=chain.slug, session=session, late_s=transfer.late_s
+            )
+            await _hand_over(database, id_generator, transfer)
 
 
-async def _hand_over(database: Database, id_generator: IdGenerator, one: OverdueTransfer) -> None:
+async def _hand_over(
+    database: Database, id_generator: IdGenerator, transfer: OverdueTransfer
+) -> None:
     """Open a case, once; the payment goes on waiting."""
     async with database.transaction() as tx:
-        locked = await lock_payments(tx, [one.payment_id])
+        locked = await lock_payments(tx, [transfer.payment_id])
         place = MoneyOrigin(
             merchant_id=locked.payments[0].merchant_id,
-            payment_id=one.payment_id,
-            session_id=one.session_id,
-            account_id=one.account_id,
+            payment_id=transfer.payment_id,
+            session_id=transfer.session_id,
+            account_id=transfer.account_id,
             at=locked.now,
         )
         await captures.open_case(tx, id_generator.id(), CaseKind.RECONCILIATION, place, None)

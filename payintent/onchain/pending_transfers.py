@@ -43,18 +43,18 @@ class PendingTransferScanner:
 
         Where two endpoints have shown all, a session that neither has a log of is unpaid so far.
         """
-        known = await chains.list_contracts(self.database, self.chain)
-        contracts = {one.address: one for one in known}
-        newest = max((one.latest for one in heads), key=lambda block: block.number)
+        contracts_listed = await chains.list_contracts(self.database, self.chain)
+        contracts = {contract.address: contract for contract in contracts_listed}
+        newest = max((head.latest for head in heads), key=lambda block: block.number)
         shown: list[datetime] = []
         found: dict[tuple[bytes, int], PaidLog] = {}
-        for one in sorted(heads, key=lambda head: -head.latest.number)[:_WITNESSES]:
+        for head in sorted(heads, key=lambda head: -head.latest.number)[:_WITNESSES]:
             try:
-                logs = await self._window(one, cursor, list(contracts))
+                logs = await self._window(head, cursor, list(contracts))
             except ChainUnavailableError:
                 continue
             found |= {(log.tx_hash, log.log_index): log for log in logs}
-            shown.append(one.latest.at)
+            shown.append(head.latest.at)
         await self._sight(list(found.values()), contracts)
         window_at = min(shown) if len(shown) == _WITNESSES else None
         await chains.set_head(self.database, self.chain, newest.number, newest.at, window_at)
@@ -78,13 +78,13 @@ class PendingTransferScanner:
         named = await transfers.find_billed_sessions(
             self.database, list({log.uuid for log in logs})
         )
-        seen: list[PendingTransfer] = []
+        pending: list[PendingTransfer] = []
         for log in logs:
             name, contract = named.get(log.uuid), contracts[log.contract]
             if name is None or name.account_id != contract.account_id:
                 continue
             paid = TransferDetails(contract.account_id, log.token, log.amount, log.receiver)
-            seen.append(
+            pending.append(
                 PendingTransfer(
                     tx_hash=log.tx_hash,
                     log_index=log.log_index,
@@ -93,7 +93,7 @@ class PendingTransferScanner:
                     block=log.block_number,
                 )
             )
-        await pending_transfers.save_pending(self.database, self.chain, seen)
+        await pending_transfers.save_pending(self.database, self.chain, pending)
 
     async def judge_hints(self, cursor: ChainCursor) -> None:
         """Look posted transactions up; only a final one is decided, and a hint is never proof."""
@@ -118,34 +118,38 @@ class PendingTransferScanner:
         Only a call of our contract is looked up further: anybody may post the hash of a transaction
         with a receipt that is larger than we read.
         """
-        found = await self.reader.transactions(name, [one.tx_hash for one in posted])
-        known = [
-            (one, tx)
-            for one, tx in zip(posted, found, strict=True)
+        found = await self.reader.transactions(
+            name, [posted_hash.tx_hash for posted_hash in posted]
+        )
+        located = [
+            (posted_hash, tx)
+            for posted_hash, tx in zip(posted, found, strict=True)
             if isinstance(tx, ChainTransaction)
         ]
-        ours = [one.tx_hash for one, tx in known if _is_payment_of(one, tx)]
+        ours = [
+            posted_hash.tx_hash for posted_hash, tx in located if _is_payment_of(posted_hash, tx)
+        ]
         receipts_of = dict(zip(ours, await self.reader.receipts(name, ours), strict=True))
-        for one, tx in known:
-            await self._judge(name, cursor, one, tx, receipts_of.get(one.tx_hash))
-        judged = {one.tx_hash for one, _ in known}
-        return [one for one in posted if one.tx_hash not in judged]
+        for posted_hash, tx in located:
+            await self._judge(name, cursor, posted_hash, tx, receipts_of.get(posted_hash.tx_hash))
+        judged = {posted_hash.tx_hash for posted_hash, _ in located}
+        return [posted_hash for posted_hash in posted if posted_hash.tx_hash not in judged]
 
     async def _judge(
         self,
         name: str,
         cursor: ChainCursor,
-        one: PostedHash,
+        posted_hash: PostedHash,
         tx: ChainTransaction,
         receipt: TransactionReceipt | None,
     ) -> None:
         state, reason, final = PostedTransactionState.PENDING, "", False
-        if not _is_payment_of(one, tx):
+        if not _is_payment_of(posted_hash, tx):
             state = PostedTransactionState.FOREIGN
         elif receipt is not None and receipt.status == 1:
             state, final = PostedTransactionState.MINED, receipt.block_number <= cursor.block
         elif receipt is not None:
-            reason = await self._reason(name, tx, receipt) or one.reason
+            reason = await self._reason(name, tx, receipt) or posted_hash.reason
             state = (
                 PostedTransactionState.DUPLICATE
                 if reason == _ALREADY_PAID
@@ -153,7 +157,7 @@ class PendingTransferScanner:
             )
             final = receipt.block_number <= cursor.block and await self._agreed(name, receipt)
         await pending_transfers.set_posted_state(
-            self.database, one.session_id, one.tx_hash, state, reason, final=final
+            self.database, posted_hash.session_id, posted_hash.tx_hash, state, reason, final=final
         )
 
     async def _reason(self, name: str, tx: ChainTransaction, receipt: TransactionReceipt) -> str:
@@ -175,7 +179,7 @@ class PendingTransferScanner:
 
     async def _agreed(self, name: str, receipt: TransactionReceipt) -> bool:
         """Ask another endpoint, where there is one, whether a transaction really failed."""
-        others = [one for one in self.reader.names if one != name]
+        others = [other for other in self.reader.names if other != name]
         for other in others:
             try:
                 [found] = await self.reader.receipts(other, [receipt.tx_hash])
@@ -186,7 +190,7 @@ class PendingTransferScanner:
         return not others
 
 
-def _is_payment_of(one: PostedHash, tx: ChainTransaction) -> bool:
+def _is_payment_of(posted_hash: PostedHash, tx: ChainTransaction) -> bool:
     """Tell whether a transaction pays the session that it was posted for, at its own contract."""
     call = read_pay(tx.input)
-    return tx.to == one.contract and call is not None and call.uuid == one.uuid
+    return tx.to == posted_hash.contract and call is not None and call.uuid == posted_hash.uuid

@@ -66,15 +66,15 @@ async def _token(
     contract: DeployedContract,
     sender: bytes,
 ) -> CheckResult:
-    asked = (encode_balance_of(sender), encode_allowance(sender, contract.address))
+    calls = (encode_balance_of(sender), encode_allowance(sender, contract.address))
     where = f"the refunder, {token.symbol} through {to_checksum_address(contract.address)}"
-    told: list[int] = []
-    for data in asked:
+    amounts: list[int] = []
+    for data in calls:
         word = await read_contract_word(reader, reader.names[0], address, data)
         if isinstance(word, str):
             return CheckResult(False, f"{where}: {to_checksum_address(address)} {word}")
-        told.append(to_uint(word))
-    has, may = told
+        amounts.append(to_uint(word))
+    has, may = amounts
     spends = "all of it" if may >= has else _units(may, token.decimals)
     return CheckResult(
         min(has, may) > 0, f"{where}: has {_units(has, token.decimals)}, may give back {spends}"

@@ -61,7 +61,7 @@ async def settle_transfers(
     if not fresh:
         return Counter()
     batch = await _read(tx, chain, fresh, contracts)
-    for log in sorted(fresh, key=lambda one: (one.block_number, one.log_index)):
+    for log in sorted(fresh, key=lambda log: (log.block_number, log.log_index)):
         _judge(batch, id_generator, log)
     await apply_transitions(tx, batch.moves, id_generator)
     await transfers.add(tx, chain, batch.receipts, batch.at)
@@ -69,7 +69,7 @@ async def settle_transfers(
     await _keep_cases(tx, id_generator, batch)
     credited = [move.session.id for move in batch.moves if move.session]
     await transfers.end_sessions(tx, credited, _OUTCOME, batch.at)
-    return Counter(one.disposition for one in batch.receipts)
+    return Counter(transfer.disposition for transfer in batch.receipts)
 
 
 async def _keep_cases(tx: Tx, id_generator: IdGenerator, batch: _Batch) -> None:
@@ -92,17 +92,17 @@ async def _read(
     named = await transfers.find_billed_sessions(tx, list({log.uuid for log in logs}))
     found: list[Payment] = []
     if named:
-        locked = await lock_payments(tx, list({one.payment_id for one in named.values()}))
+        locked = await lock_payments(tx, list({billed.payment_id for billed in named.values()}))
         found, at = locked.payments, locked.now
     else:
         at = await payments.now(tx)
-    sessions = await transfers.lock_sessions(tx, [one.session_id for one in named.values()])
+    sessions = await transfers.lock_sessions(tx, [billed.session_id for billed in named.values()])
     return _Batch(
-        payments={one.id: one for one in found},
-        sessions={one.id: one for one in sessions},
+        payments={payment.id: payment for payment in found},
+        sessions={session.id: session for session in sessions},
         named=named,
         contracts=contracts,
-        symbols={one.address: one.symbol for one in tokens if one.address is not None},
+        symbols={token.address: token.symbol for token in tokens if token.address is not None},
         at=at,
     )
 

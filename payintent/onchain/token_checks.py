@@ -19,11 +19,11 @@ async def token_decimals_match(
     A token of 6 decimals that is taken for one of 18 is an error of 10^12: such a chain is not
     watched. Raises `ChainUnavailableError` where nobody can say.
     """
-    for one in tokens:
-        if one.enabled and one.address is not None and not one.native:
-            told = await _decimals(reader, one.address)
-            if told != one.decimals:
-                _log.error("token_misfit", chain=chain, token=one.symbol, decimals=told)
+    for token in tokens:
+        if token.enabled and token.address is not None and not token.native:
+            decimals = await _decimals(reader, token.address)
+            if decimals != token.decimals:
+                _log.error("token_misfit", chain=chain, token=token.symbol, decimals=decimals)
                 return False
     return True
 
@@ -32,10 +32,10 @@ async def _decimals(reader: ChainReader, token: bytes) -> int | None:
     """Ask a token; None where there is none, or none that knows the question."""
     for name in reader.names:
         try:
-            told = await reader.call(name, token, encode_decimals())
+            answer = await reader.call(name, token, encode_decimals())
         except CallRevertedError:
             return None
         except ChainUnavailableError:
             continue
-        return to_uint(told) if told else None
+        return to_uint(answer) if answer else None
     raise ChainUnavailableError("no endpoint tells a token's decimals")

@@ -54,7 +54,7 @@ async def set_aside(
     named = (
         await transfers.find_billed_sessions(tx, list({log.uuid for log in paid})) if paid else {}
     )
-    seen: list[PendingTransfer] = []
+    pending: list[PendingTransfer] = []
     for log, endpoint in doubts.items():
         name = _session_of(log, named, contracts)
         opened = await unproven_transfers.open_case(
@@ -72,8 +72,8 @@ async def set_aside(
             tx_hash = log.tx_hash.hex()
             _log.error("log_set_aside", chain=chain, tx=tx_hash, endpoint=endpoint)
         if name is not None and isinstance(log, PaidLog):
-            seen.append(_sighting(log, name, contracts))
-    await pending_transfers.save_pending(tx, chain, seen)
+            pending.append(_sighting(log, name, contracts))
+    await pending_transfers.save_pending(tx, chain, pending)
 
 
 async def settle_doubts(tx: Tx, chain: str, logs: Sequence[ContractLog]) -> None:

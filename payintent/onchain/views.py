@@ -66,9 +66,9 @@ async def chain_view(database: Database, slug: str) -> dict[str, Any]:
     return fields | {
         "native_currency": _coin(chain, chain.coin_symbol),
         "tokens": [
-            _token_fields(one) | {"min_amount_smallest_unit": str(one.minimum)}
-            for one in tokens
-            if one.enabled and one.address is not None
+            _token_fields(token) | {"min_amount_smallest_unit": str(token.minimum)}
+            for token in tokens
+            if token.enabled and token.address is not None
         ],
         "finality": {"mode": chain.finality, "typical_seconds": chain.typical_s},
         "block_time_seconds": chain.block_time_ms / 1000,
@@ -84,35 +84,35 @@ async def session_view(
 
     Refused: `NOT_FOUND` where there is none, `SESSION_GONE` once it has ended or was replaced.
     """
-    seen = await _see(database, session_id)
-    amount = seen.session.offer.total_minor
-    deadline = int(seen.payment.expires_at.timestamp())
-    uuid = bytes.fromhex((seen.session.reference or "")[2:])
+    snapshot = await _see(database, session_id)
+    amount = snapshot.session.offer.total_minor
+    deadline = int(snapshot.payment.expires_at.timestamp())
+    uuid = bytes.fromhex((snapshot.session.reference or "")[2:])
     return {
-        "id": ids.format_id(ids.SESSION, seen.session.id),
-        "status": _session_status(seen),
-        **_payable(seen),
+        "id": ids.format_id(ids.SESSION, snapshot.session.id),
+        "status": _session_status(snapshot),
+        **_payable(snapshot),
         "pay_uuid": f"0x{uuid.hex()}",
-        "amount": seen.session.offer.quote.total_amount,
+        "amount": snapshot.session.offer.quote.total_amount,
         "amount_smallest_unit": str(amount),
-        "token": _token_fields(seen.token),
+        "token": _token_fields(snapshot.token),
         "chain": {
-            "slug": seen.chain.slug,
-            "network_id": seen.chain.network_id,
-            "name": seen.chain.name,
-            "wallet_chain": _wallet_chain(seen.chain),
+            "slug": snapshot.chain.slug,
+            "network_id": snapshot.chain.network_id,
+            "name": snapshot.chain.name,
+            "wallet_chain": _wallet_chain(snapshot.chain),
         },
-        "contract_address": to_checksum_address(seen.contract.address),
-        "receiver": to_checksum_address(seen.contract.receiver),
+        "contract_address": to_checksum_address(snapshot.contract.address),
+        "receiver": to_checksum_address(snapshot.contract.receiver),
         "deadline": deadline,
-        "expires_at": format_timestamp(seen.payment.expires_at),
-        "steps": _steps(seen, uuid, amount, deadline),
-        "checks": _checks(seen, uuid, amount),
-        "links": _links(seen, checkout_base),
-        "confirmations": _confirmations(seen),
+        "expires_at": format_timestamp(snapshot.payment.expires_at),
+        "steps": _steps(snapshot, uuid, amount, deadline),
+        "checks": _checks(snapshot, uuid, amount),
+        "links": _links(snapshot, checkout_base),
+        "confirmations": _confirmations(snapshot),
         "transactions": [
-            {"tx_hash": f"0x{one.tx_hash.hex()}", "step": one.step, "state": one.state}
-            for one in seen.traces
+            {"tx_hash": f"0x{trace.tx_hash.hex()}", "step": trace.step, "state": trace.state}
+            for trace in snapshot.traces
         ],
     }
 
@@ -126,23 +126,23 @@ async def _see(database: Database, session_id: UUID | None) -> _Seen:
     session = await sessions.get(database, session_id) if session_id else None
     if session is None or session.offer.provider != PROVIDER:
         raise RefusedError(ErrorCode.NOT_FOUND, "no such on-chain session")
-    known = await payments.get(database, session.payment_id)
-    assert known is not None  # noqa: S101 - a session has a payment
-    _refuse_gone(known.payment, session)
+    found = await payments.get(database, session.payment_id)
+    assert found is not None  # noqa: S101 - a session has a payment
+    _refuse_gone(found.payment, session)
     contract = await chains.get_contract(database, session.offer.account_id)
     chain = await chains.get_chain(database, session.offer.chain or "")
     token = await chains.get_session_token(database, session.id)
     if contract is None or chain is None or token is None or session.reference is None:
         raise RefusedError(ErrorCode.SESSION_GONE, "this session can no longer be paid")
     return _Seen(
-        payment=known.payment,
+        payment=found.payment,
         session=session,
         contract=contract,
         chain=chain,
         token=token,
         cursor=await chains.get_cursor(database, chain.slug),
         traces=await pending_transfers.list_session_transactions(database, session.id),
-        now=known.now,
+        now=found.now,
     )
 
 
@@ -152,66 +152,66 @@ def _refuse_gone(payment: Payment, session: Session) -> None:
         raise RefusedError(ErrorCode.SESSION_GONE, "this session has ended")
 
 
-def _payable(seen: _Seen) -> dict[str, Any]:
+def _payable(snapshot: _Seen) -> dict[str, Any]:
     """Say whether to offer paying, and if not, why."""
-    reason = _unpayable_reason(seen)
+    reason = _unpayable_reason(snapshot)
     return {"payable": True} if reason is None else {"payable": False, "unpayable_reason": reason}
 
 
-def _unpayable_reason(seen: _Seen) -> str | None:
+def _unpayable_reason(snapshot: _Seen) -> str | None:
     if (
-        seen.payment.status is not PaymentStatus.PROCESSING
-        or seen.session.life is not SessionStatus.OPEN
+        snapshot.payment.status is not PaymentStatus.PROCESSING
+        or snapshot.session.life is not SessionStatus.OPEN
     ):
         return "closing"
-    if any(one.exact for one in seen.traces):
+    if any(trace.exact for trace in snapshot.traces):
         return "payment_seen"
-    if seen.now >= seen.payment.expires_at - LAST_CALL:
+    if snapshot.now >= snapshot.payment.expires_at - LAST_CALL:
         return "deadline_near"
-    if seen.cursor is not None and seen.cursor.halted:
+    if snapshot.cursor is not None and snapshot.cursor.halted:
         return "chain_halted"
-    watched = seen.cursor is not None and seen.cursor.watched
+    watched = snapshot.cursor is not None and snapshot.cursor.watched
     return None if watched else "chain_not_watched"
 
 
-def _session_status(seen: _Seen) -> str:
-    exact = [one for one in seen.traces if one.exact]
+def _session_status(snapshot: _Seen) -> str:
+    exact = [trace for trace in snapshot.traces if trace.exact]
     if exact:
-        return "confirming" if _depth(seen) > 1 else "detected"
-    if any(one.state == "mismatch" for one in seen.traces):
+        return "confirming" if _depth(snapshot) > 1 else "detected"
+    if any(trace.state == "mismatch" for trace in snapshot.traces):
         return "mismatch"
     waiting = {"unknown", "pending", "mined"}
-    posted = any(one.step == "pay" and one.state in waiting for one in seen.traces)
+    posted = any(trace.step == "pay" and trace.state in waiting for trace in snapshot.traces)
     return "submitted" if posted else "awaiting_payment"
 
 
-def _depth(seen: _Seen) -> int:
+def _depth(snapshot: _Seen) -> int:
     """Count the blocks that stand on an exact sighting, its own among them."""
-    blocks = [one.block for one in seen.traces if one.exact and one.block is not None]
-    head = seen.cursor.head if seen.cursor else None
+    blocks = [trace.block for trace in snapshot.traces if trace.exact and trace.block is not None]
+    head = snapshot.cursor.head if snapshot.cursor else None
     return max(0, head - max(blocks) + 1) if blocks and head is not None else 0
 
 
-def _confirmations(seen: _Seen) -> dict[str, Any]:
-    depth = _depth(seen)
-    spent_s = depth * seen.chain.block_time_ms / 1000
-    counted = seen.chain.finality == "confirmations"
+def _confirmations(snapshot: _Seen) -> dict[str, Any]:
+    depth = _depth(snapshot)
+    spent_s = depth * snapshot.chain.block_time_ms / 1000
+    counted = snapshot.chain.finality == "confirmations"
     return {
-        "mode": seen.chain.finality,
+        "mode": snapshot.chain.finality,
         "seen": depth,
-        "needed": seen.chain.confirmations if counted else None,
-        "eta_seconds": max(0, round(seen.chain.typical_s - spent_s)),
+        "needed": snapshot.chain.confirmations if counted else None,
+        "eta_seconds": max(0, round(snapshot.chain.typical_s - spent_s)),
     }
 
 
-def _steps(seen: _Seen, uuid: bytes, amount: int, deadline: int) -> list[dict[str, Any]]:
+def _steps(snapshot: _Seen, uuid: bytes, amount: int, deadline: int) -> list[dict[str, Any]]:
     """Give the transactions to send, each with when it is needed."""
-    token, contract = seen.token, seen.contract.address
+    token, contract = snapshot.token, snapshot.contract.address
     steps: list[dict[str, Any]] = []
     if not token.native:
         if token.approve_zero_first:
-            steps.append(_approval("approve_reset", "allowance_nonzero_lt_amount", seen, 0))
-        steps.append(_approval("approve", "allowance_lt_amount", seen, amount))
+            steps.append(_approval("approve_reset", "allowance_nonzero_lt_amount", snapshot, 0))
+        steps.append(_approval("approve", "allowance_lt_amount", snapshot, amount))
     address = token.address or chains.NATIVE
     steps.append(
         {
@@ -232,26 +232,26 @@ def _steps(seen: _Seen, uuid: bytes, amount: int, deadline: int) -> list[dict[st
     return steps
 
 
-def _approval(kind: str, when: str, seen: _Seen, amount: int) -> dict[str, Any]:
+def _approval(kind: str, when: str, snapshot: _Seen, amount: int) -> dict[str, Any]:
     return {
         "kind": kind,
         "when": when,
-        "to": to_checksum_address(seen.token.address or chains.NATIVE),
+        "to": to_checksum_address(snapshot.token.address or chains.NATIVE),
         "value": "0x0",
-        "data": f"0x{abi.encode_approve(seen.contract.address, amount).hex()}",
+        "data": f"0x{abi.encode_approve(snapshot.contract.address, amount).hex()}",
     }
 
 
-def _checks(seen: _Seen, uuid: bytes, amount: int) -> dict[str, Any]:
+def _checks(snapshot: _Seen, uuid: bytes, amount: int) -> dict[str, Any]:
     """Give the questions to ask the chain first; `{payer}` is 40 hex digits."""
-    address = seen.token.address or chains.NATIVE
+    address = snapshot.token.address or chains.NATIVE
     paid = {
-        "to": to_checksum_address(seen.contract.address),
+        "to": to_checksum_address(snapshot.contract.address),
         "data": f"0x{abi.encode_is_paid(uuid, address, amount).hex()}",
     }
-    if seen.token.native:
+    if snapshot.token.native:
         return {"balance": {"method": "eth_getBalance"}, "already_paid": paid}
-    spender = seen.contract.address.hex().rjust(64, "0")
+    spender = snapshot.contract.address.hex().rjust(64, "0")
     return {
         "balance": {
             "to": to_checksum_address(address),
@@ -265,8 +265,8 @@ def _checks(seen: _Seen, uuid: bytes, amount: int) -> dict[str, Any]:
     }
 
 
-def _links(seen: _Seen, checkout_base: str) -> dict[str, str]:
-    _, separator, rest = f"{checkout_base}/{seen.payment.checkout_id}".partition("://")
+def _links(snapshot: _Seen, checkout_base: str) -> dict[str, str]:
+    _, separator, rest = f"{checkout_base}/{snapshot.payment.checkout_id}".partition("://")
     return {"metamask": f"https://link.metamask.io/dapp/{rest}"} if separator else {}
 
 

@@ -159,7 +159,7 @@ async def watch_once(context: WatchContext, chain: ChainRecord, reader: RpcChain
     )
     lookout = PendingTransferScanner(database=database, reader=reader, chain=slug)
     heads = await reader.heads()
-    HEAD.labels(slug).set(max(one.latest.number for one in heads))
+    HEAD.labels(slug).set(max(head.latest.number for head in heads))
     away: ChainUnavailableError | None = None
     try:
         cursor = await watcher.read_final(heads)
@@ -168,7 +168,7 @@ async def watch_once(context: WatchContext, chain: ChainRecord, reader: RpcChain
     if cursor is None:
         return False
     if cursor.at is not None:
-        LAG.labels(slug).set(_age_s(cursor.at, max(one.latest.at for one in heads)))
+        LAG.labels(slug).set(_age_s(cursor.at, max(head.latest.at for head in heads)))
     if away is None and cursor.block < agreed_final_block(heads):
         return True
     await lookout.look(cursor, heads)
@@ -191,7 +191,7 @@ async def _is_near_head(context: WatchContext, heads: Sequence[ChainHeads]) -> b
     behind_max_s = context.settings.chain_behind_max_s
     if not behind_max_s:
         return True
-    newest = max(one.latest.at for one in heads)
+    newest = max(head.latest.at for head in heads)
     return _age_s(newest, await payments.now(context.database)) <= behind_max_s
 
 

@@ -101,7 +101,7 @@ class FinalBlockReader:
             if cursor is None or cursor.halted:
                 return None
             CURSOR.labels(slug).set(cursor.block)
-            ahead = [one for one in heads if one.final.number > cursor.block]
+            ahead = [head for head in heads if head.final.number > cursor.block]
             if cursor.block >= final or stretches_read == STRETCHES_MAX:
                 return cursor
             source = ahead[failures % len(ahead)]
@@ -154,12 +154,12 @@ class FinalBlockReader:
         now = await payments.now(self.database)
         if (now - cursor.second_look_at).total_seconds() < _SECOND_LOOK_EVERY_S:
             return None
-        first = min((one.deployed_block for one in contracts.values()), default=0)
+        first = min((contract.deployed_block for contract in contracts.values()), default=0)
         return max(first, cursor.block - _SECOND_LOOK_S * 1000 // self.chain.block_time_ms)
 
     async def _contracts(self) -> Mapping[bytes, DeployedContract]:
-        known = await chains.list_contracts(self.database, self.chain.slug)
-        return {one.address: one for one in known}
+        found = await chains.list_contracts(self.database, self.chain.slug)
+        return {contract.address: contract for contract in found}
 
     async def _read_stretch(self, cursor: ChainCursor, reading: _Reading) -> bool:
         contracts = reading.contracts
@@ -216,8 +216,8 @@ class FinalBlockReader:
         While one piece is written the next one is proven. False where one cannot be, and may be at
         another try; at the last one it is set aside.
         """
-        told = chunk.all_logs
-        pieces = [told[at : at + LOGS_MAX] for at in range(0, len(told), LOGS_MAX)] or [[]]
+        claimed = chunk.all_logs
+        pieces = [claimed[at : at + LOGS_MAX] for at in range(0, len(claimed), LOGS_MAX)] or [[]]
         proving = asyncio.create_task(self._proven(chunk, pieces[0], step, reading))
         try:
             for number in range(1, len(pieces) + 1):
@@ -243,7 +243,7 @@ class FinalBlockReader:
         return True
 
     async def _proven(
-        self, chunk: LogBatch, told: Sequence[ContractLog], step: _Step, reading: _Reading
+        self, chunk: LogBatch, claimed: Sequence[ContractLog], step: _Step, reading: _Reading
     ) -> list[ContractLog] | None:
         """Give logs that were told, and those that were left out; None where one is not proven.
 
@@ -256,8 +256,9 @@ class FinalBlockReader:
         )
         claim = LogClaim(
             supplier=chunk.endpoint,
-            told=told,
-            sighted={one.tx_hash for one in sighted} - {log.tx_hash for log in chunk.logs},
+            told=claimed,
+            sighted={transfer.tx_hash for transfer in sighted}
+            - {log.tx_hash for log in chunk.logs},
             contracts=step.contracts.keys(),
             last=last,
             able=_able(reading.heads, last),
@@ -291,8 +292,8 @@ class FinalBlockReader:
             if present is None or present.halted:
                 return 0
             if step is not None:
-                known = await chains.list_contracts(tx, slug)
-                if present.block != step.cursor.block or len(known) != len(contracts):
+                present_contracts = await chains.list_contracts(tx, slug)
+                if present.block != step.cursor.block or len(present_contracts) != len(contracts):
                     return 0  # another watcher was here, or there is a new contract to search for
             paid = [log for log in logs if isinstance(log, PaidLog)]
             counts = await settle_transfers(tx, self.id_generator, slug, paid, contracts)
@@ -347,7 +348,7 @@ class FinalBlockReader:
 
 def agreed_final_block(heads: Sequence[ChainHeads]) -> int:
     """Give the last block that two endpoints call final; where one answers alone, its word."""
-    numbers = sorted((one.final.number for one in heads), reverse=True)
+    numbers = sorted((head.final.number for head in heads), reverse=True)
     return numbers[min(_VOICES, len(numbers)) - 1]
 
 
@@ -358,7 +359,7 @@ def _up_to(doubts: Doubts, last: int) -> Doubts:
 
 def _able(heads: Sequence[ChainHeads], block: int) -> frozenset[str]:
     """Name the endpoints that have a block, and call it final."""
-    return frozenset(one.endpoint for one in heads if one.final.number >= block)
+    return frozenset(head.endpoint for head in heads if head.final.number >= block)
 
 
 async def read_block_ranges(

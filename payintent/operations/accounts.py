@@ -58,8 +58,8 @@ class AddAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
     async def check(self, context: OperationContext) -> None:
         """Refuse a provider that this installation cannot speak to, and an unknown merchant."""
         if self.provider not in context.providers:
-            known = ", ".join(sorted(context.providers))
-            raise RefusedError(ErrorCode.BAD_REQUEST, f"provider must be one of {known}")
+            names = ", ".join(sorted(context.providers))
+            raise RefusedError(ErrorCode.BAD_REQUEST, f"provider must be one of {names}")
         check_name("name", self.name or "-")
         check_web_url("base_url", self.base_url, sandbox=context.sandbox)
         _check_credentials(self.credentials)
@@ -161,12 +161,12 @@ class ChangeAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
         """Write what was given; processes know within seconds."""
         if self.credentials is not None:
             await ensure_writing_key(context, tx)
-        known = await _locked(tx, self.account_id)
+        before = await _locked(tx, self.account_id)
         changed = replace(
-            known,
-            name=known.name if self.name is None else self.name,
-            base_url=self.base_url or known.base_url,
-            countries=known.countries if self.countries is None else tuple(self.countries) or None,
+            before,
+            name=before.name if self.name is None else self.name,
+            base_url=self.base_url or before.base_url,
+            countries=before.countries if self.countries is None else tuple(self.countries) or None,
         )
         await accounts.update(tx, changed)
         if self.credentials is not None:
@@ -262,14 +262,14 @@ def _check_origins(
     """Refuse an address that is not the gateway's own, unless the installation names its origin."""
     if context.sandbox:
         return
-    known = context.origins.get(provider, frozenset())
+    origins = context.origins.get(provider, frozenset())
     addresses = {name: value for name, value in credentials.items() if name.endswith("_url")}
     if base_url is not None:
         addresses["base_url"] = base_url
     for name, url in addresses.items():
         check_web_url(name, url, sandbox=False)
         origin = web_origin(url)
-        if origin not in known:
+        if origin not in origins:
             raise RefusedError(
                 ErrorCode.BAD_REQUEST,
                 f"{name}: {quote_input(origin or url)} is no origin of {provider}; "

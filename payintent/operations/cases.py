@@ -94,7 +94,7 @@ class ListCases(ReadOperation[list[CaseView]], frozen=True, kw_only=True):
         found = await cases.list_cases(
             context.database, self.merchant_id, status, self.kind, self.limit
         )
-        return [_view(one) for one in found]
+        return [_view(case) for case in found]
 
 
 class ShowCase(ReadOperation[CaseView], frozen=True, kw_only=True):

@@ -67,16 +67,16 @@ async def load_chain_view(database: Executor, chain: ChainRecord) -> ChainView:
         instant_finality=chain.instant_finality,
         public_rpc_urls=list(chain.public_rpc_urls),
         explorer_urls=list(chain.explorer_urls),
-        refunders=[to_checksum_address(one) for one in chain.refunders],
+        refunders=[to_checksum_address(address) for address in chain.refunders],
         refund_approval_above=f"{chain.refund_approval_above.normalize():f}",
         block=cursor and cursor.block,
         head=cursor and cursor.head,
         halted=cursor and cursor.halted,
         contracts=[
-            contract_view(one, await _merchant_of(database, one.account_id))
-            for one in await chains.list_contracts(database, chain.slug)
+            contract_view(contract, await _merchant_of(database, contract.account_id))
+            for contract in await chains.list_contracts(database, chain.slug)
         ],
-        tokens=[token_view(one) for one in await chains.list_tokens(database, chain.slug)],
+        tokens=[token_view(token) for token in await chains.list_tokens(database, chain.slug)],
     )
 
 

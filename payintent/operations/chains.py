@@ -48,8 +48,8 @@ class ListChains(ReadOperation[list[ChainView]], frozen=True, kw_only=True):
     async def read(self, context: OperationContext) -> list[ChainView]:
         """Give them."""
         return [
-            await load_chain_view(context.database, one)
-            for one in await chains.list_chains(context.database)
+            await load_chain_view(context.database, chain)
+            for chain in await chains.list_chains(context.database)
         ]
 
 
@@ -122,7 +122,10 @@ class AddContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
     async def _check_new(self, database: Executor) -> bytes:
         """Read the address; refuse (`CONFLICT`) one that is a contract of ours already."""
         address = _address("address", self.address)
-        if any(one.address == address for one in await chains.list_contracts(database, self.chain)):
+        if any(
+            contract.address == address
+            for contract in await chains.list_contracts(database, self.chain)
+        ):
             raise RefusedError(ErrorCode.CONFLICT, f"{self.address} is known on {self.chain}")
         return address
 
@@ -201,11 +204,13 @@ class SetToken(ChangeOperation[TokenView], frozen=True, kw_only=True):
 
     async def _changed(self, database: Executor) -> TokenRecord:
         """Give the token as it will be; refuse one that nobody knows or that cannot be there."""
-        known = {one.symbol: one for one in await chains.list_tokens(database, self.chain)}
-        if self.symbol not in known:
-            names = ", ".join(known)
+        by_symbol = {
+            token.symbol: token for token in await chains.list_tokens(database, self.chain)
+        }
+        if self.symbol not in by_symbol:
+            names = ", ".join(by_symbol)
             raise RefusedError(ErrorCode.NOT_FOUND, f"the tokens of {self.chain} are {names}")
-        token = known[self.symbol]
+        token = by_symbol[self.symbol]
         given = {
             name: getattr(self, name)
             for name in ("decimals", "approve_zero_first", "minimum", "enabled")
@@ -267,8 +272,8 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
                 raise RefusedError(
                     ErrorCode.BAD_REQUEST, f"{what} has at most {_URLS_MAX} addresses"
                 )
-            for one in urls:
-                check_web_url(what, one, sandbox=context.sandbox)
+            for url in urls:
+                check_web_url(what, url, sandbox=context.sandbox)
         self._check_finality(
             replace(chain, confirmations=self.confirmations or chain.confirmations)
         )
@@ -282,7 +287,7 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
         before = await _locked(tx, self.chain)
         refunder, above = self._refunds()
         if refunder is not None:
-            others = [one for one in before.refunders if one != refunder]
+            others = [other for other in before.refunders if other != refunder]
             given["refunders"] = [*others, refunder]
             await refund_logs.reset_dispositions(tx, self.chain, refunder)
         if above is not None:

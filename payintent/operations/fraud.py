@@ -146,10 +146,12 @@ class RemoveFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> FraudRule:
         """Write it; the rule's past decisions stay."""
         del context
-        known = await fraud.remove_rule(tx, self.rule_id) if is_database_id(self.rule_id) else None
-        if known is None:
+        removed = (
+            await fraud.remove_rule(tx, self.rule_id) if is_database_id(self.rule_id) else None
+        )
+        if removed is None:
             raise RefusedError(ErrorCode.NOT_FOUND, f"no fraud rule {self.rule_id}")
-        return known
+        return removed
 
     def about(self, result: FraudRule) -> int | None:
         """Name the rule's merchant, if it is for one."""
@@ -170,16 +172,16 @@ class ListFraudDecisions(ReadOperation[list[FraudDecisionView]], frozen=True, kw
         found = await fraud.list_decisions(context.database, self.merchant_id, self.limit)
         return [
             FraudDecisionView(
-                id=str(one.id),
-                merchant_id=one.merchant_id,
-                payment_id=one.payment_id and ids.format_id(ids.PAYMENT, one.payment_id),
-                rule_id=one.rule_id,
-                code=one.code,
-                level=one.level,
-                score=one.score,
-                decided_at=one.decided_at,
+                id=str(decision.id),
+                merchant_id=decision.merchant_id,
+                payment_id=decision.payment_id and ids.format_id(ids.PAYMENT, decision.payment_id),
+                rule_id=decision.rule_id,
+                code=decision.code,
+                level=decision.level,
+                score=decision.score,
+                decided_at=decision.decided_at,
             )
-            for one in found
+            for decision in found
         ]
 
 

@@ -19,12 +19,14 @@ def to_json_value(value: object) -> Any:
         return _text(value)
     if is_dataclass(value):
         return {
-            one.name: to_json_value(getattr(value, one.name)) for one in fields(value) if one.repr
+            attribute.name: to_json_value(getattr(value, attribute.name))
+            for attribute in fields(value)
+            if attribute.repr
         }
     if isinstance(value, Mapping):
-        known = cast("Mapping[Any, object]", value)
-        return {str(name): to_json_value(one) for name, one in known.items()}
-    return [to_json_value(one) for one in cast("list[object]", value)]
+        mapping = cast("Mapping[Any, object]", value)
+        return {str(name): to_json_value(item) for name, item in mapping.items()}
+    return [to_json_value(item) for item in cast("list[object]", value)]
 
 
 def _text(value: datetime | Decimal | UUID) -> str:

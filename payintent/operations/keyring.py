@@ -68,15 +68,15 @@ async def check_encryption_keys(database: Database, secrets: Encryption) -> None
         != secrets.pepper_mark
     ):
         raise EncryptionKeyError("the pepper is not the one that this database is used with")
-    known = await encryption_keys.list_keys(database)
-    for key in known:
+    keys = await encryption_keys.list_keys(database)
+    for key in keys:
         if secrets.marks.get(key.name, key.mark) != key.mark:
             raise EncryptionKeyError(
                 f"key {key.name!r} is not the one that this database is used with"
             )
         if key.retired_at is None and key.name not in secrets.marks:
             raise EncryptionKeyError(f"the key ring lacks key {key.name!r}, which is still needed")
-    if secrets.writer not in {key.name for key in known if key.retired_at is None}:
+    if secrets.writer not in {key.name for key in keys if key.retired_at is None}:
         await encryption_keys.record_writing_key(
             database, secrets.writer, secrets.marks[secrets.writer]
         )

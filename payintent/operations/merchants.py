@@ -164,8 +164,8 @@ class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
             raise RefusedError(
                 ErrorCode.BAD_REQUEST, f"there are at most {_ORIGINS_MAX} allowed origins"
             )
-        for one in self.allowed_origins or ():
-            check_origin(one, sandbox=context.sandbox)
+        for origin in self.allowed_origins or ():
+            check_origin(origin, sandbox=context.sandbox)
         if self.default_country is not None and self.default_country not in COUNTRIES:
             raise RefusedError(
                 ErrorCode.BAD_REQUEST, f"country {quote_input(self.default_country)} is not known"
@@ -178,7 +178,7 @@ class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
         """Write what was given."""
         del context
-        known = await _locked(tx, self.merchant_id)
+        before = await _locked(tx, self.merchant_id)
         given = {
             name: value or None if name.endswith("_url") else value
             for name in self.__struct_fields__
@@ -188,7 +188,7 @@ class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
             # In the form that browsers send, which others are compared with.
             origins = filter(None, map(web_origin, self.allowed_origins))
             given["allowed_origins"] = tuple(origins)
-        merchant = replace(known, **given)
+        merchant = replace(before, **given)
         await merchants.set_profile(tx, merchant)
         return merchant
 
@@ -313,24 +313,25 @@ async def _offer_all(tx: Tx, merchant_id: int) -> None:
             new += await _tokens_of(tx, merchant_id, contract)
         else:
             new += [
-                _fiat(merchant_id, account.id, one) for one in default_methods(account.provider)
+                _fiat(merchant_id, account.id, method)
+                for method in default_methods(account.provider)
             ]
-    for position, one in enumerate(new):
-        await payment_methods.add(tx, replace(one, position=position))
+    for position, method in enumerate(new):
+        await payment_methods.add(tx, replace(method, position=position))
 
 
 def _fiat(
-    merchant_id: int, account_id: int, one: DefaultMethod
+    merchant_id: int, account_id: int, method: DefaultMethod
 ) -> payment_methods.NewPaymentMethod:
     return payment_methods.NewPaymentMethod(
         merchant_id=merchant_id,
         account_id=account_id,
-        kind=one.kind,
-        label=one.label,
-        currencies=one.currencies,
-        countries=one.countries,
+        kind=method.kind,
+        label=method.label,
+        currencies=method.currencies,
+        countries=method.countries,
         fee_mode=FeeMode.INCLUSIVE,
-        fee_rate=one.fee_rate,
+        fee_rate=method.fee_rate,
         position=0,
     )
 

@@ -22,21 +22,22 @@ async def payment_details(database: Executor, payment_id: str) -> dict[str, Any]
     The checkout's id is masked: it is a capability. Refused (`NOT_FOUND`) where nobody has it.
     """
     parsed = ids.parse_id(ids.PAYMENT, payment_id)
-    seen = await payments.get(database, parsed) if parsed else None
-    if seen is None:
+    snapshot = await payments.get(database, parsed) if parsed else None
+    if snapshot is None:
         raise RefusedError(ErrorCode.NOT_FOUND, f"no payment {payment_id[:_TOLD_MAX]}")
-    payment = seen.payment
-    known = {
+    payment = snapshot.payment
+    details = {
         "checkout_id": ids.mask_checkout_id(payment.checkout_id),
         "sessions": [
-            _session(one) for one in await sessions.list_for_payment(database, payment.id)
+            _session(session) for session in await sessions.list_for_payment(database, payment.id)
         ],
         "receipts": [
-            _receipt(one) for one in await transfers.list_for_payment(database, payment.id)
+            _receipt(transfer)
+            for transfer in await transfers.list_for_payment(database, payment.id)
         ],
-        "cases": [_case(one) for one in await captures.list_for_payment(database, payment.id)],
+        "cases": [_case(case) for case in await captures.list_for_payment(database, payment.id)],
     }
-    return payment_fields(payment, seen.session) | known
+    return payment_fields(payment, snapshot.session) | details
 
 
 def _session(session: Session) -> dict[str, Any]:

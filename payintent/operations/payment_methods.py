@@ -41,8 +41,8 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
         """Refuse what is not known, and an account that is another merchant's."""
         await require_merchant(context.database, self.merchant_id)
         _check(self.label, self.currencies, self.countries, self.fee_rate, self.position)
-        known = is_database_id(self.account_id)
-        account = await accounts.get(context.database, self.account_id) if known else None
+        is_id = is_database_id(self.account_id)
+        account = await accounts.get(context.database, self.account_id) if is_id else None
         if account is None or account.merchant_id not in {None, self.merchant_id}:
             raise RefusedError(
                 ErrorCode.NOT_FOUND, f"this merchant has no account {self.account_id}"
@@ -59,9 +59,11 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
             if self.token is not None:
                 raise RefusedError(ErrorCode.BAD_REQUEST, "only on-chain methods have a token")
             return
-        known = {one.symbol for one in await chains.list_tokens(context.database, contract.chain)}
-        if self.token not in known or self.currencies != [self.token]:
-            names = ", ".join(sorted(known))
+        symbols = {
+            token.symbol for token in await chains.list_tokens(context.database, contract.chain)
+        }
+        if self.token not in symbols or self.currencies != [self.token]:
+            names = ", ".join(sorted(symbols))
             raise RefusedError(
                 ErrorCode.BAD_REQUEST, f"token, and the one currency, must be one of {names}"
             )
@@ -118,15 +120,15 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
     async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
         """Write what was given."""
         del context
-        known = await _known(tx, self.method_id)
+        before = await _known(tx, self.method_id)
         changed = replace(
-            known,
-            label=self.label or known.label,
-            currencies=tuple(self.currencies or known.currencies),
-            countries=known.countries if self.countries is None else tuple(self.countries) or None,
-            fee_mode=self.fee_mode or known.fee_mode,
-            fee_rate=known.fee_rate if self.fee_rate is None else self.fee_rate,
-            position=known.position if self.position is None else self.position,
+            before,
+            label=self.label or before.label,
+            currencies=tuple(self.currencies or before.currencies),
+            countries=before.countries if self.countries is None else tuple(self.countries) or None,
+            fee_mode=self.fee_mode or before.fee_mode,
+            fee_rate=before.fee_rate if self.fee_rate is None else self.fee_rate,
+            position=before.position if self.position is None else self.position,
         )
         await payment_methods.update(tx, changed)
         return changed

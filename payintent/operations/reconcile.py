@@ -61,7 +61,7 @@ class ReconciliationResult:
     @property
     def found(self) -> int:
         """Count the differences."""
-        return sum(one.missing + one.extra + one.different for one in self.tallies)
+        return sum(tally.missing + tally.extra + tally.different for tally in self.tallies)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,12 +113,12 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
         opened = await reconciliation.open_cases(
             tx,
             [context.id_generator.id() for _ in differences],
-            [_subject(comparison.provider, one) for one in differences],
+            [_subject(comparison.provider, difference) for difference in differences],
             differences,
             await payments.now(tx),
         )
-        asked = await reconciliation.request_inquiries(tx)
-        return replace(found, opened=opened, asked=asked)
+        inquired = await reconciliation.request_inquiries(tx)
+        return replace(found, opened=opened, asked=inquired)
 
     def outcome(self, result: ReconciliationResult) -> dict[str, object]:
         """Keep the counts; the lines stay in the file."""
@@ -162,7 +162,7 @@ async def _compare(
         await reconciliation.add(tx, batch)
     if again := await reconciliation.list_repeated(tx, _REPEATED_TOLD_MAX):
         raise InvalidProviderFileError(
-            [f"line {one}: it stands on line {first} already" for one, first in again]
+            [f"line {repeated}: it stands on line {first} already" for repeated, first in again]
         )
     await reconciliation.compare(tx, scope)
     counts = await reconciliation.count_differences(tx)
@@ -173,16 +173,18 @@ async def _compare(
         since=scope.since,
         until=scope.until,
         sha256=comparison.file.sha256,
-        tallies=[_tally(counts, one) for one in _TYPES],
+        tallies=[_tally(counts, type_) for type_ in _TYPES],
         opened=0,
         asked=0,
-        differences=[_subject(comparison.provider, one) for one in differences[:_TOLD_MAX]],
+        differences=[
+            _subject(comparison.provider, difference) for difference in differences[:_TOLD_MAX]
+        ],
     )
     return found, differences
 
 
 def _tally(counts: Mapping[tuple[str, str], int], type_: str) -> ReconciliationTally:
-    lines, extra, different = (counts.get((type_, one), 0) for one in _THERE)
+    lines, extra, different = (counts.get((type_, side), 0) for side in _THERE)
     return ReconciliationTally(
         type=type_,
         lines=lines,
@@ -193,20 +195,20 @@ def _tally(counts: Mapping[tuple[str, str], int], type_: str) -> ReconciliationT
     )
 
 
-def _subject(provider: str, one: ReconciliationDifference) -> str:
+def _subject(provider: str, difference: ReconciliationDifference) -> str:
     """Say what differs; the same of the same, for a case has no other name."""
-    reference = one.reference or ""
+    reference = difference.reference or ""
     if len(reference) > _REFERENCE_TOLD_MAX:
         reference = reference[:_REFERENCE_TOLD_MAX] + "…"
-    told_there = _money(one.there, one.there_currency)
-    told_here = _money(one.here, one.here_currency)
-    if one.what == "different":
+    told_there = _money(difference.there, difference.there_currency)
+    told_here = _money(difference.here, difference.here_currency)
+    if difference.what == "different":
         how = f"{told_there} there, {told_here} here"
     else:
-        how = f"{told_there or told_here} at {format_timestamp(one.at)}"
-        status = one.refund_status if one.what == "extra" else None
+        how = f"{told_there or told_here} at {format_timestamp(difference.at)}"
+        status = difference.refund_status if difference.what == "extra" else None
         how += f", ours is {status}" if status else ""
-    return f"{provider} {one.type} {reference}: {one.what}, {how}"
+    return f"{provider} {difference.type} {reference}: {difference.what}, {how}"
 
 
 def _money(amount: Decimal | None, currency: str | None) -> str:

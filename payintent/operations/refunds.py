@@ -74,8 +74,8 @@ class ListRefunds(ReadOperation[list[RefundView]], frozen=True, kw_only=True):
             step=self.step,
         )
         return [
-            _view(one)
-            for one in await refund_reviews.list_refunds(context.database, wanted, self.limit)
+            _view(review)
+            for review in await refund_reviews.list_refunds(context.database, wanted, self.limit)
         ]
 
     async def _payment(self, database: Executor) -> UUID | None:
@@ -113,10 +113,10 @@ class ApproveRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
 
     async def apply(self, context: OperationContext, tx: Tx) -> RefundView:
         """Write who approved; a worker sends it."""
-        known = await _known(tx, self.refund_id)
-        refund, at = await _waiting(tx, known)
+        review = await _known(tx, self.refund_id)
+        refund, at = await _waiting(tx, review)
         _check_second_person(context, refund)
-        if known.payer is not None and refund.destination != _hex(known.payer):
+        if review.payer is not None and refund.destination != _hex(review.payer):
             check_note(self.note)
         await refund_reviews.approve(tx, refund.id, context.who, self.note, at)
         return _view(await _known(tx, self.refund_id))
@@ -233,59 +233,60 @@ async def _known(database: Executor, refund_id: str) -> RefundReview:
     return found
 
 
-async def _waiting(tx: Tx, known: RefundReview) -> tuple[Refund, datetime]:
+async def _waiting(tx: Tx, review: RefundReview) -> tuple[Refund, datetime]:
     """Lock payment, capture and refund; refuse (`CONFLICT`) one that waits for nobody."""
-    refund = await _lock(tx, known)
+    refund = await _lock(tx, review)
     if refund.step is not RefundStep.APPROVAL:
         how_far = refund.failure_reason or refund.step
         raise RefusedError(ErrorCode.CONFLICT, f"the refund waits for nobody: it is {how_far}")
     return refund, await payments.now(tx)
 
 
-async def _lock(tx: Tx, known: RefundReview) -> Refund:
+async def _lock(tx: Tx, review: RefundReview) -> Refund:
     """Lock payment, capture and refund, in this order."""
-    if known.payment_id is not None:
-        await lock_payments(tx, [known.payment_id])
-    await captures.lock(tx, known.capture_id)
-    return await refunds.lock(tx, known.id)
+    if review.payment_id is not None:
+        await lock_payments(tx, [review.payment_id])
+    await captures.lock(tx, review.capture_id)
+    return await refunds.lock(tx, review.id)
 
 
 def _check_second_person(context: OperationContext, refund: Refund) -> None:
     """Refuse (`CONFLICT`) whoever asked; of a merchant's refund one operator's word is enough."""
-    asked = refund.requested_by
-    if asked == context.who:
+    requester = refund.requested_by
+    if requester == context.who:
         raise RefusedError(
-            ErrorCode.CONFLICT, f"another person than {quote_input(asked)}, who asked, must approve"
+            ErrorCode.CONFLICT,
+            f"another person than {quote_input(requester)}, who asked, must approve",
         )
 
 
-def _view(asked: RefundReview) -> RefundView:
+def _view(review: RefundReview) -> RefundView:
     return RefundView(
-        id=ids.format_id(ids.REFUND, asked.id),
-        status=asked.status,
-        step=asked.step,
-        failure_reason=asked.failure_reason,
-        merchant_id=asked.merchant_id,
-        payment_id=asked.payment_id and ids.format_id(ids.PAYMENT, asked.payment_id),
-        case_id=asked.case_id and ids.format_id(ids.CASE, asked.case_id),
-        provider=asked.provider,
-        account_id=asked.account_id,
-        capture_reference=asked.capture_reference,
-        amount=asked.amount_text,
-        currency=asked.currency,
-        amount_minor=asked.amount_minor,
-        chain=asked.chain,
-        payer=_hex(asked.payer),
-        destination=asked.destination,
-        reason=asked.reason,
-        requested_by=asked.requested_by,
-        approved_by=asked.approved_by,
-        note=asked.note,
-        reference=asked.reference,
-        inquiries=asked.inquiries,
-        sent_at=asked.sent_at,
-        created_at=asked.created_at,
-        updated_at=asked.updated_at,
+        id=ids.format_id(ids.REFUND, review.id),
+        status=review.status,
+        step=review.step,
+        failure_reason=review.failure_reason,
+        merchant_id=review.merchant_id,
+        payment_id=review.payment_id and ids.format_id(ids.PAYMENT, review.payment_id),
+        case_id=review.case_id and ids.format_id(ids.CASE, review.case_id),
+        provider=review.provider,
+        account_id=review.account_id,
+        capture_reference=review.capture_reference,
+        amount=review.amount_text,
+        currency=review.currency,
+        amount_minor=review.amount_minor,
+        chain=review.chain,
+        payer=_hex(review.payer),
+        destination=review.destination,
+        reason=review.reason,
+        requested_by=review.requested_by,
+        approved_by=review.approved_by,
+        note=review.note,
+        reference=review.reference,
+        inquiries=review.inquiries,
+        sent_at=review.sent_at,
+        created_at=review.created_at,
+        updated_at=review.updated_at,
     )
 
 

@@ -107,4 +107,4 @@ _ALL: tuple[Operation, ...] = (
     webhooks.ReplayEvent,
     webhooks.ReplayMissedEvents,
 )
-OPERATIONS: dict[str, Operation] = {one.action: one for one in _ALL}
+OPERATIONS: dict[str, Operation] = {operation.action: operation for operation in _ALL}

@@ -50,8 +50,8 @@ class ListTaxRates(ReadOperation[list[TaxRate]], frozen=True, kw_only=True):
 
     async def read(self, context: OperationContext) -> list[TaxRate]:
         """Give them."""
-        known = await tax_rates.list_tax_rates(context.database)
-        return [TaxRate(country, rate) for country, rate in known.items()]
+        rates = await tax_rates.list_tax_rates(context.database)
+        return [TaxRate(country, rate) for country, rate in rates.items()]
 
 
 class RemoveTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):

@@ -45,7 +45,7 @@ def check_iso_country(country: str) -> None:
 
 def check_market(countries: Sequence[str] | None, currencies: Sequence[str] | None) -> None:
     """Refuse countries and currencies that the service does not know, and empty lists."""
-    for what, values, known in (
+    for what, values, allowed in (
         ("countries", countries, COUNTRIES),
         ("currencies", currencies, TENDER),
     ):
@@ -53,7 +53,7 @@ def check_market(countries: Sequence[str] | None, currencies: Sequence[str] | No
             continue
         if not values:
             raise RefusedError(ErrorCode.BAD_REQUEST, f"{what} must name one at least")
-        if strangers := ", ".join(sorted(set(values) - known.keys())):
+        if strangers := ", ".join(sorted(set(values) - allowed.keys())):
             raise RefusedError(
                 ErrorCode.BAD_REQUEST, f"{what} must be known ones, not {quote_input(strangers)}"
             )

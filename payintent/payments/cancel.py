@@ -58,7 +58,7 @@ async def _take(tx: Tx, payment: Payment, key: UUID) -> bool:
     )
     if await idempotency.claim_key(tx, payment.merchant_id, OPERATION, key, first):
         return True
-    known = await idempotency.find_first_request(tx, payment.merchant_id, OPERATION, key)
-    if known is None or known.request_hash != first.request_hash:
+    earlier = await idempotency.find_first_request(tx, payment.merchant_id, OPERATION, key)
+    if earlier is None or earlier.request_hash != first.request_hash:
         raise RefusedError(ErrorCode.IDEMPOTENCY_CONFLICT, "the Idempotency-Key was used elsewhere")
     return False

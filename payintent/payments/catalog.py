@@ -67,7 +67,7 @@ async def _since(
     content_hash: bytes,
 ) -> datetime:
     """Tell since when a viewer is shown this; a change is noted when it is first shown."""
-    before = {one.viewer: one for one in shown}
+    before = {catalog.viewer: catalog for catalog in shown}
     if viewer in before and before[viewer].content_hash == content_hash:
         return before[viewer].since
     anybody = before.get(_ANYBODY)

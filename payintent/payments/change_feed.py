@@ -58,16 +58,16 @@ class ChangeFeed:
             raise RefusedError(ErrorCode.RATE_LIMITED, "too many streams are open", retry_after_s=5)
 
     @contextmanager
-    def watching(self, payment_id: UUID, one: ChangeSubscriber) -> Generator[None]:
+    def watching(self, payment_id: UUID, subscriber: ChangeSubscriber) -> Generator[None]:
         """Look at a payment."""
         watches = self._watches.setdefault(payment_id, set())
-        watches.add(one)
+        watches.add(subscriber)
         self._known.pop(payment_id, None)  # whoever is new must hear of what is changing now
         self._start()
         try:
             yield
         finally:
-            watches.discard(one)
+            watches.discard(subscriber)
             if not watches:
                 self._watches.pop(payment_id, None)
                 self._known.pop(payment_id, None)
@@ -78,8 +78,8 @@ class ChangeFeed:
         """Let all streams end, for this process does."""
         self.closing = True
         for watches in self._watches.values():
-            for one in watches:
-                one.changed.set()
+            for subscriber in watches:
+                subscriber.changed.set()
 
     def _start(self) -> None:
         if not self._tasks:
@@ -109,5 +109,5 @@ class ChangeFeed:
         for payment_id, mark in marks.items():
             if payment_id in self._watches and self._known.get(payment_id) != mark:
                 self._known[payment_id] = mark
-                for one in self._watches[payment_id]:
-                    one.changed.set()
+                for subscriber in self._watches[payment_id]:
+                    subscriber.changed.set()

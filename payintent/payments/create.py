@@ -113,9 +113,9 @@ async def replay_create(
     if first.denial is not None:
         raise FraudDeniedError(decode_denial(first.denial), replayed=True)
     assert first.payment_id is not None  # noqa: S101 - idempotency_outcome: one of both is there
-    seen = await payments.get(database, first.payment_id)
-    assert seen is not None  # noqa: S101 - the key and its payment are one statement
-    return CreatedPayment(as_originally_created(seen.payment), first.country, replayed=True)
+    snapshot = await payments.get(database, first.payment_id)
+    assert snapshot is not None  # noqa: S101 - the key and its payment are one statement
+    return CreatedPayment(as_originally_created(snapshot.payment), first.country, replayed=True)
 
 
 def decode_denial(text: str) -> FraudDenial:

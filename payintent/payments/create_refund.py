@@ -227,10 +227,10 @@ async def _earlier(tx: Tx, ask: CreateRefundRequest, refund_id: UUID) -> Refund 
     )
     if await idempotency.claim_key(tx, ask.merchant_id, OPERATION, ask.key, first):
         return None
-    known = await idempotency.find_first_request(tx, ask.merchant_id, OPERATION, ask.key)
-    if known is None or known.request_hash != first.request_hash or known.refund_id is None:
+    earlier = await idempotency.find_first_request(tx, ask.merchant_id, OPERATION, ask.key)
+    if earlier is None or earlier.request_hash != first.request_hash or earlier.refund_id is None:
         raise RefusedError(ErrorCode.IDEMPOTENCY_CONFLICT, "the Idempotency-Key was used elsewhere")
-    return await refunds.get(tx, known.refund_id)
+    return await refunds.get(tx, earlier.refund_id)
 
 
 def _part(payment: Payment, raw: str | None, left: Decimal) -> tuple[Decimal, str]:

@@ -36,8 +36,8 @@ async def expire_pending(tx: Tx, id_generator: IdGenerator, limit: int) -> int:
     if due is None:
         return 0
     moves = [
-        TransitionRequest(payment=one, trigger=PaymentTrigger.EXPIRE, at=due.now)
-        for one in due.payments
+        TransitionRequest(payment=payment, trigger=PaymentTrigger.EXPIRE, at=due.now)
+        for payment in due.payments
     ]
     return len(await apply_transitions(tx, moves, id_generator))
 
@@ -53,16 +53,21 @@ async def expire_processing(
     """
     due = await payments.lock_due_processing(tx, limit, patience_s)
     to_close = [
-        one.session.id for one in due if one.session and one.session.life is SessionStatus.OPEN
+        snapshot.session.id
+        for snapshot in due
+        if snapshot.session and snapshot.session.life is SessionStatus.OPEN
     ]
     if to_close:
         await sessions.mark_closing(tx, to_close, due[0].now)
     moves = [
         TransitionRequest(
-            payment=one.payment, trigger=PaymentTrigger.EXPIRE, at=one.now, session=one.session
+            payment=snapshot.payment,
+            trigger=PaymentTrigger.EXPIRE,
+            at=snapshot.now,
+            session=snapshot.session,
         )
-        for one in due
-        if one.session and one.session.life is not SessionStatus.OPEN
+        for snapshot in due
+        if snapshot.session and snapshot.session.life is not SessionStatus.OPEN
     ]
     await apply_transitions(tx, moves, id_generator)
     return len(due)
@@ -105,12 +110,12 @@ async def expire_stranded(tx: Tx, id_generator: IdGenerator, payment_id: UUID) -
     return await _expire_with_case(tx, id_generator, payment, session, now)
 
 
-async def check_stranded(database: Executor, seen: PaymentSnapshot) -> Session:
+async def check_stranded(database: Executor, snapshot: PaymentSnapshot) -> Session:
     """Refuse (`CONFLICT`) a payment that ends without a person; gives the session it waits for."""
-    payment, session = seen.payment, seen.session
+    payment, session = snapshot.payment, snapshot.session
     if payment.status is not PaymentStatus.PROCESSING:
         raise RefusedError(ErrorCode.CONFLICT, f"the payment is {payment.status}, not PROCESSING")
-    if not payment.elapsed(seen.now):
+    if not payment.elapsed(snapshot.now):
         raise RefusedError(
             ErrorCode.CONFLICT,
             f"the payment's time is over at {format_timestamp(payment.expires_at)} only",
@@ -154,21 +159,21 @@ async def expire_if_due(database: Database, id_generator: IdGenerator, *payment_
     async with database.transaction() as tx:
         locked = await lock_payments(tx, payment_ids)
         moves = [
-            TransitionRequest(payment=one, trigger=PaymentTrigger.EXPIRE, at=locked.now)
-            for one in locked.payments
-            if one.status is PaymentStatus.PENDING and one.elapsed(locked.now)
+            TransitionRequest(payment=payment, trigger=PaymentTrigger.EXPIRE, at=locked.now)
+            for payment in locked.payments
+            if payment.status is PaymentStatus.PENDING and payment.elapsed(locked.now)
         ]
         await apply_transitions(tx, moves, id_generator)
 
 
 async def require_open_checkout(
-    database: Database, id_generator: IdGenerator, seen: PaymentSnapshot
+    database: Database, id_generator: IdGenerator, snapshot: PaymentSnapshot
 ) -> None:
     """Refuse what an ended checkout no longer allows; expires it where nobody has done so yet."""
-    if seen.payment.elapsed(seen.now):
-        await expire_if_due(database, id_generator, seen.payment.id)
+    if snapshot.payment.elapsed(snapshot.now):
+        await expire_if_due(database, id_generator, snapshot.payment.id)
         raise checkout_expired_error()
-    require_not_ended(seen.payment)
+    require_not_ended(snapshot.payment)
 
 
 def require_not_ended(payment: Payment) -> None:

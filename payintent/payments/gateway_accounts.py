@@ -38,7 +38,7 @@ class GatewayAccounts:
         self._gateways = gateways
         self._monotonic = monotonic
         self.health = GatewayHealth(database, monotonic)
-        local = {name for name, one in gateways.items() if not one.capabilities.remote}
+        local = {name for name, gateway in gateways.items() if not gateway.capabilities.remote}
         self.buyer_calls = BuyerCalls(database, calls, local)
         self._kept: dict[int, tuple[float, GatewayAccount]] = {}
 
@@ -50,12 +50,12 @@ class GatewayAccounts:
     @property
     def credentials(self) -> Mapping[str, frozenset[str]]:
         """Name the credentials that an account of each provider must hold."""
-        return {name: one.capabilities.credentials for name, one in self._gateways.items()}
+        return {name: gateway.capabilities.credentials for name, gateway in self._gateways.items()}
 
     @property
     def countries(self) -> Mapping[str, frozenset[str] | None]:
         """Name the countries where each provider's gateway takes payments; None: all."""
-        return {name: one.capabilities.countries for name, one in self._gateways.items()}
+        return {name: gateway.capabilities.countries for name, gateway in self._gateways.items()}
 
     def gateway(self, provider: str) -> Gateway | None:
         """Give the adapter of a provider, where this installation has one."""
@@ -64,11 +64,15 @@ class GatewayAccounts:
     async def usable(self, methods: Iterable[PaymentMethod]) -> list[PaymentMethod]:
         """Tell of methods what their gateways can do; those that do not answer take nothing."""
         down = {
-            one for one, channel in await self.health.down() if channel is GatewayChannel.SESSIONS
+            account_id
+            for account_id, channel in await self.health.down()
+            if channel is GatewayChannel.SESSIONS
         }
         return [
-            replace(one, account_enabled=False) if one.account_id in down else self.narrowed(one)
-            for one in methods
+            replace(method, account_enabled=False)
+            if method.account_id in down
+            else self.narrowed(method)
+            for method in methods
         ]
 
     def narrowed(self, method: A) -> A:

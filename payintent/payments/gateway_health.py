@@ -87,9 +87,9 @@ class GatewayHealth:
         now = self._monotonic()
         recent = [at for at in self._failures.get(key, ()) if now - at < _WITHIN_S]
         self._failures[key] = [*recent, now][-FAILURES_MAX:]
-        known = await self._known.get()
+        channels = await self._known.get()
         counted = len(self._failures.get(key, ()))  # meanwhile others may have begun anew
-        if counted < FAILURES_MAX and key not in known:
+        if counted < FAILURES_MAX and key not in channels:
             return
         account_id, channel = key
         self._failures.pop(key, None)
@@ -101,7 +101,7 @@ class GatewayHealth:
         OUTAGES.labels(channel).inc()
         _log.error("gateway_down", account=account_id, channel=channel)
 
-    async def _read(self, known: _Known) -> _Known:
-        del known
+    async def _read(self, previous: _Known) -> _Known:
+        del previous
         found = await gateway_outages.list_channel_states(self._database)
-        return {(one.account_id, GatewayChannel(one.channel)): one.open for one in found}
+        return {(state.account_id, GatewayChannel(state.channel)): state.open for state in found}

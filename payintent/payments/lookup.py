@@ -42,12 +42,12 @@ async def get_merchant_payment(
 
     Refused: `NOT_FOUND` where nobody has it, `FORBIDDEN` where another merchant has.
     """
-    seen = await payments.get(database, payment_id) if payment_id else None
-    if seen is None:
+    snapshot = await payments.get(database, payment_id) if payment_id else None
+    if snapshot is None:
         raise RefusedError(ErrorCode.NOT_FOUND, "no such payment")
-    if seen.payment.merchant_id != merchant_id:
+    if snapshot.payment.merchant_id != merchant_id:
         raise RefusedError(ErrorCode.FORBIDDEN, "this payment belongs to another merchant")
-    return await _fresh(database, id_generator, seen)
+    return await _fresh(database, id_generator, snapshot)
 
 
 async def list_merchant_payments(
@@ -57,14 +57,14 @@ async def list_merchant_payments(
     found: list[PaymentSnapshot] = []
     for _ in range(_LIST_TRIES_MAX):
         found = await payment_list.list_payments(database, replace(wanted, limit=wanted.limit + 1))
-        elapsed = [one.payment.id for one in found if _is_elapsed(one)]
+        elapsed = [snapshot.payment.id for snapshot in found if _is_elapsed(snapshot)]
         if not elapsed:
             break
         await expire_if_due(database, id_generator, *elapsed)
     page = found[: wanted.limit]
     last = page[-1].payment if len(found) > wanted.limit else None
     if PaymentStatus.EXPIRED not in wanted.statuses:
-        page = [one for one in page if not _is_elapsed(one)]
+        page = [snapshot for snapshot in page if not _is_elapsed(snapshot)]
     return page, last and (last.created_at, last.id)
 
 
@@ -97,24 +97,26 @@ async def find_checkout_payment(
     database: Database, id_generator: IdGenerator, checkout_id: str
 ) -> PaymentSnapshot:
     """Read the payment behind a checkout id; refused (`CHECKOUT_NOT_FOUND`) where there is none."""
-    known = ids.is_checkout_id(checkout_id)
-    seen = await payments.find_by_checkout(database, checkout_id) if known else None
-    if seen is None:
+    well_formed = ids.is_checkout_id(checkout_id)
+    snapshot = await payments.find_by_checkout(database, checkout_id) if well_formed else None
+    if snapshot is None:
         raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "no such checkout")
-    return await _fresh(database, id_generator, seen)
+    return await _fresh(database, id_generator, snapshot)
 
 
 async def _fresh(
-    database: Database, id_generator: IdGenerator, seen: PaymentSnapshot
+    database: Database, id_generator: IdGenerator, snapshot: PaymentSnapshot
 ) -> PaymentSnapshot:
-    if not _is_elapsed(seen):
-        return seen
-    await expire_if_due(database, id_generator, seen.payment.id)
-    return await payments.get(database, seen.payment.id) or seen
+    if not _is_elapsed(snapshot):
+        return snapshot
+    await expire_if_due(database, id_generator, snapshot.payment.id)
+    return await payments.get(database, snapshot.payment.id) or snapshot
 
 
-def _is_elapsed(seen: PaymentSnapshot) -> bool:
-    return seen.payment.status is PaymentStatus.PENDING and seen.payment.elapsed(seen.now)
+def _is_elapsed(snapshot: PaymentSnapshot) -> bool:
+    return snapshot.payment.status is PaymentStatus.PENDING and snapshot.payment.elapsed(
+        snapshot.now
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,22 +141,23 @@ async def list_quotes(
     database: Database,
     accounts: GatewayAccounts,
     id_generator: IdGenerator,
-    seen: PaymentSnapshot,
-    asked: QuoteQuery,
+    snapshot: PaymentSnapshot,
+    query: QuoteQuery,
 ) -> QuoteList:
     """Price every way to pay this checkout; refused where it has ended, as selecting would be.
 
     A merchant that is out of service offers nothing, and a gateway that does not answer neither.
     """
-    await require_open_checkout(database, id_generator, seen)
-    merchant = await get_payment_merchant(database, seen.payment)
-    known = await accounts.usable(await payment_methods.list_for_merchant(database, merchant.id))
-    usable = known if is_in_service(merchant.activation) else []
+    await require_open_checkout(database, id_generator, snapshot)
+    merchant = await get_payment_merchant(database, snapshot.payment)
+    methods = await accounts.usable(await payment_methods.list_for_merchant(database, merchant.id))
+    usable = methods if is_in_service(merchant.activation) else []
     place = resolve_quote_country(
-        seen.payment, merchant, usable, asked.country, asked.viewer_country, asked.restrictions
+        snapshot.payment, merchant, usable, query.country, query.viewer_country, query.restrictions
     )
     return QuoteList(
-        place, await price_methods(database, seen.payment, merchant, usable, place, asked.currency)
+        place,
+        await price_methods(database, snapshot.payment, merchant, usable, place, query.currency),
     )
 
 
@@ -237,12 +240,12 @@ def next_action_fields(
 
 def _shown_metadata(metadata: str) -> dict[str, Any]:
     """Pick what a buyer may see, as text and cut to size; whatever else is in there stays here."""
-    known: dict[str, Any] = json.loads(metadata, parse_int=_integer, parse_float=str)
+    parsed: dict[str, Any] = json.loads(metadata, parse_int=_integer, parse_float=str)
     shown: dict[str, Any] = {}
-    product: object = known.get("product")
+    product: object = parsed.get("product")
     if isinstance(product, dict):
         shown["product"] = _product(product)  # pyright: ignore[reportUnknownArgumentType]
-    order_id = known.get("order_id")
+    order_id = parsed.get("order_id")
     if isinstance(order_id, str):
         shown["order_id"] = order_id[:_ORDER_ID_MAX]
     return shown

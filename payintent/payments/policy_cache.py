@@ -31,13 +31,13 @@ class PolicyCache:
         """Give the restrictions in force."""
         return await self._restrictions.get()
 
-    async def _read_rules(self, known: FraudRuleSet) -> FraudRuleSet:
+    async def _read_rules(self, previous: FraudRuleSet) -> FraudRuleSet:
         """Read the rules where they are others than those that are known: they may be many."""
         mark = await fraud.rules_version(self._database)
-        if mark == known.mark:
-            return known
+        if mark == previous.mark:
+            return previous
         return FraudRuleSet(await fraud.list_rules(self._database), mark)
 
-    async def _read_restrictions(self, known: Restrictions) -> Restrictions:
-        del known
+    async def _read_restrictions(self, previous: Restrictions) -> Restrictions:
+        del previous
         return fraud.active_restrictions(await fraud.list_restrictions(self._database))

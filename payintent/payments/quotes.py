@@ -14,11 +14,11 @@ async def price_methods(
     database: Executor,
     payment: Payment,
     merchant: Merchant,
-    known: Iterable[PaymentMethod],
+    methods: Iterable[PaymentMethod],
     place: QuoteCountry,
     currency: str | None,
 ) -> list[Quote]:
     """Price methods for a place."""
     taxed = taxed_country(merchant, place)
     rate = tax_rate_for(payment, taxed, await tax_rates.list_tax_rates(database))
-    return make_quotes(payment, merchant, known, place, currency, rate)
+    return make_quotes(payment, merchant, methods, place, currency, rate)

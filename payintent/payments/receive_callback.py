@@ -102,8 +102,8 @@ async def _keep_unknown(
     case_id = id_generator.id()
     await captures.open_case(tx, case_id, CaseKind.UNKNOWN_REFERENCE, place, kept.id)
     named = callback.session_id and ids.format_id(ids.SESSION, callback.session_id)
-    told = f"callback {callback.id} names {named or 'no session'}, which is not known"
-    await cases.add_note(tx, case_id, told)
+    note = f"callback {callback.id} names {named or 'no session'}, which is not known"
+    await cases.add_note(tx, case_id, note)
     await note_verbatim(tx, case_id, money)
     _log.error("capture_unknown", account=account_id, case=ids.format_id(ids.CASE, case_id))
 
@@ -120,8 +120,8 @@ async def _receive_refund(
     A refund is kept before its provider hears of it, so nothing has to wait for one.
     """
     assert callback.refund_id is not None  # noqa: S101 - the caller has looked
-    known = await refunds.find_account_and_payment(database, callback.refund_id)
-    ours = known is not None and known[0] == account_id
+    found = await refunds.find_account_and_payment(database, callback.refund_id)
+    ours = found is not None and found[0] == account_id
     async with database.transaction() as tx:
         fresh = await callbacks.add(
             tx,
@@ -137,7 +137,7 @@ async def _receive_refund(
         )
         if fresh and ours and callback.refund:
             await settle_refund(tx, id_generator, callback.refund_id, callback.refund)
-    return CallbackResult(fresh, known[1] if known and ours else None)
+    return CallbackResult(fresh, found[1] if found and ours else None)
 
 
 async def apply_waiting_callbacks(database: Database, id_generator: IdGenerator, limit: int) -> int:

@@ -98,7 +98,7 @@ async def select_quote(
     accounts: GatewayAccounts,
     id_generator: IdGenerator,
     places: ServiceUrls,
-    seen: PaymentSnapshot,
+    snapshot: PaymentSnapshot,
     chosen: QuoteSelection,
 ) -> SelectedSession:
     """Freeze a quote and open its session at the provider.
@@ -111,23 +111,23 @@ async def select_quote(
     context = _SelectionContext(
         database=database, accounts=accounts, id_generator=id_generator, places=places
     )
-    await require_open_checkout(database, id_generator, seen)
-    merchant = await merchants.get(database, seen.payment.merchant_id)
+    await require_open_checkout(database, id_generator, snapshot)
+    merchant = await merchants.get(database, snapshot.payment.merchant_id)
     assert merchant is not None  # noqa: S101 - merchants are never deleted
-    offer = await _offer(context, merchant, seen.payment, chosen)
+    offer = await _offer(context, merchant, snapshot.payment, chosen)
     _check_return_url(merchant, chosen.return_url)
     account = await accounts.open(offer.account_id)
     gateway = accounts.gateway(offer.provider)
     if account is None or gateway is None:
         raise _not_available()
-    await _refuse_used_up(database, seen.payment, seen.now)
-    await _ask_present(context, seen)
+    await _refuse_used_up(database, snapshot.payment, snapshot.now)
+    await _ask_present(context, snapshot)
     await accounts.buyer_calls.spend(account.id, offer.provider)
     if not await accounts.health.admit(account.id, GatewayChannel.SESSIONS):
         raise _not_available()
-    session = await _begin(context, seen, offer, chosen)
+    session = await _begin(context, snapshot, offer, chosen)
     answer = await gateway.create_session(
-        account, _request(context, merchant, seen.payment, session, chosen)
+        account, _request(context, merchant, snapshot.payment, session, chosen)
     )
     await accounts.health.note(account.id, GatewayChannel.SESSIONS, answer)
     return await _finish(context, session, answer)
@@ -138,16 +138,16 @@ async def _offer(
 ) -> Quote:
     """Price the chosen method as GET quotes does."""
     database = context.database
-    known = await context.accounts.usable(
+    methods = await context.accounts.usable(
         await payment_methods.list_for_merchant(database, merchant.id)
     )
-    method = next((one for one in known if one.id == chosen.payment_method_id), None)
+    method = next((method for method in methods if method.id == chosen.payment_method_id), None)
     if method is None or not method.enabled:
         raise RefusedError(ErrorCode.PAYMENT_METHOD_NOT_FOUND, "no such payment method")
     if not method.account_enabled or not is_in_service(merchant.activation):
         raise _not_available()
     place = resolve_quote_country(
-        payment, merchant, known, chosen.country, chosen.viewer_country, chosen.restrictions
+        payment, merchant, methods, chosen.country, chosen.viewer_country, chosen.restrictions
     )
     _refuse_token(payment, method)
     priced = await price_methods(database, payment, merchant, [method], place, chosen.currency)
@@ -190,9 +190,9 @@ def _check_return_url(merchant: Merchant, url: str | None) -> None:
         raise RefusedError(ErrorCode.BAD_REQUEST, "return_url is not at an origin of this merchant")
 
 
-async def _ask_present(context: _SelectionContext, seen: PaymentSnapshot) -> None:
+async def _ask_present(context: _SelectionContext, snapshot: PaymentSnapshot) -> None:
     """Before a change of method, ask what became of the present one: it may have been paid."""
-    session = seen.session
+    session = snapshot.session
     if session is None or session.life is not SessionStatus.OPEN:
         return
     account = await context.accounts.open(session.offer.account_id)
@@ -208,7 +208,7 @@ async def _ask_present(context: _SelectionContext, seen: PaymentSnapshot) -> Non
         raise RefusedError(ErrorCode.INVALID_CHECKOUT_STATE, "a payment is under way, please wait")
     async with context.database.transaction() as tx:
         payment = await settle_session(
-            tx, context.id_generator, seen.payment.id, session.id, report
+            tx, context.id_generator, snapshot.payment.id, session.id, report
         )
     if payment.status is PaymentStatus.PAID:
         raise RefusedError(ErrorCode.INVALID_CHECKOUT_STATE, "payment detected")
@@ -226,11 +226,11 @@ async def _refuse_used_up(database: Executor, payment: Payment, now: datetime) -
 
 
 async def _begin(
-    context: _SelectionContext, seen: PaymentSnapshot, offer: Quote, chosen: QuoteSelection
+    context: _SelectionContext, snapshot: PaymentSnapshot, offer: Quote, chosen: QuoteSelection
 ) -> Session:
     """Phase 1: keep the session before anybody hears of it."""
     async with context.database.transaction() as tx:
-        locked = await lock_payments(tx, [seen.payment.id])
+        locked = await lock_payments(tx, [snapshot.payment.id])
         payment = locked.payments[0]
         if payment.elapsed(locked.now):
             raise checkout_expired_error()

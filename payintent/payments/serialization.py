@@ -84,8 +84,8 @@ def event_body(
     payment: Payment, session: Session | None, kind: EventType, occurred_at: datetime
 ) -> str:
     """Write the envelope of spec section 6.1 once; these are the bytes that are sent."""
-    known = payment_fields(payment, session)
-    data = {name: known[name] for name in event_payload_fields(kind)}
+    fields = payment_fields(payment, session)
+    data = {name: fields[name] for name in event_payload_fields(kind)}
     envelope = {"type": kind, "timestamp": format_timestamp(occurred_at), "data": {"payment": data}}
     return encode_json(envelope).decode()
 

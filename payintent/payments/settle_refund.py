@@ -39,15 +39,15 @@ async def settle_refund(
 
 
 async def _lock(tx: Tx, refund_id: UUID) -> tuple[Payment | None, LockedCapture, Refund, datetime]:
-    seen = await refunds.get(tx, refund_id)
-    assert seen is not None  # noqa: S101 - refunds are never deleted
+    refund_before = await refunds.get(tx, refund_id)
+    assert refund_before is not None  # noqa: S101 - refunds are never deleted
     payment = None
-    if seen.payment_id is not None:
-        locked = await lock_payments(tx, [seen.payment_id])
+    if refund_before.payment_id is not None:
+        locked = await lock_payments(tx, [refund_before.payment_id])
         payment, now = locked.payments[0], locked.now
     else:
         now = await payments.now(tx)
-    held = await captures.lock(tx, seen.capture_id)
+    held = await captures.lock(tx, refund_before.capture_id)
     return payment, held, await refunds.lock(tx, refund_id), now
 
 

@@ -67,12 +67,12 @@ async def apply_transitions(
         raise ConcurrentChangeError(
             f"{len(moves) - len(after)} of {len(moves)} payments were not locked"
         )
-    told = [
+    events = [
         _event(after[move.payment.id], move, kind, id_generator)
         for move in moves
         if (kind := arrows[move.payment.id].event) is not None
     ]
-    await outbox.add(tx, told)
+    await outbox.add(tx, events)
     return [after[move.payment.id] for move in moves]
 
 

@@ -151,7 +151,7 @@ async def close(tx: Tx, case_id: UUID, status: str, closed_by: str, note: str) -
 
 
 def _case(row: Row) -> CaseRecord:
-    known: dict[str, Any] = {
+    columns: dict[str, Any] = {
         name: value for name, value in dict(row).items() if not name.startswith(("f_", "d_"))
     }
     refund = CaseRefund(row["f_id"], row["f_status"], row["f_step"], row["f_failure_reason"])
@@ -159,7 +159,7 @@ def _case(row: Row) -> CaseRecord:
         row["d_reference"], row["d_state"], row["d_funds"], row["d_reason"], row["d_respond_by"]
     )
     return CaseRecord(
-        **known,
+        **columns,
         refund=refund if row["f_id"] else None,
         dispute=dispute if row["d_reference"] else None,
     )

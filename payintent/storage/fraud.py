@@ -66,13 +66,17 @@ async def list_restrictions(database: Executor) -> list[Restriction]:
     ]
 
 
-def active_restrictions(known: Sequence[Restriction]) -> Restrictions:
+def active_restrictions(listed: Sequence[Restriction]) -> Restrictions:
     """Sum up what is in force."""
-    active = {kind: frozenset(_countries(known, kind)) for kind in RestrictionType}
+    active = {kind: frozenset(_countries(listed, kind)) for kind in RestrictionType}
     return Restrictions(
         crypto=active[RestrictionType.CRYPTO],
         onramp=active[RestrictionType.ONRAMP],
-        crypto_listed=frozenset(one.country for one in known if one.type is RestrictionType.CRYPTO),
+        crypto_listed=frozenset(
+            restriction.country
+            for restriction in listed
+            if restriction.type is RestrictionType.CRYPTO
+        ),
     )
 
 
@@ -296,8 +300,12 @@ async def delete_old(database: Executor, decisions_days: int, limit: int) -> int
     return row["gone"] if row else 0
 
 
-def _countries(known: Sequence[Restriction], kind: RestrictionType) -> list[str]:
-    return [one.country for one in known if one.type is kind and one.active]
+def _countries(listed: Sequence[Restriction], kind: RestrictionType) -> list[str]:
+    return [
+        restriction.country
+        for restriction in listed
+        if restriction.type is kind and restriction.active
+    ]
 
 
 def _rule(row: Row) -> FraudRule:

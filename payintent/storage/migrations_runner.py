@@ -68,8 +68,8 @@ async def pending(url: str) -> list[str]:
     except GONE as error:
         raise StorageUnavailableError(str(error)) from error
     try:
-        known = await connection.fetchval("SELECT to_regclass('schema_migration') IS NOT NULL")
-        applied = await _applied(connection) if known else {}
+        has_table = await connection.fetchval("SELECT to_regclass('schema_migration') IS NOT NULL")
+        applied = await _applied(connection) if has_table else {}
     finally:
         await connection.close()
     return [item.name for item in all_migrations() if item.number not in applied]

@@ -130,13 +130,13 @@ async def add(tx: Tx, lines: Sequence[ProviderFileLine]) -> None:
         FROM unnest($1::bigint[], $2::text[], $3::text[], $4::uuid[], $5::numeric[], $6::text[],
             $7::timestamptz[])
         """,
-        [one.number for one in lines],
-        [one.type for one in lines],
-        [one.reference for one in lines],
-        [one.our_id for one in lines],
-        [one.amount for one in lines],
-        [one.currency for one in lines],
-        [one.at for one in lines],
+        [line.number for line in lines],
+        [line.type for line in lines],
+        [line.reference for line in lines],
+        [line.our_id for line in lines],
+        [line.amount for line in lines],
+        [line.currency for line in lines],
+        [line.at for line in lines],
     )
 
 
@@ -306,11 +306,11 @@ async def open_cases(
         """,
         case_ids,
         subjects,
-        [one.merchant_id for one in about],
-        [one.payment_id for one in about],
-        [one.session_id for one in about],
-        [one.capture_id for one in about],
-        [one.refund_id for one in about],
+        [difference.merchant_id for difference in about],
+        [difference.payment_id for difference in about],
+        [difference.session_id for difference in about],
+        [difference.capture_id for difference in about],
+        [difference.refund_id for difference in about],
         at,
     )
     return len(rows)
@@ -321,7 +321,7 @@ async def request_inquiries(tx: Tx) -> int:
 
     It waits for no lock: somebody is busy with those that are locked. Gives how many.
     """
-    asked = await tx.fetch(
+    sessions = await tx.fetch(
         """
         UPDATE session
         SET inquire_at = clock()
@@ -349,4 +349,4 @@ async def request_inquiries(tx: Tx) -> int:
         RETURNING id
         """
     )
-    return len(asked) + len(looked)
+    return len(sessions) + len(looked)

@@ -113,8 +113,8 @@ async def add_note(tx: Tx, refund_id: UUID, note: str) -> None:
 
 
 def _asked(row: Row) -> RefundReview:
-    known: dict[str, Any] = dict(row)
-    return RefundReview(**known)
+    columns: dict[str, Any] = dict(row)
+    return RefundReview(**columns)
 
 
 async def sum_unapproved(tx: Tx, merchant_id: int | None, chain: str) -> Decimal:

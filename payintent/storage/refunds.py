@@ -335,10 +335,10 @@ def _due(row: Row) -> DueRefund:
 
 
 def _refund(row: Row) -> Refund:
-    known: dict[str, Any] = {name: row[name] for name in Refund.__slots__}
-    known["amount_minor"] = int(row["amount_minor"])
-    known["status"] = RefundStatus(row["status"])
-    known["step"] = RefundStep(row["step"])
+    columns: dict[str, Any] = {name: row[name] for name in Refund.__slots__}
+    columns["amount_minor"] = int(row["amount_minor"])
+    columns["status"] = RefundStatus(row["status"])
+    columns["step"] = RefundStep(row["step"])
     if row["failure_reason"] is not None:
-        known["failure_reason"] = RefundFailureReason(row["failure_reason"])
-    return Refund(**known)
+        columns["failure_reason"] = RefundFailureReason(row["failure_reason"])
+    return Refund(**columns)

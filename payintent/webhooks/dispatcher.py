@@ -134,7 +134,7 @@ class Dispatcher:
             while len(done) < _RECORD_MAX and not self._done.empty():
                 done.append(self._done.get_nowait())
             try:
-                await self._outbox.record([self._outcome(one) for one in done])
+                await self._outbox.record([self._outcome(result) for result in done])
             except Exception as error:  # noqa: BLE001 - nor one bad record
                 # The lease ends and the event goes out again: at least once, as promised.
                 _complain("attempts_lost", error)

@@ -31,23 +31,23 @@ class DatabaseOutbox:
     async def take(self, rooms: Sequence[tuple[int, int]]) -> list[OutgoingDelivery]:
         """Take due deliveries, of each merchant at most its room."""
         taken = await outbox.claim_due(self.database, rooms, self.lease_s)
-        keys = await self._keys_of({one.merchant_id for one in taken})
+        keys = await self._keys_of({delivery.merchant_id for delivery in taken})
         return [
             OutgoingDelivery(
-                event_id=one.event_id,
-                merchant_id=one.merchant_id,
-                attempts=one.attempts,
-                url=one.callback_url or "",
-                body=one.body.encode(),
-                secrets=keys[one.merchant_id],
+                event_id=delivery.event_id,
+                merchant_id=delivery.merchant_id,
+                attempts=delivery.attempts,
+                url=delivery.callback_url or "",
+                body=delivery.body.encode(),
+                secrets=keys[delivery.merchant_id],
             )
-            for one in taken
-            if one.merchant_id in keys
+            for delivery in taken
+            if delivery.merchant_id in keys
         ]
 
     async def record(self, outcomes: Sequence[DeliveryResult]) -> None:
         """Keep attempts and what follows from them."""
-        await outbox.record(self.database, [self._attempted(one) for one in outcomes])
+        await outbox.record(self.database, [self._attempted(result) for result in outcomes])
 
     async def release(self, merchant_id: int) -> None:
         """Make everything of a merchant due now."""
@@ -66,20 +66,20 @@ class DatabaseOutbox:
     async def _keys(self, merchant_id: int) -> list[bytes]:
         sealed = await merchants.list_secrets(self.database, merchant_id, SECRETS_MAX)
         return [
-            self.secrets.open(one.sealed, callback_secret_context(merchant_id, one.id))
-            for one in sealed
+            self.secrets.open(secret.sealed, callback_secret_context(merchant_id, secret.id))
+            for secret in sealed
         ]
 
-    def _attempted(self, one: DeliveryResult) -> outbox.AttemptRecord:
+    def _attempted(self, result: DeliveryResult) -> outbox.AttemptRecord:
         return outbox.AttemptRecord(
             id=self.id_generator.id(),
-            event_id=one.delivery.event_id,
-            number=one.delivery.attempts + 1,
-            outcome=one.outcome,
-            status=one.status,
-            detail=one.detail,
-            answer=one.answer,
-            duration_ms=one.duration_ms,
-            delivered=one.delivered,
-            next_wait_s=one.next_wait_s,
+            event_id=result.delivery.event_id,
+            number=result.delivery.attempts + 1,
+            outcome=result.outcome,
+            status=result.status,
+            detail=result.detail,
+            answer=result.answer,
+            duration_ms=result.duration_ms,
+            delivered=result.delivered,
+            next_wait_s=result.next_wait_s,
         )

@@ -101,7 +101,7 @@ class ApiReference:
             OperationGroup(
                 tag["name"],
                 tag["description"],
-                tuple(one for tags, one in found if tag["name"] in tags),
+                tuple(operation for tags, operation in found if tag["name"] in tags),
             )
             for tag in self._contract["tags"]
             if tag["name"] in used
@@ -109,7 +109,7 @@ class ApiReference:
 
     def events(self) -> list[OperationDoc]:
         """Give the webhooks."""
-        return [one for _, one in self._operations(self._contract["webhooks"])]
+        return [operation for _, operation in self._operations(self._contract["webhooks"])]
 
     def shapes(self) -> list[SchemaDoc]:
         """Give the named schemas that are not shown where they are used, objects first."""
@@ -121,17 +121,21 @@ class ApiReference:
     def _bodies(self) -> set[str]:
         items = [*self._contract["paths"].values(), *self._contract["webhooks"].values()]
         said = [item[method] for item in items for method in item if method in _METHODS]
-        schemas = [_content(one.get("requestBody", {})).get("schema", {}) for one in said]
+        schemas = [
+            _content(operation.get("requestBody", {})).get("schema", {}) for operation in said
+        ]
         return {schema["$ref"].rpartition("/")[2] for schema in schemas if "$ref" in schema}
 
     def _operations(self, paths: Json) -> Iterator[tuple[list[str], OperationDoc]]:
         for path, item in paths.items():
             shared = item.get("parameters", [])
-            for method in (one for one in item if one in _METHODS):
+            for method in (key for key in item if key in _METHODS):
                 yield item[method]["tags"], self._operation(path, method, item[method], shared)
 
     def _operation(self, path: str, method: str, said: Json, shared: list[Json]) -> OperationDoc:
-        parameters = [self._target(one) for one in (*shared, *said.get("parameters", []))]
+        parameters = [
+            self._target(parameter) for parameter in (*shared, *said.get("parameters", []))
+        ]
         content = _content(said.get("requestBody", {}))
         return OperationDoc(
             id=said["operationId"],
@@ -141,12 +145,15 @@ class ApiReference:
             about=said.get("description", ""),
             needs_key=bool(said.get("security")),
             parameters=tuple(
-                self._parameter(one) for one in parameters if one["name"] != _EVERYWHERE
+                self._parameter(parameter)
+                for parameter in parameters
+                if parameter["name"] != _EVERYWHERE
             ),
             body=tuple(self._fields(self._target(content.get("schema", {})))),
             example=_example(content),
             answers=tuple(
-                self._answer(status, self._target(one)) for status, one in said["responses"].items()
+                self._answer(status, self._target(response))
+                for status, response in said["responses"].items()
             ),
         )
 
@@ -211,7 +218,7 @@ class ApiReference:
             type=_type(schema),
             required=required,
             rules=() if linked else tuple(_rules(schema)),
-            values=() if linked else tuple(str(one) for one in schema.get("enum", [])),
+            values=() if linked else tuple(str(value_) for value_ in schema.get("enum", [])),
             about=said if said is not None else inherited,
         )
 
@@ -270,7 +277,7 @@ def _type(schema: Json) -> tuple[TypePart, ...]:
     if "$ref" in schema:
         return (TypePart(schema["$ref"].rpartition("/")[2], shape=True),)
     if "oneOf" in schema:
-        names = [_type(one) for one in schema["oneOf"]]
+        names = [_type(variant) for variant in schema["oneOf"]]
         return tuple(
             part
             for number, name in enumerate(names)

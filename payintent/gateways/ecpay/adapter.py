@@ -266,7 +266,9 @@ def _order(account: GatewayAccount, request: GatewaySessionRequest, units: int) 
 
 def _plain(text: str) -> str:
     """Keep letters, digits and a few signs: `#` parts items, and ECPay's firewall reads along."""
-    kept = "".join(one if one.isalnum() or one in "-_.," else " " for one in text)
+    kept = "".join(
+        character if character.isalnum() or character in "-_.," else " " for character in text
+    )
     return " ".join(kept.split())[:DESCRIPTION_CHARS_MAX].strip() or "Payment"
 
 
@@ -275,7 +277,7 @@ def _language(locale: str | None) -> str | None:
     if not locale:
         return None
     tag = locale.lower().replace("_", "-")
-    if any(tag == one or tag.startswith(f"{one}-") for one in _SIMPLIFIED):
+    if any(tag == language or tag.startswith(f"{language}-") for language in _SIMPLIFIED):
         return "CHI"
     return _LANGUAGES.get(tag.partition("-")[0], "ENG")
 

@@ -73,8 +73,8 @@ class EcpayApi:
     ) -> EcpayTrade | OutcomeUnknown:
         """Ask for the trade of a session; one that ECPay has never seen has its own status."""
         merchant_trade_no = session_trade_no(session)
-        asked = {"MerchantTradeNo": merchant_trade_no, "TimeStamp": str(int(self.now()))}
-        answer = await self.post(account, _QUERY, asked)
+        form = {"MerchantTradeNo": merchant_trade_no, "TimeStamp": str(int(self.now()))}
+        answer = await self.post(account, _QUERY, form)
         if isinstance(answer, OutcomeUnknown):
             return answer
         try:

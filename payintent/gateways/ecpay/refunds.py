@@ -177,7 +177,7 @@ async def _act(
     except ValueError:
         return OutcomeUnknown(detail="an unreadable answer to an action")
     code = said.get("RtnCode", "")
-    if not _CODE.fullmatch(code) or any(said.get(one) != trade[one] for one in trade):
+    if not _CODE.fullmatch(code) or any(said.get(field) != trade[field] for field in trade):
         return OutcomeUnknown(detail="an answer to no action of ours")
     if code == PAID:
         # ECPay names no refunds: that it did this one is all there is to remember.
@@ -208,12 +208,12 @@ async def _look(
 async def _card(
     ecpay: EcpayApi, account: GatewayAccount, trade: EcpayTrade
 ) -> _Card | OutcomeUnknown:
-    asked = {
+    form = {
         "CreditRefundId": trade.authorisation,
         "CreditAmount": str(trade.units),
         "CreditCheckCode": account.credentials["credit_check_code"],
     }
-    answer = await ecpay.post(account, _DETAIL, asked)
+    answer = await ecpay.post(account, _DETAIL, form)
     if isinstance(answer, OutcomeUnknown):
         return answer
     try:

@@ -185,9 +185,9 @@ class StripeGateway:
     async def _refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        known = await self._find_refund(account, request)
-        if isinstance(known, OutcomeUnknown) or known.state is not GatewayRefundState.ABSENT:
-            return known
+        earlier = await self._find_refund(account, request)
+        if isinstance(earlier, OutcomeUnknown) or earlier.state is not GatewayRefundState.ABSENT:
+            return earlier
         answer = await self._post(account, "/refunds", _refund_order(request), _refund_id(request))
         if isinstance(answer, OutcomeUnknown):
             return answer
@@ -300,7 +300,7 @@ def _created(
 
 
 def _reported(
-    answer: HttpAnswer | OutcomeUnknown, asked: GatewaySessionRef
+    answer: HttpAnswer | OutcomeUnknown, requested: GatewaySessionRef
 ) -> SessionReport | OutcomeUnknown:
     if isinstance(answer, OutcomeUnknown):
         return answer
@@ -308,7 +308,7 @@ def _reported(
         # Its own words: a proxy's 404 knows nothing about money.
         return SessionReport(state=GatewaySessionState.ABSENT)
     intent = _read(answer, StripePaymentIntent)
-    if intent is None or session_id_of(intent) != asked.session_id:
+    if intent is None or session_id_of(intent) != requested.session_id:
         return unusable(answer.status, _detail(answer))
     return session_report(intent) or OutcomeUnknown(detail=f"a payment intent is {intent.status}")
 

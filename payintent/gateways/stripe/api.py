@@ -242,8 +242,8 @@ def refund_report(refund: StripeRefund) -> RefundReport | None:
 
 def failure_reason(trouble: StripeErrorBody | None) -> FailureReason:
     """Translate why an attempt failed, by the finest word for it that is known."""
-    known = (trouble.decline_code, trouble.code) if trouble else ()
-    return next((FAILURES[word] for word in known if word in FAILURES), FailureReason.UNKNOWN)
+    codes = (trouble.decline_code, trouble.code) if trouble else ()
+    return next((FAILURES[word] for word in codes if word in FAILURES), FailureReason.UNKNOWN)
 
 
 def verify_signature(secret: str, header: str, body: bytes, now_s: float) -> None:
@@ -260,7 +260,7 @@ def verify_signature(secret: str, header: str, body: bytes, now_s: float) -> Non
     content = f"{timestamp}.".encode() + body
     expected = hmac.new(secret.encode(), content, hashlib.sha256).hexdigest().encode()
     given = [value.encode(errors="replace") for name, value in parts if name == "v1"]
-    if not any([hmac.compare_digest(expected, one) for one in given]):  # noqa: C419 - all of them
+    if not any([hmac.compare_digest(expected, candidate) for candidate in given]):  # noqa: C419 - all of them
         raise InvalidCallbackError("the signature is not this account's")
     if abs(now_s - int(timestamp)) > CALLBACK_TOLERANCE_S:
         raise InvalidCallbackError("the timestamp is too far from now")

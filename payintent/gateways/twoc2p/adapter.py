@@ -141,8 +141,8 @@ class TwoC2pGateway:
     ) -> SessionReport | OutcomeUnknown:
         """Ask what became of an invoice; only what is signed is believed."""
         invoice = invoice_no(session.session_id)
-        asked = {"merchantID": _merchant(account), "invoiceNo": invoice, "locale": "en"}
-        said = await self._ask(account, "paymentInquiry", msgspec.json.encode(asked))
+        query = {"merchantID": _merchant(account), "invoiceNo": invoice, "locale": "en"}
+        said = await self._ask(account, "paymentInquiry", msgspec.json.encode(query))
         if isinstance(said, OutcomeUnknown):
             return said
         payment = _payment(said.content) if said.signed else None

@@ -113,11 +113,11 @@ async def save_pending(
             gone_at = NULL
         """,
         chain,
-        [one.tx_hash for one in sightings],
-        [one.log_index for one in sightings],
-        [one.session_id for one in sightings],
-        [one.exact for one in sightings],
-        [one.block for one in sightings],
+        [transfer.tx_hash for transfer in sightings],
+        [transfer.log_index for transfer in sightings],
+        [transfer.session_id for transfer in sightings],
+        [transfer.exact for transfer in sightings],
+        [transfer.block for transfer in sightings],
     )
 
 
@@ -318,9 +318,9 @@ async def get_evidence(database: Executor, session_id: UUID) -> OnchainEvidence 
     )
     if row is None:
         return None
-    known = {name: value for name, value in row.items() if not name.startswith("k_")}
+    columns = {name: value for name, value in row.items() if not name.startswith("k_")}
     return OnchainEvidence(
-        **known,
+        **columns,
         captured=_captured(row),
         hints=tuple(await _hints(database, session_id)),
         mismatches=tuple(await _mismatches(database, session_id)),

@@ -53,8 +53,8 @@ async def pick_unknown(
         chain,
         list({log.tx_hash for log in logs}),
     )
-    known = {(row["tx_hash"], row["log_index"]) for row in rows}
-    return [log for log in logs if (log.tx_hash, log.log_index) not in known]
+    stored = {(row["tx_hash"], row["log_index"]) for row in rows}
+    return [log for log in logs if (log.tx_hash, log.log_index) not in stored]
 
 
 async def add(tx: Tx, chain: str, logs: Sequence[NewRefundLog]) -> int:
@@ -74,17 +74,17 @@ async def add(tx: Tx, chain: str, logs: Sequence[NewRefundLog]) -> int:
         RETURNING id
         """,
         chain,
-        [one.id for one in logs],
-        [one.account_id for one in logs],
-        [one.log.block_number for one in logs],
-        [one.log.tx_hash for one in logs],
-        [one.log.log_index for one in logs],
-        [one.log.uuid for one in logs],
-        [UUID(bytes=one.log.refund_id) for one in logs],
-        [one.log.token for one in logs],
-        [str(one.log.amount) for one in logs],
-        [one.log.to for one in logs],
-        [one.log.sender for one in logs],
+        [log.id for log in logs],
+        [log.account_id for log in logs],
+        [log.log.block_number for log in logs],
+        [log.log.tx_hash for log in logs],
+        [log.log.log_index for log in logs],
+        [log.log.uuid for log in logs],
+        [UUID(bytes=log.log.refund_id) for log in logs],
+        [log.log.token for log in logs],
+        [str(log.log.amount) for log in logs],
+        [log.log.to for log in logs],
+        [log.log.sender for log in logs],
     )
     return len(rows)
 

@@ -88,7 +88,7 @@ async def find_billed_sessions(
         JOIN chain_contract c ON c.account_id = s.account_id
         WHERE s.provider = 'gateway_contract' AND s.reference = ANY($1::text[])
         """,
-        [session_reference(one) for one in uuids],
+        [session_reference(uuid) for uuid in uuids],
     )
     return {bytes.fromhex(row["reference"][2:]): _named(row) for row in rows}
 
@@ -151,7 +151,7 @@ async def pick_unknown(database: Executor, chain: str, logs: Sequence[PaidLog]) 
 
 async def add(tx: Tx, chain: str, receipts: Sequence[NewTransfer], at: datetime) -> None:
     """Keep receipts that nobody has kept before."""
-    logs = [one.log for one in receipts]
+    logs = [transfer.log for transfer in receipts]
     await tx.fetch(
         """
         INSERT INTO chain_receipt (id, chain, account_id, block, block_hash, tx_hash, log_index,
@@ -164,8 +164,8 @@ async def add(tx: Tx, chain: str, receipts: Sequence[NewTransfer], at: datetime)
             token, receiver, amount, session_id, disposition)
         """,
         chain,
-        [one.id for one in receipts],
-        [one.account_id for one in receipts],
+        [transfer.id for transfer in receipts],
+        [transfer.account_id for transfer in receipts],
         [log.block_number for log in logs],
         [log.block_hash for log in logs],
         [log.tx_hash for log in logs],
@@ -175,8 +175,8 @@ async def add(tx: Tx, chain: str, receipts: Sequence[NewTransfer], at: datetime)
         [log.token for log in logs],
         [log.receiver for log in logs],
         [str(log.amount) for log in logs],
-        [one.session_id for one in receipts],
-        [one.disposition for one in receipts],
+        [transfer.session_id for transfer in receipts],
+        [transfer.disposition for transfer in receipts],
         at,
     )
 
@@ -195,16 +195,19 @@ async def add_captures(tx: Tx, captures: Sequence[NewTransferCapture], at: datet
             $7::text[], $8::boolean[], $10::uuid[]) AS c (id, account_id, reference, session_id,
             payment_id, currency, amount, credited, receipt_id)
         """,
-        [one.id for one in captures],
-        [one.receipt.account_id for one in captures],
-        [f"0x{one.receipt.log.tx_hash.hex()}:{one.receipt.log.log_index}" for one in captures],
-        [one.receipt.session_id for one in captures],
-        [one.payment_id for one in captures],
-        [one.currency for one in captures],
-        [str(one.receipt.log.amount) for one in captures],
-        [one.credited for one in captures],
+        [capture.id for capture in captures],
+        [capture.receipt.account_id for capture in captures],
+        [
+            f"0x{capture.receipt.log.tx_hash.hex()}:{capture.receipt.log.log_index}"
+            for capture in captures
+        ],
+        [capture.receipt.session_id for capture in captures],
+        [capture.payment_id for capture in captures],
+        [capture.currency for capture in captures],
+        [str(capture.receipt.log.amount) for capture in captures],
+        [capture.credited for capture in captures],
         at,
-        [one.receipt.id for one in captures],
+        [capture.receipt.id for capture in captures],
     )
 
 
@@ -213,7 +216,7 @@ async def fill_undecided(tx: Tx, cases: Sequence[NewTransferCase]) -> dict[UUID,
 
     The result has the id of the case that was filled, by the receipt.
     """
-    filling = [one for one in cases if one.session_id and one.capture_id]
+    filling = [case for case in cases if case.session_id and case.capture_id]
     if not filling:
         return {}
     rows = await tx.fetch(
@@ -229,10 +232,10 @@ async def fill_undecided(tx: Tx, cases: Sequence[NewTransferCase]) -> dict[UUID,
         WHERE m.session_id = c.session_id AND m.kind = 'UNDECIDED' AND m.status = 'OPEN'
         RETURNING m.id, m.receipt_id
         """,
-        [one.session_id for one in filling],
-        [one.kind for one in filling],
-        [one.capture_id for one in filling],
-        [one.receipt_id for one in filling],
+        [case.session_id for case in filling],
+        [case.kind for case in filling],
+        [case.capture_id for case in filling],
+        [case.receipt_id for case in filling],
     )
     return {row["receipt_id"]: row["id"] for row in rows}
 
@@ -250,13 +253,13 @@ async def open_cases(tx: Tx, cases: Sequence[NewTransferCase], at: datetime) -> 
             $7::uuid[]) AS c (id, kind, merchant_id, payment_id, session_id, capture_id, receipt_id)
         ON CONFLICT ON CONSTRAINT money_case_once DO NOTHING
         """,
-        [one.id for one in cases],
-        [one.kind for one in cases],
-        [one.merchant_id for one in cases],
-        [one.payment_id for one in cases],
-        [one.session_id for one in cases],
-        [one.capture_id for one in cases],
-        [one.receipt_id for one in cases],
+        [case.id for case in cases],
+        [case.kind for case in cases],
+        [case.merchant_id for case in cases],
+        [case.payment_id for case in cases],
+        [case.session_id for case in cases],
+        [case.capture_id for case in cases],
+        [case.receipt_id for case in cases],
         at,
     )
 
