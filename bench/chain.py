@@ -109,14 +109,14 @@ async def provision(database_url: str, payments: int) -> None:
     await migrations_runner.migrate(database_url)
     service = await open_service(settings(database_url))
     how = SetChain(chain=SLUG, finality="confirmations", confirmations=CONFIRMATIONS)
-    await service.perform(how, ACTOR)
-    await service.perform(SetToken(chain=SLUG, symbol="USDT", address=_hex(TOKEN)), ACTOR)
-    contract = await service.perform(
+    await service.run_operation(how, ACTOR)
+    await service.run_operation(SetToken(chain=SLUG, symbol="USDT", address=_hex(TOKEN)), ACTOR)
+    contract = await service.run_operation(
         AddContract(chain=SLUG, address=_hex(CONTRACT), receiver=_hex(RECEIVER), deployed_block=0),
         ACTOR,
     )
-    merchant = (await service.perform(CreateMerchant(name="Bench"), ACTOR)).merchant
-    method = await service.perform(
+    merchant = (await service.run_operation(CreateMerchant(name="Bench"), ACTOR)).merchant
+    method = await service.run_operation(
         AddPaymentMethod(
             merchant_id=merchant.id,
             account_id=contract.account_id,

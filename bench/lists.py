@@ -75,7 +75,9 @@ async def prepare(installation: Installation, sizes: tuple[int, int]) -> list[_M
     session_id = await connection.fetchval("SELECT id FROM session LIMIT 1")
     made: list[_Merchant] = []
     for rows in sizes:
-        new = await service.perform(CreateMerchant(name=f"with {rows:,}"), Actor("bench", "bench"))
+        new = await service.run_operation(
+            CreateMerchant(name=f"with {rows:,}"), Actor("bench", "bench")
+        )
         await connection.execute(_INSERT, new.merchant.id, rows, session_id, _FIRST, _APART)
         made.append(_Merchant(rows, new.api_key))
     await connection.execute("VACUUM (ANALYZE) payment")

@@ -40,10 +40,10 @@ def build_app(
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
         service = await open_(settings)
         edge = ViewerReader(settings)
-        attempts = Attempts(settings, edge, service.secrets)
+        attempts = Attempts(settings, edge, service.encryption)
         kept_s = settings.api_key_cache_s
         authenticator = Authenticator(
-            service.database, service.secrets, service.accounts, attempts, kept_s
+            service.database, service.encryption, service.accounts, attempts, kept_s
         )
         app.state.context = AppContext(
             service,
@@ -53,7 +53,7 @@ def build_app(
             MerchantRateLimiter(service.database, settings),
             AddressRateLimiter(settings),
             ConcurrentCreates(),
-            ChangeFeed(service.database, service.wake),
+            ChangeFeed(service.database, service.event_notifier),
             Readiness(settings),
         )
         if operator is not None:

@@ -35,43 +35,43 @@ class Encryption:
         """Digest an API key: 256 random bits need a keyed hash, not a slow one."""
         return hmac.digest(self._pepper, text.encode(), "sha256")
 
-    def seal(self, secret: bytes, place: str, nonce: bytes) -> bytes:
+    def encrypt(self, secret: bytes, context: str, nonce: bytes) -> bytes:
         """Encrypt for one place such as `callback_secret:<id>`; `nonce` is 12 random bytes."""
         name = self.writer.encode()
-        box = self._ring[self.writer].encrypt(nonce, secret, place.encode())
+        box = self._ring[self.writer].encrypt(nonce, secret, context.encode())
         return bytes([len(name)]) + name + nonce + box
 
-    def sealed_by(self, sealed: bytes) -> str:
+    def key_name_of(self, sealed: bytes) -> str:
         """Name the key of the ring that something was sealed with."""
         return sealed[1 : 1 + sealed[0]].decode()
 
-    def open(self, sealed: bytes, place: str) -> bytes:
+    def decrypt(self, sealed: bytes, context: str) -> bytes:
         """Decrypt what was sealed for this place; raises `EncryptionKeyError` for any other."""
         length = sealed[0]
-        name = self.sealed_by(sealed)
+        name = self.key_name_of(sealed)
         nonce = sealed[1 + length : 1 + length + NONCE_BYTES]
         if name not in self._ring:
             raise EncryptionKeyError(f"the key ring has no key named {name!r}")
         try:
             return self._ring[name].decrypt(
-                nonce, sealed[1 + length + NONCE_BYTES :], place.encode()
+                nonce, sealed[1 + length + NONCE_BYTES :], context.encode()
             )
         except InvalidTag as error:
-            raise EncryptionKeyError(f"{place} was sealed by another key or moved") from error
+            raise EncryptionKeyError(f"{context} was sealed by another key or moved") from error
 
 
 def open_account(
-    secrets: Encryption, account_id: int, provider: str, base_url: str, sealed: bytes
+    encryption: Encryption, account_id: int, provider: str, base_url: str, sealed: bytes
 ) -> tuple[bytes, bool]:
     """Decrypt an account's credentials; tells whether they are bound to provider and address.
 
     Raises `EncryptionKeyError` where they were sealed for another provider or address.
     """
     try:
-        return secrets.open(sealed, account_context(account_id, provider, base_url)), True
+        return encryption.decrypt(sealed, account_context(account_id, provider, base_url)), True
     except EncryptionKeyError as error:
         try:
-            return secrets.open(sealed, first_account_place(account_id)), False
+            return encryption.decrypt(sealed, first_account_place(account_id)), False
         except EncryptionKeyError:
             raise error from None
 

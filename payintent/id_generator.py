@@ -17,14 +17,14 @@ class IdGenerator:
     def __init__(self, unix_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
         self._unix_ms = unix_ms
 
-    def id(self) -> UUID:
+    def new_id(self) -> UUID:
         """Make a time-ordered id, for rows that are read in the order they came."""
         return ids.make_uuid7(self._unix_ms(), secrets.randbits(_UUID7_RANDOM_BITS))
 
-    def session_id(self) -> UUID:
+    def new_session_id(self) -> UUID:
         """Make a session id: 128 random bits, for it is shown to providers and wallets."""
         return UUID(int=secrets.randbits(128))
 
-    def checkout_id(self) -> str:
+    def new_checkout_id(self) -> str:
         """Make a capability of 95 bits, derived from nothing."""
         return f"cs_{ids.to_base62(secrets.randbelow(_CHECKOUT_SPACE), ids.CHECKOUT_CHARS)}"

@@ -50,28 +50,28 @@ class Service:
 
     settings: Settings
     database: Database
-    secrets: Encryption
+    encryption: Encryption
     id_generator: IdGenerator
     accounts: GatewayAccounts
     policies: PolicyCache
     http: GatewayHttpClient
-    refunders: RefundSenders  # of the chains that have a signer
-    wake: EventNotifier
+    refund_senders: RefundSenders  # of the chains that have a signer
+    event_notifier: EventNotifier
 
     @property
-    def places(self) -> ServiceUrls:
+    def urls(self) -> ServiceUrls:
         """Say where providers and buyers find us again."""
         return ServiceUrls(
             api_base=self.settings.api_base, checkout_base=self.settings.checkout_base
         )
 
     @property
-    def screen(self) -> FraudScreening:
+    def fraud_screening(self) -> FraudScreening:
         """Give what screens buyers for fraud."""
         return FraudScreening(
             database=self.database,
             policies=self.policies,
-            secrets=self.secrets,
+            encryption=self.encryption,
             id_generator=self.id_generator,
         )
 
@@ -80,7 +80,7 @@ class Service:
         """Give what operations work with."""
         return OperationContext(
             database=self.database,
-            secrets=self.secrets,
+            encryption=self.encryption,
             id_generator=self.id_generator,
             sandbox=self.settings.sandbox,
             providers=self.accounts.providers,
@@ -97,7 +97,8 @@ class Service:
         return frozenset(
             provider
             for provider in self.accounts.providers
-            if (gateway := self.accounts.gateway(provider)) and gateway.capabilities.refunds_again
+            if (gateway := self.accounts.gateway(provider))
+            and gateway.capabilities.refund_is_idempotent
         )
 
     def _origins(self) -> dict[str, frozenset[str]]:
@@ -115,12 +116,14 @@ class Service:
         """Do what an operator asks, or keep it until another person has approved."""
         return await submit(self.operation_context, operation, actor)
 
-    async def perform(self, operation: ReadOperation[R] | ChangeOperation[R], actor: Actor) -> R:
+    async def run_operation(
+        self, operation: ReadOperation[R] | ChangeOperation[R], actor: Actor
+    ) -> R:
         """Do what an operator asks and may do alone."""
         return await run_operation(self.operation_context, operation, actor)
 
     @property
-    def janitor(self) -> SessionInquirer:
+    def session_inquirer(self) -> SessionInquirer:
         """Give what asks providers about sessions."""
         return SessionInquirer(
             database=self.database,
@@ -130,14 +133,14 @@ class Service:
         )
 
     @property
-    def refund_desk(self) -> RefundCreator:
+    def refund_creator(self) -> RefundCreator:
         """Give what accepts refunds."""
         return RefundCreator(
             database=self.database, accounts=self.accounts, id_generator=self.id_generator
         )
 
     @property
-    def submitter(self) -> RefundSender:
+    def refund_sender(self) -> RefundSender:
         """Give what sends refunds to their gateways."""
         return RefundSender(
             database=self.database,
@@ -155,9 +158,9 @@ class Service:
 
     async def close(self) -> None:
         """Let go of everything."""
-        await self.wake.close()
+        await self.event_notifier.close()
         await self.http.close()
-        await self.refunders.close()
+        await self.refund_senders.close()
         await self.database.close()
 
 
@@ -171,32 +174,32 @@ async def open_service(
     `gateways` replaces the adapters of this installation, by provider.
     """
     check_places(settings)
-    secrets = load_encryption(settings)
+    encryption = load_encryption(settings)
     database = Database(settings)
     await _open_patiently(database)
     http = GatewayHttpClient(settings.gateway_timeout_s, settings.gateway_answer_bytes_max)
     wake = EventNotifier(settings.database_direct_url or settings.database_url)
-    database.on_event = wake.poke
+    database.on_event = wake.notify
     refunders = open_refund_senders(settings.signers, settings.endpoints)
     adapters = _adapters(http, database, settings, refunders)
     service = Service(
         settings=settings,
         database=database,
-        secrets=secrets,
+        encryption=encryption,
         id_generator=IdGenerator(),
         accounts=GatewayAccounts(
             database,
-            secrets,
+            encryption,
             adapters if gateways is None else gateways,
             settings.buyer_calls,
         ),
         policies=PolicyCache(database, settings.policy_cache_s),
         http=http,
-        refunders=refunders,
-        wake=wake,
+        refund_senders=refunders,
+        event_notifier=wake,
     )
     try:
-        await check_encryption_keys(database, secrets)
+        await check_encryption_keys(database, encryption)
     except BaseException:
         await service.close()
         raise

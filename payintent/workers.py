@@ -65,7 +65,7 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
     dispatcher = Dispatcher(
         DatabaseOutbox(
             database=service.database,
-            secrets=service.secrets,
+            encryption=service.encryption,
             id_generator=service.id_generator,
             lease_s=settings.webhook_lease_s,
         ),
@@ -73,7 +73,7 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
         EndpointWindows(settings.webhook_sockets_max, time.monotonic),
         settings.webhook_poll_s,
     )
-    listener = asyncio.create_task(service.wake.listen(dispatcher.wake))
+    listener = asyncio.create_task(service.event_notifier.listen(dispatcher.wake))
     janitors, submitters = _janitors(service), _submitters(service)
     steps: list[tuple[str, float, Callable[[], Awaitable[bool]]]] = [
         ("expire", settings.expire_every_s, lambda: _expire(service)),
@@ -186,9 +186,9 @@ class _LeasedTaskRunner(Generic[T]):
         if limit <= 0:
             return False
         taken = await self._take(limit, self._busy())
-        for delivery in taken:
-            task = asyncio.create_task(self._look_after(delivery))
-            self._under_way[task] = self._account_of(delivery)
+        for item in taken:
+            task = asyncio.create_task(self._look_after(item))
+            self._under_way[task] = self._account_of(item)
             task.add_done_callback(self._under_way.pop)
         return len(taken) == limit
 
@@ -206,9 +206,9 @@ class _LeasedTaskRunner(Generic[T]):
             if count >= _IN_FLIGHT_PER_ACCOUNT_MAX
         ]
 
-    async def _look_after(self, task_item: T) -> None:
+    async def _look_after(self, item: T) -> None:
         try:
-            await self._work(task_item)
+            await self._work(item)
         except (StorageUnavailableError, LockTimeoutError) as error:
             _log.warning("step_deferred", step=self._name, why=type(error).__name__)
         except Exception as error:  # noqa: BLE001 - the edge of a worker; the lease brings it back
@@ -221,8 +221,8 @@ def _janitors(service: Service) -> _LeasedTaskRunner[DueSession]:
         "inquire",
         service.settings.inquire_batch_max,
         lambda limit, busy: sessions.claim_due(service.database, limit, _LEASE_S, busy),
-        lambda ask: ask.session.offer.account_id,
-        service.janitor.inquire,
+        lambda ask: ask.session.quote.account_id,
+        service.session_inquirer.inquire,
     )
 
 
@@ -232,5 +232,5 @@ def _submitters(service: Service) -> _LeasedTaskRunner[DueRefund]:
         service.settings.inquire_batch_max,
         lambda limit, busy: refunds.claim_due(service.database, limit, _LEASE_S, busy),
         lambda due: due.account_id,
-        service.submitter.look_after,
+        service.refund_sender.process,
     )

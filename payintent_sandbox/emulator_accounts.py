@@ -64,19 +64,19 @@ class RunningEmulator:
         credentials = self.counterpart.credentials(kept["secrets"], self.url)
         if kept["account_id"] is None:
             new = AddAccount(provider=self.provider, base_url=self.url, credentials=credentials)
-            kept["account_id"] = (await service.perform(new, actor)).id
+            kept["account_id"] = (await service.run_operation(new, actor)).id
         else:
             moved = ChangeAccount(
                 account_id=kept["account_id"], base_url=self.url, credentials=credentials
             )
-            await service.perform(moved, actor)
+            await service.run_operation(moved, actor)
 
     async def offer(
         self, service: Service, actor: Actor, kept: Mapping[str, Any], merchant_id: int
     ) -> None:
         """Have a merchant take payments there, behind whatever it offers already."""
         account_id = kept["account_id"]
-        known = await service.perform(ListPaymentMethods(merchant_id=merchant_id), actor)
+        known = await service.run_operation(ListPaymentMethods(merchant_id=merchant_id), actor)
         if any(one.account_id == account_id for one in known):
             return
         for position, one in enumerate(default_methods(self.provider), start=len(known)):
@@ -90,7 +90,7 @@ class RunningEmulator:
                 fee_rate=one.fee_rate,
                 position=position,
             )
-            await service.perform(new, actor)
+            await service.run_operation(new, actor)
 
 
 def running_emulators(ports: Sequence[int]) -> list[RunningEmulator]:

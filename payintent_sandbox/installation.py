@@ -270,7 +270,7 @@ async def _provision(service: Service, world: SandboxInstallation, keeper: _Keep
         merchant_id: int = world.kept["merchants"][index]["id"]
         await _offer(service, world, merchant_id)
         if keeper.is_older:
-            await service.perform(
+            await service.run_operation(
                 SetMerchantProfile(merchant_id=merchant_id, auto_refund=True), ACTOR
             )
     shop = SetMerchantProfile(
@@ -278,7 +278,7 @@ async def _provision(service: Service, world: SandboxInstallation, keeper: _Keep
         return_url=f"{world.shop_url}/orders",
         allowed_origins=[world.shop_url],  # its pages show the checkout in a frame
     )
-    await service.perform(shop, ACTOR)
+    await service.run_operation(shop, ACTOR)
 
 
 async def _settle_operators(service: Service, kept: dict[str, Any], keeper: _Keeper) -> None:
@@ -291,13 +291,13 @@ async def _settle_operators(service: Service, kept: dict[str, Any], keeper: _Kee
     for name, role in _OPERATORS.items():
         if name not in there:
             new = IssueOperatorToken(name=name, role=role, days=TOKEN_DAYS_MAX)
-            issued = await service.perform(new, ACTOR)
+            issued = await service.run_operation(new, ACTOR)
             kept["operators"].append({"name": name, "role": role, "token": issued.token})
             keeper.save()
-    for token in await service.perform(ListOperatorTokens(), ACTOR):
+    for token in await service.run_operation(ListOperatorTokens(), ACTOR):
         if token.name in there and token.revoked_at is None:
             lives_on = ExtendToken(public_id=token.public_id, days=TOKEN_DAYS_MAX)
-            await service.perform(lives_on, ACTOR)
+            await service.run_operation(lives_on, ACTOR)
     kept["operator_token"] = kept["operators"][0]["token"]
 
 
@@ -305,16 +305,16 @@ async def _provision_gateway(service: Service, world: SandboxInstallation) -> No
     url, credentials = world.simulator_url, world.kept["simulator"]
     if world.kept["account_id"] is None:
         new = AddAccount(provider="simulator", base_url=url, credentials=credentials)
-        world.kept["account_id"] = (await service.perform(new, ACTOR)).id
+        world.kept["account_id"] = (await service.run_operation(new, ACTOR)).id
     else:  # the ports may be others than last time
         moved = ChangeAccount(
             account_id=world.kept["account_id"], base_url=url, credentials=credentials
         )
-        await service.perform(moved, ACTOR)
+        await service.run_operation(moved, ACTOR)
 
 
 async def _create(service: Service, name: str, callback_url: str | None) -> dict[str, Any]:
-    new = await service.perform(
+    new = await service.run_operation(
         CreateMerchant(name=name, callback_url=callback_url, methods="all"), ACTOR
     )
     return {
@@ -336,4 +336,4 @@ async def _move(service: Service, merchant: dict[str, Any], callback_url: str | 
     if merchant["callback_url"] != callback_url:
         merchant["callback_url"] = callback_url
         moved = SetCallbackUrl(merchant_id=merchant["id"], callback_url=callback_url)
-        await service.perform(moved, ACTOR)
+        await service.run_operation(moved, ACTOR)

@@ -27,14 +27,14 @@ class Authenticator:
     def __init__(
         self,
         database: Database,
-        secrets: Encryption,
+        encryption: Encryption,
         accounts: GatewayAccounts,
         attempts: Attempts,
         kept_s: float,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
-        self._secrets = secrets
+        self._secrets = encryption
         self._accounts = accounts
         self._attempts = attempts
         self._kept_s = kept_s
@@ -43,7 +43,7 @@ class Authenticator:
             bytes, tuple[float, AuthenticatedMerchant]
         ] = {}  # by digest of the whole header
 
-    async def merchant(self, request: Request) -> AuthenticatedMerchant:
+    async def authenticate(self, request: Request) -> AuthenticatedMerchant:
         """Find who holds the key of a request; refused (`UNAUTHORIZED`) where nobody does.
 
         Refused (`RATE_LIMITED`) where too many of its address failed, and this key is not kept.
@@ -57,29 +57,29 @@ class Authenticator:
 
     async def _look_up(self, mark: bytes, headers: Mapping[str, str]) -> AuthenticatedMerchant:
         key = read_bearer_key(headers, api_key.MERCHANT)
-        holder = await merchants.find_by_public_id(self._database, key.public_id)
-        matches = holder and hmac.compare_digest(holder.digest, self._secrets.digest(key.text))
-        if holder is None or not matches:
+        merchant = await merchants.find_by_public_id(self._database, key.public_id)
+        matches = merchant and hmac.compare_digest(merchant.digest, self._secrets.digest(key.text))
+        if merchant is None or not matches:
             self._kept.pop(mark, None)
-            raise UnauthorizedError(api_key.MERCHANT, _reason(holder and holder.digest))
-        narrowed = [self._accounts.narrowed(method) for method in holder.methods]
-        holder = replace(holder, payable=payable_decimals(holder.market, narrowed))
-        self._keep(mark, holder)
-        return holder
+            raise UnauthorizedError(api_key.MERCHANT, _reason(merchant and merchant.digest))
+        narrowed = [self._accounts.narrowed(method) for method in merchant.methods]
+        merchant = replace(merchant, payable=payable_decimals(merchant.market, narrowed))
+        self._keep(mark, merchant)
+        return merchant
 
-    def _keep(self, mark: bytes, holder: AuthenticatedMerchant) -> None:
+    def _keep(self, mark: bytes, merchant: AuthenticatedMerchant) -> None:
         if len(self._kept) >= _KEPT_MAX:
             self._kept.clear()
-        self._kept[mark] = (self._monotonic() + self._kept_s, holder)
+        self._kept[mark] = (self._monotonic() + self._kept_s, merchant)
 
 
 async def authenticate_operator(
-    database: Database, secrets: Encryption, headers: Mapping[str, str]
+    database: Database, encryption: Encryption, headers: Mapping[str, str]
 ) -> AuthenticatedOperator:
     """Find whose operator token a request carries; refused (`UNAUTHORIZED`) where nobody's."""
     token = read_bearer_key(headers, api_key.OPERATOR)
     found = await operator_tokens.find_by_public_id(database, token.public_id)
-    if found is None or not hmac.compare_digest(found.digest, secrets.digest(token.text)):
+    if found is None or not hmac.compare_digest(found.digest, encryption.digest(token.text)):
         raise UnauthorizedError(api_key.OPERATOR, _reason(found and found.digest))
     if not found.is_use_noted:
         await operator_tokens.note_use(database, token.public_id)

@@ -52,7 +52,7 @@ class Attempts:
         self,
         settings: Settings,
         edge: ViewerReader,
-        secrets: Encryption,
+        encryption: Encryption,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         limit = RateLimit(
@@ -60,7 +60,7 @@ class Attempts:
         )
         self._buckets = AddressBuckets(limit, monotonic)
         self._edge = edge
-        self._secrets = secrets
+        self._secrets = encryption
         self._monotonic = monotonic
         self._good_until: dict[bytes, float] = {}  # by digest of the header, oldest use first
 

@@ -24,7 +24,7 @@ async def post_callback(request: Request) -> Response:
     service = get_context(request).service
     provider: str = request.path_params["provider"]
     account_id = _account_id(request.path_params["account_id"])
-    account = await service.accounts.open(account_id) if account_id is not None else None
+    account = await service.accounts.get(account_id) if account_id is not None else None
     gateway = service.accounts.gateway(provider)
     if account is None or gateway is None or account.provider != provider:
         raise RefusedError(ErrorCode.NOT_FOUND, "no such provider account")

@@ -27,10 +27,12 @@ _NOBODYS = UUID(int=0)
 
 
 @merchant_route
-async def list_cases(request: Request, app: AppContext, holder: AuthenticatedMerchant) -> Response:
+async def list_cases(
+    request: Request, app: AppContext, merchant: AuthenticatedMerchant
+) -> Response:
     """`GET /cases?status=&kind=&payment_id=&limit=&cursor=`."""
     limit = read_limit(request.query_params.get("limit"))
-    wanted = _filter(request, holder.merchant_id)
+    wanted = _filter(request, merchant.merchant_id)
     found = await merchant_cases.page(app.service.database, wanted, limit + 1)
     answer: dict[str, object] = {"data": [case_fields(case) for case in found[:limit]]}
     if len(found) > limit:

@@ -35,7 +35,7 @@ async def get_checkout(request: Request) -> Response:
     """`GET /checkout/{checkout_id}`: also after the end."""
     app = get_context(request)
     fields = await checkout_view(app, await read_checkout(request))
-    viewer = app.edge.viewer_country(request)
+    viewer = app.viewers.viewer_country(request)
     if viewer in COUNTRIES:
         fields["suggested_country"] = viewer  # a hint, which decides nothing
     return json_response(fields)
@@ -54,7 +54,7 @@ async def get_quotes(request: Request) -> Response:
             "currency": currency or snapshot.payment.currency,
             "country": priced.place.country,
             "country_source": priced.place.source,
-            "quotes": [quote_fields(offer) for offer in priced.offers],
+            "quotes": [quote_fields(quote) for quote in priced.offers],
         }
     )
 
@@ -73,7 +73,7 @@ async def post_quotes(request: Request) -> Response:
             payment_method_id=body.payment_method_id,
             currency=body.currency,
             country=body.country,
-            viewer_country=app.edge.viewer_country(request),
+            viewer_country=app.viewers.viewer_country(request),
             restrictions=await app.service.policies.restrictions(),
             payer_email=body.payer_email,
             locale=body.locale,
@@ -130,7 +130,7 @@ async def price_checkout(
         restrictions=await service.policies.restrictions(),
         country=country,
         currency=currency,
-        viewer_country=app.edge.viewer_country(request),
+        viewer_country=app.viewers.viewer_country(request),
     )
     return await list_quotes(
         service.database, service.accounts, service.id_generator, snapshot, query
@@ -138,15 +138,17 @@ async def price_checkout(
 
 
 async def select_for_buyer(
-    app: AppContext, snapshot: PaymentSnapshot, request: Request, chosen: QuoteSelection
+    app: AppContext, snapshot: PaymentSnapshot, request: Request, selection: QuoteSelection
 ) -> SelectedSession:
     """Select a quote for a checkout that was read; the buyer is screened by what is known now."""
     service = app.service
-    if chosen.payer_email is not None:
-        await screen_buyer(app, snapshot, request, chosen.payer_email)
-    await service.screen.selection(snapshot.payment, app.edge.viewer_address(request))
+    if selection.payer_email is not None:
+        await screen_buyer(app, snapshot, request, selection.payer_email)
+    await service.fraud_screening.screen_selection(
+        snapshot.payment, app.viewers.viewer_address(request)
+    )
     return await select_quote(
-        service.database, service.accounts, service.id_generator, service.places, snapshot, chosen
+        service.database, service.accounts, service.id_generator, service.urls, snapshot, selection
     )
 
 
@@ -156,7 +158,7 @@ async def read_checkout(request: Request) -> PaymentSnapshot:
     Refused: `RATE_LIMITED`, `CHECKOUT_NOT_FOUND`; `FraudDeniedError` by fraud screening.
     """
     app = get_context(request)
-    app.addresses.spend(app.edge.viewer_address(request))
+    app.addresses.take(app.viewers.viewer_address(request))
     return await reread_checkout(request)
 
 
@@ -175,8 +177,8 @@ async def screen_buyer(
     app: AppContext, snapshot: PaymentSnapshot, request: Request, email: str | None = None
 ) -> None:
     """Screen whoever uses a checkout; `FraudDeniedError` where a rule matches."""
-    viewer, address = app.edge.viewer_country(request), app.edge.viewer_address(request)
-    await app.service.screen.checkout(snapshot.payment, viewer, address, email)
+    viewer, address = app.viewers.viewer_country(request), app.viewers.viewer_address(request)
+    await app.service.fraud_screening.screen_checkout(snapshot.payment, viewer, address, email)
 
 
 async def cancel_checkout(app: AppContext, snapshot: PaymentSnapshot) -> None:
@@ -192,7 +194,7 @@ async def _selected_fields(app: AppContext, selected: SelectedSession) -> dict[s
     base = app.service.settings.checkout_base
     return {
         "checkout": await checkout_view(app, PaymentSnapshot(payment, session, now)),
-        "quote": quote_fields(session.offer),
+        "quote": quote_fields(session.quote),
         "session": _session_fields(payment.expires_at, session),
         "next_action": next_action_fields(payment, session, base),
     }

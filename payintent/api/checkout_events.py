@@ -46,7 +46,7 @@ async def get_events(request: Request) -> Response:
         return Response(status_code=204)
     if request.method == "HEAD":
         return Response(headers=_HEADERS)
-    app.lookout.refuse_more(snapshot.payment.id)
+    app.change_feed.require_capacity(snapshot.payment.id)
     return _Stream(app, snapshot, last_version)
 
 
@@ -62,14 +62,14 @@ class _Stream(StreamingResponse):
     def __init__(
         self, app: AppContext, snapshot: PaymentSnapshot, last_version: int | None
     ) -> None:
-        self._here = app
-        self._seen = snapshot
+        self._app = app
+        self._snapshot = snapshot
         self._watch = ChangeSubscriber()
         super().__init__(_told(app, snapshot, self._watch, last_version), 200, _HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Not in the generator: one that nobody has started never ends either.
-        with self._here.lookout.watching(self._seen.payment.id, self._watch):
+        with self._app.change_feed.subscribe(self._snapshot.payment.id, self._watch):
             await super().__call__(scope, receive, send)
 
 
@@ -95,7 +95,7 @@ async def _told(
         if onchain is not None and onchain != last_onchain:
             last_onchain = onchain
             yield _event("onchain", onchain, now.payment.version)
-        if now.payment.status in TERMINAL or app.lookout.closing:
+        if now.payment.status in TERMINAL or app.change_feed.closing:
             return
         while not await _changes(watch):
             if loop.time() >= over_at:
@@ -124,7 +124,7 @@ def _status(snapshot: PaymentSnapshot) -> dict[str, Any]:
 async def _onchain(app: AppContext, snapshot: PaymentSnapshot) -> dict[str, Any] | None:
     """Say what was seen on the chain of the present session; None where that is nothing."""
     session = snapshot.session
-    if session is None or session.offer.provider != PROVIDER:
+    if session is None or session.quote.provider != PROVIDER:
         return None
     try:
         view = await session_view(

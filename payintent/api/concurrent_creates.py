@@ -30,7 +30,7 @@ class ConcurrentCreates:
         self._monotonic = monotonic
         self._running: dict[_Key, asyncio.Future[_Outcome]] = {}
 
-    async def once(
+    async def run_once(
         self,
         merchant_id: int,
         key: UUID,

@@ -26,11 +26,11 @@ class AppContext:
     service: Service
     authenticator: Authenticator
     attempts: Attempts
-    edge: ViewerReader
+    viewers: ViewerReader
     limiter: MerchantRateLimiter
     addresses: AddressRateLimiter
-    replays: ConcurrentCreates
-    lookout: ChangeFeed
+    concurrent_creates: ConcurrentCreates
+    change_feed: ChangeFeed
     readiness: Readiness
 
 

@@ -28,10 +28,10 @@ _ID_CURSOR_BYTES = 16
 
 @merchant_route
 async def list_payments(
-    request: Request, app: AppContext, holder: AuthenticatedMerchant
+    request: Request, app: AppContext, merchant: AuthenticatedMerchant
 ) -> Response:
     """`GET /payments?status=&currency=&payer_uid=&created_from=&created_to=&limit=&cursor=`."""
-    wanted = _wanted(request, holder.merchant_id)
+    wanted = _wanted(request, merchant.merchant_id)
     service = app.service
     found, more = await list_merchant_payments(service.database, service.id_generator, wanted)
     answer: dict[str, object] = {

@@ -31,7 +31,7 @@ async def get_chain(request: Request) -> Response:
 async def get_session(request: Request) -> Response:
     """`GET /v1/onchain/sessions/{session_id}`: the calls of one session, ready to send."""
     app = get_context(request)
-    app.addresses.spend(app.edge.viewer_address(request))
+    app.addresses.take(app.viewers.viewer_address(request))
     session_id = ids.parse_id(ids.SESSION, request.path_params["session_id"])
     service = app.service
     return json_response(
@@ -42,7 +42,7 @@ async def get_session(request: Request) -> Response:
 async def post_transaction(request: Request) -> Response:
     """`POST /v1/onchain/sessions/{session_id}/transactions`: a hint, which proves nothing."""
     app = get_context(request)
-    app.addresses.spend(app.edge.viewer_address(request))
+    app.addresses.take(app.viewers.viewer_address(request))
     service = app.service
     body = await read_json(request, schemas.TRANSACTION, service.settings.body_bytes_max)
     if not _TX_HASH.fullmatch(body.tx_hash):

@@ -77,7 +77,7 @@ async def replay_webhook(request: Request) -> Response:
     raw = await read_raw(request, app.service.settings.body_bytes_max)
     why = _fields(raw).get("why", "") if raw else ""
     actor = replace(operator, why=_text("why", why))
-    await app.service.perform(ReplayEvent(event_id=event_id), actor)
+    await app.service.run_operation(ReplayEvent(event_id=event_id), actor)
     return json_response({"event_id": str(event_id), "state": "pending"})
 
 
@@ -111,7 +111,7 @@ async def _operated(request: Request) -> tuple[AppContext, Actor]:
     app = get_context(request)
     with app.attempts.attempt(request, api_key.OPERATOR):
         who = await authentication.authenticate_operator(
-            app.service.database, app.service.secrets, request.headers
+            app.service.database, app.service.encryption, request.headers
         )
     _log.info("operator", who=who.name, method=request.method, path=request.url.path)
     return app, Actor(who.name, role=who.role, over_http=True)

@@ -49,9 +49,9 @@ def merchant_route(handler: MerchantHandler) -> Handler:
     @wraps(handler)
     async def answered(request: Request) -> Response:
         app = get_context(request)
-        holder = await app.authenticator.merchant(request)
-        await _spend(request, app, holder, RateLimitClass.READ)
-        return await handler(request, app, holder)
+        merchant = await app.authenticator.authenticate(request)
+        await _spend(request, app, merchant, RateLimitClass.READ)
+        return await handler(request, app, merchant)
 
     return answered
 
@@ -62,40 +62,44 @@ async def post_payment(request: Request) -> Response:
     Beyond its limit a merchant still gets what a key has done, as often as its look-ups allow.
     """
     app = get_context(request)
-    holder = await app.authenticator.merchant(request)
+    merchant = await app.authenticator.authenticate(request)
     try:
-        await _spend(request, app, holder, RateLimitClass.CREATE)
+        await _spend(request, app, merchant, RateLimitClass.CREATE)
     except RateLimitExceededError as exceeded:
-        created = await _replayed(request, app, holder, exceeded)
+        created = await _replayed(request, app, merchant, exceeded)
     else:
         try:
-            created = await _create(request, app, holder)
+            created = await _create(request, app, merchant)
         except FraudDeniedError as denied:
             if denied.replayed:
-                await _spend_as_read(request, app, holder)
+                await _spend_as_read(request, app, merchant)
             raise
         if created.replayed:
-            await _spend_as_read(request, app, holder)
+            await _spend_as_read(request, app, merchant)
     return _created(app, created)
 
 
 @merchant_route
-async def get_payment(request: Request, app: AppContext, holder: AuthenticatedMerchant) -> Response:
+async def get_payment(
+    request: Request, app: AppContext, merchant: AuthenticatedMerchant
+) -> Response:
     """`GET /payments/{payment_id}`."""
     payment_id = ids.parse_id(ids.PAYMENT, request.path_params["payment_id"])
     snapshot = await get_merchant_payment(
-        app.service.database, app.service.id_generator, holder.merchant_id, payment_id
+        app.service.database, app.service.id_generator, merchant.merchant_id, payment_id
     )
     return json_response(payment_response_fields(app, snapshot))
 
 
 @merchant_route
-async def get_catalog(request: Request, app: AppContext, holder: AuthenticatedMerchant) -> Response:
+async def get_catalog(
+    request: Request, app: AppContext, merchant: AuthenticatedMerchant
+) -> Response:
     """`GET /catalog`: what the merchant can be paid with, where."""
     service = app.service
-    viewer = app.edge.viewer_country(request)
+    viewer = app.viewers.viewer_country(request)
     catalog = await build_catalog(
-        service.database, service.accounts, service.policies, holder.merchant_id, viewer
+        service.database, service.accounts, service.policies, merchant.merchant_id, viewer
     )
     headers = {
         "Cache-Control": "private, max-age=300",
@@ -106,13 +110,13 @@ async def get_catalog(request: Request, app: AppContext, holder: AuthenticatedMe
 
 @merchant_route
 async def cancel_payment(
-    request: Request, app: AppContext, holder: AuthenticatedMerchant
+    request: Request, app: AppContext, merchant: AuthenticatedMerchant
 ) -> Response:
     """`POST /payments/{payment_id}/cancel`."""
     key = read_idempotency_key(request.headers)
     payment_id = ids.parse_id(ids.PAYMENT, request.path_params["payment_id"])
     snapshot = await get_merchant_payment(
-        app.service.database, app.service.id_generator, holder.merchant_id, payment_id
+        app.service.database, app.service.id_generator, merchant.merchant_id, payment_id
     )
     async with app.service.database.transaction() as tx:
         fresh = await cancel_by_merchant(tx, app.service.id_generator, snapshot.payment, key)
@@ -129,20 +133,22 @@ def payment_response_fields(app: AppContext, snapshot: PaymentSnapshot) -> dict[
 
 
 async def _spend(
-    request: Request, app: AppContext, holder: AuthenticatedMerchant, kind: RateLimitClass
+    request: Request, app: AppContext, merchant: AuthenticatedMerchant, kind: RateLimitClass
 ) -> None:
     """Spend one of a merchant's requests, and say in the answer where the merchant stands."""
     try:
-        headers = await app.limiter.spend(holder, kind)
+        headers = await app.limiter.take(merchant, kind)
     except RateLimitExceededError as exceeded:
         add_headers(request.scope, exceeded.headers)
         raise
     add_headers(request.scope, headers)
 
 
-async def _spend_as_read(request: Request, app: AppContext, holder: AuthenticatedMerchant) -> None:
-    app.limiter.give_back(holder, RateLimitClass.CREATE)
-    await _spend(request, app, holder, RateLimitClass.READ)
+async def _spend_as_read(
+    request: Request, app: AppContext, merchant: AuthenticatedMerchant
+) -> None:
+    app.limiter.put_back(merchant, RateLimitClass.CREATE)
+    await _spend(request, app, merchant, RateLimitClass.READ)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,63 +172,67 @@ async def _read(request: Request, app: AppContext) -> _Sent:
 
 
 async def _create(
-    request: Request, app: AppContext, holder: AuthenticatedMerchant
+    request: Request, app: AppContext, merchant: AuthenticatedMerchant
 ) -> CreatedPayment:
     sent = await _read(request, app)
     try:
-        wanted = _accept(app, holder, sent)
+        wanted = _accept(app, merchant, sent)
     except RefusedError:
         # A finished key replays, whatever these checks say by now.
-        found = await _find(app, holder, sent)
+        found = await _find(app, merchant, sent)
         if found is None:
             raise
         return found
 
     async def work() -> CreatedPayment:
-        return await app.service.screen.create(wanted)
+        return await app.service.fraud_screening.create_payment(wanted)
 
-    return await app.replays.once(holder.merchant_id, sent.key, sent.fingerprint, work)
+    return await app.concurrent_creates.run_once(
+        merchant.merchant_id, sent.key, sent.fingerprint, work
+    )
 
 
 async def _replayed(
     request: Request,
     app: AppContext,
-    holder: AuthenticatedMerchant,
+    merchant: AuthenticatedMerchant,
     exceeded: RateLimitExceededError,
 ) -> CreatedPayment:
     """Find what a key did, for a merchant that may create nothing just now."""
     try:
-        await app.limiter.spend_lookup(holder)
+        await app.limiter.take_lookup(merchant)
     except RateLimitExceededError:
         raise exceeded from None
-    found = await _find(app, holder, await _read(request, app))
+    found = await _find(app, merchant, await _read(request, app))
     if found is None:
         raise exceeded
     return found
 
 
 async def _find(
-    app: AppContext, holder: AuthenticatedMerchant, sent: _Sent
+    app: AppContext, merchant: AuthenticatedMerchant, sent: _Sent
 ) -> CreatedPayment | None:
-    return await replay_create(app.service.database, holder.merchant_id, sent.key, sent.fingerprint)
+    return await replay_create(
+        app.service.database, merchant.merchant_id, sent.key, sent.fingerprint
+    )
 
 
 def _pegged(body: schemas.CreatePaymentBody) -> bool:
     return True if body.include_pegged_assets is None else body.include_pegged_assets
 
 
-def _accept(app: AppContext, holder: AuthenticatedMerchant, sent: _Sent) -> CreatePaymentRequest:
+def _accept(app: AppContext, merchant: AuthenticatedMerchant, sent: _Sent) -> CreatePaymentRequest:
     """Check currency, amount and country in the order that decides which refusal is told."""
-    body, settings, payable = sent.body, app.service.settings, holder.payable
-    require_in_service(holder.activation)
+    body, settings, payable = sent.body, app.service.settings, merchant.payable
+    require_in_service(merchant.activation)
     schemas.require_payable_currency(body.currency, payable, pegged=_pegged(body))
     text = schemas.amount_value(body.amount)
     amount = parse_amount(text, body.currency, settings.amount_min, settings.amount_max)
     schemas.check_held(amount, body.currency, payable)
     schemas.require_supported_country_if_given(body.country)
     return CreatePaymentRequest(
-        merchant_id=holder.merchant_id,
-        tax_manager=holder.tax_manager,
+        merchant_id=merchant.merchant_id,
+        tax_manager=merchant.tax_manager,
         key=sent.key,
         request_hash=sent.fingerprint,
         currency=body.currency,

@@ -70,25 +70,27 @@ class MerchantRateLimiter:
         self._default = {} if settings.sandbox else _defaults(settings)
         self._buckets: dict[tuple[int, str, RateLimit], _Bucket] = {}
 
-    def limit_of(self, holder: AuthenticatedMerchant, kind: RateLimitClass) -> RateLimit | None:
+    def get_limit(self, merchant: AuthenticatedMerchant, kind: RateLimitClass) -> RateLimit | None:
         """Give a merchant's limit: its own, else the installation's; None in the sandbox."""
-        return holder.limits.get(kind, self._default.get(kind))
+        return merchant.limits.get(kind, self._default.get(kind))
 
-    async def spend(self, holder: AuthenticatedMerchant, kind: RateLimitClass) -> Mapping[str, str]:
+    async def take(
+        self, merchant: AuthenticatedMerchant, kind: RateLimitClass
+    ) -> Mapping[str, str]:
         """Spend one request; gives the answer's headers. Refused (`RATE_LIMITED`) without one."""
-        limit = self.limit_of(holder, kind)
-        return {} if limit is None else await self._spend(holder.merchant_id, kind, limit)
+        limit = self.get_limit(merchant, kind)
+        return {} if limit is None else await self._spend(merchant.merchant_id, kind, limit)
 
-    async def spend_lookup(self, holder: AuthenticatedMerchant) -> None:
+    async def take_lookup(self, merchant: AuthenticatedMerchant) -> None:
         """Spend one look-up of a key, for a create beyond its limit (`RateLimitExceededError`).
 
         The bucket is small, and no other request spends from it.
         """
-        limit = self.limit_of(holder, RateLimitClass.CREATE)
+        limit = self.get_limit(merchant, RateLimitClass.CREATE)
         if limit is not None:
             burst = max(limit.burst // _LOOKUP_SHARE, _LOOKUP_BURST_MIN)
             share = RateLimit(max(limit.per_s // _LOOKUP_SHARE, 1), burst)
-            await self._spend(holder.merchant_id, _LOOKUP, share)
+            await self._spend(merchant.merchant_id, _LOOKUP, share)
 
     async def _spend(self, merchant_id: int, kind: str, limit: RateLimit) -> Mapping[str, str]:
         bucket = self._bucket(merchant_id, kind, limit)
@@ -103,11 +105,11 @@ class MerchantRateLimiter:
         standing = RateLimitStatus(bucket.left + bucket.taken, bucket.full_at - self._monotonic())
         return limit_headers(kind, limit, standing)
 
-    def give_back(self, holder: AuthenticatedMerchant, kind: RateLimitClass) -> None:
+    def put_back(self, merchant: AuthenticatedMerchant, kind: RateLimitClass) -> None:
         """Take a request back that turned out to be of the other kind."""
-        limit = self.limit_of(holder, kind)
+        limit = self.get_limit(merchant, kind)
         if limit is not None:
-            self._bucket(holder.merchant_id, kind, limit).taken += 1
+            self._bucket(merchant.merchant_id, kind, limit).taken += 1
 
     def _bucket(self, merchant_id: int, kind: str, limit: RateLimit) -> _Bucket:
         name = (merchant_id, kind, limit)  # another limit is another bucket
@@ -187,7 +189,7 @@ class AddressRateLimiter:
         limit = RateLimit(settings.checkout_per_address_per_s, settings.checkout_per_address_burst)
         self._buckets = AddressBuckets(limit, monotonic)
 
-    def spend(self, address: str | None) -> None:
+    def take(self, address: str | None) -> None:
         """Spend one request of an address; refused (`RATE_LIMITED`) where it has none left."""
         wait_s = self._buckets.wait_s(address)
         if wait_s:

@@ -24,7 +24,9 @@ _REPLAYED = {"Idempotency-Replayed": "true"}
 
 
 @merchant_route
-async def post_refund(request: Request, app: AppContext, holder: AuthenticatedMerchant) -> Response:
+async def post_refund(
+    request: Request, app: AppContext, merchant: AuthenticatedMerchant
+) -> Response:
     """`POST /payments/{payment_id}/refunds`; without a body, all that is left goes back."""
     key = read_idempotency_key(request.headers)
     if key is None:
@@ -35,10 +37,10 @@ async def post_refund(request: Request, app: AppContext, holder: AuthenticatedMe
     )
     schemas.check_refund(body)
     amount = schemas.read_refund_amount(body.amount)
-    payment = await _payment(request, app, holder)
-    created = await service.refund_desk.ask(
+    payment = await _payment(request, app, merchant)
+    created = await service.refund_creator.create(
         CreateRefundRequest(
-            merchant_id=holder.merchant_id,
+            merchant_id=merchant.merchant_id,
             payment_id=payment.id,
             key=key,
             amount=amount,
@@ -53,12 +55,12 @@ async def post_refund(request: Request, app: AppContext, holder: AuthenticatedMe
 
 @merchant_route
 async def list_refunds(
-    request: Request, app: AppContext, holder: AuthenticatedMerchant
+    request: Request, app: AppContext, merchant: AuthenticatedMerchant
 ) -> Response:
     """`GET /payments/{payment_id}/refunds?limit=&cursor=`: newest first."""
     limit = read_limit(request.query_params.get("limit"))
     before = read_id_cursor(request.query_params.get("cursor"))
-    payment = await _payment(request, app, holder)
+    payment = await _payment(request, app, merchant)
     found, more = await list_payment_refunds(app.service.database, payment.id, before, limit)
     answer: dict[str, object] = {"data": [refund_fields(refund) for refund in found]}
     if more is not None:
@@ -67,17 +69,19 @@ async def list_refunds(
 
 
 @merchant_route
-async def get_refund(request: Request, app: AppContext, holder: AuthenticatedMerchant) -> Response:
+async def get_refund(
+    request: Request, app: AppContext, merchant: AuthenticatedMerchant
+) -> Response:
     """`GET /refunds/{refund_id}`."""
     refund_id = ids.parse_id(ids.REFUND, request.path_params["refund_id"])
-    refund = await get_merchant_refund(app.service.database, holder.merchant_id, refund_id)
+    refund = await get_merchant_refund(app.service.database, merchant.merchant_id, refund_id)
     return json_response(refund_fields(refund))
 
 
-async def _payment(request: Request, app: AppContext, holder: AuthenticatedMerchant) -> Payment:
+async def _payment(request: Request, app: AppContext, merchant: AuthenticatedMerchant) -> Payment:
     payment_id = ids.parse_id(ids.PAYMENT, request.path_params["payment_id"])
     service = app.service
     snapshot = await get_merchant_payment(
-        service.database, service.id_generator, holder.merchant_id, payment_id
+        service.database, service.id_generator, merchant.merchant_id, payment_id
     )
     return snapshot.payment

@@ -131,8 +131,8 @@ async def post_select(request: Request) -> Response:
     snapshot = await checkout.read_checkout(request)
     form = await _form(request)
     try:
-        chosen = await _chosen(app, form, request)
-        selected = await checkout.select_for_buyer(app, snapshot, request, chosen)
+        selection = await _chosen(app, form, request)
+        selected = await checkout.select_for_buyer(app, snapshot, request, selection)
     except RefusedError as refused:
         return await _page(request, app, await checkout.reread_checkout(request), refused, form)
     return _onward(request, app, selected)
@@ -312,8 +312,8 @@ async def _offered(
     if not can:
         return _Offered([], "", set())
     quotes = await checkout.price_checkout(app, snapshot, request, country, None)
-    accounts = {offer.account_id for offer in quotes.offers}
-    opened = [await app.service.accounts.open(account_id) for account_id in accounts]
+    accounts = {quote.account_id for quote in quotes.offers}
+    opened = [await app.service.accounts.get(account_id) for account_id in accounts]
     gateways = {web_origin(account.page_url) for account in opened if account is not None}
     return _Offered(
         [quote_fields(quote) for quote in quotes.offers], quotes.place.country, gateways
@@ -369,7 +369,7 @@ async def _chosen(app: AppContext, form: dict[str, str], request: Request) -> Qu
     return QuoteSelection(
         payment_method_id=int(method),
         country=form.get("country"),
-        viewer_country=app.edge.viewer_country(request),
+        viewer_country=app.viewers.viewer_country(request),
         restrictions=await app.service.policies.restrictions(),
         currency=currency or None,
         payer_email=form.get("payer_email"),

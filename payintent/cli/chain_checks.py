@@ -35,7 +35,7 @@ async def _look(service: Service, slug: str) -> AsyncGenerator[CheckResult]:
     try:
         async for finding in check_chain(reader, chain, tokens, contracts):
             yield finding
-        refunder = service.refunders.get(slug)
+        refunder = service.refund_senders.get(slug)
         signer = refunder.signer if refunder else None
         async for finding in check_refund_setup(signer, reader, chain, tokens, contracts):
             yield finding

@@ -133,7 +133,7 @@ async def _actor(service: Service, why: str) -> Actor:
     headers = {"authorization": f"Bearer {token}"}
     try:
         operator = await authentication.authenticate_operator(
-            service.database, service.secrets, headers
+            service.database, service.encryption, headers
         )
     except RefusedError as refused:
         raise RefusedError(

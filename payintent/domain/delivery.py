@@ -45,11 +45,11 @@ class MissedEvents:
 class Outbox(Protocol):
     """Where deliveries wait."""
 
-    async def waiting(self) -> list[int]:
+    async def due_merchants(self) -> list[int]:
         """Name the merchants that have something due, the longest waiting first."""
         ...
 
-    async def take(self, rooms: Sequence[tuple[int, int]]) -> list[OutgoingDelivery]:
+    async def claim(self, rooms: Sequence[tuple[int, int]]) -> list[OutgoingDelivery]:
         """Take due deliveries: `(merchant_id, room)`, of each merchant at most its room."""
         ...
 

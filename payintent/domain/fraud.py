@@ -101,7 +101,7 @@ class FraudRuleSet:
             for rule in self._velocities.get((kind, whose), ())
         ]
 
-    def judge(self, subject: FraudSubject) -> FraudDenial | None:
+    def evaluate(self, subject: FraudSubject) -> FraudDenial | None:
         """Deny by the highest score that matches, the oldest of equals; None lets pass."""
         met = [rule for rule in self._matching(subject) if _concerns(rule, subject.merchant_id)]
         if not met:

@@ -49,7 +49,7 @@ class GatewayCapabilities:
     countries: frozenset[str] | None = None  # None: all
     refunds: RefundSupport = RefundSupport.PARTS
     #: A refund may be sent again under its id, and is done once. Where not, it is sent only once.
-    refunds_again: bool = True
+    refund_is_idempotent: bool = True
     #: Where its API, its pages and its scripts live: an account's addresses are at one of these.
     origins: frozenset[str] = frozenset()
     #: Its sessions are opened and inquired over the network, and buyers' share of that is bounded.

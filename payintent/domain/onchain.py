@@ -104,7 +104,7 @@ def classify_transfer(
 
 def _is_its(session: Session, paid: TransferDetails) -> bool:
     """Tell whether the session's own contract wrote the log."""
-    return session.offer.account_id == paid.account_id
+    return session.quote.account_id == paid.account_id
 
 
 def is_exact_transfer(paid: TransferDetails, bill: ExpectedTransfer) -> bool:
@@ -267,17 +267,17 @@ class OnchainRecords(Protocol):
         """Give what is known of a session; None where it is not an on-chain one."""
         ...
 
-    async def refund(
+    async def get_refund_facts(
         self, account_id: int, request: GatewayRefundRequest
     ) -> OnchainRefundFacts | None:
         """Give what is known of a refund; None where its money did not come by a chain."""
         ...
 
-    async def hand_over(self, refund_id: UUID, sender: bytes) -> bool:
+    async def claim_for_sender(self, refund_id: UUID, sender: bytes) -> bool:
         """Note that a signer is about to be asked; False where another sender was asked before."""
         ...
 
-    async def note_sent(self, refund_id: UUID, tx_hash: bytes) -> None:
+    async def set_transaction_hash(self, refund_id: UUID, tx_hash: bytes) -> None:
         """Keep the transaction that a signer told."""
         ...
 

@@ -84,7 +84,7 @@ class Payment:
     created_at: datetime
     updated_at: datetime
 
-    def elapsed(self, now: datetime) -> bool:
+    def is_past_expiry(self, now: datetime) -> bool:
         """Tell whether its time is over; only an open payment can still expire."""
         return self.status in OPEN and self.expires_at <= now
 
@@ -130,9 +130,9 @@ ARROWS: dict[tuple[PaymentStatus, PaymentTrigger], Transition] = {
 
 def find_transition(status: PaymentStatus, trigger: PaymentTrigger) -> Transition:
     """Follow one arrow of the table; refused (`INVALID_TRANSITION`) where there is none."""
-    arrow = ARROWS.get((status, trigger))
-    if arrow is None:
+    transition = ARROWS.get((status, trigger))
+    if transition is None:
         raise RefusedError(
             ErrorCode.INVALID_TRANSITION, f"a payment in {status} status does not allow '{trigger}'"
         )
-    return arrow
+    return transition

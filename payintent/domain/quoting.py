@@ -91,7 +91,7 @@ def make_quotes(
     payment: Payment,
     merchant: Merchant,
     methods: Iterable[PaymentMethod],
-    place: QuoteCountry,
+    quote_country: QuoteCountry,
     currency: str | None,
     tax_rate: Decimal,
 ) -> list[Quote]:
@@ -102,26 +102,27 @@ def make_quotes(
     Without `currency` whatever cannot be had is left out; with one that this payment cannot be
     paid with in this country it is refused (`INVALID_CURRENCY`, `UNSUPPORTED_CURRENCY`).
     """
-    country = place.country
+    country = quote_country.country
     currencies = [
         code
         for code in _currencies(payment, country, currency)
-        if (place.crypto or not TENDER[code].crypto) and merchant.market.includes(code, country)
+        if (quote_country.crypto or not TENDER[code].crypto)
+        and merchant.market.includes(code, country)
     ]
     return [
-        offer
+        quote
         for method in methods
         if (reached := reached_by(method)) is not None
         for code in currencies
         if reached.includes(code, country)
-        and (offer := _offer(payment, method, country, code, tax_rate)) is not None
+        and (quote := _offer(payment, method, country, code, tax_rate)) is not None
     ]
 
 
-def taxed_country(merchant: Merchant, place: QuoteCountry) -> str:
+def taxed_country(merchant: Merchant, quote_country: QuoteCountry) -> str:
     """Name the country whose tax applies; where the buyer seems to be never decides it."""
-    chosen = merchant.tax_country is TaxCountry.SELECTION and place.source == "query"
-    return place.country if chosen else merchant.default_country
+    chosen = merchant.tax_country is TaxCountry.SELECTION and quote_country.source == "query"
+    return quote_country.country if chosen else merchant.default_country
 
 
 def tax_rate_for(payment: Payment, country: str, rates: Mapping[str, Decimal]) -> Decimal:
@@ -152,27 +153,27 @@ def _offer(
     decimals = held_decimals(method, currency)
     if decimals is None or not can_hold_exactly(payment, currency, decimals):
         return None
-    tariff = PriceRates(
+    rates = PriceRates(
         fee_mode=method.fee_mode,
         fee_rate=method.fee_rate,
         tax_rate=tax_rate,
         decimals=decimals,
     )
-    quote = make_price(payment.amount, currency, tariff)
-    total_minor = to_smallest_unit(Decimal(quote.total_amount), decimals)
+    price = make_price(payment.amount, currency, rates)
+    total_minor = to_smallest_unit(Decimal(price.total_amount), decimals)
     if total_minor is None or total_minor < method.token_minimum:
         return None
-    if not _collects(method, quote):
+    if not _collects(method, price):
         return None
-    return _offered(method, country, quote, total_minor)
+    return _offered(method, country, price, total_minor)
 
 
-def _collects(method: PaymentMethod, quote: Price) -> bool:
+def _collects(method: PaymentMethod, price: Price) -> bool:
     """Tell whether the gateway can hold the total exactly."""
     if method.decimals is None:
         return True
-    total = Decimal(quote.total_amount)
-    return to_smallest_unit(total, method.decimals[quote.currency]) is not None
+    total = Decimal(price.total_amount)
+    return to_smallest_unit(total, method.decimals[price.currency]) is not None
 
 
 def can_hold_exactly(payment: Payment, currency: str, decimals: int) -> bool:
@@ -180,7 +181,7 @@ def can_hold_exactly(payment: Payment, currency: str, decimals: int) -> bool:
     return currency != payment.currency or round_up(payment.amount, decimals) == payment.amount
 
 
-def _offered(method: PaymentMethod, country: str, quote: Price, total_minor: int) -> Quote:
+def _offered(method: PaymentMethod, country: str, price: Price, total_minor: int) -> Quote:
     return Quote(
         payment_method_id=method.id,
         account_id=method.account_id,
@@ -191,7 +192,7 @@ def _offered(method: PaymentMethod, country: str, quote: Price, total_minor: int
         country=country,
         chain=method.chain,
         token=method.token,
-        quote=quote,
+        price=price,
         total_minor=total_minor,
         expected_token=method.expected_token,
     )

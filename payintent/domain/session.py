@@ -40,7 +40,7 @@ class Quote:
     country: str
     chain: str | None
     token: str | None
-    quote: Price
+    price: Price
     total_minor: int  # smallest units of what is paid
     expected_token: ExpectedToken | None = None
 
@@ -51,9 +51,9 @@ class Session:
 
     id: UUID
     payment_id: UUID
-    life: SessionStatus
+    status: SessionStatus
     outcome: str | None
-    offer: Quote
+    quote: Quote
     reference: str | None
     next_action: str | None  # JSON text
     return_url: str | None
@@ -63,12 +63,12 @@ class Session:
     closing_at: datetime | None
 
     @property
-    def ref(self) -> GatewaySessionRef:
+    def gateway_ref(self) -> GatewaySessionRef:
         """Name it as its gateway is told of it."""
         return GatewaySessionRef(
             session_id=self.id,
             reference=self.reference,
-            amount_minor=self.offer.total_minor,
-            currency=self.offer.quote.currency,
+            amount_minor=self.quote.total_minor,
+            currency=self.quote.price.currency,
             opened_at=self.opened_at,
         )

@@ -69,7 +69,7 @@ def completes_selection(payment: Payment, session: Session, report: SessionRepor
     who cancels while the payment is still PENDING leaves nothing to complete.
     """
     proof = report.state in (GatewaySessionState.CAPTURED, GatewaySessionState.DECLINED)
-    return session.life is SessionStatus.OPENING and payment.status in _SELECTABLE and proof
+    return session.status is SessionStatus.OPENING and payment.status in _SELECTABLE and proof
 
 
 _SELECTABLE = (PaymentStatus.PENDING, PaymentStatus.PROCESSING)
@@ -97,21 +97,21 @@ def _judge_capture(payment: Payment, session: Session, report: SessionReport) ->
 
 def _came_too_late(payment: Payment, session: Session) -> bool:
     """Tell whether the payment ended while this selection was still under way."""
-    return session.life is SessionStatus.OPENING and payment.status in TERMINAL
+    return session.status is SessionStatus.OPENING and payment.status in TERMINAL
 
 
 def _judge_end(
     payment: Payment, session: Session, report: SessionReport, now: datetime
 ) -> SettlementDecision:
     outcome = report.state.value
-    if _buyer_cancels_pending(payment, report) and not payment.elapsed(now):
+    if _buyer_cancels_pending(payment, report) and not payment.is_past_expiry(now):
         return SettlementDecision(trigger=PaymentTrigger.BUYER_CANCEL, outcome=outcome)
     if not _is_paying(payment, session):
         return SettlementDecision(outcome=outcome)
     if report.state is GatewaySessionState.DECLINED or session.declines >= ATTEMPTS_MAX:
         reason = report.reason or FailureReason.DECLINED
         return SettlementDecision(trigger=PaymentTrigger.FAIL, reason=reason, outcome=outcome)
-    if payment.elapsed(now):
+    if payment.is_past_expiry(now):
         return SettlementDecision(trigger=PaymentTrigger.EXPIRE, outcome=outcome)
     return SettlementDecision(outcome=outcome)  # the buyer may still choose another way to pay
 
@@ -130,4 +130,4 @@ def _buyer_cancels_pending(payment: Payment, report: SessionReport) -> bool:
 
 
 def _is_exact(session: Session, capture: Capture) -> bool:
-    return capture.equals(session.offer.total_minor, session.offer.quote.currency)
+    return capture.equals(session.quote.total_minor, session.quote.price.currency)

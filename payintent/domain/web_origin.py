@@ -22,19 +22,19 @@ def web_origin(url: str) -> str | None:
     scheme = scheme.lower()
     if not separator or scheme not in _DEFAULT_PORTS:
         return None
-    place = rest.partition("/")[0].partition("?")[0].partition("#")[0].lower()
-    host, port = _split(place)
+    authority = rest.partition("/")[0].partition("?")[0].partition("#")[0].lower()
+    host, port = _split(authority)
     if port is None or not _is_host(host):
         return None
     suffix = "" if port in {0, _DEFAULT_PORTS[scheme]} else f":{port}"
     return f"{scheme}://{host}{suffix}"
 
 
-def _split(place: str) -> tuple[str, int | None]:
+def _split(authority: str) -> tuple[str, int | None]:
     """Take the port off; it is 0 where none is named, None where it is no port."""
-    end = place.find("]") + 1  # of an IPv6 address; colons inside it are its own
-    host, colon, port = place[end:].partition(":")
-    host = place[:end] + host
+    end = authority.find("]") + 1  # of an IPv6 address; colons inside it are its own
+    host, colon, port = authority[end:].partition(":")
+    host = authority[:end] + host
     if not colon:
         return host, 0
     is_port = port.isascii() and port.isdecimal() and len(port) <= _PORT_DIGITS_MAX

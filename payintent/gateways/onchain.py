@@ -112,7 +112,7 @@ class OnchainGateway:
         Whoever is asked first to send a refund sends it always, whatever the operator has set
         since: the contract does it once for each sender.
         """
-        facts = await self._ledger.refund(account.id, request)
+        facts = await self._ledger.get_refund_facts(account.id, request)
         if facts is None:
             return NotContacted(detail="no receipt of this money is known")
         if facts.done_by is not None:
@@ -135,14 +135,14 @@ class OnchainGateway:
         if isinstance(gas, NotContacted):
             return gas
         refund_id = UUID(bytes=call.refund_id)
-        if not await self._ledger.hand_over(refund_id, sender):
+        if not await self._ledger.claim_for_sender(refund_id, sender):
             return NotContacted(detail="another sender was asked a moment ago")
         if isinstance(gas, AlreadyRefunded):
             return RefundReport(state=GatewayRefundState.PENDING)  # its log is not final yet
         tx_hash = await refunder.send(sender, call, gas)
         if isinstance(tx_hash, OutcomeUnknown):
             return tx_hash
-        await self._ledger.note_sent(refund_id, tx_hash)
+        await self._ledger.set_transaction_hash(refund_id, tx_hash)
         return RefundReport(state=GatewayRefundState.PENDING, reference=f"0x{tx_hash.hex()}")
 
     async def inquire_refund(
@@ -153,7 +153,7 @@ class OnchainGateway:
         Only a final log says that it is done. To call it absent too early costs a transaction that
         the contract reverts, and no money.
         """
-        facts = await self._ledger.refund(account.id, request)
+        facts = await self._ledger.get_refund_facts(account.id, request)
         if facts is None:
             return OutcomeUnknown(detail="no receipt of this money is known")
         if facts.done_by is not None:

@@ -76,13 +76,13 @@ async def _open_case(
     """Open a case, once; the payment goes on waiting for its chain."""
     async with database.transaction() as tx:
         locked = await lock_payments(tx, [stranded.payment_id])
-        place = MoneyOrigin(
+        origin = MoneyOrigin(
             merchant_id=locked.payments[0].merchant_id,
             payment_id=stranded.payment_id,
             session_id=stranded.session_id,
             account_id=stranded.account_id,
             at=locked.now,
         )
-        await captures.open_case(tx, id_generator.id(), CaseKind.RECONCILIATION, place, None)
+        await captures.open_case(tx, id_generator.new_id(), CaseKind.RECONCILIATION, origin, None)
     session = ids.format_id(ids.SESSION, stranded.session_id)
     _log.error("payment_stranded", chain=chain, session=session)

@@ -40,8 +40,8 @@ class LogClaim:
     """
 
     supplier: str
-    told: Sequence[ContractLog]
-    sighted: Collection[bytes] = ()
+    claimed: Sequence[ContractLog]
+    pending: Collection[bytes] = ()
     contracts: Collection[bytes]
     last: int
     able: Collection[str]
@@ -71,7 +71,7 @@ class _Votes:
         """Count what an endpoint says of one transaction, in the blocks that it was asked for."""
         for log in logs:
             self.logs.setdefault(log, set()).add(name)
-        if tx_hash in self.claim.sighted:  # as a payment: a refund beside it is none
+        if tx_hash in self.claim.pending:  # as a payment: a refund beside it is none
             logs = [log for log in logs if isinstance(log, PaidLog)]
         if not logs and name in self.claim.able:
             self.denials.setdefault(tx_hash, []).append(name)
@@ -92,7 +92,7 @@ class _Votes:
         """List the transactions of which more must be heard."""
         paid = {log.tx_hash for log in self.logs if isinstance(log, PaidLog)}
         settled = paid - self.doubtful()
-        wanted = self.doubtful() | set(self.claim.sighted) - settled
+        wanted = self.doubtful() | set(self.claim.pending) - settled
         return sorted(tx_hash for tx_hash in wanted if not self.denied(tx_hash))
 
     def doubtful(self) -> set[bytes]:
@@ -118,7 +118,7 @@ async def prove_logs(reader: ChainReader, claim: LogClaim) -> LogProof:
         needed=_VOICES if others else 1,
         denials_needed=_VOICES if others else _ASKED_ALONE,
     )
-    for log in claim.told:
+    for log in claim.claimed:
         votes.logs[log] = {claim.supplier} if others else set()
     for name in [*others, claim.supplier] if others else [claim.supplier] * _ASKED_ALONE:
         wanted_hashes = votes.open()
@@ -134,7 +134,7 @@ async def prove_logs(reader: ChainReader, claim: LogClaim) -> LogProof:
 async def _ask(reader: ChainReader, name: str, votes: _Votes, tx_hashes: Sequence[bytes]) -> None:
     """Hear one endpoint about transactions; what it does not answer is no vote."""
     claim = votes.claim
-    lost = [tx_hash for tx_hash in tx_hashes if tx_hash in claim.sighted]
+    lost = [tx_hash for tx_hash in tx_hashes if tx_hash in claim.pending]
     found = await reader.transactions(name, lost) if lost else []
     located = dict(zip(lost, found, strict=True))
     wanted = {
@@ -188,11 +188,11 @@ def _summed(votes: _Votes) -> LogProof:
         logs=[log for log in proven if log.block_number <= votes.claim.last],
         absent={
             tx_hash
-            for tx_hash in votes.claim.sighted
+            for tx_hash in votes.claim.pending
             if votes.denied(tx_hash) and tx_hash not in spoken
         },
-        unproven=[log for log in votes.claim.told if not votes.proven(log)],
-        disputed=[log for log in votes.claim.told if votes.disputed(log)],
+        unproven=[log for log in votes.claim.claimed if not votes.proven(log)],
+        disputed=[log for log in votes.claim.claimed if votes.disputed(log)],
     )
 
 

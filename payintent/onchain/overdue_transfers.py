@@ -30,7 +30,7 @@ async def report_overdue_transfers(
     found = await pending_transfers.list_overdue(database, chain.slug, chain.grace_s, _SHOWN_MAX)
     OVERDUE.labels(chain.slug).set(len(found))
     for transfer in found:
-        if transfer.late_s >= OUTAGE_MAX.total_seconds() and not transfer.known:
+        if transfer.late_s >= OUTAGE_MAX.total_seconds() and not transfer.has_case:
             session = ids.format_id(ids.SESSION, transfer.session_id)
             _log.error(
                 "payment_not_final", chain=chain.slug, session=session, late_s=transfer.late_s
@@ -44,11 +44,11 @@ async def _hand_over(
     """Open a case, once; the payment goes on waiting."""
     async with database.transaction() as tx:
         locked = await lock_payments(tx, [transfer.payment_id])
-        place = MoneyOrigin(
+        origin = MoneyOrigin(
             merchant_id=locked.payments[0].merchant_id,
             payment_id=transfer.payment_id,
             session_id=transfer.session_id,
             account_id=transfer.account_id,
             at=locked.now,
         )
-        await captures.open_case(tx, id_generator.id(), CaseKind.RECONCILIATION, place, None)
+        await captures.open_case(tx, id_generator.new_id(), CaseKind.RECONCILIATION, origin, None)

@@ -38,7 +38,7 @@ class PendingTransferScanner:
     reader: ChainReader
     chain: str
 
-    async def look(self, cursor: ChainCursor, heads: Sequence[ChainHeads]) -> None:
+    async def scan(self, cursor: ChainCursor, heads: Sequence[ChainHeads]) -> None:
         """Read everything above the cursor anew; what is there is a sighting.
 
         Where two endpoints have shown all, a session that neither has a log of is unpaid so far.
@@ -95,7 +95,7 @@ class PendingTransferScanner:
             )
         await pending_transfers.save_pending(self.database, self.chain, pending)
 
-    async def judge_hints(self, cursor: ChainCursor) -> None:
+    async def check_posted_transactions(self, cursor: ChainCursor) -> None:
         """Look posted transactions up; only a final one is decided, and a hint is never proof."""
         posted = await pending_transfers.list_undecided_posted(
             self.database, self.chain, _HINTS_MAX

@@ -44,7 +44,9 @@ async def store_refund_logs(
 ) -> int:
     """Keep finalized logs of our contracts (by address), each once; gives how many were new."""
     fresh = [
-        NewRefundLog(id=id_generator.id(), account_id=contracts[log.contract].account_id, log=log)
+        NewRefundLog(
+            id=id_generator.new_id(), account_id=contracts[log.contract].account_id, log=log
+        )
         for log in logs
     ]
     return await refund_logs.add(tx, chain, fresh)
@@ -77,7 +79,7 @@ async def _open_case(tx: Tx, id_generator: IdGenerator, refund_id: UUID, at: dat
     refund = await refunds.get(tx, refund_id)
     account = await refunds.find_account_and_payment(tx, refund_id)
     assert refund is not None and account is not None  # noqa: S101, PT018 - they are never deleted
-    place = MoneyOrigin(
+    origin = MoneyOrigin(
         merchant_id=refund.merchant_id,
         payment_id=refund.payment_id,
         session_id=None,
@@ -85,7 +87,7 @@ async def _open_case(tx: Tx, id_generator: IdGenerator, refund_id: UUID, at: dat
         at=at,
     )
     kind = CaseKind.RECONCILIATION
-    await captures.open_case(tx, id_generator.id(), kind, place, refund.capture_id, refund_id)
+    await captures.open_case(tx, id_generator.new_id(), kind, origin, refund.capture_id, refund_id)
 
 
 _ALARMING = {RefundLogDisposition.MISMATCHED, RefundLogDisposition.TWICE}

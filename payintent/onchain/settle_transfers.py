@@ -38,7 +38,7 @@ class _Batch:
     symbols: Mapping[bytes, str]  # of the chain's tokens
     at: datetime
     credited: set[UUID] = field(default_factory=set[UUID])  # payments
-    moves: list[TransitionRequest] = field(default_factory=list[TransitionRequest])
+    requests: list[TransitionRequest] = field(default_factory=list[TransitionRequest])
     receipts: list[NewTransfer] = field(default_factory=list[NewTransfer])
     captures: list[NewTransferCapture] = field(default_factory=list[NewTransferCapture])
     cases: list[NewTransferCase] = field(default_factory=list[NewTransferCase])
@@ -63,11 +63,11 @@ async def settle_transfers(
     batch = await _read(tx, chain, fresh, contracts)
     for log in sorted(fresh, key=lambda log: (log.block_number, log.log_index)):
         _judge(batch, id_generator, log)
-    await apply_transitions(tx, batch.moves, id_generator)
+    await apply_transitions(tx, batch.requests, id_generator)
     await transfers.add(tx, chain, batch.receipts, batch.at)
     await transfers.add_captures(tx, batch.captures, batch.at)
     await _keep_cases(tx, id_generator, batch)
-    credited = [move.session.id for move in batch.moves if move.session]
+    credited = [move.session.id for move in batch.requests if move.session]
     await transfers.end_sessions(tx, credited, _OUTCOME, batch.at)
     return Counter(transfer.disposition for transfer in batch.receipts)
 
@@ -116,7 +116,7 @@ def _judge(batch: _Batch, id_generator: IdGenerator, log: PaidLog) -> None:
     disposition = classify_transfer(paid, name.bill if name else None, payment, session)
     ours = disposition is not TransferDisposition.UNKNOWN_UUID and session is not None
     receipt = NewTransfer(
-        id=id_generator.id(),
+        id=id_generator.new_id(),
         account_id=contract.account_id,
         log=log,
         session_id=session.id if ours and session else None,
@@ -125,12 +125,12 @@ def _judge(batch: _Batch, id_generator: IdGenerator, log: PaidLog) -> None:
     batch.receipts.append(receipt)
     capture_id = None
     if disposition is not TransferDisposition.WRONG_RECEIVER:  # that money is not ours to give back
-        capture_id = id_generator.id()
+        capture_id = id_generator.new_id()
         _capture(batch, receipt, capture_id, payment if ours else None, session)
     if disposition in CASES:
         batch.cases.append(
             NewTransferCase(
-                id=id_generator.id(),
+                id=id_generator.new_id(),
                 kind=CASES[disposition],
                 receipt_id=receipt.id,
                 capture_id=capture_id,
@@ -165,7 +165,7 @@ def _capture(
         )
     )
     if credited and payment:
-        batch.moves.append(
+        batch.requests.append(
             TransitionRequest(
                 payment=payment, trigger=PaymentTrigger.CONFIRM, at=batch.at, session=session
             )

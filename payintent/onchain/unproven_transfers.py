@@ -60,7 +60,7 @@ async def set_aside(
         opened = await unproven_transfers.open_case(
             tx,
             UnprovenCase(
-                id=id_generator.id(),
+                id=id_generator.new_id(),
                 chain=chain,
                 tx_hash=log.tx_hash,
                 log_index=log.log_index,

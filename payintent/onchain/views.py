@@ -85,7 +85,7 @@ async def session_view(
     Refused: `NOT_FOUND` where there is none, `SESSION_GONE` once it has ended or was replaced.
     """
     snapshot = await _see(database, session_id)
-    amount = snapshot.session.offer.total_minor
+    amount = snapshot.session.quote.total_minor
     deadline = int(snapshot.payment.expires_at.timestamp())
     uuid = bytes.fromhex((snapshot.session.reference or "")[2:])
     return {
@@ -93,7 +93,7 @@ async def session_view(
         "status": _session_status(snapshot),
         **_payable(snapshot),
         "pay_uuid": f"0x{uuid.hex()}",
-        "amount": snapshot.session.offer.quote.total_amount,
+        "amount": snapshot.session.quote.price.total_amount,
         "amount_smallest_unit": str(amount),
         "token": _token_fields(snapshot.token),
         "chain": {
@@ -124,13 +124,13 @@ async def find_open_session(database: Database, session_id: UUID | None) -> Sess
 
 async def _see(database: Database, session_id: UUID | None) -> _Seen:
     session = await sessions.get(database, session_id) if session_id else None
-    if session is None or session.offer.provider != PROVIDER:
+    if session is None or session.quote.provider != PROVIDER:
         raise RefusedError(ErrorCode.NOT_FOUND, "no such on-chain session")
     found = await payments.get(database, session.payment_id)
     assert found is not None  # noqa: S101 - a session has a payment
     _refuse_gone(found.payment, session)
-    contract = await chains.get_contract(database, session.offer.account_id)
-    chain = await chains.get_chain(database, session.offer.chain or "")
+    contract = await chains.get_contract(database, session.quote.account_id)
+    chain = await chains.get_chain(database, session.quote.chain or "")
     token = await chains.get_session_token(database, session.id)
     if contract is None or chain is None or token is None or session.reference is None:
         raise RefusedError(ErrorCode.SESSION_GONE, "this session can no longer be paid")
@@ -147,7 +147,7 @@ async def _see(database: Database, session_id: UUID | None) -> _Seen:
 
 
 def _refuse_gone(payment: Payment, session: Session) -> None:
-    ended = session.life is SessionStatus.ENDED or payment.status in TERMINAL
+    ended = session.status is SessionStatus.ENDED or payment.status in TERMINAL
     if ended or payment.session_id != session.id:
         raise RefusedError(ErrorCode.SESSION_GONE, "this session has ended")
 
@@ -161,7 +161,7 @@ def _payable(snapshot: _Seen) -> dict[str, Any]:
 def _unpayable_reason(snapshot: _Seen) -> str | None:
     if (
         snapshot.payment.status is not PaymentStatus.PROCESSING
-        or snapshot.session.life is not SessionStatus.OPEN
+        or snapshot.session.status is not SessionStatus.OPEN
     ):
         return "closing"
     if any(trace.exact for trace in snapshot.traces):

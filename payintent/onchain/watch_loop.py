@@ -171,10 +171,10 @@ async def watch_once(context: WatchContext, chain: ChainRecord, reader: RpcChain
         LAG.labels(slug).set(_age_s(cursor.at, max(head.latest.at for head in heads)))
     if away is None and cursor.block < agreed_final_block(heads):
         return True
-    await lookout.look(cursor, heads)
-    await lookout.judge_hints(cursor)
+    await lookout.scan(cursor, heads)
+    await lookout.check_posted_transactions(cursor)
     if away is None:
-        await watcher.look_again(cursor, heads)
+        await watcher.recheck_recent_blocks(cursor, heads)
     await settle_refund_logs(database, context.id_generator, slug)
     if away is not None:
         raise away

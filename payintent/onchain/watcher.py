@@ -118,7 +118,7 @@ class FinalBlockReader:
             if failures % len(ahead) == 0:  # they were all asked, and rest
                 await asyncio.sleep(_PAUSE_S * failures / len(ahead))
 
-    async def look_again(self, cursor: ChainCursor, heads: Sequence[ChainHeads]) -> None:
+    async def recheck_recent_blocks(self, cursor: ChainCursor, heads: Sequence[ChainHeads]) -> None:
         """Read the last hour of final blocks once more, from another endpoint, now and then.
 
         A few stretches at a time, so that nothing new has to wait; an endpoint that fails here
@@ -256,8 +256,8 @@ class FinalBlockReader:
         )
         claim = LogClaim(
             supplier=chunk.endpoint,
-            told=claimed,
-            sighted={transfer.tx_hash for transfer in sighted}
+            claimed=claimed,
+            pending={transfer.tx_hash for transfer in sighted}
             - {log.tx_hash for log in chunk.logs},
             contracts=step.contracts.keys(),
             last=last,
@@ -331,7 +331,7 @@ class FinalBlockReader:
         last = chunk.end.number
         claim = LogClaim(
             supplier=chunk.endpoint,
-            told=unknown,
+            claimed=unknown,
             contracts=contracts.keys(),
             last=last,
             able=_able(heads, last),

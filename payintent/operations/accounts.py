@@ -174,7 +174,7 @@ class ChangeAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
             await seal_credentials(context, tx, account, self.credentials)
         return changed
 
-    def about(self, result: AccountRecord) -> int | None:
+    def merchant_id_of(self, result: AccountRecord) -> int | None:
         """Name the account's merchant, if it is one's own."""
         return result.merchant_id
 
@@ -190,7 +190,7 @@ class EnableAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
         del context
         return await _switch(tx, self.account_id, enabled=True)
 
-    def about(self, result: AccountRecord) -> int | None:
+    def merchant_id_of(self, result: AccountRecord) -> int | None:
         """Name the account's merchant, if it is one's own."""
         return result.merchant_id
 
@@ -206,7 +206,7 @@ class DisableAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
         del context
         return await _switch(tx, self.account_id, enabled=False)
 
-    def about(self, result: AccountRecord) -> int | None:
+    def merchant_id_of(self, result: AccountRecord) -> int | None:
         """Name the account's merchant, if it is one's own."""
         return result.merchant_id
 
@@ -248,7 +248,7 @@ async def seal_credentials(
     context: OperationContext, tx: Tx, account: NewSeal, credentials: Mapping[str, str]
 ) -> None:
     """Keep an account's credentials, sealed to its id, its provider and its address."""
-    sealed = context.secrets.seal(
+    sealed = context.encryption.encrypt(
         msgspec.json.encode(dict(credentials)),
         account_context(account.account_id, account.provider, account.base_url),
         chance.token_bytes(NONCE_BYTES),

@@ -135,11 +135,11 @@ class Approve(ChangeOperation[Approved], frozen=True, kw_only=True):
         decided = await _decide(tx, proposal, "APPROVED", context.who, self.note)
         return Approved(approval=proposal_view(decided), result=to_json_value(result))
 
-    def about(self, result: Approved) -> int | None:
+    def merchant_id_of(self, result: Approved) -> int | None:
         """Name the merchant that it is about, if it is about one."""
         return result.approval.merchant_id
 
-    def outcome(self, result: Approved) -> dict[str, object]:
+    def audit_details(self, result: Approved) -> dict[str, object]:
         """Keep what was approved, and whose it was."""
         return _outcome(result.approval)
 
@@ -166,11 +166,11 @@ class Reject(ChangeOperation[ApprovalView], frozen=True, kw_only=True):
         check_role(context, _open(context, proposal))
         return proposal_view(await _decide(tx, proposal, "REJECTED", context.who, self.note))
 
-    def about(self, result: ApprovalView) -> int | None:
+    def merchant_id_of(self, result: ApprovalView) -> int | None:
         """Name the merchant that it is about, if it is about one."""
         return result.merchant_id
 
-    def outcome(self, result: ApprovalView) -> dict[str, object]:
+    def audit_details(self, result: ApprovalView) -> dict[str, object]:
         """Keep what was rejected, and whose it was."""
         return _outcome(result)
 
@@ -290,8 +290,8 @@ def _open(context: OperationContext, proposal: Proposal) -> ChangeOperation[Any]
     kind = context.operations.get(proposal.action)
     if kind is None or proposal.sealed is None or not issubclass(kind, ChangeOperation):
         raise RefusedError(ErrorCode.CONFLICT, "this version cannot run it: propose it again")
-    place = proposal_place(proposal.id, proposal.action, proposal.proposed_by)
-    fields = context.secrets.open(proposal.sealed, place)
+    encryption_context = proposal_place(proposal.id, proposal.action, proposal.proposed_by)
+    fields = context.encryption.decrypt(proposal.sealed, encryption_context)
     try:
         return msgspec.json.decode(fields, type=kind)
     except msgspec.ValidationError as error:

@@ -40,7 +40,7 @@ class OperationContext:
     """What operations work with."""
 
     database: Database
-    secrets: Encryption
+    encryption: Encryption
     id_generator: IdGenerator
     sandbox: bool
     providers: frozenset[str]  # that this installation has adapters for
@@ -122,12 +122,12 @@ class ChangeOperation(
         """Make the change."""
         raise NotImplementedError
 
-    def about(self, result: R) -> int | None:
+    def merchant_id_of(self, result: R) -> int | None:
         """Name the merchant that the change is about, if it is about one."""
         del result
         return getattr(self, "merchant_id", None)
 
-    def outcome(self, result: R) -> Mapping[str, object]:
+    def audit_details(self, result: R) -> Mapping[str, object]:
         """Give what the audit log holds of the result, beside the fields."""
         del result
         return {}
@@ -150,12 +150,14 @@ async def run(
     """Apply a change and write its audit record, with what else is `noted`."""
     result = await change.apply(context, tx)
     entry = audit.NewAuditEntry(
-        id=context.id_generator.id(),
+        id=context.id_generator.new_id(),
         who=context.who,
         why=context.actor.why,
         action=change.action,
-        merchant_id=change.about(result),
-        details=details(change) | to_json_value(change.outcome(result)) | to_json_value(noted),
+        merchant_id=change.merchant_id_of(result),
+        details=details(change)
+        | to_json_value(change.audit_details(result))
+        | to_json_value(noted),
     )
     await audit.add(tx, entry)
     return result

@@ -158,7 +158,7 @@ class ResolveCase(ChangeOperation[CaseView], frozen=True, kw_only=True):
             await refunds.skip_approval(tx, refund.id)
         await cases.add_note(tx, found.id, self.note)
 
-    def about(self, result: CaseView) -> int | None:
+    def merchant_id_of(self, result: CaseView) -> int | None:
         """Name the case's merchant, if it has one."""
         return result.merchant_id
 

@@ -148,7 +148,7 @@ class RetireContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
         await accounts.update(tx, replace(account, enabled=False))
         return contract_view(retired, account.merchant_id)
 
-    def about(self, result: ContractView) -> int | None:
+    def merchant_id_of(self, result: ContractView) -> int | None:
         """Name the contract's merchant, if it has one."""
         return result.merchant_id
 

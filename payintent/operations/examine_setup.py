@@ -51,7 +51,7 @@ def _examine_accounts(
     unbound: list[str] = []
     lacking: dict[tuple[str, str], list[str]] = {}
     for account in listed:
-        names, is_bound = _open(context.secrets, account)
+        names, is_bound = _open(context.encryption, account)
         if not is_bound:
             unbound.append(str(account.id))
         missing = context.credentials.get(account.provider, frozenset()) - names
@@ -71,9 +71,9 @@ def _examine_accounts(
         yield SetupFinding("accounts", True, f"{len(listed)}, with the credentials that they need")
 
 
-def _open(secrets: Encryption, account: AccountRecord) -> tuple[frozenset[str], bool]:
+def _open(encryption: Encryption, account: AccountRecord) -> tuple[frozenset[str], bool]:
     """Name an account's credentials, and tell whether they are bound to provider and address."""
     opened, is_bound = open_account(
-        secrets, account.id, account.provider, account.base_url, account.sealed
+        encryption, account.id, account.provider, account.base_url, account.sealed
     )
     return frozenset(msgspec.json.decode(opened, type=dict[str, str])), is_bound

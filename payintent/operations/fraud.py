@@ -153,7 +153,7 @@ class RemoveFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
             raise RefusedError(ErrorCode.NOT_FOUND, f"no fraud rule {self.rule_id}")
         return removed
 
-    def about(self, result: FraudRule) -> int | None:
+    def merchant_id_of(self, result: FraudRule) -> int | None:
         """Name the rule's merchant, if it is for one."""
         return result.merchant_id
 

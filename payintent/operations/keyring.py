@@ -54,31 +54,31 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
     async def apply(self, context: OperationContext, tx: Tx) -> KeyringRotation:
         """Open with the old key, seal with the first one, a batch at a time."""
         await encryption_keys.lock_all_keys(tx)
-        secrets = await _reseal_secrets(context.secrets, tx)
-        sealed_accounts = await _reseal_accounts(context.secrets, tx)
-        await _reseal_proposals(context.secrets, tx)
-        retired = await encryption_keys.retire_other_keys(tx, context.secrets.writer)
-        return KeyringRotation(context.secrets.writer, secrets, sealed_accounts, retired)
+        secrets = await _reseal_secrets(context.encryption, tx)
+        sealed_accounts = await _reseal_accounts(context.encryption, tx)
+        await _reseal_proposals(context.encryption, tx)
+        retired = await encryption_keys.retire_other_keys(tx, context.encryption.writer)
+        return KeyringRotation(context.encryption.writer, secrets, sealed_accounts, retired)
 
 
-async def check_encryption_keys(database: Database, secrets: Encryption) -> None:
+async def check_encryption_keys(database: Database, encryption: Encryption) -> None:
     """Refuse (`EncryptionKeyError`) to work on a database that needs other secrets than ours."""
     if (
-        await encryption_keys.get_pepper_fingerprint(database, secrets.pepper_mark)
-        != secrets.pepper_mark
+        await encryption_keys.get_pepper_fingerprint(database, encryption.pepper_mark)
+        != encryption.pepper_mark
     ):
         raise EncryptionKeyError("the pepper is not the one that this database is used with")
     keys = await encryption_keys.list_keys(database)
     for key in keys:
-        if secrets.marks.get(key.name, key.mark) != key.mark:
+        if encryption.marks.get(key.name, key.mark) != key.mark:
             raise EncryptionKeyError(
                 f"key {key.name!r} is not the one that this database is used with"
             )
-        if key.retired_at is None and key.name not in secrets.marks:
+        if key.retired_at is None and key.name not in encryption.marks:
             raise EncryptionKeyError(f"the key ring lacks key {key.name!r}, which is still needed")
-    if secrets.writer not in {key.name for key in keys if key.retired_at is None}:
+    if encryption.writer not in {key.name for key in keys if key.retired_at is None}:
         await encryption_keys.record_writing_key(
-            database, secrets.writer, secrets.marks[secrets.writer]
+            database, encryption.writer, encryption.marks[encryption.writer]
         )
 
 
@@ -87,49 +87,57 @@ async def ensure_writing_key(context: OperationContext, tx: Tx) -> None:
 
     So a key that a process still writes with is never held to be retired.
     """
-    name = context.secrets.writer
+    name = context.encryption.writer
     if not await encryption_keys.lock_writing_key(tx, name):
-        await encryption_keys.record_writing_key(tx, name, context.secrets.marks[name])
+        await encryption_keys.record_writing_key(tx, name, context.encryption.marks[name])
 
 
-async def _reseal_secrets(secrets: Encryption, tx: Tx) -> int:
+async def _reseal_secrets(encryption: Encryption, tx: Tx) -> int:
     after, count = UUID(int=0), 0
     while batch := await encryption_keys.lock_callback_secrets_after(tx, after, _BATCH):
         for row in batch:
-            place = callback_secret_context(row.merchant_id, row.id)
-            if anew := _anew(secrets, row.sealed, place):
+            encryption_context = callback_secret_context(row.merchant_id, row.id)
+            if anew := _anew(encryption, row.sealed, encryption_context):
                 await encryption_keys.replace_callback_secret(tx, row.id, anew)
                 count += 1
             after = row.id
     return count
 
 
-async def _reseal_accounts(secrets: Encryption, tx: Tx) -> int:
+async def _reseal_accounts(encryption: Encryption, tx: Tx) -> int:
     after, count = 0, 0
     while batch := await encryption_keys.lock_accounts_after(tx, after, _BATCH):
         for row in batch:
-            opened, is_bound = open_account(secrets, row.id, row.provider, row.base_url, row.sealed)
-            if not is_bound or secrets.sealed_by(row.sealed) != secrets.writer:
-                place = account_context(row.id, row.provider, row.base_url)
-                anew = secrets.seal(opened, place, chance.token_bytes(NONCE_BYTES))
+            opened, is_bound = open_account(
+                encryption, row.id, row.provider, row.base_url, row.sealed
+            )
+            if not is_bound or encryption.key_name_of(row.sealed) != encryption.writer:
+                encryption_context = account_context(row.id, row.provider, row.base_url)
+                anew = encryption.encrypt(
+                    opened, encryption_context, chance.token_bytes(NONCE_BYTES)
+                )
                 await accounts.set_credentials(tx, row.id, anew)
                 count += 1
             after = row.id
     return count
 
 
-async def _reseal_proposals(secrets: Encryption, tx: Tx) -> None:
+async def _reseal_proposals(encryption: Encryption, tx: Tx) -> None:
     after = UUID(int=0)
     while batch := await proposals.sealed_after(tx, after, _BATCH):
         for proposal in batch:
             assert proposal.sealed is not None  # noqa: S101 - as the query has it
-            place = proposal_place(proposal.id, proposal.action, proposal.proposed_by)
-            if anew := _anew(secrets, proposal.sealed, place):
+            encryption_context = proposal_place(proposal.id, proposal.action, proposal.proposed_by)
+            if anew := _anew(encryption, proposal.sealed, encryption_context):
                 await proposals.seal(tx, proposal.id, anew)
             after = proposal.id
 
 
-def _anew(secrets: Encryption, sealed: bytes, place: str) -> bytes | None:
-    if secrets.sealed_by(sealed) == secrets.writer:
+def _anew(encryption: Encryption, sealed: bytes, encryption_context: str) -> bytes | None:
+    if encryption.key_name_of(sealed) == encryption.writer:
         return None
-    return secrets.seal(secrets.open(sealed, place), place, chance.token_bytes(NONCE_BYTES))
+    return encryption.encrypt(
+        encryption.decrypt(sealed, encryption_context),
+        encryption_context,
+        chance.token_bytes(NONCE_BYTES),
+    )

@@ -87,7 +87,7 @@ class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
             raise RefusedError(ErrorCode.NOT_FOUND, f"no key {quote_input(self.public_id)}")
         return key
 
-    def about(self, result: ApiKey) -> int:
+    def merchant_id_of(self, result: ApiKey) -> int:
         """Name the key's merchant."""
         return result.merchant_id
 
@@ -95,7 +95,9 @@ class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
 async def issue_api_key(context: OperationContext, tx: Tx, merchant_id: int, name: str) -> str:
     """Make a key and keep its digest; gives the key's text."""
     key = generate_key_text(api_key.MERCHANT)
-    await merchants.add_key(tx, key.public_id, merchant_id, name, context.secrets.digest(key.text))
+    await merchants.add_key(
+        tx, key.public_id, merchant_id, name, context.encryption.digest(key.text)
+    )
     return key.text
 
 

@@ -109,7 +109,7 @@ class CreateMerchant(ChangeOperation[CreatedMerchant], frozen=True, kw_only=True
             await _offer_all(tx, merchant.id)
         return CreatedMerchant(merchant, key, secret)
 
-    def about(self, result: CreatedMerchant) -> int:
+    def merchant_id_of(self, result: CreatedMerchant) -> int:
         """Name the new merchant."""
         return result.merchant.id
 
@@ -296,10 +296,10 @@ async def _locked(tx: Tx, merchant_id: int) -> Merchant:
 
 
 async def _add_secret(context: OperationContext, tx: Tx, merchant_id: int) -> str:
-    secret_id: UUID = context.id_generator.id()
+    secret_id: UUID = context.id_generator.new_id()
     secret = chance.token_bytes(_SECRET_BYTES)
-    place = callback_secret_context(merchant_id, secret_id)
-    sealed = context.secrets.seal(secret, place, chance.token_bytes(NONCE_BYTES))
+    encryption_context = callback_secret_context(merchant_id, secret_id)
+    sealed = context.encryption.encrypt(secret, encryption_context, chance.token_bytes(NONCE_BYTES))
     await merchants.add_secret(tx, secret_id, merchant_id, sealed)
     return "whsec_" + base64.b64encode(secret).decode()
 

@@ -70,7 +70,7 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
                 name=self.name,
                 role=self.role,
                 days=self.days,
-                digest=context.secrets.digest(token.text),
+                digest=context.encryption.digest(token.text),
             ),
         )
         if expires_at is None:
@@ -170,7 +170,7 @@ class ReplaceToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True):
                 ErrorCode.NOT_FOUND, "only an operator's token can be replaced, by itself"
             )
         new = generate_key_text(api_key.OPERATOR)
-        digest = context.secrets.digest(new.text)
+        digest = context.encryption.digest(new.text)
         await operator_tokens.replace(tx, token.public_id, new.public_id, digest)
         return IssuedToken(token.name, token.role, token.expires_at, new.text)
 

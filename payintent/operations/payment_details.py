@@ -41,16 +41,16 @@ async def payment_details(database: Executor, payment_id: str) -> dict[str, Any]
 
 
 def _session(session: Session) -> dict[str, Any]:
-    offer = session.offer
+    quote = session.quote
     fields: dict[str, Any] = {
         "id": ids.format_id(ids.SESSION, session.id),
-        "account_id": offer.account_id,
-        "provider": offer.provider,
-        "chain": offer.chain,
-        "token": offer.token,
-        "amount_smallest_unit": str(offer.total_minor),
+        "account_id": quote.account_id,
+        "provider": quote.provider,
+        "chain": quote.chain,
+        "token": quote.token,
+        "amount_smallest_unit": str(quote.total_minor),
         "reference": session.reference,
-        "life": session.life,
+        "life": session.status,
         "outcome": session.outcome,
         "opened_at": format_timestamp(session.opened_at),
     }

@@ -133,7 +133,7 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
         await payment_methods.update(tx, changed)
         return changed
 
-    def about(self, result: PaymentMethod) -> int:
+    def merchant_id_of(self, result: PaymentMethod) -> int:
         """Name the method's merchant."""
         return result.merchant_id
 
@@ -149,7 +149,7 @@ class EnablePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
         del context
         return await _switch(tx, self.method_id, enabled=True)
 
-    def about(self, result: PaymentMethod) -> int:
+    def merchant_id_of(self, result: PaymentMethod) -> int:
         """Name the method's merchant."""
         return result.merchant_id
 
@@ -165,7 +165,7 @@ class DisablePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=
         del context
         return await _switch(tx, self.method_id, enabled=False)
 
-    def about(self, result: PaymentMethod) -> int:
+    def merchant_id_of(self, result: PaymentMethod) -> int:
         """Name the method's merchant."""
         return result.merchant_id
 

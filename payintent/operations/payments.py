@@ -54,7 +54,7 @@ class EndPayment(ChangeOperation[EndedPaymentView], frozen=True, kw_only=True):
                 "becomes EXPIRED; it is PROCESSING"
             ),
             (
-                f"{session.offer.chain} is not watched: {len(found)} transactions of this payment "
+                f"{session.quote.chain} is not watched: {len(found)} transactions of this payment "
                 "were seen or posted"
             ),
             "money that is found there later is a case's and pays nothing",
@@ -76,7 +76,7 @@ class EndPayment(ChangeOperation[EndedPaymentView], frozen=True, kw_only=True):
             case_id=ids.format_id(ids.CASE, ended.case_id),
         )
 
-    def about(self, result: EndedPaymentView) -> int:
+    def merchant_id_of(self, result: EndedPaymentView) -> int:
         """Name the payment's merchant."""
         return result.merchant_id
 

@@ -112,7 +112,7 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
             )
         opened = await reconciliation.open_cases(
             tx,
-            [context.id_generator.id() for _ in differences],
+            [context.id_generator.new_id() for _ in differences],
             [_subject(comparison.provider, difference) for difference in differences],
             differences,
             await payments.now(tx),
@@ -120,7 +120,7 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
         inquired = await reconciliation.request_inquiries(tx)
         return replace(found, opened=opened, asked=inquired)
 
-    def outcome(self, result: ReconciliationResult) -> dict[str, object]:
+    def audit_details(self, result: ReconciliationResult) -> dict[str, object]:
         """Keep the counts; the lines stay in the file."""
         return {"tallies": result.tallies, "opened": result.opened, "asked": result.asked}
 

@@ -121,7 +121,7 @@ class ApproveRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
         await refund_reviews.approve(tx, refund.id, context.who, self.note, at)
         return _view(await _known(tx, self.refund_id))
 
-    def about(self, result: RefundView) -> int | None:
+    def merchant_id_of(self, result: RefundView) -> int | None:
         """Name the refund's merchant, if it has one."""
         return result.merchant_id
 
@@ -147,7 +147,7 @@ class RejectRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
         await refund_reviews.add_note(tx, refund.id, self.note)
         return _view(await _known(tx, self.refund_id))
 
-    def about(self, result: RefundView) -> int | None:
+    def merchant_id_of(self, result: RefundView) -> int | None:
         """Name the refund's merchant, if it has one."""
         return result.merchant_id
 
@@ -196,7 +196,7 @@ class ResendRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
         await resting_refunds.reopen_case(tx, found.id, f"sent again by {context.who}: {self.note}")
         return _view(await _known(tx, self.refund_id))
 
-    def about(self, result: RefundView) -> int | None:
+    def merchant_id_of(self, result: RefundView) -> int | None:
         """Name the refund's merchant, if it has one."""
         return result.merchant_id
 

@@ -91,7 +91,7 @@ def _check_actor(context: OperationContext, actor: Actor) -> None:
 
 async def _propose(context: OperationContext, operation: ChangeOperation[Any]) -> Proposal:
     """Keep an operation until another person has decided, its arguments sealed."""
-    proposal_id = context.id_generator.id()
+    proposal_id = context.id_generator.new_id()
     changes = await operation.changes(context)
     merchant_id: int | None = getattr(operation, "merchant_id", None)
     async with context.database.transaction() as tx:
@@ -100,7 +100,7 @@ async def _propose(context: OperationContext, operation: ChangeOperation[Any]) -
             id=proposal_id,
             action=operation.action,
             merchant_id=merchant_id,
-            sealed=context.secrets.seal(
+            sealed=context.encryption.encrypt(
                 msgspec.json.encode(operation),
                 proposal_place(proposal_id, operation.action, context.who),
                 chance.token_bytes(NONCE_BYTES),
@@ -111,7 +111,7 @@ async def _propose(context: OperationContext, operation: ChangeOperation[Any]) -
         )
         await proposals.add(tx, new)
         entry = audit.NewAuditEntry(
-            id=context.id_generator.id(),
+            id=context.id_generator.new_id(),
             who=context.who,
             why=context.actor.why,
             action="approval.propose",

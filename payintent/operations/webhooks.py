@@ -41,7 +41,7 @@ class ReplayEvent(ChangeOperation[ReplayedEvent], frozen=True, kw_only=True):
             raise RefusedError(ErrorCode.NOT_FOUND, f"no event {self.event_id}")
         return ReplayedEvent(self.event_id, merchant_id)
 
-    def about(self, result: ReplayedEvent) -> int:
+    def merchant_id_of(self, result: ReplayedEvent) -> int:
         """Name the event's merchant."""
         return result.merchant_id
 

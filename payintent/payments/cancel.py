@@ -38,7 +38,7 @@ async def _cancel(
 ) -> None:
     locked = await lock_payments(tx, [payment_id])
     payment = locked.payments[0]
-    if payment.status is not PaymentStatus.PENDING or payment.elapsed(locked.now):
+    if payment.status is not PaymentStatus.PENDING or payment.is_past_expiry(locked.now):
         status = (
             PaymentStatus.EXPIRED if payment.status is PaymentStatus.PENDING else payment.status
         )

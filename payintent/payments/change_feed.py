@@ -51,14 +51,14 @@ class ChangeFeed:
         """Count who looks."""
         return sum(len(watches) for watches in self._watches.values())
 
-    def refuse_more(self, payment_id: UUID) -> None:
+    def require_capacity(self, payment_id: UUID) -> None:
         """Refuse (`RATE_LIMITED`) one more who looks where enough others do."""
         watches = self._watches.get(payment_id, ())
         if len(watches) >= OF_ONE_MAX or self.count >= _ALL_MAX:
             raise RefusedError(ErrorCode.RATE_LIMITED, "too many streams are open", retry_after_s=5)
 
     @contextmanager
-    def watching(self, payment_id: UUID, subscriber: ChangeSubscriber) -> Generator[None]:
+    def subscribe(self, payment_id: UUID, subscriber: ChangeSubscriber) -> Generator[None]:
         """Look at a payment."""
         watches = self._watches.setdefault(payment_id, set())
         watches.add(subscriber)

@@ -177,9 +177,9 @@ async def _write(
 
 def _new(id_generator: IdGenerator, request: CreatePaymentRequest) -> payments.NewPayment:
     return payments.NewPayment(
-        id=id_generator.id(),
+        id=id_generator.new_id(),
         merchant_id=request.merchant_id,
-        checkout_id=id_generator.checkout_id(),
+        checkout_id=id_generator.new_checkout_id(),
         currency=request.currency,
         amount=request.amount,
         amount_text=request.amount_text,

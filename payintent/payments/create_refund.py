@@ -78,16 +78,16 @@ class RefundCreator:
     accounts: GatewayAccounts
     id_generator: IdGenerator
 
-    async def ask(self, ask: CreateRefundRequest) -> CreatedRefund:
+    async def create(self, ask: CreateRefundRequest) -> CreatedRefund:
         """Accept a merchant's refund: one transaction keeps the key, reserves and queues.
 
         Refused: `IDEMPOTENCY_CONFLICT`, `INVALID_PAYMENT_STATE` unless something was paid and is
         left, `INVALID_AMOUNT`, `UNPROCESSABLE` (what the gateway cannot give back),
         `REFUND_EXCEEDS_REMAINING`, `REFUND_PROVIDER_UNAVAILABLE`.
         """
-        down = await self.accounts.health.down()
+        down = await self.accounts.health.unavailable_channels()
         async with self.database.transaction() as tx:
-            refund_id = self.id_generator.id()
+            refund_id = self.id_generator.new_id()
             earlier = await _earlier(tx, ask, refund_id)
             if earlier is not None:
                 return CreatedRefund(as_originally_accepted(earlier), replayed=True)
@@ -108,26 +108,26 @@ class RefundCreator:
                 ErrorCode.INVALID_PAYMENT_STATE,
                 f"cannot refund a payment in {payment.status} status",
             )
-        held = await captures.lock_credited(tx, payment.id)
-        capabilities = self._capabilities(held)
+        capture = await captures.lock_credited(tx, payment.id)
+        capabilities = self._capabilities(capture)
         left = payment.amount - payment.refunded_amount
         left -= await payments.get_reserved_amount(tx, payment.id)
-        part, text = _part(payment, ask.amount, _undisputed(payment, held, left, capabilities))
-        amount_minor = _minor(payment, held, part, left, capabilities)
-        if capabilities is None or (held.account_id, GatewayChannel.REFUNDS) in down:
+        part, text = _part(payment, ask.amount, _undisputed(payment, capture, left, capabilities))
+        amount_minor = _minor(payment, capture, part, left, capabilities)
+        if capabilities is None or (capture.account_id, GatewayChannel.REFUNDS) in down:
             raise RefusedError(
                 ErrorCode.REFUND_PROVIDER_UNAVAILABLE,
                 "the provider gives nothing back just now",
                 retry_after_s=PAUSE_S,
             )
-        destination, step = await _where(tx, held, ask.destination, amount_minor)
+        destination, step = await _where(tx, capture, ask.destination, amount_minor)
         return await refunds.add(
             tx,
             NewRefund(
                 id=refund_id,
                 merchant_id=payment.merchant_id,
                 payment_id=payment.id,
-                capture_id=held.id,
+                capture_id=capture.id,
                 case_id=None,
                 amount=part,
                 amount_text=text,
@@ -141,8 +141,8 @@ class RefundCreator:
             ),
         )
 
-    def _capabilities(self, held: LockedCapture) -> GatewayCapabilities | None:
-        gateway = self.accounts.gateway(held.provider)
+    def _capabilities(self, capture: LockedCapture) -> GatewayCapabilities | None:
+        gateway = self.accounts.gateway(capture.provider)
         return gateway.capabilities if gateway else None
 
 
@@ -169,8 +169,8 @@ async def auto_refund_case(
         return
     if not await captures.has_auto_refund(tx, merchant_id):
         return
-    held = await captures.lock(tx, capture_id)
-    if held.left_minor > 0:  # a gateway may report that it has taken nothing
+    capture = await captures.lock(tx, capture_id)
+    if capture.left_minor > 0:  # a gateway may report that it has taken nothing
         await refund_case(tx, id_generator, case_id, capture_id, POLICY)
 
 
@@ -188,26 +188,26 @@ async def refund_case(
     only the payment's own refunds take. The case closes when the money has gone back. The
     capture's payment, if it has one, is locked by whoever calls.
     """
-    held = await captures.lock(tx, capture_id)
-    if held.credited:
+    capture = await captures.lock(tx, capture_id)
+    if capture.credited:
         raise RefusedError(
             ErrorCode.CONFLICT, "this money has paid its payment: refund the payment"
         )
-    if held.left_minor == 0:
+    if capture.left_minor == 0:
         raise RefusedError(ErrorCode.CONFLICT, "nothing is left to give back")
-    destination, step = await _where(tx, held, destination, held.left_minor)
+    destination, step = await _where(tx, capture, destination, capture.left_minor)
     return await refunds.add(
         tx,
         NewRefund(
-            id=id_generator.id(),
-            merchant_id=held.merchant_id,
-            payment_id=held.payment_id,
-            capture_id=held.id,
+            id=id_generator.new_id(),
+            merchant_id=capture.merchant_id,
+            payment_id=capture.payment_id,
+            capture_id=capture.id,
             case_id=case_id,
             amount=None,
             amount_text=None,
-            currency=held.currency,
-            amount_minor=held.left_minor,
+            currency=capture.currency,
+            amount_minor=capture.left_minor,
             reason=None,
             destination=destination,
             step=step,
@@ -247,15 +247,18 @@ def _part(payment: Payment, raw: str | None, left: Decimal) -> tuple[Decimal, st
 
 
 def _undisputed(
-    payment: Payment, held: LockedCapture, left: Decimal, capabilities: GatewayCapabilities | None
+    payment: Payment,
+    capture: LockedCapture,
+    left: Decimal,
+    capabilities: GatewayCapabilities | None,
 ) -> Decimal:
     """Give what is left of a payment without what disputes hold, in whole units of the gateway."""
-    if held.left_minor == held.remaining_minor:
+    if capture.left_minor == capture.remaining_minor:
         return left
-    free = refundable(payment.amount, left, held.amount_minor, held.left_minor)
+    free = refundable(payment.amount, left, capture.amount_minor, capture.left_minor)
     decimals = (capabilities.decimals if capabilities else None) or {}
     currency = CURRENCIES[payment.currency]
-    places = min(currency.amount_decimals, decimals.get(held.currency, currency.amount_decimals))
+    places = min(currency.amount_decimals, decimals.get(capture.currency, currency.amount_decimals))
     return free.quantize(Decimal(1).scaleb(-places), ROUND_DOWN)
 
 
@@ -273,7 +276,7 @@ def _text(payment: Payment, value: Decimal) -> str:
 
 def _minor(
     payment: Payment,
-    held: LockedCapture,
+    capture: LockedCapture,
     part: Decimal,
     left: Decimal,
     capabilities: GatewayCapabilities | None,
@@ -290,25 +293,25 @@ def _minor(
             raise RefusedError(
                 ErrorCode.UNPROCESSABLE, "the provider of this payment refunds it whole only"
             )
-        decimals = (capabilities.decimals or {}).get(held.currency)
+        decimals = (capabilities.decimals or {}).get(capture.currency)
         if decimals is not None:
             # All that is left can be given back, whatever it counts in: it was collected.
             if part != left and to_smallest_unit(part, decimals) is None:
                 raise RefusedError(
                     ErrorCode.UNPROCESSABLE,
-                    f"the provider of this payment gives back {held.currency} with "
+                    f"the provider of this payment gives back {capture.currency} with "
                     f"{decimals} decimals only",
                 )
-            unit = 10 ** (TENDER[held.currency].amount_decimals - decimals)
+            unit = 10 ** (TENDER[capture.currency].amount_decimals - decimals)
     remainder = RefundableRemainder(
         amount=payment.amount,
         left=left,
-        capture_minor=held.amount_minor,
-        capture_left=held.remaining_minor,
+        capture_minor=capture.amount_minor,
+        capture_left=capture.remaining_minor,
     )
     amount_minor = capture_share(part, remainder, unit)
-    if amount_minor > held.left_minor:  # the rest is disputed
-        amount_minor = held.left_minor // unit * unit
+    if amount_minor > capture.left_minor:  # the rest is disputed
+        amount_minor = capture.left_minor // unit * unit
     if amount_minor == 0:
         raise RefusedError(
             ErrorCode.UNPROCESSABLE, "the amount is too small for the provider to give back"
@@ -317,38 +320,38 @@ def _minor(
 
 
 async def _where(
-    tx: Tx, held: LockedCapture, wanted: str | None, amount_minor: int
+    tx: Tx, capture: LockedCapture, wanted: str | None, amount_minor: int
 ) -> tuple[str | None, RefundStep]:
     """Say where money goes and whether a second person must agree: only a chain can be told.
 
     Back to the payer where nobody says otherwise. Refused (`BAD_REQUEST`): no address;
     `UNPROCESSABLE`: a gateway gives back the way the money came.
     """
-    if held.chain is None or held.payer is None:
+    if capture.chain is None or capture.payer is None:
         if wanted is not None:
             raise RefusedError(
                 ErrorCode.UNPROCESSABLE, "destination: this money goes back the way that it came"
             )
         return None, RefundStep.QUEUED
-    payer = f"0x{held.payer.hex()}"
+    payer = f"0x{capture.payer.hex()}"
     destination = payer if wanted is None else _address(wanted)
-    if destination != payer or await _needs_approval(tx, held, held.chain, amount_minor):
+    if destination != payer or await _needs_approval(tx, capture, capture.chain, amount_minor):
         return destination, RefundStep.APPROVAL
     return destination, RefundStep.QUEUED
 
 
-async def _needs_approval(tx: Tx, held: LockedCapture, chain: str, amount_minor: int) -> bool:
+async def _needs_approval(tx: Tx, capture: LockedCapture, chain: str, amount_minor: int) -> bool:
     """Tell whether a refund is more than its merchant may give back in a day without an approval.
 
     The threshold is one number of tokens for the chain, and what went back within a day counts,
     whatever token it was: many small refunds are not less than a large one.
     """
-    if held.token_decimals is None or held.approval_above_minor is None:
+    if capture.token_decimals is None or capture.approval_above_minor is None:
         return True
-    if amount_minor > held.approval_above_minor:
+    if amount_minor > capture.approval_above_minor:
         return True
-    tokens = await refund_reviews.sum_unapproved(tx, held.merchant_id, chain)
-    return amount_minor + tokens * 10**held.token_decimals > held.approval_above_minor
+    tokens = await refund_reviews.sum_unapproved(tx, capture.merchant_id, chain)
+    return amount_minor + tokens * 10**capture.token_decimals > capture.approval_above_minor
 
 
 def _address(text: str) -> str:

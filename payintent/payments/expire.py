@@ -35,11 +35,11 @@ async def expire_pending(tx: Tx, id_generator: IdGenerator, limit: int) -> int:
     due = await payments.lock_due_pending(tx, limit)
     if due is None:
         return 0
-    moves = [
+    requests = [
         TransitionRequest(payment=payment, trigger=PaymentTrigger.EXPIRE, at=due.now)
         for payment in due.payments
     ]
-    return len(await apply_transitions(tx, moves, id_generator))
+    return len(await apply_transitions(tx, requests, id_generator))
 
 
 async def expire_processing(
@@ -55,11 +55,11 @@ async def expire_processing(
     to_close = [
         snapshot.session.id
         for snapshot in due
-        if snapshot.session and snapshot.session.life is SessionStatus.OPEN
+        if snapshot.session and snapshot.session.status is SessionStatus.OPEN
     ]
     if to_close:
         await sessions.mark_closing(tx, to_close, due[0].now)
-    moves = [
+    requests = [
         TransitionRequest(
             payment=snapshot.payment,
             trigger=PaymentTrigger.EXPIRE,
@@ -67,9 +67,9 @@ async def expire_processing(
             session=snapshot.session,
         )
         for snapshot in due
-        if snapshot.session and snapshot.session.life is not SessionStatus.OPEN
+        if snapshot.session and snapshot.session.status is not SessionStatus.OPEN
     ]
-    await apply_transitions(tx, moves, id_generator)
+    await apply_transitions(tx, requests, id_generator)
     return len(due)
 
 
@@ -84,9 +84,9 @@ async def expire_undecided(
     locked = await lock_payments(tx, [session.payment_id])
     payment, now = locked.payments[0], locked.now
     session = await sessions.lock(tx, session.id)
-    closing_at, chain = session.closing_at, session.offer.chain
+    closing_at, chain = session.closing_at, session.quote.chain
     waits = payment.session_id == session.id and payment.status is PaymentStatus.PROCESSING
-    if not waits or session.life is not SessionStatus.CLOSING or closing_at is None:
+    if not waits or session.status is not SessionStatus.CLOSING or closing_at is None:
         return
     if now - max(closing_at, payment.expires_at) < patience:
         return
@@ -115,15 +115,15 @@ async def check_stranded(database: Executor, snapshot: PaymentSnapshot) -> Sessi
     payment, session = snapshot.payment, snapshot.session
     if payment.status is not PaymentStatus.PROCESSING:
         raise RefusedError(ErrorCode.CONFLICT, f"the payment is {payment.status}, not PROCESSING")
-    if not payment.elapsed(snapshot.now):
+    if not payment.is_past_expiry(snapshot.now):
         raise RefusedError(
             ErrorCode.CONFLICT,
             f"the payment's time is over at {format_timestamp(payment.expires_at)} only",
         )
-    chain = session.offer.chain if session else None
+    chain = session.quote.chain if session else None
     if session is None or chain is None:
         raise RefusedError(ErrorCode.CONFLICT, "the payment waits for a gateway, not for a chain")
-    if session.life is SessionStatus.ENDED:
+    if session.status is SessionStatus.ENDED:
         raise RefusedError(
             ErrorCode.CONFLICT, "the payment's session has ended: it expires by itself"
         )
@@ -142,15 +142,15 @@ async def _expire_with_case(
         payment=payment, trigger=PaymentTrigger.EXPIRE, at=now, session=session
     )
     [payment] = await apply_transitions(tx, [move], id_generator)
-    place = MoneyOrigin(
+    origin = MoneyOrigin(
         merchant_id=payment.merchant_id,
         payment_id=payment.id,
         session_id=session.id,
-        account_id=session.offer.account_id,
+        account_id=session.quote.account_id,
         at=now,
     )
-    case_id = id_generator.id()
-    await captures.open_case(tx, case_id, CaseKind.UNDECIDED, place, None)
+    case_id = id_generator.new_id()
+    await captures.open_case(tx, case_id, CaseKind.UNDECIDED, origin, None)
     return EndedPayment(payment=payment, case_id=case_id)
 
 
@@ -158,19 +158,19 @@ async def expire_if_due(database: Database, id_generator: IdGenerator, *payment_
     """Expire PENDING payments that somebody found elapsed, in a transaction of its own."""
     async with database.transaction() as tx:
         locked = await lock_payments(tx, payment_ids)
-        moves = [
+        requests = [
             TransitionRequest(payment=payment, trigger=PaymentTrigger.EXPIRE, at=locked.now)
             for payment in locked.payments
-            if payment.status is PaymentStatus.PENDING and payment.elapsed(locked.now)
+            if payment.status is PaymentStatus.PENDING and payment.is_past_expiry(locked.now)
         ]
-        await apply_transitions(tx, moves, id_generator)
+        await apply_transitions(tx, requests, id_generator)
 
 
 async def require_open_checkout(
     database: Database, id_generator: IdGenerator, snapshot: PaymentSnapshot
 ) -> None:
     """Refuse what an ended checkout no longer allows; expires it where nobody has done so yet."""
-    if snapshot.payment.elapsed(snapshot.now):
+    if snapshot.payment.is_past_expiry(snapshot.now):
         await expire_if_due(database, id_generator, snapshot.payment.id)
         raise checkout_expired_error()
     require_not_ended(snapshot.payment)

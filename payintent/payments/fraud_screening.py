@@ -41,10 +41,10 @@ class FraudScreening:
 
     database: Database
     policies: PolicyCache
-    secrets: Encryption
+    encryption: Encryption
     id_generator: IdGenerator
 
-    async def create(self, request: CreatePaymentRequest) -> CreatedPayment:
+    async def create_payment(self, request: CreatePaymentRequest) -> CreatedPayment:
         """Create a payment, screened on what the merchant sent.
 
         A key that has done its work replays it; else a denial is kept under the key
@@ -63,11 +63,11 @@ class FraudScreening:
 
         async def check(tx: Tx) -> None:
             counts = await self._payments(tx, velocities, subject)
-            _deny(rules.judge(replace(subject, counts=counts)))
+            _deny(rules.evaluate(replace(subject, counts=counts)))
 
         try:
             if not velocities:
-                _deny(rules.judge(subject))
+                _deny(rules.evaluate(subject))
             return await create_payment(
                 self.database, self.id_generator, request, check if velocities else None
             )
@@ -77,7 +77,7 @@ class FraudScreening:
             found = await self._replay(request)
             return found or await self._deny_create(request, denied.denial)
 
-    async def checkout(
+    async def screen_checkout(
         self, payment: Payment, viewer: str | None, address: str | None, email: str | None = None
     ) -> None:
         """Screen whoever uses a checkout; `FraudDeniedError` where a rule matches."""
@@ -91,15 +91,15 @@ class FraudScreening:
             country=viewer,
             address=address,
         )
-        await self._deny_checkout(payment, rules.judge(subject))
+        await self._deny_checkout(payment, rules.evaluate(subject))
 
-    async def selection(self, payment: Payment, address: str | None) -> None:
+    async def screen_selection(self, payment: Payment, address: str | None) -> None:
         """Count a selection from an address; `FraudDeniedError` where it has made too many."""
         rules = await self.policies.rules()
         velocities = rules.velocities(FraudRuleKind.ADDRESS_VELOCITY, payment.merchant_id)
         if not velocities or address is None:
             return
-        digest = self.secrets.digest(f"address:{client_address_key(address)}")
+        digest = self.encryption.digest(f"address:{client_address_key(address)}")
         async with self.database.transaction() as tx:
             await fraud.lock_counter(tx, digest)
             subject = FraudSubject(
@@ -107,7 +107,7 @@ class FraudScreening:
                 payer_uid=payment.payer_uid,
                 counts={rule.id: await _attempts(tx, rule, digest) for rule in velocities},
             )
-            denial = rules.judge(subject)
+            denial = rules.evaluate(subject)
             if denial is None:
                 await fraud.add_attempt(tx, digest, payment.merchant_id)
         await self._deny_checkout(payment, denial)
@@ -117,7 +117,7 @@ class FraudScreening:
     ) -> dict[int, int]:
         """Count a payer's payments; whoever creates another meanwhile waits until this one is."""
         name = f"payer:{subject.merchant_id}:{subject.payer_uid}"
-        await fraud.lock_counter(tx, self.secrets.digest(name))
+        await fraud.lock_counter(tx, self.encryption.digest(name))
         return {
             rule.id: await fraud.count_payments(
                 tx,
@@ -149,7 +149,7 @@ class FraudScreening:
             )
             if fresh:
                 await fraud.record_denial(
-                    tx, self.id_generator.id(), request.merchant_id, None, denial
+                    tx, self.id_generator.new_id(), request.merchant_id, None, denial
                 )
         if not fresh:  # another request with this key was faster
             found = await self._replay(request)
@@ -165,7 +165,7 @@ class FraudScreening:
         if denial is None:
             return
         await fraud.record_denial(
-            self.database, self.id_generator.id(), payment.merchant_id, payment.id, denial
+            self.database, self.id_generator.new_id(), payment.merchant_id, payment.id, denial
         )
         _log.info("denied", merchant=payment.merchant_id, rule=denial.rule, code=denial.code)
         raise FraudDeniedError(denial)

@@ -28,13 +28,13 @@ class GatewayAccounts:
     def __init__(
         self,
         database: Database,
-        secrets: Encryption,
+        encryption: Encryption,
         gateways: Mapping[str, Gateway],
         calls: RateLimit | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
-        self._secrets = secrets
+        self._secrets = encryption
         self._gateways = gateways
         self._monotonic = monotonic
         self.health = GatewayHealth(database, monotonic)
@@ -61,11 +61,11 @@ class GatewayAccounts:
         """Give the adapter of a provider, where this installation has one."""
         return self._gateways.get(provider)
 
-    async def usable(self, methods: Iterable[PaymentMethod]) -> list[PaymentMethod]:
+    async def apply_capabilities(self, methods: Iterable[PaymentMethod]) -> list[PaymentMethod]:
         """Tell of methods what their gateways can do; those that do not answer take nothing."""
         down = {
             account_id
-            for account_id, channel in await self.health.down()
+            for account_id, channel in await self.health.unavailable_channels()
             if channel is GatewayChannel.SESSIONS
         }
         return [
@@ -87,7 +87,7 @@ class GatewayAccounts:
             countries=common_countries(method.countries, capabilities.countries),
         )
 
-    async def open(self, account_id: int) -> GatewayAccount | None:
+    async def get(self, account_id: int) -> GatewayAccount | None:
         """Read an account and its credentials."""
         kept = self._kept.get(account_id)
         if kept and kept[0] > self._monotonic():

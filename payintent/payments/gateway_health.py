@@ -54,20 +54,20 @@ class GatewayHealth:
         self._database = database
         self._monotonic = monotonic
         self._failures: dict[_Key, list[float]] = {}
-        self._known: TtlCache[_Known] = TtlCache(self._read, {}, _KEPT_S, monotonic)
+        self._channels: TtlCache[_Known] = TtlCache(self._read, {}, _KEPT_S, monotonic)
 
-    async def down(self) -> frozenset[_Key]:
+    async def unavailable_channels(self) -> frozenset[_Key]:
         """Name what is not to be tried; a second old at most."""
-        return frozenset(key for key, shut in (await self._known.get()).items() if shut)
+        return frozenset(key for key, shut in (await self._channels.get()).items() if shut)
 
-    async def admit(self, account_id: int, channel: GatewayChannel) -> bool:
+    async def allows(self, account_id: int, channel: GatewayChannel) -> bool:
         """Tell whether to try now; after an outage, one caller at a time."""
-        shut = (await self._known.get()).get((account_id, channel))
+        shut = (await self._channels.get()).get((account_id, channel))
         if shut is None:
             return True
         return not shut and await gateway_outages.try_probe(self._database, account_id, channel)
 
-    async def note(self, account_id: int, channel: GatewayChannel, answer: object) -> None:
+    async def record_answer(self, account_id: int, channel: GatewayChannel, answer: object) -> None:
         """Count an answer, or that there was none; who is held back has met no outage."""
         key = (account_id, channel)
         if isinstance(answer, OutcomeUnknown) and answer.throttled:
@@ -78,22 +78,22 @@ class GatewayHealth:
             await self._failed(key)
             return
         self._failures.pop(key, None)
-        if key in await self._known.get():
+        if key in await self._channels.get():
             await gateway_outages.close_circuit(self._database, account_id, channel)
-            self._known.forget()
+            self._channels.invalidate()
             _log.warning("gateway_back", account=account_id, channel=channel)
 
     async def _failed(self, key: _Key) -> None:
         now = self._monotonic()
         recent = [at for at in self._failures.get(key, ()) if now - at < _WITHIN_S]
         self._failures[key] = [*recent, now][-FAILURES_MAX:]
-        channels = await self._known.get()
+        channels = await self._channels.get()
         counted = len(self._failures.get(key, ()))  # meanwhile others may have begun anew
         if counted < FAILURES_MAX and key not in channels:
             return
         account_id, channel = key
         self._failures.pop(key, None)
-        self._known.forget()
+        self._channels.invalidate()
         if not await gateway_outages.open_circuit(
             self._database, account_id, channel, PAUSE_S, _LONGEST_PAUSE_S
         ):

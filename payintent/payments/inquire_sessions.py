@@ -49,8 +49,8 @@ async def ask_on_return(database: Database, accounts: GatewayAccounts, session: 
     """Have the provider asked at once, since the buyer has come back; now and then only."""
     if not await sessions.note_return(database, session.id, RETURN_EVERY_S):
         return
-    offer = session.offer
-    if await accounts.buyer_calls.allow(offer.account_id, offer.provider):
+    quote = session.quote
+    if await accounts.buyer_calls.allow(quote.account_id, quote.provider):
         await sessions.request_inquiry(database, session.id)
 
 
@@ -85,7 +85,7 @@ class SessionInquirer:
                 "provider_silent", session=ids.format_id(ids.SESSION, session.id), why=answer.detail
             )
         wait_s: float | None = _wait_s(session, answer)
-        if session.life is SessionStatus.OPENING:
+        if session.status is SessionStatus.OPENING:
             await self._release(session)
         elif age_s > GIVE_UP_AFTER_S and await self._hand_over(session):
             wait_s = None
@@ -104,22 +104,22 @@ class SessionInquirer:
                 await expire_undecided(tx, self.id_generator, session, self.authorising_patience)
 
     async def _note_silence(self, session: Session) -> None:
-        if session.life is SessionStatus.CLOSING:  # nobody waits for the silence of others
+        if session.status is SessionStatus.CLOSING:  # nobody waits for the silence of others
             await sessions.mark_silent(self.database, session.id)
 
     async def _ask(self, session: Session) -> SessionReport | OutcomeUnknown:
-        account = await self.accounts.open(session.offer.account_id)
-        gateway = self.accounts.gateway(session.offer.provider)
+        account = await self.accounts.get(session.quote.account_id)
+        gateway = self.accounts.gateway(session.quote.provider)
         if account is None or gateway is None:
             return OutcomeUnknown(detail="no account or adapter")
-        ask = gateway.close_session if session.life is SessionStatus.CLOSING else gateway.inquire
-        answer = await ask(account, session.ref)
-        await self.accounts.health.note(account.id, GatewayChannel.SESSIONS, answer)
+        ask = gateway.close_session if session.status is SessionStatus.CLOSING else gateway.inquire
+        answer = await ask(account, session.gateway_ref)
+        await self.accounts.health.record_answer(account.id, GatewayChannel.SESSIONS, answer)
         return answer
 
     async def _apply(self, session: Session, report: SessionReport, age_s: float) -> None:
         absent_for_good = report.state is _ABSENT and age_s > ABSENT_PROVES_AFTER_S
-        if session.life is SessionStatus.CLOSING and absent_for_good:
+        if session.status is SessionStatus.CLOSING and absent_for_good:
             report = SessionReport(state=GatewaySessionState.CLOSED)
         async with self.database.transaction() as tx:
             await settle_session(tx, self.id_generator, session.payment_id, session.id, report)
@@ -129,7 +129,7 @@ class SessionInquirer:
         async with self.database.transaction() as tx:
             locked = await lock_payments(tx, [session.payment_id])
             present = await sessions.lock(tx, session.id)
-            if present.life is SessionStatus.OPENING:
+            if present.status is SessionStatus.OPENING:
                 await sessions.mark_closing(tx, [session.id], locked.now)
 
     async def _hand_over(self, session: Session) -> bool:
@@ -141,33 +141,33 @@ class SessionInquirer:
         async with self.database.transaction() as tx:
             locked = await lock_payments(tx, [session.payment_id])
             present = await sessions.lock(tx, session.id)
-            if present.life is SessionStatus.ENDED:
+            if present.status is SessionStatus.ENDED:
                 return True
-            chain = session.offer.chain
+            chain = session.quote.chain
             if chain is not None and not await chain_watch.is_watched(tx, chain):
                 return False
             payment = locked.payments[0]
-            place = MoneyOrigin(
+            origin = MoneyOrigin(
                 merchant_id=payment.merchant_id,
                 payment_id=session.payment_id,
                 session_id=session.id,
-                account_id=session.offer.account_id,
+                account_id=session.quote.account_id,
                 at=locked.now,
             )
             await captures.open_case(
-                tx, self.id_generator.id(), CaseKind.UNKNOWN_REFERENCE, place, None
+                tx, self.id_generator.new_id(), CaseKind.UNKNOWN_REFERENCE, origin, None
             )
-            held_up = payment.session_id == session.id and payment.elapsed(locked.now)
-            return not (held_up and present.life is SessionStatus.CLOSING)
+            held_up = payment.session_id == session.id and payment.is_past_expiry(locked.now)
+            return not (held_up and present.status is SessionStatus.CLOSING)
 
 
 def _wait_s(session: Session, answer: SessionReport | OutcomeUnknown) -> float:
-    waits = CLOSING_WAITS_S if session.life is SessionStatus.CLOSING else OPEN_WAITS_S
+    waits = CLOSING_WAITS_S if session.status is SessionStatus.CLOSING else OPEN_WAITS_S
     wait_s = waits[min(session.inquiries, len(waits) - 1)]
     deciding = isinstance(answer, SessionReport) and answer.state is GatewaySessionState.AUTHORISING
     # A payment may be held up by what is being decided, so it is asked for again soon.
     return (
         min(wait_s, DECIDING_WAIT_S)
-        if deciding and session.life is SessionStatus.CLOSING
+        if deciding and session.status is SessionStatus.CLOSING
         else wait_s
     )

@@ -114,7 +114,7 @@ async def _fresh(
 
 
 def _is_elapsed(snapshot: PaymentSnapshot) -> bool:
-    return snapshot.payment.status is PaymentStatus.PENDING and snapshot.payment.elapsed(
+    return snapshot.payment.status is PaymentStatus.PENDING and snapshot.payment.is_past_expiry(
         snapshot.now
     )
 
@@ -150,14 +150,18 @@ async def list_quotes(
     """
     await require_open_checkout(database, id_generator, snapshot)
     merchant = await get_payment_merchant(database, snapshot.payment)
-    methods = await accounts.usable(await payment_methods.list_for_merchant(database, merchant.id))
+    methods = await accounts.apply_capabilities(
+        await payment_methods.list_for_merchant(database, merchant.id)
+    )
     usable = methods if is_in_service(merchant.activation) else []
-    place = resolve_quote_country(
+    quote_country = resolve_quote_country(
         snapshot.payment, merchant, usable, query.country, query.viewer_country, query.restrictions
     )
     return QuoteList(
-        place,
-        await price_methods(database, snapshot.payment, merchant, usable, place, query.currency),
+        quote_country,
+        await price_methods(
+            database, snapshot.payment, merchant, usable, quote_country, query.currency
+        ),
     )
 
 
@@ -172,7 +176,7 @@ def checkout_fields(
     payment: Payment, session: Session | None, merchant: Merchant, now: datetime, checkout_base: str
 ) -> dict[str, Any]:
     """Give the buyer's view: of the metadata only product and order id, never the payer's id."""
-    live = payment.status in OPEN and not payment.elapsed(now)
+    live = payment.status in OPEN and not payment.is_past_expiry(now)
     fields: dict[str, Any] = {
         "checkout_id": payment.checkout_id,
         "payment_id": ids.format_id(ids.PAYMENT, payment.id),
@@ -197,7 +201,7 @@ def checkout_fields(
     if payment.status in OPEN:
         fields["expires_at"] = format_timestamp(payment.expires_at)
     if session is not None:
-        fields["selected"] = quote_fields(session.offer)
+        fields["selected"] = quote_fields(session.quote)
     return fields | _known(
         payer_email=_masked_email(payment.payer_email),
         failure_reason=payment.failure_reason,
@@ -206,22 +210,22 @@ def checkout_fields(
     )
 
 
-def quote_fields(offer: Quote) -> dict[str, Any]:
+def quote_fields(quote: Quote) -> dict[str, Any]:
     """Give a quote as the checkout shows it."""
-    quote = offer.quote
+    price = quote.price
     return {
-        "payment_method_id": offer.payment_method_id,
-        "kind": offer.kind,
-        "label": offer.label,
-        "provider": offer.provider_name,
-        "currency": quote.currency,
-        **_known(chain=offer.chain, token=offer.token),
-        "amount": quote.amount,
-        "fee_mode": quote.fee_mode,
-        "fee_rate": quote.fee_rate,
-        "fee_amount": quote.fee_amount,
-        "estimated_tax": quote.estimated_tax,
-        "total_amount": quote.total_amount,
+        "payment_method_id": quote.payment_method_id,
+        "kind": quote.kind,
+        "label": quote.label,
+        "provider": quote.provider_name,
+        "currency": price.currency,
+        **_known(chain=quote.chain, token=quote.token),
+        "amount": price.amount,
+        "fee_mode": price.fee_mode,
+        "fee_rate": price.fee_rate,
+        "fee_amount": price.fee_amount,
+        "estimated_tax": price.estimated_tax,
+        "total_amount": price.total_amount,
     }
 
 
@@ -232,7 +236,7 @@ def next_action_fields(
     fallback = {"fallback_url": f"{checkout_base}/{payment.checkout_id}"} if checkout_base else {}
     if payment.status is not PaymentStatus.PROCESSING or session is None:
         return {"type": "none", "none": {}, **fallback}
-    if session.life is SessionStatus.OPEN and session.next_action is not None:
+    if session.status is SessionStatus.OPEN and session.next_action is not None:
         action: dict[str, Any] = msgspec.json.decode(session.next_action)
         return action | fallback
     return {"type": "wait", "wait": {"poll_after_ms": _POLL_MS}, **fallback}

@@ -15,10 +15,10 @@ async def price_methods(
     payment: Payment,
     merchant: Merchant,
     methods: Iterable[PaymentMethod],
-    place: QuoteCountry,
+    quote_country: QuoteCountry,
     currency: str | None,
 ) -> list[Quote]:
     """Price methods for a place."""
-    taxed = taxed_country(merchant, place)
+    taxed = taxed_country(merchant, quote_country)
     rate = tax_rate_for(payment, taxed, await tax_rates.list_tax_rates(database))
-    return make_quotes(payment, merchant, methods, place, currency, rate)
+    return make_quotes(payment, merchant, methods, quote_country, currency, rate)

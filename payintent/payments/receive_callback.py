@@ -89,18 +89,18 @@ async def _keep_unknown(
     if callback.report is None or callback.report.capture is None:
         return
     money = callback.report.capture
-    kept = await captures.add_unknown(tx, id_generator.id(), account_id, callback.id, money)
+    kept = await captures.add_unknown(tx, id_generator.new_id(), account_id, callback.id, money)
     if kept is None:
         return
-    place = MoneyOrigin(
+    origin = MoneyOrigin(
         merchant_id=kept.merchant_id,
         payment_id=None,
         session_id=None,
         account_id=account_id,
         at=kept.at,
     )
-    case_id = id_generator.id()
-    await captures.open_case(tx, case_id, CaseKind.UNKNOWN_REFERENCE, place, kept.id)
+    case_id = id_generator.new_id()
+    await captures.open_case(tx, case_id, CaseKind.UNKNOWN_REFERENCE, origin, kept.id)
     named = callback.session_id and ids.format_id(ids.SESSION, callback.session_id)
     note = f"callback {callback.id} names {named or 'no session'}, which is not known"
     await cases.add_note(tx, case_id, note)

@@ -51,18 +51,18 @@ async def take_dispute(
 async def _open(
     tx: Tx, id_generator: IdGenerator, account_id: int, found: Found, report: DisputeReport
 ) -> None:
-    place = MoneyOrigin(
+    origin = MoneyOrigin(
         merchant_id=found.merchant_id,
         payment_id=found.payment_id,
         session_id=found.session_id,
         account_id=account_id,
         at=await payments.now(tx),
     )
-    case_id = id_generator.id()
+    case_id = id_generator.new_id()
     kind = CaseKind.DISPUTE
-    await captures.open_case(tx, case_id, kind, place, found.id, subject=report.reference)
+    await captures.open_case(tx, case_id, kind, origin, found.id, subject=report.reference)
     dispute = Dispute(
-        id=id_generator.id(),
+        id=id_generator.new_id(),
         capture_id=found.id,
         case_id=case_id,
         account_id=account_id,

@@ -99,7 +99,7 @@ async def select_quote(
     id_generator: IdGenerator,
     places: ServiceUrls,
     snapshot: PaymentSnapshot,
-    chosen: QuoteSelection,
+    selection: QuoteSelection,
 ) -> SelectedSession:
     """Freeze a quote and open its session at the provider.
 
@@ -114,51 +114,58 @@ async def select_quote(
     await require_open_checkout(database, id_generator, snapshot)
     merchant = await merchants.get(database, snapshot.payment.merchant_id)
     assert merchant is not None  # noqa: S101 - merchants are never deleted
-    offer = await _offer(context, merchant, snapshot.payment, chosen)
-    _check_return_url(merchant, chosen.return_url)
-    account = await accounts.open(offer.account_id)
-    gateway = accounts.gateway(offer.provider)
+    quote = await _offer(context, merchant, snapshot.payment, selection)
+    _check_return_url(merchant, selection.return_url)
+    account = await accounts.get(quote.account_id)
+    gateway = accounts.gateway(quote.provider)
     if account is None or gateway is None:
         raise _not_available()
     await _refuse_used_up(database, snapshot.payment, snapshot.now)
     await _ask_present(context, snapshot)
-    await accounts.buyer_calls.spend(account.id, offer.provider)
-    if not await accounts.health.admit(account.id, GatewayChannel.SESSIONS):
+    await accounts.buyer_calls.spend(account.id, quote.provider)
+    if not await accounts.health.allows(account.id, GatewayChannel.SESSIONS):
         raise _not_available()
-    session = await _begin(context, snapshot, offer, chosen)
+    session = await _begin(context, snapshot, quote, selection)
     answer = await gateway.create_session(
-        account, _request(context, merchant, snapshot.payment, session, chosen)
+        account, _request(context, merchant, snapshot.payment, session, selection)
     )
-    await accounts.health.note(account.id, GatewayChannel.SESSIONS, answer)
+    await accounts.health.record_answer(account.id, GatewayChannel.SESSIONS, answer)
     return await _finish(context, session, answer)
 
 
 async def _offer(
-    context: _SelectionContext, merchant: Merchant, payment: Payment, chosen: QuoteSelection
+    context: _SelectionContext, merchant: Merchant, payment: Payment, selection: QuoteSelection
 ) -> Quote:
     """Price the chosen method as GET quotes does."""
     database = context.database
-    methods = await context.accounts.usable(
+    methods = await context.accounts.apply_capabilities(
         await payment_methods.list_for_merchant(database, merchant.id)
     )
-    method = next((method for method in methods if method.id == chosen.payment_method_id), None)
+    method = next((method for method in methods if method.id == selection.payment_method_id), None)
     if method is None or not method.enabled:
         raise RefusedError(ErrorCode.PAYMENT_METHOD_NOT_FOUND, "no such payment method")
     if not method.account_enabled or not is_in_service(merchant.activation):
         raise _not_available()
-    place = resolve_quote_country(
-        payment, merchant, methods, chosen.country, chosen.viewer_country, chosen.restrictions
+    quote_country = resolve_quote_country(
+        payment,
+        merchant,
+        methods,
+        selection.country,
+        selection.viewer_country,
+        selection.restrictions,
     )
     _refuse_token(payment, method)
-    priced = await price_methods(database, payment, merchant, [method], place, chosen.currency)
+    priced = await price_methods(
+        database, payment, merchant, [method], quote_country, selection.currency
+    )
     if not priced:
         raise RefusedError(
             ErrorCode.UNSUPPORTED_CURRENCY,
-            f"this payment method cannot take this payment in {place.country}",
+            f"this payment method cannot take this payment in {quote_country.country}",
         )
-    expected = chosen.expected_total_amount
-    if expected is not None and expected != priced[0].quote.total_amount:
-        raise RefusedError(ErrorCode.CONFLICT, f"the total is now {priced[0].quote.total_amount}")
+    expected = selection.expected_total_amount
+    if expected is not None and expected != priced[0].price.total_amount:
+        raise RefusedError(ErrorCode.CONFLICT, f"the total is now {priced[0].price.total_amount}")
     return priced[0]
 
 
@@ -193,15 +200,15 @@ def _check_return_url(merchant: Merchant, url: str | None) -> None:
 async def _ask_present(context: _SelectionContext, snapshot: PaymentSnapshot) -> None:
     """Before a change of method, ask what became of the present one: it may have been paid."""
     session = snapshot.session
-    if session is None or session.life is not SessionStatus.OPEN:
+    if session is None or session.status is not SessionStatus.OPEN:
         return
-    account = await context.accounts.open(session.offer.account_id)
-    gateway = context.accounts.gateway(session.offer.provider)
+    account = await context.accounts.get(session.quote.account_id)
+    gateway = context.accounts.gateway(session.quote.provider)
     if account is None or gateway is None:
         return
-    await context.accounts.buyer_calls.spend(account.id, session.offer.provider)
-    report = await gateway.inquire(account, session.ref)
-    await context.accounts.health.note(account.id, GatewayChannel.SESSIONS, report)
+    await context.accounts.buyer_calls.spend(account.id, session.quote.provider)
+    report = await gateway.inquire(account, session.gateway_ref)
+    await context.accounts.health.record_answer(account.id, GatewayChannel.SESSIONS, report)
     if isinstance(report, OutcomeUnknown):
         return  # the janitor closes it; if it was paid after all, that becomes a case
     if report.state is GatewaySessionState.AUTHORISING:
@@ -226,25 +233,25 @@ async def _refuse_used_up(database: Executor, payment: Payment, now: datetime) -
 
 
 async def _begin(
-    context: _SelectionContext, snapshot: PaymentSnapshot, offer: Quote, chosen: QuoteSelection
+    context: _SelectionContext, snapshot: PaymentSnapshot, quote: Quote, selection: QuoteSelection
 ) -> Session:
     """Phase 1: keep the session before anybody hears of it."""
     async with context.database.transaction() as tx:
         locked = await lock_payments(tx, [snapshot.payment.id])
         payment = locked.payments[0]
-        if payment.elapsed(locked.now):
+        if payment.is_past_expiry(locked.now):
             raise checkout_expired_error()
         require_not_ended(payment)
         await _refuse_used_up(tx, payment, locked.now)
         session = Session(
-            id=context.id_generator.session_id(),
+            id=context.id_generator.new_session_id(),
             payment_id=payment.id,
-            life=SessionStatus.OPENING,
+            status=SessionStatus.OPENING,
             outcome=None,
-            offer=offer,
+            quote=quote,
             reference=None,
             next_action=None,
-            return_url=chosen.return_url,
+            return_url=selection.return_url,
             inquiries=0,
             declines=0,
             opened_at=locked.now,
@@ -252,8 +259,8 @@ async def _begin(
         )
         if not await sessions.add(tx, session, FIRST_INQUIRY_S):
             raise RefusedError(ErrorCode.CONFLICT, "another selection is running", retry_after_s=1)
-        if chosen.payer_email is not None:
-            await payments.set_payer_email(tx, payment.id, chosen.payer_email)
+        if selection.payer_email is not None:
+            await payments.set_payer_email(tx, payment.id, selection.payer_email)
     return session
 
 
@@ -262,25 +269,27 @@ def _request(
     merchant: Merchant,
     payment: Payment,
     session: Session,
-    chosen: QuoteSelection,
+    selection: QuoteSelection,
 ) -> GatewaySessionRequest:
-    said = f"?{urlencode({'lang': chosen.locale})}" if chosen.locale else ""
+    said = f"?{urlencode({'lang': selection.locale})}" if selection.locale else ""
     page = f"{context.places.checkout_base}/{payment.checkout_id}/return{said}"
-    back = page if context.places.checkout_base else chosen.return_url or merchant.return_url or ""
-    offer = session.offer
+    back = (
+        page if context.places.checkout_base else selection.return_url or merchant.return_url or ""
+    )
+    quote = session.quote
     return GatewaySessionRequest(
         session_id=session.id,
-        amount_minor=offer.total_minor,
-        currency=offer.quote.currency,
-        kind=offer.kind,
-        country=offer.country,
+        amount_minor=quote.total_minor,
+        currency=quote.price.currency,
+        kind=quote.kind,
+        country=quote.country,
         description=f"{merchant.name} {ids.format_id(ids.PAYMENT, payment.id)}",
         opened_at=session.opened_at,
         expires_at=payment.expires_at,
         return_url=back,
-        callback_url=f"{context.places.api_base}/callbacks/{offer.provider}/{offer.account_id}",
-        locale=chosen.locale,
-        payer_email=chosen.payer_email or payment.payer_email,
+        callback_url=f"{context.places.api_base}/callbacks/{quote.provider}/{quote.account_id}",
+        locale=selection.locale,
+        payer_email=selection.payer_email or payment.payer_email,
     )
 
 
@@ -297,13 +306,13 @@ async def _finish(
         if isinstance(answer, SessionCreated):
             session = _answered(session, answer)
             payment, session = await _take_in(context, tx, payment, session, now)
-        elif session.life is SessionStatus.OPENING:
+        elif session.status is SessionStatus.OPENING:
             await _give_up(tx, session, answer, now)
     if payment.session_id == session.id:
         return SelectedSession(payment, session)
     if isinstance(answer, SessionCreated):
         require_not_ended(payment)
-        if payment.elapsed(now):
+        if payment.is_past_expiry(now):
             raise checkout_expired_error()
         raise RefusedError(ErrorCode.CONFLICT, "the selection was overtaken", retry_after_s=1)
     _log.warning(
@@ -322,7 +331,7 @@ def _answered(session: Session, answer: SessionCreated) -> Session:
 async def _take_in(
     context: _SelectionContext, tx: Tx, payment: Payment, session: Session, now: datetime
 ) -> tuple[Payment, Session]:
-    wanted = session.life is SessionStatus.OPENING and not payment.elapsed(now)
+    wanted = session.status is SessionStatus.OPENING and not payment.is_past_expiry(now)
     if wanted and payment.status not in TERMINAL:
         payment = await complete_selection(tx, context.id_generator, payment, session, now)
         return payment, replace(session, life=SessionStatus.OPEN)

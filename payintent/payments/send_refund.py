@@ -51,7 +51,7 @@ class RefundSender:
     id_generator: IdGenerator
     api_base: str
 
-    async def look_after(self, due: DueRefund) -> None:
+    async def process(self, due: DueRefund) -> None:
         """Send one refund, or ask about it, and take the answer in."""
         answer = await self._turn(due)
         if answer is None:
@@ -66,15 +66,15 @@ class RefundSender:
 
     async def _turn(self, due: DueRefund) -> RefundReport | OutcomeUnknown | None:
         """Ask the gateway what is next to be asked; None where another process did."""
-        account = await self.accounts.open(due.account_id)
+        account = await self.accounts.get(due.account_id)
         gateway = self.accounts.gateway(due.provider)
         if account is None or gateway is None:
             return OutcomeUnknown(detail="no account or adapter")
         if due.refund.step is RefundStep.SENT:
             answer = await gateway.inquire_refund(account, await self._request(due))
-            await self.accounts.health.note(account.id, GatewayChannel.REFUNDS, answer)
+            await self.accounts.health.record_answer(account.id, GatewayChannel.REFUNDS, answer)
             return await self._read(due, gateway, answer)
-        if not await self.accounts.health.admit(account.id, GatewayChannel.REFUNDS):
+        if not await self.accounts.health.allows(account.id, GatewayChannel.REFUNDS):
             return NotContacted(detail="the gateway is given a rest")
         return await self._send(due, account, gateway)
 
@@ -84,7 +84,7 @@ class RefundSender:
         if not await refunds.mark_sending(self.database, due.refund.id):
             return None
         answer = await gateway.refund(account, await self._request(due))
-        await self.accounts.health.note(account.id, GatewayChannel.REFUNDS, answer)
+        await self.accounts.health.record_answer(account.id, GatewayChannel.REFUNDS, answer)
         if isinstance(answer, NotContacted):
             await refunds.mark_queued(self.database, due.refund.id)
         return answer
@@ -97,7 +97,7 @@ class RefundSender:
             return answer
         if answer.hopeless:
             return answer
-        if gateway.capabilities.refunds_again:
+        if gateway.capabilities.refund_is_idempotent:
             await refunds.mark_queued(self.database, due.refund.id)
             return answer
         sent_at = due.refund.sent_at
@@ -143,7 +143,7 @@ class RefundSender:
         """Name the session that the money came for; some gateways refund by it alone."""
         if due.session_id is not None:
             session = await sessions.get(self.database, due.session_id)
-            return session.ref if session else None
+            return session.gateway_ref if session else None
         if due.named_session_id is None:
             return None
         return GatewaySessionRef(
@@ -161,7 +161,7 @@ class RefundSender:
             present = await refunds.lock(tx, refund.id)
             if present.step is RefundStep.ENDED:
                 return
-            place = MoneyOrigin(
+            origin = MoneyOrigin(
                 merchant_id=refund.merchant_id,
                 payment_id=refund.payment_id,
                 session_id=None,
@@ -169,7 +169,7 @@ class RefundSender:
                 at=due.now,
             )
             kind = CaseKind.RECONCILIATION
-            case = (self.id_generator.id(), kind, place, refund.capture_id, refund.id)
+            case = (self.id_generator.new_id(), kind, origin, refund.capture_id, refund.id)
             if not await captures.open_case(tx, *case):
                 await resting_refunds.reopen_case(tx, refund.id, "it rests again")
             await refunds.stop_inquiries(tx, refund.id)

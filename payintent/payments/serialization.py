@@ -105,7 +105,7 @@ def _escape_surrogates(value: Any) -> Any:
 def _tax(payment: Payment, session: Session | None) -> str:
     if payment.paid_at is None or session is None:
         return "0"
-    return session.offer.quote.estimated_tax
+    return session.quote.price.estimated_tax
 
 
 def _refunded(payment: Payment) -> str:
@@ -131,12 +131,12 @@ def _end_fields(payment: Payment) -> dict[str, Any]:
 
 
 def _quote_fields(payment: Payment, session: Session) -> dict[str, Any]:
-    quote = session.offer.quote
+    quote = session.quote.price
     # The amounts of a quote are in its own currency, which is told where it is not the payment's.
     other = {"quote_currency": quote.currency} if quote.currency != payment.currency else {}
     return {
-        "payment_method_id": session.offer.payment_method_id,
-        "provider": session.offer.provider_name,
+        "payment_method_id": session.quote.payment_method_id,
+        "provider": session.quote.provider_name,
         **other,
         "fee_mode": quote.fee_mode,
         "fee_rate": quote.fee_rate,

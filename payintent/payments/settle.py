@@ -37,11 +37,11 @@ async def settle_session(
     if earlier is not None and earlier.given_back:
         # Nobody knew the session when this money came, and it does not pay what it went back from.
         report, earlier = SessionReport(state=GatewaySessionState.CLOSED), None
-    place = MoneyOrigin(
+    origin = MoneyOrigin(
         merchant_id=payment.merchant_id,
         payment_id=payment.id,
         session_id=session.id,
-        account_id=session.offer.account_id,
+        account_id=session.quote.account_id,
         at=now,
     )
     if completes_selection(payment, session, report):
@@ -61,7 +61,7 @@ async def settle_session(
             reason=verdict.reason,
         )
         [payment] = await apply_transitions(tx, [move], id_generator)
-    await _keep(tx, id_generator, place, report, verdict, earlier)
+    await _keep(tx, id_generator, origin, report, verdict, earlier)
     if verdict.outcome is not None:
         await sessions.mark_ended(tx, session.id, verdict.outcome, now)
         if payment.expired_at is not None and verdict.trigger is None:
@@ -94,14 +94,14 @@ async def note_verbatim(tx: Tx, case_id: UUID, capture: Capture) -> None:
 async def _earlier(tx: Tx, session: Session, report: SessionReport) -> EarlierReport | None:
     if report.capture is None:
         return None
-    account_id = session.offer.account_id
+    account_id = session.quote.account_id
     return await captures.find_reported(tx, account_id, report.capture.reference)
 
 
 async def _keep(
     tx: Tx,
     id_generator: IdGenerator,
-    place: MoneyOrigin,
+    origin: MoneyOrigin,
     report: SessionReport,
     verdict: SettlementDecision,
     earlier: EarlierReport | None,
@@ -109,28 +109,28 @@ async def _keep(
     capture_id = None
     if earlier is not None:
         capture_id = earlier.id
-        await captures.adopt(tx, capture_id, place, credited=verdict.credited)
+        await captures.adopt(tx, capture_id, origin, credited=verdict.credited)
     elif report.capture is not None:
-        capture_id = id_generator.id()
-        await captures.add(tx, capture_id, place, report.capture, credited=verdict.credited)
+        capture_id = id_generator.new_id()
+        await captures.add(tx, capture_id, origin, report.capture, credited=verdict.credited)
     if verdict.case is not None:
-        case_id = await _open_case(tx, id_generator, place, verdict.case, capture_id)
+        case_id = await _open_case(tx, id_generator, origin, verdict.case, capture_id)
         if case_id is not None and report.capture is not None:
             await note_verbatim(tx, case_id, report.capture)
         if case_id is not None and capture_id is not None:
             await auto_refund_case(
-                tx, id_generator, verdict.case, case_id, capture_id, place.merchant_id
+                tx, id_generator, verdict.case, case_id, capture_id, origin.merchant_id
             )
 
 
 async def _open_case(
-    tx: Tx, id_generator: IdGenerator, place: MoneyOrigin, kind: CaseKind, capture_id: UUID | None
+    tx: Tx, id_generator: IdGenerator, origin: MoneyOrigin, kind: CaseKind, capture_id: UUID | None
 ) -> UUID | None:
     """Open a case, or fill the one that waits for this money; None where it stood before."""
-    if capture_id is not None and place.session_id is not None:
-        waiting = await captures.fill_undecided(tx, place.session_id, kind, capture_id)
+    if capture_id is not None and origin.session_id is not None:
+        waiting = await captures.fill_undecided(tx, origin.session_id, kind, capture_id)
         if waiting is not None:
             return waiting
-    case_id = id_generator.id()
-    opened = await captures.open_case(tx, case_id, kind, place, capture_id)
+    case_id = id_generator.new_id()
+    opened = await captures.open_case(tx, case_id, kind, origin, capture_id)
     return case_id if opened else None

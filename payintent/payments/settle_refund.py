@@ -25,14 +25,14 @@ async def settle_refund(
 
     The payment is locked first, then the capture, then the refund.
     """
-    payment, held, refund, now = await _lock(tx, refund_id)
+    payment, capture, refund, now = await _lock(tx, refund_id)
     effect = decide_refund(refund.status, report)
     if effect is RefundEffect.SUCCEED:
         await _succeed(tx, id_generator, payment, refund, report, now)
     elif effect is RefundEffect.FAIL:
         await refunds.mark_failed(tx, refund, RefundFailureReason.DECLINED, report.reference, now)
     elif effect is RefundEffect.CONTRADICT:
-        await _contradict(tx, id_generator, refund, held, now)
+        await _contradict(tx, id_generator, refund, capture, now)
     elif report.reference is not None and refund.reference is None:
         await refunds.set_reference(tx, refund.id, report.reference)
     return effect
@@ -47,8 +47,8 @@ async def _lock(tx: Tx, refund_id: UUID) -> tuple[Payment | None, LockedCapture,
         payment, now = locked.payments[0], locked.now
     else:
         now = await payments.now(tx)
-    held = await captures.lock(tx, refund_before.capture_id)
-    return payment, held, await refunds.lock(tx, refund_id), now
+    capture = await captures.lock(tx, refund_before.capture_id)
+    return payment, capture, await refunds.lock(tx, refund_id), now
 
 
 async def _succeed(
@@ -76,17 +76,19 @@ async def _succeed(
 
 
 async def _contradict(
-    tx: Tx, id_generator: IdGenerator, refund: Refund, held: LockedCapture, now: datetime
+    tx: Tx, id_generator: IdGenerator, refund: Refund, capture: LockedCapture, now: datetime
 ) -> None:
     """Keep what was said, and let a person look: the money is elsewhere than we have told."""
     failed = refund.failure_reason is not None
     kind = CaseKind.RECONCILIATION if failed else CaseKind.REFUND_REVERSED
-    place = MoneyOrigin(
+    origin = MoneyOrigin(
         merchant_id=refund.merchant_id,
         payment_id=refund.payment_id,
         session_id=None,
-        account_id=held.account_id,
+        account_id=capture.account_id,
         at=now,
     )
-    if await captures.open_case(tx, id_generator.id(), kind, place, refund.capture_id, refund.id):
+    if await captures.open_case(
+        tx, id_generator.new_id(), kind, origin, refund.capture_id, refund.id
+    ):
         _log.error("refund_contradicted", refund=ids.format_id(ids.REFUND, refund.id), case=kind)

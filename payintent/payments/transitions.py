@@ -37,15 +37,17 @@ async def lock_payments(tx: Tx, payment_ids: Sequence[UUID]) -> payments.LockedP
 
 
 async def apply_transitions(
-    tx: Tx, moves: Sequence[TransitionRequest], id_generator: IdGenerator
+    tx: Tx, requests: Sequence[TransitionRequest], id_generator: IdGenerator
 ) -> list[Payment]:
     """Step locked payments, at most one step each, and record what merchants are told of it.
 
     Refused (`INVALID_TRANSITION`) where the table has no such arrow; then nothing is written.
     """
-    if not moves:
+    if not requests:
         return []
-    arrows = {move.payment.id: find_transition(move.payment.status, move.trigger) for move in moves}
+    arrows = {
+        move.payment.id: find_transition(move.payment.status, move.trigger) for move in requests
+    }
     written = await payments.write_changes(
         tx,
         [
@@ -55,25 +57,27 @@ async def apply_transitions(
                 status=arrows[move.payment.id].to,
                 at=move.at,
                 session_id=_selected(move),
-                receipt_id=id_generator.id() if move.trigger is PaymentTrigger.CONFIRM else None,
+                receipt_id=id_generator.new_id()
+                if move.trigger is PaymentTrigger.CONFIRM
+                else None,
                 failure_reason=move.reason,
                 refunded=move.refunded,
             )
-            for move in moves
+            for move in requests
         ],
     )
     after = {payment.id: payment for payment in written}
-    if len(after) != len(moves):
+    if len(after) != len(requests):
         raise ConcurrentChangeError(
-            f"{len(moves) - len(after)} of {len(moves)} payments were not locked"
+            f"{len(requests) - len(after)} of {len(requests)} payments were not locked"
         )
     events = [
         _event(after[move.payment.id], move, kind, id_generator)
-        for move in moves
+        for move in requests
         if (kind := arrows[move.payment.id].event) is not None
     ]
     await outbox.add(tx, events)
-    return [after[move.payment.id] for move in moves]
+    return [after[move.payment.id] for move in requests]
 
 
 def _selected(move: TransitionRequest) -> UUID | None:
@@ -84,7 +88,7 @@ def _event(
     payment: Payment, move: TransitionRequest, kind: EventType, id_generator: IdGenerator
 ) -> outbox.EventRecord:
     return outbox.EventRecord(
-        id=id_generator.id(),
+        id=id_generator.new_id(),
         payment_id=payment.id,
         merchant_id=payment.merchant_id,
         type=kind,

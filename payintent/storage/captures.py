@@ -121,7 +121,7 @@ async def add_unknown(
     return UnknownCapture(**row) if row else None
 
 
-async def adopt(tx: Tx, capture_id: UUID, place: MoneyOrigin, *, credited: bool) -> None:
+async def adopt(tx: Tx, capture_id: UUID, origin: MoneyOrigin, *, credited: bool) -> None:
     """Give a locked capture to the session that it was taken for, which has appeared since."""
     await tx.fetch(
         """
@@ -136,15 +136,15 @@ async def adopt(tx: Tx, capture_id: UUID, place: MoneyOrigin, *, credited: bool)
         WHERE capture_id = $1 AND kind = 'UNKNOWN_REFERENCE' AND status = 'OPEN'
         """,
         capture_id,
-        place.session_id,
-        place.payment_id,
+        origin.session_id,
+        origin.payment_id,
         credited,
-        place.at,
+        origin.at,
     )
 
 
 async def add(
-    tx: Tx, capture_id: UUID, place: MoneyOrigin, capture: Capture, *, credited: bool
+    tx: Tx, capture_id: UUID, origin: MoneyOrigin, capture: Capture, *, credited: bool
 ) -> None:
     """Keep a capture that nobody reported before."""
     await tx.fetch(
@@ -155,14 +155,14 @@ async def add(
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
         """,
         capture_id,
-        place.account_id,
+        origin.account_id,
         capture.reference,
-        place.session_id,
-        place.payment_id,
+        origin.session_id,
+        origin.payment_id,
         capture.currency,
         capture.amount_minor,
         credited,
-        place.at,
+        origin.at,
     )
 
 
@@ -228,7 +228,7 @@ async def open_case(
     tx: Tx,
     case_id: UUID,
     kind: CaseKind,
-    place: MoneyOrigin,
+    origin: MoneyOrigin,
     capture_id: UUID | None,
     refund_id: UUID | None = None,
     *,
@@ -246,11 +246,11 @@ async def open_case(
         """,
         case_id,
         kind,
-        place.merchant_id,
-        place.payment_id,
-        place.session_id,
+        origin.merchant_id,
+        origin.payment_id,
+        origin.session_id,
         capture_id,
-        place.at,
+        origin.at,
         refund_id,
         subject,
     )
@@ -305,10 +305,10 @@ async def list_for_payment(database: Executor, payment_id: UUID) -> list[Payment
         """,
         payment_id,
     )
-    return [_case(row) for row in rows]
+    return [_payment_case(row) for row in rows]
 
 
-def _case(row: Row) -> PaymentCase:
+def _payment_case(row: Row) -> PaymentCase:
     values = dict(row)
     values["kind"] = CaseKind(row["kind"])
     return PaymentCase(**values)

@@ -26,7 +26,7 @@ class EventNotifier:
         self._task: asyncio.Task[None] | None = None
         self._listeners: list[Callable[[], None]] = []
 
-    def poke(self) -> None:
+    def notify(self) -> None:
         """Wake deliverers soon; costs the caller nothing."""
         for listener in self._listeners:
             listener()

@@ -38,8 +38,8 @@ class DueSession:
 
 async def add(tx: Tx, session: Session, first_inquiry_s: float) -> bool:
     """Keep a session as `opening`; False where the payment has one already."""
-    offer, quote = session.offer, session.offer.quote
-    expected = offer.expected_token
+    quote, price = session.quote, session.quote.price
+    expected = quote.expected_token
     row = await tx.row(
         """
         INSERT INTO session
@@ -56,26 +56,26 @@ async def add(tx: Tx, session: Session, first_inquiry_s: float) -> bool:
         """,
         session.id,
         session.payment_id,
-        offer.account_id,
-        offer.payment_method_id,
-        offer.provider,
-        offer.kind,
-        offer.label,
-        offer.country,
-        offer.chain,
-        offer.token,
-        quote.currency,
-        quote.amount,
-        quote.fee_mode,
-        quote.fee_rate,
-        quote.fee_amount,
-        quote.estimated_tax,
-        quote.total_amount,
-        offer.total_minor,
+        quote.account_id,
+        quote.payment_method_id,
+        quote.provider,
+        quote.kind,
+        quote.label,
+        quote.country,
+        quote.chain,
+        quote.token,
+        price.currency,
+        price.amount,
+        price.fee_mode,
+        price.fee_rate,
+        price.fee_amount,
+        price.estimated_tax,
+        price.total_amount,
+        quote.total_minor,
         session.return_url,
         session.opened_at,
         first_inquiry_s,
-        offer.provider_name,
+        quote.provider_name,
         expected and expected.address,
         expected and expected.decimals,
         expected and expected.approve_zero_first,
@@ -212,7 +212,7 @@ async def schedule_inquiry(database: Executor, session: Session, wait_s: float |
         WHERE id = $1 AND life = $2 AND inquiries = $4
         """,
         session.id,
-        session.life,
+        session.status,
         wait_s,
         session.inquiries,
     )
@@ -324,9 +324,9 @@ def from_row(row: Row) -> Session:
     return Session(
         id=row["s_id"],
         payment_id=row["s_payment_id"],
-        life=SessionStatus(row["s_life"]),
+        status=SessionStatus(row["s_life"]),
         outcome=row["s_outcome"],
-        offer=_offer(row),
+        quote=_offer(row),
         reference=row["s_reference"],
         next_action=row["s_next_action"],
         return_url=row["s_return_url"],
@@ -338,7 +338,7 @@ def from_row(row: Row) -> Session:
 
 
 def _offer(row: Row) -> Quote:
-    quote = Price(
+    price = Price(
         currency=row["s_currency"],
         amount=row["s_amount"],
         fee_mode=FeeMode(row["s_fee_mode"]),
@@ -357,6 +357,6 @@ def _offer(row: Row) -> Quote:
         country=row["s_country"],
         chain=row["s_chain"],
         token=row["s_token"],
-        quote=quote,
+        price=price,
         total_minor=int(row["s_total_minor"]),
     )

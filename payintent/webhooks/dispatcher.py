@@ -81,11 +81,11 @@ class Dispatcher:
             _complain("outbox_away", error)
 
     async def _take(self) -> int:
-        merchants = await self._outbox.waiting()
+        merchants = await self._outbox.due_merchants()
         rooms = self._windows.share(merchants[:_MERCHANTS_MAX], _TAKE_MAX)
         if not rooms:
             return 0
-        deliveries = await self._outbox.take(rooms)
+        deliveries = await self._outbox.claim(rooms)
         for delivery in deliveries:
             # Counted in before its task runs, so that the next look sees what is taken.
             flight = self._windows.started(delivery.merchant_id)

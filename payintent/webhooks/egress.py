@@ -59,10 +59,10 @@ def check_callback_url(url: str, sandbox: bool = False) -> CallbackTarget:
     if port < 1 or not (sandbox or port in PORTS):
         raise EgressRefusedError(f"the port must be one of {', '.join(map(str, sorted(PORTS)))}")
     host, address = _check_host(parts, sandbox)
-    place = host if port == DEFAULT_PORTS[parts.scheme] else f"{host}:{port}"
+    authority = host if port == DEFAULT_PORTS[parts.scheme] else f"{host}:{port}"
     # Rebuilt from what was checked, so that no second parser can read another host from it.
     query = f"?{parts.query}" if parts.query else ""
-    url = f"{parts.scheme}://{place}{parts.path or '/'}{query}"
+    url = f"{parts.scheme}://{authority}{parts.path or '/'}{query}"
     return CallbackTarget(url=url, host=host, port=port, address=address)
 
 

@@ -20,15 +20,15 @@ class DatabaseOutbox:
     """Implements `Outbox` on the database."""
 
     database: Database
-    secrets: Encryption
+    encryption: Encryption
     id_generator: IdGenerator
     lease_s: float
 
-    async def waiting(self) -> list[int]:
+    async def due_merchants(self) -> list[int]:
         """Name the merchants that have something due, the longest waiting first."""
         return await outbox.list_due_merchants(self.database, _MERCHANTS_MAX)
 
-    async def take(self, rooms: Sequence[tuple[int, int]]) -> list[OutgoingDelivery]:
+    async def claim(self, rooms: Sequence[tuple[int, int]]) -> list[OutgoingDelivery]:
         """Take due deliveries, of each merchant at most its room."""
         taken = await outbox.claim_due(self.database, rooms, self.lease_s)
         keys = await self._keys_of({delivery.merchant_id for delivery in taken})
@@ -66,13 +66,13 @@ class DatabaseOutbox:
     async def _keys(self, merchant_id: int) -> list[bytes]:
         sealed = await merchants.list_secrets(self.database, merchant_id, SECRETS_MAX)
         return [
-            self.secrets.open(secret.sealed, callback_secret_context(merchant_id, secret.id))
+            self.encryption.decrypt(secret.sealed, callback_secret_context(merchant_id, secret.id))
             for secret in sealed
         ]
 
     def _attempted(self, result: DeliveryResult) -> outbox.AttemptRecord:
         return outbox.AttemptRecord(
-            id=self.id_generator.id(),
+            id=self.id_generator.new_id(),
             event_id=result.delivery.event_id,
             number=result.delivery.attempts + 1,
             outcome=result.outcome,

@@ -153,7 +153,7 @@ class ChainRegistration:
         return row.name if row else slug
 
     async def _perform(self, operation: Any) -> Any:
-        return await self.service.perform(operation, self.actor)
+        return await self.service.run_operation(operation, self.actor)
 
 
 def _address(chain: DevChain) -> str:

@@ -25,11 +25,11 @@ async def pay(api: Api, created: Answer) -> None:
     assert (await select(api, created)).status == 200
     seen = await api.world.see(await payment_of(api, created))
     assert seen.session is not None
-    offer = seen.session.offer
+    offer = seen.session.quote
     capture = {
         "reference": f"cap-{created.json['id']}",
         "amount_minor": offer.total_minor,
-        "currency": offer.quote.currency,
+        "currency": offer.price.currency,
     }
     report = {"state": "captured", "capture": capture}
     answer = await callback(api, seen.session.id, report, callback_id=created.json["id"])
@@ -85,7 +85,7 @@ async def send(world: World) -> None:
     service = world.service
     while due := await refunds.claim_due(service.database, 500, 60.0, []):
         for one in due:
-            await service.submitter.look_after(one)
+            await service.refund_sender.process(one)
 
 
 async def kept(world: World) -> list[Any]:

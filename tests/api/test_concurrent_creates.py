@@ -49,7 +49,7 @@ def start(
     replays: ConcurrentCreates, work: Callable[[], Awaitable[CreatedPayment]], **other: Any
 ) -> asyncio.Task[CreatedPayment]:
     name = {"merchant_id": 1, "key": KEY, "request_hash": b"same"} | other
-    return asyncio.create_task(replays.once(**name, work=work))
+    return asyncio.create_task(replays.run_once(**name, work=work))
 
 
 async def started(

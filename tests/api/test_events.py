@@ -40,7 +40,7 @@ class Running:
     def watching(self) -> int:
         """Count the streams that are held."""
         here: AppContext = self.app._app.state.context  # type: ignore[attr-defined]
-        return here.lookout.count
+        return here.change_feed.count
 
     async def watched_by(self, count: int) -> None:
         """Wait until so many streams are held."""
@@ -277,7 +277,7 @@ async def test_a_process_listens_on_one_connection_and_on_none_while_nobody_look
             await listeners(1)
         await running.watched_by(0)
         await listeners(0)
-        assert api.world.service.wake._listeners == []
+        assert api.world.service.event_notifier._listeners == []
 
 
 async def test_an_unknown_checkout_has_no_stream(api: Api) -> None:

@@ -245,10 +245,10 @@ async def test_a_session_asks_for_the_token_of_its_quote_whatever_the_table_says
 async def test_a_token_that_moves_between_quote_and_session_is_the_quotes(api: Api) -> None:
     payment, session = await _bill(api)
     token = ExpectedToken(bytes.fromhex(USDT[2:]), 18, approve_zero_first=False)
-    offer = replace(session.offer, expected_token=token)
+    offer = replace(session.quote, expected_token=token)
     await api.world.perform(SetToken(chain="native", symbol="USDT", address=f"0x{40 * '6'}"))
     later = replace(
-        session, id=api.world.service.id_generator.id(), life=SessionStatus.OPENING, offer=offer
+        session, id=api.world.service.id_generator.new_id(), life=SessionStatus.OPENING, offer=offer
     )
     async with api.world.service.database.transaction() as tx:
         await tx.fetch("UPDATE session SET life = 'closing' WHERE payment_id = $1", payment.id)

@@ -95,7 +95,7 @@ async def test_a_payment_that_expired_after_a_selection_keeps_its_quote(api: Api
         await expire_processing(tx, service.id_generator, 10, 0)
     api.world.gateway.answer_close = SessionReport(state=GatewaySessionState.CLOSED)
     for ask in await sessions.claim_due(service.database, 10, 60, []):
-        await service.janitor.inquire(ask)
+        await service.session_inquirer.inquire(ask)
     got = await api.get(created.json["id"])
     assert got.json["status"] == "EXPIRED"
     assert set(got.json) == _ALWAYS | _SELECTED | {"expired_at"}

@@ -127,12 +127,12 @@ async def _learn(api: Api, created: Answer, account_id: int) -> None:
     """Ask the gateway what became of the session, as the janitor would."""
     world = api.world
     seen = await world.see(await payment_of(api, created))
-    account = await world.service.accounts.open(account_id)
+    account = await world.service.accounts.get(account_id)
     gateway = world.service.accounts.gateway("simulator")
     assert seen.session is not None
     assert account is not None
     assert gateway is not None
-    report = await gateway.inquire(account, seen.session.ref)
+    report = await gateway.inquire(account, seen.session.gateway_ref)
     assert isinstance(report, SessionReport)
     await world.report(seen.payment, seen.session.id, report)
     assert await world.status(seen.payment) == "PAID"

@@ -288,16 +288,16 @@ async def test_every_process_sees_a_revocation(world: World) -> None:
 async def test_what_is_kept_of_a_key_is_as_old_as_the_setting_says_at_most(world: World) -> None:
     now = 100.0
     service = world.service
-    attempts = Attempts(service.settings, ViewerReader(service.settings), service.secrets)
+    attempts = Attempts(service.settings, ViewerReader(service.settings), service.encryption)
     keeping = Authenticator(
-        service.database, service.secrets, service.accounts, attempts, 1.0, lambda: now
+        service.database, service.encryption, service.accounts, attempts, 1.0, lambda: now
     )
     key = f"Bearer {world.api_key}".encode()
     request = Request({"type": "http", "headers": [(b"authorization", key)], "client": None})
-    assert (await keeping.merchant(request)).merchant_id == world.merchant_id
+    assert (await keeping.authenticate(request)).merchant_id == world.merchant_id
     await world.perform(RevokeApiKey(public_id=world.api_key.split("_")[2]))
     now = 100.9
-    assert (await keeping.merchant(request)).merchant_id == world.merchant_id
+    assert (await keeping.authenticate(request)).merchant_id == world.merchant_id
     now = 101.0
     with pytest.raises(RefusedError):
-        await keeping.merchant(request)
+        await keeping.authenticate(request)

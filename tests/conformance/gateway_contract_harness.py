@@ -155,16 +155,16 @@ def _session(
         country=request.country,
         chain=ground.slug,
         token=COIN,
-        quote=quote,
+        price=quote,
         total_minor=request.amount_minor,
         expected_token=ExpectedToken(bytes(20), 18, approve_zero_first=False),
     )
     return Session(
         id=request.session_id,
         payment_id=payment_id,
-        life=SessionStatus.OPENING,
+        status=SessionStatus.OPENING,
         outcome=None,
-        offer=offer,
+        quote=offer,
         reference=created.reference,
         next_action=None,
         return_url=None,
@@ -194,7 +194,7 @@ async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harnes
                 deployed_block=other.deployed_block,
             )
         )
-        account = await service.accounts.open(ground.account_id)
+        account = await service.accounts.get(ground.account_id)
         assert account is not None
         gateway = service.accounts.gateway(PROVIDER)
         assert gateway is not None

@@ -86,7 +86,7 @@ class Staged:
         given = await self.harness.given_back(self.money.capture)
         assert given in {0, self.refund.amount_minor}
         told = await self.ask_of_refund()
-        again = self.harness.gateway.capabilities.refunds_again
+        again = self.harness.gateway.capabilities.refund_is_idempotent
         if isinstance(told, RefundReport):
             assert told.state is (GatewayRefundState.DONE if given else GatewayRefundState.ABSENT)
         else:

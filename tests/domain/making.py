@@ -78,7 +78,7 @@ def an_offer() -> Quote:
         country="TH",
         chain=None,
         token=None,
-        quote=quote,
+        price=quote,
         total_minor=TOTAL_MINOR,
     )
 

@@ -84,7 +84,7 @@ def test_catalog_and_quotes_offer_the_same_currencies(
     place = QuoteCountry(country, "query", crypto=restrictions.allow_crypto(country, viewer))
     payment = a_payment(currency=currency, include_pegged_assets=False)
     found = make_quotes(payment, a_merchant(market=market), methods, place, None, 0)  # type: ignore[arg-type]
-    offered: set[Any] = {offer.quote.currency for offer in found}
+    offered: set[Any] = {offer.price.currency for offer in found}
     assert offered == ({currency} & set(listed))
 
 

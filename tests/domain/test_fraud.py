@@ -33,7 +33,7 @@ def _subject(**changes: Any) -> FraudSubject:
 
 
 def _denies(rule: FraudRule, **subject: Any) -> bool:
-    return FraudRuleSet([rule]).judge(_subject(**subject)) is not None
+    return FraudRuleSet([rule]).evaluate(_subject(**subject)) is not None
 
 
 def test_a_listed_country_is_met_and_an_unknown_one_is_on_no_list() -> None:
@@ -101,7 +101,7 @@ def test_the_highest_score_decides_and_of_equals_the_oldest() -> None:
         _rule("EMAIL", "@x.com", id=1, score=69),
         _rule("COUNTRY", "FR", id=4, score=100),
     ]
-    denial = FraudRuleSet(rules).judge(_subject(country="DE", email="a@x.com"))
+    denial = FraudRuleSet(rules).evaluate(_subject(country="DE", email="a@x.com"))
     assert denial is not None
     assert (denial.rule_id, denial.code, denial.level, denial.score) == (2, "SECOND", "LOW", 70)
     assert denial.rule == "country:2"
@@ -209,7 +209,7 @@ def test_the_book_denies_what_going_through_all_rules_would(
     rules: list[FraudRule], subject: FraudSubject
 ) -> None:
     met = sorted((-rule.score, rule.id) for rule in rules if _plainly(rule, subject))
-    denial = FraudRuleSet(reversed(rules)).judge(subject)
+    denial = FraudRuleSet(reversed(rules)).evaluate(subject)
     assert (denial and denial.rule_id) == (met[0][1] if met else None)
 
 

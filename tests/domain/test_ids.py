@@ -76,11 +76,11 @@ def test_a_uuid7_is_one_by_the_rfc_and_carries_its_time_and_chance(ms: int, chan
 
 def test_the_mint_makes_new_names_in_the_form_they_need() -> None:
     id_generator = IdGenerator(unix_ms=lambda: 1)
-    assert id_generator.id() != id_generator.id()
-    assert id_generator.id() < IdGenerator(unix_ms=lambda: 2).id()
-    assert ids.is_checkout_id(id_generator.checkout_id())
-    assert id_generator.checkout_id() != id_generator.checkout_id()
-    assert id_generator.session_id() != id_generator.session_id()
+    assert id_generator.new_id() != id_generator.new_id()
+    assert id_generator.new_id() < IdGenerator(unix_ms=lambda: 2).new_id()
+    assert ids.is_checkout_id(id_generator.new_checkout_id())
+    assert id_generator.new_checkout_id() != id_generator.new_checkout_id()
+    assert id_generator.new_session_id() != id_generator.new_session_id()
 
 
 KEY = api_key.make_api_key(api_key.MERCHANT, "Abcd1234", "s" * 43)

@@ -26,7 +26,7 @@ def _codes(payment: Any, methods: list[Any], country: str, currency: str | None 
     found = make_quotes(
         payment, a_merchant(), methods, QuoteCountry(country, "query"), currency, ZERO
     )
-    return [(offer.payment_method_id, offer.quote.currency) for offer in found]
+    return [(offer.payment_method_id, offer.price.currency) for offer in found]
 
 
 def _dollars(**changes: Any) -> Any:
@@ -192,7 +192,7 @@ def test_an_offer_counts_what_the_provider_is_asked_for_in_smallest_units() -> N
     [offer] = make_quotes(
         a_payment(), a_merchant(), [a_method()], QuoteCountry("TH", "query"), None, Decimal("0.07")
     )
-    assert offer.quote.total_amount == "1701.30"
+    assert offer.price.total_amount == "1701.30"
     assert offer.total_minor == 170_130
 
 

@@ -85,9 +85,9 @@ def test_an_event_is_told_only_on_the_way_into_an_end() -> None:
 def test_only_an_open_payment_elapses_and_does_so_at_the_very_moment(status: PaymentStatus) -> None:
     is_open = status.value in {"PENDING", "PROCESSING"}
     payment = a_payment(status=status, expires_at=NOW)
-    assert payment.elapsed(NOW) is is_open
-    assert payment.elapsed(NOW + timedelta(days=1)) is is_open
-    assert payment.elapsed(NOW - timedelta(milliseconds=1)) is False
+    assert payment.is_past_expiry(NOW) is is_open
+    assert payment.is_past_expiry(NOW + timedelta(days=1)) is is_open
+    assert payment.is_past_expiry(NOW - timedelta(milliseconds=1)) is False
 
 
 @pytest.mark.parametrize(

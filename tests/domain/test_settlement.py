@@ -73,7 +73,7 @@ class Case:
     def under_way(self) -> bool:
         """The payment ended while this selection had not."""
         ended = self.status in PAID_ONCE | ENDED_UNPAID
-        return ended and self.session.life is SessionStatus.OPENING
+        return ended and self.session.status is SessionStatus.OPENING
 
     @property
     def live(self) -> bool:
@@ -266,7 +266,7 @@ def test_money_wins_over_any_number_of_attempts() -> None:
 def test_a_selection_is_completed_by_money_or_a_decline_while_it_is_opening() -> None:
     for case in CASES:
         completes = (
-            case.session.life is SessionStatus.OPENING
+            case.session.status is SessionStatus.OPENING
             and case.status in {"PENDING", "PROCESSING"}
             and case.said in {"captured", "declined"}
         )

@@ -52,7 +52,7 @@ async def new_merchant(
         receiver = Receiver()
         receivers.append(receiver)
         await receiver.start()
-        new = await service.perform(
+        new = await service.run_operation(
             CreateMerchant(
                 name="Paper Lantern",
                 callback_url=receiver.url if listening else None,

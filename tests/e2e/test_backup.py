@@ -174,7 +174,7 @@ async def test_a_restored_database_numbers_on_and_opens_what_was_sealed(
     restore(settings, restored, tmp_path)
     service = await open_service(restored, {"fake": gateway})
     try:
-        account = await service.accounts.open(world.account_id)
+        account = await service.accounts.get(world.account_id)
         assert account is not None
         assert account.credentials == {"signing_secret": world.signing_secret}
         other = await make_world(service, gateway)

@@ -64,11 +64,11 @@ class Scene:
             account = AddAccount(
                 provider="simulator", base_url=self.simulator, credentials=credentials
             )
-            await service.perform(account, ACTOR)
+            await service.run_operation(account, ACTOR)
             merchant = CreateMerchant(
                 name="Paper Lantern", callback_url=self.receiver.url, methods="all"
             )
-            self.merchant = await service.perform(merchant, ACTOR)
+            self.merchant = await service.run_operation(merchant, ACTOR)
         finally:
             await service.close()
         self.receiver.secret = self.merchant.callback_secret

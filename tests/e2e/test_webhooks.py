@@ -182,7 +182,7 @@ async def test_without_a_callback_url_an_event_is_kept_and_can_be_sent_later(
     [delivery] = listed(sandbox, merchant)
     assert (delivery["state"], delivery["attempts"]) == ("skipped", 0)
     moved = SetCallbackUrl(merchant_id=merchant.id, callback_url=merchant.receiver.url)
-    await merchant.service.perform(moved, ACTOR)
+    await merchant.service.run_operation(moved, ACTOR)
     sandbox.command("webhooks", "replay-missed", "--merchant", str(merchant.id))
     told = await merchant.told(payment, CANCELLED)
     assert told.webhook_id == delivery["event_id"]

@@ -58,7 +58,7 @@ class Site:
     async def add(self, *more_urls: str, **changes: str) -> None:
         """Add the contract, read through the chain itself and through more endpoints."""
         service = self.service(f"{self.evm.url}?key={_SECRET}", *more_urls)
-        await service.perform(self.operation(**changes), Actor("test"))
+        await service.run_operation(self.operation(**changes), Actor("test"))
 
     async def refusal(self, *more_urls: str, **changes: str) -> str:
         """Give the words in which the contract is refused; nothing of it is kept."""
@@ -174,5 +174,7 @@ async def test_the_code_is_compared_again_when_it_is_approved(site: Site) -> Non
     assert isinstance(proposal, Proposal)
     site.set_code("0x6001")
     with pytest.raises(RefusedError, match=r"native-1: contract .* has other code"):
-        await service.perform(Approve(approval_id=ids.format_id(ids.APPROVAL, proposal.id)), _ALAN)
+        await service.run_operation(
+            Approve(approval_id=ids.format_id(ids.APPROVAL, proposal.id)), _ALAN
+        )
     assert await chains.list_contracts(service.database, _SLUG) == []

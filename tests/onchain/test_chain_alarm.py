@@ -49,7 +49,7 @@ async def decide(world: World) -> None:
             await expire_processing(tx, service.id_generator, 500, 0.0)
         await world.rows("UPDATE session SET inquire_at = clock() WHERE life <> 'ended'")
         for ask in await sessions.claim_due(service.database, 500, 60.0, []):
-            await service.janitor.inquire(ask)
+            await service.session_inquirer.inquire(ask)
 
 
 async def test_a_chain_that_is_watched_no_more_alarms_at_once_and_once(world: World) -> None:

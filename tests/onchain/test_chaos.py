@@ -158,11 +158,11 @@ class Chaos:
 
     async def do_under(self) -> None:
         if bill := self.some():
-            await self.send(bill, amount=bill.session.offer.total_minor - self.chance.randint(1, 9))
+            await self.send(bill, amount=bill.session.quote.total_minor - self.chance.randint(1, 9))
 
     async def do_over(self) -> None:
         if bill := self.some():
-            await self.send(bill, amount=bill.session.offer.total_minor + self.chance.randint(1, 9))
+            await self.send(bill, amount=bill.session.quote.total_minor + self.chance.randint(1, 9))
 
     async def do_grief(self) -> None:
         if bill := self.some():
@@ -171,7 +171,7 @@ class Chaos:
 
     async def do_wrong_token(self) -> None:
         if bill := self.some():
-            other = {"USDT": "NATIVED", "NATIVED": "USDT"}[bill.session.offer.token or ""]
+            other = {"USDT": "NATIVED", "NATIVED": "USDT"}[bill.session.quote.token or ""]
             await self.send(bill, token=other)
 
     async def do_unknown(self) -> None:
@@ -284,11 +284,11 @@ async def judge(ground: ChainWorld, bill: Bill, rows: list[Any], found: Found) -
     payment, session = seen.payment, bill.session
     found.statuses[payment.status] += 1
     mine = [row for row in rows if row["session_id"] == session.id]
-    token = bytes.fromhex(ground.token(session.offer.token or "")[2:])
+    token = bytes.fromhex(ground.token(session.quote.token or "")[2:])
     exact = [
         row
         for row in mine
-        if (row["token"], int(row["amount"])) == (token, session.offer.total_minor)
+        if (row["token"], int(row["amount"])) == (token, session.quote.total_minor)
     ]
     credited = [row for row in mine if row["disposition"] == "credited"]
     if payment.session_id != session.id:  # the buyer went for another method

@@ -30,7 +30,7 @@ async def test_a_stray_mismatch_is_a_case_and_the_payment_can_still_be_paid(
     ground: ChainWorld, changes: dict[str, Any], disposition: str, case: str
 ) -> None:
     payment, session = await ground.bill("USDT")
-    amount = session.offer.total_minor + changes.get("by", 0)
+    amount = session.quote.total_minor + changes.get("by", 0)
     token = changes.get("token", "USDT")
     await ground.pay_otherwise(session, amount=amount, token=token)
     await ground.turn()

@@ -34,7 +34,7 @@ async def test_an_exact_payment_is_paid_when_it_is_final(
     [capture] = await captures(ground)
     assert capture["credited"]
     assert capture["currency"] == token
-    assert capture["amount_minor"] == session.offer.total_minor
+    assert capture["amount_minor"] == session.quote.total_minor
     assert (await ground.world.session(session.id))["outcome"] == "captured"
     gone = await api.send("GET", session_path(session))
     assert (gone.status, gone.json["code"]) == (410, "SESSION_GONE")
@@ -63,7 +63,7 @@ async def test_everything_in_one_block_is_judged_and_the_exact_payment_wins(
     ground: ChainWorld,
 ) -> None:
     payment, session = await ground.bill("USDT")
-    total = session.offer.total_minor
+    total = session.quote.total_minor
     await ground.chain.ask("evm_setAutomine", False)
     sent = [
         ground.call(session, amount=total - 1),

@@ -44,7 +44,7 @@ async def goes_back(world: RefundWorld, token: str) -> None:
     await world.turn()
     assert await world.stands(refund) == SENT
     assert (await world.see(refund)).reference == world.signer.sent[0]
-    assert await world.balance(token, world.ground.payer) == before + session.offer.total_minor
+    assert await world.balance(token, world.ground.payer) == before + session.quote.total_minor
     await world.ground.look()
     await world.turn()
     assert await world.stands(refund) == SENT  # its block is not final
@@ -88,7 +88,7 @@ async def test_parts_add_up_to_the_whole_in_one_look(refunding: RefundWorld) -> 
     assert await refunding.ground.status(payment) == "REFUNDED"
     assert [await refunding.stands(one) for one in (*parts, rest, beside)] == [DONE] * 4
     after = await refunding.balance("NATIVED", refunding.ground.payer)
-    assert after == before + session.offer.total_minor
+    assert after == before + session.quote.total_minor
 
 
 async def test_an_answer_that_is_lost_costs_nothing_but_the_time_until_it_is_final(
@@ -109,7 +109,7 @@ async def test_an_answer_that_is_lost_costs_nothing_but_the_time_until_it_is_fin
     assert await refunding.stands(refund) == DONE
     assert (await refunding.see(refund)).reference == refunding.signer.sent[0]
     after = await refunding.balance("NATIVED", refunding.ground.payer)
-    assert after == before + session.offer.total_minor
+    assert after == before + session.quote.total_minor
 
 
 @pytest.mark.parametrize("mood", [Mood.SILENT, Mood.REFUSES])
@@ -159,7 +159,7 @@ async def test_a_refund_that_is_sent_again_is_refused_by_the_contract_and_done_o
     assert await refunding.stands(refund) == DONE
     assert len(refunding.signer.sent) == 1
     after = await refunding.balance("NATIVED", refunding.ground.payer)
-    assert after == before + session.offer.total_minor
+    assert after == before + session.quote.total_minor
 
 
 async def waits_for(world: RefundWorld, symbol: str = "NATIVED") -> Any:
@@ -302,7 +302,7 @@ async def test_a_refund_that_a_reorganisation_undoes_is_sent_again(
     assert await refunding.stands(refund) == DONE
     assert len(refunding.signer.sent) == 2
     after = await refunding.balance("NATIVED", refunding.ground.payer)
-    assert after == before + session.offer.total_minor
+    assert after == before + session.quote.total_minor
 
 
 async def test_a_transaction_that_was_reverted_is_sent_again_when_that_is_final(
@@ -367,7 +367,7 @@ async def test_a_destination_that_burns_gas_is_not_paid(refunding: RefundWorld) 
 async def test_two_senders_are_never_asked_for_one_refund(refunding: RefundWorld) -> None:
     ledger = DatabaseOnchainRecords(refunding.ground.world.service.database)
     refund_id = uuid4()
-    asked = [await ledger.hand_over(refund_id, 20 * bytes([one])) for one in (1, 2, 1)]
+    asked = [await ledger.claim_for_sender(refund_id, 20 * bytes([one])) for one in (1, 2, 1)]
     assert asked == [True, False, True]
 
 
@@ -398,7 +398,7 @@ async def test_another_destination_waits_for_a_second_person(refunding: RefundWo
     await refunding.turn()
     await refunding.ground.final()
     assert await refunding.stands(refund) == DONE
-    assert await refunding.balance("USDT", elsewhere) == session.offer.total_minor
+    assert await refunding.balance("USDT", elsewhere) == session.quote.total_minor
 
 
 @pytest.mark.parametrize("above", ["25.49", "25.5"])
@@ -497,7 +497,7 @@ async def test_money_of_a_uuid_that_nobody_knows_goes_back_to_its_payer(
 ) -> None:
     ground = refunding.ground
     _, session = await ground.bill("USDT")
-    amount = session.offer.total_minor
+    amount = session.quote.total_minor
     await ground.pay_otherwise(session, uuid=bytes(15) + b"\x07")
     await ground.final()
     before = await refunding.balance("USDT", ground.payer)

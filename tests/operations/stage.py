@@ -277,7 +277,7 @@ async def agreed(
         return result
     assert isinstance(operation, ChangeOperation)
     approval = Approve(approval_id=ids.format_id(ids.APPROVAL, result.id))
-    return SimpleNamespace(**(await service.perform(approval, ALAN)).result)
+    return SimpleNamespace(**(await service.run_operation(approval, ALAN)).result)
 
 
 @asynccontextmanager
@@ -295,7 +295,7 @@ async def out_of_the_sandbox(world: World) -> AsyncIterator[Service]:
 async def make_stage(world: World, service: Service) -> Stage:
     """Arrange whatever the examples name."""
     tokens = {name: await world.operator_token(name) for name in ("Ada", "Alan", "Bob", "Eve")}
-    new = await service.perform(CreateMerchant(name="Nimbus Books"), ADA)
+    new = await service.run_operation(CreateMerchant(name="Nimbus Books"), ADA)
     merchant_id = new.merchant.id
     account = await agreed(
         service,
@@ -306,7 +306,7 @@ async def make_stage(world: World, service: Service) -> Stage:
             merchant_id=merchant_id,
         ),
     )
-    method = await service.perform(
+    method = await service.run_operation(
         AddPaymentMethod(
             merchant_id=merchant_id,
             account_id=account.id,
@@ -317,7 +317,7 @@ async def make_stage(world: World, service: Service) -> Stage:
         ADA,
     )
     rule = AddFraudRule(kind=FraudRuleKind.PAYER, value="buyer-9", merchant_id=merchant_id)
-    key = await service.perform(IssueApiKey(merchant_id=merchant_id, name="old server"), ADA)
+    key = await service.run_operation(IssueApiKey(merchant_id=merchant_id, name="old server"), ADA)
     payment, first, second = await waiting_refunds(world)
     known = {
         "merchant": merchant_id,
@@ -325,7 +325,7 @@ async def make_stage(world: World, service: Service) -> Stage:
         "old_merchant": world.merchant_id,
         "account": account.id,
         "method": method.id,
-        "rule": (await service.perform(rule, ADA)).id,
+        "rule": (await service.run_operation(rule, ADA)).id,
         "key": key.api_key.split("_")[2],
         "token": tokens["Eve"].split("_")[1],
         "approval": await _proposed(service, "101"),
@@ -353,7 +353,7 @@ async def waiting_refunds(world: World) -> tuple[UUID, UUID, UUID]:
         held = await captures.lock_credited(tx, payment.id)
         for _ in range(2):
             new = NewRefund(
-                id=world.service.id_generator.id(),
+                id=world.service.id_generator.new_id(),
                 merchant_id=world.merchant_id,
                 payment_id=payment.id,
                 capture_id=held.id,
@@ -397,7 +397,7 @@ async def _case(world: World) -> str:
     """Leave a case about a selection of the first merchant's."""
     payment = await world.create()
     session = (await world.select(payment)).session
-    row = (world.service.id_generator.id(), world.merchant_id, payment.id, session.id)
+    row = (world.service.id_generator.new_id(), world.merchant_id, payment.id, session.id)
     await world.rows(
         """
         INSERT INTO money_case (id, kind, merchant_id, payment_id, session_id, opened_at)

@@ -62,7 +62,7 @@ async def test_those_that_wait_are_found_newest_first(world: World) -> None:
 
 async def test_an_approved_refund_is_due_at_once_and_says_who_agreed(world: World) -> None:
     first, _ = await _waiting(world)
-    approved = await world.service.perform(ApproveRefund(refund_id=first), _ADA)
+    approved = await world.service.run_operation(ApproveRefund(refund_id=first), _ADA)
     assert (approved.step, approved.approved_by, approved.status) == ("queued", "Ada", "PENDING")
     assert approved.requested_by == f"merchant:{world.merchant_id}"
     [row] = await world.rows("SELECT count(*) AS n FROM refund WHERE next_at <= clock()")
@@ -88,8 +88,8 @@ async def test_a_rejected_refund_has_failed_and_reserves_nothing(world: World) -
 async def test_of_approving_and_rejecting_at_once_one_is_done(world: World) -> None:
     for refund_id in await _waiting(world):
         done = await asyncio.gather(
-            world.service.perform(ApproveRefund(refund_id=refund_id), _ADA),
-            world.service.perform(RejectRefund(refund_id=refund_id, note="no"), _TERMINAL),
+            world.service.run_operation(ApproveRefund(refund_id=refund_id), _ADA),
+            world.service.run_operation(RejectRefund(refund_id=refund_id, note="no"), _TERMINAL),
             return_exceptions=True,
         )
         [refused] = [one for one in done if isinstance(one, BaseException)]
@@ -169,4 +169,4 @@ async def test_who_asked_does_not_approve_and_a_terminal_is_no_second_person(
 async def test_in_the_sandbox_tokens_are_held_to_the_rule(world: World) -> None:
     refund_id = await _asked_by(world, "Ada")
     with pytest.raises(RefusedError, match="another person than 'Ada'"):
-        await world.service.perform(ApproveRefund(refund_id=refund_id), _ADA)
+        await world.service.run_operation(ApproveRefund(refund_id=refund_id), _ADA)

@@ -123,7 +123,7 @@ async def test_outside_the_sandbox_a_change_without_a_reason_is_refused_before_a
 
 async def test_in_the_sandbox_a_change_needs_no_reason(world: World) -> None:
     before = await _lines(world)
-    await world.service.perform(SetTaxRate(country="TH", rate=Decimal("0.07")), Actor("Ada"))
+    await world.service.run_operation(SetTaxRate(country="TH", rate=Decimal("0.07")), Actor("Ada"))
     assert [(one["who"], one["why"]) for one in await _lines(world, before)] == [("Ada", "")]
 
 
@@ -138,7 +138,7 @@ async def test_in_the_sandbox_a_change_needs_no_reason(world: World) -> None:
 )
 async def test_who_and_why_have_a_length(world: World, actor: Actor, field: str) -> None:
     with pytest.raises(RefusedError, match=f"{field} has at most") as refused:
-        await world.service.perform(SetTaxRate(country="TH", rate=Decimal(0)), actor)
+        await world.service.run_operation(SetTaxRate(country="TH", rate=Decimal(0)), actor)
     assert refused.value.code is ErrorCode.BAD_REQUEST
 
 
@@ -202,6 +202,6 @@ async def test_the_log_is_read_newest_first(world: World) -> None:
         # Ids carry the host's time: one that is later, not one in the same millisecond.
         later = IdGenerator(lambda number=number: 4_000_000_000_000 + number)
         service = replace(world.service, id_generator=later)
-        await service.perform(SetTaxRate(country="TH", rate=Decimal(rate)), ADA)
+        await service.run_operation(SetTaxRate(country="TH", rate=Decimal(rate)), ADA)
     listed = await world.perform(ListAuditEntries(of="tax", limit=2))
     assert [one.details["rate"] for one in listed] == ["0.03", "0.02"]

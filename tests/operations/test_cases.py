@@ -78,12 +78,12 @@ async def test_a_case_says_what_came_and_from_whom(
     assert shown == unknown
     assert (shown.merchant_id, shown.payment_id, shown.session_id) == (None, None, None)
     assert (shown.chain, shown.payer, shown.token) == ("native", PAYER, USDT)
-    assert (shown.amount_minor, len(shown.tx_hash)) == (str(session.offer.total_minor), 66)
+    assert (shown.amount_minor, len(shown.tx_hash)) == (str(session.quote.total_minor), 66)
     doubles = await world.perform(ListCases(kind=CaseKind.DOUBLE_PAYMENT))
     assert {one.payment_id for one in doubles} == {ids.format_id(ids.PAYMENT, payment.id)}
     assert {(one.currency, one.amount_minor) for one in doubles} == {
         ("NATIVED", "17"),
-        ("NATIVED", str(session.offer.total_minor)),
+        ("NATIVED", str(session.quote.total_minor)),
     }
 
 
@@ -93,7 +93,7 @@ async def test_a_case_is_closed_once_and_nothing_else_changes(
     payment, _ = paid
     first, second, _ = await world.perform(ListCases())
     closing = ResolveCase(case_id=first.id, resolution="accept", note="kept, they asked for it")
-    closed = await world.service.perform(closing, _GRACE)
+    closed = await world.service.run_operation(closing, _GRACE)
     assert (closed.status, closed.closed_by, closed.note) == (
         "ACCEPTED",
         "Grace",

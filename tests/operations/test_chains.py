@@ -75,10 +75,10 @@ async def test_a_contract_is_known_once_on_its_chain(world: World) -> None:
 async def test_a_retired_contract_is_offered_no_more_and_stays_watched(world: World) -> None:
     methods = await offer_tokens(world)
     payment, session = await bill(world, methods["NATIVED"])
-    retired = await world.perform(RetireContract(account_id=session.offer.account_id))
+    retired = await world.perform(RetireContract(account_id=session.quote.account_id))
     assert not retired.current
     [contract] = (await _chain(world, "native")).contracts
-    assert (contract.account_id, contract.current) == (session.offer.account_id, False)
+    assert (contract.account_id, contract.current) == (session.quote.account_id, False)
     with pytest.raises(RefusedError) as refused:
         await bill(world, methods["NATIVED"])
     assert refused.value.code is ErrorCode.PG_NOT_AVAILABLE

@@ -87,7 +87,7 @@ async def test_a_new_merchant_has_a_key_that_works_and_a_secret_that_signs(api: 
     assert {"THB", "JPY"} <= {code for codes in (await _catalog(api, new.api_key)).values()
                               for code in codes}  # fmt: skip
     [sealed] = await merchants.list_secrets(api.world.service.database, new.merchant.id, 10)
-    opened = api.world.service.secrets.open(
+    opened = api.world.service.encryption.decrypt(
         sealed.sealed, f"callback_secret:{new.merchant.id}:{sealed.id}"
     )
     assert new.callback_secret == "whsec_" + base64.b64encode(opened).decode()
@@ -288,7 +288,7 @@ async def test_a_changed_account_is_used_by_the_next_process_at_once(
     kept = await world.perform(ChangeAccount(account_id=world.account_id))
     assert kept == await world.perform(ShowAccount(account_id=world.account_id))
     other = await open_service(world.service.settings, {"fake": gateway})
-    opened = await other.accounts.open(world.account_id)
+    opened = await other.accounts.get(world.account_id)
     await other.close()
     assert opened is not None
     assert (opened.base_url, opened.credentials) == (

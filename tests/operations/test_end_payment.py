@@ -59,7 +59,7 @@ async def propose(world: World, payment: Payment) -> str:
 async def end_by_two(world: World, payment: Payment) -> Any:
     """Let Ada propose and Alan approve; gives what came of it."""
     approval = Approve(approval_id=await propose(world, payment))
-    return (await world.service.perform(approval, ALAN)).result
+    return (await world.service.run_operation(approval, ALAN)).result
 
 
 async def refusal(world: World, payment: Payment) -> str:
@@ -73,7 +73,7 @@ async def ask_all(world: World) -> None:
     """Let the janitor ask about every session that has not ended."""
     await world.rows("UPDATE session SET inquire_at = clock() WHERE inquire_at IS NOT NULL")
     for ask in await sessions.claim_due(world.service.database, 100, 60.0, []):
-        await world.service.janitor.inquire(ask)
+        await world.service.session_inquirer.inquire(ask)
 
 
 async def test_two_people_end_it_with_its_event_and_a_case(
@@ -83,12 +83,12 @@ async def test_two_people_end_it_with_its_event_and_a_case(
     waiting = await propose(world, payment)
     assert await world.status(payment) == "PROCESSING"
     with pytest.raises(RefusedError, match="another person than 'Ada'"):
-        await world.service.perform(Approve(approval_id=waiting), ADA)
+        await world.service.run_operation(Approve(approval_id=waiting), ADA)
     assert await world.events(payment) == []
-    shown = await world.service.perform(ShowApproval(approval_id=waiting), ALAN)
+    shown = await world.service.run_operation(ShowApproval(approval_id=waiting), ALAN)
     assert "becomes EXPIRED; it is PROCESSING" in shown.changes[0]
     assert shown.changes[1].startswith("native is not watched: 0 transactions")
-    approved = await world.service.perform(Approve(approval_id=waiting), ALAN)
+    approved = await world.service.run_operation(Approve(approval_id=waiting), ALAN)
     assert approved.result["status"] == await world.status(payment) == "EXPIRED"
     assert await world.events(payment) == ["payment.expired"]
     [case] = await world.rows("SELECT id, kind, status, merchant_id FROM money_case")
@@ -135,7 +135,7 @@ async def test_it_is_refused_while_its_chain_is_watched(
     await chain_watch.mark_watched(world.service.database, "native", 0, 60)
     assert "native is watched" in await refusal(world, payment)
     with pytest.raises(RefusedError, match="native is watched"):
-        await world.service.perform(Approve(approval_id=waiting), ALAN)
+        await world.service.run_operation(Approve(approval_id=waiting), ALAN)
     assert await world.status(payment) == "PROCESSING"
 
 
@@ -176,9 +176,9 @@ async def test_it_is_refused_where_it_was_done(
     world: World, stranded: tuple[Payment, Session]
 ) -> None:
     first, second = await propose(world, stranded[0]), await propose(world, stranded[0])
-    await world.service.perform(Approve(approval_id=first), ALAN)
+    await world.service.run_operation(Approve(approval_id=first), ALAN)
     with pytest.raises(RefusedError, match="is EXPIRED"):
-        await world.service.perform(Approve(approval_id=second), ALAN)
+        await world.service.run_operation(Approve(approval_id=second), ALAN)
     assert await world.events(stranded[0]) == ["payment.expired"]
 
 

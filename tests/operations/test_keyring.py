@@ -73,7 +73,7 @@ class Ring:
         rows = await self.world.rows(
             "SELECT sealed FROM callback_secret UNION ALL SELECT sealed FROM provider_account"
         )
-        return {self.world.service.secrets.sealed_by(row["sealed"]) for row in rows}
+        return {self.world.service.encryption.key_name_of(row["sealed"]) for row in rows}
 
     async def needed(self) -> set[str]:
         """Name the keys that must stay in every ring."""
@@ -95,17 +95,17 @@ async def ring(world: World) -> AsyncIterator[Ring]:
 
 
 async def _rotate(service: Service) -> Any:
-    return await service.perform(RotateKeyring(), _ADA)
+    return await service.run_operation(RotateKeyring(), _ADA)
 
 
 async def _opens_everything(service: Service, world: World) -> None:
     for row in await world.rows("SELECT id FROM provider_account"):
-        assert await service.accounts.open(row["id"])
+        assert await service.accounts.get(row["id"])
     for row in await world.rows("SELECT id FROM merchant"):
         known = await merchants.list_secrets(service.database, row["id"], 10)
         assert known
         for one in known:
-            service.secrets.open(one.sealed, callback_secret_context(row["id"], one.id))
+            service.encryption.decrypt(one.sealed, callback_secret_context(row["id"], one.id))
 
 
 async def _until(reached: Callable[[], Awaitable[Any]], what: str) -> Any:
@@ -246,7 +246,7 @@ async def test_rotating_again_finds_nothing_to_do(ring: Ring) -> None:
 async def test_credentials_from_before_open_and_are_bound_by_sealing_them_anew(ring: Ring) -> None:
     world = ring.world
     service = await ring.open("a", "b")
-    before = service.secrets.seal(
+    before = service.encryption.encrypt(
         b'{"signing_secret":"fake-signing-secret"}',
         first_account_place(world.account_id),
         12 * b"n",
@@ -254,7 +254,7 @@ async def test_credentials_from_before_open_and_are_bound_by_sealing_them_anew(r
     await world.rows(
         "UPDATE provider_account SET sealed = $2 WHERE id = $1", world.account_id, before
     )
-    assert await service.accounts.open(world.account_id)
+    assert await service.accounts.get(world.account_id)
     assert (await _rotate(service)).provider_accounts == 1
     assert (await _rotate(service)).provider_accounts == 0
     for column, value in (("base_url", "http://evil.test"), ("provider", "stripe")):
@@ -265,9 +265,9 @@ async def test_credentials_from_before_open_and_are_bound_by_sealing_them_anew(r
         change = f"UPDATE provider_account SET {column} = $2 WHERE id = $1"
         await world.rows(change, world.account_id, value)
         with pytest.raises(EncryptionKeyError, match="was sealed by another key or moved"):
-            await (await ring.open("a", "b")).accounts.open(world.account_id)
+            await (await ring.open("a", "b")).accounts.get(world.account_id)
         await world.rows(change, world.account_id, kept[0]["kept"])
-    assert await (await ring.open("a", "b")).accounts.open(world.account_id)
+    assert await (await ring.open("a", "b")).accounts.get(world.account_id)
 
 
 async def test_more_secrets_than_a_batch_has_are_all_sealed_anew(
@@ -311,7 +311,7 @@ async def test_whoever_seals_while_it_runs_waits_and_nothing_is_missed(ring: Rin
         account,
     ):
         async with _held_half_way(world, service) as rotating:
-            sealing = asyncio.create_task(other.perform(seals, _ADA))
+            sealing = asyncio.create_task(other.run_operation(seals, _ADA))
             await _waiting(world, 2)
             assert not sealing.done()
         await rotating
@@ -340,7 +340,7 @@ async def test_it_waits_for_whoever_is_sealing(ring: Ring) -> None:
     _opened.set(opened)
     service = await ring.open("b", "a")
     other = await ring.open("a", "b")
-    sealing = asyncio.create_task(other.perform(_Slow(name="Slow"), _ADA))
+    sealing = asyncio.create_task(other.run_operation(_Slow(name="Slow"), _ADA))
     unseen = (
         "SELECT count(*) AS n FROM pg_locks l JOIN pg_database d ON d.oid = l.database "
         "WHERE d.datname = current_database() AND l.relation = 'callback_secret'::regclass "
@@ -417,7 +417,8 @@ async def test_credentials_changed_at_the_same_time_lose_nothing(ring: Ring) -> 
         for number in range(10)
     ]
     await asyncio.gather(
-        *(service.perform(one, _ADA) for one in changes), *(_rotate(service) for _ in range(3))
+        *(service.run_operation(one, _ADA) for one in changes),
+        *(_rotate(service) for _ in range(3)),
     )
     assert (await ring.sealed_by(), await ring.needed()) == ({"b"}, {"b"})
     await _opens_everything(await ring.open("b"), world)

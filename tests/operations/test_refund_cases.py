@@ -78,7 +78,7 @@ async def _captures(world: World) -> list[tuple[int, int, int]]:
 
 async def test_a_refunded_case_stays_open_until_its_money_has_gone_back(world: World) -> None:
     payment, case = await _paid_twice(world)
-    shown = await world.service.perform(_refund(case), _GRACE)
+    shown = await world.service.run_operation(_refund(case), _GRACE)
     assert (shown.status, shown.refund.status, shown.refund.step) == ("OPEN", "PENDING", "queued")
     assert shown.note == _NOTE
     assert await _captures(world) == [(159_000, 0, 0), (159_000, 159_000, 0)]
@@ -130,7 +130,7 @@ async def _case_without_money(world: World, kind: CaseKind, capture_id: UUID | N
     payment = await world.create()
     session = (await world.select(payment)).session
     async with world.service.database.transaction() as tx:
-        case_id = world.service.id_generator.id()
+        case_id = world.service.id_generator.new_id()
         place = MoneyOrigin(
             merchant_id=world.merchant_id,
             payment_id=payment.id,
@@ -175,7 +175,7 @@ async def _unknown_money(world: World, **changes: Any) -> CaseView:
 
 async def test_money_of_nobody_goes_back_to_whom_it_came_from(world: World) -> None:
     case = await _unknown_money(world)
-    refund = (await world.service.perform(_refund(case), _GRACE)).refund
+    refund = (await world.service.run_operation(_refund(case), _GRACE)).refund
     [listed] = await world.perform(ListRefunds())
     assert (listed.payer, listed.destination, listed.chain) == (PAYER, PAYER, "native")
     assert (refund.step, listed.payment_id, listed.merchant_id) == ("queued", None, None)
@@ -184,15 +184,15 @@ async def test_money_of_nobody_goes_back_to_whom_it_came_from(world: World) -> N
 async def test_money_that_goes_elsewhere_waits_for_another_person_and_a_word(world: World) -> None:
     case = await _unknown_money(world)
     elsewhere = _refund(case, destination=_ELSEWHERE)
-    refund = (await world.service.perform(elsewhere, _GRACE)).refund
+    refund = (await world.service.run_operation(elsewhere, _GRACE)).refund
     assert refund.step == "approval"
     with pytest.raises(RefusedError, match="another person than 'Grace'"):
-        await world.service.perform(ApproveRefund(refund_id=refund.id, note="yes"), _GRACE)
+        await world.service.run_operation(ApproveRefund(refund_id=refund.id, note="yes"), _GRACE)
     for note in ("", "  "):
         with pytest.raises(RefusedError, match="note has 1 to 500"):
-            await world.service.perform(ApproveRefund(refund_id=refund.id, note=note), _ALAN)
+            await world.service.run_operation(ApproveRefund(refund_id=refund.id, note=note), _ALAN)
     approval = ApproveRefund(refund_id=refund.id, note="the payer has proven it is his")
-    approved = await world.service.perform(approval, _ALAN)
+    approved = await world.service.run_operation(approval, _ALAN)
     assert (approved.step, approved.approved_by, approved.destination) == (
         *("queued", "Alan", _ELSEWHERE),
     )
@@ -212,8 +212,8 @@ async def test_a_case_of_a_gateway_has_no_destination(world: World) -> None:
 async def test_a_refund_that_was_not_approved_leaves_its_case_open(world: World) -> None:
     case = await _unknown_money(world)
     elsewhere = _refund(case, destination=_ELSEWHERE)
-    refund = (await world.service.perform(elsewhere, _GRACE)).refund
-    await world.service.perform(RejectRefund(refund_id=refund.id, note="whose is it?"), _ALAN)
+    refund = (await world.service.run_operation(elsewhere, _GRACE)).refund
+    await world.service.run_operation(RejectRefund(refund_id=refund.id, note="whose is it?"), _ALAN)
     shown = await world.perform(ShowCase(case_id=case.id))
     assert (shown.status, shown.refund.failure_reason) == ("OPEN", "REJECTED")
     assert await _captures(world) == [(10**18, 0, 0)]
@@ -241,8 +241,8 @@ async def test_of_two_operators_at_one_case_one_is_told_that_it_is_done(
 ) -> None:
     _, case = await _paid_twice(world)
     done = await _at_once(
-        world.service.perform(_refund(case), _GRACE),
-        world.service.perform(_refund(case, resolution=second), _ALAN),
+        world.service.run_operation(_refund(case), _GRACE),
+        world.service.run_operation(_refund(case, resolution=second), _ALAN),
     )
     [refused] = [one for one in done if isinstance(one, BaseException)]
     assert isinstance(refused, RefusedError)
@@ -294,9 +294,9 @@ async def test_a_case_and_a_merchant_at_once_never_give_back_more_than_came(worl
     key, other = uuid4(), uuid4()
     ask = {"merchant_id": world.merchant_id, "payment_id": payment.id, "amount": "1000.00"}
     done = await _at_once(
-        world.service.refund_desk.ask(CreateRefundRequest(key=key, **ask)),
+        world.service.refund_creator.create(CreateRefundRequest(key=key, **ask)),
         world.perform(_refund(case)),
-        world.service.refund_desk.ask(CreateRefundRequest(key=other, **ask)),
+        world.service.refund_creator.create(CreateRefundRequest(key=other, **ask)),
         world.perform(_refund(case)),
     )
     refused = [one.code for one in done if isinstance(one, RefusedError)]

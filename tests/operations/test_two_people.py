@@ -78,7 +78,7 @@ async def test_exactly_these_operations_wait_for_another_person(
         done = await stage.service.submit(stage.example(action), replace(ADA, over_http=over_http))
         if isinstance(done, Proposal):
             waiting.add(action)
-            await stage.service.perform(
+            await stage.service.run_operation(
                 Approve(approval_id=ids.format_id(ids.APPROVAL, done.id)), ALAN
             )
     assert waiting == (TWO_OVER_HTTP if over_http else TWO_PEOPLE)
@@ -117,7 +117,9 @@ async def test_nothing_is_changed_until_another_person_approves(stage: Stage) ->
     waiting = await _propose(stage, "account.change")
     assert await _account(stage) == before
     assert [one.id for one in await stage.perform(ListApprovals())][:1] == [waiting.id]
-    approved = await stage.service.perform(Approve(approval_id=waiting.id, note="as agreed"), ALAN)
+    approved = await stage.service.run_operation(
+        Approve(approval_id=waiting.id, note="as agreed"), ALAN
+    )
     assert (approved.result["name"], approved.result["base_url"]) == (
         *("theirs", "https://gateway.example.com/v2"),
     )
@@ -216,7 +218,7 @@ async def test_what_was_rejected_is_never_done(stage: Stage) -> None:
     for actor in (ALAN, ADA):  # another person, or whoever proposed it
         waiting = await _propose(stage, "account.change")
         rejection = Reject(approval_id=waiting.id, note="not theirs")
-        rejected = await stage.service.perform(rejection, actor)
+        rejected = await stage.service.run_operation(rejection, actor)
         assert (rejected.status, rejected.decided_by, rejected.note) == (
             *("REJECTED", actor.who, "not theirs"),
         )
@@ -253,7 +255,7 @@ async def test_of_two_who_approve_at_once_one_does(stage: Stage) -> None:
     approval = Approve(approval_id=waiting.id)
     async with held(stage.world, lambda tx: accounts.lock(tx, stage.known["account"])) as first:
         both = [
-            asyncio.create_task(stage.service.perform(approval, replace(ALAN, who=who)))
+            asyncio.create_task(stage.service.run_operation(approval, replace(ALAN, who=who)))
             for who in ("Alan", "Bob")
         ]
         await until_waiting(stage.world, *both)
@@ -298,7 +300,7 @@ async def test_a_secret_is_shown_to_whoever_approves_and_kept_nowhere(stage: Sta
     over_http = replace(ADA, over_http=True)
     for action, name in (("operator.issue", "token"), ("key.issue", "api_key")):
         waiting = await _propose(stage, action, over_http)
-        approved = await stage.service.perform(Approve(approval_id=waiting.id), ALAN)
+        approved = await stage.service.run_operation(Approve(approval_id=waiting.id), ALAN)
         secret = approved.result[name]
         assert secret
         shown = await stage.perform(ShowApproval(approval_id=waiting.id))
@@ -341,7 +343,7 @@ async def test_arguments_that_were_tampered_with_are_not_run(stage: Stage) -> No
         ids.parse_id(ids.APPROVAL, second.id),
     )
     with pytest.raises(EncryptionKeyError, match="was sealed by another key or moved"):
-        await stage.service.perform(Approve(approval_id=first.id), ALAN)
+        await stage.service.run_operation(Approve(approval_id=first.id), ALAN)
 
 
 async def test_a_proposal_in_another_persons_name_is_not_run(stage: Stage) -> None:
@@ -350,7 +352,7 @@ async def test_a_proposal_in_another_persons_name_is_not_run(stage: Stage) -> No
     approval_id = ids.parse_id(ids.APPROVAL, waiting.id)
     await stage.world.rows("UPDATE proposal SET proposed_by = 'Eve' WHERE id = $1", approval_id)
     with pytest.raises(EncryptionKeyError, match="was sealed by another key or moved"):
-        await stage.service.perform(Approve(approval_id=waiting.id), ADA)
+        await stage.service.run_operation(Approve(approval_id=waiting.id), ADA)
 
 
 async def test_a_proposal_survives_a_change_of_the_key_that_writes(stage: Stage) -> None:
@@ -362,7 +364,7 @@ async def test_a_proposal_survives_a_change_of_the_key_that_writes(stage: Stage)
         settings.model_copy(update={"keyring": ring}), {"fake": stage.world.gateway}
     )
     try:
-        await service.perform(RotateKeyring(), ADA)
+        await service.run_operation(RotateKeyring(), ADA)
     finally:
         await service.close()
     ring = type(settings.keyring)(f"new:{'A' * 43}=")
@@ -370,7 +372,7 @@ async def test_a_proposal_survives_a_change_of_the_key_that_writes(stage: Stage)
         settings.model_copy(update={"keyring": ring}), {"fake": stage.world.gateway}
     )
     try:
-        approved = await service.perform(Approve(approval_id=waiting.id), ALAN)
+        approved = await service.run_operation(Approve(approval_id=waiting.id), ALAN)
         assert approved.approval.status == "APPROVED"
     finally:
         await service.close()
@@ -398,10 +400,10 @@ async def test_refunds_that_wait_are_listed_and_approved_in_the_same_place(stage
         *("refund", "WAITING", f"merchant:{stage.world.merchant_id}"),
     )
     assert refund.changes == [f"90.00 THB of {stage.known['payment']} go back through fake"]
-    approved = await stage.service.perform(Approve(approval_id=refund.id), ALAN)
+    approved = await stage.service.run_operation(Approve(approval_id=refund.id), ALAN)
     assert (approved.result["step"], approved.approval.status) == ("queued", "APPROVED")
     rejection = Reject(approval_id=stage.known["other_refund"], note="asked for twice")
-    assert (await stage.service.perform(rejection, ALAN)).status == "REJECTED"
+    assert (await stage.service.run_operation(rejection, ALAN)).status == "REJECTED"
     left = {one.id for one in await stage.perform(ListApprovals())}
     assert left == set(listed) - {refund.id, stage.known["other_refund"]}
     actions = {row["action"] for row in await stage.world.rows("SELECT action FROM audit")}
@@ -416,8 +418,8 @@ async def test_in_the_sandbox_a_terminal_acts_alone_and_a_token_does_not(world: 
     assert isinstance(waiting, Proposal)
     approval = Approve(approval_id=ids.format_id(ids.APPROVAL, waiting.id))
     with pytest.raises(RefusedError, match="another person than 'Ada'"):
-        await world.service.perform(approval, ADA)
-    approved = await world.service.perform(approval, _TERMINAL)
+        await world.service.run_operation(approval, ADA)
+    approved = await world.service.run_operation(approval, _TERMINAL)
     assert approved.approval.decided_by == "cli:ada"
 
 
@@ -484,7 +486,7 @@ def replace_name(issue: IssueOperatorToken, name: str) -> IssueOperatorToken:
 
 async def test_both_names_are_in_the_audit_log(stage: Stage) -> None:
     waiting = await _propose(stage, "account.change")
-    await stage.service.perform(Approve(approval_id=waiting.id, note="as agreed"), ALAN)
+    await stage.service.run_operation(Approve(approval_id=waiting.id, note="as agreed"), ALAN)
     lines = await stage.world.rows(
         "SELECT who, action, details::text AS details FROM audit ORDER BY at DESC LIMIT 3"
     )

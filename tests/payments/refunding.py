@@ -26,8 +26,8 @@ async def paid(world: World, **changes: Any) -> Payment:
     """Create a payment and have it paid, each by a capture of its own."""
     payment = await world.create(**changes)
     session = (await world.select(payment)).session
-    offer = session.offer
-    exact = captured(offer.total_minor, offer.quote.currency, reference=f"cap-{payment.id}")
+    offer = session.quote
+    exact = captured(offer.total_minor, offer.price.currency, reference=f"cap-{payment.id}")
     return await world.report(payment, session.id, exact)
 
 
@@ -42,7 +42,7 @@ async def asked(
         amount=amount,
         **more,
     )
-    return (await world.service.refund_desk.ask(ask)).refund
+    return (await world.service.refund_creator.create(ask)).refund
 
 
 async def due(world: World) -> list[refunds.DueRefund]:
@@ -54,7 +54,7 @@ async def work(world: World) -> int:
     """Run the worker's step once; gives how many refunds it looked after."""
     taken = await due(world)
     for one in taken:
-        await world.service.submitter.look_after(one)
+        await world.service.refund_sender.process(one)
     return len(taken)
 
 

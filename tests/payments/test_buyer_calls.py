@@ -123,16 +123,16 @@ async def test_all_processes_spend_from_one_bucket_which_fills_again(world: Worl
 async def test_who_holds_us_back_is_in_no_outage_however_often(world: World) -> None:
     health = GatewayHealth(world.service.database)
     for _ in range(3 * FAILURES_MAX):
-        await health.note(world.account_id, GatewayChannel.SESSIONS, THROTTLED)
-    assert await health.down() == frozenset()
+        await health.record_answer(world.account_id, GatewayChannel.SESSIONS, THROTTLED)
+    assert await health.unavailable_channels() == frozenset()
     assert await world.rows("SELECT 1 FROM gateway_outage") == []
 
 
 async def test_being_held_back_hides_no_silence(world: World) -> None:
     health = GatewayHealth(world.service.database)
     for _ in range(FAILURES_MAX):
-        await health.note(world.account_id, GatewayChannel.SESSIONS, THROTTLED)
-        await health.note(world.account_id, GatewayChannel.SESSIONS, SILENT)
+        await health.record_answer(world.account_id, GatewayChannel.SESSIONS, THROTTLED)
+        await health.record_answer(world.account_id, GatewayChannel.SESSIONS, SILENT)
     assert len(await world.rows("SELECT 1 FROM gateway_outage")) == 1
 
 
@@ -144,5 +144,5 @@ async def test_one_buyer_whom_the_gateway_holds_back_takes_it_from_nobody(world:
             await world.select(payment)
         assert refused.value.code is ErrorCode.PG_UPSTREAM_ERROR
     world.gateway.answer_inquire = SessionReport(state=GatewaySessionState.OPEN)
-    methods = await world.service.accounts.health.down()
+    methods = await world.service.accounts.health.unavailable_channels()
     assert methods == frozenset()

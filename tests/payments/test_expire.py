@@ -40,7 +40,7 @@ async def ask_all(world: World) -> int:
     """Let the janitor ask about every session that is due."""
     due = await sessions.claim_due(world.service.database, 100, 60, [])
     for ask in due:
-        await world.service.janitor.inquire(ask)
+        await world.service.session_inquirer.inquire(ask)
     return len(due)
 
 

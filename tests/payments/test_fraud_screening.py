@@ -72,7 +72,7 @@ async def test_a_process_knows_of_a_rule_within_the_time_it_keeps_what_it_knows(
     clock.now += 0.999
     assert not await known.rules()
     clock.now += 0.001
-    assert (await known.rules()).judge(_buyer(world)) is not None
+    assert (await known.rules()).evaluate(_buyer(world)) is not None
     await world.perform(RemoveFraudRule(rule_id=rule.id))
     clock.now += 1
     assert not await known.rules()
@@ -99,7 +99,7 @@ async def test_rules_that_are_the_same_are_not_read_again(
     await world.perform(RemoveFraudRule(rule_id=first.id))  # as many as before
     clock.now += 1
     assert await known.rules() is not book
-    assert (await known.rules()).judge(_buyer(world)) is None
+    assert (await known.rules()).evaluate(_buyer(world)) is None
 
 
 async def test_all_who_wait_for_what_is_old_share_one_reading(
@@ -142,18 +142,18 @@ async def another(world: World) -> AsyncIterator[World]:
 
 async def test_a_rule_that_one_process_adds_holds_in_all(world: World, another: World) -> None:
     payment = await world.create()
-    await another.service.screen.checkout(payment, None, None)
+    await another.service.fraud_screening.screen_checkout(payment, None, None)
     await world.perform(_payer())
     with pytest.raises(FraudDeniedError):
-        await another.service.screen.checkout(payment, None, None)
+        await another.service.fraud_screening.screen_checkout(payment, None, None)
 
 
 async def test_a_second_create_of_a_payer_waits_for_the_first_to_be_counted(world: World) -> None:
     """Staged: the first holds its count open, the second waits, and then counts the first."""
     await world.perform(AddFraudRule(kind=FraudRuleKind.PAYER_VELOCITY, count_max=1, window_s=60))
-    digest = world.service.secrets.digest(f"payer:{world.merchant_id}:buyer-1")
+    digest = world.service.encryption.digest(f"payer:{world.merchant_id}:buyer-1")
     async with held(world, lambda tx: fraud.lock_counter(tx, digest)) as first:
-        second = asyncio.create_task(world.service.screen.create(world.request()))
+        second = asyncio.create_task(world.service.fraud_screening.create_payment(world.request()))
         await until_waiting(world, second)
         await world.create()
         await first.commit()
@@ -166,7 +166,7 @@ async def test_a_denial_waits_for_a_create_with_its_key_and_replays_it(world: Wo
     new = _new(world.service.id_generator, request)
     async with held(world, lambda tx: payments.create(tx, new)) as first:
         await world.perform(_payer())
-        denied = asyncio.create_task(world.service.screen.create(request))
+        denied = asyncio.create_task(world.service.fraud_screening.create_payment(request))
         await until_waiting(world, denied)
         await first.commit()
         created = await denied
@@ -187,7 +187,7 @@ async def test_a_create_waits_for_a_denial_with_its_key_and_replays_that(world: 
     )
     take = (world.merchant_id, OPERATION, request.key, first)
     async with held(world, lambda tx: idempotency.claim_key(tx, *take)) as denying:
-        creating = asyncio.create_task(world.service.screen.create(request))
+        creating = asyncio.create_task(world.service.fraud_screening.create_payment(request))
         await until_waiting(world, creating)
         await denying.commit()
         with pytest.raises(FraudDeniedError) as denied:
@@ -209,7 +209,7 @@ async def test_there_are_no_more_rules_than_a_process_reads(
     with pytest.raises(RefusedError) as refused:
         await world.perform(_payer("one too many"))
     assert refused.value.code is ErrorCode.CONFLICT
-    assert (await known.rules()).judge(_buyer(world)) is not None  # the newest holds as well
+    assert (await known.rules()).evaluate(_buyer(world)) is not None  # the newest holds as well
     await world.perform(RemoveFraudRule(rule_id=last.id))
     await world.perform(_payer("another"))
 
@@ -220,7 +220,7 @@ async def _decide(world: World, many: int) -> None:
     for _ in range(many):
         id_generator = world.service.id_generator
         await fraud.record_denial(
-            world.service.database, id_generator.id(), world.merchant_id, None, denial
+            world.service.database, id_generator.new_id(), world.merchant_id, None, denial
         )
 
 

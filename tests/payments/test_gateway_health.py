@@ -48,7 +48,7 @@ class Processes:
 
     async def fail(self, health: GatewayHealth, times: int = 1, answer: object = SILENT) -> None:
         for _ in range(times):
-            await health.note(self.world.account_id, SESSIONS, answer)
+            await health.record_answer(self.world.account_id, SESSIONS, answer)
 
     async def trip(self) -> None:
         """Begin an outage that both know of."""
@@ -56,13 +56,16 @@ class Processes:
         await self.move(1)
 
     async def admitted(self, health: GatewayHealth, channel: GatewayChannel = SESSIONS) -> bool:
-        return await health.admit(self.world.account_id, channel)
+        return await health.allows(self.world.account_id, channel)
 
     async def is_down(self, channel: GatewayChannel = SESSIONS) -> tuple[bool, bool]:
         """Tell whether each of them knows that nobody is to try."""
         await self.move(KNOWN_S)  # what they know is a second old at most
         key = (self.world.account_id, channel)
-        return key in await self.first.down(), key in await self.second.down()
+        return (
+            key in await self.first.unavailable_channels(),
+            key in await self.second.unavailable_channels(),
+        )
 
 
 @pytest.fixture
@@ -96,7 +99,7 @@ async def test_five_silences_in_a_row_are_an_outage_for_every_process(processes:
 
 async def test_an_answer_in_between_begins_the_count_anew(processes: Processes) -> None:
     for _ in range(3):
-        await processes.first.note(processes.world.account_id, SESSIONS, ANSWER)
+        await processes.first.record_answer(processes.world.account_id, SESSIONS, ANSWER)
         await processes.fail(processes.first, FAILURES_MAX - 1)
         assert await processes.is_down() == (False, False)
 
@@ -129,10 +132,10 @@ async def test_accounts_and_channels_fail_on_their_own(processes: Processes) -> 
     assert await processes.is_down(REFUNDS) == (False, False)
     assert await processes.admitted(processes.first, REFUNDS)
     other = await processes.world.other_account("http://other.test", signing_secret="another")
-    assert await processes.first.admit(other, SESSIONS)
+    assert await processes.first.allows(other, SESSIONS)
     for _ in range(FAILURES_MAX):
-        await processes.second.note(processes.world.account_id, REFUNDS, SILENT)
-    await processes.first.note(processes.world.account_id, SESSIONS, ANSWER)
+        await processes.second.record_answer(processes.world.account_id, REFUNDS, SILENT)
+    await processes.first.record_answer(processes.world.account_id, SESSIONS, ANSWER)
     assert await processes.is_down() == (False, False)
     assert await processes.is_down(REFUNDS) == (True, True)
 
@@ -152,7 +155,7 @@ async def test_an_answer_ends_the_outage_for_all(processes: Processes) -> None:
     await processes.trip()
     await processes.move(PAUSE_S)
     assert await processes.admitted(processes.second)
-    await processes.second.note(processes.world.account_id, SESSIONS, ANSWER)
+    await processes.second.record_answer(processes.world.account_id, SESSIONS, ANSWER)
     assert await processes.is_down() == (False, False)
     assert await processes.world.rows("SELECT 1 FROM gateway_outage") == []
     tries = [processes.admitted(one) for one in (processes.first, processes.second) * 4]
@@ -170,7 +173,7 @@ async def test_pauses_are_doubled_up_to_the_longest_and_begin_anew_after_an_answ
         assert await processes.admitted(processes.second)
         await processes.fail(processes.second)
     assert pauses == [15, 30, 60, 120, 240, 300, 300]
-    await processes.second.note(processes.world.account_id, SESSIONS, ANSWER)
+    await processes.second.record_answer(processes.world.account_id, SESSIONS, ANSWER)
     await processes.move(KNOWN_S)
     await processes.fail(processes.first, FAILURES_MAX)
     assert await _pause_s(processes) == PAUSE_S
@@ -227,7 +230,7 @@ async def silent_selections(world: World) -> None:
 async def until_known(service: Service) -> None:
     """Wait until a process has heard of an outage: it looks once a second."""
     async with asyncio.timeout(20):
-        while not await service.accounts.health.down():
+        while not await service.accounts.health.unavailable_channels():
             await asyncio.sleep(0.02)
 
 

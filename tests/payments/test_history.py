@@ -235,7 +235,7 @@ class History(RuleBasedStateMachine):
         await sweep(self.world)
         for ask in await sessions.claim_due(service.database, 100, 60, []):
             with suppress(Broken):
-                await service.janitor.inquire(ask)
+                await service.session_inquirer.inquire(ask)
         await apply_waiting_callbacks(service.database, service.id_generator, 100)
 
     async def _ask_refund(self, number: int, amount: str | None, key: UUID | None = None) -> None:
@@ -253,7 +253,7 @@ class History(RuleBasedStateMachine):
         gateway.say_inquire_refund = lambda request: _refund_word(request, inquired)
         for one in await due(self.world):
             with suppress(Crash):
-                await self.world.service.submitter.look_after(one)
+                await self.world.service.refund_sender.process(one)
 
     async def _dispute(
         self, number: int, name: str, state: DisputeState, funds: DisputedFunds, thirds: int
@@ -405,7 +405,9 @@ class History(RuleBasedStateMachine):
         health, account_id = self.world.service.accounts.health, self.world.account_id
         for _ in range(FAILURES_MAX):
             self.do(
-                health.note(account_id, channel, OutcomeUnknown(detail="?") if silent else None)
+                health.record_answer(
+                    account_id, channel, OutcomeUnknown(detail="?") if silent else None
+                )
             )
 
     @precondition(lambda self: self.payments)
@@ -576,7 +578,7 @@ class History(RuleBasedStateMachine):
             await self._work("closed", "closed")
             await self._work("closed", "closed")
             for _ in range(2):
-                await self.world.service.accounts.health.note(
+                await self.world.service.accounts.health.record_answer(
                     self.world.account_id, GatewayChannel.REFUNDS, None
                 )
                 await self._refund_work("done", "done")

@@ -154,10 +154,10 @@ async def test_a_frozen_quote_outlives_what_it_was_made_with(world: World) -> No
     await world.rows("UPDATE payment_method SET fee_rate = 0.5, fee_mode = 'EXCLUSIVE'")
     seen = await world.see(payment)
     assert seen.session is not None
-    assert seen.session.offer == first.session.offer
+    assert seen.session.quote == first.session.quote
     second = await world.select(payment, country="TH")
-    assert second.session.offer.quote.estimated_tax == "111.30"
-    assert second.session.offer.quote.total_amount == "2496.30"
+    assert second.session.quote.price.estimated_tax == "111.30"
+    assert second.session.quote.price.total_amount == "2496.30"
     assert (await world.see(payment)).payment.session_id == second.session.id
     await world.report(payment, second.session.id, captured(159000, reference="old price"))
     assert await world.status(payment) == "FAILED"

@@ -20,7 +20,7 @@ async def test_a_payment_is_created_selected_and_paid_with_one_event(world: Worl
     payment = await world.create()
     selected = await world.select(payment)
     assert selected.payment.status == "PROCESSING"
-    assert selected.session.offer.quote.total_amount == "1590.00"
+    assert selected.session.quote.price.total_amount == "1590.00"
     paid = await world.report(payment, selected.session.id, captured(159000))
     assert paid.status == "PAID"
     assert paid.receipt_id is not None

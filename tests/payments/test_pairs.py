@@ -349,7 +349,7 @@ async def test_late_money_of_the_gateway_that_was_left_is_given_back_and_the_oth
         assert await stage.world.events(payment) == []
         seen = (await stage.world.see(payment)).session
         assert seen is not None
-        assert seen.offer.account_id == pair.second.account_id
+        assert seen.quote.account_id == pair.second.account_id
         await pair.succeed(pair.second)
         await pair.ends(payment, "PAID", "ORPHAN_CAPTURE")
 

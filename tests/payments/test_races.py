@@ -183,7 +183,7 @@ async def test_an_answer_after_the_janitor_gave_up_leaves_the_buyer_free_to_choo
     task = await selection_under_way(world, payment)
     await world.move_clock(31)
     [ask] = await sessions.claim_due(world.service.database, 10, 60, [])
-    await world.service.janitor.inquire(ask)
+    await world.service.session_inquirer.inquire(ask)
     world.gateway.hold.set()  # type: ignore[union-attr]
     assert (await refusal(task)).code is ErrorCode.CONFLICT
     assert await world.status(payment) == "PENDING"

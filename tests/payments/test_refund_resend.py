@@ -59,7 +59,7 @@ async def propose(world: World, refund: Refund) -> str:
 
 async def resend_by_two(world: World, refund: Refund) -> None:
     approval = Approve(approval_id=await propose(world, refund))
-    await world.service.perform(approval, ALAN)
+    await world.service.run_operation(approval, ALAN)
 
 
 async def refusal(world: World, refund: Refund) -> tuple[ErrorCode, str]:
@@ -82,10 +82,10 @@ async def test_two_people_send_a_refund_again_that_its_gateway_knows_nothing_of(
     waiting = await propose(world, refund)
     assert await work(world) == 0
     with pytest.raises(RefusedError, match="another person than 'Ada'"):
-        await world.service.perform(Approve(approval_id=waiting), ADA)
-    shown = await world.service.perform(ShowApproval(approval_id=waiting), ALAN)
+        await world.service.run_operation(Approve(approval_id=waiting), ADA)
+    shown = await world.service.run_operation(ShowApproval(approval_id=waiting), ALAN)
     assert "is taken up again" in shown.changes[0]
-    await world.service.perform(Approve(approval_id=waiting), ALAN)
+    await world.service.run_operation(Approve(approval_id=waiting), ALAN)
     assert len(world.gateway.refunds) == 1
     await work(world)
     await world.move_clock(GIVE_UP_AFTER_S + 120)
@@ -169,7 +169,7 @@ async def test_it_is_refused_where_it_has_ended_between_the_two_people(
     waiting = await propose(world, refund)
     await hear(world, refund.id, DONE)
     with pytest.raises(RefusedError, match="it is SUCCEEDED"):
-        await world.service.perform(Approve(approval_id=waiting), ALAN)
+        await world.service.run_operation(Approve(approval_id=waiting), ALAN)
     assert (await kept(world, refund)).status is RefundStatus.SUCCEEDED
 
 

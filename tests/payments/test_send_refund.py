@@ -210,7 +210,7 @@ async def _die_while_sending(world: World) -> None:
     world.gateway.during = crash
     [one] = await due(world)
     with pytest.raises(_Crash):
-        await world.service.submitter.look_after(one)
+        await world.service.refund_sender.process(one)
     world.gateway.during = None
 
 
@@ -233,7 +233,7 @@ async def test_two_who_hold_the_same_refund_send_it_once(world: World) -> None:
     [slow] = await due(world)
     await world.move_clock(_LEASE_S)
     assert await work(world) == 1
-    await world.service.submitter.look_after(slow)
+    await world.service.refund_sender.process(slow)
     assert len(world.gateway.refunds) == 1
 
 
@@ -262,7 +262,9 @@ async def test_what_never_left_us_waits_a_minute_at_most(world: World) -> None:
     waits = []
     for moment in range(6):
         await world.move_clock(moment * 61)
-        await world.service.accounts.health.note(world.account_id, GatewayChannel.REFUNDS, None)
+        await world.service.accounts.health.record_answer(
+            world.account_id, GatewayChannel.REFUNDS, None
+        )
         assert await work(world) == 1
         waits.append(round(await wait_s(world, refund) or 0))
     assert waits == [5, 15, 30, 60, 60, 60]
@@ -320,7 +322,7 @@ async def test_a_callback_before_the_answer_settles_once(world: World) -> None:
     refund = await asked(world, payment)
     [one] = await due(world)
     await hear(world, refund.id)
-    await world.service.submitter.look_after(one)
+    await world.service.refund_sender.process(one)
     assert world.gateway.refunds == []  # there was nothing left to send
     assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
 
@@ -330,7 +332,7 @@ async def test_a_callback_and_the_answer_at_once_settle_once(world: World) -> No
     refund = await asked(world, payment)
     [one] = await due(world)
     async with held(world, lambda tx: lock_payments(tx, [payment.id])) as first:
-        answer = asyncio.create_task(world.service.submitter.look_after(one))
+        answer = asyncio.create_task(world.service.refund_sender.process(one))
         callback = asyncio.create_task(hear(world, refund.id))
         await until_waiting(world, answer, callback)
         await first.commit()

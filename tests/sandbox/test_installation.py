@@ -41,7 +41,7 @@ def prepare(tmp_path: Path, database_url: str) -> Prepare:
 async def operate(world: SandboxInstallation, operation: Any) -> Any:
     service = await open_world(world)
     try:
-        return await service.perform(operation, ACTOR)
+        return await service.run_operation(operation, ACTOR)
     finally:
         await service.close()
 

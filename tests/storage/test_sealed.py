@@ -26,36 +26,36 @@ def _text(key: bytes) -> str:
 
 def test_a_secret_opens_where_it_was_sealed_and_nowhere_else() -> None:
     secrets = _secrets({"old": OLD})
-    sealed = secrets.seal(b"hidden", "callback_secret:1", NONCE)
+    sealed = secrets.encrypt(b"hidden", "callback_secret:1", NONCE)
     assert b"hidden" not in sealed
-    assert secrets.open(sealed, "callback_secret:1") == b"hidden"
+    assert secrets.decrypt(sealed, "callback_secret:1") == b"hidden"
     with pytest.raises(EncryptionKeyError, match="moved"):
-        secrets.open(sealed, "callback_secret:2")
+        secrets.decrypt(sealed, "callback_secret:2")
 
 
 def test_another_key_of_the_same_name_opens_nothing() -> None:
-    sealed = _secrets({"old": OLD}).seal(b"hidden", "place", NONCE)
+    sealed = _secrets({"old": OLD}).encrypt(b"hidden", "place", NONCE)
     with pytest.raises(EncryptionKeyError, match="another key"):
-        _secrets({"old": NEW}).open(sealed, "place")
+        _secrets({"old": NEW}).decrypt(sealed, "place")
 
 
 def test_a_changed_byte_opens_nothing() -> None:
     secrets = _secrets({"old": OLD})
-    sealed = secrets.seal(b"hidden", "place", NONCE)
+    sealed = secrets.encrypt(b"hidden", "place", NONCE)
     for place in range(len("old") + 1, len(sealed)):
         changed = sealed[:place] + bytes([sealed[place] ^ 1]) + sealed[place + 1 :]
         with pytest.raises(EncryptionKeyError):
-            secrets.open(changed, "place")
+            secrets.decrypt(changed, "place")
 
 
 def test_a_rotated_ring_writes_with_the_new_key_and_still_reads_the_old() -> None:
-    sealed = _secrets({"old": OLD}).seal(b"hidden", "place", NONCE)
+    sealed = _secrets({"old": OLD}).encrypt(b"hidden", "place", NONCE)
     rotated = _secrets({"new": NEW, "old": OLD})
-    assert rotated.open(sealed, "place") == b"hidden"
-    fresh = rotated.seal(b"hidden", "place", NONCE)
-    assert _secrets({"new": NEW}).open(fresh, "place") == b"hidden"
+    assert rotated.decrypt(sealed, "place") == b"hidden"
+    fresh = rotated.encrypt(b"hidden", "place", NONCE)
+    assert _secrets({"new": NEW}).decrypt(fresh, "place") == b"hidden"
     with pytest.raises(EncryptionKeyError, match="no key named 'new'"):
-        _secrets({"old": OLD}).open(fresh, "place")
+        _secrets({"old": OLD}).decrypt(fresh, "place")
 
 
 def test_marks_tell_keys_apart_and_no_key() -> None:
@@ -98,7 +98,7 @@ def test_a_ring_is_read_in_its_order(settings: Settings) -> None:
     secrets = load_encryption(_with(settings, keyring=ring, pepper=_text(PEPPER)))
     assert list(secrets.marks) == ["new", "old"]
     assert secrets.writer == "new"
-    assert secrets.seal(b"hidden", "place", NONCE)[1:4] == b"new"
+    assert secrets.encrypt(b"hidden", "place", NONCE)[1:4] == b"new"
 
 
 @pytest.mark.parametrize("changed", [{"pepper": _text(NEW)}, {"keyring": f"test:{_text(NEW)}"}])
@@ -114,7 +114,7 @@ async def test_a_process_with_a_rotated_ring_starts_and_reads_what_was_sealed(
 ) -> None:
     old = settings.keyring.get_secret_value()
     service = await open_service(_with(settings, keyring=f"new:{_text(NEW)},{old}"), {})
-    account = await service.accounts.open(world.account_id)
+    account = await service.accounts.get(world.account_id)
     assert account is not None
     assert account.credentials == {"signing_secret": "fake-signing-secret"}
     assert "fake-signing-secret" not in repr(account)

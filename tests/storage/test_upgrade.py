@@ -106,11 +106,11 @@ async def _seal(connection: asyncpg.Connection, settings: Settings) -> None:
     await connection.execute(
         "INSERT INTO callback_secret (id, merchant_id, sealed) VALUES ($1, 1, $2)",
         _SECRET,
-        secrets.seal(b"s" * 32, callback_secret_context(1, _SECRET), b"n" * 12),
+        secrets.encrypt(b"s" * 32, callback_secret_context(1, _SECRET), b"n" * 12),
     )
     await connection.execute(
         "UPDATE provider_account SET sealed = $1",
-        secrets.seal(b'{"signing_secret":"x"}', first_account_place(1), b"n" * 12),
+        secrets.encrypt(b'{"signing_secret":"x"}', first_account_place(1), b"n" * 12),
     )
     await connection.execute(
         "INSERT INTO api_key (public_id, merchant_id, name, digest) VALUES ($1, 1, 'first', $2)",
@@ -135,25 +135,28 @@ async def test_a_database_of_the_first_version_goes_on_working(
 
     service = await open_service(settings, {"fake": gateway})
     database, ada = service.database, Actor("Ada")
-    known = {one.name: one for one in await service.perform(ListProviders(), ada)}
+    known = {one.name: one for one in await service.run_operation(ListProviders(), ada)}
     assert known.keys() >= {"fake", "simulator", "stripe", "ecpay", "2c2p", "gateway_contract"}
     assert (known["fake"].enabled, known["fake"].wire_name) == (True, "fake")
-    [tax] = await service.perform(ListTaxRates(), ada)
+    [tax] = await service.run_operation(ListTaxRates(), ada)
     assert (tax.country, tax.rate) == ("TH", Decimal("0.07"))
     holder = await merchants.find_by_public_id(database, _KEY.public_id)
     assert holder is not None
     assert (holder.merchant_id, holder.limits) == (1, {})
     assert payable_decimals(holder.market, holder.methods) == {"THB": 2}
-    account = await service.accounts.open(1)
+    account = await service.accounts.get(1)
     assert account is not None
     assert account.credentials == {"signing_secret": "x"}
     [secret] = await merchants.list_secrets(database, 1, 10)
-    assert service.secrets.open(secret.sealed, callback_secret_context(1, secret.id)) == b"s" * 32
+    assert (
+        service.encryption.decrypt(secret.sealed, callback_secret_context(1, secret.id))
+        == b"s" * 32
+    )
     seen = await payments.get(database, _PAYMENT)
     assert seen is not None
     assert seen.session is not None
-    assert (seen.payment.status, seen.session.offer.provider_name) == ("PROCESSING", "fake")
-    [key] = await service.perform(ShowKeyring(), ada)
+    assert (seen.payment.status, seen.session.quote.provider_name) == ("PROCESSING", "fake")
+    [key] = await service.run_operation(ShowKeyring(), ada)
     assert (key.name, key.retired_at) == ("test", None)
     await service.close()
 
@@ -166,7 +169,7 @@ async def test_the_first_process_after_the_upgrade_leaves_its_own_mark(
     assert await old.fetchval("SELECT pepper_mark FROM installation") is None
     service = await open_service(settings, {"fake": gateway})
     mark = await old.fetchval("SELECT pepper_mark FROM installation")
-    assert mark == service.secrets.pepper_mark
+    assert mark == service.encryption.pepper_mark
     await service.close()
     await old.close()
 
@@ -241,7 +244,7 @@ async def test_a_payment_of_a_former_version_can_be_given_back(
     await migrations_runner.migrate(settings.database_url)
     service = await open_service(settings, {"fake": gateway})
     ask = CreateRefundRequest(merchant_id=1, payment_id=_PAYMENT, key=UUID(int=21), amount="40")
-    refund = (await service.refund_desk.ask(ask)).refund
+    refund = (await service.refund_creator.create(ask)).refund
     assert (refund.amount_minor, refund.destination) == (4000, "0x" + "03" * 20)
     await service.close()
     await third.close()

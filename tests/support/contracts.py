@@ -98,7 +98,7 @@ def log_of(session: Session | None, **changes: Any) -> PaidLog:
         "uuid": bytes.fromhex(reference[2:]),
         "payer": bytes.fromhex(PAYER[2:]),
         "token": bytes(20),
-        "amount": session.offer.total_minor if session else 1,
+        "amount": session.quote.total_minor if session else 1,
         "receiver": bytes.fromhex(RECEIVER[2:]),
         "block_number": 7,
         "block_hash": bytes(32),

@@ -23,7 +23,7 @@ async def add_simulator_account(
             base_url=base_url,
             credentials={"api_key": api_key, "signing_secret": signing_secret},
         )
-        return (await service.perform(account, ACTOR)).id
+        return (await service.run_operation(account, ACTOR)).id
     finally:
         await service.close()
 
@@ -41,6 +41,6 @@ async def add_simulator_method(settings: Settings, *merchants: int) -> None:
                 label="Card",
                 currencies=["THB"],
             )
-            await service.perform(method, ACTOR)
+            await service.run_operation(method, ACTOR)
     finally:
         await service.close()

@@ -109,8 +109,8 @@ class ChainWorld:
 
     def call(self, session: Session, **changes: Any) -> dict[str, Any]:
         """Encode a payment of a session, with whatever is to be wrong about it."""
-        token = self.deployment.token(changes.get("token", session.offer.token))
-        amount = changes.get("amount", session.offer.total_minor)
+        token = self.deployment.token(changes.get("token", session.quote.token))
+        amount = changes.get("amount", session.quote.total_minor)
         data = abi.encode_pay(
             changes.get("uuid", pay_uuid(session)),
             bytes.fromhex(token.address[2:]),
@@ -176,7 +176,7 @@ class ChainWorld:
                 await expire_processing(tx, service.id_generator, 500, patience_s)
             asks = await sessions.claim_due(service.database, 500, 60.0, [])
             for ask in asks:
-                await service.janitor.inquire(ask)
+                await service.session_inquirer.inquire(ask)
             if not asks:
                 return
 

@@ -96,7 +96,7 @@ class RefundWorld:
             amount=amount,
             **more,
         )
-        return (await self.ground.world.service.refund_desk.ask(asked)).refund
+        return (await self.ground.world.service.refund_creator.create(asked)).refund
 
     async def turn(self) -> None:
         """Look after every refund that has not ended, once."""
@@ -106,7 +106,7 @@ class RefundWorld:
             "UPDATE refund SET next_at = clock() WHERE next_at IS NOT NULL"
         )
         for due in await refunds.claim_due(service.database, 100, 60.0, []):
-            await service.submitter.look_after(due)
+            await service.refund_sender.process(due)
 
     async def see(self, refund: Refund) -> Refund:
         found = await refunds.get(self.ground.world.service.database, refund.id)

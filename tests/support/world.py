@@ -52,7 +52,7 @@ class World:
 
     async def perform(self, operation: ReadOperation[Any] | ChangeOperation[Any]) -> Any:
         """Do what an operator would."""
-        return await self.service.perform(operation, ACTOR)
+        return await self.service.run_operation(operation, ACTOR)
 
     async def other_merchant(self, name: str = "Other", **more: Any) -> CreatedMerchant:
         """Register another merchant, with whatever the platform's accounts can do."""
@@ -116,7 +116,7 @@ class World:
         more.setdefault("restrictions", await service.policies.restrictions())
         chosen = QuoteSelection(payment_method_id=method or self.card, **more)
         return await select_quote(
-            service.database, service.accounts, service.id_generator, service.places, seen, chosen
+            service.database, service.accounts, service.id_generator, service.urls, seen, chosen
         )
 
     async def report(self, payment: Payment, session_id: UUID, report: SessionReport) -> Payment:
@@ -164,8 +164,8 @@ async def make_world(service: Service, gateway: FakeGateway) -> World:
         base_url="http://gateway.test",
         credentials={"signing_secret": "fake-signing-secret"},
     )
-    account_id = (await service.perform(account, ACTOR)).id
-    new = await service.perform(CreateMerchant(name="Nimbus Books", auto_refund=False), ACTOR)
+    account_id = (await service.run_operation(account, ACTOR)).id
+    new = await service.run_operation(CreateMerchant(name="Nimbus Books", auto_refund=False), ACTOR)
     ids = []
     async with service.database.transaction() as tx:
         for position, (kind, label) in enumerate((("card", "Card"), ("redirect", "Transfer"))):

@@ -104,7 +104,7 @@ class Desk:
     @property
     def lookout(self) -> ChangeFeed:
         here: AppContext = self.app._app.state.context  # type: ignore[attr-defined]
-        return here.lookout
+        return here.change_feed
 
     @property
     def result(self) -> Locator:

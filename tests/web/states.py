@@ -338,8 +338,8 @@ async def _paid_at_shop(gallery: Gallery) -> Payment:
 async def _paid(world: World, method: int | None = None, **changes: Any) -> Payment:
     payment = await world.create(**changes)
     session = (await world.select(payment, method)).session
-    offer = session.offer
-    took = captured(offer.total_minor, offer.quote.currency, reference=f"cap-{payment.id}")
+    offer = session.quote
+    took = captured(offer.total_minor, offer.price.currency, reference=f"cap-{payment.id}")
     return await world.report(payment, session.id, took)
 
 
@@ -356,9 +356,9 @@ async def _refunded(world: World, amount: str | None) -> Payment:
     ask = CreateRefundRequest(
         merchant_id=payment.merchant_id, payment_id=payment.id, key=uuid4(), amount=amount
     )
-    asked = (await world.service.refund_desk.ask(ask)).refund
+    asked = (await world.service.refund_creator.create(ask)).refund
     for due in await refunds.claim_due(world.service.database, 1, _LEASE_S, []):
-        await world.service.submitter.look_after(due)
+        await world.service.refund_sender.process(due)
     kept = await refunds.get(world.service.database, asked.id)
     assert kept is not None
     assert kept.status is RefundStatus.SUCCEEDED, kept.status

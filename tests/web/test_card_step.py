@@ -121,7 +121,7 @@ class Counter:
         """Let the janitor ask whatever is due."""
         service = self.world.service
         for ask in await sessions.claim_due(service.database, 10, 60, []):
-            await service.janitor.inquire(ask)
+            await service.session_inquirer.inquire(ask)
 
     async def _declines(self, payment: Payment) -> int:
         query = "SELECT declines FROM session WHERE payment_id = $1"

@@ -134,7 +134,7 @@ async def dispatching(
     sender = WebhookSender(settings, time.time)
     desk = DatabaseOutbox(
         database=service.database,
-        secrets=service.secrets,
+        encryption=service.encryption,
         id_generator=service.id_generator,
         lease_s=settings.webhook_lease_s,
     )

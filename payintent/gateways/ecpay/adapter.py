@@ -96,7 +96,7 @@ class EcpayGateway:
         decimals={CURRENCY: DECIMALS},
         countries=frozenset({"TW"}),
         refunds=RefundSupport.PARTS,
-        refunds_again=False,
+        refund_is_idempotent=False,
         origins=frozenset({"https://payment.ecpay.com.tw", "https://payment-stage.ecpay.com.tw"}),
     )
 

@@ -88,7 +88,7 @@ class TwoC2pGateway:
         ),
         decimals=DECIMALS,
         countries=COUNTRIES,
-        refunds_again=False,  # its documents promise nothing about a repeated refund
+        refund_is_idempotent=False,  # its documents promise nothing about a repeated refund
         origins=frozenset(
             {
                 "https://pgw.2c2p.com",

@@ -62,7 +62,7 @@ class OverdueTransfer:
     payment_id: UUID
     account_id: int
     late_s: int  # since its deadline
-    known: bool  # a person has a case of it already
+    has_case: bool  # a person has a case of it already
 
 
 async def list_session_transactions(
@@ -171,7 +171,7 @@ async def list_overdue(
         SELECT s.id AS session_id, p.id AS payment_id, s.account_id,
             extract(epoch FROM clock() - p.expires_at)::bigint AS late_s,
             EXISTS (SELECT FROM money_case m
-                WHERE m.session_id = s.id AND m.kind = 'RECONCILIATION') AS known
+                WHERE m.session_id = s.id AND m.kind = 'RECONCILIATION') AS has_case
         FROM session s
         JOIN payment p ON p.id = s.payment_id
         WHERE p.session_id = s.id AND p.status = 'PROCESSING'
@@ -278,17 +278,17 @@ class DatabaseOnchainRecords:
         """Give what is known of a session; None where it is not an on-chain one."""
         return await get_evidence(self.database, session_id)
 
-    async def refund(
+    async def get_refund_facts(
         self, account_id: int, request: GatewayRefundRequest
     ) -> OnchainRefundFacts | None:
         """Give what is known of a refund; None where its money did not come by a chain."""
         return await refund_logs.get_refund_facts(self.database, account_id, request)
 
-    async def hand_over(self, refund_id: UUID, sender: bytes) -> bool:
+    async def claim_for_sender(self, refund_id: UUID, sender: bytes) -> bool:
         """Note that a signer is about to be asked; False where another sender was asked before."""
         return await refund_logs.claim_for_sender(self.database, refund_id, sender)
 
-    async def note_sent(self, refund_id: UUID, tx_hash: bytes) -> None:
+    async def set_transaction_hash(self, refund_id: UUID, tx_hash: bytes) -> None:
         """Keep the transaction that a signer told."""
         await refund_logs.set_transaction_hash(self.database, refund_id, tx_hash)
 
