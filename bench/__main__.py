@@ -25,7 +25,7 @@ from bench.installation import Installation, free_ports
 from bench.load import ID, KEY, Load, Plan
 from payintent.config import Settings
 from payintent.domain import ids
-from payintent.domain.quote import TaxManager
+from payintent.domain.price import TaxManager
 from payintent.storage import payments
 from payintent.storage.database import Database
 from payintent_sandbox.chains.dev_chains import DevChains

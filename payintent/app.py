@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import cast
 
 # Loaded at the start, so that the first buyer who waits for a gateway does not wait for it too.
 import aiohttp  # noqa: F401  # pyright: ignore[reportUnusedImport]
@@ -65,8 +66,9 @@ def build_app(
     app.router.redirect_slashes = False  # a route is what it says; nothing is sent elsewhere
 
     def stopping() -> None:
-        if (context := getattr(app.state, "context", None)) is not None:
-            context.lookout.close()
+        context = cast("AppContext | None", getattr(app.state, "context", None))
+        if context is not None:
+            context.change_feed.close()
 
     return CommonHeaders(app, stopping)
 

@@ -35,7 +35,7 @@ from payintent.payments.select_quote import ServiceUrls
 from payintent.payments.send_refund import RefundSender
 from payintent.storage.database import Database
 from payintent.storage.event_notify import EventNotifier
-from payintent.storage.onchain.pending_transfers import DatabaseOnchainRecords
+from payintent.storage.onchain.evidence import DatabaseOnchainRecords
 from payintent.storage.proposals import Proposal
 
 R = TypeVar("R")

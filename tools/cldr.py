@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from payintent.checkout.languages import LOCALES
-from payintent.domain.currencies import COUNTRIES, FIAT, GLOBAL
+from payintent.domain.countries import COUNTRIES, GLOBAL
+from payintent.domain.currencies import FIAT
 
 FOLDER = Path(__file__).parent.parent / "payintent" / "checkout" / "locales" / "cldr"
 _SCRIPT = Path(__file__).with_suffix(".mjs")

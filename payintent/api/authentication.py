@@ -12,9 +12,9 @@ from payintent.domain import api_key
 from payintent.domain.payable import payable_decimals
 from payintent.encryption import Encryption
 from payintent.payments.gateway_accounts import GatewayAccounts
-from payintent.storage import merchants, operator_tokens
+from payintent.storage import api_keys, operator_tokens
+from payintent.storage.api_keys import AuthenticatedMerchant
 from payintent.storage.database import Database
-from payintent.storage.merchants import AuthenticatedMerchant
 from payintent.storage.operator_tokens import AuthenticatedOperator
 
 _KEPT_MAX = 10_000
@@ -57,7 +57,7 @@ class Authenticator:
 
     async def _look_up(self, mark: bytes, headers: Mapping[str, str]) -> AuthenticatedMerchant:
         key = read_bearer_key(headers, api_key.MERCHANT)
-        merchant = await merchants.find_by_public_id(self._database, key.public_id)
+        merchant = await api_keys.find_by_public_id(self._database, key.public_id)
         matches = merchant and hmac.compare_digest(merchant.digest, self._secrets.digest(key.text))
         if merchant is None or not matches:
             self._kept.pop(mark, None)

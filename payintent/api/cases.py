@@ -10,17 +10,17 @@ from starlette.responses import Response
 
 from payintent.api.context import AppContext, json_response
 from payintent.api.list_payments import read_id_cursor, read_limit, write_id_cursor
-from payintent.api.payments import merchant_route
+from payintent.api.merchant_access import merchant_route
 from payintent.domain import ids
+from payintent.domain.case import CaseKind
 from payintent.domain.currencies import minor_decimals
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.money import format_amount
-from payintent.domain.settlement import CaseKind
-from payintent.payments.serialization import format_timestamp
+from payintent.json_format import format_timestamp
 from payintent.storage import merchant_cases
+from payintent.storage.api_keys import AuthenticatedMerchant
 from payintent.storage.cases import STATUSES
 from payintent.storage.merchant_cases import CaseFilter, MerchantCase
-from payintent.storage.merchants import AuthenticatedMerchant
 
 _PAYMENT_ID = re.compile(r"pay_[0-9A-Za-z]{22}", re.ASCII)
 _NOBODYS = UUID(int=0)

@@ -7,26 +7,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.api import schemas
+from payintent.api.checkout_fields import checkout_fields, next_action_fields, quote_fields
 from payintent.api.context import AppContext, get_context, json_response
 from payintent.api.request_body import read_json
 from payintent.domain import ids
-from payintent.domain.currencies import COUNTRIES
+from payintent.domain.countries import COUNTRIES
 from payintent.domain.payment import TERMINAL
 from payintent.domain.session import Session
+from payintent.json_format import format_timestamp
 from payintent.payments.cancel import cancel_by_buyer
 from payintent.payments.expire import require_open_checkout
-from payintent.payments.lookup import (
-    QuoteList,
-    QuoteQuery,
-    checkout_fields,
-    find_checkout_payment,
-    get_payment_merchant,
-    list_quotes,
-    next_action_fields,
-    quote_fields,
-)
+from payintent.payments.lookup import find_checkout_payment, get_payment_merchant
+from payintent.payments.quotes import QuoteList, QuoteQuery, list_quotes
 from payintent.payments.select_quote import QuoteSelection, SelectedSession, select_quote
-from payintent.payments.serialization import format_timestamp
 from payintent.storage import outbox, payments
 from payintent.storage.payments import PaymentSnapshot
 

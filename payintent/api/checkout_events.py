@@ -15,10 +15,10 @@ from payintent.domain import ids
 from payintent.domain.errors import LockTimeoutError, RefusedError, StorageUnavailableError
 from payintent.domain.onchain import PROVIDER
 from payintent.domain.payment import TERMINAL
+from payintent.json_format import encode_json, format_timestamp
 from payintent.log import get_logger
 from payintent.onchain.views import session_view
 from payintent.payments.change_feed import ChangeSubscriber
-from payintent.payments.serialization import encode_json, format_timestamp
 from payintent.storage import payments
 from payintent.storage.payments import PaymentSnapshot
 

@@ -14,8 +14,8 @@ from payintent.api.rate_limits import AddressRateLimiter, MerchantRateLimiter
 from payintent.api.readiness import Readiness
 from payintent.api.viewer import ViewerReader
 from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.json_format import encode_json
 from payintent.payments.change_feed import ChangeFeed
-from payintent.payments.serialization import encode_json
 from payintent.service import Service
 
 

@@ -18,9 +18,9 @@ from payintent.domain.errors import (
     StorageUnavailableError,
 )
 from payintent.domain.fraud import FraudDeniedError
+from payintent.json_format import encode_json
 from payintent.log import get_logger
-from payintent.payments.fraud_screening import denial_fields
-from payintent.payments.serialization import encode_json
+from payintent.payments.serialization import denial_fields
 
 _log = get_logger("api")
 

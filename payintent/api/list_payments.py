@@ -10,13 +10,14 @@ from starlette.responses import Response
 
 from payintent.api import schemas
 from payintent.api.context import AppContext, json_response
-from payintent.api.payments import merchant_route, payment_response_fields
+from payintent.api.merchant_access import merchant_route
+from payintent.api.payments import payment_response_fields
 from payintent.api.times import read_time
 from payintent.domain.currencies import CURRENCIES
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.payment import PaymentStatus
 from payintent.payments.lookup import list_merchant_payments
-from payintent.storage.merchants import AuthenticatedMerchant
+from payintent.storage.api_keys import AuthenticatedMerchant
 from payintent.storage.payment_list import LISTED_MAX, PaymentFilter
 
 _LISTED_DEFAULT = 20

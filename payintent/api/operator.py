@@ -20,6 +20,7 @@ from payintent.api.errors import error_response
 from payintent.api.request_body import read_raw
 from payintent.domain import api_key, ids
 from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.json_format import format_timestamp
 from payintent.log import get_logger
 from payintent.operations.approvals import proposal_view
 from payintent.operations.base import Actor, ReadOperation
@@ -27,7 +28,6 @@ from payintent.operations.json_values import to_json_value
 from payintent.operations.payment_details import payment_details
 from payintent.operations.registry import OPERATIONS
 from payintent.operations.webhooks import ReplayEvent
-from payintent.payments.serialization import format_timestamp
 from payintent.storage import outbox
 from payintent.storage.proposals import Proposal
 

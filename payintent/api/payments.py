@@ -1,8 +1,6 @@
 """The merchant's routes: create, read and cancel a payment; the catalog. Lists are next door."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import wraps
 from typing import Any
 from uuid import UUID
 
@@ -11,49 +9,25 @@ from starlette.responses import Response
 
 from payintent.api import schemas
 from payintent.api.context import AppContext, get_context, json_response
-from payintent.api.etag import etag_response
-from payintent.api.middleware import add_headers
+from payintent.api.merchant_access import merchant_route, spend_request
 from payintent.api.rate_limits import RateLimitExceededError
 from payintent.api.request_body import read_idempotency_key, read_json
 from payintent.api.surrogates import CREATE
-from payintent.domain import ids
+from payintent.domain import countries, currencies, ids
 from payintent.domain.activation import require_in_service
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.fraud import FraudDeniedError
 from payintent.domain.money import parse_amount
 from payintent.domain.rate_limit import RateLimitClass
 from payintent.payments.cancel import cancel_by_merchant
-from payintent.payments.catalog import build_catalog
-from payintent.payments.create import (
-    OPERATION,
-    CreatedPayment,
-    CreatePaymentRequest,
-    replay_create,
-    request_fingerprint,
-)
+from payintent.payments.create import OPERATION, CreatedPayment, CreatePaymentRequest, replay_create
+from payintent.payments.idempotency import request_fingerprint
 from payintent.payments.lookup import get_merchant_payment
 from payintent.payments.serialization import payment_fields
-from payintent.storage.merchants import AuthenticatedMerchant
+from payintent.storage.api_keys import AuthenticatedMerchant
 from payintent.storage.payments import PaymentSnapshot
 
 _REPLAYED = {"Idempotency-Replayed": "true"}
-
-
-Handler = Callable[[Request], Awaitable[Response]]
-MerchantHandler = Callable[[Request, AppContext, AuthenticatedMerchant], Awaitable[Response]]
-
-
-def merchant_route(handler: MerchantHandler) -> Handler:
-    """Let holders of a key in, spend one of their requests, and say so in the answer."""
-
-    @wraps(handler)
-    async def answered(request: Request) -> Response:
-        app = get_context(request)
-        merchant = await app.authenticator.authenticate(request)
-        await _spend(request, app, merchant, RateLimitClass.READ)
-        return await handler(request, app, merchant)
-
-    return answered
 
 
 async def post_payment(request: Request) -> Response:
@@ -64,7 +38,7 @@ async def post_payment(request: Request) -> Response:
     app = get_context(request)
     merchant = await app.authenticator.authenticate(request)
     try:
-        await _spend(request, app, merchant, RateLimitClass.CREATE)
+        await spend_request(request, app, merchant, RateLimitClass.CREATE)
     except RateLimitExceededError as exceeded:
         created = await _replayed(request, app, merchant, exceeded)
     else:
@@ -92,23 +66,6 @@ async def get_payment(
 
 
 @merchant_route
-async def get_catalog(
-    request: Request, app: AppContext, merchant: AuthenticatedMerchant
-) -> Response:
-    """`GET /catalog`: what the merchant can be paid with, where."""
-    service = app.service
-    viewer = app.viewers.viewer_country(request)
-    catalog = await build_catalog(
-        service.database, service.accounts, service.policies, merchant.merchant_id, viewer
-    )
-    headers = {
-        "Cache-Control": "private, max-age=300",
-        "Vary": f"Authorization, {service.settings.edge_country_header}",
-    }
-    return etag_response(request, catalog.body, catalog.etag, headers)
-
-
-@merchant_route
 async def cancel_payment(
     request: Request, app: AppContext, merchant: AuthenticatedMerchant
 ) -> Response:
@@ -132,23 +89,11 @@ def payment_response_fields(app: AppContext, snapshot: PaymentSnapshot) -> dict[
     return fields
 
 
-async def _spend(
-    request: Request, app: AppContext, merchant: AuthenticatedMerchant, kind: RateLimitClass
-) -> None:
-    """Spend one of a merchant's requests, and say in the answer where the merchant stands."""
-    try:
-        headers = await app.limiter.take(merchant, kind)
-    except RateLimitExceededError as exceeded:
-        add_headers(request.scope, exceeded.headers)
-        raise
-    add_headers(request.scope, headers)
-
-
 async def _spend_as_read(
     request: Request, app: AppContext, merchant: AuthenticatedMerchant
 ) -> None:
     app.limiter.put_back(merchant, RateLimitClass.CREATE)
-    await _spend(request, app, merchant, RateLimitClass.READ)
+    await spend_request(request, app, merchant, RateLimitClass.READ)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,11 +170,11 @@ def _accept(app: AppContext, merchant: AuthenticatedMerchant, sent: _Sent) -> Cr
     """Check currency, amount and country in the order that decides which refusal is told."""
     body, settings, payable = sent.body, app.service.settings, merchant.payable
     require_in_service(merchant.activation)
-    schemas.require_payable_currency(body.currency, payable, pegged=_pegged(body))
+    currencies.require_payable_currency(body.currency, payable, pegged=_pegged(body))
     text = schemas.amount_value(body.amount)
     amount = parse_amount(text, body.currency, settings.amount_min, settings.amount_max)
     schemas.check_held(amount, body.currency, payable)
-    schemas.require_supported_country_if_given(body.country)
+    countries.require_supported_country_if_given(body.country)
     return CreatePaymentRequest(
         merchant_id=merchant.merchant_id,
         tax_manager=merchant.tax_manager,

@@ -321,9 +321,8 @@ class LimitedProtocol(HttpToolsProtocol):
         if cycle is self._current:
             self._current = None
         else:
-            self.pipeline = type(self.pipeline)(
-                entry for entry in self.pipeline if entry[0] is not cycle
-            )
+            kept = (entry for entry in self.pipeline if entry[0] is not cycle)
+            self.pipeline = type(self.pipeline)(kept)
 
     def _is_answered(self) -> bool:
         return not self.pipeline and (self._current is None or self._current.response_complete)

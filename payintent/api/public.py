@@ -7,15 +7,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.api import schemas
-from payintent.api.context import get_context, json_response
+from payintent.api.context import get_context
 from payintent.api.etag import etag_response
 from payintent.api.request_body import read_json
-from payintent.domain.currencies import COUNTRY_NAMES
+from payintent.domain.countries import COUNTRY_NAMES
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.web_origin import web_origin
+from payintent.json_format import encode_json
 from payintent.operations.validation import check_iso_country
-from payintent.payments.serialization import encode_json
-from payintent.version import API_VERSION
 
 _COUNTRIES_MAX_AGE_S = 3600
 
@@ -39,18 +38,6 @@ async def onramp_order(request: Request) -> Response:
     raise RefusedError(ErrorCode.NOT_IMPLEMENTED, "on-ramp orders are not implemented")
 
 
-async def healthz(request: Request) -> Response:
-    """`GET /healthz`: the process answers."""
-    del request
-    return json_response({"status": "ok", "version": API_VERSION})
-
-
-async def readyz(request: Request) -> Response:
-    """`GET /readyz`: the database answers and has every migration."""
-    why_not = await get_context(request).readiness.why_not()
-    return json_response(_not_ready(why_not), 503) if why_not else json_response({"status": "ok"})
-
-
 @lru_cache(maxsize=1)  # a process has one origin
 def _countries(our_origin: str | None) -> tuple[bytes, str]:
     named = sorted(COUNTRY_NAMES.items(), key=lambda item: item[1])
@@ -66,7 +53,3 @@ def _metadata(our_origin: str | None, country: str) -> dict[str, str]:
     if not our_origin:  # an API base that is no address: no URL can be told
         return {}
     return {"image_url": f"{our_origin}/c/static/flags/{country.lower()}.svg"}
-
-
-def _not_ready(message: str) -> dict[str, str]:
-    return {"code": ErrorCode.SERVICE_UNAVAILABLE, "message": message}

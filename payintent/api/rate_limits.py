@@ -21,8 +21,8 @@ from payintent.domain.errors import (
 from payintent.domain.ip_address import client_address_key
 from payintent.domain.rate_limit import RateLimit, RateLimitClass, RateLimitStatus
 from payintent.storage import rate_limits
+from payintent.storage.api_keys import AuthenticatedMerchant
 from payintent.storage.database import Database
-from payintent.storage.merchants import AuthenticatedMerchant
 
 _SHARE = 50  # of a second's requests are taken at a time
 _KEPT_S = 1.0  # taken requests that nobody sends lapse

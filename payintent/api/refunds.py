@@ -6,7 +6,7 @@ from starlette.responses import Response
 from payintent.api import schemas
 from payintent.api.context import AppContext, json_response
 from payintent.api.list_payments import read_id_cursor, read_limit, write_id_cursor
-from payintent.api.payments import merchant_route
+from payintent.api.merchant_access import merchant_route
 from payintent.api.request_body import read_idempotency_key, read_json
 from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
@@ -18,7 +18,7 @@ from payintent.payments.lookup import (
     list_payment_refunds,
 )
 from payintent.payments.serialization import refund_fields
-from payintent.storage.merchants import AuthenticatedMerchant
+from payintent.storage.api_keys import AuthenticatedMerchant
 
 _REPLAYED = {"Idempotency-Replayed": "true"}
 

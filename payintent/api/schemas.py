@@ -1,7 +1,7 @@
 """Request bodies: their shape as sent, and their parsed form. `null` is the same as not sent."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -9,10 +9,9 @@ import msgspec
 
 from payintent.api.request_body import nesting_depth
 from payintent.config import Settings
-from payintent.domain.currencies import CURRENCIES, accepted_currencies
+from payintent.domain.currencies import CURRENCIES
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.money import to_smallest_unit
-from payintent.domain.quoting import require_supported_country
 
 EXPIRES_IN_MAX_S = 86_400
 EXPIRES_IN_DEFAULT_S = 1_800
@@ -142,16 +141,6 @@ def check_email(value: str | None) -> None:
         raise RefusedError(ErrorCode.BAD_REQUEST, "payer_email must be an e-mail address")
 
 
-def require_payable_currency(code: str, payable: Collection[str], *, pegged: bool) -> None:
-    """Refuse an unknown currency, and one that this merchant cannot be paid in at all."""
-    if code not in CURRENCIES:
-        raise RefusedError(ErrorCode.INVALID_CURRENCY, f"currency {code!r} is not known")
-    if not any(currency in payable for currency in accepted_currencies(code, pegged=pegged)):
-        raise RefusedError(
-            ErrorCode.UNSUPPORTED_CURRENCY, f"this merchant has no payment method for {code}"
-        )
-
-
 def check_held(amount: Decimal, currency: str, payable: Mapping[str, int]) -> None:
     """Refuse (`INVALID_AMOUNT`) an amount that none of the merchant's tokens can hold.
 
@@ -164,12 +153,6 @@ def check_held(amount: Decimal, currency: str, payable: Mapping[str, int]) -> No
         raise RefusedError(
             ErrorCode.INVALID_AMOUNT, f"{currency} of this merchant has at most {decimals} decimals"
         )
-
-
-def require_supported_country_if_given(code: str | None) -> None:
-    """Refuse (`UNSUPPORTED_COUNTRY`) a code outside the 53."""
-    if code is not None:
-        require_supported_country(code)
 
 
 def amount_value(raw: msgspec.Raw) -> Any:

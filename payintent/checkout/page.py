@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from payintent.api import checkout, schemas
+from payintent.api.checkout_fields import next_action_fields, quote_fields
 from payintent.api.content_security_policy import ScriptSources, content_security_policy
 from payintent.api.context import AppContext, get_context
 from payintent.api.errors import RETRY_AFTER_S, http_status
@@ -41,7 +42,7 @@ from payintent.checkout.rendering import (
     render_page,
 )
 from payintent.checkout.wallet_step import api_address, wallet_step
-from payintent.domain.currencies import COUNTRIES
+from payintent.domain.countries import COUNTRIES
 from payintent.domain.errors import (
     ErrorCode,
     LockTimeoutError,
@@ -52,16 +53,11 @@ from payintent.domain.fraud import FraudDeniedError
 from payintent.domain.merchant import Merchant
 from payintent.domain.payment import OPEN, PaymentStatus
 from payintent.domain.web_origin import web_origin
+from payintent.json_format import format_timestamp
 from payintent.log import get_logger
 from payintent.payments.inquire_sessions import ask_on_return
-from payintent.payments.lookup import (
-    find_checkout_payment,
-    get_payment_merchant,
-    next_action_fields,
-    quote_fields,
-)
+from payintent.payments.lookup import find_checkout_payment, get_payment_merchant
 from payintent.payments.select_quote import QuoteSelection, SelectedSession
-from payintent.payments.serialization import format_timestamp
 from payintent.storage.payments import PaymentSnapshot
 
 Handler = Callable[[Request], Awaitable[Response]]

@@ -2,7 +2,6 @@
 
 import base64
 import gzip
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.api.etag import etag_response
+from payintent.checkout.minify import minify
 from payintent.domain.errors import ErrorCode, RefusedError
 
 _HASH_CHARS = 12
@@ -25,17 +25,6 @@ _HEADERS = {
 _FOR_EVER = "public, max-age=31536000, immutable"
 _FOR_MINUTES = "public, max-age=300"
 _SCRIPT = "text/javascript"
-
-# Strings, templates and regular expressions stay as they are; spaces and comments are what goes.
-_PARTS = re.compile(
-    r"""(?P<kept>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`)"""
-    r"""|(?P<gap>(?:\s|//[^\n]*|/\*.*?\*/)+)"""
-    r"""|(?P<regex>/(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n\[])+/)""",
-    re.DOTALL,
-)
-_AROUND_SPACE = frozenset("{}()[],;:=<>?&|!")
-_BEFORE_LINE = frozenset("{(,;")
-_AFTER_LINE = frozenset("})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +48,6 @@ async def get_sdk_file(request: Request) -> Response:
     if "gzip" in request.headers.get("accept-encoding", ""):
         body, headers["Content-Encoding"] = found.packed, "gzip"
     return etag_response(request, body, f'"{sha256(body).hexdigest()}"', headers, found.type)
-
-
-def minify(source: str) -> str:
-    """Take comments and needless spaces out of a script; templates in templates are not known."""
-    return _PARTS.sub(_shortened, source).strip()
-
-
-def _shortened(part: re.Match[str]) -> str:
-    if part["gap"] is None:
-        return part[0]
-    before = part.string[part.start() - 1 : part.start()]
-    after = part.string[part.end() : part.end() + 1]
-    if "\n" in part[0]:  # a line's end may stand for a semicolon
-        return "" if before in _BEFORE_LINE or after in _AFTER_LINE else "\n"
-    return "" if before in _AROUND_SPACE or after in _AROUND_SPACE else " "
 
 
 @cache

@@ -9,8 +9,8 @@ from importlib import resources
 from starlette.requests import Request
 from starlette.responses import Response
 
-from payintent.checkout.sdk_files import minify
-from payintent.domain.currencies import COUNTRIES
+from payintent.checkout.minify import minify
+from payintent.domain.countries import COUNTRIES
 from payintent.domain.errors import ErrorCode, RefusedError
 
 _TYPES = {"css": "text/css", "js": "text/javascript"}

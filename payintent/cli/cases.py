@@ -6,7 +6,7 @@ from typing import Any
 import typer
 
 from payintent.cli.common import Json, Limit, Why, print_record, print_table, run_as_operator
-from payintent.domain.settlement import CaseKind
+from payintent.domain.case import CaseKind
 from payintent.operations.cases import ListCases, ResolveCase, ShowCase
 
 app = typer.Typer(

@@ -14,7 +14,7 @@ from payintent.cli.common import (
     run_as_operator,
 )
 from payintent.domain.merchant import Merchant
-from payintent.domain.quote import TaxCountry, TaxManager
+from payintent.domain.price import TaxCountry, TaxManager
 from payintent.operations.activation import (
     ActivateMerchant,
     ApplyActivation,

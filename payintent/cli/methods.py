@@ -15,7 +15,7 @@ from payintent.cli.common import (
     print_table,
     run_as_operator,
 )
-from payintent.domain.quote import FeeMode, format_rate
+from payintent.domain.price import FeeMode, format_rate
 from payintent.operations.payment_methods import (
     AddPaymentMethod,
     ChangePaymentMethod,

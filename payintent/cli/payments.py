@@ -14,9 +14,9 @@ from payintent.cli.common import (
     read_as_operator,
     run_as_operator,
 )
+from payintent.json_format import encode_json
 from payintent.operations.payment_details import payment_details
 from payintent.operations.payments import EndPayment
-from payintent.payments.serialization import encode_json
 from payintent.service import Service
 
 app = typer.Typer(no_args_is_help=True, help="One payment, and everything that happened to it.")

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from functools import lru_cache
 
-from payintent.domain.currencies import COUNTRY_NAMES, CURRENCIES, TENDERED
+from payintent.domain.countries import COUNTRY_NAMES, TENDERED
+from payintent.domain.currencies import CURRENCIES
 from payintent.domain.merchant import Market
 from payintent.domain.restriction import Restrictions
 

@@ -1,7 +1,9 @@
 """Where one can pay and with what: the 53 countries and 8 currencies of spec section 2.5."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+
+from payintent.domain.errors import ErrorCode, RefusedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,42 +54,9 @@ MINOR_DECIMALS: Mapping[str, int] = _ISO_DECIMALS | {
 }
 MINOR_DECIMALS_ELSE = 2
 
-GLOBAL = "GL"  # nowhere in particular: tokens only
-LOCAL_FIAT: dict[str, str] = {"TH": "THB", "JP": "JPY", "TW": "TWD", "ID": "IDR", "PH": "PHP"}
-_DOLLAR_CODES = """
-    US GU KH AU GB CA FR MP AR VN UY DE ES LK MX PT SA UA PE QA AM CL NO IT NL SV KW PY BH DO PL CO
-    NZ IN IE EG PA EC CH HU BG BE SE SG BR MY HK
-"""
-DOLLAR_COUNTRIES = tuple(_DOLLAR_CODES.split())
-
-#: Payment currencies of each country, fiat first, as spec section 2.5 lists them.
-COUNTRIES: Mapping[str, tuple[str, ...]] = (
-    {GLOBAL: CRYPTO}
-    | {country: (fiat, *CRYPTO) for country, fiat in LOCAL_FIAT.items()}
-    | dict.fromkeys(DOLLAR_COUNTRIES, ("USD", *CRYPTO))
-)
-
-#: What can be paid with in each country: its payment currencies, and the tokens that only settle.
-TENDERED: Mapping[str, tuple[str, ...]] = {
-    country: (*codes, *SETTLING) for country, codes in COUNTRIES.items()
-}
 
 #: Tokens that follow a fiat currency one to one (spec 2.2, `include_pegged_assets`).
 PEGGED: dict[str, tuple[str, ...]] = {"USD": (*CRYPTO, *SETTLING)}
-
-COUNTRY_NAMES: dict[str, str] = {
-    "GL": "Global", "TH": "Thailand", "JP": "Japan", "TW": "Taiwan", "ID": "Indonesia",
-    "PH": "Philippines", "US": "United States", "GU": "Guam", "KH": "Cambodia", "AU": "Australia",
-    "GB": "United Kingdom", "CA": "Canada", "FR": "France", "MP": "Northern Mariana Islands",
-    "AR": "Argentina", "VN": "Vietnam", "UY": "Uruguay", "DE": "Germany", "ES": "Spain",
-    "LK": "Sri Lanka", "MX": "Mexico", "PT": "Portugal", "SA": "Saudi Arabia", "UA": "Ukraine",
-    "PE": "Peru", "QA": "Qatar", "AM": "Armenia", "CL": "Chile", "NO": "Norway", "IT": "Italy",
-    "NL": "Netherlands", "SV": "El Salvador", "KW": "Kuwait", "PY": "Paraguay", "BH": "Bahrain",
-    "DO": "Dominican Republic", "PL": "Poland", "CO": "Colombia", "NZ": "New Zealand",
-    "IN": "India", "IE": "Ireland", "EG": "Egypt", "PA": "Panama", "EC": "Ecuador",
-    "CH": "Switzerland", "HU": "Hungary", "BG": "Bulgaria", "BE": "Belgium", "SE": "Sweden",
-    "SG": "Singapore", "BR": "Brazil", "MY": "Malaysia", "HK": "Hong Kong",
-}  # fmt: skip
 
 
 def minor_decimals(currency: str) -> int:
@@ -100,7 +69,11 @@ def accepted_currencies(currency: str, *, pegged: bool) -> tuple[str, ...]:
     return (currency, *(PEGGED.get(currency, ()) if pegged else ()))
 
 
-def is_payable_in(country: str, currency: str, *, pegged: bool) -> bool:
-    """Tell whether a country can pay such a payment with anything at all."""
-    offered = TENDERED[country]
-    return any(code in offered for code in accepted_currencies(currency, pegged=pegged))
+def require_payable_currency(code: str, payable: Collection[str], *, pegged: bool) -> None:
+    """Refuse an unknown currency, and one that this merchant cannot be paid in at all."""
+    if code not in CURRENCIES:
+        raise RefusedError(ErrorCode.INVALID_CURRENCY, f"currency {code!r} is not known")
+    if not any(currency in payable for currency in accepted_currencies(code, pegged=pegged)):
+        raise RefusedError(
+            ErrorCode.UNSUPPORTED_CURRENCY, f"this merchant has no payment method for {code}"
+        )

@@ -304,8 +304,8 @@ class Gateway(Protocol):
     ) -> RefundReport | OutcomeUnknown:
         """Give money back; a second call with the same id gives back nothing more.
 
-        Where the gateway cannot promise that, `capabilities.refunds_again` says so, and there is
-        no second call.
+        Where the gateway cannot promise that, `capabilities.refund_is_idempotent` is False, and
+        there is no second call.
         """
         ...
 

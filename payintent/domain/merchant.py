@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from payintent.domain.activation import ActivationStatus
-from payintent.domain.quote import FeeMode, TaxCountry, TaxManager
-from payintent.domain.session import ExpectedToken
+from payintent.domain.price import FeeMode, TaxCountry, TaxManager
+from payintent.domain.quote import ExpectedToken
 from payintent.domain.web_origin import web_origin
 
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Protocol
 from uuid import UUID
 
+from payintent.domain.case import CaseKind
 from payintent.domain.gateway import (
     Capture,
     GatewayRefundRequest,
@@ -19,7 +20,6 @@ from payintent.domain.gateway import (
 from payintent.domain.onchain_refund import OnchainRefundFacts
 from payintent.domain.payment import TERMINAL, FailureReason, Payment
 from payintent.domain.session import Session
-from payintent.domain.settlement import CaseKind
 
 PROVIDER = "gateway_contract"
 #: Another attempt, or the exact payment behind a wrong one, may still come within this time.

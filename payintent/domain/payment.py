@@ -8,7 +8,7 @@ from uuid import UUID
 
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.event import EventType
-from payintent.domain.quote import TaxManager
+from payintent.domain.price import TaxManager
 
 
 class PaymentStatus(StrEnum):

@@ -1,83 +1,32 @@
-"""What one way to pay costs: fee, tax and total of a quote, frozen when it is selected."""
+"""A quote: one payment method and its price for one payment in one country."""
 
 from dataclasses import dataclass
-from decimal import Decimal, localcontext
-from enum import StrEnum
 
-from payintent.domain.currencies import TENDER
-from payintent.domain.money import EXACT, format_amount, round_half_up, round_up
+from payintent.domain.price import Price
 
 
-class FeeMode(StrEnum):
-    """Who bears the fee: inside the amount the merchant, on top of it the buyer."""
+@dataclass(frozen=True, slots=True)
+class ExpectedToken:
+    """The token that a quote was made in, as it was then; 20 zero bytes are a chain's own coin."""
 
-    INCLUSIVE = "INCLUSIVE"
-    EXCLUSIVE = "EXCLUSIVE"
-
-
-class TaxManager(StrEnum):
-    """Who cares for tax: nobody here, or this service by the operator's rates."""
-
-    NONE = "NONE"
-    SERVICE = "SERVICE"
-
-
-class TaxCountry(StrEnum):
-    """Which country's tax rate applies."""
-
-    SELECTION = "selection"  # the one that the buyer has chosen; without one, the merchant's
-    MERCHANT = "merchant"  # the merchant's default country, whatever the buyer chooses
+    address: bytes
+    decimals: int
+    approve_zero_first: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PriceRates:
-    """What a quote is made with: the method's fee and the tax that applies."""
+class Quote:
+    """A quote and what it is for: one payment method in one country."""
 
-    fee_mode: FeeMode
-    fee_rate: Decimal  # 0.029 is 2.9 %
-    tax_rate: Decimal
-    decimals: int  # of the currency or token that is paid
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Price:
-    """The price of one payment by one method; every text is a plain decimal."""
-
-    currency: str
-    amount: str
-    fee_mode: FeeMode
-    fee_rate: str
-    fee_amount: str
-    estimated_tax: str
-    total_amount: str
-
-
-def make_price(amount: Decimal, currency: str, tariff: PriceRates) -> Price:
-    """Price an amount: `total = amount + tax`, and the fee where the buyer bears it.
-
-    The amount of a pegged token is the fiat amount one to one, rounded up to the token's decimals.
-    """
-    base = round_up(amount, tariff.decimals)
-    with localcontext(EXACT):
-        fee = round_half_up(base * tariff.fee_rate, tariff.decimals)
-        tax = round_half_up(base * tariff.tax_rate, tariff.decimals)
-        total = base + tax + (fee if tariff.fee_mode is FeeMode.EXCLUSIVE else Decimal(0))
-    crypto = TENDER[currency].crypto
-
-    def shown(value: Decimal) -> str:
-        return format_amount(value, tariff.decimals, trim=crypto)
-
-    return Price(
-        currency=currency,
-        amount=shown(base),
-        fee_mode=tariff.fee_mode,
-        fee_rate=format_rate(tariff.fee_rate),
-        fee_amount=shown(fee),
-        estimated_tax=shown(tax),
-        total_amount=shown(total),
-    )
-
-
-def format_rate(rate: Decimal) -> str:
-    """Write a rate without trailing zeros: `0.029`, `0`."""
-    return "0" if rate == 0 else format(rate.normalize(), "f")
+    payment_method_id: int
+    account_id: int
+    provider: str
+    provider_name: str  # what the outside calls it
+    kind: str
+    label: str
+    country: str
+    chain: str | None
+    token: str | None
+    price: Price
+    total_minor: int  # smallest units of what is paid
+    expected_token: ExpectedToken | None = None

@@ -5,21 +5,16 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from payintent.domain.catalog import payable_by_country
-from payintent.domain.currencies import (
-    COUNTRIES,
-    TENDER,
-    TENDERED,
-    accepted_currencies,
-    is_payable_in,
-)
+from payintent.domain.countries import COUNTRIES, TENDERED, is_payable_in, require_supported_country
+from payintent.domain.currencies import TENDER, accepted_currencies
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.merchant import Merchant, PaymentMethod
 from payintent.domain.money import round_up, to_smallest_unit
 from payintent.domain.payable import held_decimals, reached_by, reached_by_all
 from payintent.domain.payment import Payment
-from payintent.domain.quote import Price, PriceRates, TaxCountry, TaxManager, make_price
+from payintent.domain.price import Price, PriceRates, TaxCountry, TaxManager, make_price
+from payintent.domain.quote import Quote
 from payintent.domain.restriction import Restrictions
-from payintent.domain.session import Quote
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +71,6 @@ def _candidates(
         countries.insert(0, (viewer, "geo"))
     for country, source in countries:
         yield QuoteCountry(country, source, crypto=restrictions.allow_crypto(country, viewer))
-
-
-def require_supported_country(code: str) -> str:
-    """Accept one of the 53 codes of spec section 2.5, upper case only."""
-    if len(code) != 2:  # noqa: PLR2004 - ISO 3166-1 alpha-2
-        raise RefusedError(ErrorCode.BAD_REQUEST, "country must have two letters")
-    if code not in COUNTRIES:
-        raise RefusedError(ErrorCode.UNSUPPORTED_COUNTRY, f"country {code!r} is not supported")
-    return code
 
 
 def make_quotes(

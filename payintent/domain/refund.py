@@ -8,7 +8,6 @@ from fractions import Fraction
 from uuid import UUID
 
 from payintent.domain.gateway import GatewayRefundState, RefundReport
-from payintent.domain.settlement import CaseKind
 
 
 class RefundStatus(StrEnum):
@@ -116,14 +115,3 @@ _PENDING = {
     GatewayRefundState.ABSENT: RefundEffect.WAIT,
     GatewayRefundState.DECLINED: RefundEffect.FAIL,
 }
-
-#: Money that nobody may keep without asking: given back at once where the merchant wants that.
-AUTOMATIC = frozenset(
-    {
-        CaseKind.ORPHAN_CAPTURE,
-        CaseKind.LATE_PAYMENT,
-        CaseKind.DOUBLE_PAYMENT,
-        CaseKind.AMOUNT_MISMATCH,
-        CaseKind.TOKEN_MISMATCH,
-    }
-)

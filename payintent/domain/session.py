@@ -6,7 +6,7 @@ from enum import StrEnum
 from uuid import UUID
 
 from payintent.domain.gateway import GatewaySessionRef
-from payintent.domain.quote import Price
+from payintent.domain.quote import Quote
 
 
 class SessionStatus(StrEnum):
@@ -16,33 +16,6 @@ class SessionStatus(StrEnum):
     OPEN = "open"  # it is, or was, what the buyer pays with
     CLOSING = "closing"  # no longer wanted; the provider has not agreed yet
     ENDED = "ended"
-
-
-@dataclass(frozen=True, slots=True)
-class ExpectedToken:
-    """The token that a quote was made in, as it was then; 20 zero bytes are a chain's own coin."""
-
-    address: bytes
-    decimals: int
-    approve_zero_first: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quote:
-    """A quote and what it is for: one payment method in one country."""
-
-    payment_method_id: int
-    account_id: int
-    provider: str
-    provider_name: str  # what the outside calls it
-    kind: str
-    label: str
-    country: str
-    chain: str | None
-    token: str | None
-    price: Price
-    total_minor: int  # smallest units of what is paid
-    expected_token: ExpectedToken | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

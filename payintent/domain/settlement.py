@@ -2,26 +2,11 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 
+from payintent.domain.case import CaseKind
 from payintent.domain.gateway import Capture, GatewaySessionState, SessionReport
 from payintent.domain.payment import TERMINAL, FailureReason, Payment, PaymentStatus, PaymentTrigger
 from payintent.domain.session import Session, SessionStatus
-
-
-class CaseKind(StrEnum):
-    """Why money, or the world's word, needs a person."""
-
-    ORPHAN_CAPTURE = "ORPHAN_CAPTURE"  # the session had been replaced or given up
-    LATE_PAYMENT = "LATE_PAYMENT"  # the payment had ended without money
-    DOUBLE_PAYMENT = "DOUBLE_PAYMENT"  # the payment had been paid
-    AMOUNT_MISMATCH = "AMOUNT_MISMATCH"  # not the amount or currency of the frozen quote
-    TOKEN_MISMATCH = "TOKEN_MISMATCH"  # noqa: S105 - a kind
-    UNKNOWN_REFERENCE = "UNKNOWN_REFERENCE"  # no one knows what it is for
-    REFUND_REVERSED = "REFUND_REVERSED"
-    RECONCILIATION = "RECONCILIATION"
-    DISPUTE = "DISPUTE"  # the buyer's bank asks for the money back
-    UNDECIDED = "UNDECIDED"  # its gateway was still deciding when the payment expired
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

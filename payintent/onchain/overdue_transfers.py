@@ -3,12 +3,12 @@
 from prometheus_client import Gauge
 
 from payintent.domain import ids
+from payintent.domain.case import CaseKind
 from payintent.domain.onchain import OUTAGE_MAX
-from payintent.domain.settlement import CaseKind
 from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.payments.transitions import lock_payments
-from payintent.storage import captures
+from payintent.storage import cases
 from payintent.storage.captures import MoneyOrigin
 from payintent.storage.database import Database
 from payintent.storage.onchain import pending_transfers
@@ -51,4 +51,4 @@ async def _hand_over(
             account_id=transfer.account_id,
             at=locked.now,
         )
-        await captures.open_case(tx, id_generator.new_id(), CaseKind.RECONCILIATION, origin, None)
+        await cases.open_case(tx, id_generator.new_id(), CaseKind.RECONCILIATION, origin, None)

@@ -11,14 +11,14 @@ from uuid import UUID
 from prometheus_client import Counter
 
 from payintent.domain import ids
+from payintent.domain.case import CaseKind
 from payintent.domain.evm import RefundedLog
 from payintent.domain.gateway import GatewayRefundState, RefundReport
 from payintent.domain.onchain_refund import RefundLogDisposition
-from payintent.domain.settlement import CaseKind
 from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.payments.settle_refund import settle_refund
-from payintent.storage import captures, payments, refunds
+from payintent.storage import cases, payments, refunds
 from payintent.storage.captures import MoneyOrigin
 from payintent.storage.database import Database, Tx
 from payintent.storage.onchain import refund_logs
@@ -87,7 +87,7 @@ async def _open_case(tx: Tx, id_generator: IdGenerator, refund_id: UUID, at: dat
         at=at,
     )
     kind = CaseKind.RECONCILIATION
-    await captures.open_case(tx, id_generator.new_id(), kind, origin, refund.capture_id, refund_id)
+    await cases.open_case(tx, id_generator.new_id(), kind, origin, refund.capture_id, refund_id)
 
 
 _ALARMING = {RefundLogDisposition.MISMATCHED, RefundLogDisposition.TWICE}

@@ -14,7 +14,7 @@ from payintent.domain.session import Session, SessionStatus
 from payintent.evm import abi
 from payintent.evm.contract_abi import VERSION, compiled_contract, public_abi
 from payintent.evm.keccak import to_checksum_address
-from payintent.payments.serialization import format_timestamp
+from payintent.json_format import format_timestamp
 from payintent.storage import payments, sessions
 from payintent.storage.database import Database
 from payintent.storage.onchain import chains, pending_transfers

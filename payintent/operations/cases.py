@@ -6,10 +6,10 @@ from typing import ClassVar, Literal
 from uuid import UUID
 
 from payintent.domain import ids
+from payintent.domain.case import CaseKind
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import Role
 from payintent.domain.refund import RefundStatus, RefundStep
-from payintent.domain.settlement import CaseKind
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.validation import (
     check_list_limit,

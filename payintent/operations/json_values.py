@@ -7,8 +7,8 @@ from decimal import Decimal
 from typing import Any, cast
 from uuid import UUID
 
-from payintent.domain.quote import format_rate
-from payintent.payments.serialization import format_timestamp
+from payintent.domain.price import format_rate
+from payintent.json_format import format_timestamp
 
 
 def to_json_value(value: object) -> Any:

@@ -14,9 +14,9 @@ from payintent.operations.validation import (
     quote_input,
     require_merchant,
 )
-from payintent.storage import merchants
+from payintent.storage import api_keys
+from payintent.storage.api_keys import ApiKey
 from payintent.storage.database import Tx
-from payintent.storage.merchants import ApiKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class ListApiKeys(ReadOperation[list[ApiKey]], frozen=True, kw_only=True):
         """Give them."""
         check_list_limit(self.limit)
         await require_merchant(context.database, self.merchant_id)
-        return await merchants.list_keys(context.database, self.merchant_id, self.limit)
+        return await api_keys.list_keys(context.database, self.merchant_id, self.limit)
 
 
 class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> ApiKey:
         """Write when; revoking twice keeps the first time."""
         del context
-        key = await merchants.revoke_key(tx, self.public_id)
+        key = await api_keys.revoke_key(tx, self.public_id)
         if key is None:
             raise RefusedError(ErrorCode.NOT_FOUND, f"no key {quote_input(self.public_id)}")
         return key
@@ -95,7 +95,7 @@ class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
 async def issue_api_key(context: OperationContext, tx: Tx, merchant_id: int, name: str) -> str:
     """Make a key and keep its digest; gives the key's text."""
     key = generate_key_text(api_key.MERCHANT)
-    await merchants.add_key(
+    await api_keys.add_key(
         tx, key.public_id, merchant_id, name, context.encryption.digest(key.text)
     )
     return key.text

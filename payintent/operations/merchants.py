@@ -9,10 +9,10 @@ from typing import ClassVar, Literal
 from uuid import UUID
 
 from payintent.domain.activation import ActivationStatus
-from payintent.domain.currencies import COUNTRIES
+from payintent.domain.countries import COUNTRIES
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.merchant import Merchant
-from payintent.domain.quote import FeeMode, TaxCountry, TaxManager
+from payintent.domain.price import FeeMode, TaxCountry, TaxManager
 from payintent.domain.web_origin import web_origin
 from payintent.encryption import NONCE_BYTES, callback_secret_context
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
@@ -28,7 +28,7 @@ from payintent.operations.validation import (
     quote_input,
     require_merchant,
 )
-from payintent.storage import accounts, merchants, payment_methods
+from payintent.storage import accounts, callback_secrets, merchants, payment_methods
 from payintent.storage.database import Tx
 from payintent.storage.onchain import chains
 from payintent.storage.onchain.chains import DeployedContract
@@ -257,7 +257,7 @@ class RotateCallbackSecret(ChangeOperation[IssuedCallbackSecret], frozen=True, k
     async def apply(self, context: OperationContext, tx: Tx) -> IssuedCallbackSecret:
         """Let the old ones end, and write the new one."""
         await ensure_writing_key(context, tx)
-        await merchants.retire_secrets(tx, self.merchant_id, self.overlap_s)
+        await callback_secrets.retire_secrets(tx, self.merchant_id, self.overlap_s)
         return IssuedCallbackSecret(
             self.merchant_id, await _add_secret(context, tx, self.merchant_id)
         )
@@ -300,7 +300,7 @@ async def _add_secret(context: OperationContext, tx: Tx, merchant_id: int) -> st
     secret = chance.token_bytes(_SECRET_BYTES)
     encryption_context = callback_secret_context(merchant_id, secret_id)
     sealed = context.encryption.encrypt(secret, encryption_context, chance.token_bytes(NONCE_BYTES))
-    await merchants.add_secret(tx, secret_id, merchant_id, sealed)
+    await callback_secrets.add_secret(tx, secret_id, merchant_id, sealed)
     return "whsec_" + base64.b64encode(secret).decode()
 
 

@@ -6,9 +6,10 @@ from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.session import Session
 from payintent.evm.keccak import to_checksum_address
-from payintent.payments.serialization import format_timestamp, payment_fields
-from payintent.storage import captures, payments, sessions
-from payintent.storage.captures import PaymentCase
+from payintent.json_format import format_timestamp
+from payintent.payments.serialization import payment_fields
+from payintent.storage import cases, payments, sessions
+from payintent.storage.cases import PaymentCase
 from payintent.storage.database import Executor
 from payintent.storage.onchain import transfers
 from payintent.storage.onchain.transfers import TransferRecord
@@ -35,7 +36,7 @@ async def payment_details(database: Executor, payment_id: str) -> dict[str, Any]
             _receipt(transfer)
             for transfer in await transfers.list_for_payment(database, payment.id)
         ],
-        "cases": [_case(case) for case in await captures.list_for_payment(database, payment.id)],
+        "cases": [_case(case) for case in await cases.list_for_payment(database, payment.id)],
     }
     return payment_fields(payment, snapshot.session) | details
 

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.merchant import PaymentMethod
-from payintent.domain.quote import FeeMode
+from payintent.domain.price import FeeMode
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.validation import (
     check_market,

@@ -11,10 +11,10 @@ from payintent.domain.currencies import CRYPTO, MINOR_DECIMALS, SETTLING, minor_
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.money import format_amount
 from payintent.domain.operator import Role
+from payintent.json_format import format_timestamp
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.provider_file import InvalidProviderFileError, ProviderFile
 from payintent.operations.validation import quote_input
-from payintent.payments.serialization import format_timestamp
 from payintent.storage import payments, reconciliation
 from payintent.storage.database import Executor, Tx
 from payintent.storage.reconciliation import ReconciliationDifference, ReconciliationScope

@@ -7,9 +7,9 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.restriction import RestrictionType
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.validation import check_iso_country, quote_input
-from payintent.storage import fraud
+from payintent.storage import restrictions
 from payintent.storage.database import Tx
-from payintent.storage.fraud import Restriction
+from payintent.storage.restrictions import Restriction
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class AddRestriction(ChangeOperation[RestrictionChange], frozen=True, kw_only=Tr
     async def apply(self, context: OperationContext, tx: Tx) -> RestrictionChange:
         """Write it; restricting twice changes nothing."""
         del context
-        await fraud.set_restriction(tx, self.type, self.country, active=True)
+        await restrictions.set_restriction(tx, self.type, self.country, active=True)
         return RestrictionChange(self.type, self.country, active=True)
 
 
@@ -47,7 +47,7 @@ class ListRestrictions(ReadOperation[list[Restriction]], frozen=True, kw_only=Tr
 
     async def read(self, context: OperationContext) -> list[Restriction]:
         """Give them."""
-        return await fraud.list_restrictions(context.database)
+        return await restrictions.list_restrictions(context.database)
 
 
 class LiftRestriction(ChangeOperation[RestrictionChange], frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ class LiftRestriction(ChangeOperation[RestrictionChange], frozen=True, kw_only=T
     async def apply(self, context: OperationContext, tx: Tx) -> RestrictionChange:
         """Write it."""
         del context
-        if not await fraud.set_restriction(tx, self.type, self.country, active=False):
+        if not await restrictions.set_restriction(tx, self.type, self.country, active=False):
             raise RefusedError(
                 ErrorCode.NOT_FOUND, f"{quote_input(self.country)} has no {self.type} restriction"
             )

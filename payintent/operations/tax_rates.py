@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import ClassVar
 
-from payintent.domain.currencies import COUNTRIES
+from payintent.domain.countries import COUNTRIES
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.validation import check_rate, quote_input

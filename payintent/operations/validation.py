@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from decimal import Decimal
 from urllib.parse import urlsplit
 
-from payintent.domain.currencies import COUNTRIES, TENDER
+from payintent.domain.countries import COUNTRIES
+from payintent.domain.currencies import TENDER
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.merchant import Merchant
 from payintent.domain.web_origin import web_origin

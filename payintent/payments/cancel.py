@@ -5,7 +5,7 @@ from uuid import UUID
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.payment import Payment, PaymentStatus, PaymentTrigger
 from payintent.id_generator import IdGenerator
-from payintent.payments.create import request_fingerprint
+from payintent.payments.idempotency import request_fingerprint
 from payintent.payments.transitions import TransitionRequest, apply_transitions, lock_payments
 from payintent.storage import idempotency
 from payintent.storage.database import Tx

@@ -8,13 +8,14 @@ from hashlib import sha256
 import msgspec
 
 from payintent.domain.catalog import list_payable
-from payintent.domain.currencies import COUNTRY_NAMES, CURRENCIES
+from payintent.domain.countries import COUNTRY_NAMES
+from payintent.domain.currencies import CURRENCIES
 from payintent.domain.merchant import Market
 from payintent.domain.payable import reached_by_all
 from payintent.domain.restriction import Restrictions
+from payintent.json_format import encode_json, format_timestamp
 from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.payments.policy_cache import PolicyCache
-from payintent.payments.serialization import encode_json, format_timestamp
 from payintent.storage import payment_methods
 from payintent.storage.database import Database
 

@@ -1,7 +1,6 @@
 """(new) → PENDING: one statement writes the key, the checkout and the payment."""
 
 import asyncio
-import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -19,7 +18,7 @@ from payintent.domain.errors import (
 )
 from payintent.domain.fraud import FraudDenial, FraudDeniedError, RiskLevel
 from payintent.domain.payment import Payment, PaymentStatus
-from payintent.domain.quote import TaxManager
+from payintent.domain.price import TaxManager
 from payintent.id_generator import IdGenerator
 from payintent.storage import idempotency, payments
 from payintent.storage.database import Database, Tx
@@ -55,11 +54,6 @@ class CreatedPayment:
     payment: Payment
     country: str | None
     replayed: bool
-
-
-def request_fingerprint(operation: str, *known_fields: object) -> bytes:
-    """Tell requests apart: equal for the same operation and the same fields as they were sent."""
-    return hashlib.sha256(msgspec.json.encode([operation, *known_fields])).digest()
 
 
 async def create_payment(

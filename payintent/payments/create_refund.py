@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from decimal import ROUND_DOWN, Decimal
 from uuid import UUID
 
+from payintent.domain.case import AUTOMATIC, CaseKind
 from payintent.domain.currencies import CURRENCIES, TENDER
 from payintent.domain.dispute import refundable
 from payintent.domain.errors import ErrorCode, RefusedError
@@ -17,19 +18,17 @@ from payintent.domain.gateway import GatewayCapabilities, RefundSupport
 from payintent.domain.money import format_amount, parse_amount, to_smallest_unit
 from payintent.domain.payment import Payment, PaymentStatus
 from payintent.domain.refund import (
-    AUTOMATIC,
     Refund,
     RefundableRemainder,
     RefundStatus,
     RefundStep,
     capture_share,
 )
-from payintent.domain.settlement import CaseKind
 from payintent.evm.keccak import parse_address
 from payintent.id_generator import IdGenerator
-from payintent.payments.create import request_fingerprint
 from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.payments.gateway_health import PAUSE_S, GatewayChannel
+from payintent.payments.idempotency import request_fingerprint
 from payintent.payments.transitions import lock_payments
 from payintent.storage import captures, idempotency, payments, refund_reviews, refunds
 from payintent.storage.captures import LockedCapture

@@ -5,15 +5,15 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from payintent.domain import ids
+from payintent.domain.case import CaseKind
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.payment import TERMINAL, Payment, PaymentStatus, PaymentTrigger
 from payintent.domain.session import Session, SessionStatus
-from payintent.domain.settlement import CaseKind
 from payintent.id_generator import IdGenerator
+from payintent.json_format import format_timestamp
 from payintent.log import get_logger
-from payintent.payments.serialization import format_timestamp
 from payintent.payments.transitions import TransitionRequest, apply_transitions, lock_payments
-from payintent.storage import captures, payments, sessions
+from payintent.storage import cases, payments, sessions
 from payintent.storage.captures import MoneyOrigin
 from payintent.storage.database import Database, Executor, Tx
 from payintent.storage.onchain import chain_watch
@@ -150,7 +150,7 @@ async def _expire_with_case(
         at=now,
     )
     case_id = id_generator.new_id()
-    await captures.open_case(tx, case_id, CaseKind.UNDECIDED, origin, None)
+    await cases.open_case(tx, case_id, CaseKind.UNDECIDED, origin, None)
     return EndedPayment(payment=payment, case_id=case_id)
 
 

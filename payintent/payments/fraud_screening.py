@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import msgspec
 
@@ -32,7 +31,6 @@ from payintent.storage.database import Database, Tx
 from payintent.storage.idempotency import FirstRequest
 
 _log = get_logger("screen")
-_MESSAGE = "this payment cannot be made"  # whoever is blocked learns no more than the code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,20 +167,6 @@ class FraudScreening:
         )
         _log.info("denied", merchant=payment.merchant_id, rule=denial.rule, code=denial.code)
         raise FraudDeniedError(denial)
-
-
-def denial_fields(denial: FraudDenial) -> dict[str, Any]:
-    """Give the envelope of spec section 7.4, alone in its body."""
-    return {
-        "fds": {
-            "outcome": "DENY",
-            "code": denial.code,
-            "message": _MESSAGE,
-            "risk_level": denial.level,
-            "risk_score": denial.score,
-            "rule": denial.rule,
-        }
-    }
 
 
 async def _attempts(tx: Tx, rule: FraudRule, digest: bytes) -> int:

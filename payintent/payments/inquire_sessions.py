@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from payintent.domain import ids
+from payintent.domain.case import CaseKind
 from payintent.domain.errors import LockTimeoutError, StorageUnavailableError
 from payintent.domain.gateway import GatewaySessionState, OutcomeUnknown, SessionReport
 from payintent.domain.session import Session, SessionStatus
-from payintent.domain.settlement import CaseKind
 from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.payments.expire import expire_undecided
@@ -18,7 +18,7 @@ from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.payments.gateway_health import GatewayChannel
 from payintent.payments.settle import settle_session
 from payintent.payments.transitions import lock_payments
-from payintent.storage import captures, sessions
+from payintent.storage import cases, sessions
 from payintent.storage.captures import MoneyOrigin
 from payintent.storage.database import Database
 from payintent.storage.onchain import chain_watch
@@ -154,7 +154,7 @@ class SessionInquirer:
                 account_id=session.quote.account_id,
                 at=locked.now,
             )
-            await captures.open_case(
+            await cases.open_case(
                 tx, self.id_generator.new_id(), CaseKind.UNKNOWN_REFERENCE, origin, None
             )
             held_up = payment.session_id == session.id and payment.is_past_expiry(locked.now)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from payintent.domain.fraud import FraudRuleSet
 from payintent.domain.restriction import Restrictions
-from payintent.storage import fraud
+from payintent.storage import fraud, restrictions
 from payintent.storage.database import Database
 from payintent.ttl_cache import TtlCache
 
@@ -40,4 +40,6 @@ class PolicyCache:
 
     async def _read_restrictions(self, previous: Restrictions) -> Restrictions:
         del previous
-        return fraud.active_restrictions(await fraud.list_restrictions(self._database))
+        return restrictions.active_restrictions(
+            await restrictions.list_restrictions(self._database)
+        )

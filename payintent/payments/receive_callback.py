@@ -7,9 +7,9 @@ import msgspec
 
 from payintent.domain import ids
 from payintent.domain.card_data import mask_card_data
+from payintent.domain.case import CaseKind
 from payintent.domain.gateway import Capture, GatewaySessionState, SessionReport, VerifiedCallback
 from payintent.domain.payment import FailureReason
-from payintent.domain.settlement import CaseKind
 from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.payments.record_dispute import take_dispute
@@ -100,7 +100,7 @@ async def _keep_unknown(
         at=kept.at,
     )
     case_id = id_generator.new_id()
-    await captures.open_case(tx, case_id, CaseKind.UNKNOWN_REFERENCE, origin, kept.id)
+    await cases.open_case(tx, case_id, CaseKind.UNKNOWN_REFERENCE, origin, kept.id)
     named = callback.session_id and ids.format_id(ids.SESSION, callback.session_id)
     note = f"callback {callback.id} names {named or 'no session'}, which is not known"
     await cases.add_note(tx, case_id, note)

@@ -6,9 +6,9 @@ A payment's status never changes by a dispute: the specification has no such sta
 from uuid import UUID
 
 from payintent.domain import ids
+from payintent.domain.case import CaseKind
 from payintent.domain.dispute import Dispute, follow
 from payintent.domain.gateway import DisputeReport
-from payintent.domain.settlement import CaseKind
 from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.payments.transitions import lock_payments
@@ -60,7 +60,7 @@ async def _open(
     )
     case_id = id_generator.new_id()
     kind = CaseKind.DISPUTE
-    await captures.open_case(tx, case_id, kind, origin, found.id, subject=report.reference)
+    await cases.open_case(tx, case_id, kind, origin, found.id, subject=report.reference)
     dispute = Dispute(
         id=id_generator.new_id(),
         capture_id=found.id,

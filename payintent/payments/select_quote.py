@@ -25,9 +25,10 @@ from payintent.domain.gateway import (
 )
 from payintent.domain.merchant import Merchant, PaymentMethod
 from payintent.domain.payment import TERMINAL, Payment, PaymentStatus
+from payintent.domain.quote import Quote
 from payintent.domain.quoting import can_hold_exactly, resolve_quote_country
 from payintent.domain.restriction import Restrictions
-from payintent.domain.session import Quote, Session, SessionStatus
+from payintent.domain.session import Session, SessionStatus
 from payintent.domain.web_origin import web_origin
 from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
@@ -334,7 +335,7 @@ async def _take_in(
     wanted = session.status is SessionStatus.OPENING and not payment.is_past_expiry(now)
     if wanted and payment.status not in TERMINAL:
         payment = await complete_selection(tx, context.id_generator, payment, session, now)
-        return payment, replace(session, life=SessionStatus.OPEN)
+        return payment, replace(session, status=SessionStatus.OPEN)
     # A callback was faster (then this session is the payment's own), or it came too late.
     await sessions.mark_open(tx, session.id, session.reference, session.next_action)
     if payment.session_id != session.id:

@@ -8,6 +8,7 @@ for one id.
 from dataclasses import dataclass
 
 from payintent.domain import ids
+from payintent.domain.case import CaseKind
 from payintent.domain.gateway import (
     Capture,
     Gateway,
@@ -20,13 +21,12 @@ from payintent.domain.gateway import (
     RefundReport,
 )
 from payintent.domain.refund import RefundStep
-from payintent.domain.settlement import CaseKind
 from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.payments.gateway_health import GatewayChannel
 from payintent.payments.settle_refund import settle_refund
-from payintent.storage import captures, refunds, resting_refunds, sessions
+from payintent.storage import cases, refunds, resting_refunds, sessions
 from payintent.storage.captures import MoneyOrigin
 from payintent.storage.database import Database
 from payintent.storage.refunds import DueRefund
@@ -170,7 +170,7 @@ class RefundSender:
             )
             kind = CaseKind.RECONCILIATION
             case = (self.id_generator.new_id(), kind, origin, refund.capture_id, refund.id)
-            if not await captures.open_case(tx, *case):
+            if not await cases.open_case(tx, *case):
                 await resting_refunds.reopen_case(tx, refund.id, "it rests again")
             await refunds.stop_inquiries(tx, refund.id)
 

@@ -1,28 +1,21 @@
 """How a payment is written for the outside: the API's payment object and the merchant's event."""
 
-import json
-import re
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from payintent.domain import ids
 from payintent.domain.currencies import CURRENCIES
 from payintent.domain.event import EventType, event_payload_fields
+from payintent.domain.fraud import (
+    FraudDenial,
+)
 from payintent.domain.money import format_amount
 from payintent.domain.payment import OPEN, Payment
 from payintent.domain.refund import Refund
 from payintent.domain.session import Session
-
-_encode = msgspec.json.Encoder().encode
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-def format_timestamp(moment: datetime) -> str:
-    """Write a UTC time as RFC 3339 with milliseconds and `Z`."""
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+from payintent.json_format import encode_json, format_timestamp
 
 
 def payment_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
@@ -69,17 +62,6 @@ def refund_fields(refund: Refund) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def encode_json(fields: Mapping[str, Any]) -> bytes:
-    """Write JSON, compact; `msgspec.Raw` values go in as they are.
-
-    Half a surrogate pair, which no encoding can hold, is written as its escape.
-    """
-    try:
-        return _encode(fields)
-    except UnicodeEncodeError:
-        return _encode(_escape_surrogates(fields))
-
-
 def event_body(
     payment: Payment, session: Session | None, kind: EventType, occurred_at: datetime
 ) -> str:
@@ -88,18 +70,6 @@ def event_body(
     data = {name: fields[name] for name in event_payload_fields(kind)}
     envelope = {"type": kind, "timestamp": format_timestamp(occurred_at), "data": {"payment": data}}
     return encode_json(envelope).decode()
-
-
-def _escape_surrogates(value: Any) -> Any:
-    if isinstance(value, str) and _SURROGATE.search(value):
-        return msgspec.Raw(json.dumps(value).encode())
-    if isinstance(value, dict):
-        return {
-            name: _escape_surrogates(part) for name, part in cast("dict[str, Any]", value).items()
-        }
-    if isinstance(value, list):
-        return [_escape_surrogates(part) for part in cast("list[Any]", value)]
-    return value
 
 
 def _tax(payment: Payment, session: Session | None) -> str:
@@ -143,4 +113,21 @@ def _quote_fields(payment: Payment, session: Session) -> dict[str, Any]:
         "fee_amount": quote.fee_amount,
         "estimated_tax": quote.estimated_tax,
         "quote_total_amount": quote.total_amount,
+    }
+
+
+_MESSAGE = "this payment cannot be made"  # whoever is blocked learns no more than the code
+
+
+def denial_fields(denial: FraudDenial) -> dict[str, Any]:
+    """Give the envelope of spec section 7.4, alone in its body."""
+    return {
+        "fds": {
+            "outcome": "DENY",
+            "code": denial.code,
+            "message": _MESSAGE,
+            "risk_level": denial.level,
+            "risk_score": denial.score,
+            "rule": denial.rule,
+        }
     }

@@ -4,15 +4,11 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
+from payintent.domain.case import CaseKind
 from payintent.domain.gateway import Capture, GatewaySessionState, SessionReport
 from payintent.domain.payment import Payment, PaymentTrigger
 from payintent.domain.session import Session, SessionStatus
-from payintent.domain.settlement import (
-    CaseKind,
-    SettlementDecision,
-    completes_selection,
-    decide_settlement,
-)
+from payintent.domain.settlement import SettlementDecision, completes_selection, decide_settlement
 from payintent.id_generator import IdGenerator
 from payintent.payments.create_refund import auto_refund_case
 from payintent.payments.transitions import TransitionRequest, apply_transitions, lock_payments
@@ -46,7 +42,7 @@ async def settle_session(
     )
     if completes_selection(payment, session, report):
         payment = await complete_selection(tx, id_generator, payment, session, now)
-        session = replace(session, life=SessionStatus.OPEN)
+        session = replace(session, status=SessionStatus.OPEN)
     verdict = decide_settlement(payment, session, report, now)
     if verdict.attempt:
         await sessions.count_decline(tx, session.id)
@@ -132,5 +128,5 @@ async def _open_case(
         if waiting is not None:
             return waiting
     case_id = id_generator.new_id()
-    opened = await captures.open_case(tx, case_id, kind, origin, capture_id)
+    opened = await cases.open_case(tx, case_id, kind, origin, capture_id)
     return case_id if opened else None

@@ -4,10 +4,10 @@ from datetime import datetime
 from uuid import UUID
 
 from payintent.domain import ids
+from payintent.domain.case import CaseKind
 from payintent.domain.gateway import RefundReport
 from payintent.domain.payment import Payment, PaymentTrigger
 from payintent.domain.refund import Refund, RefundEffect, RefundFailureReason, decide_refund
-from payintent.domain.settlement import CaseKind
 from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.payments.transitions import TransitionRequest, apply_transitions, lock_payments
@@ -88,7 +88,5 @@ async def _contradict(
         account_id=capture.account_id,
         at=now,
     )
-    if await captures.open_case(
-        tx, id_generator.new_id(), kind, origin, refund.capture_id, refund.id
-    ):
+    if await cases.open_case(tx, id_generator.new_id(), kind, origin, refund.capture_id, refund.id):
         _log.error("refund_contradicted", refund=ids.format_id(ids.REFUND, refund.id), case=kind)

@@ -5,6 +5,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from payintent.domain.case import CaseKind
+from payintent.storage.captures import MoneyOrigin
 from payintent.storage.database import Executor, Row, Tx
 
 STATUSES = ("OPEN", "REFUNDED", "ACCEPTED", "DISMISSED")
@@ -163,3 +165,71 @@ def _case(row: Row) -> CaseRecord:
         refund=refund if row["f_id"] else None,
         dispute=dispute if row["d_reference"] else None,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaymentCase:
+    """A case as it is kept."""
+
+    id: UUID
+    kind: CaseKind
+    merchant_id: int
+    payment_id: UUID
+    session_id: UUID | None
+    capture_id: UUID | None
+    status: str
+    opened_at: datetime
+
+
+async def open_case(
+    tx: Tx,
+    case_id: UUID,
+    kind: CaseKind,
+    origin: MoneyOrigin,
+    capture_id: UUID | None,
+    refund_id: UUID | None = None,
+    *,
+    subject: str | None = None,
+) -> bool:
+    """Open a case; False where there is one of its kind for the same."""
+    row = await tx.row(
+        """
+        INSERT INTO money_case
+            (id, kind, merchant_id, payment_id, session_id, capture_id, opened_at, refund_id,
+             subject)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+        ON CONFLICT ON CONSTRAINT money_case_once DO NOTHING
+        RETURNING id
+        """,
+        case_id,
+        kind,
+        origin.merchant_id,
+        origin.payment_id,
+        origin.session_id,
+        capture_id,
+        origin.at,
+        refund_id,
+        subject,
+    )
+    return row is not None
+
+
+async def list_for_payment(database: Executor, payment_id: UUID) -> list[PaymentCase]:
+    """List the cases of a payment, oldest first."""
+    rows = await database.fetch(
+        """
+        SELECT id, kind, merchant_id, payment_id, session_id, capture_id, status, opened_at
+        FROM money_case
+        WHERE payment_id = $1
+        ORDER BY id
+        LIMIT 1000
+        """,
+        payment_id,
+    )
+    return [_payment_case(row) for row in rows]
+
+
+def _payment_case(row: Row) -> PaymentCase:
+    values = dict(row)
+    values["kind"] = CaseKind(row["kind"])
+    return PaymentCase(**values)

@@ -1,6 +1,5 @@
 """What keeps buyers out or narrows what they are offered: restrictions and fraud rules."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -8,26 +7,14 @@ from uuid import UUID
 from payintent.domain.currencies import CURRENCIES
 from payintent.domain.fraud import FraudDenial, FraudRule, FraudRuleKind, RiskLevel
 from payintent.domain.payment import PaymentStatus
-from payintent.domain.restriction import Restrictions, RestrictionType
 from payintent.storage.database import Executor, Row, Tx
 
 RULES_MAX = 10_000
-_RESTRICTIONS_MAX = 2_000
 _COUNT_LOCKS = 7_001  # the first number of our advisory locks on what is counted
 
 _RULE_COLUMNS = """
     id, kind, merchant_id, value, count_max, window_s, code, level, score
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restriction:
-    """One country's restriction, lifted or not."""
-
-    type: RestrictionType
-    country: str
-    active: bool
-    changed_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,61 +29,6 @@ class FraudDecisionRecord:
     level: str
     score: int
     decided_at: datetime
-
-
-async def list_restrictions(database: Executor) -> list[Restriction]:
-    """List restrictions by type and country, lifted ones too."""
-    rows = await database.fetch(
-        """
-        SELECT type, country, active, changed_at
-        FROM restriction
-        ORDER BY type, country
-        LIMIT $1
-        """,
-        _RESTRICTIONS_MAX,
-    )
-    return [
-        Restriction(
-            type=RestrictionType(row["type"]),
-            country=row["country"],
-            active=row["active"],
-            changed_at=row["changed_at"],
-        )
-        for row in rows
-    ]
-
-
-def active_restrictions(listed: Sequence[Restriction]) -> Restrictions:
-    """Sum up what is in force."""
-    active = {kind: frozenset(_countries(listed, kind)) for kind in RestrictionType}
-    return Restrictions(
-        crypto=active[RestrictionType.CRYPTO],
-        onramp=active[RestrictionType.ONRAMP],
-        crypto_listed=frozenset(
-            restriction.country
-            for restriction in listed
-            if restriction.type is RestrictionType.CRYPTO
-        ),
-    )
-
-
-async def set_restriction(tx: Tx, kind: RestrictionType, country: str, *, active: bool) -> bool:
-    """Restrict a country, or lift its restriction; False where it was so already."""
-    row = await tx.row(
-        """
-        INSERT INTO restriction AS r (type, country, active)
-        SELECT $1, $2, $3
-        WHERE $3 OR EXISTS (SELECT FROM restriction WHERE type = $1 AND country = $2)
-        ON CONFLICT (type, country) DO UPDATE
-        SET active = excluded.active, changed_at = clock()
-        WHERE r.active <> excluded.active
-        RETURNING country
-        """,
-        kind,
-        country,
-        active,
-    )
-    return row is not None
 
 
 async def list_rules(database: Executor) -> list[FraudRule]:
@@ -298,14 +230,6 @@ async def delete_old(database: Executor, decisions_days: int, limit: int) -> int
         limit,
     )
     return row["gone"] if row else 0
-
-
-def _countries(listed: Sequence[Restriction], kind: RestrictionType) -> list[str]:
-    return [
-        restriction.country
-        for restriction in listed
-        if restriction.type is kind and restriction.active
-    ]
 
 
 def _rule(row: Row) -> FraudRule:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from payintent.domain.settlement import CaseKind
+from payintent.domain.case import CaseKind
 from payintent.storage.cases import CaseDispute
 from payintent.storage.database import Executor, Row
 

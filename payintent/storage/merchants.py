@@ -1,14 +1,11 @@
 """Merchants, their API keys and their callback secrets."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
-from uuid import UUID
 
 from payintent.domain.activation import ActivationStatus
-from payintent.domain.merchant import Acceptance, Market, Merchant
-from payintent.domain.quote import TaxCountry, TaxManager
-from payintent.domain.rate_limit import RateLimit, RateLimitClass
+from payintent.domain.merchant import Merchant
+from payintent.domain.price import TaxCountry, TaxManager
 from payintent.storage import payment_methods
 from payintent.storage.database import Executor, Row, Tx
 
@@ -17,32 +14,6 @@ COLUMNS = """
     m.default_country, m.locale, m.logo_url, m.support_url, m.return_url, m.allowed_origins,
     m.tax_country, m.auto_refund, m.allow_http
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiKey:
-    """An API key as it is kept: never the key itself."""
-
-    public_id: str
-    merchant_id: int
-    name: str
-    created_at: datetime
-    revoked_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class AuthenticatedMerchant:
-    """Who holds a key, and what the key's text must digest to."""
-
-    merchant_id: int
-    activation: ActivationStatus
-    tax_manager: TaxManager
-    digest: bytes
-    market: Market
-    methods: tuple[Acceptance, ...]
-    limits: Mapping[RateLimitClass, RateLimit]  # those that the operator has set
-    #: What it can be paid with, and the most decimals that a method holds each currency with.
-    payable: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,14 +29,6 @@ class ActivationRecord:
     countries: list[str] | None
     currencies: list[str] | None
     activated_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class CallbackSecretRecord:
-    """A callback secret as it is kept, newest first where there are several."""
-
-    id: UUID
-    sealed: bytes
 
 
 async def add(
@@ -185,124 +148,6 @@ async def save_activation(tx: Tx, file: ActivationRecord) -> None:
         file.countries,
         file.currencies,
     )
-
-
-async def add_key(tx: Tx, public_id: str, merchant_id: int, name: str, digest: bytes) -> None:
-    """Keep the digest of a new API key."""
-    await tx.fetch(
-        "INSERT INTO api_key (public_id, merchant_id, name, digest) VALUES ($1, $2, $3, $4)",
-        public_id,
-        merchant_id,
-        name,
-        digest,
-    )
-
-
-async def find_by_public_id(database: Executor, public_id: str) -> AuthenticatedMerchant | None:
-    """Find who holds a key that was not revoked."""
-    row = await database.row(
-        """
-        SELECT k.merchant_id, k.digest, merchant.activation, merchant.tax_manager,
-            merchant.countries, merchant.currencies,
-            c.per_s AS create_per_s, c.burst AS create_burst,
-            r.per_s AS read_per_s, r.burst AS read_burst,"""
-        + payment_methods.ACCEPTANCES
-        + """ AS methods
-        FROM api_key k
-        JOIN merchant ON merchant.id = k.merchant_id
-        LEFT JOIN rate_limit c ON c.merchant_id = merchant.id AND c.class = 'create'
-        LEFT JOIN rate_limit r ON r.merchant_id = merchant.id AND r.class = 'read'
-        WHERE k.public_id = $1 AND k.revoked_at IS NULL
-        """,
-        public_id,
-    )
-    if row is None:
-        return None
-    return AuthenticatedMerchant(
-        merchant_id=row["merchant_id"],
-        activation=ActivationStatus(row["activation"]),
-        tax_manager=TaxManager(row["tax_manager"]),
-        digest=row["digest"],
-        market=payment_methods.market_of(row),
-        methods=payment_methods.acceptances_of(row),
-        limits={
-            kind: RateLimit(row[f"{kind}_per_s"], row[f"{kind}_burst"])
-            for kind in RateLimitClass
-            if row[f"{kind}_per_s"] is not None
-        },
-    )
-
-
-async def list_keys(database: Executor, merchant_id: int, limit: int) -> list[ApiKey]:
-    """List a merchant's keys, newest first."""
-    rows = await database.fetch(
-        """
-        SELECT public_id, merchant_id, name, created_at, revoked_at
-        FROM api_key
-        WHERE merchant_id = $1
-        ORDER BY created_at DESC, public_id
-        LIMIT $2
-        """,
-        merchant_id,
-        limit,
-    )
-    return [ApiKey(**row) for row in rows]
-
-
-async def revoke_key(tx: Tx, public_id: str) -> ApiKey | None:
-    """Revoke a key for good; revoking twice keeps the first time."""
-    row = await tx.row(
-        """
-        UPDATE api_key
-        SET revoked_at = coalesce(revoked_at, clock())
-        WHERE public_id = $1
-        RETURNING public_id, merchant_id, name, created_at, revoked_at
-        """,
-        public_id,
-    )
-    return ApiKey(**row) if row else None
-
-
-async def add_secret(tx: Tx, secret_id: UUID, merchant_id: int, sealed: bytes) -> None:
-    """Keep a new callback secret."""
-    await tx.fetch(
-        "INSERT INTO callback_secret (id, merchant_id, sealed) VALUES ($1, $2, $3)",
-        secret_id,
-        merchant_id,
-        sealed,
-    )
-
-
-async def retire_secrets(tx: Tx, merchant_id: int, overlap_s: int) -> None:
-    """Let the present secrets end after an overlap, so that receivers can change over."""
-    await tx.fetch(
-        """
-        UPDATE callback_secret
-        SET expires_at = clock() + $2 * interval '1 second'
-        WHERE merchant_id = $1
-            AND coalesce(expires_at, 'infinity') > clock() + $2 * interval '1 second'
-        """,
-        merchant_id,
-        overlap_s,
-    )
-
-
-async def list_secrets(
-    database: Executor, merchant_id: int, limit: int
-) -> Sequence[CallbackSecretRecord]:
-    """Read the secrets to sign with, newest first."""
-    rows = await database.fetch(
-        """
-        SELECT id, sealed
-        FROM callback_secret
-        WHERE merchant_id = $1 AND coalesce(expires_at, 'infinity') > clock()
-        ORDER BY created_at DESC, id DESC
-        LIMIT $2
-        """,
-        merchant_id,
-        limit,
-    )
-    return [CallbackSecretRecord(row["id"], row["sealed"]) for row in rows]
 
 
 def from_row(row: Row) -> Merchant:

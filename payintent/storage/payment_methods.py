@@ -9,8 +9,8 @@ import msgspec
 
 from payintent.domain.activation import ActivationStatus, is_in_service
 from payintent.domain.merchant import Acceptance, Market, PaymentMethod
-from payintent.domain.quote import FeeMode
-from payintent.domain.session import ExpectedToken
+from payintent.domain.price import FeeMode
+from payintent.domain.quote import ExpectedToken
 from payintent.storage.database import Executor, Row, Tx
 from payintent.storage.onchain.chain_watch import WATCHED
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from payintent.domain.payment import FailureReason, Payment, PaymentStatus
-from payintent.domain.quote import TaxManager
+from payintent.domain.price import TaxManager
 from payintent.domain.session import Session
 from payintent.storage import sessions
 from payintent.storage.database import Executor, Row, Tx

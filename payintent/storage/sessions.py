@@ -6,8 +6,9 @@ from datetime import datetime
 from uuid import UUID
 
 from payintent.domain.onchain import SECOND_THOUGHT
-from payintent.domain.quote import FeeMode, Price
-from payintent.domain.session import Quote, Session, SessionStatus
+from payintent.domain.price import FeeMode, Price
+from payintent.domain.quote import Quote
+from payintent.domain.session import Session, SessionStatus
 from payintent.storage.database import Executor, Row, Tx
 from payintent.storage.onchain.chain_watch import WATCHED
 

@@ -7,7 +7,7 @@ from payintent.domain.delivery import DeliveryResult, OutgoingDelivery
 from payintent.encryption import Encryption, EncryptionKeyError, callback_secret_context
 from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
-from payintent.storage import merchants, outbox
+from payintent.storage import callback_secrets, outbox
 from payintent.storage.database import Database
 
 _log = get_logger("deliver")
@@ -64,7 +64,7 @@ class DatabaseOutbox:
         return keys
 
     async def _keys(self, merchant_id: int) -> list[bytes]:
-        sealed = await merchants.list_secrets(self.database, merchant_id, SECRETS_MAX)
+        sealed = await callback_secrets.list_secrets(self.database, merchant_id, SECRETS_MAX)
         return [
             self.encryption.decrypt(secret.sealed, callback_secret_context(merchant_id, secret.id))
             for secret in sealed

@@ -105,7 +105,7 @@ class _Attempts:
 
 @pytest.fixture
 def secrets(service: Any) -> Encryption:
-    return service.secrets
+    return service.encryption
 
 
 async def test_an_address_has_its_burst_of_failures_and_then_its_rate(

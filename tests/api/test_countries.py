@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from payintent.domain.currencies import COUNTRIES, COUNTRY_NAMES
+from payintent.domain.countries import COUNTRIES, COUNTRY_NAMES
 from tests.api.arrange import refusal
 from tests.api.wire import Wire
 from tests.support.world import Answer, Api, World

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from payintent.domain.currencies import COUNTRIES
+from payintent.domain.countries import COUNTRIES
 from tests.api.arrange import count, document, offers_tokens, post, refusal
 from tests.support.world import Answer, Api
 

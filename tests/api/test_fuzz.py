@@ -7,7 +7,8 @@ from typing import Any
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from payintent.domain.currencies import COUNTRIES, CURRENCIES
+from payintent.domain.countries import COUNTRIES
+from payintent.domain.currencies import CURRENCIES
 from payintent.domain.errors import ErrorCode
 from tests.api.arrange import BODY, post
 from tests.support.world import Answer, Api

@@ -11,7 +11,8 @@ from eth_utils import keccak, to_checksum_address
 from payintent.config import Settings
 from payintent.domain import ids
 from payintent.domain.payment import Payment
-from payintent.domain.session import ExpectedToken, Session, SessionStatus
+from payintent.domain.quote import ExpectedToken
+from payintent.domain.session import Session, SessionStatus
 from payintent.operations.chains import SetChain, SetToken
 from payintent.service import Service
 from payintent.storage import sessions
@@ -248,7 +249,10 @@ async def test_a_token_that_moves_between_quote_and_session_is_the_quotes(api: A
     offer = replace(session.quote, expected_token=token)
     await api.world.perform(SetToken(chain="native", symbol="USDT", address=f"0x{40 * '6'}"))
     later = replace(
-        session, id=api.world.service.id_generator.new_id(), life=SessionStatus.OPENING, offer=offer
+        session,
+        id=api.world.service.id_generator.new_id(),
+        status=SessionStatus.OPENING,
+        quote=offer,
     )
     async with api.world.service.database.transaction() as tx:
         await tx.fetch("UPDATE session SET life = 'closing' WHERE payment_id = $1", payment.id)

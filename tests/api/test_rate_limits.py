@@ -20,10 +20,10 @@ from payintent.config import Settings
 from payintent.domain.activation import ActivationStatus
 from payintent.domain.errors import RefusedError, StorageUnavailableError
 from payintent.domain.merchant import Market
-from payintent.domain.quote import TaxManager
+from payintent.domain.price import TaxManager
 from payintent.domain.rate_limit import RateLimit, RateLimitClass, RateLimitStatus
+from payintent.storage.api_keys import AuthenticatedMerchant
 from payintent.storage.database import Database, Row
-from payintent.storage.merchants import AuthenticatedMerchant
 from tests.support.clock import StoppedClock
 from tests.support.world import World
 

@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from payintent.domain import ids
-from payintent.domain.settlement import CaseKind
+from payintent.domain.case import CaseKind
 from tests.api.arrange import payment_of, refusal
 from tests.api.refunding import NOBODYS, REFUND, REFUNDS, ask, kept, listed, paid, read, send
 from tests.support.fakes import captured

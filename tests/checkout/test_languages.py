@@ -11,7 +11,8 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from payintent.checkout.languages import LOCALES, OWN_NAMES, load_language, negotiate_language
-from payintent.domain.currencies import COUNTRIES, FIAT, GLOBAL
+from payintent.domain.countries import COUNTRIES, GLOBAL
+from payintent.domain.currencies import FIAT
 from payintent.operations.payment_methods import AddPaymentMethod
 from tests.checkout import texts_used as used
 from tools import cldr

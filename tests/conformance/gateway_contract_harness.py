@@ -28,8 +28,9 @@ from payintent.domain.gateway import (
 )
 from payintent.domain.onchain import PROVIDER
 from payintent.domain.payment import FailureReason
-from payintent.domain.quote import FeeMode, Price
-from payintent.domain.session import ExpectedToken, Quote, Session, SessionStatus
+from payintent.domain.price import FeeMode, Price
+from payintent.domain.quote import ExpectedToken, Quote
+from payintent.domain.session import Session, SessionStatus
 from payintent.evm.event_logs import REFUNDED
 from payintent.evm.refund_sender import RefundSenders
 from payintent.gateways.onchain import OnchainGateway
@@ -38,7 +39,7 @@ from payintent.payments.settle import complete_selection
 from payintent.service import Service, open_service
 from payintent.storage import payments, sessions
 from payintent.storage.database import Database
-from payintent.storage.onchain.pending_transfers import DatabaseOnchainRecords
+from payintent.storage.onchain.evidence import DatabaseOnchainRecords
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.deploy import PLANS, deploy
 from tests.conformance.harness import Harness, RefundOutcome

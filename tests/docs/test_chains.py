@@ -14,8 +14,8 @@ import typer
 
 from payintent.cli.commands import build
 from payintent.config import Settings
+from payintent.domain.case import CaseKind
 from payintent.domain.onchain import CASES, MISMATCHES
-from payintent.domain.settlement import CaseKind
 from payintent.storage.database import Database
 from payintent.storage.onchain import chains
 from tests.docs.reading import ROOT, blocks, examples, page, rows, section, spans

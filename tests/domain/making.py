@@ -9,8 +9,9 @@ from uuid import UUID
 from payintent.domain.activation import ActivationStatus
 from payintent.domain.merchant import Market, Merchant, PaymentMethod
 from payintent.domain.payment import Payment, PaymentStatus
-from payintent.domain.quote import FeeMode, Price, TaxManager
-from payintent.domain.session import Quote, Session, SessionStatus
+from payintent.domain.price import FeeMode, Price, TaxManager
+from payintent.domain.quote import Quote
+from payintent.domain.session import Session, SessionStatus
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 PAYMENT_ID, SESSION_ID, OTHER_SESSION_ID, RECEIPT_ID = (UUID(int=number) for number in range(1, 5))
@@ -44,9 +45,9 @@ def a_session(**changes: Any) -> Session:
     values: dict[str, Any] = {
         "id": SESSION_ID,
         "payment_id": PAYMENT_ID,
-        "life": SessionStatus.OPEN,
+        "status": SessionStatus.OPEN,
         "outcome": None,
-        "offer": an_offer(),
+        "quote": a_quote(),
         "reference": "ref-1",
         "next_action": None,
         "return_url": None,
@@ -58,7 +59,7 @@ def a_session(**changes: Any) -> Session:
     return Session(**(values | changes))
 
 
-def an_offer() -> Quote:
+def a_quote() -> Quote:
     quote = Price(
         currency="THB",
         amount="1590.00",

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from payintent.domain.catalog import list_payable, payable_currencies
-from payintent.domain.currencies import COUNTRIES, COUNTRY_NAMES, CURRENCIES
+from payintent.domain.countries import COUNTRIES, COUNTRY_NAMES
+from payintent.domain.currencies import CURRENCIES
 from payintent.domain.merchant import Market
 from payintent.domain.quoting import QuoteCountry, make_quotes, resolve_quote_country
 from payintent.domain.restriction import Restrictions

@@ -1,14 +1,7 @@
 """The countries and currencies of the specification's section 2.5, written out again."""
 
-from payintent.domain.currencies import (
-    COUNTRIES,
-    COUNTRY_NAMES,
-    CURRENCIES,
-    TENDER,
-    TENDERED,
-    accepted_currencies,
-    is_payable_in,
-)
+from payintent.domain.countries import COUNTRIES, COUNTRY_NAMES, TENDERED, is_payable_in
+from payintent.domain.currencies import CURRENCIES, TENDER, accepted_currencies
 
 _CODES = (
     "US GU KH AU GB CA FR MP AR VN UY DE ES LK MX PT SA UA PE QA AM CL NO IT NL SV KW PY BH DO PL "

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
+from payintent.domain.countries import require_supported_country
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.merchant import Market
-from payintent.domain.quote import TaxCountry, TaxManager
+from payintent.domain.price import TaxCountry, TaxManager
 from payintent.domain.quoting import (
     QuoteCountry,
     make_quotes,
-    require_supported_country,
     resolve_quote_country,
     tax_rate_for,
     taxed_country,

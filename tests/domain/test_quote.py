@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from payintent.domain.quote import FeeMode, Price, PriceRates, format_rate, make_price
+from payintent.domain.price import FeeMode, Price, PriceRates, format_rate, make_price
 
 
 def _quote(

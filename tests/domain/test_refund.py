@@ -7,10 +7,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from payintent.domain.case import AUTOMATIC, CaseKind
 from payintent.domain.gateway import GatewayRefundState, RefundReport
-from payintent.domain.refund import AUTOMATIC, RefundableRemainder, capture_share, decide_refund
+from payintent.domain.refund import RefundableRemainder, capture_share, decide_refund
 from payintent.domain.refund import RefundStatus as Status
-from payintent.domain.settlement import CaseKind
 
 #: Every status and every word, in full: what follows.
 EXPECTED = """

@@ -5,7 +5,7 @@ from itertools import chain, combinations, product
 
 from payintent.domain.quoting import QuoteCountry, resolve_quote_country
 from payintent.domain.restriction import Restrictions, RestrictionType
-from payintent.storage.fraud import Restriction, active_restrictions
+from payintent.storage.restrictions import Restriction, active_restrictions
 from tests.domain.making import a_merchant, a_method, a_payment
 
 _PLACES = ("DE", "US", "KR")

@@ -111,7 +111,7 @@ def _cases() -> Iterator[Case]:
         paid = {"paid_at": NOW, "receipt_id": RECEIPT_ID} if status.value in PAID_ONCE else {}
         ago = timedelta(seconds=-1 if elapsed else 1)
         payment = a_payment(status=status, session_id=relation, expires_at=NOW + ago, **paid)
-        yield Case(payment, a_session(life=life, declines=declines), report, current, elapsed)
+        yield Case(payment, a_session(status=life, declines=declines), report, current, elapsed)
 
 
 CASES = list(_cases())
@@ -239,7 +239,7 @@ def test_the_third_attempt_closes_the_session_that_its_payment_waits_for() -> No
 @pytest.mark.parametrize("life", SessionStatus)
 def test_three_attempts_and_their_close_fail_the_payment_as_declined(life: SessionStatus) -> None:
     payment = a_payment(status=PaymentStatus.PROCESSING, session_id=SESSION_ID)
-    session = a_session(life=life)
+    session = a_session(status=life)
     verdicts = []
     for _ in range(3):
         verdicts.append(
@@ -278,6 +278,6 @@ def test_a_completed_selection_is_judged_as_the_current_one() -> None:
         if completes_selection(case.payment, case.session, case.report):
             payment = replace(case.payment, status=PaymentStatus.PROCESSING, session_id=SESSION_ID)
             verdict = decide_settlement(
-                payment, replace(case.session, life=SessionStatus.OPEN), case.report, NOW
+                payment, replace(case.session, status=SessionStatus.OPEN), case.report, NOW
             )
             assert verdict.trigger == ("confirm" if case.exact else "fail"), case

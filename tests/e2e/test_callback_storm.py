@@ -24,7 +24,7 @@ from payintent.config import Settings
 from payintent.domain import ids
 from payintent.domain.gateway import GatewayRefundState, RefundReport
 from payintent.domain.payment import Payment
-from payintent.domain.quote import FeeMode
+from payintent.domain.price import FeeMode
 from payintent.operations.accounts import AddAccount
 from payintent.service import Service, open_service
 from payintent.storage import payment_methods

@@ -25,7 +25,7 @@ import pytest
 
 from payintent.config import Settings
 from payintent.domain import ids
-from payintent.domain.quote import FeeMode
+from payintent.domain.price import FeeMode
 from payintent.operations.accounts import AddAccount
 from payintent.service import Service, open_service
 from payintent.storage import payment_methods

@@ -10,7 +10,7 @@ from payintent.evm.refund_sender import RpcRefundSender
 from payintent.gateways.onchain import OnchainGateway
 from payintent.service import Service, open_service
 from payintent.storage.database import Database
-from payintent.storage.onchain.pending_transfers import DatabaseOnchainRecords
+from payintent.storage.onchain.evidence import DatabaseOnchainRecords
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.anvil_binary import Binary
 from tests.support.chain_fixtures import anvil as anvil

@@ -61,8 +61,8 @@ async def proven(
 ) -> LogProof:
     fields: dict[str, Any] = {
         "supplier": "native-1",
-        "told": (),
-        "sighted": {log.tx_hash},
+        "claimed": (),
+        "pending": {log.tx_hash},
         "contracts": [log.contract],
         "last": await ground.height() - 2,
         "able": {f"native-{digit}" for digit in able},
@@ -109,10 +109,10 @@ async def test_a_log_counts_only_word_for_word(world: World, chain_url: str) -> 
             replace(log, receiver=bytes(20)),
             replace(log, token=bytes(19) + b"\x01"),
         ):
-            proof = await proven(ground, log, told=[lie], sighted=())
+            proof = await proven(ground, log, claimed=[lie], pending=())
             assert proof.unproven == [lie]
             assert lie not in proof.logs
-        proof = await proven(ground, log, told=[log], sighted=())
+        proof = await proven(ground, log, claimed=[log], pending=())
         assert (proof.unproven, proof.logs) == ([], [log])
 
 
@@ -126,10 +126,10 @@ async def test_a_refund_counts_only_word_for_word(world: World, chain_url: str) 
             replace(log, sender=bytes(20)),
             replace(log, token=bytes(19) + b"\x01"),
         ):
-            proof = await proven(ground, log, told=[lie], sighted=())
+            proof = await proven(ground, log, claimed=[lie], pending=())
             assert proof.unproven == [lie]
             assert lie not in proof.logs
-        proof = await proven(ground, log, told=[log], sighted=())
+        proof = await proven(ground, log, claimed=[log], pending=())
         assert (proof.unproven, proof.logs) == ([], [log])
 
 
@@ -138,7 +138,7 @@ async def test_a_transaction_that_only_gives_back_is_no_payment(
 ) -> None:
     async with read_through(world, chain_url, HONEST, HONEST) as (ground, _):
         log = await given_back(ground)
-        proof = await proven(ground, log, told=[log], sighted={log.tx_hash})
+        proof = await proven(ground, log, claimed=[log], pending={log.tx_hash})
         assert (proof.logs, proof.absent) == ([log], {log.tx_hash})
 
 
@@ -157,7 +157,7 @@ async def test_a_revert_proves_the_absence_of_a_payment_once_it_is_final(
         _, session = await ground.bill("NATIVED")
         tx_hash = bytes.fromhex((await ground.pay_otherwise(session, deadline=1))[2:])
         height = await ground.height()
-        proof = await proven(ground, log, sighted={tx_hash}, last=height - 1)
+        proof = await proven(ground, log, pending={tx_hash}, last=height - 1)
         assert proof.absent == set()  # it may yet be mined otherwise
-        proof = await proven(ground, log, sighted={tx_hash}, last=height)
+        proof = await proven(ground, log, pending={tx_hash}, last=height)
         assert proof.absent == {tx_hash}

@@ -51,7 +51,7 @@ async def resend_by_two(refunding: RefundWorld, refund: Refund) -> None:
     service = refunding.ground.world.service
     proposal = await service.submit(resend, ADA)
     assert isinstance(proposal, Proposal)
-    await service.perform(Approve(approval_id=ids.format_id(ids.APPROVAL, proposal.id)), ALAN)
+    await service.run_operation(Approve(approval_id=ids.format_id(ids.APPROVAL, proposal.id)), ALAN)
 
 
 async def test_a_refund_that_is_sent_again_has_three_more_reverts(refunding: RefundWorld) -> None:
@@ -121,8 +121,8 @@ async def test_a_refund_that_is_sent_again_takes_nothing_of_the_new_days_thresho
     assert isinstance(proposal, Proposal)
     approval = Approve(approval_id=ids.format_id(ids.APPROVAL, proposal.id))
     with pytest.raises(RefusedError, match="another person than 'Ada'"):
-        await world.service.perform(approval, ADA)
+        await world.service.run_operation(approval, ADA)
     await refunding.turn()
     assert refunding.signer.sent == []
-    await world.service.perform(approval, ALAN)
+    await world.service.run_operation(approval, ALAN)
     assert await refunding.stands(await refunding.ask(others[1])) == WAITS

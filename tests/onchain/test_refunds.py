@@ -16,7 +16,7 @@ from payintent.operations.refunds import RejectRefund, ResendRefund
 from payintent.payments.create_refund import refund_case
 from payintent.storage import refund_reviews
 from payintent.storage.onchain import chains
-from payintent.storage.onchain.pending_transfers import DatabaseOnchainRecords
+from payintent.storage.onchain.evidence import DatabaseOnchainRecords
 from tests.support.onchain import ChainWorld
 from tests.support.patience import until
 from tests.support.refunding import COIN, Mood, RefundWorld, refunding

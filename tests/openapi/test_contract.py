@@ -14,15 +14,16 @@ from payintent.api.docs.files import openapi_document
 from payintent.api.errors import STATUS
 from payintent.api.list_payments import _LISTED_DEFAULT
 from payintent.api.schemas import EXPIRES_IN_DEFAULT_S, EXPIRES_IN_MAX_S
-from payintent.domain.currencies import COUNTRIES, CURRENCIES
+from payintent.domain.case import CaseKind
+from payintent.domain.countries import COUNTRIES
+from payintent.domain.currencies import CURRENCIES
 from payintent.domain.errors import ErrorCode
 from payintent.domain.event import EventType, event_payload_fields
 from payintent.domain.fraud import RiskLevel
 from payintent.domain.gateway import DisputedFunds, DisputeState
 from payintent.domain.payment import FailureReason, PaymentStatus
-from payintent.domain.quote import FeeMode, TaxManager
+from payintent.domain.price import FeeMode, TaxManager
 from payintent.domain.refund import RefundFailureReason, RefundStatus
-from payintent.domain.settlement import CaseKind
 from payintent.routes import ROUTES
 from payintent.storage.cases import STATUSES
 from payintent.storage.payment_list import LISTED_MAX

@@ -7,10 +7,10 @@ import pytest
 
 from payintent.config import Settings
 from payintent.domain import ids
+from payintent.domain.case import CaseKind
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.payment import Payment
 from payintent.domain.session import Session
-from payintent.domain.settlement import CaseKind
 from payintent.operations.base import Actor
 from payintent.operations.cases import ListCases, ResolveCase, ShowCase
 from payintent.service import Service

@@ -12,7 +12,7 @@ import pytest
 from payintent.config import Settings
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.fraud import FraudRuleKind, RiskLevel
-from payintent.domain.quote import FeeMode, TaxCountry, TaxManager
+from payintent.domain.price import FeeMode, TaxCountry, TaxManager
 from payintent.domain.rate_limit import RateLimitClass
 from payintent.domain.restriction import RestrictionType
 from payintent.operations.accounts import (
@@ -57,7 +57,7 @@ from payintent.operations.restrictions import AddRestriction, LiftRestriction, L
 from payintent.operations.tax_rates import ListTaxRates, RemoveTaxRate, SetTaxRate
 from payintent.operations.webhooks import ReplayEvent, ReplayMissedEvents
 from payintent.service import open_service
-from payintent.storage import merchants
+from payintent.storage import callback_secrets
 from tests.api.arrange import cancel, offers_tokens, quotes, refusal, select, view
 from tests.support.fakes import FakeGateway
 from tests.support.world import Answer, Api, World
@@ -86,7 +86,7 @@ async def test_a_new_merchant_has_a_key_that_works_and_a_secret_that_signs(api: 
     new = await api.world.perform(CreateMerchant(name="Third", methods="all"))
     assert {"THB", "JPY"} <= {code for codes in (await _catalog(api, new.api_key)).values()
                               for code in codes}  # fmt: skip
-    [sealed] = await merchants.list_secrets(api.world.service.database, new.merchant.id, 10)
+    [sealed] = await callback_secrets.list_secrets(api.world.service.database, new.merchant.id, 10)
     opened = api.world.service.encryption.decrypt(
         sealed.sealed, f"callback_secret:{new.merchant.id}:{sealed.id}"
     )
@@ -217,7 +217,7 @@ async def test_an_overlap_of_nothing_ends_the_old_secret_at_once(world: World) -
     for overlap_s, left in ((60, 2), (0, 1)):
         rotated = RotateCallbackSecret(merchant_id=world.merchant_id, overlap_s=overlap_s)
         new = await world.perform(rotated)
-        known = await merchants.list_secrets(world.service.database, world.merchant_id, 10)
+        known = await callback_secrets.list_secrets(world.service.database, world.merchant_id, 10)
         assert len(known) == left
     assert new.id == world.merchant_id
 

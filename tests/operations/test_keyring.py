@@ -30,7 +30,7 @@ from payintent.operations.merchants import (
     SetCallbackUrl,
 )
 from payintent.service import Service, open_service
-from payintent.storage import merchants
+from payintent.storage import callback_secrets
 from payintent.storage.database import Tx
 from payintent.workers import run_loops
 from tests.api.arrange import callback, captured, payment_of, select
@@ -102,7 +102,7 @@ async def _opens_everything(service: Service, world: World) -> None:
     for row in await world.rows("SELECT id FROM provider_account"):
         assert await service.accounts.get(row["id"])
     for row in await world.rows("SELECT id FROM merchant"):
-        known = await merchants.list_secrets(service.database, row["id"], 10)
+        known = await callback_secrets.list_secrets(service.database, row["id"], 10)
         assert known
         for one in known:
             service.encryption.decrypt(one.sealed, callback_secret_context(row["id"], one.id))

@@ -12,10 +12,10 @@ from uuid import UUID
 import pytest
 
 from payintent.domain import ids
+from payintent.domain.case import CaseKind
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import GatewayRefundState, RefundReport
 from payintent.domain.payment import Payment
-from payintent.domain.settlement import CaseKind
 from payintent.operations import reconcile
 from payintent.operations.audit_log import ListAuditEntries
 from payintent.operations.cases import ListCases, ResolveCase

@@ -9,11 +9,11 @@ import pytest
 
 from payintent.config import Settings
 from payintent.domain import ids
+from payintent.domain.case import CaseKind
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import GatewayRefundState, RefundReport
 from payintent.domain.operator import Role
 from payintent.domain.payment import Payment
-from payintent.domain.settlement import CaseKind
 from payintent.operations.base import Actor
 from payintent.operations.cases import CaseView, ListCases, ResolveCase, ShowCase
 from payintent.operations.merchants import SetMerchantProfile
@@ -22,7 +22,7 @@ from payintent.payments.create_refund import CreateRefundRequest, refund_case
 from payintent.payments.settle_refund import settle_refund
 from payintent.payments.transitions import lock_payments
 from payintent.service import Service
-from payintent.storage import captures
+from payintent.storage import cases
 from payintent.storage.captures import MoneyOrigin
 from tests.support.contracts import PAYER, contract_service, finalized, log_of, offer_tokens
 from tests.support.fakes import FakeGateway, captured
@@ -138,7 +138,7 @@ async def _case_without_money(world: World, kind: CaseKind, capture_id: UUID | N
             account_id=world.account_id,
             at=payment.created_at,
         )
-        assert await captures.open_case(tx, case_id, kind, place, capture_id)
+        assert await cases.open_case(tx, case_id, kind, place, capture_id)
     return ids.format_id(ids.CASE, case_id)
 
 

@@ -309,7 +309,7 @@ async def test_a_secret_is_shown_to_whoever_approves_and_kept_nowhere(stage: Sta
             rows = await stage.world.rows(f"SELECT t::text AS row FROM {table} t")
             assert not [row for row in rows if secret in row["row"]]
     waiting = await _propose(stage, "merchant.create", over_http)
-    approved = await stage.service.perform(Approve(approval_id=waiting.id), ALAN)
+    approved = await stage.service.run_operation(Approve(approval_id=waiting.id), ALAN)
     shown = str(await stage.perform(ShowApproval(approval_id=waiting.id)))
     assert not [name for name in ("api_key", "callback_secret") if approved.result[name] in shown]
     assert "second server" in {
@@ -328,7 +328,7 @@ async def test_one_admin_alone_gets_no_key_of_a_merchant_by_registering_it(stage
     words = "another person than 'Ada', who proposed it"
     assert await _refused(stage, approval, ADA, words) is ErrorCode.CONFLICT
     assert await stage.world.rows(count) == [before]
-    made = (await stage.service.perform(approval, ALAN)).result
+    made = (await stage.service.run_operation(approval, ALAN)).result
     assert set(made) == {"merchant", "api_key", "callback_secret"}
     [after] = await stage.world.rows(count)
     assert (after["m"], after["k"]) == (before["m"] + 1, before["k"] + 1)

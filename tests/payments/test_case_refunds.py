@@ -5,11 +5,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from payintent.domain.case import AUTOMATIC, CaseKind
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import GatewaySessionState, SessionReport
 from payintent.domain.payment import Payment
-from payintent.domain.refund import AUTOMATIC, RefundStatus
-from payintent.domain.settlement import CaseKind
+from payintent.domain.refund import RefundStatus
 from payintent.payments.create_refund import POLICY, auto_refund_case, refund_case
 from payintent.payments.transitions import lock_payments
 from payintent.storage import captures, cases, refunds

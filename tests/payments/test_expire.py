@@ -10,12 +10,8 @@ from payintent.domain.payment import Payment
 from payintent.domain.restriction import Restrictions
 from payintent.payments.cancel import cancel_by_buyer, cancel_by_merchant
 from payintent.payments.expire import expire_pending, expire_processing
-from payintent.payments.lookup import (
-    QuoteQuery,
-    find_checkout_payment,
-    get_merchant_payment,
-    list_quotes,
-)
+from payintent.payments.lookup import find_checkout_payment, get_merchant_payment
+from payintent.payments.quotes import QuoteQuery, list_quotes
 from payintent.storage import sessions
 from payintent.workers import OLDEST, measure
 from tests.support.fakes import captured, declined

@@ -17,7 +17,7 @@ from payintent.domain.gateway import (
 )
 from payintent.domain.payment import Payment
 from payintent.payments.gateway_health import FAILURES_MAX, PAUSE_S, GatewayChannel, GatewayHealth
-from payintent.payments.lookup import QuoteQuery, list_quotes
+from payintent.payments.quotes import QuoteQuery, list_quotes
 from payintent.payments.send_refund import UNSENT_WAIT_MAX_S
 from payintent.service import Service, open_service
 from tests.payments.refund_gateway import GONE, SILENT

@@ -30,7 +30,7 @@ from payintent.domain.gateway import (
     VerifiedCallback,
 )
 from payintent.domain.payment import FailureReason, Payment
-from payintent.domain.quote import FeeMode
+from payintent.domain.price import FeeMode
 from payintent.operations.accounts import AddAccount
 from payintent.payments.cancel import cancel_by_merchant
 from payintent.payments.receive_callback import receive_callback

@@ -127,7 +127,7 @@ async def test_a_gateway_that_may_do_it_twice_is_not_told_again(
     world: World, resting: tuple[Payment, Refund]
 ) -> None:
     _, refund = resting
-    able(world, refunds_again=False)
+    able(world, refund_is_idempotent=False)
     code, message = await refusal(world, refund)
     assert code is ErrorCode.UNPROCESSABLE
     assert "settle it at the gateway" in message
@@ -136,7 +136,7 @@ async def test_a_gateway_that_may_do_it_twice_is_not_told_again(
 async def test_but_what_it_was_surely_not_told_is_sent(world: World) -> None:
     for name in ("Ada", "Alan"):
         await world.operator_token(name)
-    able(world, refunds_again=False)
+    able(world, refund_is_idempotent=False)
     payment = await paid(world)
     world.gateway.answer_refund = GONE
     refund = await asked(world, payment)

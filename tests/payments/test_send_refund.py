@@ -140,7 +140,7 @@ async def test_an_unknown_outcome_is_asked_about_and_not_sent_again(
     world: World, again: bool
 ) -> None:
     payment = await paid(world)
-    able(world, refunds_again=again)
+    able(world, refund_is_idempotent=again)
     world.gateway.answer_refund = SILENT
     world.gateway.answer_inquire_refund = SILENT
     await asked(world, payment)
@@ -171,7 +171,7 @@ async def test_what_a_gateway_does_not_know_is_never_sent_again_where_twice_is_t
     world: World,
 ) -> None:
     payment = await paid(world)
-    able(world, refunds_again=False)
+    able(world, refund_is_idempotent=False)
     world.gateway.answer_refund, world.gateway.answer_inquire_refund = SILENT, ABSENT
     refund = await asked(world, payment)
     await work(world)
@@ -190,7 +190,7 @@ async def test_a_death_between_sending_and_the_answer_is_asked_about(
     world: World, again: bool
 ) -> None:
     payment = await paid(world)
-    able(world, refunds_again=again)
+    able(world, refund_is_idempotent=again)
     refund = await asked(world, payment)
     await _die_while_sending(world)
     assert (await kept(world, refund)).step is RefundStep.SENT
@@ -227,7 +227,7 @@ async def test_a_death_before_sending_sends_it_later(world: World) -> None:
 
 async def test_two_who_hold_the_same_refund_send_it_once(world: World) -> None:
     payment = await paid(world)
-    able(world, refunds_again=False)
+    able(world, refund_is_idempotent=False)
     world.gateway.answer_refund = PENDING
     await asked(world, payment)
     [slow] = await due(world)
@@ -240,7 +240,7 @@ async def test_two_who_hold_the_same_refund_send_it_once(world: World) -> None:
 @pytest.mark.parametrize("again", [True, False])
 async def test_what_never_left_us_is_sent_later(world: World, again: bool) -> None:
     payment = await paid(world)
-    able(world, refunds_again=again)
+    able(world, refund_is_idempotent=again)
     world.gateway.answer_refund = GONE
     refund = await asked(world, payment)
     await work(world)

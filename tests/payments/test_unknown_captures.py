@@ -6,9 +6,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from payintent.domain.case import CaseKind
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import GatewaySessionState, SessionReport, VerifiedCallback
-from payintent.domain.settlement import CaseKind
 from payintent.operations.cases import CaseView, ListCases, ResolveCase, ShowCase
 from payintent.payments.create_refund import refund_case
 from payintent.payments.receive_callback import apply_waiting_callbacks, receive_callback

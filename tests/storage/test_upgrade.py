@@ -17,7 +17,7 @@ from payintent.operations.providers import ListProviders
 from payintent.operations.tax_rates import ListTaxRates
 from payintent.payments.create_refund import CreateRefundRequest
 from payintent.service import open_service
-from payintent.storage import merchants, migrations_runner, payments
+from payintent.storage import api_keys, callback_secrets, migrations_runner, payments
 from tests.support.fakes import FakeGateway
 
 _PAYMENT, _SESSION, _SECRET = UUID(int=1), UUID(int=2), UUID(int=3)
@@ -140,14 +140,14 @@ async def test_a_database_of_the_first_version_goes_on_working(
     assert (known["fake"].enabled, known["fake"].wire_name) == (True, "fake")
     [tax] = await service.run_operation(ListTaxRates(), ada)
     assert (tax.country, tax.rate) == ("TH", Decimal("0.07"))
-    holder = await merchants.find_by_public_id(database, _KEY.public_id)
+    holder = await api_keys.find_by_public_id(database, _KEY.public_id)
     assert holder is not None
     assert (holder.merchant_id, holder.limits) == (1, {})
     assert payable_decimals(holder.market, holder.methods) == {"THB": 2}
     account = await service.accounts.get(1)
     assert account is not None
     assert account.credentials == {"signing_secret": "x"}
-    [secret] = await merchants.list_secrets(database, 1, 10)
+    [secret] = await callback_secrets.list_secrets(database, 1, 10)
     assert (
         service.encryption.decrypt(secret.sealed, callback_secret_context(1, secret.id))
         == b"s" * 32

@@ -20,7 +20,7 @@ from payintent.operations.payment_methods import AddPaymentMethod
 from payintent.service import Service, open_service
 from payintent.storage.database import Database
 from payintent.storage.onchain import chain_watch, chains
-from payintent.storage.onchain.pending_transfers import DatabaseOnchainRecords
+from payintent.storage.onchain.evidence import DatabaseOnchainRecords
 from tests.support.fakes import FakeGateway
 from tests.support.world import World
 

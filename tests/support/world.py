@@ -13,7 +13,7 @@ from payintent.config import Settings
 from payintent.domain.gateway import SessionReport
 from payintent.domain.operator import Role
 from payintent.domain.payment import Payment
-from payintent.domain.quote import FeeMode, TaxManager
+from payintent.domain.price import FeeMode, TaxManager
 from payintent.operations.accounts import AddAccount
 from payintent.operations.base import Actor, ChangeOperation, ReadOperation
 from payintent.operations.merchants import CreatedMerchant, CreateMerchant

@@ -13,7 +13,7 @@ from payintent.domain.onchain import PROVIDER
 from payintent.gateways.onchain import OnchainGateway
 from payintent.service import Service, open_service
 from payintent.storage.database import Database
-from payintent.storage.onchain.pending_transfers import DatabaseOnchainRecords
+from payintent.storage.onchain.evidence import DatabaseOnchainRecords
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.deploy import PLANS
 from tests.support import browser as programs

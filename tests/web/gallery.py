@@ -23,7 +23,7 @@ from payintent.domain.gateway import (
 )
 from payintent.domain.onchain import PROVIDER
 from payintent.domain.payment import Payment
-from payintent.domain.quote import FeeMode, TaxManager
+from payintent.domain.price import FeeMode, TaxManager
 from payintent.gateways.onchain import OnchainGateway
 from payintent.operations.accounts import AddAccount
 from payintent.operations.fraud import AddFraudRule
@@ -33,7 +33,7 @@ from payintent.operations.tax_rates import SetTaxRate
 from payintent.service import open_service
 from payintent.storage import migrations_runner
 from payintent.storage.database import Database
-from payintent.storage.onchain.pending_transfers import DatabaseOnchainRecords
+from payintent.storage.onchain.evidence import DatabaseOnchainRecords
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.deploy import PLANS
 from tests.support.chain import fetched_anvil

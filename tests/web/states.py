@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from payintent.domain.gateway import SessionReport
 from payintent.domain.payment import FailureReason, Payment
-from payintent.domain.quote import TaxManager
+from payintent.domain.price import TaxManager
 from payintent.domain.refund import RefundStatus
 from payintent.payments.cancel import cancel_by_buyer
 from payintent.payments.create_refund import CreateRefundRequest

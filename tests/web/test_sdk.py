@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, BrowserContext
 
-from payintent.domain.currencies import COUNTRIES, CURRENCIES
+from payintent.domain.countries import COUNTRIES
+from payintent.domain.currencies import CURRENCIES
 from payintent.domain.fraud import FraudRuleKind
 from payintent.operations.fraud import AddFraudRule
 from tests.api.arrange import bring_to, callback, payment_of, select

@@ -4,21 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from payintent.domain.gateway import Capture, GatewayRefundRequest
 from payintent.domain.onchain import (
-    PROVIDER,
-    MismatchedTransfer,
-    OnchainEvidence,
-    PostedTransaction,
     PostedTransactionState,
-    TransferDisposition,
 )
-from payintent.domain.onchain_refund import OnchainRefundFacts
-from payintent.storage.database import Executor, Row, Tx
-from payintent.storage.onchain import refund_logs
+from payintent.storage.database import Executor, Tx
 
-_HINTS_MAX = 10  # of one session
-_MISMATCHES_MAX = 100
+POSTED_MAX = 10  # of one session
+MISMATCHES_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +83,7 @@ async def list_session_transactions(
         LIMIT $2
         """,
         session_id,
-        _MISMATCHES_MAX,
+        MISMATCHES_MAX,
     )
     return [SessionTransaction(**row) for row in rows]
 
@@ -203,7 +195,7 @@ async def add_posted(tx: Tx, session_id: UUID, tx_hash: bytes, step: str) -> boo
         session_id,
         tx_hash,
         step,
-        _HINTS_MAX,
+        POSTED_MAX,
     )
     return row is not None
 
@@ -266,119 +258,3 @@ async def set_posted_state(
         reason,
         final,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class DatabaseOnchainRecords:
-    """Implements `OnchainRecords` on the database."""
-
-    database: Executor
-
-    async def evidence(self, session_id: UUID) -> OnchainEvidence | None:
-        """Give what is known of a session; None where it is not an on-chain one."""
-        return await get_evidence(self.database, session_id)
-
-    async def get_refund_facts(
-        self, account_id: int, request: GatewayRefundRequest
-    ) -> OnchainRefundFacts | None:
-        """Give what is known of a refund; None where its money did not come by a chain."""
-        return await refund_logs.get_refund_facts(self.database, account_id, request)
-
-    async def claim_for_sender(self, refund_id: UUID, sender: bytes) -> bool:
-        """Note that a signer is about to be asked; False where another sender was asked before."""
-        return await refund_logs.claim_for_sender(self.database, refund_id, sender)
-
-    async def set_transaction_hash(self, refund_id: UUID, tx_hash: bytes) -> None:
-        """Keep the transaction that a signer told."""
-        await refund_logs.set_transaction_hash(self.database, refund_id, tx_hash)
-
-    async def note_reverted(self, refund_id: UUID, tx_hash: bytes) -> int:
-        """Count a transaction whose revert is final, once; gives how many of the refund were."""
-        return await refund_logs.note_reverted(self.database, refund_id, tx_hash)
-
-
-async def get_evidence(database: Executor, session_id: UUID) -> OnchainEvidence | None:
-    """Sum up what is known of a session on its chain, at one moment."""
-    row = await database.row(
-        """
-        SELECT clock() AS now, p.expires_at AS deadline, c.window_at, c.at AS final_at,
-            EXISTS (SELECT FROM chain_sighting g
-                WHERE g.session_id = s.id AND g.exact AND g.gone_at IS NULL) AS exact_sighted,
-            EXISTS (SELECT FROM chain_sighting g
-                WHERE g.session_id = s.id AND g.exact AND g.gone_at IS NOT NULL) AS exact_gone,
-            k.reference AS k_reference, k.amount_minor AS k_amount_minor, k.currency AS k_currency
-        FROM session s
-        JOIN payment p ON p.id = s.payment_id
-        LEFT JOIN chain_cursor c ON c.chain = s.chain
-        LEFT JOIN capture k ON k.session_id = s.id AND k.credited
-        WHERE s.id = $1 AND s.provider = $2
-        """,
-        session_id,
-        PROVIDER,
-    )
-    if row is None:
-        return None
-    columns = {name: value for name, value in row.items() if not name.startswith("k_")}
-    return OnchainEvidence(
-        **columns,
-        captured=_captured(row),
-        hints=tuple(await _hints(database, session_id)),
-        mismatches=tuple(await _mismatches(database, session_id)),
-    )
-
-
-def _captured(row: Row) -> Capture | None:
-    if row["k_reference"] is None:
-        return None
-    return Capture(
-        reference=row["k_reference"],
-        amount_minor=int(row["k_amount_minor"]),
-        currency=row["k_currency"],
-    )
-
-
-async def _hints(database: Executor, session_id: UUID) -> list[PostedTransaction]:
-    rows = await database.fetch(
-        """
-        SELECT state, reason, final, posted_at, settled_at
-        FROM chain_hint
-        WHERE session_id = $1 AND step = 'pay' AND state NOT IN ('foreign', 'duplicate')
-        ORDER BY posted_at
-        LIMIT $2
-        """,
-        session_id,
-        _HINTS_MAX,
-    )
-    return [
-        PostedTransaction(
-            state=PostedTransactionState(row["state"]),
-            reason=row["reason"],
-            final=row["final"],
-            posted_at=row["posted_at"],
-            settled_at=row["settled_at"],
-        )
-        for row in rows
-    ]
-
-
-async def _mismatches(database: Executor, session_id: UUID) -> list[MismatchedTransfer]:
-    rows = await database.fetch(
-        """
-        SELECT r.disposition, r.final_at, h.tx_hash IS NOT NULL AS posted
-        FROM chain_receipt r
-        LEFT JOIN chain_hint h ON h.session_id = r.session_id AND h.tx_hash = r.tx_hash
-        WHERE r.session_id = $1 AND r.disposition IN ('underpaid', 'overpaid', 'wrong_token')
-        ORDER BY r.final_at, r.block, r.log_index
-        LIMIT $2
-        """,
-        session_id,
-        _MISMATCHES_MAX,
-    )
-    return [
-        MismatchedTransfer(
-            disposition=TransferDisposition(row["disposition"]),
-            posted=row["posted"],
-            final_at=row["final_at"],
-        )
-        for row in rows
-    ]

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from payintent.domain.case import CaseKind
 from payintent.domain.evm import PaidLog
 from payintent.domain.onchain import ExpectedTransfer, TransferDisposition
 from payintent.domain.session import Session
-from payintent.domain.settlement import CaseKind
 from payintent.storage import sessions
 from payintent.storage.database import Executor, Row, Tx
 

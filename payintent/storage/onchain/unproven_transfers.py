@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from payintent.domain.settlement import CaseKind
+from payintent.domain.case import CaseKind
 from payintent.storage.database import Executor, Tx
 
 

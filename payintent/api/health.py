@@ -1,0 +1,24 @@
+"""Liveness and readiness."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from payintent.api.context import get_context, json_response
+from payintent.domain.errors import ErrorCode
+from payintent.version import API_VERSION
+
+
+async def healthz(request: Request) -> Response:
+    """`GET /healthz`: the process answers."""
+    del request
+    return json_response({"status": "ok", "version": API_VERSION})
+
+
+async def readyz(request: Request) -> Response:
+    """`GET /readyz`: the database answers and has every migration."""
+    why_not = await get_context(request).readiness.why_not()
+    return json_response(_not_ready(why_not), 503) if why_not else json_response({"status": "ok"})
+
+
+def _not_ready(message: str) -> dict[str, str]:
+    return {"code": ErrorCode.SERVICE_UNAVAILABLE, "message": message}

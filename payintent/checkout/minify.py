@@ -1,0 +1,35 @@
+"""Make the page's scripts smaller: comments and spare blanks go."""
+
+import re
+
+# Strings, templates and regular expressions stay as they are; spaces and comments are what goes.
+_PARTS = re.compile(
+    r"""(?P<kept>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`)"""
+    r"""|(?P<gap>(?:\s|//[^\n]*|/\*.*?\*/)+)"""
+    r"""|(?P<regex>/(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n\[])+/)""",
+    re.DOTALL,
+)
+
+
+_AROUND_SPACE = frozenset("{}()[],;:=<>?&|!")
+
+
+_BEFORE_LINE = frozenset("{(,;")
+
+
+_AFTER_LINE = frozenset("})")
+
+
+def minify(source: str) -> str:
+    """Take comments and needless spaces out of a script; templates in templates are not known."""
+    return _PARTS.sub(_shortened, source).strip()
+
+
+def _shortened(part: re.Match[str]) -> str:
+    if part["gap"] is None:
+        return part[0]
+    before = part.string[part.start() - 1 : part.start()]
+    after = part.string[part.end() : part.end() + 1]
+    if "\n" in part[0]:  # a line's end may stand for a semicolon
+        return "" if before in _BEFORE_LINE or after in _AFTER_LINE else "\n"
+    return "" if before in _AROUND_SPACE or after in _AROUND_SPACE else " "

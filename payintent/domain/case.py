@@ -1,0 +1,30 @@
+"""The kinds of case: money or a contradiction that a person must look at."""
+
+from enum import StrEnum
+
+
+class CaseKind(StrEnum):
+    """Why money, or the world's word, needs a person."""
+
+    ORPHAN_CAPTURE = "ORPHAN_CAPTURE"  # the session had been replaced or given up
+    LATE_PAYMENT = "LATE_PAYMENT"  # the payment had ended without money
+    DOUBLE_PAYMENT = "DOUBLE_PAYMENT"  # the payment had been paid
+    AMOUNT_MISMATCH = "AMOUNT_MISMATCH"  # not the amount or currency of the frozen quote
+    TOKEN_MISMATCH = "TOKEN_MISMATCH"  # noqa: S105 - a kind
+    UNKNOWN_REFERENCE = "UNKNOWN_REFERENCE"  # no one knows what it is for
+    REFUND_REVERSED = "REFUND_REVERSED"
+    RECONCILIATION = "RECONCILIATION"
+    DISPUTE = "DISPUTE"  # the buyer's bank asks for the money back
+    UNDECIDED = "UNDECIDED"  # its gateway was still deciding when the payment expired
+
+
+#: Money that nobody may keep without asking: given back at once where the merchant wants that.
+AUTOMATIC = frozenset(
+    {
+        CaseKind.ORPHAN_CAPTURE,
+        CaseKind.LATE_PAYMENT,
+        CaseKind.DOUBLE_PAYMENT,
+        CaseKind.AMOUNT_MISMATCH,
+        CaseKind.TOKEN_MISMATCH,
+    }
+)

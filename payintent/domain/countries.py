@@ -1,0 +1,70 @@
+"""The countries that payments are taken in, and what can be paid with there (spec section 2.5)."""
+
+from collections.abc import Mapping
+
+from payintent.domain.currencies import CRYPTO, SETTLING, accepted_currencies
+from payintent.domain.errors import ErrorCode, RefusedError
+
+GLOBAL = "GL"  # nowhere in particular: tokens only
+
+
+LOCAL_FIAT: dict[str, str] = {"TH": "THB", "JP": "JPY", "TW": "TWD", "ID": "IDR", "PH": "PHP"}
+
+
+_DOLLAR_CODES = """
+    US GU KH AU GB CA FR MP AR VN UY DE ES LK MX PT SA UA PE QA AM CL NO IT NL SV KW PY BH DO PL CO
+    NZ IN IE EG PA EC CH HU BG BE SE SG BR MY HK
+"""
+
+
+DOLLAR_COUNTRIES = tuple(_DOLLAR_CODES.split())
+
+
+#: Payment currencies of each country, fiat first, as spec section 2.5 lists them.
+COUNTRIES: Mapping[str, tuple[str, ...]] = (
+    {GLOBAL: CRYPTO}
+    | {country: (fiat, *CRYPTO) for country, fiat in LOCAL_FIAT.items()}
+    | dict.fromkeys(DOLLAR_COUNTRIES, ("USD", *CRYPTO))
+)
+
+
+#: What can be paid with in each country: its payment currencies, and the tokens that only settle.
+TENDERED: Mapping[str, tuple[str, ...]] = {
+    country: (*codes, *SETTLING) for country, codes in COUNTRIES.items()
+}
+
+
+COUNTRY_NAMES: dict[str, str] = {
+    "GL": "Global", "TH": "Thailand", "JP": "Japan", "TW": "Taiwan", "ID": "Indonesia",
+    "PH": "Philippines", "US": "United States", "GU": "Guam", "KH": "Cambodia", "AU": "Australia",
+    "GB": "United Kingdom", "CA": "Canada", "FR": "France", "MP": "Northern Mariana Islands",
+    "AR": "Argentina", "VN": "Vietnam", "UY": "Uruguay", "DE": "Germany", "ES": "Spain",
+    "LK": "Sri Lanka", "MX": "Mexico", "PT": "Portugal", "SA": "Saudi Arabia", "UA": "Ukraine",
+    "PE": "Peru", "QA": "Qatar", "AM": "Armenia", "CL": "Chile", "NO": "Norway", "IT": "Italy",
+    "NL": "Netherlands", "SV": "El Salvador", "KW": "Kuwait", "PY": "Paraguay", "BH": "Bahrain",
+    "DO": "Dominican Republic", "PL": "Poland", "CO": "Colombia", "NZ": "New Zealand",
+    "IN": "India", "IE": "Ireland", "EG": "Egypt", "PA": "Panama", "EC": "Ecuador",
+    "CH": "Switzerland", "HU": "Hungary", "BG": "Bulgaria", "BE": "Belgium", "SE": "Sweden",
+    "SG": "Singapore", "BR": "Brazil", "MY": "Malaysia", "HK": "Hong Kong",
+}  # fmt: skip
+
+
+def is_payable_in(country: str, currency: str, *, pegged: bool) -> bool:
+    """Tell whether a country can pay such a payment with anything at all."""
+    offered = TENDERED[country]
+    return any(code in offered for code in accepted_currencies(currency, pegged=pegged))
+
+
+def require_supported_country(code: str) -> str:
+    """Accept one of the 53 codes of spec section 2.5, upper case only."""
+    if len(code) != 2:  # noqa: PLR2004 - ISO 3166-1 alpha-2
+        raise RefusedError(ErrorCode.BAD_REQUEST, "country must have two letters")
+    if code not in COUNTRIES:
+        raise RefusedError(ErrorCode.UNSUPPORTED_COUNTRY, f"country {code!r} is not supported")
+    return code
+
+
+def require_supported_country_if_given(code: str | None) -> None:
+    """Refuse (`UNSUPPORTED_COUNTRY`) a code outside the 53."""
+    if code is not None:
+        require_supported_country(code)

@@ -1,0 +1,42 @@
+"""How JSON is written: timestamps, and text that holds lone surrogates."""
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, cast
+
+import msgspec
+
+_encode = msgspec.json.Encoder().encode
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def format_timestamp(moment: datetime) -> str:
+    """Write a UTC time as RFC 3339 with milliseconds and `Z`."""
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def encode_json(fields: Mapping[str, Any]) -> bytes:
+    """Write JSON, compact; `msgspec.Raw` values go in as they are.
+
+    Half a surrogate pair, which no encoding can hold, is written as its escape.
+    """
+    try:
+        return _encode(fields)
+    except UnicodeEncodeError:
+        return _encode(_escape_surrogates(fields))
+
+
+def _escape_surrogates(value: Any) -> Any:
+    if isinstance(value, str) and _SURROGATE.search(value):
+        return msgspec.Raw(json.dumps(value).encode())
+    if isinstance(value, dict):
+        return {
+            name: _escape_surrogates(part) for name, part in cast("dict[str, Any]", value).items()
+        }
+    if isinstance(value, list):
+        return [_escape_surrogates(part) for part in cast("list[Any]", value)]
+    return value

@@ -1,0 +1,114 @@
+"""Merchants' API keys (table `api_key`): only their digests are stored."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from payintent.domain.activation import ActivationStatus
+from payintent.domain.merchant import Acceptance, Market
+from payintent.domain.price import TaxManager
+from payintent.domain.rate_limit import RateLimit, RateLimitClass
+from payintent.storage import payment_methods
+from payintent.storage.database import Executor, Tx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey:
+    """An API key as it is kept: never the key itself."""
+
+    public_id: str
+    merchant_id: int
+    name: str
+    created_at: datetime
+    revoked_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuthenticatedMerchant:
+    """Who holds a key, and what the key's text must digest to."""
+
+    merchant_id: int
+    activation: ActivationStatus
+    tax_manager: TaxManager
+    digest: bytes
+    market: Market
+    methods: tuple[Acceptance, ...]
+    limits: Mapping[RateLimitClass, RateLimit]  # those that the operator has set
+    #: What it can be paid with, and the most decimals that a method holds each currency with.
+    payable: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+async def add_key(tx: Tx, public_id: str, merchant_id: int, name: str, digest: bytes) -> None:
+    """Keep the digest of a new API key."""
+    await tx.fetch(
+        "INSERT INTO api_key (public_id, merchant_id, name, digest) VALUES ($1, $2, $3, $4)",
+        public_id,
+        merchant_id,
+        name,
+        digest,
+    )
+
+
+async def find_by_public_id(database: Executor, public_id: str) -> AuthenticatedMerchant | None:
+    """Find who holds a key that was not revoked."""
+    row = await database.row(
+        """
+        SELECT k.merchant_id, k.digest, merchant.activation, merchant.tax_manager,
+            merchant.countries, merchant.currencies,
+            c.per_s AS create_per_s, c.burst AS create_burst,
+            r.per_s AS read_per_s, r.burst AS read_burst,"""
+        + payment_methods.ACCEPTANCES
+        + """ AS methods
+        FROM api_key k
+        JOIN merchant ON merchant.id = k.merchant_id
+        LEFT JOIN rate_limit c ON c.merchant_id = merchant.id AND c.class = 'create'
+        LEFT JOIN rate_limit r ON r.merchant_id = merchant.id AND r.class = 'read'
+        WHERE k.public_id = $1 AND k.revoked_at IS NULL
+        """,
+        public_id,
+    )
+    if row is None:
+        return None
+    return AuthenticatedMerchant(
+        merchant_id=row["merchant_id"],
+        activation=ActivationStatus(row["activation"]),
+        tax_manager=TaxManager(row["tax_manager"]),
+        digest=row["digest"],
+        market=payment_methods.market_of(row),
+        methods=payment_methods.acceptances_of(row),
+        limits={
+            kind: RateLimit(row[f"{kind}_per_s"], row[f"{kind}_burst"])
+            for kind in RateLimitClass
+            if row[f"{kind}_per_s"] is not None
+        },
+    )
+
+
+async def list_keys(database: Executor, merchant_id: int, limit: int) -> list[ApiKey]:
+    """List a merchant's keys, newest first."""
+    rows = await database.fetch(
+        """
+        SELECT public_id, merchant_id, name, created_at, revoked_at
+        FROM api_key
+        WHERE merchant_id = $1
+        ORDER BY created_at DESC, public_id
+        LIMIT $2
+        """,
+        merchant_id,
+        limit,
+    )
+    return [ApiKey(**row) for row in rows]
+
+
+async def revoke_key(tx: Tx, public_id: str) -> ApiKey | None:
+    """Revoke a key for good; revoking twice keeps the first time."""
+    row = await tx.row(
+        """
+        UPDATE api_key
+        SET revoked_at = coalesce(revoked_at, clock())
+        WHERE public_id = $1
+        RETURNING public_id, merchant_id, name, created_at, revoked_at
+        """,
+        public_id,
+    )
+    return ApiKey(**row) if row else None
