@@ -3,7 +3,7 @@
 import secrets as chance
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -11,6 +11,7 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.web_origin import web_origin
 from payintent.encryption import NONCE_BYTES, account_context
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.fields import OwnerId, Purpose, argument, option
 from payintent.operations.keyring import ensure_writing_key
 from payintent.operations.validation import (
     LISTED_MAX,
@@ -27,19 +28,25 @@ from payintent.storage.accounts import AccountRecord, NewAccount
 from payintent.storage.database import Tx
 
 _CREDENTIALS_MAX, _CREDENTIAL_CHARS_MAX = 20, 20_000
+_CREDENTIALS_HELP = (
+    "A file with a JSON object of texts, or - for standard input: never on the command line."
+)
+_AccountId = Annotated[int, argument("The account's number.")]
 
 
 class AddAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
-    """Add an account at a provider, the platform's or a merchant's own."""
+    """Add an account; its credentials are sealed and never shown again."""
 
     action: ClassVar[str] = "account.add"
     hidden: ClassVar[frozenset[str]] = frozenset({"credentials"})
-    provider: str
-    base_url: str
-    credentials: dict[str, str]
-    merchant_id: int | None = None
-    name: str = ""
-    countries: list[str] | None = None  # None: all that the adapter has
+    provider: Annotated[str, option("Such as simulator.")]
+    base_url: Annotated[str, option("Where the provider's API is.")]
+    credentials: Annotated[dict[str, str], option(_CREDENTIALS_HELP)]
+    merchant_id: OwnerId = None
+    name: Purpose = ""
+    countries: Annotated[list[str] | None, option("With commas; left out: all of its gateway.")] = (
+        None
+    )
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Need it always: buyers' money goes where the credentials say."""
@@ -85,9 +92,10 @@ class AddAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
 
 
 class ListAccounts(ReadOperation[list[AccountRecord]], frozen=True, kw_only=True):
-    """List accounts; credentials are never shown."""
+    """List accounts."""
 
     action: ClassVar[str] = "account.list"
+    columns = ("id", "provider", "merchant_id", "name", "base_url", "countries", "enabled")
     limit: int = LISTED_MAX
 
     async def read(self, context: OperationContext) -> list[AccountRecord]:
@@ -97,10 +105,10 @@ class ListAccounts(ReadOperation[list[AccountRecord]], frozen=True, kw_only=True
 
 
 class ShowAccount(ReadOperation[AccountRecord], frozen=True, kw_only=True):
-    """Show one account; credentials are never shown."""
+    """Show one account."""
 
     action: ClassVar[str] = "account.show"
-    account_id: int
+    account_id: _AccountId
 
     async def read(self, context: OperationContext) -> AccountRecord:
         """Give it."""
@@ -112,11 +120,11 @@ class ChangeAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
 
     action: ClassVar[str] = "account.change"
     hidden: ClassVar[frozenset[str]] = frozenset({"credentials"})
-    account_id: int
-    name: str | None = None
-    base_url: str | None = None
-    credentials: dict[str, str] | None = None
-    countries: list[str] | None = None  # an empty list: all that the adapter has
+    account_id: _AccountId
+    name: Annotated[str | None, option("What it is for.")] = None
+    base_url: Annotated[str | None, option("Where the provider's API is.")] = None
+    credentials: Annotated[dict[str, str] | None, option(_CREDENTIALS_HELP)] = None
+    countries: Annotated[list[str] | None, option('With commas; "" is all of its gateway.')] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Need it for address and credentials: buyers' money goes where the credentials say."""
@@ -183,7 +191,7 @@ class EnableAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
     """Turn an account on."""
 
     action: ClassVar[str] = "account.enable"
-    account_id: int
+    account_id: _AccountId
 
     async def apply(self, context: OperationContext, tx: Tx) -> AccountRecord:
         """Write it."""
@@ -199,7 +207,7 @@ class DisableAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
     """Turn an account off: nothing new is offered through it, what runs there ends."""
 
     action: ClassVar[str] = "account.disable"
-    account_id: int
+    account_id: _AccountId
 
     async def apply(self, context: OperationContext, tx: Tx) -> AccountRecord:
         """Write it."""

@@ -1,11 +1,12 @@
 """A merchant's way into service (spec section 1): every step is noted, and none is skipped."""
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from payintent.domain.activation import ActivationAction, ActivationStatus, next_activation_status
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.fields import MerchantId, option
 from payintent.operations.validation import check_market, check_name, require_merchant
 from payintent.storage import merchants
 from payintent.storage.database import Tx
@@ -18,7 +19,7 @@ class ShowActivation(ReadOperation[ActivationRecord], frozen=True, kw_only=True)
     """Show how far a merchant's activation is, and what is filed for it."""
 
     action: ClassVar[str] = "merchant.activation"
-    merchant_id: int
+    merchant_id: MerchantId
 
     async def read(self, context: OperationContext) -> ActivationRecord:
         """Give it."""
@@ -29,14 +30,14 @@ class ShowActivation(ReadOperation[ActivationRecord], frozen=True, kw_only=True)
 
 
 class RequestActivation(ChangeOperation[ActivationRecord], frozen=True, kw_only=True):
-    """Note contract and KYC, and which countries and currencies are asked for."""
+    """Note contract, KYC, and what the merchant asks to be activated for."""
 
     action: ClassVar[str] = "merchant.request"
-    merchant_id: int
-    countries: list[str]
-    currencies: list[str]
-    contract: str  # where it is filed
-    kyc: str
+    merchant_id: MerchantId
+    countries: Annotated[list[str], option("With commas: TH,JP.")]
+    currencies: Annotated[list[str], option("With commas: THB,USDT.")]
+    contract: Annotated[str, option("Where the contract is filed.")]
+    kyc: Annotated[str, option("Where the check of the merchant is filed.")]
 
     async def check(self, context: OperationContext) -> None:
         """Refuse what is not known, and a request without contract or KYC."""
@@ -62,10 +63,10 @@ class RequestActivation(ChangeOperation[ActivationRecord], frozen=True, kw_only=
 
 
 class ApplyActivation(ChangeOperation[ActivationRecord], frozen=True, kw_only=True):
-    """Let the merchant take what it asked for; payments can be made to validate the flow."""
+    """Let a merchant take what it asked for; payments can be made to validate the flow."""
 
     action: ClassVar[str] = "merchant.apply"
-    merchant_id: int
+    merchant_id: MerchantId
 
     async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
         """Make the requested market the merchant's own."""
@@ -80,10 +81,13 @@ class ApplyActivation(ChangeOperation[ActivationRecord], frozen=True, kw_only=Tr
 
 
 class ValidateActivation(ChangeOperation[ActivationRecord], frozen=True, kw_only=True):
-    """Note that the merchant's flow was validated; the reason says how."""
+    """Note that the flow was validated.
+
+    The reason says how.
+    """
 
     action: ClassVar[str] = "merchant.validate"
-    merchant_id: int
+    merchant_id: MerchantId
 
     async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
         """Take the step."""
@@ -95,7 +99,7 @@ class ActivateMerchant(ChangeOperation[ActivationRecord], frozen=True, kw_only=T
     """Put a validated merchant into service."""
 
     action: ClassVar[str] = "merchant.activate"
-    merchant_id: int
+    merchant_id: MerchantId
 
     async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
         """Take the step."""
@@ -104,10 +108,13 @@ class ActivateMerchant(ChangeOperation[ActivationRecord], frozen=True, kw_only=T
 
 
 class SuspendMerchant(ChangeOperation[ActivationRecord], frozen=True, kw_only=True):
-    """Take a merchant out of service: no new payments, no new selections; what runs, ends."""
+    """Take a merchant out of service; what runs, ends.
+
+    There are no new payments and no new selections.
+    """
 
     action: ClassVar[str] = "merchant.suspend"
-    merchant_id: int
+    merchant_id: MerchantId
 
     async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
         """Take the step."""
@@ -116,10 +123,13 @@ class SuspendMerchant(ChangeOperation[ActivationRecord], frozen=True, kw_only=Tr
 
 
 class ResumeMerchant(ChangeOperation[ActivationRecord], frozen=True, kw_only=True):
-    """Bring a suspended merchant back to where it was: ACTIVE, or APPLIED before that."""
+    """Bring a suspended merchant back to where it was.
+
+    That is ACTIVE, or APPLIED if it was never active.
+    """
 
     action: ClassVar[str] = "merchant.resume"
-    merchant_id: int
+    merchant_id: MerchantId
 
     async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
         """Take the step."""

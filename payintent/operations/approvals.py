@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from uuid import UUID
 
 import msgspec
@@ -20,6 +20,7 @@ from payintent.operations.base import (
     check_role,
     run,
 )
+from payintent.operations.fields import ListLimit, argument, option
 from payintent.operations.json_values import to_json_value
 from payintent.operations.refunds import (
     ApproveRefund,
@@ -63,12 +64,20 @@ class Approved:
     result: Any
 
 
+_ApprovalId = Annotated[
+    str, argument("Such as appr_0351NDickobV3yYH8omp8v, or a refund that waits.")
+]
+
+
 class ListApprovals(ReadOperation[list[ApprovalView]], frozen=True, kw_only=True):
-    """List what waits for another person, newest first; with `status`, what became of it."""
+    """List what waits for another person, newest first."""
 
     action: ClassVar[str] = "approval.list"
-    status: Literal["WAITING", "APPROVED", "REJECTED", "LAPSED", "ALL"] = "WAITING"
-    limit: int = 20
+    columns = ("id", "action", "status", "changes", "proposed_by", "proposed_at", "expires_at")
+    status: Annotated[
+        Literal["WAITING", "APPROVED", "REJECTED", "LAPSED", "ALL"], option("What became of it.")
+    ] = "WAITING"
+    limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[ApprovalView]:
         """Give them."""
@@ -84,10 +93,10 @@ class ListApprovals(ReadOperation[list[ApprovalView]], frozen=True, kw_only=True
 
 
 class ShowApproval(ReadOperation[ApprovalView], frozen=True, kw_only=True):
-    """Show one, with what it would change as things stand now."""
+    """Show one, with what it would change, in words."""
 
     action: ClassVar[str] = "approval.show"
-    approval_id: str
+    approval_id: _ApprovalId
 
     async def read(self, context: OperationContext) -> ApprovalView:
         """Give it."""
@@ -102,12 +111,12 @@ class ShowApproval(ReadOperation[ApprovalView], frozen=True, kw_only=True):
 
 
 class Approve(ChangeOperation[Approved], frozen=True, kw_only=True):
-    """Approve what another person has proposed; it is done at once, in the same transaction."""
+    """Approve it: it is done at once. A secret that it makes is printed, this once."""
 
     action: ClassVar[str] = "approval.approve"
     needs_role: ClassVar[Role] = Role.FINANCE
-    approval_id: str
-    note: str = ""
+    approval_id: _ApprovalId
+    note: Annotated[str, option("Kept with it.")] = ""
 
     async def check(self, context: OperationContext) -> None:
         """Refuse what the operation itself would refuse."""
@@ -145,12 +154,12 @@ class Approve(ChangeOperation[Approved], frozen=True, kw_only=True):
 
 
 class Reject(ChangeOperation[ApprovalView], frozen=True, kw_only=True):
-    """Reject what waits for another person; whoever proposed it may take it back this way too."""
+    """Reject it; what you have proposed yourself you take back this way."""
 
     action: ClassVar[str] = "approval.reject"
     needs_role: ClassVar[Role] = Role.FINANCE
-    approval_id: str
-    note: str
+    approval_id: _ApprovalId
+    note: Annotated[str, option("Kept with it; left out: the reason.", or_reason=True)]
 
     async def check(self, context: OperationContext) -> None:
         """Refuse a rejection without a word."""

@@ -78,6 +78,8 @@ class ReadOperation(
 
     action: ClassVar[str]
     needs_role: ClassVar[Role] = Role.VIEWER  # the least that may do it
+    #: What a table of a list shows of each record; JSON shows all.
+    columns: ClassVar[tuple[str, ...]] = ()
 
     def required_role(self) -> Role:
         """Give the least role that may do it with these fields."""
@@ -95,6 +97,8 @@ class ChangeOperation(
 
     action: ClassVar[str]
     needs_role: ClassVar[Role] = Role.ADMIN  # the least that may do it
+    #: What a table of a list shows of each record; JSON shows all.
+    columns: ClassVar[tuple[str, ...]] = ()
     #: Whether a terminal without a token may try it outside the sandbox; `apply` decides.
     is_bootstrap: ClassVar[bool] = False
     #: Fields that the audit log must not hold.

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 from uuid import UUID
 
 from payintent.domain import ids
@@ -11,6 +11,7 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import Role
 from payintent.domain.refund import RefundStatus, RefundStep
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
 from payintent.operations.validation import (
     check_list_limit,
     check_merchant,
@@ -77,14 +78,24 @@ class CaseView:
     dispute: CaseDisputeView | None = None
 
 
+_CaseId = Annotated[str, argument("Such as case_0351NDickobV3yYH8omp8v.")]
+
+
 class ListCases(ReadOperation[list[CaseView]], frozen=True, kw_only=True):
-    """List cases, newest first; open ones where no status is named."""
+    """List cases, newest first."""
 
     action: ClassVar[str] = "case.list"
-    merchant_id: int | None = None
-    status: Literal["OPEN", "REFUNDED", "ACCEPTED", "DISMISSED", "ALL"] = "OPEN"
-    kind: CaseKind | None = None
-    limit: int = 20
+    columns = (
+        *("id", "kind", "status", "merchant_id", "payment_id"),
+        *("chain", "amount_minor", "currency", "opened_at"),
+    )
+    merchant_id: OfMerchantId = None
+    status: Annotated[
+        Literal["OPEN", "ACCEPTED", "DISMISSED", "REFUNDED", "ALL"],
+        option("Only cases of this status; ALL: every one."),
+    ] = "OPEN"
+    kind: Annotated[CaseKind | None, option("Of one kind.")] = None
+    limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[CaseView]:
         """Give them."""
@@ -98,10 +109,10 @@ class ListCases(ReadOperation[list[CaseView]], frozen=True, kw_only=True):
 
 
 class ShowCase(ReadOperation[CaseView], frozen=True, kw_only=True):
-    """Show one case."""
+    """Show one case, and the money it is about."""
 
     action: ClassVar[str] = "case.show"
-    case_id: str
+    case_id: _CaseId
 
     async def read(self, context: OperationContext) -> CaseView:
         """Give it."""
@@ -109,17 +120,23 @@ class ShowCase(ReadOperation[CaseView], frozen=True, kw_only=True):
 
 
 class ResolveCase(ChangeOperation[CaseView], frozen=True, kw_only=True):
-    """Accept the money, dismiss the case, or refund it; no payment changes, no event goes out.
+    """Close a case, or refund it, which closes it when the money has gone back.
 
+    No payment changes, no event goes out.
     A case whose money goes back stays OPEN until it has gone, and is REFUNDED then.
     """
 
     action: ClassVar[str] = "case.resolve"
     needs_role: ClassVar[Role] = Role.SUPPORT
-    case_id: str
-    resolution: Literal["accept", "dismiss", "refund"]
-    note: str
-    destination: str | None = None  # an address, of money on a chain; left out: back to its payer
+    case_id: _CaseId
+    resolution: Annotated[
+        Literal["accept", "dismiss", "refund"],
+        argument("`accept`: the money is kept; `dismiss`: there is none; `refund`: it goes back."),
+    ]
+    note: Annotated[str, option("Kept with the case; left out: the reason.", or_reason=True)]
+    destination: Annotated[
+        str | None, option("Of money on a chain: where it goes, if not back to its payer.")
+    ] = None
 
     def required_role(self) -> Role:
         """Give the least role: money goes back by finance alone."""

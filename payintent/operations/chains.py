@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 from decimal import Decimal
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.onchain import PROVIDER
@@ -19,6 +19,7 @@ from payintent.operations.chain_views import (
     token_view,
 )
 from payintent.operations.contract_code import check_code
+from payintent.operations.fields import OwnerId, Purpose, argument, option
 from payintent.operations.json_values import to_json_value
 from payintent.operations.keyring import ensure_writing_key
 from payintent.operations.validation import (
@@ -38,12 +39,17 @@ _CONFIRMATIONS_MAX = 10_000
 _URLS_MAX = 10
 _BLOCK_MAX = 1 << 62
 _APPROVAL = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})?")  # tokens
+_INSTANT_FINALITY = (
+    "Believe nodes that call their latest block final: blocks are final as they appear."
+)
+_ChainSlug = Annotated[str, argument("Such as ethereum.")]
 
 
 class ListChains(ReadOperation[list[ChainView]], frozen=True, kw_only=True):
-    """List chains with contracts, tokens and how far each was read."""
+    """List chains and how far each was read, our contracts, and tokens."""
 
     action: ClassVar[str] = "chain.list"
+    columns = ("slug", "network_id", "finality", "confirmations", "block", "head", "halted")
 
     async def read(self, context: OperationContext) -> list[ChainView]:
         """Give them."""
@@ -54,15 +60,17 @@ class ListChains(ReadOperation[list[ChainView]], frozen=True, kw_only=True):
 
 
 class AddContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
-    """Take payments through a contract that was deployed; the platform's, or a merchant's own."""
+    """Take payments through a contract that was deployed."""
 
     action: ClassVar[str] = "chain.add-contract"
-    chain: str
-    address: str
-    receiver: str
-    deployed_block: int
-    merchant_id: int | None = None
-    name: str = ""
+    chain: _ChainSlug
+    address: Annotated[str, argument("Where it was deployed.")]
+    receiver: Annotated[str, option("The receiver that it was deployed with.")]
+    deployed_block: Annotated[
+        int, option("The block it was deployed in; the chain is read from there.")
+    ]
+    merchant_id: OwnerId = None
+    name: Purpose = ""
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Need it always: buyers' money goes to the contract's receiver."""
@@ -131,10 +139,10 @@ class AddContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
 
 
 class RetireContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
-    """Offer a contract no more; it stays watched, for what was asked through it may still come."""
+    """Offer a contract no more; it stays watched."""
 
     action: ClassVar[str] = "chain.retire-contract"
-    account_id: int
+    account_id: Annotated[int, argument("The contract's account.")]
 
     async def apply(self, context: OperationContext, tx: Tx) -> ContractView:
         """Write it, and turn the account off."""
@@ -154,16 +162,20 @@ class RetireContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
 
 
 class SetToken(ChangeOperation[TokenView], frozen=True, kw_only=True):
-    """Say where a token is, how it behaves and whether it is taken; what is not given stays."""
+    """Say where a token is and whether it is taken; what is not given stays."""
 
     action: ClassVar[str] = "chain.set-token"
-    chain: str
-    symbol: str
-    address: str | None = None
-    decimals: int | None = None
-    approve_zero_first: bool | None = None
-    minimum: int | None = None  # in the smallest unit
-    enabled: bool | None = None
+    chain: _ChainSlug
+    symbol: Annotated[str, argument("Such as USDT.")]
+    address: Annotated[str | None, option("The token's contract.")] = None
+    decimals: Annotated[int | None, option("As the token itself says.")] = None
+    approve_zero_first: Annotated[
+        bool | None, option("An allowance must be zero before it is changed.")
+    ] = None
+    minimum: Annotated[int | None, option("In the smallest unit, as our contract has it.")] = None
+    enabled: Annotated[
+        bool | None, option("Whether buyers are offered it.", flags="--enabled/--disabled")
+    ] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Need it for what decides which coins pay, and how many."""
@@ -226,20 +238,35 @@ class SetToken(ChangeOperation[TokenView], frozen=True, kw_only=True):
 
 
 class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
-    """Say when a chain's blocks are final, what wallets may use, and who sends refunds.
+    """Say when blocks are final, what wallets are told, who refunds; what is not given stays.
 
     A new refunder takes over; refunds that the others have sent still count.
     """
 
     action: ClassVar[str] = "chain.set"
-    chain: str
-    finality: Literal["finalized", "confirmations"] | None = None
-    confirmations: int | None = None
-    instant_finality: bool | None = None
-    public_rpc_urls: list[str] | None = None
-    explorer_urls: list[str] | None = None
-    refunder: str | None = None
-    refund_approval_above: str | None = None  # tokens, whatever token it is
+    chain: _ChainSlug
+    finality: Annotated[
+        Literal["finalized", "confirmations"] | None,
+        option("Who says which blocks are final: the nodes, or a number of confirmations."),
+    ] = None
+    confirmations: Annotated[int | None, option("How many blocks on a block make it final.")] = None
+    instant_finality: Annotated[bool | None, option(_INSTANT_FINALITY)] = None
+    public_rpc_urls: Annotated[
+        list[str] | None,
+        option(
+            "An endpoint for wallets, never one of the watcher's; repeat it.",
+            repeated_as="public_rpc_url",
+        ),
+    ] = None
+    explorer_urls: Annotated[
+        list[str] | None,
+        option("A block explorer for wallets; repeat it.", repeated_as="explorer_url"),
+    ] = None
+    refunder: Annotated[str | None, option("The account that sends refunds from now on.")] = None
+    refund_approval_above: Annotated[
+        str | None,
+        option("So many tokens a merchant may give back in a day without a second person."),
+    ] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Need it for who sends refunds, and for how much money one person may send."""
@@ -327,11 +354,11 @@ _SET_AS_GIVEN = (
 
 
 class ResumeChain(ChangeOperation[ChainCursor], frozen=True, kw_only=True):
-    """Read a halted chain again, from a block that a person has chosen or from where it stood."""
+    """Read a halted chain again, from a block that you have chosen or from where it stood."""
 
     action: ClassVar[str] = "chain.resume"
-    chain: str
-    block: int | None = None  # the last one that counts as read
+    chain: _ChainSlug
+    block: Annotated[int | None, option("The last block that counts as read.")] = None
 
     async def check(self, context: OperationContext) -> None:
         """Refuse what is no block, and an unknown chain."""

@@ -4,12 +4,13 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 from ipaddress import ip_network
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.fraud import VELOCITIES, FraudRule, FraudRuleKind, RiskLevel
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
 from payintent.operations.validation import (
     check_iso_country,
     check_list_limit,
@@ -50,17 +51,38 @@ class FraudDecisionView:
 
 
 class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
-    """Deny what matches a value, or comes more often than `count_max` in `window_s` seconds."""
+    """Deny what a list matches, or what comes too often.
+
+    Too often is more than `count_max` times in `window_s` seconds.
+    """
 
     action: ClassVar[str] = "fraud.add"
-    kind: FraudRuleKind
-    value: str | None = None
-    count_max: int | None = None
-    window_s: int | None = None
-    merchant_id: int | None = None  # None: every merchant
-    code: str | None = None
-    level: RiskLevel = RiskLevel.HIGH
-    score: int = _SCORE_MAX
+    kind: Annotated[
+        FraudRuleKind,
+        argument("What is compared; a velocity counts how often a payer or an address comes."),
+    ]
+    value: Annotated[
+        str | None, argument("What a list matches: JP, buyer-1, @spam.test, 192.0.2.0/24.")
+    ] = None
+    count_max: Annotated[
+        int | None, option("Of a velocity: how many are let through.", name="count")
+    ] = None
+    window_s: Annotated[int | None, option("Of a velocity: within how many seconds.")] = None
+    merchant_id: Annotated[
+        int | None, option("For one merchant; left out: for all.", name="merchant")
+    ] = None
+    code: Annotated[
+        str | None, option("The code that callers get; left out: one that fits the kind.")
+    ] = None
+    level: Annotated[RiskLevel, option("The risk level that callers get.")] = RiskLevel.HIGH
+    score: Annotated[
+        int,
+        option(
+            "The risk score; of several rules that match, the highest one decides.",
+            min=0,
+            max=_SCORE_MAX,
+        ),
+    ] = _SCORE_MAX
 
     async def check(self, context: OperationContext) -> None:
         """Refuse a rule that could match nothing."""
@@ -131,6 +153,7 @@ class ListFraudRules(ReadOperation[list[FraudRule]], frozen=True, kw_only=True):
     """List the rules in force."""
 
     action: ClassVar[str] = "fraud.list"
+    columns = ("id", "kind", "merchant_id", "denies", "code", "level", "score")
 
     async def read(self, context: OperationContext) -> list[FraudRule]:
         """Give them."""
@@ -141,7 +164,7 @@ class RemoveFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
     """Put a rule out of force."""
 
     action: ClassVar[str] = "fraud.remove"
-    rule_id: int
+    rule_id: Annotated[int, argument("The rule's number.")]
 
     async def apply(self, context: OperationContext, tx: Tx) -> FraudRule:
         """Write it; the rule's past decisions stay."""
@@ -162,8 +185,9 @@ class ListFraudDecisions(ReadOperation[list[FraudDecisionView]], frozen=True, kw
     """List what was denied, newest first."""
 
     action: ClassVar[str] = "fraud.decisions"
-    merchant_id: int | None = None
-    limit: int = 20
+    columns = ("decided_at", "merchant_id", "payment_id", "rule_id", "code", "level", "score")
+    merchant_id: OfMerchantId = None
+    limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[FraudDecisionView]:
         """Give them."""

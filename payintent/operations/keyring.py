@@ -36,6 +36,7 @@ class ShowKeyring(ReadOperation[list[EncryptionKeyRecord]], frozen=True, kw_only
     """List the keys that have written; one that is not retired must stay in every ring."""
 
     action: ClassVar[str] = "keyring.show"
+    columns = ("name", "mark", "since", "retired_at")
 
     async def read(self, context: OperationContext) -> list[EncryptionKeyRecord]:
         """Give them."""

@@ -2,11 +2,12 @@
 
 import secrets as chance
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from payintent.domain import api_key, ids
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.fields import MerchantId, Purpose, argument
 from payintent.operations.validation import (
     LISTED_MAX,
     check_list_limit,
@@ -28,11 +29,11 @@ class IssuedApiKey:
 
 
 class IssueApiKey(ChangeOperation[IssuedApiKey], frozen=True, kw_only=True):
-    """Issue another API key; it is shown this once."""
+    """Issue another API key; prints it, this once."""
 
     action: ClassVar[str] = "key.issue"
-    merchant_id: int
-    name: str = ""
+    merchant_id: MerchantId
+    name: Purpose = ""
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Need it over HTTP, where the key would be shown to whoever holds a token."""
@@ -60,10 +61,11 @@ class IssueApiKey(ChangeOperation[IssuedApiKey], frozen=True, kw_only=True):
 
 
 class ListApiKeys(ReadOperation[list[ApiKey]], frozen=True, kw_only=True):
-    """List a merchant's keys by their public part, newest first."""
+    """List a merchant's keys by their public part."""
 
     action: ClassVar[str] = "key.list"
-    merchant_id: int
+    columns = ("public_id", "name", "created_at", "revoked_at")
+    merchant_id: MerchantId
     limit: int = LISTED_MAX
 
     async def read(self, context: OperationContext) -> list[ApiKey]:
@@ -77,7 +79,7 @@ class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
     """Revoke a key for good; every process knows within a second."""
 
     action: ClassVar[str] = "key.revoke"
-    public_id: str
+    public_id: Annotated[str, argument("The public part: the eight characters after sk_live_.")]
 
     async def apply(self, context: OperationContext, tx: Tx) -> ApiKey:
         """Write when; revoking twice keeps the first time."""

@@ -5,7 +5,7 @@ import re
 import secrets as chance
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 from uuid import UUID
 
 from payintent.domain.activation import ActivationStatus
@@ -17,6 +17,7 @@ from payintent.domain.web_origin import web_origin
 from payintent.encryption import NONCE_BYTES, callback_secret_context
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.default_methods import DefaultMethod, default_methods
+from payintent.operations.fields import MerchantId, argument, option
 from payintent.operations.keyring import ensure_writing_key
 from payintent.operations.keys import issue_api_key
 from payintent.operations.validation import (
@@ -40,6 +41,10 @@ _NAME_MAX = 200
 _ORIGINS_MAX = 20
 _SECRET_BYTES = 32
 _LOCALE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8}){0,3}", re.ASCII)
+_AUTO_REFUND = option("Give back at once money that no payment may own; new merchants have it.")
+_ALLOW_HTTP = option(
+    "Whether its callback URL may be http; outside the sandbox it must be https without this."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +65,20 @@ class IssuedCallbackSecret:
 
 
 class CreateMerchant(ChangeOperation[CreatedMerchant], frozen=True, kw_only=True):
-    """Register a merchant with an API key and a callback secret.
+    """Register a merchant; prints its API key and callback secret, this once.
 
     The sandbox's are in service at once; others go through activation.
     """
 
     action: ClassVar[str] = "merchant.create"
-    name: str
-    callback_url: str | None = None
-    methods: Literal["none", "all"] = "none"  # `all`: whatever the platform's accounts can do
-    auto_refund: bool = True  # give back at once what no payment may own
-    allow_http: bool = False  # its callback URL need not be https
+    name: Annotated[str, option("What buyers read: Pay NAME.")]
+    callback_url: Annotated[str | None, option("Where webhooks go.")] = None
+    methods: Annotated[
+        Literal["none", "all"],
+        option("`all`: offer whatever the platform's accounts can do; else `none`.", any_text=True),
+    ] = "none"
+    auto_refund: Annotated[bool, _AUTO_REFUND] = True
+    allow_http: Annotated[bool, _ALLOW_HTTP] = False
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Need it over HTTP, where key and secret would be shown to whoever holds a token."""
@@ -115,9 +123,10 @@ class CreateMerchant(ChangeOperation[CreatedMerchant], frozen=True, kw_only=True
 
 
 class ListMerchants(ReadOperation[list[Merchant]], frozen=True, kw_only=True):
-    """List merchants by id."""
+    """List merchants."""
 
     action: ClassVar[str] = "merchant.list"
+    columns = ("id", "name", "activation", "callback_url", "tax_manager")
     limit: int = LISTED_MAX
 
     async def read(self, context: OperationContext) -> list[Merchant]:
@@ -130,7 +139,7 @@ class ShowMerchant(ReadOperation[Merchant], frozen=True, kw_only=True):
     """Show one merchant."""
 
     action: ClassVar[str] = "merchant.show"
-    merchant_id: int
+    merchant_id: MerchantId
 
     async def read(self, context: OperationContext) -> Merchant:
         """Give it."""
@@ -138,20 +147,35 @@ class ShowMerchant(ReadOperation[Merchant], frozen=True, kw_only=True):
 
 
 class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
-    """Describe a merchant: what is not given stays, an empty address clears it."""
+    """Describe a merchant; what is not given stays, an empty address clears it."""
 
     action: ClassVar[str] = "merchant.profile"
-    merchant_id: int
-    name: str | None = None
-    logo_url: str | None = None
-    support_url: str | None = None
-    return_url: str | None = None
-    allowed_origins: list[str] | None = None
-    default_country: str | None = None
-    locale: str | None = None
-    tax_manager: TaxManager | None = None
-    tax_country: TaxCountry | None = None
-    auto_refund: bool | None = None  # give back at once what no payment may own
+    merchant_id: MerchantId
+    name: Annotated[str | None, option("What buyers read.")] = None
+    logo_url: Annotated[str | None, option("Shown on the checkout.")] = None
+    support_url: Annotated[str | None, option("Where buyers find help.")] = None
+    return_url: Annotated[str | None, option("Where buyers go back to.")] = None
+    allowed_origins: Annotated[
+        list[str] | None,
+        option(
+            "Where selections may return to and widgets may stand; repeat it.",
+            repeated_as="allowed_origin",
+        ),
+    ] = None
+    default_country: Annotated[
+        str | None,
+        option("Where quotes are for, if the buyer names no country; one of the 53."),
+    ] = None
+    locale: Annotated[str | None, option("The checkout's language, such as ja.")] = None
+    tax_manager: Annotated[
+        TaxManager | None,
+        option("SERVICE: quotes have tax by the operator's rates; NONE: they have none."),
+    ] = None
+    tax_country: Annotated[
+        TaxCountry | None,
+        option("Whose rate applies: of the buyer's selection, or of the default country."),
+    ] = None
+    auto_refund: Annotated[bool | None, _AUTO_REFUND] = None
 
     async def check(self, context: OperationContext) -> None:
         """Refuse what buyers could not be shown or sent to."""
@@ -194,12 +218,12 @@ class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
 
 
 class SetCallbackUrl(ChangeOperation[Merchant], frozen=True, kw_only=True):
-    """Send a merchant's webhooks elsewhere; without a URL events are kept and none is sent."""
+    """Send a merchant's webhooks elsewhere; `webhooks replay-missed` sends what was skipped."""
 
     action: ClassVar[str] = "merchant.set-callback-url"
-    merchant_id: int
-    callback_url: str | None = None
-    allow_http: bool | None = None  # None: as it was
+    merchant_id: MerchantId
+    callback_url: Annotated[str | None, argument("Left out: keep events, send none.")] = None
+    allow_http: Annotated[bool | None, _ALLOW_HTTP] = None
 
     async def check(self, context: OperationContext) -> None:
         """Refuse a URL that may not be called."""
@@ -225,11 +249,16 @@ class SetCallbackUrl(ChangeOperation[Merchant], frozen=True, kw_only=True):
 
 
 class RotateCallbackSecret(ChangeOperation[IssuedCallbackSecret], frozen=True, kw_only=True):
-    """Make a new callback secret; the old ones sign along until the overlap is over."""
+    """Make a new callback secret; prints it, this once.
+
+    The old ones sign along until the overlap is over.
+    """
 
     action: ClassVar[str] = "merchant.rotate-secret"
-    merchant_id: int
-    overlap_s: int = OVERLAP_DEFAULT_S
+    merchant_id: MerchantId
+    overlap_s: Annotated[int, option("For how many seconds the old one signs along.")] = (
+        OVERLAP_DEFAULT_S
+    )
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Need it over HTTP, where the secret would be shown to whoever holds a token."""

@@ -3,12 +3,13 @@
 import unicodedata
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from payintent.domain import api_key
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import FIRST_OPERATORS, TOKEN_DAYS, TOKEN_DAYS_MAX, Role
 from payintent.operations.base import NOBODYS, ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.fields import argument, option
 from payintent.operations.keys import generate_key_text
 from payintent.operations.validation import LISTED_MAX, check_list_limit, check_name, quote_input
 from payintent.storage import operator_tokens
@@ -26,14 +27,18 @@ class IssuedToken:
     token: str
 
 
+_PublicId = Annotated[str, argument("The public part: the eight characters after op_.")]
+_Days = Annotated[int, option("How long it works, from now on.")]
+
+
 class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True):
-    """Issue an operator's token to a person; it is shown this once."""
+    """Issue a token to a person; whoever approves is shown it, this once."""
 
     action: ClassVar[str] = "operator.issue"
     is_bootstrap: ClassVar[bool] = True
-    name: str
-    role: Role = Role.VIEWER
-    days: int = TOKEN_DAYS
+    name: Annotated[str, argument("The person's name; it can never be used again.")]
+    role: Annotated[Role, option("What its holder may do.")] = Role.VIEWER
+    days: _Days = TOKEN_DAYS
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Need it always: who has a token can act as one more person."""
@@ -93,8 +98,8 @@ class SetRole(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
     """Give an operator another role."""
 
     action: ClassVar[str] = "operator.set-role"
-    public_id: str
-    role: Role
+    public_id: _PublicId
+    role: Annotated[Role, argument("What its holder may do.")]
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Need it where the role is raised."""
@@ -122,11 +127,11 @@ class SetRole(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
 
 
 class ExtendToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
-    """Let an operator's token work for so many days from now; the token stays the same."""
+    """Let a token work for so many days from now."""
 
     action: ClassVar[str] = "operator.extend"
-    public_id: str
-    days: int = TOKEN_DAYS
+    public_id: _PublicId
+    days: _Days = TOKEN_DAYS
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Need it always: it is as good as issuing one."""
@@ -157,7 +162,10 @@ class ExtendToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=Tru
 
 
 class ReplaceToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True):
-    """Replace one's own token by another with the same name, role and end; shown this once."""
+    """Replace the token that you act with by another, which is printed this once.
+
+    The other one has the same name, role and end.
+    """
 
     action: ClassVar[str] = "operator.replace"
     needs_role: ClassVar[Role] = Role.VIEWER
@@ -176,9 +184,10 @@ class ReplaceToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True):
 
 
 class ListOperatorTokens(ReadOperation[list[OperatorTokenRecord]], frozen=True, kw_only=True):
-    """List operators' tokens by their public part, newest first."""
+    """List tokens by their public part."""
 
     action: ClassVar[str] = "operator.list"
+    columns = ("public_id", "name", "role", "expires_at", "last_used_at", "revoked_at")
     limit: int = LISTED_MAX
 
     async def read(self, context: OperationContext) -> list[OperatorTokenRecord]:
@@ -188,10 +197,10 @@ class ListOperatorTokens(ReadOperation[list[OperatorTokenRecord]], frozen=True, 
 
 
 class RevokeOperatorToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
-    """Revoke an operator's token for good, at once."""
+    """Revoke a token for good, at once."""
 
     action: ClassVar[str] = "operator.revoke"
-    public_id: str
+    public_id: _PublicId
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorTokenRecord:
         """Write when; revoking twice keeps the first time."""

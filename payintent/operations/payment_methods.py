@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 from decimal import Decimal
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.merchant import PaymentMethod
 from payintent.domain.price import FeeMode
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.fields import MerchantId, argument, option
 from payintent.operations.validation import (
     check_market,
     check_name,
@@ -20,22 +21,27 @@ from payintent.storage.database import Tx
 from payintent.storage.onchain import chains
 
 _POSITION_MAX = 10_000
+_MethodId = Annotated[int, argument("The method's number.")]
 
 
 class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):
     """Offer another way to pay."""
 
     action: ClassVar[str] = "method.add"
-    merchant_id: int
-    account_id: int
-    kind: Literal["card", "redirect", "qr", "onchain"]
-    label: str
-    currencies: list[str]
-    token: str | None = None  # of an on-chain one; its chain is the contract's
-    countries: list[str] | None = None  # None: all
-    fee_mode: FeeMode = FeeMode.INCLUSIVE
-    fee_rate: Decimal = Decimal(0)
-    position: int = 0
+    merchant_id: MerchantId
+    account_id: Annotated[int, option("The provider account it goes through.", name="account")]
+    kind: Annotated[
+        Literal["card", "redirect", "qr", "onchain"],
+        option("One of card, redirect, qr, onchain.", any_text=True),
+    ]
+    label: Annotated[str, option("What buyers read.")]
+    currencies: Annotated[list[str], option("With commas: USD,THB; of an on-chain one its token.")]
+    countries: Annotated[list[str] | None, option("With commas; left out: all.")] = None
+    #: Its chain is the contract's.
+    token: Annotated[str | None, option("Of an on-chain one, such as USDT.")] = None
+    fee_mode: Annotated[FeeMode, option("Who bears the fee.")] = FeeMode.INCLUSIVE
+    fee_rate: Annotated[Decimal, option("0.029 is 2.9 %.")] = Decimal(0)
+    position: Annotated[int, option("Lower ones are offered first.")] = 0
 
     async def check(self, context: OperationContext) -> None:
         """Refuse what is not known, and an account that is another merchant's."""
@@ -92,7 +98,8 @@ class ListPaymentMethods(ReadOperation[list[PaymentMethod]], frozen=True, kw_onl
     """List a merchant's methods in the order they are offered in."""
 
     action: ClassVar[str] = "method.list"
-    merchant_id: int
+    columns = ("id", "kind", "label", "provider", "currencies", "countries", "fee", "enabled")
+    merchant_id: MerchantId
 
     async def read(self, context: OperationContext) -> list[PaymentMethod]:
         """Give them."""
@@ -101,16 +108,16 @@ class ListPaymentMethods(ReadOperation[list[PaymentMethod]], frozen=True, kw_onl
 
 
 class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):
-    """Change a method; what is not given stays. Quotes that were selected keep theirs."""
+    """Change a method; what is not given stays, quotes that were selected keep theirs."""
 
     action: ClassVar[str] = "method.change"
-    method_id: int
-    label: str | None = None
-    currencies: list[str] | None = None
-    countries: list[str] | None = None  # an empty list: all
-    fee_mode: FeeMode | None = None
-    fee_rate: Decimal | None = None
-    position: int | None = None
+    method_id: _MethodId
+    label: Annotated[str | None, option("What buyers read.")] = None
+    currencies: Annotated[list[str] | None, option("With commas: USD,THB.")] = None
+    countries: Annotated[list[str] | None, option('With commas; "" is all.')] = None
+    fee_mode: Annotated[FeeMode | None, option("Who bears the fee.")] = None
+    fee_rate: Annotated[Decimal | None, option("0.029 is 2.9 %.")] = None
+    position: Annotated[int | None, option("Lower ones are offered first.")] = None
 
     async def check(self, context: OperationContext) -> None:
         """Refuse what is not known."""
@@ -142,7 +149,7 @@ class EnablePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
     """Offer a method again."""
 
     action: ClassVar[str] = "method.enable"
-    method_id: int
+    method_id: _MethodId
 
     async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
         """Write it."""
@@ -158,7 +165,7 @@ class DisablePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=
     """Offer a method no more; what runs through it ends."""
 
     action: ClassVar[str] = "method.disable"
-    method_id: int
+    method_id: _MethodId
 
     async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
         """Write it."""

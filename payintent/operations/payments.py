@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import Role
 from payintent.operations.base import ChangeOperation, OperationContext
+from payintent.operations.fields import argument
 from payintent.operations.validation import quote_input
 from payintent.payments.expire import check_stranded, expire_stranded
 from payintent.storage import payments
@@ -28,14 +29,14 @@ class EndedPaymentView:
 
 
 class EndPayment(ChangeOperation[EndedPaymentView], frozen=True, kw_only=True):
-    """Expire a payment whose time is over and whose chain is not watched; two people decide it.
+    """Expire a payment whose time is over and whose chain nobody watches; needs two people.
 
     Money that the chain shows later pays it no more: it is that of the case which this opens.
     """
 
     action: ClassVar[str] = "payment.end"
     needs_role: ClassVar[Role] = Role.FINANCE
-    payment_id: str
+    payment_id: Annotated[str, argument("Such as pay_0351NDickobV3yYH8omp8v.")]
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Need it always: the buyer may have paid, and the order is given up."""

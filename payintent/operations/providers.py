@@ -1,10 +1,11 @@
 """Providers: on or off for everybody, and what they are called outside."""
 
 import re
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.fields import argument
 from payintent.operations.validation import quote_input
 from payintent.storage import accounts, gateway_outages
 from payintent.storage.accounts import Provider
@@ -12,12 +13,14 @@ from payintent.storage.database import Tx
 from payintent.storage.gateway_outages import GatewayOutage
 
 _WIRE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
+_Provider = Annotated[str, argument("As `provider list` shows it, such as stripe.", name="name")]
 
 
 class ListProviders(ReadOperation[list[Provider]], frozen=True, kw_only=True):
     """List providers, and whether they are on."""
 
     action: ClassVar[str] = "provider.list"
+    columns = ("name", "wire_name", "enabled", "changed_at")
 
     async def read(self, context: OperationContext) -> list[Provider]:
         """Give them."""
@@ -25,9 +28,10 @@ class ListProviders(ReadOperation[list[Provider]], frozen=True, kw_only=True):
 
 
 class ListGatewayOutages(ReadOperation[list[GatewayOutage]], frozen=True, kw_only=True):
-    """List accounts whose gateway does not answer: nothing new is tried there for a while."""
+    """List accounts whose gateway does not answer, and until when nobody tries."""
 
     action: ClassVar[str] = "provider.health"
+    columns = ("account_id", "provider", "name", "channel", "since", "until", "trips")
 
     async def read(self, context: OperationContext) -> list[GatewayOutage]:
         """Give them; there are none where all is well."""
@@ -38,7 +42,7 @@ class EnableProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
     """Turn a provider on."""
 
     action: ClassVar[str] = "provider.enable"
-    provider: str
+    provider: _Provider
 
     async def apply(self, context: OperationContext, tx: Tx) -> Provider:
         """Write it."""
@@ -50,7 +54,7 @@ class DisableProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
     """Turn a provider off: no method of it is offered, what runs there ends."""
 
     action: ClassVar[str] = "provider.disable"
-    provider: str
+    provider: _Provider
 
     async def apply(self, context: OperationContext, tx: Tx) -> Provider:
         """Write it."""
@@ -62,8 +66,8 @@ class RenameProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
     """Give a provider another name outside; selections that were made keep the old one."""
 
     action: ClassVar[str] = "provider.rename"
-    provider: str
-    wire_name: str
+    provider: _Provider
+    wire_name: Annotated[str, argument("What merchants and buyers are shown from now on.")]
 
     async def check(self, context: OperationContext) -> None:
         """Refuse a name that could not stand on the wire."""

@@ -1,10 +1,11 @@
 """Merchants' rate limits, where they differ from the installation's."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.rate_limit import RateLimitClass
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.fields import MerchantId, OfMerchantId, argument, option
 from payintent.operations.validation import (
     LISTED_MAX,
     check_list_limit,
@@ -16,16 +17,17 @@ from payintent.storage.database import Tx
 from payintent.storage.rate_limits import RateLimitSetting
 
 _PER_S_MAX, _BURST_MAX = 1_000_000, 10_000_000
+_Limited = Annotated[RateLimitClass, argument("`create`: new payments; `read`: all other calls.")]
 
 
 class SetRateLimit(ChangeOperation[RateLimitSetting], frozen=True, kw_only=True):
-    """Limit a merchant: so many requests a second, so many at once after a pause."""
+    """Limit a merchant; every process knows within a second."""
 
     action: ClassVar[str] = "limit.set"
-    merchant_id: int
-    kind: RateLimitClass
-    per_s: int
-    burst: int | None = None  # None: twice `per_s`
+    merchant_id: MerchantId
+    kind: _Limited
+    per_s: Annotated[int, option("Requests a second.")]
+    burst: Annotated[int | None, option("At once after a pause; left out: twice that.")] = None
 
     async def check(self, context: OperationContext) -> None:
         """Refuse a limit that lets nothing pass, or anything."""
@@ -49,10 +51,11 @@ class SetRateLimit(ChangeOperation[RateLimitSetting], frozen=True, kw_only=True)
 
 
 class ListRateLimits(ReadOperation[list[RateLimitSetting]], frozen=True, kw_only=True):
-    """List the limits that were set."""
+    """List the limits that were set; everybody else has the installation's."""
 
     action: ClassVar[str] = "limit.list"
-    merchant_id: int | None = None
+    columns = ("merchant_id", "kind", "per_s", "burst")
+    merchant_id: OfMerchantId = None
     limit: int = LISTED_MAX
 
     async def read(self, context: OperationContext) -> list[RateLimitSetting]:
@@ -66,8 +69,8 @@ class ClearRateLimit(ChangeOperation[None], frozen=True, kw_only=True):
     """Go back to the installation's own limit."""
 
     action: ClassVar[str] = "limit.clear"
-    merchant_id: int
-    kind: RateLimitClass
+    merchant_id: MerchantId
+    kind: _Limited
 
     async def check(self, context: OperationContext) -> None:
         """Refuse an unknown merchant."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar
+from typing import Annotated, ClassVar
 from uuid import UUID
 
 from payintent.domain import ids
@@ -10,6 +10,7 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import Role
 from payintent.domain.refund import Refund, RefundFailureReason, RefundStatus, RefundStep
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
 from payintent.operations.validation import (
     check_list_limit,
     check_merchant,
@@ -53,15 +54,24 @@ class RefundView:
     updated_at: datetime
 
 
+_RefundId = Annotated[str, argument("Such as ref_0351NDickobV3yYH8omp8v.")]
+
+
 class ListRefunds(ReadOperation[list[RefundView]], frozen=True, kw_only=True):
-    """List refunds, newest first; with `step` approval, those that wait for a person."""
+    """List refunds, newest first."""
 
     action: ClassVar[str] = "refund.list"
-    merchant_id: int | None = None
-    payment_id: str | None = None
-    status: RefundStatus | None = None
-    step: RefundStep | None = None
-    limit: int = 20
+    columns = (
+        *("id", "status", "step", "merchant_id", "payment_id"),
+        *("amount_minor", "currency", "requested_by", "created_at"),
+    )
+    merchant_id: OfMerchantId = None
+    payment_id: Annotated[str | None, option("Of one payment, its cases' too.", name="payment")] = (
+        None
+    )
+    status: Annotated[RefundStatus | None, option("What the merchant is told.")] = None
+    step: Annotated[RefundStep | None, option("How far; `approval` waits for a person.")] = None
+    limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[RefundView]:
         """Give them."""
@@ -88,10 +98,10 @@ class ListRefunds(ReadOperation[list[RefundView]], frozen=True, kw_only=True):
 
 
 class ShowRefund(ReadOperation[RefundView], frozen=True, kw_only=True):
-    """Show one refund."""
+    """Show one refund, and the money that it gives back."""
 
     action: ClassVar[str] = "refund.show"
-    refund_id: str
+    refund_id: _RefundId
 
     async def read(self, context: OperationContext) -> RefundView:
         """Give it."""
@@ -99,12 +109,12 @@ class ShowRefund(ReadOperation[RefundView], frozen=True, kw_only=True):
 
 
 class ApproveRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
-    """Let a refund be sent that waits for a second person."""
+    """Let a refund be sent that waits for a person; who asked for it cannot."""
 
     action: ClassVar[str] = "refund.approve"
     needs_role: ClassVar[Role] = Role.FINANCE
-    refund_id: str
-    note: str = ""
+    refund_id: _RefundId
+    note: Annotated[str, option("Needed where the money goes to another than its payer.")] = ""
 
     async def check(self, context: OperationContext) -> None:
         """Refuse a note that cannot be kept."""
@@ -127,12 +137,12 @@ class ApproveRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
 
 
 class RejectRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
-    """End a refund that waits for a second person; what it reserved is free again."""
+    """End a refund that waits for a person; what it reserved is free again."""
 
     action: ClassVar[str] = "refund.reject"
     needs_role: ClassVar[Role] = Role.FINANCE
-    refund_id: str
-    note: str
+    refund_id: _RefundId
+    note: Annotated[str, option("Kept with the refund; left out: the reason.", or_reason=True)]
 
     async def check(self, context: OperationContext) -> None:
         """Refuse a rejection without a word."""
@@ -153,7 +163,7 @@ class RejectRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
 
 
 class ResendRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
-    """Take up a refund again that rests with a case; two people decide it.
+    """Send a refund again that rests with a case and was surely not done; needs two people.
 
     A worker asks the gateway, or the chain, before it sends anything: a refund is sent again only
     where nothing was given back, or where the gateway does it once however often it is told.
@@ -161,8 +171,8 @@ class ResendRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
 
     action: ClassVar[str] = "refund.resend"
     needs_role: ClassVar[Role] = Role.FINANCE
-    refund_id: str
-    note: str
+    refund_id: _RefundId
+    note: Annotated[str, option("Kept with its case; left out: the reason.", or_reason=True)]
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Need it always: it moves money, on a later day than the one it was counted for."""

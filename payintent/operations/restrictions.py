@@ -1,11 +1,12 @@
 """Country-level restrictions of crypto and of on-ramp orders (spec section 2.7)."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.restriction import RestrictionType
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.fields import IsoCountry, argument
 from payintent.operations.validation import check_iso_country, quote_input
 from payintent.storage import restrictions
 from payintent.storage.database import Tx
@@ -21,12 +22,18 @@ class RestrictionChange:
     active: bool
 
 
+_Type = Annotated[
+    RestrictionType,
+    argument("What is restricted: tokens, or on-ramp orders.", metavar="TYPE"),
+]
+
+
 class AddRestriction(ChangeOperation[RestrictionChange], frozen=True, kw_only=True):
     """Restrict a country; every process knows within seconds."""
 
     action: ClassVar[str] = "restriction.add"
-    type: RestrictionType
-    country: str
+    type: _Type
+    country: IsoCountry
 
     async def check(self, context: OperationContext) -> None:
         """Refuse what is no country code."""
@@ -44,6 +51,7 @@ class ListRestrictions(ReadOperation[list[Restriction]], frozen=True, kw_only=Tr
     """List restrictions, lifted ones too."""
 
     action: ClassVar[str] = "restriction.list"
+    columns = ("type", "country", "active", "changed_at")
 
     async def read(self, context: OperationContext) -> list[Restriction]:
         """Give them."""
@@ -54,8 +62,8 @@ class LiftRestriction(ChangeOperation[RestrictionChange], frozen=True, kw_only=T
     """Lift a country's restriction."""
 
     action: ClassVar[str] = "restriction.lift"
-    type: RestrictionType
-    country: str
+    type: _Type
+    country: IsoCountry
 
     async def apply(self, context: OperationContext, tx: Tx) -> RestrictionChange:
         """Write it."""

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from payintent.domain.countries import COUNTRIES
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.fields import IsoCountry, argument
 from payintent.operations.validation import check_rate, quote_input
 from payintent.storage import tax_rates
 from payintent.storage.database import Tx
@@ -24,8 +25,8 @@ class SetTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
     """Set a country's tax rate; quotes that were selected keep theirs."""
 
     action: ClassVar[str] = "tax.set"
-    country: str
-    rate: Decimal
+    country: IsoCountry
+    rate: Annotated[Decimal, argument("0.07 is 7 %.", metavar="RATE")]
 
     async def check(self, context: OperationContext) -> None:
         """Refuse an unknown country and a rate that is none."""
@@ -44,9 +45,10 @@ class SetTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
 
 
 class ListTaxRates(ReadOperation[list[TaxRate]], frozen=True, kw_only=True):
-    """List tax rates by country."""
+    """List tax rates."""
 
     action: ClassVar[str] = "tax.list"
+    columns = ("country", "rate")
 
     async def read(self, context: OperationContext) -> list[TaxRate]:
         """Give them."""
@@ -58,7 +60,7 @@ class RemoveTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
     """Forget a country's tax rate, which is zero then."""
 
     action: ClassVar[str] = "tax.remove"
-    country: str
+    country: IsoCountry
 
     async def apply(self, context: OperationContext, tx: Tx) -> TaxRate:
         """Remove it."""

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import ClassVar
+from typing import Annotated, ClassVar
 from uuid import UUID
 
 from payintent.domain.delivery import MissedEvents
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import Role
 from payintent.operations.base import BatchOperation, ChangeOperation, OperationContext
+from payintent.operations.fields import OfMerchantId, argument, option
 from payintent.operations.validation import check_merchant
 from payintent.storage import outbox
 from payintent.storage.database import Tx
@@ -27,11 +28,11 @@ class ReplayedEvent:
 
 
 class ReplayEvent(ChangeOperation[ReplayedEvent], frozen=True, kw_only=True):
-    """Send one event again, whatever its state."""
+    """Send one event again, whatever its state, under its own webhook-id."""
 
     action: ClassVar[str] = "webhooks.replay"
     needs_role: ClassVar[Role] = Role.SUPPORT
-    event_id: UUID
+    event_id: Annotated[UUID, argument("Such as 01a1fd8e-30f1-7452-8742-48e063df9146.")]
 
     async def apply(self, context: OperationContext, tx: Tx) -> ReplayedEvent:
         """Make it due."""
@@ -47,13 +48,17 @@ class ReplayEvent(ChangeOperation[ReplayedEvent], frozen=True, kw_only=True):
 
 
 class ReplayMissedEvents(BatchOperation[UUID], frozen=True, kw_only=True):
-    """Send again what did not arrive, of a merchant or a time or both; without zone it is UTC."""
+    """Send again what is dead or was skipped, each under its own webhook-id.
+
+    Of a merchant or a time or both; a time without zone is UTC.
+    """
 
     action: ClassVar[str] = "webhooks.replay-missed"
+    columns = ("event_id",)
     needs_role: ClassVar[Role] = Role.SUPPORT
-    merchant_id: int | None = None
-    since: datetime | None = None
-    until: datetime | None = None
+    merchant_id: OfMerchantId = None
+    since: Annotated[datetime | None, option("Events from this time on, UTC.")] = None
+    until: Annotated[datetime | None, option("Events before this time, UTC.")] = None
 
     async def check(self, context: OperationContext) -> None:
         """Refuse to send everything of everybody."""
