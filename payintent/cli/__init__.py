@@ -9,12 +9,12 @@ def main() -> None:
     """Run the command; what is refused, and what was mistyped, is one line on standard error."""
     # What is imported stays, so looking for garbage in it, now and at the end, finds nothing.
     gc.disable()
-    from payintent.cli.commands import ABORTED, MISUSED, build, misused
+    from payintent.cli.commands import ABORTED, MISUSED, build, misused, opened_group
 
     gc.freeze()
     gc.enable()
     try:
-        status: Any = build()(standalone_mode=False)
+        status: Any = build(opened_group(sys.argv[1:]))(standalone_mode=False)
     except MISUSED as error:
         sys.exit(misused(error))
     except ABORTED:

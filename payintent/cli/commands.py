@@ -6,44 +6,31 @@ from typing import Any
 
 import typer
 
-from payintent.cli import (
-    accounts,
-    approvals,
-    cases,
-    chains,
-    keys,
-    merchants,
-    methods,
-    operators,
-    payments,
-    policies,
-    processes,
-    reconcile,
-    records,
-    refunds,
-    webhooks,
-)
+from payintent.cli import operation_commands, payments, processes, reconcile, webhooks
 
-_COMMANDS = {
-    "merchant": merchants.app,
-    "key": keys.app,
-    "account": accounts.app,
-    "method": methods.app,
-    "provider": policies.provider,
-    "tax": policies.tax,
-    "restriction": policies.restriction,
-    "fraud": policies.fraud,
-    "limit": policies.limit,
-    "chain": chains.app,
-    "payment": payments.app,
-    "case": cases.app,
-    "refund": refunds.app,
-    "webhooks": webhooks.app,
-    "approval": approvals.app,
-    "operator": operators.app,
-    "keyring": records.keyring,
-    "audit": records.audit,
+#: What the commands of a group are about: `merchant` is the group of `payintent merchant list`.
+_GROUPS = {
+    "merchant": "Who is paid, and how far its activation is.",
+    "key": "Merchants' API keys.",
+    "account": "Accounts at providers: ours and merchants' own.",
+    "method": "The ways to pay that merchants offer.",
+    "provider": "Providers, on or off for everybody.",
+    "tax": "Tax rates, where this service manages tax.",
+    "restriction": "Countries where crypto or on-ramp orders are restricted.",
+    "fraud": "Rules of fraud screening, and what they denied.",
+    "limit": "Merchants' own rate limits.",
+    "chain": "Chains: contracts, tokens, finality, and how far each was read.",
+    "payment": "One payment, and everything that happened to it.",
+    "case": "Money that no payment may own, and what else a person must look at.",
+    "refund": "Money that goes back, and who agrees to it.",
+    "webhooks": "Events, their delivery, and sending them again.",
+    "approval": "What waits for another person.",
+    "operator": "Operators: their names, roles and tokens.",
+    "keyring": "The keys that secrets are sealed with.",
+    "audit": "Who changed what, and why.",
 }
+#: Groups that have commands beside those of operations.
+_BY_HAND = {"payment": payments.add_to, "webhooks": webhooks.add_to}
 #: The group under which a distribution names a function that adds commands to a Typer app.
 _ENTRY_POINTS = "payintent.commands"
 #: Whatever is wrong with arguments; the framework tells no other name of it.
@@ -51,18 +38,35 @@ MISUSED: type[BaseException] = typer.BadParameter.__bases__[0]
 ABORTED: type[BaseException] = typer.Abort
 
 
-def build() -> typer.Typer:
-    """Build the command; other installed distributions, such as the sandbox, add theirs."""
+def build(opened: str | None = None) -> typer.Typer:
+    """Build the command; other installed distributions, such as the sandbox, add theirs.
+
+    With `opened` only the group of that name has its commands, which is much faster.
+    """
     app = typer.Typer(
         no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__
     )
     processes.add_to(app)
     reconcile.add_to(app)
-    for name, commands in _COMMANDS.items():
-        app.add_typer(commands, name=name)
+    for name, help_text in _GROUPS.items():
+        group = typer.Typer(no_args_is_help=True, help=help_text)
+        if opened in {None, name}:
+            _fill(group, name)
+        app.add_typer(group, name=name)
     for entry_point in entry_points(group=_ENTRY_POINTS):
         entry_point.load()(app)
     return app
+
+
+def _fill(group: typer.Typer, name: str) -> None:
+    if name in _BY_HAND:
+        _BY_HAND[name](group)
+    operation_commands.add_to(group, name)
+
+
+def opened_group(words: list[str]) -> str:
+    """Give the first of the words that were typed that is no option; empty if there is none."""
+    return next((word for word in words if not word.startswith("-")), "")
 
 
 def misused(error: Any) -> int:
@@ -71,7 +75,7 @@ def misused(error: Any) -> int:
     if "\n" in message:
         print(message, file=sys.stderr)
     elif message:
-        where = error.ctx.command_path if error.ctx else "payintent"
-        known = message.replace("Value error, ", "").rstrip(".")
-        print(f"payintent: {known}; see {where} --help", file=sys.stderr)
+        command = error.ctx.command_path if error.ctx else "payintent"
+        problem = message.replace("Value error, ", "").rstrip(".")
+        print(f"payintent: {problem}; see {command} --help", file=sys.stderr)
     return error.exit_code

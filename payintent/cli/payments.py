@@ -1,25 +1,15 @@
-"""`payintent payment …`: one payment and everything that happened to it."""
+"""`payintent payment show`: one payment and everything that happened to it."""
 
 from typing import Any
 
 import msgspec
 import typer
 
-from payintent.cli.common import (
-    Json,
-    Why,
-    print_json,
-    print_record,
-    print_table,
-    read_as_operator,
-    run_as_operator,
-)
+from payintent.cli.common import Json, print_json, print_record, print_table, read_as_operator
 from payintent.json_format import encode_json
 from payintent.operations.payment_details import payment_details
-from payintent.operations.payments import EndPayment
 from payintent.service import Service
 
-app = typer.Typer(no_args_is_help=True, help="One payment, and everything that happened to it.")
 _Id = typer.Argument(help="Such as pay_0351NDickobV3yYH8omp8v.")
 _PARTS = {
     "sessions": ("id", "provider", "chain", "token", "amount_smallest_unit", "life", "outcome"),
@@ -28,7 +18,11 @@ _PARTS = {
 }
 
 
-@app.command("show")
+def add_to(group: typer.Typer) -> None:
+    """Add the command."""
+    group.command("show")(show_payment)
+
+
 def show_payment(payment_id: str = _Id, as_json: bool = Json) -> None:
     """Show a payment as its merchant sees it, its sessions, the chain's receipts and its cases."""
 
@@ -45,9 +39,3 @@ def show_payment(payment_id: str = _Id, as_json: bool = Json) -> None:
         if parts[name]:
             print()
             print_table(parts[name], columns, as_json=False)
-
-
-@app.command()
-def end(payment_id: str = _Id, why: str = Why, as_json: bool = Json) -> None:
-    """Expire a payment whose time is over and whose chain nobody watches; needs two people."""
-    print_record(run_as_operator(EndPayment(payment_id=payment_id), why), as_json=as_json)

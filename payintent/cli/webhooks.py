@@ -1,7 +1,6 @@
-"""`payintent webhooks …`: what merchants were told, and telling them again."""
+"""`payintent webhooks list` and `show`: events, and every attempt to deliver them."""
 
 from dataclasses import asdict
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -10,28 +9,29 @@ import typer
 from payintent.cli.common import (
     Json,
     Limit,
-    Why,
     fail,
     print_json,
     print_record,
     print_table,
     read_as_operator,
-    run_as_operator,
 )
 from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.operations.webhooks import ReplayEvent, ReplayMissedEvents
 from payintent.service import Service
 from payintent.storage import outbox
 from payintent.storage.database import Row
 from payintent.storage.outbox import DeliveryRecord, EventRecord
 
-app = typer.Typer(no_args_is_help=True, help="Events, their delivery, and sending them again.")
 _Id = typer.Argument(help="Such as 01a1fd8e-30f1-7452-8742-48e063df9146.")
 
 
-@app.command("list")
-def list_(
+def add_to(group: typer.Typer) -> None:
+    """Add these commands."""
+    group.command("list")(list_events)
+    group.command("show")(show_event)
+
+
+def list_events(
     merchant: int | None = typer.Option(None, help="Of one merchant."),
     state: str | None = typer.Option(None, help=f"One of {', '.join(outbox.STATES)}."),
     limit: int = Limit,
@@ -45,10 +45,9 @@ def list_(
         return await outbox.list_deliveries(service.database, merchant, state, limit)
 
     columns = ("event_id", "type", "payment_id", "merchant_id", "state", "attempts")
-    print_table([_named(one) for one in read_as_operator(work)], columns, as_json=as_json)
+    print_table([_named(delivery) for delivery in read_as_operator(work)], columns, as_json=as_json)
 
 
-@app.command("show")
 def show_event(event_id: UUID = _Id, as_json: bool = Json) -> None:
     """Show an event, its bytes, and every attempt at it."""
 
@@ -59,35 +58,12 @@ def show_event(event_id: UUID = _Id, as_json: bool = Json) -> None:
         return found, await outbox.list_attempts(service.database, event_id)
 
     found, attempts = read_as_operator(work)
-    made = [dict(one) for one in attempts]
+    made = [dict(attempt) for attempt in attempts]
     if as_json:
         print_json({"event": _named(found), "attempts": made})
         return
     print_record(_named(found), as_json=False)
     print_table(made, ("number", "outcome", "status", "detail", "duration_ms"), as_json=False)
-
-
-@app.command()
-def replay(event_id: UUID = _Id, why: str = Why, as_json: bool = Json) -> None:
-    """Send one event again, whatever its state, under its own webhook-id."""
-    print_record(run_as_operator(ReplayEvent(event_id=event_id), why), as_json=as_json)
-
-
-@app.command()
-def replay_missed(
-    merchant: int | None = typer.Option(None, help="Of one merchant."),
-    since: datetime | None = typer.Option(None, help="Events from this time on, UTC."),
-    until: datetime | None = typer.Option(None, help="Events before this time, UTC."),
-    why: str = Why,
-    as_json: bool = Json,
-) -> None:
-    """Send again what is dead or was skipped, each under its own webhook-id."""
-    events = run_as_operator(
-        ReplayMissedEvents(merchant_id=merchant, since=since, until=until), why
-    )
-    if not events:
-        fail("nothing to send again")
-    print_table([{"event_id": one} for one in events], ("event_id",), as_json=as_json)
 
 
 def _named(record: DeliveryRecord | EventRecord) -> dict[str, Any]:

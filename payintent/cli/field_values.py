@@ -1,0 +1,68 @@
+"""How values are typed for which the command line has no type of its own."""
+
+import sys
+from collections.abc import Callable, Sequence
+from decimal import Decimal, InvalidOperation
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+
+from payintent.cli.common import fail
+from payintent.operations.fields import Parameter
+
+#: What Typer reads, and how a field's value is made of that.
+ValueForm = tuple[Any, Callable[[Any], object]]
+
+
+def get_value_form(value_type: Any, parameter: Parameter, shown_name: str) -> ValueForm:
+    """Choose how values of a type are typed; `shown_name` is the parameter's in messages."""
+    if value_type is Decimal:
+        return str, partial(_read_decimal, shown_name)
+    if value_type == dict[str, str]:
+        return str, _read_file
+    if value_type == list[str]:
+        return (list[str], _drop_empty) if "repeated_as" in parameter else (str, _split)
+    if parameter.get("any_text"):
+        return str, partial(_check_choice, shown_name, get_args(value_type))
+    return value_type, _keep
+
+
+def _keep(value: object) -> object:
+    return value
+
+
+def _split(text: str) -> list[str]:
+    return _drop_empty(text.split(","))
+
+
+def _drop_empty(texts: Sequence[str]) -> list[str]:
+    """Give the texts that say something: an empty one alone clears a list."""
+    return [text for text in texts if text]
+
+
+def _read_decimal(shown_name: str, text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        fail(f"{shown_name} must be a decimal such as 0.029")
+
+
+def _check_choice(shown_name: str, choices: Sequence[str], text: str) -> str:
+    if text not in choices:
+        pair = len(choices) == 2  # noqa: PLR2004 - this or that
+        allowed = " or ".join(choices) if pair else f"one of {', '.join(choices)}"
+        fail(f"{shown_name} must be {allowed}")
+    return text
+
+
+def _read_file(path: str) -> dict[str, str]:
+    """Read a JSON object of texts from a file, or from standard input for `-`."""
+    try:
+        raw = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        return msgspec.json.decode(raw, type=dict[str, str])
+    except OSError as error:
+        fail(f"cannot read {path}: {error.strerror}")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        fail(f"{path} must hold a JSON object of texts")

@@ -1,0 +1,132 @@
+"""Commands made of operations: `tax.set` is `payintent tax set`, its fields are its parameters.
+
+The help of a command is the first paragraph of its operation's docstring; that of an argument or an
+option stands beside the field, in the form of `operations/fields.py`.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, cast, get_args, get_origin
+
+import msgspec
+import typer
+from msgspec.structs import FieldInfo
+
+from payintent.cli.common import Json, Why, run_as_operator
+from payintent.cli.field_values import get_value_form
+from payintent.cli.results import print_result
+from payintent.operations.base import ChangeOperation
+from payintent.operations.fields import Parameter
+from payintent.operations.registry import OPERATIONS, Operation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldParameter:
+    """A parameter of a command, and the field of the operation that it gives."""
+
+    field: str
+    declaration: inspect.Parameter
+    read: Callable[[Any], object]
+    or_reason: bool
+
+    def get_value(self, given: Mapping[str, Any], why: str) -> object:
+        """Make the field's value of what was typed."""
+        value = given[self.declaration.name]
+        if self.or_reason:
+            value = value or why
+        return None if value is None else self.read(value)
+
+
+def add_to(group: typer.Typer, subject: str) -> None:
+    """Add a command for every operation whose action begins with the subject."""
+    for action, operation in OPERATIONS.items():
+        first, name = action.split(".")
+        if first == subject:
+            group.command(name, help=_get_help_text(operation))(_build_command(operation))
+
+
+def _get_help_text(operation: Operation) -> str:
+    return inspect.cleandoc(operation.__doc__ or "").partition("\n\n")[0]
+
+
+def _build_command(operation: Operation) -> Callable[..., None]:
+    """Make the function that Typer calls; its signature tells Typer the parameters."""
+    parameters = list(_read_parameters(operation))
+
+    def command(*, as_json: bool, why: str = "", **given: Any) -> None:
+        fields = {parameter.field: parameter.get_value(given, why) for parameter in parameters}
+        request = operation(**fields)
+        print_result(request, run_as_operator(request, why), as_json=as_json)
+
+    declarations = [parameter.declaration for parameter in parameters]
+    if issubclass(operation, ChangeOperation):
+        declarations.append(_declare("why", str, Why))
+    declarations.append(_declare("as_json", bool, Json))
+    cast("Any", command).__signature__ = inspect.Signature(declarations)
+    return command
+
+
+def _read_parameters(operation: Operation) -> Iterator[FieldParameter]:
+    """Give a parameter for each field that says that it is one."""
+    for field in msgspec.structs.fields(operation):
+        if get_origin(field.type) is Annotated:
+            yield _build_parameter(field)
+
+
+def _build_parameter(field: FieldInfo) -> FieldParameter:
+    """Read a field's name, type and default, and what stands beside its type."""
+    annotated, meta = get_args(field.type)
+    parameter = cast("Parameter", meta.extra)
+    field_type = _without_none(annotated)
+    name = parameter.get("repeated_as") or parameter.get("name", field.name)
+    shown_name = parameter.get("metavar", f"--{name.replace('_', '-')}")
+    typed_as, read = get_value_form(field_type, parameter, shown_name)
+    or_reason = parameter.get("or_reason", False)
+    default = "" if or_reason else _get_default(field, typed_as)
+    if parameter["positional"]:
+        shown = typer.Argument(default, metavar=parameter.get("metavar"), help=meta.description)
+    else:
+        shown = _build_option(parameter, default, meta.description, is_flag=field_type is bool)
+    return FieldParameter(
+        field=field.name,
+        declaration=_declare(name, typed_as, shown),
+        read=read,
+        or_reason=or_reason,
+    )
+
+
+def _without_none(field_type: Any) -> Any:
+    """Give `int` for `int | None`."""
+    if get_origin(field_type) not in (Union, UnionType):
+        return field_type
+    [given] = [member for member in get_args(field_type) if member is not NoneType]
+    return given
+
+
+def _get_default(field: FieldInfo, typed_as: Any) -> Any:
+    """Give a field's default as it would be typed; `...` says that there is none."""
+    if field.required:
+        return ...
+    if typed_as is str and field.default is not None:
+        return str(field.default)
+    return field.default
+
+
+def _build_option(parameter: Parameter, default: Any, help_text: str, *, is_flag: bool) -> Any:
+    names = [parameter["flags"]] if "flags" in parameter else []
+    return typer.Option(
+        default,
+        *names,
+        help=help_text,
+        min=parameter.get("min"),
+        max=parameter.get("max"),
+        show_default=not is_flag,
+    )
+
+
+def _declare(name: str, typed_as: Any, shown: Any) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=shown, annotation=typed_as
+    )

@@ -1,0 +1,181 @@
+"""Commands that are made of operations, and the few that are written by hand."""
+
+from decimal import Decimal
+from typing import Annotated, Any, ClassVar, Literal, get_origin, get_type_hints
+
+import msgspec
+import pytest
+import typer
+
+from payintent.cli import operation_commands
+from payintent.cli.commands import build, opened_group
+from payintent.operations.base import ReadOperation
+from payintent.operations.fields import argument, option
+from payintent.operations.registry import OPERATIONS
+
+_ONE_WORD = {"api", "worker", "migrate", "doctor", "reconcile"}
+_BY_HAND = {"payment.show", "webhooks.list", "webhooks.show"}
+_SANDBOX = {"dev", "devchain"}
+_RESERVED = {"why", "as_json", "json", "help"}
+
+
+def _commands(opened: str | None = None) -> dict[str, Any]:
+    """The commands by the name that an operation would have, but for the sandbox's."""
+    root: Any = typer.main.get_command(build(opened))
+    found = {name: root.commands[name] for name in root.commands if name not in _SANDBOX}
+    return {
+        f"{name}.{inner}" if inner else name: command
+        for name, outer in found.items()
+        for inner, command in getattr(outer, "commands", {"": outer}).items()
+    }
+
+
+def test_every_operation_is_a_command_and_few_others_are() -> None:
+    assert set(_commands()) == set(OPERATIONS) | _BY_HAND | _ONE_WORD
+
+
+def test_a_field_that_no_command_takes_has_a_default() -> None:
+    for action, operation in OPERATIONS.items():
+        fields = msgspec.structs.fields(operation)
+        silent = [field for field in fields if get_origin(field.type) is not Annotated]
+        assert [field.name for field in silent if field.required] == [], action
+        assert {field.name for field in silent} <= {"limit"}, "how would a person give it?"
+        assert _RESERVED.isdisjoint(field.name for field in fields), action
+
+
+def test_a_list_has_columns_that_its_records_have() -> None:
+    """A table of no columns would say nothing, and an unknown one would be empty."""
+    for action, operation in OPERATIONS.items():
+        [base] = operation.__orig_bases__  # type: ignore[attr-defined]
+        [result] = base.__args__
+        if get_origin(result) is list:
+            assert operation.columns, action
+            [record] = result.__args__
+            made = {"fee", "denies"}  # made of other fields, for people
+            unknown = set(operation.columns) - made - set(get_type_hints(record))
+            assert unknown == set(), action
+
+
+@pytest.mark.parametrize("group", ["merchant", "webhooks", "audit"])
+def test_only_the_group_that_is_opened_is_built_and_whole(group: str) -> None:
+    whole, opened = _commands(), _commands(group)
+    wanted = {name for name in whole if name.partition(".")[0] == group}
+    assert set(opened) == wanted | _ONE_WORD
+    assert {name: _declared(whole[name]) for name in wanted} == {
+        name: _declared(opened[name]) for name in wanted
+    }
+
+
+def _declared(command: Any) -> list[tuple[Any, ...]]:
+    return [
+        (parameter.name, parameter.opts, parameter.required, parameter.default, parameter.help)
+        for parameter in command.params
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "group"),
+    [
+        ("merchant list --json", "merchant"),
+        ("-- merchant list", "merchant"),
+        ("--help", ""),
+        ("", ""),
+        ("doctor", "doctor"),
+    ],
+)
+def test_the_group_is_the_first_word_that_is_no_option(words: str, group: str) -> None:
+    assert opened_group(words.split()) == group
+
+
+class _Example(ReadOperation[None], frozen=True, kw_only=True):
+    """Show what can be typed.
+
+    This is for readers of the code.
+    """
+
+    action: ClassVar[str] = "example.show"
+    rate: Annotated[Decimal, argument("A rate.", metavar="RATE")]
+    note: Annotated[str, option("A note.", or_reason=True)]
+    kind: Annotated[Literal["a", "b", "c"], option("A kind.", any_text=True)] = "a"
+    side: Annotated[Literal["in", "out"] | None, option("A side.", any_text=True)] = None
+    countries: Annotated[list[str] | None, option("Countries.")] = None
+    urls: Annotated[list[str] | None, option("Addresses.", repeated_as="url")] = None
+    count_max: Annotated[int | None, option("How many.", name="count", min=1, max=9)] = None
+    active: Annotated[bool | None, option("Whether.", flags="--on/--off")] = None
+    fee: Annotated[Decimal, option("A fee.")] = Decimal("0.5")
+    limit: int = 1_000
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs the example's command; gives the fields of the operation, without their defaults."""
+    performed: list[_Example] = []
+    monkeypatch.setattr(operation_commands, "OPERATIONS", {"example.show": _Example})
+    monkeypatch.setattr(
+        operation_commands, "run_as_operator", lambda made, _: performed.append(made)
+    )
+    monkeypatch.setattr(operation_commands, "print_result", lambda *_, **__: None)
+    group = typer.Typer(add_completion=False)
+    operation_commands.add_to(group, "example")
+    command: Any = typer.main.get_command(group)
+
+    def run(*words: str) -> dict[str, Any]:
+        command.main(["0.1", *words], prog_name="example", standalone_mode=False)
+        made = performed.pop()
+        defaults = _Example(rate=Decimal("0.1"), note="")
+        return {
+            name: value
+            for name in _Example.__struct_fields__
+            if (value := getattr(made, name)) != getattr(defaults, name)
+        }
+
+    run.command = command  # type: ignore[attr-defined]
+    return run
+
+
+@pytest.mark.parametrize(
+    ("words", "fields"),
+    [
+        ((), {}),
+        (("--note", "n"), {"note": "n"}),
+        (("--kind", "b", "--side", "out"), {"kind": "b", "side": "out"}),
+        (("--countries", "TH,JP"), {"countries": ["TH", "JP"]}),
+        (("--countries", "TH,"), {"countries": ["TH"]}),
+        (("--countries", ""), {"countries": []}),
+        (("--url", "x", "--url", "y,z"), {"urls": ["x", "y,z"]}),
+        (("--url", ""), {"urls": []}),
+        (("--count", "9"), {"count_max": 9}),
+        (("--off",), {"active": False}),
+        (("--fee", "0.25"), {"fee": Decimal("0.25")}),
+    ],
+)
+def test_what_is_typed_becomes_the_field(
+    example: Any, words: tuple[str, ...], fields: dict[str, Any]
+) -> None:
+    assert example(*words) == fields
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--kind", "x"), "--kind must be one of a, b, c"),
+        (("--side", "x"), "--side must be in or out"),
+        (("--fee", "x"), "--fee must be a decimal such as 0.029"),
+    ],
+)
+def test_what_cannot_be_the_field_ends_the_command(
+    example: Any, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(IndexError):  # for nothing was performed
+        example(*words)
+    assert capsys.readouterr().err == f"payintent: {message}\n"
+
+
+def test_help_stands_beside_the_fields(example: Any) -> None:
+    shown = {parameter.name: parameter for parameter in example.command.params}
+    assert example.command.help == "Show what can be typed."
+    assert list(shown) == [
+        *("rate", "note", "kind", "side", "countries", "url", "count", "active", "fee", "as_json")
+    ]
+    assert (shown["count"].help, shown["fee"].default) == ("How many.", "0.5")
+    assert (shown["rate"].required, shown["note"].required) == (True, False)
