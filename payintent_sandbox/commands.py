@@ -10,7 +10,7 @@ from payintent_sandbox.chains.anvil_binary import describe
 def add_to(app: typer.Typer) -> None:
     """Add these commands."""
     app.command()(dev)
-    processes.TOLD["anvil"] = describe
+    processes.EXTRA_CHECKS["anvil"] = describe
     app.add_typer(commands.app, name="devchain")
 
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 T = TypeVar("T")
-MerchantId = typer.Argument(help="The merchant's number.")
 #: What `payintent dev` writes into VAR_DIR, so that commands find the sandbox.
 SANDBOX_ENV = "dev.env"
 #: An operator's token: who acts is then its name, as at the operator's port.
@@ -159,14 +158,14 @@ def fail(message: str) -> NoReturn:
 
 def print_table(rows: Sequence[object], columns: Iterable[str], *, as_json: bool) -> None:
     """Print records as a table, or as a JSON list of all their fields."""
-    known = [to_json_value(row) for row in rows]
+    records = [to_json_value(row) for row in rows]
     if as_json:
-        print_json(known)
+        print_json(records)
         return
     from rich.console import Console
 
     names = list(columns)
-    cells = [[_cell(row.get(name)) for name in names] for row in known]
+    cells = [[_cell(row.get(name)) for name in names] for row in records]
     # Whole values for whoever reads a file or a pipe; a terminal folds at its own width.
     console = Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
     console.print(_table([_title(name) for name in names], cells, console.width))
@@ -193,12 +192,12 @@ def _table(names: list[str], cells: list[list[str]], width: int) -> "Table":
 
 def print_record(row: object, *, as_json: bool) -> None:
     """Print one record, a line for each field, or as a JSON object."""
-    known: dict[str, Any] = to_json_value(row)
+    fields: dict[str, Any] = to_json_value(row)
     if as_json:
-        print_json(known)
+        print_json(fields)
         return
-    widest = max(len(name) for name in known)
-    for name, value in known.items():
+    widest = max(len(name) for name in fields)
+    for name, value in fields.items():
         print(f"{_title(name):{widest}}  {_cell(value)}".rstrip())
 
 
@@ -210,10 +209,10 @@ def print_json(value: object) -> None:
 def _cell(value: object) -> str:
     """Write a value for people: lists with commas, yes and no, times to the second."""
     if isinstance(value, list):
-        return ", ".join(_cell(one) for one in cast("list[object]", value))
+        return ", ".join(_cell(item) for item in cast("list[object]", value))
     if isinstance(value, dict):
-        known = cast("dict[str, object]", value)
-        return " ".join(f"{name}={_cell(one)}" for name, one in known.items())
+        fields = cast("dict[str, object]", value)
+        return " ".join(f"{name}={_cell(item)}" for name, item in fields.items())
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str) and _TIME.fullmatch(value):

@@ -86,8 +86,8 @@ def migrate() -> None:
     print("\n".join(f"applied {name}" for name in done) or "nothing to do")
 
 
-#: More that `doctor` tells, by name; what is installed beside us adds to it.
-TOLD: dict[str, Callable[[], str]] = {}
+#: More checks of `doctor`, by name; other installed distributions add theirs.
+EXTRA_CHECKS: dict[str, Callable[[], str]] = {}
 
 
 def doctor() -> None:
@@ -107,8 +107,8 @@ def doctor() -> None:
             print(f"{name:10} FAIL  {error}")
             raise typer.Exit(1) from error
     _show_setup(chosen)
-    for name, tell in TOLD.items():
-        print(f"{name:10} ok    {tell()}")
+    for name, describe in EXTRA_CHECKS.items():
+        print(f"{name:10} ok    {describe()}")
     if not asyncio.run(_chains(chosen)):
         raise typer.Exit(1)
 

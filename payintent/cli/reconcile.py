@@ -47,9 +47,9 @@ def reconcile(
 ) -> None:
     """Compare a provider's file with ours; exit status 1 where they differ."""
     try:
-        with _progress(file) as told:
+        with _progress(file) as report_progress:
             comparison = ReconciliationInput(
-                file=read_provider_file(file, told),
+                file=read_provider_file(file, report_progress),
                 provider=provider,
                 account_id=account,
                 since=since,
@@ -59,7 +59,7 @@ def reconcile(
             found = run_as_operator(kind(comparison=comparison), why)
     except InvalidProviderFileError as bad:
         _end(bad.problems)
-    except typer.Exit as ended:  # what was refused has been told
+    except typer.Exit as ended:  # the refusal is printed already
         raise typer.Exit(_TROUBLE) from ended
     _show(found, applied=apply, as_json=as_json)
     raise typer.Exit(_DIFFERS if found.found else 0)
@@ -91,8 +91,8 @@ def _show(found: ReconciliationResult, *, applied: bool, as_json: bool) -> None:
         print_record(found, as_json=True)
         return
     print_table(found.tallies, _COLUMNS, as_json=False)
-    for one in found.differences:
-        print(one)
+    for difference in found.differences:
+        print(difference)
     if (more := found.found - len(found.differences)) > 0:
         print(f"and {more} more")
     if applied:
@@ -100,6 +100,6 @@ def _show(found: ReconciliationResult, *, applied: bool, as_json: bool) -> None:
 
 
 def _end(problems: list[str]) -> NoReturn:
-    for one in problems:
-        print(f"payintent: {one}", file=sys.stderr)
+    for problem in problems:
+        print(f"payintent: {problem}", file=sys.stderr)
     raise typer.Exit(_TROUBLE)
