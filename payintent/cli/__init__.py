@@ -9,14 +9,14 @@ def main() -> None:
     """Run the command; what is refused, and what was mistyped, is one line on standard error."""
     # What is imported stays, so looking for garbage in it, now and at the end, finds nothing.
     gc.disable()
-    from payintent.cli.commands import ABORTED, MISUSED, build, misused, opened_group
+    from payintent.cli.commands import ABORTED, MISUSED, build, find_group, print_misuse
 
     gc.freeze()
     gc.enable()
     try:
-        status: Any = build(opened_group(sys.argv[1:]))(standalone_mode=False)
+        status: Any = build(find_group(sys.argv[1:]))(standalone_mode=False)
     except MISUSED as error:
-        sys.exit(misused(error))
+        sys.exit(print_misuse(error))
     except ABORTED:
         sys.exit(1)
     sys.exit(status if isinstance(status, int) else 0)

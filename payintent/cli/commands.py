@@ -33,7 +33,7 @@ _GROUPS = {
 _BY_HAND = {"payment": payments.add_to, "webhooks": webhooks.add_to}
 #: The group under which a distribution names a function that adds commands to a Typer app.
 _ENTRY_POINTS = "payintent.commands"
-#: Whatever is wrong with arguments; the framework tells no other name of it.
+#: Raised for wrong arguments; Typer has no public name for it.
 MISUSED: type[BaseException] = typer.BadParameter.__bases__[0]
 ABORTED: type[BaseException] = typer.Abort
 
@@ -64,13 +64,13 @@ def _fill(group: typer.Typer, name: str) -> None:
     operation_commands.add_to(group, name)
 
 
-def opened_group(words: list[str]) -> str:
-    """Give the first of the words that were typed that is no option; empty if there is none."""
+def find_group(words: list[str]) -> str:
+    """Give the first word of a command line that is no option; empty if there is none."""
     return next((word for word in words if not word.startswith("-")), "")
 
 
-def misused(error: Any) -> int:
-    """Say what is wrong with the arguments; where there were none, show the help instead."""
+def print_misuse(error: Any) -> int:
+    """Print what is wrong with the arguments, or the help where there were none."""
     message = str(error.format_message())
     if "\n" in message:
         print(message, file=sys.stderr)

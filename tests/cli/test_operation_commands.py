@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from payintent.cli import operation_commands
-from payintent.cli.commands import build, opened_group
+from payintent.cli.commands import build, find_group
 from payintent.operations.base import ReadOperation
 from payintent.operations.fields import argument, option
 from payintent.operations.registry import OPERATIONS
@@ -84,7 +84,7 @@ def _declared(command: Any) -> list[tuple[Any, ...]]:
     ],
 )
 def test_the_group_is_the_first_word_that_is_no_option(words: str, group: str) -> None:
-    assert opened_group(words.split()) == group
+    assert find_group(words.split()) == group
 
 
 class _Example(ReadOperation[None], frozen=True, kw_only=True):
