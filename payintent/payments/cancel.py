@@ -5,9 +5,8 @@ from uuid import UUID
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.payment import Payment, PaymentStatus, PaymentTrigger
 from payintent.id_generator import IdGenerator
-from payintent.payments.idempotency import request_fingerprint
+from payintent.payments.idempotency import claim_or_match, request_fingerprint
 from payintent.payments.transitions import TransitionRequest, apply_transitions, lock_payments
-from payintent.storage import idempotency
 from payintent.storage.database import Tx
 from payintent.storage.idempotency import FirstRequest
 
@@ -22,7 +21,7 @@ async def cancel_by_merchant(
     Refused: `INVALID_PAYMENT_STATE` for every state but PENDING, `IDEMPOTENCY_CONFLICT` for a key
     that cancelled another payment. A refusal rolls the key back, so it stays free.
     """
-    if key is not None and not await _take(tx, payment, key):
+    if key is not None and await _is_repeated(tx, payment, key):
         return False
     await _cancel(tx, id_generator, payment.id, PaymentTrigger.CANCEL)
     return True
@@ -50,15 +49,11 @@ async def _cancel(
     )
 
 
-async def _take(tx: Tx, payment: Payment, key: UUID) -> bool:
-    first = FirstRequest(
+async def _is_repeated(tx: Tx, payment: Payment, key: UUID) -> bool:
+    request = FirstRequest(
         request_hash=request_fingerprint(OPERATION, str(payment.id)),
         payment_id=payment.id,
         country=None,
     )
-    if await idempotency.claim_key(tx, payment.merchant_id, OPERATION, key, first):
-        return True
-    earlier = await idempotency.find_first_request(tx, payment.merchant_id, OPERATION, key)
-    if earlier is None or earlier.request_hash != first.request_hash:
-        raise RefusedError(ErrorCode.IDEMPOTENCY_CONFLICT, "the Idempotency-Key was used elsewhere")
-    return False
+    first = await claim_or_match(tx, payment.merchant_id, OPERATION, key, request)
+    return first is not None

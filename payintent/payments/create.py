@@ -20,6 +20,7 @@ from payintent.domain.fraud import FraudDenial, FraudDeniedError, RiskLevel
 from payintent.domain.payment import Payment, PaymentStatus
 from payintent.domain.price import TaxManager
 from payintent.id_generator import IdGenerator
+from payintent.payments.idempotency import require_match
 from payintent.storage import idempotency, payments
 from payintent.storage.database import Database, Tx
 
@@ -100,10 +101,7 @@ async def replay_create(
     first = await idempotency.find_first_request(database, merchant_id, OPERATION, key)
     if first is None:
         return None
-    if first.request_hash != fingerprint:
-        raise RefusedError(
-            ErrorCode.IDEMPOTENCY_CONFLICT, "the Idempotency-Key was used with another body"
-        )
+    require_match(first, fingerprint, "the Idempotency-Key was used with another body")
     if first.denial is not None:
         raise FraudDeniedError(decode_denial(first.denial), replayed=True)
     assert first.payment_id is not None  # noqa: S101 - idempotency_outcome: one of both is there

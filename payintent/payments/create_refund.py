@@ -28,9 +28,9 @@ from payintent.evm.keccak import parse_address
 from payintent.id_generator import IdGenerator
 from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.payments.gateway_health import PAUSE_S, GatewayChannel
-from payintent.payments.idempotency import request_fingerprint
+from payintent.payments.idempotency import claim_or_match, request_fingerprint
 from payintent.payments.transitions import lock_payments
-from payintent.storage import captures, idempotency, payments, refund_reviews, refunds
+from payintent.storage import captures, payments, refund_reviews, refunds
 from payintent.storage.captures import LockedCapture
 from payintent.storage.database import Database, Tx
 from payintent.storage.idempotency import FirstRequest
@@ -217,19 +217,18 @@ async def refund_case(
 
 
 async def _earlier(tx: Tx, ask: CreateRefundRequest, refund_id: UUID) -> Refund | None:
-    """Take the key, or give what it did before."""
-    first = FirstRequest(
+    """Claim the key, or give the refund that this request has made before."""
+    request = FirstRequest(
         request_hash=ask.fingerprint,
         payment_id=ask.payment_id,
         country=None,
         refund_id=refund_id,
     )
-    if await idempotency.claim_key(tx, ask.merchant_id, OPERATION, ask.key, first):
+    first = await claim_or_match(tx, ask.merchant_id, OPERATION, ask.key, request)
+    if first is None:
         return None
-    earlier = await idempotency.find_first_request(tx, ask.merchant_id, OPERATION, ask.key)
-    if earlier is None or earlier.request_hash != first.request_hash or earlier.refund_id is None:
-        raise RefusedError(ErrorCode.IDEMPOTENCY_CONFLICT, "the Idempotency-Key was used elsewhere")
-    return await refunds.get(tx, earlier.refund_id)
+    assert first.refund_id is not None  # noqa: S101 - a refund's key is written with its refund
+    return await refunds.get(tx, first.refund_id)
 
 
 def _part(payment: Payment, raw: str | None, left: Decimal) -> tuple[Decimal, str]:
