@@ -1,46 +1,72 @@
-"""A value that is read from the database now and then, and shared meanwhile."""
+"""Values that are read from the database now and then, and kept in memory meanwhile."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 
 class TtlCache(Generic[T]):
-    """What is read anew when it has become old; all who wait for that share one reading."""
+    """A cached value with a time to live; concurrent callers share one refresh."""
 
     def __init__(
         self,
         read: Callable[[T], Awaitable[T]],
         value: T,
-        kept_s: float,
+        ttl_s: float,
         monotonic: Callable[[], float],
     ) -> None:
         self._read = read
         self._value = value
-        self._kept_s = kept_s
+        self._ttl_s = ttl_s
         self._monotonic = monotonic
-        self._old_at: float | None = None  # None: nothing was read yet
-        self._reading: asyncio.Task[T] | None = None
+        self._expires_at: float | None = None  # None: nothing was read yet, or it is invalidated
+        self._refresh: asyncio.Task[T] | None = None
 
     def invalidate(self) -> None:
-        """Read anew at the next question."""
-        self._old_at = None
+        """Have the next `get` read the value again."""
+        self._expires_at = None
 
     async def get(self) -> T:
-        """Give it."""
-        if self._old_at is not None and self._monotonic() < self._old_at:
+        """Give the value, at most `ttl_s` old; raises what reading it raises."""
+        if self._expires_at is not None and self._monotonic() < self._expires_at:
             return self._value
-        if self._reading is None:
-            self._reading = asyncio.create_task(self._read_anew())
-        return await asyncio.shield(self._reading)
+        if self._refresh is None:
+            self._refresh = asyncio.create_task(self._read_again())
+        return await asyncio.shield(self._refresh)
 
-    async def _read_anew(self) -> T:
-        asked_at = self._monotonic()
+    async def _read_again(self) -> T:
+        started_at = self._monotonic()
         try:
             self._value = await self._read(self._value)
-            self._old_at = asked_at + self._kept_s
+            self._expires_at = started_at + self._ttl_s
         finally:
-            self._reading = None
+            self._refresh = None
         return self._value
+
+
+class TtlMap(Generic[K, T]):
+    """Cached values by key, each with the same time to live; a full map is emptied."""
+
+    def __init__(self, ttl_s: float, entries_max: int, monotonic: Callable[[], float]) -> None:
+        self._ttl_s = ttl_s
+        self._entries_max = entries_max
+        self._monotonic = monotonic
+        self._entries: dict[K, tuple[float, T]] = {}
+
+    def get(self, key: K) -> T | None:
+        """Give the value of a key, None where there is none or it has expired."""
+        entry = self._entries.get(key)
+        return entry[1] if entry is not None and self._monotonic() < entry[0] else None
+
+    def set(self, key: K, value: T) -> None:
+        """Keep a value for `ttl_s` seconds."""
+        if len(self._entries) >= self._entries_max:
+            self._entries.clear()
+        self._entries[key] = (self._monotonic() + self._ttl_s, value)
+
+    def remove(self, key: K) -> None:
+        """Forget a key's value, if there is one."""
+        self._entries.pop(key, None)

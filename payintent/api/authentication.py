@@ -16,6 +16,7 @@ from payintent.storage import api_keys, operator_tokens
 from payintent.storage.api_keys import AuthenticatedMerchant
 from payintent.storage.database import Database
 from payintent.storage.operator_tokens import AuthenticatedOperator
+from payintent.ttl_cache import TtlMap
 
 _KEPT_MAX = 10_000
 _SCHEME = "bearer "
@@ -34,43 +35,35 @@ class Authenticator:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
-        self._secrets = encryption
+        self._encryption = encryption
         self._accounts = accounts
         self._attempts = attempts
-        self._kept_s = kept_s
-        self._monotonic = monotonic
-        self._kept: dict[
-            bytes, tuple[float, AuthenticatedMerchant]
-        ] = {}  # by digest of the whole header
+        # By the digest of the whole header.
+        self._merchants: TtlMap[bytes, AuthenticatedMerchant] = TtlMap(kept_s, _KEPT_MAX, monotonic)
 
     async def authenticate(self, request: Request) -> AuthenticatedMerchant:
         """Find who holds the key of a request; refused (`UNAUTHORIZED`) where nobody does.
 
         Refused (`RATE_LIMITED`) where too many of its address failed, and this key is not kept.
         """
-        mark = self._secrets.digest(request.headers.get("authorization", ""))
-        kept = self._kept.get(mark)
-        if kept is not None and kept[0] > self._monotonic():
-            return kept[1]
+        digest = self._encryption.digest(request.headers.get("authorization", ""))
+        merchant = self._merchants.get(digest)
+        if merchant is not None:
+            return merchant
         with self._attempts.attempt(request, api_key.MERCHANT):
-            return await self._look_up(mark, request.headers)
+            return await self._look_up(digest, request.headers)
 
-    async def _look_up(self, mark: bytes, headers: Mapping[str, str]) -> AuthenticatedMerchant:
+    async def _look_up(self, digest: bytes, headers: Mapping[str, str]) -> AuthenticatedMerchant:
         key = read_bearer_key(headers, api_key.MERCHANT)
         merchant = await api_keys.find_by_public_id(self._database, key.public_id)
-        matches = merchant and hmac.compare_digest(merchant.digest, self._secrets.digest(key.text))
-        if merchant is None or not matches:
-            self._kept.pop(mark, None)
+        expected = self._encryption.digest(key.text)
+        if merchant is None or not hmac.compare_digest(merchant.digest, expected):
+            self._merchants.remove(digest)
             raise UnauthorizedError(api_key.MERCHANT, _reason(merchant and merchant.digest))
         narrowed = [self._accounts.narrowed(method) for method in merchant.methods]
         merchant = replace(merchant, payable=payable_decimals(merchant.market, narrowed))
-        self._keep(mark, merchant)
+        self._merchants.set(digest, merchant)
         return merchant
-
-    def _keep(self, mark: bytes, merchant: AuthenticatedMerchant) -> None:
-        if len(self._kept) >= _KEPT_MAX:
-            self._kept.clear()
-        self._kept[mark] = (self._monotonic() + self._kept_s, merchant)
 
 
 async def authenticate_operator(
