@@ -1,13 +1,13 @@
-"""Provider accounts, opened: their credentials are read only here, and kept for a moment."""
+"""Gateway accounts with their credentials, which only this module decrypts, and calls by them."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import msgspec
 
-from payintent.domain.gateway import Gateway, GatewayAccount
+from payintent.domain.gateway import Gateway, GatewayAccount, OutcomeUnknown
 from payintent.domain.merchant import Acceptance, PaymentMethod
 from payintent.domain.payable import common_countries
 from payintent.domain.rate_limit import RateLimit
@@ -16,14 +16,24 @@ from payintent.payments.buyer_calls import BuyerCalls
 from payintent.payments.gateway_health import GatewayChannel, GatewayHealth
 from payintent.storage import accounts
 from payintent.storage.database import Database
+from payintent.ttl_cache import TtlMap
 
 A = TypeVar("A", bound=Acceptance)
+R = TypeVar("R")
 _KEPT_S = 5.0
 _KEPT_MAX = 1_000
 
 
+@dataclass(frozen=True, slots=True)
+class GatewayConnection:
+    """An account with its credentials, and the adapter that speaks to its gateway."""
+
+    account: GatewayAccount
+    gateway: Gateway
+
+
 class GatewayAccounts:
-    """Finds accounts and the gateways that speak for their providers, and knows who answers."""
+    """Finds accounts and their adapters, calls gateways, and records which of them answer."""
 
     def __init__(
         self,
@@ -34,13 +44,12 @@ class GatewayAccounts:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
-        self._secrets = encryption
+        self._encryption = encryption
         self._gateways = gateways
-        self._monotonic = monotonic
         self.health = GatewayHealth(database, monotonic)
         local = {name for name, gateway in gateways.items() if not gateway.capabilities.remote}
         self.buyer_calls = BuyerCalls(database, calls, local)
-        self._kept: dict[int, tuple[float, GatewayAccount]] = {}
+        self._accounts: TtlMap[int, GatewayAccount] = TtlMap(_KEPT_S, _KEPT_MAX, monotonic)
 
     @property
     def providers(self) -> frozenset[str]:
@@ -87,25 +96,45 @@ class GatewayAccounts:
             countries=common_countries(method.countries, capabilities.countries),
         )
 
+    async def connect(self, account_id: int, provider: str) -> GatewayConnection | None:
+        """Find an account of a provider, and its adapter; None without one of them."""
+        account, gateway = await self.get(account_id), self.gateway(provider)
+        if account is None or gateway is None or account.provider != provider:
+            return None
+        return GatewayConnection(account, gateway)
+
+    async def call(
+        self,
+        account_id: int,
+        provider: str,
+        channel: GatewayChannel,
+        request: Callable[[Gateway, GatewayAccount], Awaitable[R]],
+    ) -> R | OutcomeUnknown:
+        """Make a request of a gateway, and record for every process whether it answered."""
+        connection = await self.connect(account_id, provider)
+        if connection is None:
+            return OutcomeUnknown(detail="no account or adapter")
+        answer = await request(connection.gateway, connection.account)
+        await self.health.record_answer(account_id, channel, answer)
+        return answer
+
     async def get(self, account_id: int) -> GatewayAccount | None:
         """Read an account and its credentials."""
-        kept = self._kept.get(account_id)
-        if kept and kept[0] > self._monotonic():
-            return kept[1]
-        sealed = await accounts.get(self._database, account_id)
-        if sealed is None:
+        cached = self._accounts.get(account_id)
+        if cached is not None:
+            return cached
+        record = await accounts.get(self._database, account_id)
+        if record is None:
             return None
         opened, _ = open_account(
-            self._secrets, account_id, sealed.provider, sealed.base_url, sealed.sealed
+            self._encryption, account_id, record.provider, record.base_url, record.sealed
         )
         credentials = msgspec.json.decode(opened, type=dict[str, str])
         account = GatewayAccount(
-            id=sealed.id,
-            provider=sealed.provider,
-            base_url=sealed.base_url,
+            id=record.id,
+            provider=record.provider,
+            base_url=record.base_url,
             credentials=credentials,
         )
-        if len(self._kept) >= _KEPT_MAX:
-            self._kept.clear()
-        self._kept[account_id] = (self._monotonic() + _KEPT_S, account)
+        self._accounts.set(account_id, account)
         return account

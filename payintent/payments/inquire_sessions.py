@@ -108,14 +108,15 @@ class SessionInquirer:
             await sessions.mark_silent(self.database, session.id)
 
     async def _ask(self, session: Session) -> SessionReport | OutcomeUnknown:
-        account = await self.accounts.get(session.quote.account_id)
-        gateway = self.accounts.gateway(session.quote.provider)
-        if account is None or gateway is None:
-            return OutcomeUnknown(detail="no account or adapter")
-        ask = gateway.close_session if session.status is SessionStatus.CLOSING else gateway.inquire
-        answer = await ask(account, session.gateway_ref)
-        await self.accounts.health.record_answer(account.id, GatewayChannel.SESSIONS, answer)
-        return answer
+        quote, closing = session.quote, session.status is SessionStatus.CLOSING
+        return await self.accounts.call(
+            quote.account_id,
+            quote.provider,
+            GatewayChannel.SESSIONS,
+            lambda gateway, account: (gateway.close_session if closing else gateway.inquire)(
+                account, session.gateway_ref
+            ),
+        )
 
     async def _apply(self, session: Session, report: SessionReport, age_s: float) -> None:
         absent_for_good = report.state is _ABSENT and age_s > ABSENT_PROVES_AFTER_S

@@ -117,20 +117,21 @@ async def select_quote(
     assert merchant is not None  # noqa: S101 - merchants are never deleted
     quote = await _offer(context, merchant, snapshot.payment, selection)
     _check_return_url(merchant, selection.return_url)
-    account = await accounts.get(quote.account_id)
-    gateway = accounts.gateway(quote.provider)
-    if account is None or gateway is None:
+    if await accounts.connect(quote.account_id, quote.provider) is None:
         raise _not_available()
     await _refuse_used_up(database, snapshot.payment, snapshot.now)
     await _ask_present(context, snapshot)
-    await accounts.buyer_calls.spend(account.id, quote.provider)
-    if not await accounts.health.allows(account.id, GatewayChannel.SESSIONS):
+    await accounts.buyer_calls.spend(quote.account_id, quote.provider)
+    if not await accounts.health.allows(quote.account_id, GatewayChannel.SESSIONS):
         raise _not_available()
     session = await _begin(context, snapshot, quote, selection)
-    answer = await gateway.create_session(
-        account, _request(context, merchant, snapshot.payment, session, selection)
+    request = _request(context, merchant, snapshot.payment, session, selection)
+    answer = await accounts.call(
+        quote.account_id,
+        quote.provider,
+        GatewayChannel.SESSIONS,
+        lambda gateway, account: gateway.create_session(account, request),
     )
-    await accounts.health.record_answer(account.id, GatewayChannel.SESSIONS, answer)
     return await _finish(context, session, answer)
 
 
@@ -203,13 +204,14 @@ async def _ask_present(context: _SelectionContext, snapshot: PaymentSnapshot) ->
     session = snapshot.session
     if session is None or session.status is not SessionStatus.OPEN:
         return
-    account = await context.accounts.get(session.quote.account_id)
-    gateway = context.accounts.gateway(session.quote.provider)
-    if account is None or gateway is None:
-        return
-    await context.accounts.buyer_calls.spend(account.id, session.quote.provider)
-    report = await gateway.inquire(account, session.gateway_ref)
-    await context.accounts.health.record_answer(account.id, GatewayChannel.SESSIONS, report)
+    account_id, provider = session.quote.account_id, session.quote.provider
+    await context.accounts.buyer_calls.spend(account_id, provider)
+    report = await context.accounts.call(
+        account_id,
+        provider,
+        GatewayChannel.SESSIONS,
+        lambda gateway, account: gateway.inquire(account, session.gateway_ref),
+    )
     if isinstance(report, OutcomeUnknown):
         return  # the janitor closes it; if it was paid after all, that becomes a case
     if report.state is GatewaySessionState.AUTHORISING:

@@ -5,6 +5,7 @@ asks first. It is sent again only where surely nothing was done, or where the ga
 for one id.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from payintent.domain import ids
@@ -32,6 +33,9 @@ from payintent.storage.database import Database
 from payintent.storage.refunds import DueRefund
 
 _log = get_logger("submit_refund")
+_RefundCall = Callable[
+    [GatewayAccount, GatewayRefundRequest], Awaitable[RefundReport | OutcomeUnknown]
+]
 
 #: Seconds between looks at a refund that has not ended, the last one again and again.
 WAITS_S = (5.0, 15.0, 30.0, 120.0, 600.0, 3600.0)
@@ -66,25 +70,31 @@ class RefundSender:
 
     async def _turn(self, due: DueRefund) -> RefundReport | OutcomeUnknown | None:
         """Ask the gateway what is next to be asked; None where another process did."""
-        account = await self.accounts.get(due.account_id)
-        gateway = self.accounts.gateway(due.provider)
-        if account is None or gateway is None:
+        connection = await self.accounts.connect(due.account_id, due.provider)
+        if connection is None:
             return OutcomeUnknown(detail="no account or adapter")
         if due.refund.step is RefundStep.SENT:
-            answer = await gateway.inquire_refund(account, await self._request(due))
-            await self.accounts.health.record_answer(account.id, GatewayChannel.REFUNDS, answer)
-            return await self._read(due, gateway, answer)
-        if not await self.accounts.health.allows(account.id, GatewayChannel.REFUNDS):
+            answer = await self._call(due, lambda gateway: gateway.inquire_refund)
+            return await self._read(due, connection.gateway, answer)
+        if not await self.accounts.health.allows(due.account_id, GatewayChannel.REFUNDS):
             return NotContacted(detail="the gateway is given a rest")
-        return await self._send(due, account, gateway)
+        return await self._send(due)
 
-    async def _send(
-        self, due: DueRefund, account: GatewayAccount, gateway: Gateway
-    ) -> RefundReport | OutcomeUnknown | None:
+    async def _call(
+        self, due: DueRefund, operation: Callable[[Gateway], _RefundCall]
+    ) -> RefundReport | OutcomeUnknown:
+        request = await self._request(due)
+        return await self.accounts.call(
+            due.account_id,
+            due.provider,
+            GatewayChannel.REFUNDS,
+            lambda gateway, account: operation(gateway)(account, request),
+        )
+
+    async def _send(self, due: DueRefund) -> RefundReport | OutcomeUnknown | None:
         if not await refunds.mark_sending(self.database, due.refund.id):
             return None
-        answer = await gateway.refund(account, await self._request(due))
-        await self.accounts.health.record_answer(account.id, GatewayChannel.REFUNDS, answer)
+        answer = await self._call(due, lambda gateway: gateway.refund)
         if isinstance(answer, NotContacted):
             await refunds.mark_queued(self.database, due.refund.id)
         return answer
