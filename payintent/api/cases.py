@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.api.context import AppContext, json_response
-from payintent.api.list_payments import read_id_cursor, read_limit, write_id_cursor
 from payintent.api.merchant_access import merchant_route
+from payintent.api.pagination import read_id_cursor, read_limit, write_id_cursor
 from payintent.domain import ids
 from payintent.domain.case import CaseKind
 from payintent.domain.currencies import minor_decimals

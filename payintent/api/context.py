@@ -18,6 +18,9 @@ from payintent.json_format import encode_json
 from payintent.payments.change_feed import ChangeFeed
 from payintent.service import Service
 
+#: The header of an answer that repeats an earlier one to the same Idempotency-Key.
+REPLAYED = {"Idempotency-Replayed": "true"}
+
 
 @dataclass(frozen=True, slots=True)
 class AppContext:

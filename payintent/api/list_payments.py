@@ -1,9 +1,6 @@
 """`GET /payments`: a merchant's payments, newest first, a page at a time."""
 
-import base64
-import binascii
-from datetime import datetime, timedelta
-from uuid import UUID
+from datetime import datetime
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,6 +8,7 @@ from starlette.responses import Response
 from payintent.api import schemas
 from payintent.api.context import AppContext, json_response
 from payintent.api.merchant_access import merchant_route
+from payintent.api.pagination import read_limit, read_time_cursor, write_time_cursor
 from payintent.api.payments import payment_response_fields
 from payintent.api.times import read_time
 from payintent.domain.currencies import CURRENCIES
@@ -18,13 +16,9 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.payment import PaymentStatus
 from payintent.payments.lookup import list_merchant_payments
 from payintent.storage.api_keys import AuthenticatedMerchant
-from payintent.storage.payment_list import LISTED_MAX, PaymentFilter
+from payintent.storage.payment_list import PaymentFilter
 
-_LISTED_DEFAULT = 20
 _PAYER_UID_MAX = 255
-_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
-_CURSOR_BYTES = 24
-_ID_CURSOR_BYTES = 16
 
 
 @merchant_route
@@ -39,7 +33,7 @@ async def list_payments(
         "data": [payment_response_fields(app, snapshot) for snapshot in found]
     }
     if more is not None:
-        answer["next_cursor"] = _write_cursor(*more)
+        answer["next_cursor"] = write_time_cursor(*more)
     return json_response(answer)
 
 
@@ -64,54 +58,10 @@ def _wanted(request: Request, merchant_id: int) -> PaymentFilter:
         payer_uid=payer,
         created_from=_time("created_from", query.get("created_from")),
         created_to=_time("created_to", query.get("created_to")),
-        before=None if cursor is None else _read_cursor(cursor),
+        before=None if cursor is None else read_time_cursor(cursor),
         limit=read_limit(query.get("limit")),
     )
 
 
-def read_limit(raw: str | None) -> int:
-    """Read how many are to be listed; refused (`BAD_REQUEST`) outside 1 to 100."""
-    if raw is None:
-        return _LISTED_DEFAULT
-    well_formed = raw.isascii() and raw.isdecimal() and len(raw) <= len(str(LISTED_MAX))
-    if not well_formed or not 1 <= int(raw) <= LISTED_MAX:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"limit must be from 1 to {LISTED_MAX}")
-    return int(raw)
-
-
-def write_id_cursor(last_id: UUID) -> str:
-    """Name the end of a page of a list in the order of its ids."""
-    return base64.urlsafe_b64encode(last_id.bytes).decode()
-
-
-def read_id_cursor(raw: str | None) -> UUID | None:
-    """Read the end of a page; refused (`BAD_REQUEST`) where no list has given it."""
-    if raw is None:
-        return None
-    try:
-        read = base64.b64decode(raw.encode("ascii"), altchars=b"-_", validate=True)
-        if len(read) == _ID_CURSOR_BYTES:
-            return UUID(bytes=read)
-    except (binascii.Error, ValueError):
-        pass
-    raise RefusedError(ErrorCode.BAD_REQUEST, "cursor is not one that a list has given")
-
-
 def _time(name: str, raw: str | None) -> datetime | None:
     return None if raw is None else read_time(name, raw)
-
-
-def _write_cursor(created_at: datetime, payment_id: UUID) -> str:
-    moment = (created_at - _EPOCH) // timedelta(microseconds=1)
-    return base64.urlsafe_b64encode(moment.to_bytes(8, "big") + payment_id.bytes).decode()
-
-
-def _read_cursor(raw: str) -> tuple[datetime, UUID]:
-    try:
-        read = base64.b64decode(raw.encode("ascii"), altchars=b"-_", validate=True)
-        if len(read) == _CURSOR_BYTES:
-            moment = timedelta(microseconds=int.from_bytes(read[:8], "big"))
-            return _EPOCH + moment, UUID(bytes=read[8:])
-    except (binascii.Error, ValueError, OverflowError):
-        pass
-    raise RefusedError(ErrorCode.BAD_REQUEST, "cursor is not one that a list has given")

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.api import schemas
-from payintent.api.context import AppContext, get_context, json_response
+from payintent.api.context import REPLAYED, AppContext, get_context, json_response
 from payintent.api.merchant_access import merchant_route, spend_request
 from payintent.api.rate_limits import RateLimitExceededError
 from payintent.api.request_body import read_idempotency_key, read_json
@@ -26,8 +26,6 @@ from payintent.payments.lookup import get_merchant_payment
 from payintent.payments.serialization import payment_fields
 from payintent.storage.api_keys import AuthenticatedMerchant
 from payintent.storage.payments import PaymentSnapshot
-
-_REPLAYED = {"Idempotency-Replayed": "true"}
 
 
 async def post_payment(request: Request) -> Response:
@@ -77,7 +75,7 @@ async def cancel_payment(
     )
     async with app.service.database.transaction() as tx:
         fresh = await cancel_by_merchant(tx, app.service.id_generator, snapshot.payment, key)
-    return json_response({"status": "cancelled"}, headers=None if fresh else _REPLAYED)
+    return json_response({"status": "cancelled"}, headers=None if fresh else REPLAYED)
 
 
 def payment_response_fields(app: AppContext, snapshot: PaymentSnapshot) -> dict[str, Any]:
@@ -213,4 +211,4 @@ def _created(app: AppContext, created: CreatedPayment) -> Response:
     if base:
         query = f"?country={created.country}" if created.country else ""
         fields["checkout_url"] = f"{base}/{created.payment.checkout_id}{query}"
-    return json_response(fields, 201, _REPLAYED if created.replayed else None)
+    return json_response(fields, 201, REPLAYED if created.replayed else None)

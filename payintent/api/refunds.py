@@ -4,9 +4,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from payintent.api import schemas
-from payintent.api.context import AppContext, json_response
-from payintent.api.list_payments import read_id_cursor, read_limit, write_id_cursor
+from payintent.api.context import REPLAYED, AppContext, json_response
 from payintent.api.merchant_access import merchant_route
+from payintent.api.pagination import read_id_cursor, read_limit, write_id_cursor
 from payintent.api.request_body import read_idempotency_key, read_json
 from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
@@ -19,8 +19,6 @@ from payintent.payments.lookup import (
 )
 from payintent.payments.serialization import refund_fields
 from payintent.storage.api_keys import AuthenticatedMerchant
-
-_REPLAYED = {"Idempotency-Replayed": "true"}
 
 
 @merchant_route
@@ -48,9 +46,7 @@ async def post_refund(
             destination=body.destination,
         )
     )
-    return json_response(
-        refund_fields(created.refund), 201, _REPLAYED if created.replayed else None
-    )
+    return json_response(refund_fields(created.refund), 201, REPLAYED if created.replayed else None)
 
 
 @merchant_route

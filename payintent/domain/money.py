@@ -72,11 +72,5 @@ def to_smallest_unit(value: Decimal, decimals: int) -> int | None:
     return int(whole) if whole == scaled else None
 
 
-def from_smallest(count: int, decimals: int) -> Decimal:
-    """Turn smallest units into an amount."""
-    with localcontext(EXACT):
-        return Decimal(count).scaleb(-decimals)
-
-
 def _fraction_digits(raw: str) -> int:
     return len(raw.partition(".")[2])

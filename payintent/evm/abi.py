@@ -100,13 +100,6 @@ def to_uuid(word: bytes) -> bytes:
     return word[:_UUID]
 
 
-def to_bool(word: bytes) -> bool:
-    """Read a truth value from its word (ValueError)."""
-    if (value := to_uint(word)) > 1:
-        raise ValueError("a truth value is 0 or 1")
-    return value == 1
-
-
 def read_reason(data: bytes) -> str:
     """Read why a call was reverted; "" where nothing is said, hex digits where it is no text."""
     if data.startswith(_ERROR):

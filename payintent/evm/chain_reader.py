@@ -27,6 +27,7 @@ from payintent.domain.evm import (
 )
 from payintent.evm.block_logs import block_log_calls, read_block_logs
 from payintent.evm.event_logs import PAID, REFUNDED, ContractLogs, read_logs
+from payintent.evm.hex_values import to_hex
 from payintent.evm.reverts import read_revert
 from payintent.evm.rpc import (
     RpcAnswer,
@@ -97,8 +98,8 @@ class _Search:
         searched = {
             "fromBlock": hex(self.start),
             "toBlock": hex(self.end),
-            "address": sorted(_hex(contract) for contract in self.contracts),
-            "topics": [[_hex(PAID), _hex(REFUNDED)]],
+            "address": sorted(to_hex(contract) for contract in self.contracts),
+            "topics": [[to_hex(PAID), to_hex(REFUNDED)]],
         }
         return [*blocks, RpcCall("eth_getLogs", [searched])]
 
@@ -202,7 +203,7 @@ class RpcChainReader(ChainReader):
         self, endpoint: str, tx_hashes: Sequence[bytes]
     ) -> list[TransactionReceipt | None]:
         """Read receipts, in the order asked for."""
-        calls = [RpcCall("eth_getTransactionReceipt", [_hex(tx_hash)]) for tx_hash in tx_hashes]
+        calls = [RpcCall("eth_getTransactionReceipt", [to_hex(tx_hash)]) for tx_hash in tx_hashes]
         return await self._ask(endpoint, calls, partial(_read_each, tx_hashes, read_receipt))
 
     async def block_logs(
@@ -221,7 +222,7 @@ class RpcChainReader(ChainReader):
         self, endpoint: str, tx_hashes: Sequence[bytes]
     ) -> list[ChainTransaction | Unanswered | None]:
         """Read transactions, in the order asked for; anybody may have made one of them large."""
-        calls = [RpcCall("eth_getTransactionByHash", [_hex(tx_hash)]) for tx_hash in tx_hashes]
+        calls = [RpcCall("eth_getTransactionByHash", [to_hex(tx_hash)]) for tx_hash in tx_hashes]
         return await self._ask(endpoint, calls, partial(_read_transactions, tx_hashes))
 
     async def call(
@@ -235,9 +236,9 @@ class RpcChainReader(ChainReader):
         value: int = 0,
     ) -> bytes:
         """Call a contract without a transaction, and give what it returns (Reverted)."""
-        transaction = {"to": _hex(to), "data": _hex(data), "value": hex(value)}
+        transaction = {"to": to_hex(to), "data": to_hex(data), "value": hex(value)}
         if sender is not None:
-            transaction["from"] = _hex(sender)
+            transaction["from"] = to_hex(sender)
         at = hex(block) if isinstance(block, int) else block
         result_or_revert = await self._ask(
             endpoint, [RpcCall("eth_call", [transaction, at])], _read_call
@@ -252,7 +253,7 @@ class RpcChainReader(ChainReader):
 
     async def code(self, endpoint: str, address: bytes) -> bytes:
         """Read the code of an account as of the latest block; empty where it has none."""
-        calls = [RpcCall("eth_getCode", [_hex(address), "latest"])]
+        calls = [RpcCall("eth_getCode", [to_hex(address), "latest"])]
         return await self._ask(endpoint, calls, _read_code)
 
     async def block(self, endpoint: str, number: int) -> Block | None:
@@ -390,7 +391,3 @@ def _read_code(answers: list[RpcAnswer]) -> bytes:
 def _block_call(block: int | str) -> RpcCall:
     tag = hex(block) if isinstance(block, int) else block
     return RpcCall("eth_getBlockByNumber", [tag, False])
-
-
-def _hex(data: bytes) -> str:
-    return f"0x{data.hex()}"

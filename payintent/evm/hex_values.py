@@ -8,6 +8,11 @@ _INDEX_MAX = 2**63 - 1  # block numbers and the like: what the database can keep
 _UINT = re.compile(r"0x[0-9a-fA-F]{1,64}")
 
 
+def to_hex(data: bytes) -> str:
+    """Write bytes as endpoints and people read them, `0x` and two digits a byte."""
+    return f"0x{data.hex()}"
+
+
 def read_sized(text: str, size: int) -> bytes:
     """Read exactly so many bytes."""
     if len(text) != 2 + 2 * size or text[:2] != "0x":

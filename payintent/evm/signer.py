@@ -18,6 +18,7 @@ from payintent.domain.evm import CallRevertedError
 from payintent.domain.gateway import NotContacted, OutcomeUnknown
 from payintent.domain.onchain_refund import AlreadyRefunded, ContractRefundCall
 from payintent.evm import abi
+from payintent.evm.hex_values import to_hex
 from payintent.evm.reverts import read_revert
 from payintent.evm.rpc import (
     RpcAnswer,
@@ -106,7 +107,7 @@ class ExternalSigner:
 
     async def coins(self, sender: bytes) -> int:
         """Ask how many coins a sender has (ChainUnavailableError)."""
-        call = RpcCall("eth_getBalance", [_hex(sender), "latest"])
+        call = RpcCall("eth_getBalance", [to_hex(sender), "latest"])
         return await self._endpoint.ask([call], lambda answers: read_uint256(result(answers[0])))
 
     async def estimate(
@@ -115,7 +116,7 @@ class ExternalSigner:
         """Give the gas that a refund needs, a quarter more; nothing is signed or sent by asking."""
         calls = (
             *_WHO,
-            RpcCall("eth_getCode", [_hex(call.contract), "latest"]),
+            RpcCall("eth_getCode", [to_hex(call.contract), "latest"]),
             RpcCall("eth_estimateGas", [_transaction(sender, call)]),
         )
         try:
@@ -130,10 +131,10 @@ class ExternalSigner:
                 RefundBlocker.ANOTHER_CHAIN, f"the signer is on chain {signs.network_id}"
             )
         if sender not in signs.senders:
-            return self._waits(RefundBlocker.NO_KEY, f"the signer has no key of {_hex(sender)}")
+            return self._waits(RefundBlocker.NO_KEY, f"the signer has no key of {to_hex(sender)}")
         if not code:  # it would take coins and do nothing
             return self._waits(
-                RefundBlocker.NO_CONTRACT, f"no contract is at {_hex(call.contract)}"
+                RefundBlocker.NO_CONTRACT, f"no contract is at {to_hex(call.contract)}"
             )
         if isinstance(gas, int):
             return self._with_margin(gas)
@@ -216,17 +217,13 @@ def _read_sent(answers: list[RpcAnswer]) -> bytes | RpcErrorAnswer:
 
 def _transaction(sender: bytes, call: ContractRefundCall) -> dict[str, str]:
     return {
-        "from": _hex(sender),
-        "to": _hex(call.contract),
+        "from": to_hex(sender),
+        "to": to_hex(call.contract),
         "value": hex(call.value),
-        "data": _hex(encode_refund_call(call)),
+        "data": to_hex(encode_refund_call(call)),
     }
 
 
 def encode_refund_call(call: ContractRefundCall) -> bytes:
     """Encode a refund as the contract takes it."""
     return abi.encode_refund(call.uuid, call.refund_id, call.token, call.to, call.amount)
-
-
-def _hex(data: bytes) -> str:
-    return f"0x{data.hex()}"

@@ -9,6 +9,7 @@ from uuid import UUID
 from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.onchain import PROVIDER
+from payintent.domain.onchain_refund import NATIVE
 from payintent.domain.payment import TERMINAL, Payment, PaymentStatus
 from payintent.domain.session import Session, SessionStatus
 from payintent.evm import abi
@@ -212,7 +213,7 @@ def _steps(snapshot: _Seen, uuid: bytes, amount: int, deadline: int) -> list[dic
         if token.approve_zero_first:
             steps.append(_approval("approve_reset", "allowance_nonzero_lt_amount", snapshot, 0))
         steps.append(_approval("approve", "allowance_lt_amount", snapshot, amount))
-    address = token.address or chains.NATIVE
+    address = token.address or NATIVE
     steps.append(
         {
             "kind": "pay",
@@ -236,7 +237,7 @@ def _approval(kind: str, when: str, snapshot: _Seen, amount: int) -> dict[str, A
     return {
         "kind": kind,
         "when": when,
-        "to": to_checksum_address(snapshot.token.address or chains.NATIVE),
+        "to": to_checksum_address(snapshot.token.address or NATIVE),
         "value": "0x0",
         "data": f"0x{abi.encode_approve(snapshot.contract.address, amount).hex()}",
     }
@@ -244,7 +245,7 @@ def _approval(kind: str, when: str, snapshot: _Seen, amount: int) -> dict[str, A
 
 def _checks(snapshot: _Seen, uuid: bytes, amount: int) -> dict[str, Any]:
     """Give the questions to ask the chain first; `{payer}` is 40 hex digits."""
-    address = snapshot.token.address or chains.NATIVE
+    address = snapshot.token.address or NATIVE
     paid = {
         "to": to_checksum_address(snapshot.contract.address),
         "data": f"0x{abi.encode_is_paid(uuid, address, amount).hex()}",

@@ -12,6 +12,7 @@ from payintent.domain.operator import Role
 from payintent.domain.refund import RefundStatus, RefundStep
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
+from payintent.operations.json_values import to_hex_or_none
 from payintent.operations.validation import (
     check_list_limit,
     check_merchant,
@@ -226,9 +227,9 @@ def _view(case: CaseRecord) -> CaseView:
         currency=case.currency,
         amount_minor=case.amount_minor,
         chain=case.chain,
-        tx_hash=_hex(case.tx_hash),
-        payer=_hex(case.payer),
-        token=_hex(case.token),
+        tx_hash=to_hex_or_none(case.tx_hash),
+        payer=to_hex_or_none(case.payer),
+        token=to_hex_or_none(case.token),
         subject=case.subject,
         refund_id=case.refund_id and ids.format_id(ids.REFUND, case.refund_id),
         refund=case.refund and _refund_view(case.refund),
@@ -253,7 +254,3 @@ def _dispute_view(dispute: CaseDispute) -> CaseDisputeView:
         reason=dispute.reason,
         respond_by=dispute.respond_by,
     )
-
-
-def _hex(value: bytes | None) -> str | None:
-    return None if value is None else f"0x{value.hex()}"

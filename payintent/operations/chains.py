@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.onchain import PROVIDER
+from payintent.domain.onchain_refund import NATIVE
 from payintent.evm.keccak import parse_address
 from payintent.operations.accounts import NewSeal, seal_credentials
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation, details
@@ -230,7 +231,7 @@ class SetToken(ChangeOperation[TokenView], frozen=True, kw_only=True):
         }
         if self.address is not None:
             given["address"] = _address("address", self.address)
-            if (given["address"] == chains.NATIVE) != token.native:
+            if (given["address"] == NATIVE) != token.native:
                 raise RefusedError(
                     ErrorCode.BAD_REQUEST, "the chain's own coin, and no other, is at zero"
                 )
@@ -333,7 +334,7 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
     def _refunds(self) -> tuple[bytes | None, Decimal | None]:
         """Read who sends refunds, and from which amount on a second person must agree."""
         refunder = None if self.refunder is None else _address("refunder", self.refunder)
-        if refunder == chains.NATIVE:
+        if refunder == NATIVE:
             raise RefusedError(ErrorCode.BAD_REQUEST, "refunder must not be the zero address")
         if self.refund_approval_above is None:
             return refunder, None

@@ -8,6 +8,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from payintent.domain.price import format_rate
+from payintent.evm.hex_values import to_hex
 from payintent.json_format import format_timestamp
 
 
@@ -33,3 +34,8 @@ def _text(value: datetime | Decimal | UUID) -> str:
     if isinstance(value, datetime):
         return format_timestamp(value)
     return format_rate(value) if isinstance(value, Decimal) else str(value)
+
+
+def to_hex_or_none(value: bytes | None) -> str | None:
+    """Write an address or a hash as `0x…`; None stays None."""
+    return None if value is None else to_hex(value)

@@ -1,6 +1,5 @@
 """Merchants: registered, described, reached."""
 
-import base64
 import re
 import secrets as chance
 from dataclasses import dataclass, replace
@@ -33,13 +32,13 @@ from payintent.storage import accounts, callback_secrets, merchants, payment_met
 from payintent.storage.database import Tx
 from payintent.storage.onchain import chains
 from payintent.storage.onchain.chains import DeployedContract
+from payintent.webhooks import signature
 from payintent.webhooks.egress import EgressRefusedError, check_callback_registration
 
 OVERLAP_DEFAULT_S = 24 * 3600
 OVERLAP_MAX_S = 7 * 24 * 3600
 _NAME_MAX = 200
 _ORIGINS_MAX = 20
-_SECRET_BYTES = 32
 _LOCALE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8}){0,3}", re.ASCII)
 _AUTO_REFUND = option("Give back at once money that no payment may own; new merchants have it.")
 _ALLOW_HTTP = option(
@@ -326,11 +325,11 @@ async def _locked(tx: Tx, merchant_id: int) -> Merchant:
 
 async def _add_secret(context: OperationContext, tx: Tx, merchant_id: int) -> str:
     secret_id: UUID = context.id_generator.new_id()
-    secret = chance.token_bytes(_SECRET_BYTES)
+    secret = signature.new_key()
     encryption_context = callback_secret_context(merchant_id, secret_id)
     sealed = context.encryption.encrypt(secret, encryption_context, chance.token_bytes(NONCE_BYTES))
     await callback_secrets.add_secret(tx, secret_id, merchant_id, sealed)
-    return "whsec_" + base64.b64encode(secret).decode()
+    return signature.encode_secret(secret)
 
 
 async def _offer_all(tx: Tx, merchant_id: int) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import islice
 from typing import ClassVar
@@ -14,7 +14,7 @@ from payintent.domain.operator import Role
 from payintent.json_format import format_timestamp
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.provider_file import InvalidProviderFileError, ProviderFile
-from payintent.operations.validation import quote_input
+from payintent.operations.validation import as_utc, quote_input
 from payintent.storage import payments, reconciliation
 from payintent.storage.database import Executor, Tx
 from payintent.storage.reconciliation import ReconciliationDifference, ReconciliationScope
@@ -140,7 +140,7 @@ async def _scope(database: Executor, comparison: ReconciliationInput) -> Reconci
                 ErrorCode.NOT_FOUND, f"{provider} has no account {comparison.account_id}"
             )
         accounts = [comparison.account_id]
-    since, until = _utc(comparison.since), _utc(comparison.until)
+    since, until = as_utc("since", comparison.since), as_utc("until", comparison.until)
     file = comparison.file
     if since is None and file.first is not None:
         since = file.first + timedelta(seconds=LAG_S)
@@ -218,7 +218,3 @@ def _money(amount: Decimal | None, currency: str | None) -> str:
     least = 0 if currency in {*CRYPTO, *SETTLING} else minor_decimals(currency)
     decimals = max(least, len(fraction))
     return f"{format_amount(amount, decimals)} {currency}"
-
-
-def _utc(moment: datetime | None) -> datetime | None:
-    return moment and moment.replace(tzinfo=moment.tzinfo or UTC)

@@ -11,6 +11,7 @@ from payintent.domain.operator import Role
 from payintent.domain.refund import Refund, RefundFailureReason, RefundStatus, RefundStep
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
+from payintent.operations.json_values import to_hex_or_none
 from payintent.operations.validation import (
     check_list_limit,
     check_merchant,
@@ -126,7 +127,7 @@ class ApproveRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
         review = await _known(tx, self.refund_id)
         refund, at = await _waiting(tx, review)
         _check_second_person(context, refund)
-        if review.payer is not None and refund.destination != _hex(review.payer):
+        if review.payer is not None and refund.destination != to_hex_or_none(review.payer):
             check_note(self.note)
         await refund_reviews.approve(tx, refund.id, context.who, self.note, at)
         return _view(await _known(tx, self.refund_id))
@@ -286,7 +287,7 @@ def _view(review: RefundReview) -> RefundView:
         currency=review.currency,
         amount_minor=review.amount_minor,
         chain=review.chain,
-        payer=_hex(review.payer),
+        payer=to_hex_or_none(review.payer),
         destination=review.destination,
         reason=review.reason,
         requested_by=review.requested_by,
@@ -298,7 +299,3 @@ def _view(review: RefundReview) -> RefundView:
         created_at=review.created_at,
         updated_at=review.updated_at,
     )
-
-
-def _hex(value: bytes | None) -> str | None:
-    return None if value is None else f"0x{value.hex()}"

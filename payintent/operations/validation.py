@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
 from urllib.parse import urlsplit
 
@@ -127,3 +128,15 @@ def _is_url(url: str, *, sandbox: bool) -> bool:
         return False
     schemes = {"https", "http"} if sandbox else {"https"}
     return parts.scheme in schemes and web_origin(url) is not None
+
+
+def as_utc(name: str, moment: datetime | None) -> datetime | None:
+    """Give a moment in UTC, which is meant where it has no zone; refused out of range."""
+    if moment is None:
+        return None
+    try:
+        return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
+    except OverflowError as error:
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, f"{name} is beyond what can be told in UTC"
+        ) from error

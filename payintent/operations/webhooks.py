@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, ClassVar
 from uuid import UUID
 
@@ -11,7 +11,7 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import Role
 from payintent.operations.base import BatchOperation, ChangeOperation, OperationContext
 from payintent.operations.fields import OfMerchantId, argument, option
-from payintent.operations.validation import check_merchant
+from payintent.operations.validation import as_utc, check_merchant
 from payintent.storage import outbox
 from payintent.storage.database import Tx
 
@@ -66,15 +66,15 @@ class ReplayMissedEvents(BatchOperation[UUID], frozen=True, kw_only=True):
             raise RefusedError(ErrorCode.BAD_REQUEST, "name a merchant or a time")
         await check_merchant(context.database, self.merchant_id)
         for name, moment in (("since", self.since), ("until", self.until)):
-            _utc(name, moment)
+            as_utc(name, moment)
 
     async def apply(self, context: OperationContext, tx: Tx) -> list[UUID]:
         """Make the next of them due, by their ids."""
         del context
         missed = MissedEvents(
             merchant_id=self.merchant_id,
-            since=_utc("since", self.since),
-            until=_utc("until", self.until),
+            since=as_utc("since", self.since),
+            until=as_utc("until", self.until),
         )
         return await outbox.replay_missed(tx, missed, self.done_up_to(), BATCH)
 
@@ -98,14 +98,3 @@ class _FurtherMissedEvents(ReplayMissedEvents, frozen=True, kw_only=True):
 
     def done_up_to(self) -> UUID:
         return self.after
-
-
-def _utc(name: str, moment: datetime | None) -> datetime | None:
-    if moment is None:
-        return None
-    try:
-        return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
-    except OverflowError as error:
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST, f"{name} is beyond what can be told in UTC"
-        ) from error

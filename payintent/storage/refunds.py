@@ -101,23 +101,6 @@ async def get(database: Executor, refund_id: UUID) -> Refund | None:
     return _refund(row) if row else None
 
 
-async def of_payment(database: Executor, payment_id: UUID) -> list[Refund]:
-    """List what a merchant gave back of a payment, newest first."""
-    rows = await database.fetch(
-        "SELECT"
-        + COLUMNS
-        + """
-        FROM refund r
-        WHERE r.payment_id = $1 AND r.case_id IS NULL
-        ORDER BY r.id DESC
-        LIMIT $2
-        """,
-        payment_id,
-        _OF_PAYMENT_MAX,
-    )
-    return [_refund(row) for row in rows]
-
-
 async def list_page_for_payment(
     database: Executor, payment_id: UUID, before: UUID | None, limit: int
 ) -> list[Refund]:
@@ -310,13 +293,6 @@ async def schedule_inquiry(
 async def stop_inquiries(database: Executor, refund_id: UUID) -> None:
     """Look no more; only news of it does anything."""
     await database.fetch("UPDATE refund SET next_at = NULL WHERE id = $1", refund_id)
-
-
-async def ask_now(database: Executor, refund_id: UUID) -> None:
-    """Let somebody look after a refund at once, since there is news of it."""
-    await database.fetch(
-        "UPDATE refund SET next_at = clock() WHERE id = $1 AND step = 'sent'", refund_id
-    )
 
 
 def _due(row: Row) -> DueRefund:

@@ -55,20 +55,8 @@ class EndpointWindows:
     def __len__(self) -> int:
         return len(self._endpoints)
 
-    @property
-    def in_flight(self) -> int:
-        """Count the attempts on their way to all endpoints."""
-        return self._in_flight
-
-    def room(self, endpoint_id: int) -> int:
-        """Say how many more attempts this endpoint may be sent now."""
-        return dict(self.share([endpoint_id], self._sockets_max)).get(endpoint_id, 0)
-
     def share(self, endpoint_ids: Iterable[int], attempts_max: int) -> list[tuple[int, int]]:
-        """Share the free sockets among endpoints, in this order: those with room, and how much.
-
-        Unlike one `room` after the other, it counts what it has just given away.
-        """
+        """Share the free sockets among endpoints, in this order; those that get none are left out."""
         now = self._clock()
         self._notice_slow(now)
         free = min(attempts_max, self._sockets_max - self._in_flight)
@@ -83,15 +71,6 @@ class EndpointWindows:
                 free -= room
                 suspects_free -= room if endpoint.is_suspect else 0
         return shares
-
-    def full(self) -> list[int]:
-        """List the endpoints that have no room now, for a claim to leave them out."""
-        return [endpoint_id for endpoint_id in self._endpoints if self.room(endpoint_id) == 0]
-
-    def reopens_in_s(self, endpoint_id: int) -> float:
-        """Give the seconds until a breaker or pause lets this endpoint be tried; 0 if none does."""
-        endpoint = self._endpoints.get(endpoint_id)
-        return 0.0 if endpoint is None else max(0.0, endpoint.shut_until - self._clock())
 
     def started(self, endpoint_id: int) -> InFlightAttempt:
         """Count an attempt in; whoever calls this owes `finished`, whatever happens."""

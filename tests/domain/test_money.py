@@ -12,7 +12,6 @@ from payintent.domain.currencies import CURRENCIES
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.money import (
     format_amount,
-    from_smallest,
     parse_amount,
     round_half_up,
     round_up,
@@ -99,7 +98,7 @@ def test_text_becomes_smallest_units_and_comes_back(currency: str, number: int, 
     value = parse_amount(raw, currency, LOWEST, HIGHEST)
     count = to_smallest_unit(value, decimals)
     assert count == Fraction(raw) * 10**decimals
-    assert from_smallest(count, decimals) == value
+    assert Decimal(count).scaleb(-decimals) == value
     assert Decimal(format_amount(value, decimals)) == value
     assert Decimal(format_amount(value, decimals, trim=True)) == value
 

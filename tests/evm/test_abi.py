@@ -113,16 +113,11 @@ def test_what_fits_no_word_is_not_encoded(call: Callable[[], bytes]) -> None:
         (abi.to_address, bytes(20)),
         (abi.to_uuid, bytes(16) + b"\1" + bytes(15)),
         (abi.to_uuid, bytes(16)),
-        (abi.to_bool, bytes(31) + b"\2"),
     ],
 )
 def test_dirty_and_cut_words_are_refused(read: Callable[[bytes], Any], word: bytes) -> None:
-    with pytest.raises(ValueError, match=r"word|address|uuid|truth"):
+    with pytest.raises(ValueError, match=r"word|address|uuid"):
         read(word)
-
-
-def test_a_truth_value_is_one_bit() -> None:
-    assert [abi.to_bool(bytes(31) + bytes([one])) for one in (0, 1)] == [False, True]
 
 
 @given(some.text(max_size=100))

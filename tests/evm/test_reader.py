@@ -604,8 +604,8 @@ async def test_calls_give_what_the_contract_returns(ground: Ground, reader: RpcC
     asked = abi.encode_is_paid(BILL, usdt, AMOUNT)
 
     assert abi.to_uint(await reader.call(NODE, usdt, abi.encode_decimals())) == USDT_DECIMALS
-    assert abi.to_bool(await reader.call(NODE, gateway, asked))
-    assert not abi.to_bool(await reader.call(NODE, gateway, asked, before))
+    assert abi.to_uint(await reader.call(NODE, gateway, asked)) == 1
+    assert abi.to_uint(await reader.call(NODE, gateway, asked, before)) == 0
     owned = abi.to_uint(await reader.call(NODE, usdt, abi.encode_balance_of(raw(ground.receiver))))
     assert owned == ground.balance(ground.receiver, ground.usdt)
     allowed = abi.encode_allowance(raw(ground.buyer), gateway)

@@ -12,7 +12,7 @@ from referencing.jsonschema import DRAFT202012
 
 from payintent.api.docs.files import openapi_document
 from payintent.api.errors import STATUS
-from payintent.api.list_payments import _LISTED_DEFAULT
+from payintent.api.pagination import _LISTED_DEFAULT
 from payintent.api.schemas import EXPIRES_IN_DEFAULT_S, EXPIRES_IN_MAX_S
 from payintent.domain.case import CaseKind
 from payintent.domain.countries import COUNTRIES

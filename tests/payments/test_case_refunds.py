@@ -190,7 +190,7 @@ async def test_a_cases_refund_is_none_of_its_payments(world: World) -> None:
     await auto_refund(world, on=True)
     payment = await _double(world)
     refund = await asked(world, payment, "1")
-    [shown] = await refunds.of_payment(world.service.database, payment.id)
+    [shown] = await refunds.list_page_for_payment(world.service.database, payment.id, None, 10)
     assert shown.id == refund.id
 
 

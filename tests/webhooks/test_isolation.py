@@ -121,7 +121,7 @@ class _Dispatcher:
 
     def dispatch(self, endpoint_id):
         queue = self.queues[endpoint_id]
-        while queue and self.windows.room(endpoint_id) > 0:
+        while queue and self.windows.share([endpoint_id], 1):
             due, made = queue.popleft()
             flight = self.windows.started(endpoint_id)
             hangs = endpoint_id < self.hanging

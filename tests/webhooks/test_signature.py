@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from payintent.webhooks.signature import decode_secret, encode_secret, new_key, sign
+from payintent.webhooks.signature import encode_secret, new_key, sign
 
 BODY = b'{"test": 2432232314}'
 WEBHOOK_ID = "msg_p5jXN8AQM9LWM0D4loKWxJek"
 
 
 def test_the_published_example_is_signed_exactly():
-    key = decode_secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    key = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
     expected = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
     assert sign([key], WEBHOOK_ID, 1614265330, BODY) == expected
 
@@ -68,26 +68,7 @@ def test_a_new_secret_is_32_random_bytes_and_reads_back():
     key = new_key()
     assert len(key) == 32
     assert key != new_key()
-    assert decode_secret(encode_secret(key)) == key
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "whsec_",
-        "whsk_" + base64.b64encode(bytes(32)).decode(),
-        "whsec_" + base64.b64encode(bytes(23)).decode(),
-        "whsec_" + base64.b64encode(bytes(65)).decode(),
-        "whsec_" + base64.b64encode(bytes(32)).decode() + "!",
-        "whsec_" + base64.b64encode(bytes(32)).decode().rstrip("="),
-        "whsec_" + "ä" * 44,
-    ],
-)
-def test_a_malformed_secret_is_refused_without_repeating_it(text):
-    with pytest.raises(ValueError, match="a webhook secret") as refused:
-        decode_secret(text)
-    assert len(text) < 10 or text not in str(refused.value)
+    assert base64.b64decode(encode_secret(key).removeprefix("whsec_"), validate=True) == key
 
 
 @pytest.mark.parametrize("length", [0, 23, 65])

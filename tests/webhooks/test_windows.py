@@ -23,18 +23,27 @@ def windows(clock):
     return EndpointWindows(100, clock)
 
 
+def room(windows: EndpointWindows, endpoint_id: int) -> int:
+    return dict(windows.share([endpoint_id], 1_000)).get(endpoint_id, 0)
+
+
+def reopens_in_s(windows: EndpointWindows, endpoint_id: int) -> float:
+    endpoint = windows._endpoints.get(endpoint_id)
+    return 0.0 if endpoint is None else max(0.0, endpoint.shut_until - windows._clock())
+
+
 def test_a_new_endpoint_may_be_sent_two_at_once(windows):
-    assert windows.room(WELL) == 2
+    assert room(windows, WELL) == 2
     windows.started(WELL)
-    assert windows.room(WELL) == 1
+    assert room(windows, WELL) == 1
     windows.started(WELL)
-    assert windows.room(WELL) == 0
+    assert room(windows, WELL) == 0
 
 
 def test_looking_at_endpoints_remembers_none(windows):
     for endpoint_id in range(1_000):
-        windows.room(endpoint_id)
-        windows.reopens_in_s(endpoint_id)
+        room(windows, endpoint_id)
+        reopens_in_s(windows, endpoint_id)
     assert len(windows) == 0
 
 
@@ -42,27 +51,27 @@ def test_the_window_grows_by_one_with_each_success_to_sixteen(windows):
     rooms = []
     for _ in range(20):
         windows.finished(windows.started(WELL), ok=True)
-        rooms.append(windows.room(WELL))
+        rooms.append(room(windows, WELL))
     assert rooms == [*range(3, 17), *[16] * 6]
 
 
 def test_a_failure_shrinks_the_window_to_one(windows):
     _succeed(windows, WELL, 5)
     windows.finished(windows.started(WELL), ok=False)
-    assert windows.room(WELL) == 1
+    assert room(windows, WELL) == 1
 
 
 def test_an_attempt_in_flight_for_over_two_seconds_shrinks_the_window_to_one(windows, clock):
     _succeed(windows, WELL, 5)
     flight = windows.started(WELL)
     clock.now += 2.0
-    assert windows.room(WELL) == 6
+    assert room(windows, WELL) == 6
     clock.now += 0.1
-    assert windows.room(WELL) == 0  # the slow one fills it
+    assert room(windows, WELL) == 0  # the slow one fills it
     windows.finished(flight, ok=True)
-    assert windows.room(WELL) == 1
+    assert room(windows, WELL) == 1
     windows.finished(windows.started(WELL), ok=True)
-    assert windows.room(WELL) == 2
+    assert room(windows, WELL) == 2
 
 
 def test_a_quick_success_beside_a_slow_attempt_does_not_reopen_the_window(windows, clock):
@@ -72,37 +81,37 @@ def test_a_quick_success_beside_a_slow_attempt_does_not_reopen_the_window(window
     quick = windows.started(WELL)
     clock.now += 1.0
     windows.finished(quick, ok=True)
-    assert windows.room(WELL) == 0
+    assert room(windows, WELL) == 0
     windows.finished(slow, ok=True)
-    assert windows.room(WELL) == 1
+    assert room(windows, WELL) == 1
 
 
 def test_the_fifth_failure_in_a_row_opens_the_breaker_for_thirty_seconds(windows, clock):
     _fail(windows, DEAD, 4)
-    assert windows.room(DEAD) == 1
+    assert room(windows, DEAD) == 1
     _fail(windows, DEAD, 1)
-    assert windows.room(DEAD) == 0
-    assert windows.full() == [DEAD]
-    assert windows.reopens_in_s(DEAD) == 30
+    assert room(windows, DEAD) == 0
+    assert windows.share([DEAD, WELL], 100) == [(WELL, 2)]
+    assert reopens_in_s(windows, DEAD) == 30
     clock.now += 29.9
-    assert windows.room(DEAD) == 0
+    assert room(windows, DEAD) == 0
     clock.now += 0.1
-    assert windows.room(DEAD) == 1
+    assert room(windows, DEAD) == 1
 
 
 def test_a_success_starts_the_count_of_failures_anew(windows):
     for _ in range(2):
         _fail(windows, DEAD, 4)
         _succeed(windows, DEAD, 1)
-    assert windows.room(DEAD) == 2
+    assert room(windows, DEAD) == 2
 
 
 def test_seventy_percent_of_ten_failing_within_a_minute_opens_the_breaker(windows):
     for ok in (False, False, False, True, False, False, True, True, False):
         windows.finished(windows.started(DEAD), ok)
-    assert windows.room(DEAD) == 1
+    assert room(windows, DEAD) == 1
     windows.finished(windows.started(DEAD), ok=False)  # 7 of 10, never 5 in a row
-    assert windows.room(DEAD) == 0
+    assert room(windows, DEAD) == 0
 
 
 def test_a_failed_probe_reopens_a_breaker_that_a_share_had_opened(windows, clock):
@@ -110,7 +119,7 @@ def test_a_failed_probe_reopens_a_breaker_that_a_share_had_opened(windows, clock
         windows.finished(windows.started(DEAD), ok)
     clock.now += 30
     _fail(windows, DEAD, 1)
-    assert windows.reopens_in_s(DEAD) == 60
+    assert reopens_in_s(windows, DEAD) == 60
 
 
 def test_failures_older_than_a_minute_do_not_count_as_a_share(windows, clock):
@@ -118,23 +127,23 @@ def test_failures_older_than_a_minute_do_not_count_as_a_share(windows, clock):
         windows.finished(windows.started(DEAD), ok)
     clock.now += 61
     windows.finished(windows.started(DEAD), ok=False)
-    assert windows.room(DEAD) == 1
+    assert room(windows, DEAD) == 1
 
 
 def test_half_open_lets_one_probe_through(windows, clock):
     _fail(windows, DEAD, 5)
     clock.now += 30
     windows.started(DEAD)
-    assert windows.room(DEAD) == 0
+    assert room(windows, DEAD) == 0
 
 
 def test_each_failed_probe_doubles_the_wait_to_a_quarter_of_an_hour(windows, clock):
     _fail(windows, DEAD, 5)
     waits = []
     for _ in range(1_100):
-        waits.append(windows.reopens_in_s(DEAD))
-        clock.now += windows.reopens_in_s(DEAD)
-        assert windows.room(DEAD) == 1
+        waits.append(reopens_in_s(windows, DEAD))
+        clock.now += reopens_in_s(windows, DEAD)
+        assert room(windows, DEAD) == 1
         _fail(windows, DEAD, 1)
     assert waits[:7] == [30, 60, 120, 240, 480, 900, 900]
     assert waits[-1] == 900
@@ -144,10 +153,10 @@ def test_a_probe_that_succeeds_closes_the_breaker_says_so_and_starts_at_two(wind
     _fail(windows, DEAD, 5)
     clock.now += 30
     assert windows.finished(windows.started(DEAD), ok=True) is True
-    assert windows.room(DEAD) == 2
+    assert room(windows, DEAD) == 2
     assert windows.finished(windows.started(DEAD), ok=True) is False
     _fail(windows, DEAD, 5)
-    assert windows.reopens_in_s(DEAD) == 30  # from the start again
+    assert reopens_in_s(windows, DEAD) == 30  # from the start again
 
 
 def test_attempts_sent_before_the_breaker_opened_have_no_say(windows, clock):
@@ -158,27 +167,27 @@ def test_attempts_sent_before_the_breaker_opened_have_no_say(windows, clock):
     assert windows.finished(late[0], ok=True) is False
     for flight in late[1:]:
         windows.finished(flight, ok=False)
-    assert windows.reopens_in_s(DEAD) == 30
+    assert reopens_in_s(windows, DEAD) == 30
 
 
 def test_a_pause_is_kept_and_bounded(windows, clock):
     _succeed(windows, WELL, 3)
     windows.pause(WELL, 120)
-    assert windows.room(WELL) == 0
-    assert windows.reopens_in_s(WELL) == 120
+    assert room(windows, WELL) == 0
+    assert reopens_in_s(windows, WELL) == 120
     clock.now += 120
-    assert windows.room(WELL) == 5
+    assert room(windows, WELL) == 5
     windows.pause(WELL, 1e9)
-    assert windows.reopens_in_s(WELL) == 3600
+    assert reopens_in_s(windows, WELL) == 3600
     windows.pause(DEAD, PAUSE_MAX_S)
-    assert windows.room(DEAD) == 0
+    assert room(windows, DEAD) == 0
 
 
 def test_all_endpoints_together_stay_within_the_sockets(clock):
     windows = EndpointWindows(10, clock)
     _fill(windows, range(100))
-    assert windows.in_flight == 10
-    assert windows.room(1_000) == 0
+    assert windows._in_flight == 10
+    assert room(windows, 1_000) == 0
 
 
 def test_suspects_together_get_half_of_the_sockets(clock):
@@ -186,7 +195,7 @@ def test_suspects_together_get_half_of_the_sockets(clock):
     for endpoint_id in range(20):
         _fail(windows, endpoint_id, 2)
     _fill(windows, range(20))
-    assert windows.in_flight == 5
+    assert windows._in_flight == 5
     assert windows.room(WELL + 1_000) == 2  # the other half is there for everyone else
 
 
@@ -197,7 +206,7 @@ def test_sharing_among_many_keeps_both_limits_though_nothing_has_started_yet(clo
     shares = windows.share(range(40), 100)
     assert shares == [(0, 1), (1, 1), (2, 1), (3, 1), (4, 1), (20, 2), (21, 2), (22, 1)]
     assert windows.share(range(20, 40), 3) == [(20, 2), (21, 1)]
-    assert windows.in_flight == 0
+    assert windows._in_flight == 0
 
 
 def test_endpoints_found_to_be_slow_while_in_flight_count_as_suspects(windows, clock):
@@ -218,10 +227,10 @@ def test_an_endpoint_that_recovers_leaves_the_suspects(clock):
     _succeed(windows, DEAD, 2)
     flights = [windows.started(DEAD) for _ in range(3)]
     _fail(windows, WELL, 1)
-    assert windows.room(WELL) == 1
+    assert room(windows, WELL) == 1
     for flight in flights:
         windows.finished(flight, ok=True)
-    assert windows.in_flight == 0
+    assert windows._in_flight == 0
 
 
 def test_the_books_balance_after_any_history(clock):
@@ -230,14 +239,14 @@ def test_the_books_balance_after_any_history(clock):
     for step in range(5_000):
         endpoint_id = step * 7 % 13
         clock.now += step % 5 * 0.3
-        if windows.room(endpoint_id):
+        if room(windows, endpoint_id):
             flights.append(windows.started(endpoint_id))
         if step % 3 == 0 and flights:
             windows.finished(flights.pop(step % len(flights)), ok=step % 4 > 0)
-        assert 0 <= windows._suspects_in_flight <= windows.in_flight == len(flights) <= 50
+        assert 0 <= windows._suspects_in_flight <= windows._in_flight == len(flights) <= 50
     for flight in flights:
         windows.finished(flight, ok=False)
-    assert (windows.in_flight, windows._suspects_in_flight) == (0, 0)
+    assert (windows._in_flight, windows._suspects_in_flight) == (0, 0)
 
 
 def test_endpoints_that_are_well_and_idle_are_forgotten(windows, clock):
@@ -258,7 +267,7 @@ def test_a_pause_outlives_forgetting(windows, clock):
     windows.pause(DEAD, 3_600)
     clock.now += 3_500
     _succeed(windows, WELL, 1)
-    assert windows.room(DEAD) == 0
+    assert room(windows, DEAD) == 0
 
 
 def _succeed(windows, endpoint_id, times):
@@ -273,5 +282,5 @@ def _fail(windows, endpoint_id, times):
 
 def _fill(windows, endpoint_ids):
     for endpoint_id in endpoint_ids:
-        for _ in range(windows.room(endpoint_id)):
+        for _ in range(room(windows, endpoint_id)):
             windows.started(endpoint_id)

@@ -6,10 +6,10 @@ from datetime import datetime
 from decimal import Decimal
 from uuid import UUID
 
+from payintent.domain.onchain_refund import NATIVE
 from payintent.storage.database import Executor, Row, Tx
 from payintent.storage.onchain.chain_watch import UNTIL_NOW
 
-NATIVE = bytes(20)
 _CONTRACTS_MAX = 1_000
 _TOKENS_MAX = 200
 
@@ -271,12 +271,6 @@ async def get_cursor(database: Executor, slug: str) -> ChainCursor | None:
     """Read how far a chain was read; None where nothing of ours is there."""
     row = await database.row("SELECT" + _CURSOR + "FROM chain_cursor WHERE chain = $1", slug)
     return ChainCursor(**row) if row else None
-
-
-async def cursors(database: Executor) -> list[ChainCursor]:
-    """List how far each chain was read."""
-    rows = await database.fetch("SELECT" + _CURSOR + "FROM chain_cursor ORDER BY chain LIMIT 100")
-    return [ChainCursor(**row) for row in rows]
 
 
 async def lock_cursor(tx: Tx, slug: str) -> ChainCursor | None:
