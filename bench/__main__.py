@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import asyncpg
 import msgspec
@@ -25,6 +25,7 @@ from bench.installation import Installation, free_ports
 from bench.load import ID, KEY, Load, Plan
 from payintent.config import Settings
 from payintent.domain import ids
+from payintent.domain.payment import CreatePaymentRequest, PaymentTerms
 from payintent.domain.price import TaxManager
 from payintent.storage import payments
 from payintent.storage.database import Database
@@ -111,11 +112,11 @@ class Bench:
                 raise RuntimeError(f"{load.total} creates gave {load.distinct} ids")
             return load
 
-        new = _new_payment(self.installation.merchant_id, uuid4())
+        create = _create_request(self.installation.merchant_id)
         return self.rounds(
             "create",
             ours,
-            lambda series: self._pgbench(asyncio.run(raw.create_script(new, series))),
+            lambda series: self._pgbench(asyncio.run(raw.create_script(create, series))),
             "pgbench",
         )
 
@@ -215,8 +216,8 @@ class Bench:
 
         async def one(number: int) -> None:
             async with limit:
-                new = _new_payment(self.installation.merchant_id, raw.known_id(number))
-                await payments.create(database, new)
+                request = _create_request(self.installation.merchant_id)
+                await payments.create(database, raw.known_id(number), _checkout_id(), request)
 
         await asyncio.gather(*(one(number) for number in range(_KNOWN)))
         await database.close()
@@ -274,25 +275,29 @@ def main() -> None:
     console.print(f"written to {var_dir / 'bench.json'}")
 
 
-def _new_payment(merchant_id: int, payment_id: UUID) -> payments.NewPayment:
+def _create_request(merchant_id: int) -> CreatePaymentRequest:
     """Make what the service makes of the benchmark's request."""
-    return payments.NewPayment(
-        id=payment_id,
+    return CreatePaymentRequest(
         merchant_id=merchant_id,
-        checkout_id=f"cs_{uuid4().hex[:16]}",
-        currency="THB",
-        amount=Decimal("1590.00"),
-        amount_text="1590.00",
-        payer_uid="buyer-1",
-        payer_email="b@example.com",
-        include_pegged_assets=True,
-        metadata=_METADATA,
-        tax_manager=TaxManager.NONE,
-        expires_in_s=86_400,
         key=uuid4(),
         request_hash=os.urandom(32),
+        terms=PaymentTerms(
+            currency="THB",
+            amount=Decimal("1590.00"),
+            amount_text="1590.00",
+            payer_uid="buyer-1",
+            payer_email="b@example.com",
+            include_pegged_assets=True,
+            metadata=_METADATA,
+            tax_manager=TaxManager.NONE,
+        ),
+        expires_in_s=86_400,
         country="TH",
     )
+
+
+def _checkout_id() -> str:
+    return f"cs_{uuid4().hex[:16]}"
 
 
 async def _version(url: str) -> str:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import LiteralString
 from urllib.parse import urlsplit
-from uuid import UUID
+from uuid import UUID, uuid4
 
+from payintent.domain.payment import CreatePaymentRequest
 from payintent.storage import payments
 from payintent.storage.database import Row
 
@@ -54,14 +55,15 @@ def known_id(number: int) -> UUID:
     return UUID(f"{_KNOWN_HALF}{_FIRST + number}")
 
 
-async def create_script(new: payments.NewPayment, series: int) -> Script:
+async def create_script(request: CreatePaymentRequest, series: int) -> Script:
     """Write payments such as this one, with ids of its own for every series."""
     recorder = _Recorder()
-    await payments.create(recorder, new)
+    payment_id, checkout_id = uuid4(), f"cs_{uuid4().hex[:16]}"
+    await payments.create(recorder, payment_id, checkout_id, request)
     ours = {
-        new.id: f"('{_NEW_HALF}' || :id)::uuid",
-        new.key: f"('{_KEY_HALF}' || :key)::uuid",
-        new.checkout_id: "('cs_' || :checkout)",
+        payment_id: f"('{_NEW_HALF}' || :id)::uuid",
+        request.key: f"('{_KEY_HALF}' || :key)::uuid",
+        checkout_id: "('cs_' || :checkout)",
     }
     # Ascending ids and random keys, as the service has them.
     head = (

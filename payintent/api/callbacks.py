@@ -7,7 +7,7 @@ from payintent.api.context import get_context
 from payintent.api.request_body import read_raw
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import CallbackRequest
-from payintent.payments.receive_callback import answer_callback
+from payintent.payments.answer_callback import answer_callback
 
 _ACCOUNT_DIGITS_MAX = 18  # of a bigint; the framework's own `int` takes any number, and fails
 

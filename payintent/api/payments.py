@@ -18,9 +18,10 @@ from payintent.domain.activation import require_in_service
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.fraud import FraudDeniedError
 from payintent.domain.money import parse_amount
+from payintent.domain.payment import CreatePaymentRequest, PaymentTerms
 from payintent.domain.rate_limit import RateLimitClass
 from payintent.payments.cancel import cancel_by_merchant
-from payintent.payments.create import OPERATION, CreatedPayment, CreatePaymentRequest, replay_create
+from payintent.payments.create import OPERATION, CreatedPayment, replay_create
 from payintent.payments.idempotency import request_fingerprint
 from payintent.payments.lookup import get_merchant_payment
 from payintent.payments.serialization import payment_fields
@@ -175,18 +176,20 @@ def _accept(app: AppContext, merchant: AuthenticatedMerchant, sent: _Sent) -> Cr
     countries.require_supported_country_if_given(body.country)
     return CreatePaymentRequest(
         merchant_id=merchant.merchant_id,
-        tax_manager=merchant.tax_manager,
         key=sent.key,
         request_hash=sent.fingerprint,
-        currency=body.currency,
-        amount=amount,
-        amount_text=text,
-        payer_uid=body.payer_uid,
-        payer_email=body.payer_email,
+        terms=PaymentTerms(
+            currency=body.currency,
+            amount=amount,
+            amount_text=text,
+            payer_uid=body.payer_uid,
+            payer_email=body.payer_email,
+            include_pegged_assets=_pegged(body),
+            metadata=sent.metadata,
+            tax_manager=merchant.tax_manager,
+        ),
         expires_in_s=body.expires_in or schemas.EXPIRES_IN_DEFAULT_S,
         country=body.country,
-        metadata=sent.metadata,
-        include_pegged_assets=_pegged(body),
     )
 
 

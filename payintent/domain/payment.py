@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
+from typing import Self
 from uuid import UUID
 
 from payintent.domain.errors import ErrorCode, RefusedError
@@ -52,6 +53,32 @@ OPEN = frozenset({PaymentStatus.PENDING, PaymentStatus.PROCESSING})
 TERMINAL = frozenset(PaymentStatus) - OPEN
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaymentTerms:
+    """What a payment is about. Set by its create and never changed; texts as sent."""
+
+    currency: str
+    amount: Decimal
+    amount_text: str
+    payer_uid: str
+    payer_email: str | None
+    include_pegged_assets: bool
+    metadata: str  # the JSON text, byte for byte
+    tax_manager: TaxManager
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatePaymentRequest:
+    """A merchant's create that was read and accepted."""
+
+    merchant_id: int
+    key: UUID  # the Idempotency-Key
+    request_hash: bytes  # of the fields as sent, to recognise a repetition
+    terms: PaymentTerms
+    expires_in_s: int
+    country: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class Payment:
     """One payment as it is kept; its quote is that of its current session.
@@ -83,6 +110,44 @@ class Payment:
     cancelled_at: datetime | None
     created_at: datetime
     updated_at: datetime
+
+    @classmethod
+    def new(
+        cls,
+        request: CreatePaymentRequest,
+        payment_id: UUID,
+        checkout_id: str,
+        created_at: datetime,
+        expires_at: datetime,
+    ) -> Self:
+        """Make the PENDING payment that a create writes."""
+        terms = request.terms
+        return cls(
+            id=payment_id,
+            merchant_id=request.merchant_id,
+            checkout_id=checkout_id,
+            status=PaymentStatus.PENDING,
+            version=1,
+            currency=terms.currency,
+            amount=terms.amount,
+            amount_text=terms.amount_text,
+            payer_uid=terms.payer_uid,
+            payer_email=terms.payer_email,
+            include_pegged_assets=terms.include_pegged_assets,
+            metadata=terms.metadata,
+            tax_manager=terms.tax_manager,
+            session_id=None,
+            receipt_id=None,
+            failure_reason=None,
+            refunded_amount=Decimal(0),
+            expires_at=expires_at,
+            paid_at=None,
+            failed_at=None,
+            expired_at=None,
+            cancelled_at=None,
+            created_at=created_at,
+            updated_at=created_at,
+        )
 
     def is_past_expiry(self, now: datetime) -> bool:
         """Tell whether its time is over; only an open payment can still expire."""

@@ -17,8 +17,7 @@ from payintent.domain.errors import (
     StorageUnavailableError,
 )
 from payintent.domain.fraud import FraudDenial, FraudDeniedError, RiskLevel
-from payintent.domain.payment import Payment, PaymentStatus
-from payintent.domain.price import TaxManager
+from payintent.domain.payment import CreatePaymentRequest, Payment, PaymentStatus
 from payintent.id_generator import IdGenerator
 from payintent.payments.idempotency import require_match
 from payintent.storage import idempotency, payments
@@ -27,25 +26,6 @@ from payintent.storage.database import Database, Tx
 OPERATION = "create"
 _RESOLVE_S = 2.0
 _RESOLVE_WAIT_S = 0.2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreatePaymentRequest:
-    """A request that was read and accepted; texts as sent."""
-
-    merchant_id: int
-    tax_manager: TaxManager
-    key: UUID
-    request_hash: bytes
-    currency: str
-    amount: Decimal
-    amount_text: str
-    payer_uid: str
-    payer_email: str | None
-    expires_in_s: int
-    country: str | None
-    metadata: str
-    include_pegged_assets: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +52,9 @@ async def create_payment(
     request holds it for longer than we wait. `StorageUnavailableError` where nobody can tell what
     happened.
     """
-    new = _new(id_generator, request)
+    payment_id, checkout_id = id_generator.new_id(), id_generator.new_checkout_id()
     try:
-        times = await _write(database, new, check)
+        times = await _write(database, payment_id, checkout_id, request, check)
     except LockTimeoutError as error:
         raise RefusedError(
             ErrorCode.CONFLICT, "a request with this Idempotency-Key is running", retry_after_s=1
@@ -82,7 +62,8 @@ async def create_payment(
     except StorageUnavailableError:
         return await _resolve(database, request)
     if times is not None:
-        return CreatedPayment(_payment(new, *times), request.country, replayed=False)
+        payment = Payment.new(request, payment_id, checkout_id, *times)
+        return CreatedPayment(payment, request.country, replayed=False)
     found = await replay_create(database, request.merchant_id, request.key, request.request_hash)
     if found is None:  # it was pruned this very moment
         raise RefusedError(
@@ -157,60 +138,13 @@ async def _look(database: Database, request: CreatePaymentRequest) -> CreatedPay
 
 async def _write(
     database: Database,
-    new: payments.NewPayment,
+    payment_id: UUID,
+    checkout_id: str,
+    request: CreatePaymentRequest,
     check: Callable[[Tx], Awaitable[None]] | None,
 ) -> tuple[datetime, datetime] | None:
     if check is None:
-        return await payments.create(database, new)
+        return await payments.create(database, payment_id, checkout_id, request)
     async with database.transaction() as tx:
         await check(tx)
-        return await payments.create(tx, new)
-
-
-def _new(id_generator: IdGenerator, request: CreatePaymentRequest) -> payments.NewPayment:
-    return payments.NewPayment(
-        id=id_generator.new_id(),
-        merchant_id=request.merchant_id,
-        checkout_id=id_generator.new_checkout_id(),
-        currency=request.currency,
-        amount=request.amount,
-        amount_text=request.amount_text,
-        payer_uid=request.payer_uid,
-        payer_email=request.payer_email,
-        include_pegged_assets=request.include_pegged_assets,
-        metadata=request.metadata,
-        tax_manager=request.tax_manager,
-        expires_in_s=request.expires_in_s,
-        key=request.key,
-        request_hash=request.request_hash,
-        country=request.country,
-    )
-
-
-def _payment(new: payments.NewPayment, created_at: datetime, expires_at: datetime) -> Payment:
-    return Payment(
-        id=new.id,
-        merchant_id=new.merchant_id,
-        checkout_id=new.checkout_id,
-        status=PaymentStatus.PENDING,
-        version=1,
-        currency=new.currency,
-        amount=new.amount,
-        amount_text=new.amount_text,
-        payer_uid=new.payer_uid,
-        payer_email=new.payer_email,
-        include_pegged_assets=new.include_pegged_assets,
-        metadata=new.metadata,
-        tax_manager=new.tax_manager,
-        session_id=None,
-        receipt_id=None,
-        failure_reason=None,
-        refunded_amount=Decimal(0),
-        expires_at=expires_at,
-        paid_at=None,
-        failed_at=None,
-        expired_at=None,
-        cancelled_at=None,
-        created_at=created_at,
-        updated_at=created_at,
-    )
+        return await payments.create(tx, payment_id, checkout_id, request)

@@ -14,14 +14,13 @@ from payintent.domain.fraud import (
     FraudSubject,
 )
 from payintent.domain.ip_address import client_address_key
-from payintent.domain.payment import Payment
+from payintent.domain.payment import CreatePaymentRequest, Payment
 from payintent.encryption import Encryption
 from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
 from payintent.payments.create import (
     OPERATION,
     CreatedPayment,
-    CreatePaymentRequest,
     create_payment,
     replay_create,
 )
@@ -53,8 +52,8 @@ class FraudScreening:
             return await create_payment(self.database, self.id_generator, request)
         subject = FraudSubject(
             merchant_id=request.merchant_id,
-            payer_uid=request.payer_uid,
-            email=request.payer_email,
+            payer_uid=request.terms.payer_uid,
+            email=request.terms.payer_email,
             country=request.country,
         )
         velocities = rules.velocities(FraudRuleKind.PAYER_VELOCITY, request.merchant_id)

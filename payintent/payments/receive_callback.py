@@ -4,25 +4,19 @@ from dataclasses import dataclass
 from uuid import UUID
 
 import msgspec
-from prometheus_client import Counter
 
 from payintent.domain import ids
 from payintent.domain.card_data import mask_card_data
 from payintent.domain.case import CaseKind
-from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import (
-    CallbackAnswer,
-    CallbackRequest,
     Capture,
     GatewaySessionState,
-    InvalidCallbackError,
     SessionReport,
     VerifiedCallback,
 )
 from payintent.domain.payment import FailureReason
 from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
-from payintent.payments.gateway_accounts import GatewayConnection
 from payintent.payments.record_dispute import take_dispute
 from payintent.payments.settle import note_verbatim, settle_session
 from payintent.payments.settle_refund import settle_refund
@@ -32,11 +26,6 @@ from payintent.storage.captures import MoneyOrigin
 from payintent.storage.database import Database, Tx
 
 _log = get_logger("receive")
-_callback_log = get_logger("callbacks")
-
-REFUSED = Counter(
-    "payintent_callbacks_refused_total", "Callbacks that were not signed well", ["provider"]
-)
 
 
 class _Kept(msgspec.Struct):
@@ -56,29 +45,6 @@ class CallbackResult:
 
     fresh: bool
     payment_id: UUID | None
-
-
-async def answer_callback(
-    database: Database,
-    id_generator: IdGenerator,
-    connection: GatewayConnection,
-    request: CallbackRequest,
-) -> CallbackAnswer:
-    """Verify a callback with its account, apply it, and word the answer as the gateway likes it.
-
-    Refused (`UNAUTHORIZED`) where it is not signed by this account.
-    """
-    account, gateway = connection.account, connection.gateway
-    try:
-        callback = gateway.parse_callback(account, request)
-    except InvalidCallbackError as error:
-        REFUSED.labels(account.provider).inc()
-        _callback_log.warning(
-            "callback_refused", provider=account.provider, account=account.id, why=str(error)
-        )
-        raise RefusedError(ErrorCode.UNAUTHORIZED, "the callback could not be verified") from error
-    await receive_callback(database, id_generator, account.id, callback, request.body)
-    return gateway.acknowledge(callback)
 
 
 async def receive_callback(

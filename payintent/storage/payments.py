@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Any, cast
 from uuid import UUID
 
-from payintent.domain.payment import FailureReason, Payment, PaymentStatus
+from payintent.domain.payment import CreatePaymentRequest, FailureReason, Payment, PaymentStatus
 from payintent.domain.price import TaxManager
 from payintent.domain.session import Session
 from payintent.storage import sessions
@@ -27,27 +27,6 @@ _values = cast("Callable[[Row], tuple[Any, ...]]", itemgetter(*_FIELDS))
 _STATUS = _FIELDS.index("status")
 _TAX_MANAGER = _FIELDS.index("tax_manager")
 _FAILURE_REASON = _FIELDS.index("failure_reason")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewPayment:
-    """A payment that was accepted, and the idempotency row that is written with it."""
-
-    id: UUID
-    merchant_id: int
-    checkout_id: str
-    currency: str
-    amount: Decimal
-    amount_text: str
-    payer_uid: str
-    payer_email: str | None
-    include_pegged_assets: bool
-    metadata: str
-    tax_manager: TaxManager
-    expires_in_s: int
-    key: UUID
-    request_hash: bytes
-    country: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +60,15 @@ class PaymentChange:
     refunded: Decimal | None = None  # was reserved, and has gone back
 
 
-async def create(database: Executor, new: NewPayment) -> tuple[datetime, datetime] | None:
+async def create(
+    database: Executor, payment_id: UUID, checkout_id: str, request: CreatePaymentRequest
+) -> tuple[datetime, datetime] | None:
     """Write key, checkout and payment in one statement; give `created_at` and `expires_at`.
 
     `None` where the key is taken and younger than 24 hours. Waits for another request with the
     same key that has not committed, at most the lock timeout (`LockTimeoutError`).
     """
+    terms = request.terms
     row = await database.row(
         """
         WITH claimed AS (
@@ -110,21 +92,21 @@ async def create(database: Executor, new: NewPayment) -> tuple[datetime, datetim
         FROM claimed
         RETURNING created_at, expires_at
         """,
-        new.id,
-        new.merchant_id,
-        new.key,
-        new.request_hash,
-        new.country,
-        new.checkout_id,
-        new.currency,
-        new.amount,
-        new.amount_text,
-        new.payer_uid,
-        new.payer_email,
-        new.include_pegged_assets,
-        new.metadata,
-        new.tax_manager,
-        new.expires_in_s,
+        payment_id,
+        request.merchant_id,
+        request.key,
+        request.request_hash,
+        request.country,
+        checkout_id,
+        terms.currency,
+        terms.amount,
+        terms.amount_text,
+        terms.payer_uid,
+        terms.payer_email,
+        terms.include_pegged_assets,
+        terms.metadata,
+        terms.tax_manager,
+        request.expires_in_s,
     )
     return (row["created_at"], row["expires_at"]) if row else None
 

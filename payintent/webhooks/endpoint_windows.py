@@ -56,7 +56,7 @@ class EndpointWindows:
         return len(self._endpoints)
 
     def share(self, endpoint_ids: Iterable[int], attempts_max: int) -> list[tuple[int, int]]:
-        """Share the free sockets among endpoints, in this order; those that get none are left out."""
+        """Share the free sockets among endpoints, in this order; those without one are left out."""
         now = self._clock()
         self._notice_slow(now)
         free = min(attempts_max, self._sockets_max - self._in_flight)

@@ -20,7 +20,7 @@ from payintent.domain.fraud import (
 from payintent.domain.restriction import RestrictionType
 from payintent.operations.fraud import AddFraudRule, RemoveFraudRule
 from payintent.operations.restrictions import AddRestriction
-from payintent.payments.create import OPERATION, _new
+from payintent.payments.create import OPERATION
 from payintent.payments.policy_cache import PolicyCache
 from payintent.service import open_service
 from payintent.storage import fraud, idempotency, payments
@@ -163,14 +163,14 @@ async def test_a_second_create_of_a_payer_waits_for_the_first_to_be_counted(worl
 
 async def test_a_denial_waits_for_a_create_with_its_key_and_replays_it(world: World) -> None:
     request = world.request()
-    new = _new(world.service.id_generator, request)
-    async with held(world, lambda tx: payments.create(tx, new)) as first:
+    ids = world.service.id_generator.new_id(), world.service.id_generator.new_checkout_id()
+    async with held(world, lambda tx: payments.create(tx, *ids, request)) as first:
         await world.perform(_payer())
         denied = asyncio.create_task(world.service.fraud_screening.create_payment(request))
         await until_waiting(world, denied)
         await first.commit()
         created = await denied
-    assert (created.payment.id, created.replayed) == (new.id, True)
+    assert (created.payment.id, created.replayed) == (ids[0], True)
     assert await _kept(world) == (0, 0)
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import OutcomeUnknown, SessionReport, VerifiedCallback
-from payintent.domain.payment import Payment
+from payintent.domain.payment import CreatePaymentRequest, Payment, PaymentTerms
 from payintent.payments.cancel import cancel_by_buyer, cancel_by_merchant
-from payintent.payments.create import CreatePaymentRequest, create_payment
+from payintent.payments.create import create_payment
 from payintent.payments.expire import expire_if_due, expire_pending, expire_processing
 from payintent.payments.receive_callback import CallbackResult, receive_callback
 from payintent.payments.select_quote import SelectedSession
@@ -365,18 +365,20 @@ async def test_a_create_that_waits_too_long_is_told_to_come_back(world: World) -
     async with held(world, _creates(world, key, b"same")), impatient(world) as service:
         request = CreatePaymentRequest(
             merchant_id=world.merchant_id,
-            tax_manager=like.tax_manager,
             key=key,
             request_hash=b"same",
-            currency=like.currency,
-            amount=like.amount,
-            amount_text=like.amount_text,
-            payer_uid=like.payer_uid,
-            payer_email=None,
+            terms=PaymentTerms(
+                currency=like.currency,
+                amount=like.amount,
+                amount_text=like.amount_text,
+                payer_uid=like.payer_uid,
+                payer_email=None,
+                include_pegged_assets=True,
+                metadata="{}",
+                tax_manager=like.tax_manager,
+            ),
             expires_in_s=1800,
             country=None,
-            metadata="{}",
-            include_pegged_assets=True,
         )
         waiting = asyncio.create_task(
             create_payment(service.database, service.id_generator, request)

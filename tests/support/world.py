@@ -12,13 +12,13 @@ import asyncpg
 from payintent.config import Settings
 from payintent.domain.gateway import SessionReport
 from payintent.domain.operator import Role
-from payintent.domain.payment import Payment
+from payintent.domain.payment import CreatePaymentRequest, Payment, PaymentTerms
 from payintent.domain.price import FeeMode, TaxManager
 from payintent.operations.accounts import AddAccount
 from payintent.operations.base import Actor, ChangeOperation, ReadOperation
 from payintent.operations.merchants import CreatedMerchant, CreateMerchant
 from payintent.operations.operators import IssueOperatorToken
-from payintent.payments.create import CreatePaymentRequest, create_payment
+from payintent.payments.create import create_payment
 from payintent.payments.lookup import find_checkout_payment
 from payintent.payments.select_quote import QuoteSelection, SelectedSession, select_quote
 from payintent.payments.settle import settle_session
@@ -72,22 +72,26 @@ class World:
 
     def request(self, **changes: Any) -> CreatePaymentRequest:
         """Ask for a payment of 1590.00 THB that lives half an hour."""
-        fields: dict[str, Any] = {
-            "merchant_id": self.merchant_id,
-            "tax_manager": TaxManager.NONE,
-            "key": uuid4(),
-            "request_hash": uuid4().bytes,
+        terms: dict[str, Any] = {
             "currency": "THB",
             "amount": Decimal("1590.00"),
             "amount_text": "1590.00",
             "payer_uid": "buyer-1",
             "payer_email": None,
+            "include_pegged_assets": True,
+            "metadata": '{"order_id":"A-1"}',
+            "tax_manager": TaxManager.NONE,
+        }
+        rest: dict[str, Any] = {
+            "merchant_id": self.merchant_id,
+            "key": uuid4(),
+            "request_hash": uuid4().bytes,
             "expires_in_s": 1800,
             "country": None,
-            "metadata": '{"order_id":"A-1"}',
-            "include_pegged_assets": True,
-        } | changes
-        return CreatePaymentRequest(**fields)
+        }
+        terms |= {name: value for name, value in changes.items() if name in terms}
+        rest |= {name: value for name, value in changes.items() if name not in terms}
+        return CreatePaymentRequest(terms=PaymentTerms(**terms), **rest)
 
     async def create(self, **changes: Any) -> Payment:
         """Create a payment, by default of 1590.00 THB that lives half an hour."""

@@ -45,6 +45,9 @@ class _OnePool:
     def __init__(self, sockets_max, _clock) -> None:
         self._free = sockets_max
 
+    def share(self, endpoint_ids, _attempts_max):
+        return [(endpoint_id, 1) for endpoint_id in endpoint_ids if self.room(endpoint_id) > 0]
+
     def room(self, _endpoint_id):
         return self._free
 

@@ -196,7 +196,7 @@ def test_suspects_together_get_half_of_the_sockets(clock):
         _fail(windows, endpoint_id, 2)
     _fill(windows, range(20))
     assert windows._in_flight == 5
-    assert windows.room(WELL + 1_000) == 2  # the other half is there for everyone else
+    assert room(windows, WELL + 1_000) == 2  # the other half is there for everyone else
 
 
 def test_sharing_among_many_keeps_both_limits_though_nothing_has_started_yet(clock):
@@ -213,12 +213,12 @@ def test_endpoints_found_to_be_slow_while_in_flight_count_as_suspects(windows, c
     windows = EndpointWindows(10, clock)
     flights = [windows.started(endpoint_id) for endpoint_id in range(6)]
     _fail(windows, DEAD + 100, 1)
-    assert windows.room(DEAD + 100) == 1
+    assert room(windows, DEAD + 100) == 1
     clock.now += 2.1
-    assert windows.room(DEAD + 100) == 0  # six slow ones are more than half already
+    assert room(windows, DEAD + 100) == 0  # six slow ones are more than half already
     for flight in flights[:2]:
         windows.finished(flight, ok=False)
-    assert windows.room(DEAD + 100) == 1
+    assert room(windows, DEAD + 100) == 1
 
 
 def test_an_endpoint_that_recovers_leaves_the_suspects(clock):
