@@ -29,9 +29,10 @@ from payintent.config import Settings
 from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader, open_chain_reader
 from payintent.onchain.watch_loop import watch_once
 from payintent.operations.base import Actor
-from payintent.operations.chains import AddContract, SetChain, SetToken
+from payintent.operations.chains import AddContract, SetChain
 from payintent.operations.merchants import CreateMerchant
 from payintent.operations.payment_methods import AddPaymentMethod
+from payintent.operations.tokens import SetToken
 from payintent.service import Service, open_service
 from payintent.storage import migrations_runner
 from payintent.storage.onchain import chains

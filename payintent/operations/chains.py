@@ -8,16 +8,19 @@ from typing import Annotated, ClassVar, Literal
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.onchain import PROVIDER
 from payintent.domain.onchain_refund import NATIVE
-from payintent.evm.keccak import parse_address
 from payintent.operations.accounts import NewSeal, seal_credentials
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation, details
+from payintent.operations.chain_arguments import (
+    ChainSlug,
+    lock_known_chain,
+    read_address,
+    require_chain,
+)
 from payintent.operations.chain_views import (
     ChainView,
     ContractView,
-    TokenView,
     contract_view,
     load_chain_view,
-    token_view,
 )
 from payintent.operations.contract_code import check_code
 from payintent.operations.fields import OwnerId, Purpose, argument, option
@@ -27,14 +30,13 @@ from payintent.operations.validation import (
     check_name,
     check_web_url,
     is_database_id,
-    quote_input,
     require_merchant,
 )
 from payintent.storage import accounts
 from payintent.storage.accounts import NewAccount
 from payintent.storage.database import Executor, Tx
 from payintent.storage.onchain import chains, refund_logs
-from payintent.storage.onchain.chains import ChainCursor, ChainRecord, DeployedContract, TokenRecord
+from payintent.storage.onchain.chains import ChainCursor, ChainRecord, DeployedContract
 
 _CONFIRMATIONS_MAX = 10_000
 _URLS_MAX = 10
@@ -43,7 +45,6 @@ _APPROVAL = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})?")  # tokens
 _INSTANT_FINALITY = (
     "Believe nodes that call their latest block final: blocks are final as they appear."
 )
-_ChainSlug = Annotated[str, argument("Such as ethereum.")]
 
 
 class ListChains(ReadOperation[list[ChainView]], frozen=True, kw_only=True):
@@ -64,7 +65,7 @@ class AddContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
     """Take payments through a contract that was deployed."""
 
     action: ClassVar[str] = "chain.add-contract"
-    chain: _ChainSlug
+    chain: ChainSlug
     address: Annotated[str, argument("Where it was deployed.")]
     receiver: Annotated[str, option("The receiver that it was deployed with.")]
     deployed_block: Annotated[
@@ -92,10 +93,10 @@ class AddContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
 
         It is checked when it is proposed, and once more when it is approved.
         """
-        chain = await _known(context.database, self.chain)
+        chain = await require_chain(context.database, self.chain)
         check_name("name", self.name or "-")
         address = await self._check_new(context.database)
-        receiver = _address("receiver", self.receiver)
+        receiver = read_address("receiver", self.receiver)
         if not 0 <= self.deployed_block <= _BLOCK_MAX:
             raise RefusedError(ErrorCode.BAD_REQUEST, "deployed_block is the number of a block")
         if self.merchant_id is not None:
@@ -105,7 +106,7 @@ class AddContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> ContractView:
         """Write the account, which is the contract, and read the chain from its block."""
         await ensure_writing_key(context, tx)
-        chain = await _known(tx, self.chain)
+        chain = await require_chain(tx, self.chain)
         address = await self._check_new(tx)
         new = NewAccount(
             provider=PROVIDER,
@@ -121,7 +122,7 @@ class AddContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
             account_id=account_id,
             chain=self.chain,
             address=address,
-            receiver=_address("receiver", self.receiver),
+            receiver=read_address("receiver", self.receiver),
             deployed_block=self.deployed_block,
             current=True,
         )
@@ -130,7 +131,7 @@ class AddContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
 
     async def _check_new(self, database: Executor) -> bytes:
         """Read the address; refuse (`CONFLICT`) one that is a contract of ours already."""
-        address = _address("address", self.address)
+        address = read_address("address", self.address)
         if any(
             contract.address == address
             for contract in await chains.list_contracts(database, self.chain)
@@ -162,82 +163,6 @@ class RetireContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
         return result.merchant_id
 
 
-class SetToken(ChangeOperation[TokenView], frozen=True, kw_only=True):
-    """Say where a token is and whether it is taken; what is not given stays."""
-
-    action: ClassVar[str] = "chain.set-token"
-    chain: _ChainSlug
-    symbol: Annotated[str, argument("Such as USDT.")]
-    address: Annotated[str | None, option("The token's contract.")] = None
-    decimals: Annotated[int | None, option("As the token itself says.")] = None
-    approve_zero_first: Annotated[
-        bool | None, option("An allowance must be zero before it is changed.")
-    ] = None
-    minimum: Annotated[int | None, option("In the smallest unit, as our contract has it.")] = None
-    enabled: Annotated[
-        bool | None, option("Whether buyers are offered it.", flags="--enabled/--disabled")
-    ] = None
-
-    async def needs_approval(self, context: OperationContext) -> bool:
-        """Need it for what decides which coins pay, and how many."""
-        del context
-        return self.address is not None or self.decimals is not None
-
-    async def changes(self, context: OperationContext) -> list[str]:
-        """Say which coins are taken for the token from now on."""
-        tokens = {
-            token.symbol: token for token in await chains.list_tokens(context.database, self.chain)
-        }
-        token = tokens.get(self.symbol)
-        before = details(self) if token is None else to_json_value(token_view(token))
-        return [
-            f"{name} of {self.symbol} on {self.chain} becomes {value}; it is {before[name]}"
-            for name, value in details(self).items()
-            if name not in ("chain", "symbol")
-        ]
-
-    async def check(self, context: OperationContext) -> None:
-        """Refuse what is no address, no decimals or no minimum."""
-        await _known(context.database, self.chain)
-        if self.address is not None:
-            _address("address", self.address)
-        if self.decimals is not None and not 0 <= self.decimals <= 18:  # noqa: PLR2004
-            raise RefusedError(ErrorCode.BAD_REQUEST, "decimals must be from 0 to 18")
-        if self.minimum is not None and not 0 < self.minimum < 1 << 63:
-            raise RefusedError(ErrorCode.BAD_REQUEST, "minimum must be greater than zero")
-        await self._changed(context.database)
-
-    async def apply(self, context: OperationContext, tx: Tx) -> TokenView:
-        """Write what was given."""
-        del context
-        await _locked(tx, self.chain)
-        token = await self._changed(tx)
-        await chains.save_token(tx, token)
-        return token_view(token)
-
-    async def _changed(self, database: Executor) -> TokenRecord:
-        """Give the token as it will be; refuse one that nobody knows or that cannot be there."""
-        by_symbol = {
-            token.symbol: token for token in await chains.list_tokens(database, self.chain)
-        }
-        if self.symbol not in by_symbol:
-            names = ", ".join(by_symbol)
-            raise RefusedError(ErrorCode.NOT_FOUND, f"the tokens of {self.chain} are {names}")
-        token = by_symbol[self.symbol]
-        given = {
-            name: getattr(self, name)
-            for name in ("decimals", "approve_zero_first", "minimum", "enabled")
-            if getattr(self, name) is not None
-        }
-        if self.address is not None:
-            given["address"] = _address("address", self.address)
-            if (given["address"] == NATIVE) != token.native:
-                raise RefusedError(
-                    ErrorCode.BAD_REQUEST, "the chain's own coin, and no other, is at zero"
-                )
-        return replace(token, **given)
-
-
 class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
     """Say when blocks are final, what wallets are told, who refunds; what is not given stays.
 
@@ -245,7 +170,7 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
     """
 
     action: ClassVar[str] = "chain.set"
-    chain: _ChainSlug
+    chain: ChainSlug
     finality: Annotated[
         Literal["finalized", "confirmations"] | None,
         option("Who says which blocks are final: the nodes, or a number of confirmations."),
@@ -277,7 +202,9 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
     async def changes(self, context: OperationContext) -> list[str]:
         """Say what holds for the chain from now on."""
         before = to_json_value(
-            await load_chain_view(context.database, await _known(context.database, self.chain))
+            await load_chain_view(
+                context.database, await require_chain(context.database, self.chain)
+            )
         )
         before["refunder"] = before["refunders"][-1] if before["refunders"] else "nobody"
         return [
@@ -288,7 +215,7 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
 
     async def check(self, context: OperationContext) -> None:
         """Refuse what wallets would not take, and what is no number, address or amount."""
-        chain = await _known(context.database, self.chain)
+        chain = await require_chain(context.database, self.chain)
         self._refunds()
         if self.confirmations is not None and not 1 <= self.confirmations <= _CONFIRMATIONS_MAX:
             raise RefusedError(
@@ -312,7 +239,7 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
         given = {
             name: getattr(self, name) for name in _SET_AS_GIVEN if getattr(self, name) is not None
         }
-        before = await _locked(tx, self.chain)
+        before = await lock_known_chain(tx, self.chain)
         refunder, above = self._refunds()
         if refunder is not None:
             others = [other for other in before.refunders if other != refunder]
@@ -333,7 +260,7 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
 
     def _refunds(self) -> tuple[bytes | None, Decimal | None]:
         """Read who sends refunds, and from which amount on a second person must agree."""
-        refunder = None if self.refunder is None else _address("refunder", self.refunder)
+        refunder = None if self.refunder is None else read_address("refunder", self.refunder)
         if refunder == NATIVE:
             raise RefusedError(ErrorCode.BAD_REQUEST, "refunder must not be the zero address")
         if self.refund_approval_above is None:
@@ -358,12 +285,12 @@ class ResumeChain(ChangeOperation[ChainCursor], frozen=True, kw_only=True):
     """Read a halted chain again, from a block that you have chosen or from where it stood."""
 
     action: ClassVar[str] = "chain.resume"
-    chain: _ChainSlug
+    chain: ChainSlug
     block: Annotated[int | None, option("The last block that counts as read.")] = None
 
     async def check(self, context: OperationContext) -> None:
         """Refuse what is no block, and an unknown chain."""
-        await _known(context.database, self.chain)
+        await require_chain(context.database, self.chain)
         if self.block is not None and not 0 <= self.block <= _BLOCK_MAX:
             raise RefusedError(ErrorCode.BAD_REQUEST, "block is the number of a block")
 
@@ -374,28 +301,3 @@ class ResumeChain(ChangeOperation[ChainCursor], frozen=True, kw_only=True):
         if found is None:
             raise RefusedError(ErrorCode.NOT_FOUND, f"nothing of ours is on {self.chain}")
         return found
-
-
-async def _known(database: Executor, slug: str) -> ChainRecord:
-    found = await chains.get_chain(database, slug)
-    if found is None:
-        raise _unknown(slug)
-    return found
-
-
-async def _locked(tx: Tx, slug: str) -> ChainRecord:
-    found = await chains.lock_chain(tx, slug)
-    if found is None:
-        raise _unknown(slug)
-    return found
-
-
-def _unknown(slug: str) -> RefusedError:
-    return RefusedError(ErrorCode.NOT_FOUND, f"no chain {quote_input(slug)}")
-
-
-def _address(what: str, text: str) -> bytes:
-    try:
-        return parse_address(text)
-    except ValueError as error:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"{what}: {error}") from error

@@ -24,6 +24,7 @@ from payintent.operations import (
     refunds,
     restrictions,
     tax_rates,
+    tokens,
     webhooks,
 )
 from payintent.operations.base import ChangeOperation, ReadOperation
@@ -88,7 +89,7 @@ _ALL: tuple[Operation, ...] = (
     rate_limits.ClearRateLimit,
     chains.ListChains,
     chains.SetChain,
-    chains.SetToken,
+    tokens.SetToken,
     chains.AddContract,
     chains.RetireContract,
     chains.ResumeChain,

@@ -13,9 +13,9 @@ from payintent.operations.chains import (
     ResumeChain,
     RetireContract,
     SetChain,
-    SetToken,
 )
 from payintent.operations.payment_methods import AddPaymentMethod, ListPaymentMethods
+from payintent.operations.tokens import SetToken
 from payintent.service import Service
 from payintent.storage.onchain import chain_watch, chains
 from payintent_sandbox.chains.dev_chains import DevChain, DevChains

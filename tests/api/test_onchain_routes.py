@@ -13,7 +13,8 @@ from payintent.domain import ids
 from payintent.domain.payment import Payment
 from payintent.domain.quote import ExpectedToken
 from payintent.domain.session import Session, SessionStatus
-from payintent.operations.chains import SetChain, SetToken
+from payintent.operations.chains import SetChain
+from payintent.operations.tokens import SetToken
 from payintent.service import Service
 from payintent.storage import sessions
 from tests.api.arrange import refusal

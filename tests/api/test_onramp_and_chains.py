@@ -4,8 +4,9 @@ import json
 from typing import Any
 
 from payintent.domain.restriction import RestrictionType
-from payintent.operations.chains import AddContract, RetireContract, SetToken
+from payintent.operations.chains import AddContract, RetireContract
 from payintent.operations.restrictions import AddRestriction, LiftRestriction
+from payintent.operations.tokens import SetToken
 from tests.api.arrange import refusal
 from tests.support.world import Answer, Api
 

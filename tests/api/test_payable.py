@@ -8,9 +8,9 @@ import pytest
 from payintent.config import Settings
 from payintent.domain.gateway import GatewayCapabilities
 from payintent.operations.accounts import ChangeAccount, DisableAccount, EnableAccount
-from payintent.operations.chains import SetToken
 from payintent.operations.payment_methods import DisablePaymentMethod, EnablePaymentMethod
 from payintent.operations.providers import DisableProvider, EnableProvider
+from payintent.operations.tokens import SetToken
 from payintent.service import Service
 from tests.api.arrange import quotes, refusal, select
 from tests.support.contracts import contract_service, offer_tokens

@@ -14,7 +14,8 @@ from payintent.evm.keccak import to_checksum_address
 from payintent.onchain import watch_loop as watching_module
 from payintent.onchain.chain_checks import check_chain
 from payintent.onchain.watch_loop import open_configured_reader, run_watch_loop
-from payintent.operations.chains import AddContract, ResumeChain, SetChain, SetToken
+from payintent.operations.chains import AddContract, ResumeChain, SetChain
+from payintent.operations.tokens import SetToken
 from payintent.service import Service
 from payintent.storage.onchain import chains
 from tests.support.onchain import ChainWorld

@@ -8,7 +8,7 @@ import pytest
 
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.onchain.token_checks import token_decimals_match
-from payintent.operations.chains import SetToken
+from payintent.operations.tokens import SetToken
 from payintent.storage.onchain import chains
 from tests.support.onchain import ChainWorld, offer
 from tests.support.world import Api

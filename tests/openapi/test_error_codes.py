@@ -18,7 +18,7 @@ from payintent.config import Settings
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import GatewaySessionState, OutcomeUnknown, SessionReport
 from payintent.domain.payment import FailureReason, PaymentStatus, PaymentTrigger, find_transition
-from payintent.operations.chains import SetToken
+from payintent.operations.tokens import SetToken
 from payintent.payments.gateway_health import FAILURES_MAX, GatewayChannel
 from tests.api.arrange import bring_to, cancel, post, quotes, refusal, select, view
 from tests.api.fault_proxy import FaultProxy

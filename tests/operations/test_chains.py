@@ -14,9 +14,9 @@ from payintent.operations.chains import (
     ResumeChain,
     RetireContract,
     SetChain,
-    SetToken,
 )
 from payintent.operations.payment_methods import AddPaymentMethod
+from payintent.operations.tokens import SetToken
 from payintent.service import Service
 from payintent.storage.onchain import chain_watch
 from tests.support.contracts import (

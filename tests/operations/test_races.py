@@ -16,13 +16,14 @@ from payintent.domain.merchant import Merchant, PaymentMethod
 from payintent.operations.accounts import ChangeAccount, DisableAccount, ShowAccount
 from payintent.operations.base import ChangeOperation, OperationContext
 from payintent.operations.chain_views import ChainView, TokenView
-from payintent.operations.chains import AddContract, RetireContract, SetChain, SetToken
+from payintent.operations.chains import AddContract, RetireContract, SetChain
 from payintent.operations.merchants import SetCallbackUrl, SetMerchantProfile, ShowMerchant
 from payintent.operations.payment_methods import (
     ChangePaymentMethod,
     DisablePaymentMethod,
     ListPaymentMethods,
 )
+from payintent.operations.tokens import SetToken
 from payintent.storage.accounts import AccountRecord
 from payintent.storage.database import Tx
 from tests.support.contracts import CONTRACT, RECEIVER

@@ -15,8 +15,9 @@ from payintent.domain.payment import Payment
 from payintent.domain.session import Session
 from payintent.gateways.onchain import OnchainGateway
 from payintent.onchain.settle_transfers import settle_transfers
-from payintent.operations.chains import AddContract, SetToken
+from payintent.operations.chains import AddContract
 from payintent.operations.payment_methods import AddPaymentMethod
+from payintent.operations.tokens import SetToken
 from payintent.service import Service, open_service
 from payintent.storage.database import Database
 from payintent.storage.onchain import chain_watch, chains

@@ -14,8 +14,9 @@ from payintent.evm import abi
 from payintent.evm.chain_reader import Finality, ReaderConfig, RpcChainReader, open_chain_reader
 from payintent.onchain.views import session_view
 from payintent.onchain.watch_loop import watch_once
-from payintent.operations.chains import AddContract, SetChain, SetToken
+from payintent.operations.chains import AddContract, SetChain
 from payintent.operations.payment_methods import AddPaymentMethod
+from payintent.operations.tokens import SetToken
 from payintent.payments.expire import expire_pending, expire_processing
 from payintent.storage import sessions
 from payintent.storage.onchain import chain_watch, chains

@@ -1,0 +1,99 @@
+"""The tokens that are taken on a chain: whether, where their contract is, and their decimals."""
+
+from dataclasses import replace
+from typing import Annotated, ClassVar
+
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.onchain_refund import NATIVE
+from payintent.operations.base import ChangeOperation, OperationContext, details
+from payintent.operations.chain_arguments import (
+    ChainSlug,
+    lock_known_chain,
+    read_address,
+    require_chain,
+)
+from payintent.operations.chain_views import (
+    TokenView,
+    token_view,
+)
+from payintent.operations.fields import argument, option
+from payintent.operations.json_values import to_json_value
+from payintent.storage.database import Executor, Tx
+from payintent.storage.onchain import chains
+from payintent.storage.onchain.chains import TokenRecord
+
+
+class SetToken(ChangeOperation[TokenView], frozen=True, kw_only=True):
+    """Say where a token is and whether it is taken; what is not given stays."""
+
+    action: ClassVar[str] = "chain.set-token"
+    chain: ChainSlug
+    symbol: Annotated[str, argument("Such as USDT.")]
+    address: Annotated[str | None, option("The token's contract.")] = None
+    decimals: Annotated[int | None, option("As the token itself says.")] = None
+    approve_zero_first: Annotated[
+        bool | None, option("An allowance must be zero before it is changed.")
+    ] = None
+    minimum: Annotated[int | None, option("In the smallest unit, as our contract has it.")] = None
+    enabled: Annotated[
+        bool | None, option("Whether buyers are offered it.", flags="--enabled/--disabled")
+    ] = None
+
+    async def needs_approval(self, context: OperationContext) -> bool:
+        """Need it for what decides which coins pay, and how many."""
+        del context
+        return self.address is not None or self.decimals is not None
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        """Say which coins are taken for the token from now on."""
+        tokens = {
+            token.symbol: token for token in await chains.list_tokens(context.database, self.chain)
+        }
+        token = tokens.get(self.symbol)
+        before = details(self) if token is None else to_json_value(token_view(token))
+        return [
+            f"{name} of {self.symbol} on {self.chain} becomes {value}; it is {before[name]}"
+            for name, value in details(self).items()
+            if name not in ("chain", "symbol")
+        ]
+
+    async def check(self, context: OperationContext) -> None:
+        """Refuse what is no address, no decimals or no minimum."""
+        await require_chain(context.database, self.chain)
+        if self.address is not None:
+            read_address("address", self.address)
+        if self.decimals is not None and not 0 <= self.decimals <= 18:  # noqa: PLR2004
+            raise RefusedError(ErrorCode.BAD_REQUEST, "decimals must be from 0 to 18")
+        if self.minimum is not None and not 0 < self.minimum < 1 << 63:
+            raise RefusedError(ErrorCode.BAD_REQUEST, "minimum must be greater than zero")
+        await self._changed(context.database)
+
+    async def apply(self, context: OperationContext, tx: Tx) -> TokenView:
+        """Write what was given."""
+        del context
+        await lock_known_chain(tx, self.chain)
+        token = await self._changed(tx)
+        await chains.save_token(tx, token)
+        return token_view(token)
+
+    async def _changed(self, database: Executor) -> TokenRecord:
+        """Give the token as it will be; refuse one that nobody knows or that cannot be there."""
+        by_symbol = {
+            token.symbol: token for token in await chains.list_tokens(database, self.chain)
+        }
+        if self.symbol not in by_symbol:
+            names = ", ".join(by_symbol)
+            raise RefusedError(ErrorCode.NOT_FOUND, f"the tokens of {self.chain} are {names}")
+        token = by_symbol[self.symbol]
+        given = {
+            name: getattr(self, name)
+            for name in ("decimals", "approve_zero_first", "minimum", "enabled")
+            if getattr(self, name) is not None
+        }
+        if self.address is not None:
+            given["address"] = read_address("address", self.address)
+            if (given["address"] == NATIVE) != token.native:
+                raise RefusedError(
+                    ErrorCode.BAD_REQUEST, "the chain's own coin, and no other, is at zero"
+                )
+        return replace(token, **given)
