@@ -1,71 +1,29 @@
-"""The counterpart's command: `python -m payintent_sandbox.emulators.ecpay --port 8083`."""
+"""The emulator's command: `python -m payintent_sandbox.emulators.ecpay --port 8083`."""
 
 import argparse
-import math
-import os
-import sys
 
-import msgspec
-import uvicorn
+from starlette.applications import Starlette
 
+from payintent_sandbox.emulators import runner
 from payintent_sandbox.emulators.ecpay.app import make_app
 from payintent_sandbox.emulators.ecpay.model import Account
-
-SHUTDOWN_S = 2  # how long a hanging answer may delay the end
-KEEP_ALIVE_S = 30  # longer than clients keep a connection, so that they close it, not we
 
 
 def main() -> None:
     """Serve until a signal."""
-    arguments = _arguments()
-    try:
-        accounts = _accounts(os.environ.get("ECPAY_ACCOUNTS", ""))
-        time_scale = _time_scale(os.environ.get("SIM_TIME_SCALE", "1"))
-    except ValueError as error:
-        sys.exit(str(error))
-    uvicorn.run(
-        make_app(accounts, time_scale=time_scale),
-        host=arguments.host,
-        port=arguments.port,
-        ws="none",
-        access_log=False,
-        log_level="warning",
-        timeout_graceful_shutdown=SHUTDOWN_S,
-        timeout_keep_alive=KEEP_ALIVE_S,
-    )
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m payintent_sandbox.emulators.ecpay",
-        description="A counterpart of ECPay for tests. ECPAY_ACCOUNTS holds its merchants as "
-        'JSON, [{"merchant_id": "…", "hash_key": "…", "hash_iv": "…", "credit_check_code": "…"}]; '
+    parser = runner.make_parser(
+        "payintent_sandbox.emulators.ecpay",
+        "An emulator of ECPay for tests. ECPAY_ACCOUNTS holds its merchants as JSON, "
+        '[{"merchant_id": "…", "hash_key": "…", "hash_iv": "…", "credit_check_code": "…"}]; '
         "SIM_TIME_SCALE=100 makes delays 100 times shorter.",
+        port=8083,
     )
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8083)
-    return parser.parse_args()
+    runner.run_asgi(parser, _build)
 
 
-def _accounts(text: str) -> list[Account]:
-    """Read the accounts; never from the command line, which every process can see."""
-    try:
-        accounts = msgspec.json.decode(text, type=list[Account])
-    except msgspec.DecodeError as error:
-        raise ValueError(f"the accounts cannot be read: {error}") from None
-    if not accounts or len({account.merchant_id for account in accounts}) < len(accounts):
-        raise ValueError("the accounts must be one or more, each with a merchant id of its own")
-    return accounts
-
-
-def _time_scale(text: str) -> float:
-    try:
-        scale = float(text)
-    except ValueError:
-        scale = 0.0
-    if not (math.isfinite(scale) and scale > 0):
-        raise ValueError("SIM_TIME_SCALE must be a number greater than zero")
-    return scale
+def _build(_: argparse.Namespace) -> Starlette:
+    accounts = runner.read_accounts(Account, "merchant_id", variable="ECPAY_ACCOUNTS")
+    return make_app(accounts, time_scale=runner.read_time_scale())
 
 
 if __name__ == "__main__":

@@ -45,9 +45,8 @@ def make_app(accounts: Sequence[Account], *, time_scale: float = 1.0) -> Starlet
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
-        await machine.notices.open()
-        yield
-        await machine.notices.close()
+        async with machine.notifier.running():
+            yield
 
     return Starlette(routes=_routes(machine), lifespan=lifespan, max_body_size=BODY_BYTES_MAX)
 

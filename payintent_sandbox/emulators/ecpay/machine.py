@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from payintent_sandbox.emulators.clock import ScaledClock
 from payintent_sandbox.emulators.ecpay import checkmac, credit
 from payintent_sandbox.emulators.ecpay.cards import Card, Telling
 from payintent_sandbox.emulators.ecpay.model import (
@@ -17,16 +18,18 @@ from payintent_sandbox.emulators.ecpay.model import (
     utc_now,
 )
 from payintent_sandbox.emulators.ecpay.notices import (
-    CONFIRM_WAIT_S,
     PAID,
+    RETRY_WAITS_S,
     UNCONFIRMED,
     Notices,
     extra,
 )
 from payintent_sandbox.emulators.ecpay.orders import check_order
+from payintent_sandbox.emulators.notifier import Notifier
 
 TRADES_MAX = 100_000
 STAMP_TOLERANCE_S = 180
+CONFIRM_WAIT_S = 60.0
 _FIRST_NUMBER = 10_000_000
 
 
@@ -34,7 +37,9 @@ class Machine:
     """Every change of state is one step without waiting."""
 
     def __init__(self, accounts: Sequence[Account], time_scale: float) -> None:
-        self.notices = Notices(time_scale)
+        self._clock = ScaledClock(time_scale)
+        self.notifier = Notifier(self._clock, RETRY_WAITS_S)
+        self.notices = Notices(self.notifier)
         self._accounts = {account.merchant_id: account for account in accounts}
         self._trades: dict[tuple[str, str], Trade] = {}
         self._pages: dict[str, Trade] = {}
@@ -80,19 +85,19 @@ class Machine:
         if trade.tried:
             return None
         if card.telling is Telling.SIMULATED:
-            self.notices.start(self.notices.tell(trade, PAID, "模擬付款", simulated=True))
+            self._clock.start(self.notices.tell(trade, PAID, "模擬付款", simulated=True))
             return PAID, "模擬付款"
         trade.tried, trade.process_at = True, utc_now()
         if card.code != PAID:
             trade.status = TradeStatus.NOT_ESTABLISHED
-            self.notices.start(self.notices.tell(trade, card.code, card.message))
+            self._clock.start(self.notices.tell(trade, card.code, card.message))
             return card.code, card.message
         if card.telling is Telling.UNCONFIRMED:
-            self.notices.start(self._confirm(trade, card))
+            self._clock.start(self._confirm(trade, card))
             return UNCONFIRMED, "交易付款結果待確認中"
         self._take(trade, card)
         if card.telling is not Telling.NEVER:
-            self.notices.start(self._tell(trade, card))
+            self._clock.start(self._tell(trade, card))
         return PAID, "Succeeded"
 
     def inquire(self, fields: dict[str, str]) -> dict[str, str]:
@@ -148,7 +153,7 @@ class Machine:
 
     async def _confirm(self, trade: Trade, card: Card) -> None:
         await self.notices.tell(trade, UNCONFIRMED, "交易付款結果待確認中")
-        await self.notices.wait(CONFIRM_WAIT_S)
+        await self._clock.wait(CONFIRM_WAIT_S)
         self._take(trade, card)
         await self._tell(trade, card)
 

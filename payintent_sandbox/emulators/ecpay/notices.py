@@ -1,89 +1,48 @@
-"""Result notifications: told to the merchant's server until it answers `1|OK`, and no longer."""
+"""Result notifications: repeated until the merchant's server answers `1|OK`."""
 
-import asyncio
-import time
 from collections import deque
-from collections.abc import Coroutine
 from typing import Any
 from urllib.parse import urlencode
 
-import aiohttp
-
 from payintent_sandbox.emulators.ecpay import checkmac
 from payintent_sandbox.emulators.ecpay.model import Trade, taipei, utc_now
+from payintent_sandbox.emulators.notifier import Notifier
 
 RETRY_WAITS_S = (300.0, 300.0, 300.0, 300.0)  # ECPay: 5 to 15 minutes, four times a day
-CONFIRM_WAIT_S = 60.0
-TRY_TIMEOUT_S = 10  # of real time, as ECPay has it
-ANSWER_BYTES_MAX = 1024
 LOG_MAX = 1_000
 ACKNOWLEDGED = b"1|OK"
 PAID, UNCONFIRMED = "1", "10300066"
+_OK = 200
+_HEADERS = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 class Notices:
-    """The sender; open while the application runs."""
+    """The notifications of one emulator, and a log of the last ones."""
 
-    def __init__(self, time_scale: float) -> None:
-        self._scale = time_scale
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._http: aiohttp.ClientSession | None = None
+    def __init__(self, notifier: Notifier) -> None:
+        self._notifier = notifier
         self.log: deque[dict[str, Any]] = deque(maxlen=LOG_MAX)
 
-    async def open(self) -> None:
-        """Get ready to send."""
-        self._http = aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=TRY_TIMEOUT_S), cookie_jar=aiohttp.DummyCookieJar()
-        )
-
-    async def close(self) -> None:
-        """Drop whatever still waits, and the connections."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        if self._http:
-            await self._http.close()
-
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something in the background."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def wait(self, delay_s: float) -> None:
-        """Wait for a delay divided by the scale."""
-        due = time.monotonic() + delay_s / self._scale
-        while (left := due - time.monotonic()) > 0:  # noqa: ASYNC110 - a clock sets no event
-            await asyncio.sleep(left)
-
     async def tell(self, trade: Trade, code: str, message: str, *, simulated: bool = False) -> None:
-        """Tell a result until it is acknowledged; again in other words, as ECPay does."""
-        if await self._try(trade, result(trade, code, message, simulated=simulated)):
-            return
+        """Notify the merchant of a result; like ECPay, word a retry of a paid one differently."""
         again = "paid" if code == PAID else message
-        for wait_s in RETRY_WAITS_S:
-            await self.wait(wait_s)
-            if await self._try(trade, result(trade, code, again, simulated=simulated)):
-                return
+
+        async def attempt(number: int) -> bool:
+            text = message if number == 1 else again
+            return await self._try(trade, result(trade, code, text, simulated=simulated))
+
+        await self._notifier.send(attempt)
 
     async def _try(self, trade: Trade, fields: dict[str, str]) -> bool:
-        assert self._http is not None  # noqa: S101 - open() came first
         entry: dict[str, Any] = {"TradeNo": trade.trade_no, "RtnMsg": fields["RtnMsg"]}
         self.log.append(entry)
-        try:
-            async with self._http.post(
-                trade.order["ReturnURL"],
-                data=urlencode(fields).encode(),
-                headers={"Content-Type": "application/x-www-form-urlencoded"},
-                allow_redirects=False,
-            ) as answer:
-                body = await answer.content.read(ANSWER_BYTES_MAX)
-                entry["status"], entry["acknowledged"] = answer.status, body == ACKNOWLEDGED
-                return answer.status == 200 and body == ACKNOWLEDGED  # noqa: PLR2004
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            entry["error"] = type(error).__name__
+        body = urlencode(fields).encode()
+        answer = await self._notifier.post(trade.order["ReturnURL"], body, _HEADERS)
+        if answer.error:
+            entry["error"] = answer.error
             return False
+        entry["status"], entry["acknowledged"] = answer.status, answer.body == ACKNOWLEDGED
+        return answer.status == _OK and answer.body == ACKNOWLEDGED
 
 
 def result(trade: Trade, code: str, message: str, *, simulated: bool = False) -> dict[str, str]:

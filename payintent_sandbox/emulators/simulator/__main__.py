@@ -1,75 +1,35 @@
 """The simulator's command: `python -m payintent_sandbox.emulators.simulator --port 8081`."""
 
 import argparse
-import math
-import os
-import sys
 from pathlib import Path
 
-import msgspec
-import uvicorn
+from starlette.applications import Starlette
 
+from payintent_sandbox.emulators import runner
 from payintent_sandbox.emulators.simulator.app import make_app
 from payintent_sandbox.emulators.simulator.model import Account
-
-SHUTDOWN_S = 2  # how long a hanging answer may delay the end
-KEEP_ALIVE_S = 30  # longer than clients keep a connection, so that they close it, not we
 
 
 def main() -> None:
     """Serve until a signal."""
-    arguments = _arguments()
-    try:
-        accounts = _accounts(arguments.accounts)
-        time_scale = _time_scale(os.environ.get("SIM_TIME_SCALE", "1"))
-    except ValueError as error:
-        sys.exit(str(error))
-    uvicorn.run(
-        make_app(accounts, time_scale=time_scale, public_url=arguments.public_url),
-        host=arguments.host,
-        port=arguments.port,
-        ws="none",
-        access_log=False,
-        log_level="warning",
-        timeout_graceful_shutdown=SHUTDOWN_S,
-        timeout_keep_alive=KEEP_ALIVE_S,
-    )
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m payintent_sandbox.emulators.simulator",
-        description="A payment gateway for tests. SIM_ACCOUNTS holds its accounts as JSON, "
+    parser = runner.make_parser(
+        "payintent_sandbox.emulators.simulator",
+        "A payment gateway for tests. SIM_ACCOUNTS holds its accounts as JSON, "
         '[{"api_key": "…", "signing_secret": "…"}]; SIM_TIME_SCALE=100 makes delays 100 times '
         "shorter.",
+        port=8081,
     )
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8081)
     parser.add_argument("--accounts", type=Path, help="a file instead of SIM_ACCOUNTS")
-    parser.add_argument("--public-url", help="where buyers reach the pages, if elsewhere")
-    return parser.parse_args()
+    parser.add_argument("--public-url", help="the address of the pages for buyers, if another")
+    runner.run_asgi(parser, _build)
 
 
-def _accounts(path: Path | None) -> list[Account]:
-    """Read the accounts; never from the command line, which every process can see."""
-    try:
-        text = path.read_text() if path else os.environ.get("SIM_ACCOUNTS", "")
-        accounts = msgspec.json.decode(text, type=list[Account])
-    except (OSError, msgspec.DecodeError) as error:
-        raise ValueError(f"the accounts cannot be read: {error}") from None
-    if not accounts or len({account.api_key for account in accounts}) < len(accounts):
-        raise ValueError("the accounts must be one or more, each with an API key of its own")
-    return accounts
-
-
-def _time_scale(text: str) -> float:
-    try:
-        scale = float(text)
-    except ValueError:
-        scale = 0.0
-    if not (math.isfinite(scale) and scale > 0):
-        raise ValueError("SIM_TIME_SCALE must be a number greater than zero")
-    return scale
+def _build(arguments: argparse.Namespace) -> Starlette:
+    accounts = runner.read_accounts(
+        Account, "api_key", variable="SIM_ACCOUNTS", path=arguments.accounts
+    )
+    time_scale = runner.read_time_scale()
+    return make_app(accounts, time_scale=time_scale, public_url=arguments.public_url)
 
 
 if __name__ == "__main__":

@@ -58,9 +58,8 @@ def make_app(
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
-        await machine.start()
-        yield
-        await machine.stop()
+        async with machine.notifier.running():
+            yield
 
     app = Starlette(
         routes=_routes(machine),

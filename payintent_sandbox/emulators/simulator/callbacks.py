@@ -9,17 +9,13 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-import aiohttp
-
+from payintent_sandbox.emulators.notifier import Notifier
 from payintent_sandbox.emulators.simulator.cards import Calling
 from payintent_sandbox.emulators.simulator.journal import Journal
-from payintent_sandbox.emulators.simulator.later import Later
 from payintent_sandbox.emulators.simulator.model import Account, Refund, Session, rfc3339, utc_now
 
 RETRY_WAITS_S = (1, 5, 30, 120, 600)
 LATE_S = 30
-TRY_TIMEOUT_S = 10  # of real time: a merchant's answer does not come faster in scaled time
-ANSWER_BYTES_MAX = 16 * 1024
 
 Event = dict[str, Any]
 
@@ -35,23 +31,11 @@ class _Notice:
 
 
 class Callbacks:
-    """The sender; open while the application runs."""
+    """The callbacks of one simulator."""
 
-    def __init__(self, later: Later, journal: Journal) -> None:
-        self._later = later
+    def __init__(self, notifier: Notifier, journal: Journal) -> None:
+        self._notifier = notifier
         self._journal = journal
-        self._http: aiohttp.ClientSession | None = None
-
-    async def open(self) -> None:
-        """Get ready to send."""
-        self._http = aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=TRY_TIMEOUT_S), cookie_jar=aiohttp.DummyCookieJar()
-        )
-
-    async def close(self) -> None:
-        """Close the connections."""
-        if self._http:
-            await self._http.close()
 
     async def send(self, session: Session, calling: Calling = Calling.ONCE) -> None:
         """Tell the merchant what became of a session; ends with the answer to the first try.
@@ -62,7 +46,7 @@ class Callbacks:
         if calling is Calling.NEVER:
             return
         if calling is Calling.LATE:
-            await self._later.wait(LATE_S)
+            await self._notifier.clock.wait(LATE_S)
         wordings = _wordings(notice.event)
         told = wordings if calling is Calling.THRICE else wordings[:1]
         flawed = calling is Calling.BADLY_SIGNED
@@ -75,31 +59,19 @@ class Callbacks:
         await self._deliver(notice, _wordings(notice.event)[0], flawed=False)
 
     async def _deliver(self, notice: _Notice, body: bytes, *, flawed: bool) -> None:
-        if not await self._try(notice, body, attempt=1, flawed=flawed):
-            self._later.start(self._retry(notice, body))
+        async def attempt(number: int) -> bool:
+            return await self._try(notice, body, attempt=number, flawed=flawed and number == 1)
 
-    async def _retry(self, notice: _Notice, body: bytes) -> None:
-        for attempt, wait_s in enumerate(RETRY_WAITS_S, start=2):
-            await self._later.wait(wait_s)
-            if await self._try(notice, body, attempt=attempt, flawed=False):
-                return
+        await self._notifier.send_once(attempt)
 
     async def _try(self, notice: _Notice, body: bytes, *, attempt: int, flawed: bool) -> bool:
-        assert self._http is not None  # noqa: S101 - open() came first
         headers = _signed(notice.account, notice.event["id"], body, flawed=flawed)
         entry = self._journal.told(
             notice.event, body, reference=notice.reference, attempt=attempt, url=notice.url
         )
-        try:
-            async with self._http.post(
-                notice.url, data=body, headers=headers, allow_redirects=False
-            ) as answer:
-                await answer.content.read(ANSWER_BYTES_MAX)
-                entry["status"] = answer.status
-                return answer.status // 100 == 2  # noqa: PLR2004 - 2xx
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            entry["error"] = type(error).__name__
-            return False
+        answer = await self._notifier.post(notice.url, body, headers)
+        entry |= {"error": answer.error} if answer.error else {"status": answer.status}
+        return answer.is_success
 
 
 def _of_session(session: Session) -> _Notice:

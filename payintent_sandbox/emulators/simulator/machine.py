@@ -3,10 +3,11 @@
 import secrets
 from collections.abc import Sequence
 
-from payintent_sandbox.emulators.simulator.callbacks import Callbacks
+from payintent_sandbox.emulators.clock import ScaledClock
+from payintent_sandbox.emulators.notifier import Notifier
+from payintent_sandbox.emulators.simulator.callbacks import RETRY_WAITS_S, Callbacks
 from payintent_sandbox.emulators.simulator.cards import Card, Late
 from payintent_sandbox.emulators.simulator.journal import Journal
-from payintent_sandbox.emulators.simulator.later import Later
 from payintent_sandbox.emulators.simulator.model import (
     DECIMALS,
     Account,
@@ -35,23 +36,15 @@ class Machine:
         self._accounts = {account.api_key: account for account in accounts}
         self._sessions: dict[str, Session] = {}
         self._by_reference: dict[tuple[str, str], Session] = {}
-        self._later = Later(time_scale)
-        self._callbacks = Callbacks(self._later, self.journal)
+        self._clock = ScaledClock(time_scale)
+        self.notifier = Notifier(self._clock, RETRY_WAITS_S)
+        self._callbacks = Callbacks(self.notifier, self.journal)
         self._captured: dict[str, Session] = {}  # by the capture's id
-        self.refunds = Refunds(self._later, self._callbacks)
-
-    async def start(self) -> None:
-        """Get ready to call merchants back."""
-        await self._callbacks.open()
-
-    async def stop(self) -> None:
-        """Forget all that was still to happen."""
-        await self._later.stop()
-        await self._callbacks.close()
+        self.refunds = Refunds(self._clock, self._callbacks)
 
     async def hang(self) -> None:
         """Let somebody wait too long."""
-        await self._later.wait(HANG_S)
+        await self._clock.wait(HANG_S)
 
     def account(self, authorization: str) -> Account:
         """Find whose API key this is."""
@@ -102,7 +95,7 @@ class Machine:
         if session.status is Status.OPEN:
             session.status = Status.CLOSED
             if session.card and session.card.late:
-                self._later.start(self._capture_late(session))
+                self._clock.start(self._capture_late(session))
         return True
 
     def pay(self, session: Session, card: Card) -> bool:
@@ -114,12 +107,12 @@ class Machine:
             session.status = Status.AUTHORISING
         elif card.late:
             if card.late is Late.AFTER_EXPIRY:
-                self._later.start(self._capture_after_expiry(session))
+                self._clock.start(self._capture_after_expiry(session))
         elif card.decline_code:
             self._decline(session, card.decline_code)
         else:
             self._capture(session)
-            self._later.start(self._callbacks.send(session, card.calling))
+            self._clock.start(self._callbacks.send(session, card.calling))
         return True
 
     def answer_challenge(self, session: Session, *, approved: bool) -> bool:
@@ -128,7 +121,7 @@ class Machine:
             return False
         if approved:
             self._capture(session)
-            self._later.start(self._callbacks.send(session))
+            self._clock.start(self._callbacks.send(session))
         else:
             self._decline(session, "authentication_failed")
         return True
@@ -138,7 +131,7 @@ class Machine:
         if not session.payable:
             return False
         session.status = Status.CANCELLED
-        self._later.start(self._callbacks.send(session))
+        self._clock.start(self._callbacks.send(session))
         return True
 
     async def pay_before_answer(self, session: Session) -> None:
@@ -171,21 +164,21 @@ class Machine:
     def _decline(self, session: Session, code: str) -> None:
         session.status = Status.DECLINED
         session.decline_code = code
-        self._later.start(self._tell_decline(session))
+        self._clock.start(self._tell_decline(session))
 
     async def _tell_decline(self, session: Session) -> None:
         await self._callbacks.send(session)
         if session.card and session.card.paid_after_decline:
-            await self._later.wait(REGRET_S)
+            await self._clock.wait(REGRET_S)
             self._capture(session)
             await self._callbacks.send(session)
 
     async def _capture_after_expiry(self, session: Session) -> None:
-        await self._later.wait_until(session.order.expires_at)
+        await self._clock.wait_until(session.order.expires_at)
         await self._capture_late(session)
 
     async def _capture_late(self, session: Session) -> None:
-        await self._later.wait(LATE_CAPTURE_S)
+        await self._clock.wait(LATE_CAPTURE_S)
         if session.capture is None:  # the close and the expiry both lead here
             self._capture(session)
             await self._callbacks.send(session)

@@ -5,9 +5,9 @@ from typing import Literal
 
 from msgspec import Struct
 
+from payintent_sandbox.emulators.clock import ScaledClock
 from payintent_sandbox.emulators.simulator.callbacks import Callbacks
 from payintent_sandbox.emulators.simulator.cards import Refunding
-from payintent_sandbox.emulators.simulator.later import Later
 from payintent_sandbox.emulators.simulator.model import (
     Account,
     Capture,
@@ -36,8 +36,8 @@ class Settled(Struct, frozen=True, forbid_unknown_fields=True):
 class Refunds:
     """All refunds of one simulator; one for a reference of an account."""
 
-    def __init__(self, later: Later, callbacks: Callbacks) -> None:
-        self._later = later
+    def __init__(self, clock: ScaledClock, callbacks: Callbacks) -> None:
+        self._clock = clock
         self._callbacks = callbacks
         self._refunds: dict[str, Refund] = {}
         self._by_reference: dict[tuple[str, str], Refund] = {}
@@ -93,20 +93,20 @@ class Refunds:
         capture.refunds.append(refund)
         status = _BEGINS.get(refunding, RefundStatus.SUCCEEDED)
         if status is RefundStatus.PENDING:
-            self._later.start(self._succeed_later(refund))
+            self._clock.start(self._succeed_later(refund))
         else:
             self._end(refund, status)
         return refund
 
     async def _succeed_later(self, refund: Refund) -> None:
-        await self._later.wait(PENDING_S)
+        await self._clock.wait(PENDING_S)
         if refund.status is RefundStatus.PENDING:  # a tester may have decided meanwhile
             self._end(refund, RefundStatus.SUCCEEDED)
 
     def _end(self, refund: Refund, status: RefundStatus) -> None:
         refund.status = status
         refund.reason = _REFUSED if status is RefundStatus.REFUSED else None
-        self._later.start(self._callbacks.send_refund(refund))
+        self._clock.start(self._callbacks.send_refund(refund))
 
 
 def _check(order: RefundOrder, capture: Capture) -> None:

@@ -1,62 +1,56 @@
-"""The sandbox's Stripe as a command: `python -m payintent_sandbox.emulators.stripe --port 8420`."""
+"""The Stripe emulator's command: `python -m payintent_sandbox.emulators.stripe --port 8420`."""
 
 import argparse
 import ipaddress
 import os
-import sys
 
 from aiohttp import web
 
+from payintent_sandbox.emulators import runner
 from payintent_sandbox.emulators.stripe.app import Sandbox, make_app
 from payintent_sandbox.emulators.stripe.events import Endpoint
 from payintent_sandbox.emulators.stripe.model import Keys
 
 SHUTDOWN_S = 1.0
-KEEP_ALIVE_S = 30.0  # longer than clients keep a connection, so that they close it, not we
 
 
 def main() -> None:
     """Serve until a signal."""
-    arguments = _arguments()
-    try:
-        host = _host(arguments.host)
-        accounts, endpoint = _accounts(), _endpoint()
-    except ValueError as error:
-        sys.exit(str(error))
+    arguments = runner.make_parser(
+        "payintent_sandbox.emulators.stripe",
+        "A Stripe for tests, on this machine alone: --host takes addresses of the loopback "
+        "interface. STRIPE_KEYS holds its accounts, 'secret:publishable,secret:publishable'; "
+        "without it any key is accepted. STRIPE_WEBHOOK_URL and STRIPE_WEBHOOK_SECRET say where "
+        "events go.",
+        port=8420,
+    ).parse_args()
     web.run_app(
-        make_app(Sandbox(accounts, f"http://{host}:{arguments.port}", endpoint)),
+        runner.build_or_exit(_build, arguments),
         host=arguments.host,
         port=arguments.port,
         access_log=None,
         print=None,
         shutdown_timeout=SHUTDOWN_S,
-        keepalive_timeout=KEEP_ALIVE_S,
+        keepalive_timeout=runner.KEEP_ALIVE_S,
     )
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m payintent_sandbox.emulators.stripe",
-        description="A Stripe for tests, on this machine alone. STRIPE_KEYS holds its accounts, "
-        "'secret:publishable,secret:publishable'; without it any key will do. STRIPE_WEBHOOK_URL "
-        "and STRIPE_WEBHOOK_SECRET say where events go.",
-    )
-    parser.add_argument("--host", default="127.0.0.1", help="an address of the loopback interface")
-    parser.add_argument("--port", type=int, default=8420)
-    return parser.parse_args()
+def _build(arguments: argparse.Namespace) -> web.Application:
+    url = f"http://{_url_host(arguments.host)}:{arguments.port}"
+    return make_app(Sandbox(_accounts(), url, _endpoint()))
 
 
-def _host(address: str) -> str:
-    """Give it as it stands in an address; whoever is not of this machine is not to be served."""
+def _url_host(address: str) -> str:
+    """Write a host as it stands in a URL; refuse an address that other machines can reach."""
     if not ipaddress.ip_address(address).is_loopback:
         raise ValueError("--host must be of the loopback interface: there is no security here")
     return f"[{address}]" if ":" in address else address
 
 
 def _accounts() -> tuple[Keys, ...]:
-    """Read the keys; never from the command line, which every process can see."""
-    listed = [one for one in os.environ.get("STRIPE_KEYS", "").split(",") if one.strip()]
-    pairs = [one.strip().partition(":") for one in listed]
+    """Read the keys; they never come from the command line, which every process can see."""
+    listed = os.environ.get("STRIPE_KEYS", "").split(",")
+    pairs = [pair.strip().partition(":") for pair in listed if pair.strip()]
     if any(not (a.startswith("sk_") and b.startswith("pk_")) for a, _, b in pairs):
         raise ValueError("STRIPE_KEYS must hold pairs of sk_… and pk_…")
     return tuple(Keys(secret, publishable) for secret, _, publishable in pairs)
@@ -66,7 +60,7 @@ def _endpoint() -> Endpoint | None:
     url = os.environ.get("STRIPE_WEBHOOK_URL", "")
     secret = os.environ.get("STRIPE_WEBHOOK_SECRET", "")
     if bool(url) != bool(secret):
-        raise ValueError("STRIPE_WEBHOOK_URL and STRIPE_WEBHOOK_SECRET come together")
+        raise ValueError("STRIPE_WEBHOOK_URL and STRIPE_WEBHOOK_SECRET must be set together")
     return Endpoint(url, secret) if url else None
 
 

@@ -49,12 +49,13 @@ class Sandbox:
             self._listen(endpoint)
 
     async def run(self, _: web.Application) -> AsyncGenerator[None]:
-        """Hold the client session while the application runs."""
+        """Hold the connections while the application runs."""
         timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
-        async with aiohttp.ClientSession(timeout=timeout) as http:
-            self.events.http = self.element.http = http
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as self.element.http,
+            self.events.notifier.running(),
+        ):
             yield
-            await self.events.close()
 
     async def healthz(self, _: web.Request) -> Json:
         """Say that it runs."""

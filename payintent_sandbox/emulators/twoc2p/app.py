@@ -79,9 +79,8 @@ def make_app(
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
-        await gateway.machine.start()
-        yield
-        await gateway.machine.stop()
+        async with gateway.machine.notifier.running():
+            yield
 
     return Starlette(routes=_routes(gateway), lifespan=lifespan, max_body_size=BODY_BYTES_MAX)
 

@@ -4,10 +4,11 @@ import secrets
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from payintent_sandbox.emulators.clock import ScaledClock
+from payintent_sandbox.emulators.notifier import Notifier
 from payintent_sandbox.emulators.twoc2p.cards import APPROVED, IN_PROGRESS, Card
-from payintent_sandbox.emulators.twoc2p.later import Later
 from payintent_sandbox.emulators.twoc2p.model import Account, Invoice, Order, Refusal, utc_now
-from payintent_sandbox.emulators.twoc2p.notices import Notices
+from payintent_sandbox.emulators.twoc2p.notices import RETRY_WAITS_S, send_notice
 
 INVOICES_MAX = 200_000
 TOKEN_LIFE = timedelta(minutes=30)
@@ -25,17 +26,8 @@ class Machine:
         self._accounts = {account.merchant_id: account for account in accounts}
         self._invoices: dict[tuple[str, str], Invoice] = {}
         self._by_token: dict[str, Invoice] = {}
-        self._later = Later(time_scale)
-        self._notices = Notices(self._later)
-
-    async def start(self) -> None:
-        """Get ready to notify merchants."""
-        await self._notices.open()
-
-    async def stop(self) -> None:
-        """Forget all that was still to happen."""
-        await self._later.stop()
-        await self._notices.close()
+        self._clock = ScaledClock(time_scale)
+        self.notifier = Notifier(self._clock, RETRY_WAITS_S)
 
     @property
     def accounts(self) -> list[Account]:
@@ -78,7 +70,7 @@ class Machine:
         invoice.card = card
         self._decide(invoice, card.code)
         if card.code == IN_PROGRESS:
-            self._later.start(self._approve_later(invoice))
+            self._clock.start(self._approve_later(invoice))
         return True
 
     def give_up(self, invoice: Invoice) -> bool:
@@ -93,7 +85,7 @@ class Machine:
         if code not in CHARGEBACKS or not invoice.status:
             raise Refusal("9004")
         invoice.code = code
-        self._later.start(self._notices.send(invoice))
+        self._clock.start(send_notice(self.notifier, invoice))
 
     def _add(self, account: Account, order: Order, pages_url: str) -> Invoice:
         token = secrets.token_urlsafe(48)
@@ -115,10 +107,10 @@ class Machine:
             invoice.status = "S" if invoice.card and invoice.card.settled else "A"
             invoice.refund_status = self.refund_status
         if not (invoice.card and invoice.card.silent):
-            self._later.start(self._notices.send(invoice))
+            self._clock.start(send_notice(self.notifier, invoice))
 
     async def _approve_later(self, invoice: Invoice) -> None:
-        await self._later.wait(PROGRESS_S)
+        await self._clock.wait(PROGRESS_S)
         self._decide(invoice, APPROVED)
 
 

@@ -4,22 +4,22 @@ from datetime import UTC, datetime, timedelta
 
 import uvloop
 
-from payintent_sandbox.emulators.simulator.later import Later
+from payintent_sandbox.emulators.clock import ScaledClock
 
 WAITS = 200
 
 
 def test_no_wait_ends_before_its_time_on_the_loop_that_serves() -> None:
-    later = Later(scale=10.0)
+    clock = ScaledClock(scale=10.0)
 
     async def scaled(delay_s: float) -> float:
         begun = time.monotonic()
-        await later.wait(delay_s)
+        await clock.wait(delay_s)
         return time.monotonic() - begun - delay_s / 10.0
 
     async def real(delay_s: float) -> float:
         moment = datetime.now(UTC) + timedelta(seconds=delay_s)
-        await later.wait_until(moment)
+        await clock.wait_until(moment)
         return time.time() - moment.timestamp()
 
     async def all_of_them() -> list[float]:

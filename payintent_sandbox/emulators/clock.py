@@ -1,4 +1,4 @@
-"""Things that happen after a while, in a time that may run faster than the real one."""
+"""Time of an emulator: waits that a scale shortens, and the background tasks that wait."""
 
 import asyncio
 import time
@@ -7,36 +7,36 @@ from datetime import datetime
 from typing import Any
 
 
-class Later:
-    """Scaled waiting, and the tasks that wait."""
+class ScaledClock:
+    """Waits divided by a scale, and background tasks that end with the emulator."""
 
-    def __init__(self, scale: float) -> None:
+    def __init__(self, scale: float = 1.0) -> None:
         self._scale = scale
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def wait(self, delay_s: float) -> None:
         """Wait for a delay divided by the scale."""
-        await _until(time.monotonic, time.monotonic() + delay_s / self._scale)
+        await _wait_until(time.monotonic, time.monotonic() + delay_s / self._scale)
 
     async def wait_until(self, moment: datetime) -> None:
-        """Wait for a moment of the real clock: no scale moves it."""
-        await _until(time.time, moment.timestamp())
+        """Wait for a moment of the real clock; the scale does not apply."""
+        await _wait_until(time.time, moment.timestamp())
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something in the background; its failure ends up in the event loop's log."""
+        """Run a coroutine in the background; the event loop logs its failure."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def stop(self) -> None:
-        """Drop whatever still waits."""
+        """Cancel all background tasks."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _until(clock: Callable[[], float], due: float) -> None:
-    # An event loop may round a timer down and wake too early: nothing here may happen before time.
+async def _wait_until(clock: Callable[[], float], due: float) -> None:
+    # An event loop may round a timer down and wake too early, so the remaining time is read again.
     while (left := due - clock()) > 0:  # noqa: ASYNC110 - a clock sets no event
         await asyncio.sleep(left)

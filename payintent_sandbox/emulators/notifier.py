@@ -1,0 +1,77 @@
+"""HTTP notifications to merchants, repeated until the merchant acknowledges one."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import aiohttp
+
+from payintent_sandbox.emulators.clock import ScaledClock
+
+ATTEMPT_TIMEOUT_S = 10  # of real time: a merchant does not answer faster in scaled time
+ANSWER_BYTES_MAX = 16 * 1024
+
+#: Sends one attempt, by its number from 1, and tells whether the merchant acknowledged it.
+Attempt = Callable[[int], Awaitable[bool]]
+
+
+@dataclass(frozen=True, slots=True)
+class MerchantAnswer:
+    """The merchant's answer to one request; without one, `error` names the exception."""
+
+    status: int = 0
+    body: bytes = b""
+    error: str = ""
+
+    @property
+    def is_success(self) -> bool:
+        """Tell whether the status is 2xx."""
+        return self.status // 100 == 2  # noqa: PLR2004
+
+
+class Notifier:
+    """Sends while `running`. What acknowledges a notification is up to the gateway's attempt."""
+
+    def __init__(self, clock: ScaledClock, retry_waits_s: Sequence[float]) -> None:
+        self.clock = clock
+        self._retry_waits_s = retry_waits_s
+        self._http: aiohttp.ClientSession | None = None
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Hold the connections; at the end, cancel the clock's tasks and close them."""
+        timeout = aiohttp.ClientTimeout(total=ATTEMPT_TIMEOUT_S)
+        async with aiohttp.ClientSession(
+            timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
+        ) as self._http:
+            try:
+                yield
+            finally:
+                await self.clock.stop()
+
+    async def send(self, attempt: Attempt) -> None:
+        """Send until an attempt is acknowledged or the retries are used up."""
+        if not await attempt(1):
+            await self._retry(attempt)
+
+    async def send_once(self, attempt: Attempt) -> None:
+        """Send the first attempt; the retries, if any, run in the background."""
+        if not await attempt(1):
+            self.clock.start(self._retry(attempt))
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> MerchantAnswer:
+        """Make one request; redirects are not followed."""
+        assert self._http is not None  # noqa: S101 - the emulator is running
+        try:
+            async with self._http.post(
+                url, data=body, headers=headers, allow_redirects=False
+            ) as answer:
+                return MerchantAnswer(answer.status, await answer.content.read(ANSWER_BYTES_MAX))
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            return MerchantAnswer(error=type(error).__name__)
+
+    async def _retry(self, attempt: Attempt) -> None:
+        for number, wait_s in enumerate(self._retry_waits_s, start=2):
+            await self.clock.wait(wait_s)
+            if await attempt(number):
+                return

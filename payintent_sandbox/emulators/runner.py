@@ -1,0 +1,81 @@
+"""What the commands of the emulators and of the shop share: arguments, environment, server."""
+
+import argparse
+import math
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+from starlette.applications import Starlette
+
+SHUTDOWN_S = 2  # how long an unfinished answer may delay the end
+KEEP_ALIVE_S = 30  # longer than clients keep a connection, so that they close it first
+
+App = TypeVar("App")
+Account = TypeVar("Account")
+
+
+def make_parser(module: str, description: str, *, port: int) -> argparse.ArgumentParser:
+    """Make the parser of `python -m MODULE`, with the address to listen on."""
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
+    parser.add_argument("--port", type=int, default=port)
+    return parser
+
+
+def build_or_exit(build: Callable[[argparse.Namespace], App], arguments: argparse.Namespace) -> App:
+    """Build the application; a ValueError ends the process with its first line as the reason."""
+    try:
+        return build(arguments)
+    except ValueError as error:
+        sys.exit(str(error).partition("\n")[0])
+
+
+def run_asgi(
+    parser: argparse.ArgumentParser, build: Callable[[argparse.Namespace], Starlette]
+) -> None:
+    """Read the command line, build the application and serve it until a signal."""
+    import uvicorn
+
+    arguments = parser.parse_args()
+    uvicorn.run(
+        build_or_exit(build, arguments),
+        host=arguments.host,
+        port=arguments.port,
+        ws="none",
+        access_log=False,
+        log_level="warning",
+        timeout_graceful_shutdown=SHUTDOWN_S,
+        timeout_keep_alive=KEEP_ALIVE_S,
+    )
+
+
+def read_accounts(
+    kind: type[Account], key: str, *, variable: str, path: Path | None = None
+) -> list[Account]:
+    """Read the accounts from a file or the environment; `key` is the field that tells them apart.
+
+    They never come from the command line, which every process can see.
+    """
+    try:
+        text = path.read_text() if path else os.environ.get(variable, "")
+        accounts = msgspec.json.decode(text, type=list[kind])
+    except (OSError, msgspec.DecodeError) as error:
+        raise ValueError(f"the accounts cannot be read: {error}") from None
+    if not accounts or len({getattr(account, key) for account in accounts}) < len(accounts):
+        raise ValueError(f"there must be at least one account, and no two with the same {key}")
+    return accounts
+
+
+def read_time_scale() -> float:
+    """Read SIM_TIME_SCALE: how many times faster than real time the emulator runs."""
+    try:
+        scale = float(os.environ.get("SIM_TIME_SCALE", "1"))
+    except ValueError:
+        scale = 0.0
+    if not (math.isfinite(scale) and scale > 0):
+        raise ValueError("SIM_TIME_SCALE must be a number greater than zero")
+    return scale
