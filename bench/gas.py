@@ -11,7 +11,7 @@ from rich.table import Table
 
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.anvil_binary import AnvilError
-from payintent_sandbox.chains.contracts import GATEWAY, PLAIN_TOKEN, encode, load
+from payintent_sandbox.chains.contracts import GATEWAY, PLAIN_TOKEN, load
 from payintent_sandbox.chains.deploy import (
     NATIVE,
     ChainPlan,
@@ -89,8 +89,8 @@ class Meter:
         return await self._allow(token, 10**12)
 
     async def _allow(self, token: PlannedToken, amount: int) -> int:
-        place = int(self.deployment.contract_address, 16)
-        data = load(PLAIN_TOKEN).selector("approve") + encode(place, amount)
+        contract = self.deployment.contract_address
+        data = load(PLAIN_TOKEN).call_data("approve", contract, amount)
         return await self._send(self.buyer, token.address, data)
 
     async def _pay(self, token: PlannedToken, number: int) -> int:
@@ -98,41 +98,41 @@ class Meter:
         return await self._call(self.buyer, "pay", *_pay(token, number), FAR, value=value)
 
     async def _refund(self, token: PlannedToken, number: int) -> int:
-        refund_id = _left(number + 100 * token.native)
-        arguments = (_left(1), refund_id, int(token.address, 16), int(self.newcomer, 16), 10**6)
+        refund_id = _id(number + 100 * token.native)
+        arguments = (_id(1), refund_id, token.address, self.newcomer, 10**6)
         value = 10**6 if token.native else 0
         sender = self.deployment.refunder
         return await self._call(sender, "refund", *arguments, value=value)
 
     async def _sweep(self, number: int) -> int:
         token = self.deployment.token("USDT")
-        mint = load(PLAIN_TOKEN).selector("mint")
-        stray = encode(int(self.deployment.contract_address, 16), number)
-        await self._send(self.buyer, token.address, mint + stray)
-        return await self._call(self.buyer, "sweep", int(token.address, 16))
+        contract = self.deployment.contract_address
+        stray = load(PLAIN_TOKEN).call_data("mint", contract, number)
+        await self._send(self.buyer, token.address, stray)
+        return await self._call(self.buyer, "sweep", token.address)
 
     async def _pay_too_late(self, token: PlannedToken) -> int:
-        data = load(GATEWAY).selector("pay") + encode(*_pay(token, 3), 1)
+        data = load(GATEWAY).call_data("pay", *_pay(token, 3), 1)
         place = self.deployment.contract_address
         asked = {"from": self.buyer, "to": place, "data": data, "gas": hex(300_000)}
         receipt = await self.chain.receipt(await self.chain.ask("eth_sendTransaction", asked))
         return int(receipt["gasUsed"], 16)
 
-    async def _call(self, sender: str, function: str, *arguments: int, value: int = 0) -> int:
-        data = load(GATEWAY).selector(function) + encode(*arguments)
+    async def _call(self, sender: str, function: str, *arguments: Any, value: int = 0) -> int:
+        data = load(GATEWAY).call_data(function, *arguments)
         return await self._send(sender, self.deployment.contract_address, data, value)
 
     async def _send(self, sender: str, to: str, data: str, value: int = 0) -> int:
         return int((await self.chain.send(sender, to, data, value))["gasUsed"], 16)
 
 
-def _pay(token: PlannedToken, number: int) -> tuple[int, int, int]:
-    return _left(number), int(token.address, 16), 10**6
+def _pay(token: PlannedToken, number: int) -> tuple[bytes, str, int]:
+    return _id(number), token.address, 10**6
 
 
-def _left(number: int) -> int:
-    """Put sixteen bytes on the left of their word, none of them zero: zeros are cheaper."""
-    return int.from_bytes((bytes([0x77]) * 15 + bytes([number])).ljust(32, b"\0"))
+def _id(number: int) -> bytes:
+    """Make an id without zero bytes, which would cost less gas than most ids do."""
+    return bytes([0x77]) * 15 + bytes([number])
 
 
 async def measure() -> list[Cost]:

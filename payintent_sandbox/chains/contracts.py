@@ -1,6 +1,7 @@
-"""The contracts as they were compiled: what to deploy, and by which words to speak to it."""
+"""The compiled contracts: the code to deploy, and the data of calls."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -31,44 +32,37 @@ class CompiledContract:
 
     def selector(self, function: str) -> str:
         """Give the first four bytes of a call, as 0x and eight digits."""
-        [found] = [one for text, one in self.selectors.items() if text.startswith(f"{function}(")]
+        signatures = self.selectors.items()
+        [found] = [digits for text, digits in signatures if text.startswith(f"{function}(")]
         return found
+
+    def creation_code(self, *arguments: Any) -> str:
+        """Give the data of the transaction that deploys it, with the constructor's arguments."""
+        constructors = [entry for entry in self.abi if entry["type"] == "constructor"]
+        return self.bytecode + _encode(constructors[0] if constructors else {}, arguments)
+
+    def call_data(self, function: str, *arguments: Any) -> str:
+        """Give the data of a call; arguments as the ABI has them, addresses as hex digits."""
+        [entry] = [entry for entry in self.abi if entry.get("name") == function]
+        return self.selector(function) + _encode(entry, arguments)
 
 
 @cache
 def load(name: str) -> CompiledContract:
     """Read a contract by its place in the contracts' folder."""
-    told = json.loads((FOLDER / f"{name}.json").read_text())
+    compiled = json.loads((FOLDER / f"{name}.json").read_text())
     return CompiledContract(
-        name=told["name"],
-        compiler=told["compiler"],
-        selectors=told["selectors"],
-        topics=told["topics"],
-        abi=told["abi"],
-        bytecode=told["bytecode"],
-        runtime_bytecode=told["runtime_bytecode"],
+        name=compiled["name"],
+        compiler=compiled["compiler"],
+        selectors=compiled["selectors"],
+        topics=compiled["topics"],
+        abi=compiled["abi"],
+        bytecode=compiled["bytecode"],
+        runtime_bytecode=compiled["runtime_bytecode"],
     )
 
 
-def encode(*values: int | str | list[int]) -> str:
-    """Encode arguments as hex digits: words (addresses are numbers), texts, lists of words."""
-    heads: list[str] = []
-    tail = ""
-    for value in values:
-        if isinstance(value, int):
-            heads.append(_word(value))
-            continue
-        heads.append(_word(32 * len(values) + len(tail) // 2))
-        tail += (
-            _text(value) if isinstance(value, str) else "".join(map(_word, [len(value), *value]))
-        )
-    return "".join(heads) + tail
+def _encode(entry: dict[str, Any], arguments: Sequence[Any]) -> str:
+    from eth_abi.abi import encode  # imported when used: most commands call no contract
 
-
-def _word(value: int) -> str:
-    return value.to_bytes(32, "big").hex()
-
-
-def _text(value: str) -> str:
-    data = value.encode()
-    return _word(len(data)) + data.ljust(-(-len(data) // 32) * 32, b"\0").hex()
+    return encode([given["type"] for given in entry.get("inputs", [])], arguments).hex()

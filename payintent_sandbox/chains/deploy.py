@@ -3,10 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-from payintent_sandbox.chains.contracts import GATEWAY, PLAIN_TOKEN, USDT_LIKE_TOKEN, encode, load
+from payintent_sandbox.chains.contracts import GATEWAY, PLAIN_TOKEN, USDT_LIKE_TOKEN, load
 from payintent_sandbox.chains.rpc import DevChainError, DevChainRpc
 
 NATIVE = "0x" + 40 * "0"
@@ -66,14 +63,12 @@ class ChainBuyer:
     private_key: str = field(repr=False)
 
     @classmethod
-    async def make(cls, chain: DevChainRpc) -> Self:
-        """Make a buyer with a key of his own."""
-        key = ec.generate_private_key(ec.SECP256K1())
-        private = key.private_numbers().private_value.to_bytes(32, "big")
-        point = key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
-        # Every chain computes Keccak for us; here it need not be had.
-        digest = await chain.ask("web3_sha3", f"0x{point[1:].hex()}")
-        return cls(f"0x{digest[-40:]}", f"0x{private.hex()}")
+    def make(cls) -> Self:
+        """Make a buyer with a key of its own."""
+        from eth_account import Account  # imported when used: only a chain's first start needs it
+
+        account = Account.create()
+        return cls(account.address.lower(), account.key.to_0x_hex())
 
 
 def _token(
@@ -117,9 +112,9 @@ async def deploy(chain: DevChainRpc, plan: ChainPlan) -> Deployment:
         chain,
         deployer,
         GATEWAY,
-        int(receiver, 16),
-        [int(one.address, 16) for one in tokens],
-        [one.minimum for one in tokens],
+        receiver,
+        [token.address for token in tokens],
+        [token.minimum for token in tokens],
     )
     deployment = Deployment(
         network_id=network_id,
@@ -158,11 +153,11 @@ async def fund(
     """Give an account so many whole coins, and as many of every token."""
     faucet = (await chain.ask("eth_accounts"))[0]
     await chain.send(faucet, address, value=units * 10**COIN_DECIMALS)
-    for one in deployment.tokens:
-        if not one.native:
-            mint = load(PLAIN_TOKEN).selector("mint")  # both kinds of token have it
-            arguments = encode(int(address, 16), units * 10**one.decimals)
-            await chain.send(faucet, one.address, mint + arguments)
+    contract = load(PLAIN_TOKEN)  # both kinds of token have `mint`
+    for token in deployment.tokens:
+        if not token.native:
+            data = contract.call_data("mint", address, units * 10**token.decimals)
+            await chain.send(faucet, token.address, data)
 
 
 def describe(url: str, deployment: Deployment, buyer: ChainBuyer) -> dict[str, Any]:
@@ -188,18 +183,15 @@ async def _deploy_token(chain: DevChainRpc, deployer: str, token: PlannedToken) 
     return replace(token, address=address)
 
 
-async def _create(
-    chain: DevChainRpc, deployer: str, name: str, *arguments: int | str | list[int]
-) -> tuple[str, int]:
+async def _create(chain: DevChainRpc, deployer: str, name: str, *arguments: Any) -> tuple[str, int]:
     """Deploy a contract; gives its address and its block."""
-    receipt = await chain.send(deployer, None, load(name).bytecode + encode(*arguments))
+    receipt = await chain.send(deployer, None, load(name).creation_code(*arguments))
     return receipt["contractAddress"], int(receipt["blockNumber"], 16)
 
 
 async def _allow(chain: DevChainRpc, deployment: Deployment, owner: str) -> None:
     """Let the contract spend an account's tokens."""
-    approve = load(PLAIN_TOKEN).selector("approve")
-    arguments = encode(int(deployment.contract_address, 16), _ALLOWANCE_MAX)
-    for one in deployment.tokens:
-        if not one.native:
-            await chain.send(owner, one.address, approve + arguments)
+    data = load(PLAIN_TOKEN).call_data("approve", deployment.contract_address, _ALLOWANCE_MAX)
+    for token in deployment.tokens:
+        if not token.native:
+            await chain.send(owner, token.address, data)

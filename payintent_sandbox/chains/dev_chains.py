@@ -221,6 +221,6 @@ async def fetch_anvil(stop: asyncio.Event) -> None:
 
 async def _deploy(chain: DevChainRpc, plan: ChainPlan, buyer: ChainBuyer | None) -> DevChain:
     deployment = await deploy(chain, plan)
-    buyer = buyer or await ChainBuyer.make(chain)
+    buyer = buyer or ChainBuyer.make()
     await fund(chain, deployment, buyer.address)
     return DevChain(slug=plan.slug, url=chain.url, instance="", deployment=deployment, buyer=buyer)

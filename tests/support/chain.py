@@ -143,9 +143,7 @@ class Deployed:
     address: str
 
     def data(self, function: str, *arguments: Any) -> str:
-        inputs = self._function(function)["inputs"]
-        encoded = encode([one["type"] for one in inputs], arguments)
-        return self.contract.selector(function) + encoded.hex()
+        return self.contract.call_data(function, *arguments)
 
     def send(self, sender: str, function: str, *arguments: Any, value: int = 0) -> Receipt:
         data = self.data(function, *arguments)

@@ -50,7 +50,7 @@ def evm(anvil: Binary, plan: ChainPlan, tmp_path: Path) -> Iterator[Evm]:
 async def prepare(url: str, plan: ChainPlan) -> tuple[Deployment, ChainBuyer]:
     async with open_chain(url) as chain:
         deployment = await deploy(chain, plan)
-        buyer = await ChainBuyer.make(chain)
+        buyer = ChainBuyer.make()
         await fund(chain, deployment, buyer.address)
         assert await deployed(chain, deployment)
     return deployment, buyer

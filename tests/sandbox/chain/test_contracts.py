@@ -1,23 +1,40 @@
-"""Arguments of calls, encoded by hand as a library encodes them."""
+"""The data of calls and deployments, as the compiled contracts' ABI has it."""
 
 import eth_abi
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payintent_sandbox.chains.contracts import GATEWAY, encode, load
+from payintent_sandbox.chains.contracts import GATEWAY, PLAIN_TOKEN, load
 
-words = st.integers(0, 2**256 - 1)
-texts = st.text(max_size=80)
+RECEIVER = "0x5fbdb2315678afecb367f032d93f642f64180aa3"
+TOKEN = "0x00000000000000000000000000000000000000c5"
+WORD = 64  # hex digits
 
 
-@given(words, st.lists(words, max_size=4), texts, words, st.lists(words, max_size=4))
-def test_arguments_are_encoded_as_the_library_does(
-    first: int, numbers: list[int], text: str, last: int, more: list[int]
+@given(st.binary(min_size=16, max_size=16), st.integers(0, 2**256 - 1), st.integers(0, 2**64))
+def test_a_call_is_its_selector_and_a_word_for_each_argument(
+    uuid: bytes, amount: int, deadline: int
 ) -> None:
-    types = ["uint256", "uint256[]", "string", "uint256", "uint256[]"]
-    expected = eth_abi.encode(types, [first, numbers, text, last, more]).hex()
+    data = load(GATEWAY).call_data("pay", uuid, TOKEN, amount, deadline)
+    words = [uuid.hex().ljust(WORD, "0"), TOKEN[2:].rjust(WORD, "0")]
+    assert data == "0x37c76321" + "".join([*words, f"{amount:064x}", f"{deadline:064x}"])
 
-    assert encode(first, numbers, text, last, more) == expected
+
+def test_a_deployment_is_the_byte_code_and_the_constructors_arguments() -> None:
+    contract = load(GATEWAY)
+    data = contract.creation_code(RECEIVER, [TOKEN, RECEIVER], [1, 2])
+    arguments = bytes.fromhex(data.removeprefix(contract.bytecode))
+    types = ["address", "address[]", "uint256[]"]
+    assert eth_abi.decode(types, arguments) == (RECEIVER, (TOKEN, RECEIVER), (1, 2))
+
+
+def test_arguments_that_the_abi_does_not_have_are_refused() -> None:
+    for amount in (-1, 2**256):
+        with pytest.raises(eth_abi.exceptions.EncodingError):
+            load(PLAIN_TOKEN).call_data("mint", RECEIVER, amount)
+    with pytest.raises(ValueError, match="not enough values"):
+        load(PLAIN_TOKEN).call_data("burn", RECEIVER)
 
 
 def test_a_function_is_found_by_its_whole_name() -> None:

@@ -1,4 +1,4 @@
-"""The sandbox's wallet, compared with the official library: same sender, same transaction."""
+"""The sandbox's wallet: signed transactions are the key's owner's, and as EIP-155 writes them."""
 
 import secrets
 
@@ -12,6 +12,25 @@ from payintent_sandbox.chains.wallet import sign
 
 ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 ADDRESS = bytes.fromhex("5fbdb2315678afecb367f032d93f642f64180aa3")
+#: The example of EIP-155: what is signed, with a key of 0x46 alone, and what that must give.
+EXAMPLE = {
+    "nonce": 9,
+    "gasPrice": 20 * 10**9,
+    "gas": 21_000,
+    "to": bytes.fromhex(20 * "35"),
+    "value": 10**18,
+    "data": "0x",
+    "chainId": 1,
+}
+EXAMPLE_SIGNED = (
+    "0xf86c098504a817c800825208943535353535353535353535353535353535353535880de0b6b3a76400008025a0"
+    "28ef61340bd939bc2195fe537567866003e1a15d3c71ff63e1590620aa636276"
+    "a067cbe9d8997f761aecb703304b3800ccf555c9f3dc64214b297fb1966a3b6d83"
+)
+
+
+def test_the_example_of_eip_155_is_signed_to_the_byte() -> None:
+    assert sign(EXAMPLE, f"0x{32 * '46'}") == EXAMPLE_SIGNED
 
 
 @settings(max_examples=25, deadline=None)
@@ -25,29 +44,28 @@ ADDRESS = bytes.fromhex("5fbdb2315678afecb367f032d93f642f64180aa3")
 def test_a_signed_transaction_is_the_keys_owners_and_says_what_was_signed(
     nonce: int, price: int, value: int, data: bytes, chain_id: int
 ) -> None:
-    key = secrets.randbelow(ORDER - 1) + 1
-    owner = Account.from_key(key.to_bytes(32, "big"))
+    key = f"0x{secrets.randbelow(ORDER - 1) + 1:064x}"
+    transaction = {
+        "nonce": nonce,
+        "gasPrice": price,
+        "gas": 300_000,
+        "to": ADDRESS,
+        "value": value,
+        "data": f"0x{data.hex()}",
+        "chainId": chain_id,
+    }
 
-    raw = sign([nonce, price, 300_000, ADDRESS, value, data], chain_id, key)
+    raw = sign(transaction, key)
 
-    assert Account.recover_transaction(raw) == owner.address
-    same = owner.sign_transaction(
-        {
-            "nonce": nonce,
-            "gasPrice": price,
-            "gas": 300_000,
-            "to": ADDRESS,
-            "value": value,
-            "data": data,
-            "chainId": chain_id,
-        }
-    ).raw_transaction
-    said, wanted = rlp.decode(raw), rlp.decode(bytes(same))
-    assert said[:6] == wanted[:6]
-    assert len(said) == len(wanted) == 9
+    assert Account.recover_transaction(raw) == Account.from_key(key).address
+    *said, v, _, _ = rlp.decode(bytes.fromhex(raw[2:]))
+    numbers = [int.from_bytes(said[place]) for place in (0, 1, 2, 4)]
+    assert numbers == [nonce, price, 300_000, value]
+    assert (said[3], said[5]) == (ADDRESS, data)
+    assert (int.from_bytes(v) - 35) // 2 == chain_id
 
 
 @pytest.mark.parametrize("key", [1, ORDER - 1])
 def test_the_smallest_and_the_largest_key_sign_too(key: int) -> None:
-    raw = sign([0, 1, 21_000, ADDRESS, 1, b""], 1, key)
-    assert Account.recover_transaction(raw) == Account.from_key(key.to_bytes(32, "big")).address
+    raw = sign(EXAMPLE, f"0x{key:064x}")
+    assert Account.recover_transaction(raw) == Account.from_key(f"0x{key:064x}").address
