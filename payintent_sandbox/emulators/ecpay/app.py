@@ -13,8 +13,8 @@ from starlette.routing import Route
 
 from payintent_sandbox.emulators.ecpay import credit
 from payintent_sandbox.emulators.ecpay.cards import CARDS
-from payintent_sandbox.emulators.ecpay.machine import Machine
-from payintent_sandbox.emulators.ecpay.model import Account, Refusal, Trade
+from payintent_sandbox.emulators.ecpay.machine import EcpayEmulator
+from payintent_sandbox.emulators.ecpay.model import Account, RefusalError, Trade
 from payintent_sandbox.emulators.ecpay.notices import result
 
 BODY_BYTES_MAX = 64 * 1024
@@ -30,7 +30,7 @@ _PAGE_HEADERS = {
     "x-content-type-options": "nosniff",
 }
 
-Handler = Callable[[Machine, Request, dict[str, str]], Awaitable[Response]]
+Handler = Callable[[EcpayEmulator, Request, dict[str, str]], Awaitable[Response]]
 
 _pages = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "pages"),
@@ -41,22 +41,22 @@ _pages = Environment(
 
 def make_app(accounts: Sequence[Account], *, time_scale: float = 1.0) -> Starlette:
     """Build one counterpart."""
-    machine = Machine(accounts, time_scale)
+    emulator = EcpayEmulator(accounts, time_scale)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
-        async with machine.notifier.running():
+        async with emulator.notifier.running():
             yield
 
-    return Starlette(routes=_routes(machine), lifespan=lifespan, max_body_size=BODY_BYTES_MAX)
+    return Starlette(routes=_routes(emulator), lifespan=lifespan, max_body_size=BODY_BYTES_MAX)
 
 
-def _routes(machine: Machine) -> list[Route]:
+def _routes(emulator: EcpayEmulator) -> list[Route]:
     def route(path: str, method: str, handler: Handler) -> Route:
         async def endpoint(request: Request) -> Response:
             try:
-                return await handler(machine, request, await _fields(request))
-            except Refusal as refusal:
+                return await handler(emulator, request, await _fields(request))
+            except RefusalError as refusal:
                 return PlainTextResponse(f"{refusal.code}|{refusal.message}")
 
         return Route(path, endpoint, methods=[method])
@@ -74,41 +74,41 @@ def _routes(machine: Machine) -> list[Route]:
     ]
 
 
-async def _check_out(machine: Machine, _: Request, fields: dict[str, str]) -> Response:
+async def _check_out(emulator: EcpayEmulator, _: Request, fields: dict[str, str]) -> Response:
     try:
-        trade = machine.open(fields)
-    except Refusal as refusal:
+        trade = emulator.open(fields)
+    except RefusalError as refusal:
         return _page("refused.html", code=refusal.code, message=refusal.message)
     return _card_page(trade)
 
 
-async def _pay(machine: Machine, request: Request, fields: dict[str, str]) -> Response:
-    trade = machine.page(request.path_params["page_id"])
+async def _pay(emulator: EcpayEmulator, request: Request, fields: dict[str, str]) -> Response:
+    trade = emulator.page(request.path_params["page_id"])
     if trade is None:
         return _page("refused.html", status=404, code="10200047", message="no such trade")
     card = CARDS.get(fields.get("card", "").replace(" ", "").replace("-", ""))
     if card is None:
         return _card_page(trade, error="This is not one of the test cards below.", status=422)
-    outcome = machine.pay(trade, card)
+    outcome = emulator.pay(trade, card)
     if outcome is None:
         return _page("refused.html", code="10300028", message="This trade has had its attempt.")
     return _outcome_page(trade, *outcome)
 
 
-async def _inquire(machine: Machine, _: Request, fields: dict[str, str]) -> Response:
-    return Response(urlencode(machine.inquire(fields)), media_type=_FORM)
+async def _inquire(emulator: EcpayEmulator, _: Request, fields: dict[str, str]) -> Response:
+    return Response(urlencode(emulator.inquire(fields)), media_type=_FORM)
 
 
-async def _act(machine: Machine, _: Request, fields: dict[str, str]) -> Response:
-    return Response(urlencode(machine.act(fields)), media_type=_FORM)
+async def _act(emulator: EcpayEmulator, _: Request, fields: dict[str, str]) -> Response:
+    return Response(urlencode(emulator.act(fields)), media_type=_FORM)
 
 
-async def _detail(machine: Machine, _: Request, fields: dict[str, str]) -> Response:
-    return JSONResponse(machine.detail(fields))
+async def _detail(emulator: EcpayEmulator, _: Request, fields: dict[str, str]) -> Response:
+    return JSONResponse(emulator.detail(fields))
 
 
-async def _show_trade(machine: Machine, request: Request, _: dict[str, str]) -> Response:
-    trade = machine.by_trade_no(request.path_params["trade_no"])
+async def _show_trade(emulator: EcpayEmulator, request: Request, _: dict[str, str]) -> Response:
+    trade = emulator.by_trade_no(request.path_params["trade_no"])
     if trade is None:
         return JSONResponse({"error": "no such trade"}, 404)
     held = trade.credit
@@ -116,19 +116,19 @@ async def _show_trade(machine: Machine, request: Request, _: dict[str, str]) -> 
     return JSONResponse({"status": trade.status.value, "amount": trade.amount} | shown)
 
 
-async def _close_day(machine: Machine, request: Request, _: dict[str, str]) -> Response:
-    trade = machine.by_trade_no(request.path_params["trade_no"])
+async def _close_day(emulator: EcpayEmulator, request: Request, _: dict[str, str]) -> Response:
+    trade = emulator.by_trade_no(request.path_params["trade_no"])
     if trade is None or trade.credit is None:
         return JSONResponse({"error": "no such payment"}, 404)
     credit.close_day(trade.credit)
     return JSONResponse({"closing": trade.credit.status.value})
 
 
-async def _show_log(machine: Machine, _: Request, __: dict[str, str]) -> Response:
-    return JSONResponse(list(machine.notices.log))
+async def _show_log(emulator: EcpayEmulator, _: Request, __: dict[str, str]) -> Response:
+    return JSONResponse(list(emulator.notices.log))
 
 
-async def _healthz(_: Machine, __: Request, ___: dict[str, str]) -> Response:
+async def _healthz(_: EcpayEmulator, __: Request, ___: dict[str, str]) -> Response:
     return JSONResponse({"status": "ok"})
 
 
@@ -136,14 +136,14 @@ async def _fields(request: Request) -> dict[str, str]:
     if request.method == "GET":
         return {}
     if request.headers.get("content-type", "").partition(";")[0].strip() != _FORM:
-        raise Refusal("10200001", "Content-Type Error")
+        raise RefusalError("10200001", "Content-Type Error")
     try:
         text = (await request.body()).decode()
         pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX)
     except ValueError:
-        raise Refusal("10200001", "the form cannot be read") from None
+        raise RefusalError("10200001", "the form cannot be read") from None
     if len({name for name, _ in pairs}) < len(pairs):
-        raise Refusal("10200001", "a parameter comes twice")
+        raise RefusalError("10200001", "a parameter comes twice")
     return dict(pairs)
 
 

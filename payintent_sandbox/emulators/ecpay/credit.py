@@ -5,7 +5,7 @@ from typing import Any
 from payintent_sandbox.emulators.ecpay.model import (
     Closing,
     Credit,
-    Refusal,
+    RefusalError,
     Row,
     Trade,
     taipei,
@@ -19,11 +19,11 @@ def act(trade: Trade | None, fields: dict[str, str]) -> None:
     """Do one action on a paid trade, or refuse it where its closing does not allow that."""
     action, amount = fields.get("Action", ""), fields.get("TotalAmount", "")
     if trade is None or trade.credit is None:
-        raise Refusal(_REFUSED, "error_nopay")
+        raise RefusalError(_REFUSED, "error_nopay")
     if action not in _ACTIONS or not (amount.isascii() and amount.isdecimal()):
-        raise Refusal(_REFUSED, "Action or TotalAmount Error.")
+        raise RefusalError(_REFUSED, "Action or TotalAmount Error.")
     if not trade.credit.card.refundable and action in "RN":
-        raise Refusal(_REFUSED, "The balance of the account is too low.")
+        raise RefusalError(_REFUSED, "The balance of the account is too low.")
     _ACTIONS[action](trade.credit, int(amount))
 
 
@@ -68,9 +68,9 @@ def _close(credit: Credit, amount: int) -> None:
 def _give_back(credit: Credit, amount: int) -> None:
     _need(credit, Closing.TO_BE_CLOSED, Closing.CLOSED)
     if not 0 < amount <= credit.amount - credit.given_back:
-        raise Refusal(_REFUSED, "The amount is more than what is left.")
+        raise RefusalError(_REFUSED, "The amount is more than what is left.")
     if credit.status is Closing.TO_BE_CLOSED and amount == credit.amount:
-        raise Refusal(_REFUSED, "The whole is cancelled, not refunded, before it is closed.")
+        raise RefusalError(_REFUSED, "The whole is cancelled, not refunded, before it is closed.")
     credit.rows.append(Row(status=Closing.TO_BE_CLOSED, amount=-amount, at=utc_now()))
 
 
@@ -90,12 +90,12 @@ def _give_up(credit: Credit, amount: int) -> None:
 
 def _need(credit: Credit, *statuses: Closing) -> None:
     if credit.status not in statuses:
-        raise Refusal(_REFUSED, f"error_status {credit.status.value}")
+        raise RefusalError(_REFUSED, f"error_status {credit.status.value}")
 
 
 def _need_whole(credit: Credit, amount: int) -> None:
     if amount != credit.amount:
-        raise Refusal(_REFUSED, "TotalAmount must be the whole.")
+        raise RefusalError(_REFUSED, "TotalAmount must be the whole.")
 
 
 _ACTIONS = {"C": _close, "R": _give_back, "E": _withdraw, "N": _give_up}

@@ -11,7 +11,7 @@ from payintent_sandbox.emulators.ecpay.cards import Card, Telling
 from payintent_sandbox.emulators.ecpay.model import (
     Account,
     Credit,
-    Refusal,
+    RefusalError,
     Trade,
     TradeStatus,
     taipei,
@@ -33,7 +33,7 @@ CONFIRM_WAIT_S = 60.0
 _FIRST_NUMBER = 10_000_000
 
 
-class Machine:
+class EcpayEmulator:
     """Every change of state is one step without waiting."""
 
     def __init__(self, accounts: Sequence[Account], time_scale: float) -> None:
@@ -49,9 +49,9 @@ class Machine:
         """Find whose form this is, and see that it is signed."""
         account = self._accounts.get(fields.get("MerchantID", ""))
         if account is None:
-            raise Refusal("10200050", "MerchantID Error")
+            raise RefusalError("10200050", "MerchantID Error")
         if not checkmac.fits(fields, account.hash_key, account.hash_iv):
-            raise Refusal("10200073", "CheckMacValue Error")
+            raise RefusalError("10200073", "CheckMacValue Error")
         return account
 
     def open(self, fields: dict[str, str]) -> Trade:
@@ -60,9 +60,9 @@ class Machine:
         check_order(fields)
         key = (account.merchant_id, fields["MerchantTradeNo"])
         if key in self._trades:
-            raise Refusal("10300028", "訂單編號重覆")
+            raise RefusalError("10300028", "訂單編號重覆")
         if len(self._trades) >= TRADES_MAX:
-            raise Refusal("10200000", f"{TRADES_MAX} trades are held; restart the counterpart")
+            raise RefusalError("10200000", f"{TRADES_MAX} trades are held; restart the counterpart")
         self._count += 1
         now = utc_now()
         stamp = taipei(now).replace("/", "").replace(":", "").replace(" ", "")[2:]
@@ -105,7 +105,7 @@ class Machine:
         account = self.account(fields)
         stamp = fields.get("TimeStamp", "")
         if not stamp.isdecimal() or abs(time.time() - int(stamp)) > STAMP_TOLERANCE_S:
-            raise Refusal("10200089", "TimeStamp Error")
+            raise RefusalError("10200089", "TimeStamp Error")
         asked = fields.get("MerchantTradeNo", "")
         trade = self._trades.get((account.merchant_id, asked))
         shown = _shown(asked, account, trade)
@@ -119,7 +119,7 @@ class Machine:
         code, message = "1", ""
         try:
             credit.act(trade if trade and trade.trade_no == named["TradeNo"] else None, fields)
-        except Refusal as refusal:
+        except RefusalError as refusal:
             code, message = refusal.code, refusal.message
         return {"MerchantID": account.merchant_id, **named, "RtnCode": code, "RtnMsg": message}
 

@@ -23,7 +23,7 @@ class Account:
     credit_check_code: Annotated[str, Meta(pattern=r"^[0-9]{1,20}\Z")] = field(repr=False)
 
 
-class Refusal(Exception):  # noqa: N818 - we decline, nothing went wrong
+class RefusalError(Exception):
     """What was asked is declined, with ECPay's code and words."""
 
     def __init__(self, code: str, message: str) -> None:

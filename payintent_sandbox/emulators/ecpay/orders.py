@@ -3,7 +3,7 @@
 import re
 from datetime import datetime
 
-from payintent_sandbox.emulators.ecpay.model import Refusal
+from payintent_sandbox.emulators.ecpay.model import RefusalError
 
 _PARAMETER, _CHARS = "10200001", "10200002"
 _REQUIRED = (
@@ -69,16 +69,16 @@ def check_order(fields: dict[str, str]) -> None:
     """Refuse an order that breaks a limit; the amount is whole dollars and nothing finer."""
     for name in _REQUIRED:
         if not fields.get(name):
-            raise Refusal(_PARAMETER, f"{name} is required.")
+            raise RefusalError(_PARAMETER, f"{name} is required.")
     for name, value in fields.items():
         if name not in _LENGTHS:
-            raise Refusal(_PARAMETER, f"{name} is not a parameter.")
+            raise RefusalError(_PARAMETER, f"{name} is not a parameter.")
         if len(value) > _LENGTHS[name]:
-            raise Refusal(_CHARS, f"{name} is longer than {_LENGTHS[name]} characters.")
+            raise RefusalError(_CHARS, f"{name} is longer than {_LENGTHS[name]} characters.")
         if name in _SHAPES and not re.fullmatch(_SHAPES[name], value):
-            raise Refusal(_PARAMETER, f"{name} Error.")
+            raise RefusalError(_PARAMETER, f"{name} Error.")
     if fields["ReturnURL"] == fields.get("OrderResultURL"):
-        raise Refusal(_PARAMETER, "ReturnURL must not be OrderResultURL.")
+        raise RefusalError(_PARAMETER, "ReturnURL must not be OrderResultURL.")
     _check_date(fields["MerchantTradeDate"])
 
 
@@ -88,4 +88,4 @@ def _check_date(text: str) -> None:
     except ValueError:
         known = False
     if not known:
-        raise Refusal(_PARAMETER, "MerchantTradeDate Error.")
+        raise RefusalError(_PARAMETER, "MerchantTradeDate Error.")

@@ -15,13 +15,13 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 
 from payintent_sandbox.emulators.simulator.cards import CARDS
-from payintent_sandbox.emulators.simulator.machine import Machine
+from payintent_sandbox.emulators.simulator.machine import SimulatorEmulator
 from payintent_sandbox.emulators.simulator.model import (
     Account,
     Order,
     Refund,
     RefundOrder,
-    Refusal,
+    RefusalError,
     Session,
     Status,
     amount_text,
@@ -41,7 +41,7 @@ _PAGE_HEADERS = {
 }
 
 T = TypeVar("T")
-Handler = Callable[[Machine, Request, bytes], Awaitable[Response]]
+Handler = Callable[[SimulatorEmulator, Request, bytes], Awaitable[Response]]
 
 _pages = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "pages"),
@@ -54,15 +54,15 @@ def make_app(
     accounts: Sequence[Account], *, time_scale: float = 1.0, public_url: str | None = None
 ) -> Starlette:
     """Build one simulator. `public_url` is where buyers reach it, if not where merchants do."""
-    machine = Machine(accounts, time_scale)
+    emulator = SimulatorEmulator(accounts, time_scale)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
-        async with machine.notifier.running():
+        async with emulator.notifier.running():
             yield
 
     app = Starlette(
-        routes=_routes(machine),
+        routes=_routes(emulator),
         lifespan=lifespan,
         exception_handlers={HTTPException: _http_error},
         max_body_size=BODY_BYTES_MAX,
@@ -71,10 +71,10 @@ def make_app(
     return app
 
 
-def _routes(machine: Machine) -> list[Route]:
+def _routes(emulator: SimulatorEmulator) -> list[Route]:
     def route(path: str, method: str, handler: Handler) -> Route:
         async def endpoint(request: Request) -> Response:
-            return await _answer(machine, request, handler)
+            return await _answer(emulator, request, handler)
 
         return Route(path, endpoint, methods=[method])
 
@@ -95,130 +95,132 @@ def _routes(machine: Machine) -> list[Route]:
     ]
 
 
-async def _answer(machine: Machine, request: Request, handler: Handler) -> Response:
+async def _answer(emulator: SimulatorEmulator, request: Request, handler: Handler) -> Response:
     body = await request.body()
     path = request.url.path
     asked = path.startswith(("/v1/", "/pay/"))
-    entry = machine.journal.asked(request.method, path, body) if asked else {}
+    entry = emulator.journal.asked(request.method, path, body) if asked else {}
     try:
-        response = await handler(machine, request, body)
-    except Refusal as refusal:
+        response = await handler(emulator, request, body)
+    except RefusalError as refusal:
         response = _error(refusal.status, refusal.reason)
     entry["status"] = response.status_code
     return response
 
 
-async def _create(machine: Machine, request: Request, body: bytes) -> Response:
-    account, order = _account(machine, request), _decoded(body, Order)
-    fault = machine.rules.action(Operation.CREATE, (order.reference,), order)
+async def _create(emulator: SimulatorEmulator, request: Request, body: bytes) -> Response:
+    account, order = _account(emulator, request), _decoded(body, Order)
+    fault = emulator.rules.action(Operation.CREATE, (order.reference,), order)
     if fault == "503":
-        raise Refusal(503, "out of order, by rule")
-    session, new = machine.create(account, order, _pages_url(request))
+        raise RefusalError(503, "out of order, by rule")
+    session, new = emulator.create(account, order, _pages_url(request))
     if fault == "hang35s":
-        await machine.hang()
+        await emulator.hang()
     if fault == "callback_before_response":
-        await machine.pay_before_answer(session)
+        await emulator.pay_before_answer(session)
     if fault == "bad_json":
         return Response(b'{"id": "ps_', media_type="application/json")
     return _view(session, 201 if new else 200)
 
 
-async def _inquire(machine: Machine, request: Request, _: bytes) -> Response:
-    account, name = _account(machine, request), request.path_params["name"]
-    session = machine.find(account, name)
-    fault = machine.rules.action(Operation.INQUIRE, *_facts(session, name))
+async def _inquire(emulator: SimulatorEmulator, request: Request, _: bytes) -> Response:
+    account, name = _account(emulator, request), request.path_params["name"]
+    session = emulator.find(account, name)
+    fault = emulator.rules.action(Operation.INQUIRE, *_facts(session, name))
     if fault == "503_inquiry":
-        raise Refusal(503, "out of order, by rule")
+        raise RefusalError(503, "out of order, by rule")
     if fault == "hang_inquiry":
-        await machine.hang()
-        session = machine.find(account, name)
+        await emulator.hang()
+        session = emulator.find(account, name)
     if session is None:
-        raise Refusal(404, _NO_SESSION)
+        raise RefusalError(404, _NO_SESSION)
     return _view(session, 200)
 
 
-async def _cancel(machine: Machine, request: Request, _: bytes) -> Response:
-    account, name = _account(machine, request), request.path_params["name"]
-    session = machine.find(account, name)
-    if machine.rules.action(Operation.CANCEL, *_facts(session, name)):
-        raise Refusal(503, "out of order, by rule")
+async def _cancel(emulator: SimulatorEmulator, request: Request, _: bytes) -> Response:
+    account, name = _account(emulator, request), request.path_params["name"]
+    session = emulator.find(account, name)
+    if emulator.rules.action(Operation.CANCEL, *_facts(session, name)):
+        raise RefusalError(503, "out of order, by rule")
     if session is None:
-        raise Refusal(404, _NO_SESSION)
-    return _view(session, 200 if machine.close(session) else 409)
+        raise RefusalError(404, _NO_SESSION)
+    return _view(session, 200 if emulator.close(session) else 409)
 
 
-async def _refund(machine: Machine, request: Request, body: bytes) -> Response:
-    account, order = _account(machine, request), _decoded(body, RefundOrder)
-    session = machine.captured(account, order.capture)
-    fault = machine.rules.action(Operation.REFUND, *_facts(session, order.reference))
+async def _refund(emulator: SimulatorEmulator, request: Request, body: bytes) -> Response:
+    account, order = _account(emulator, request), _decoded(body, RefundOrder)
+    session = emulator.captured(account, order.capture)
+    fault = emulator.rules.action(Operation.REFUND, *_facts(session, order.reference))
     if fault == "503_refund":
-        raise Refusal(503, "out of order, by rule")
-    refund, new = machine.refunds.create(account, order, session, is_mended=fault == "refunds_work")
+        raise RefusalError(503, "out of order, by rule")
+    refund, new = emulator.refunds.create(
+        account, order, session, is_mended=fault == "refunds_work"
+    )
     if fault == "hang_refund":
-        await machine.hang()
+        await emulator.hang()
     return _refund_view(refund, 201 if new else 200)
 
 
-async def _inquire_refund(machine: Machine, request: Request, _: bytes) -> Response:
-    account, name = _account(machine, request), request.path_params["name"]
-    refund = machine.refunds.find(account, name)
-    session = machine.captured(account, refund.order.capture) if refund else None
-    if machine.rules.action(Operation.INQUIRE_REFUND, *_facts(session, name)):
-        raise Refusal(503, "out of order, by rule")
+async def _inquire_refund(emulator: SimulatorEmulator, request: Request, _: bytes) -> Response:
+    account, name = _account(emulator, request), request.path_params["name"]
+    refund = emulator.refunds.find(account, name)
+    session = emulator.captured(account, refund.order.capture) if refund else None
+    if emulator.rules.action(Operation.INQUIRE_REFUND, *_facts(session, name)):
+        raise RefusalError(503, "out of order, by rule")
     if refund is None:
-        raise Refusal(404, "no such refund")
+        raise RefusalError(404, "no such refund")
     return _refund_view(refund, 200)
 
 
-async def _show_page(machine: Machine, request: Request, _: bytes) -> Response:
-    return _page(_paying(machine, request))
+async def _show_page(emulator: SimulatorEmulator, request: Request, _: bytes) -> Response:
+    return _page(_paying(emulator, request))
 
 
-async def _pay(machine: Machine, request: Request, body: bytes) -> Response:
-    session = _paying(machine, request)
+async def _pay(emulator: SimulatorEmulator, request: Request, body: bytes) -> Response:
+    session = _paying(emulator, request)
     if session.card is None:
         card = CARDS.get(_field(body, "card").replace(" ", "").replace("-", ""))
         if card is None:
             return _page(session, error="This is not one of the test cards below.", status=422)
-        if not machine.pay(session, card):
+        if not emulator.pay(session, card):
             return _page(session, status=409)
     # A card pressed twice is taken once, and both presses lead to the same place.
     challenged = session.status is Status.AUTHORISING
     return _see_other(session.pay_url if challenged else session.order.return_url)
 
 
-async def _give_up(machine: Machine, request: Request, _: bytes) -> Response:
-    session = _paying(machine, request)
-    if not machine.give_up(session):
+async def _give_up(emulator: SimulatorEmulator, request: Request, _: bytes) -> Response:
+    session = _paying(emulator, request)
+    if not emulator.give_up(session):
         return _page(session, status=409)
     return _see_other(session.order.return_url)
 
 
-async def _answer_challenge(machine: Machine, request: Request, body: bytes) -> Response:
-    session = _paying(machine, request)
+async def _answer_challenge(emulator: SimulatorEmulator, request: Request, body: bytes) -> Response:
+    session = _paying(emulator, request)
     result = _field(body, "result")
     if result not in {"approve", "fail"}:
-        raise Refusal(422, "result must be approve or fail")
-    if not machine.answer_challenge(session, approved=result == "approve"):
+        raise RefusalError(422, "result must be approve or fail")
+    if not emulator.answer_challenge(session, approved=result == "approve"):
         return _page(session, status=409)
     return _see_other(session.order.return_url)
 
 
-async def _put_rules(machine: Machine, _: Request, body: bytes) -> Response:
-    return JSONResponse(msgspec.to_builtins(machine.rules.replace(body)))
+async def _put_rules(emulator: SimulatorEmulator, _: Request, body: bytes) -> Response:
+    return JSONResponse(msgspec.to_builtins(emulator.rules.replace(body)))
 
 
-async def _settle_refund(machine: Machine, request: Request, body: bytes) -> Response:
+async def _settle_refund(emulator: SimulatorEmulator, request: Request, body: bytes) -> Response:
     """Decide a pending refund now: `{"status": "succeeded"}` or `{"status": "refused"}`."""
     settled = _decoded(body, Settled)
-    return _refund_view(machine.refunds.settle(request.path_params["name"], settled), 200)
+    return _refund_view(emulator.refunds.settle(request.path_params["name"], settled), 200)
 
 
-async def _show_log(machine: Machine, _: Request, __: bytes) -> Response:
-    return JSONResponse(machine.journal.entries())
+async def _show_log(emulator: SimulatorEmulator, _: Request, __: bytes) -> Response:
+    return JSONResponse(emulator.journal.entries())
 
 
-async def _healthz(_: Machine, __: Request, ___: bytes) -> Response:
+async def _healthz(_: SimulatorEmulator, __: Request, ___: bytes) -> Response:
     return JSONResponse({"status": "ok"})
 
 
@@ -227,25 +229,25 @@ async def _http_error(_: Request, error: Exception) -> Response:
     return _error(error.status_code, error.detail)
 
 
-def _account(machine: Machine, request: Request) -> Account:
-    return machine.account(request.headers.get("authorization", ""))
+def _account(emulator: SimulatorEmulator, request: Request) -> Account:
+    return emulator.account(request.headers.get("authorization", ""))
 
 
 def _decoded(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Refusal(400, str(error)) from None
+        raise RefusalError(400, str(error)) from None
 
 
 def _facts(session: Session | None, name: str) -> tuple[tuple[str, ...], Order | None]:
     return ((name, session.order.reference), session.order) if session else ((name,), None)
 
 
-def _paying(machine: Machine, request: Request) -> Session:
-    session = machine.page(request.path_params["id"])
-    if machine.rules.action(Operation.PAGE, *_facts(session, "")):
-        raise Refusal(500, "out of order, by rule")
+def _paying(emulator: SimulatorEmulator, request: Request) -> Session:
+    session = emulator.page(request.path_params["id"])
+    if emulator.rules.action(Operation.PAGE, *_facts(session, "")):
+        raise RefusalError(500, "out of order, by rule")
     return session
 
 
@@ -258,7 +260,7 @@ def _field(body: bytes, name: str) -> str:
     try:
         fields = parse_qs(body.decode(), max_num_fields=20)
     except ValueError:
-        raise Refusal(400, "the form cannot be read") from None
+        raise RefusalError(400, "the form cannot be read") from None
     return fields.get(name, [""])[0]
 
 

@@ -13,7 +13,7 @@ from payintent_sandbox.emulators.simulator.model import (
     Account,
     Capture,
     Order,
-    Refusal,
+    RefusalError,
     Session,
     Status,
     utc_now,
@@ -27,7 +27,7 @@ REGRET_S = 2  # between a decline and the payment that contradicts it
 HANG_S = 35
 
 
-class Machine:
+class SimulatorEmulator:
     """All state of one simulator; every change of it is one step without waiting."""
 
     def __init__(self, accounts: Sequence[Account], time_scale: float) -> None:
@@ -51,22 +51,22 @@ class Machine:
         scheme, _, key = authorization.partition(" ")
         account = self._accounts.get(key.strip()) if scheme.lower() == "bearer" else None
         if account is None:
-            raise Refusal(401, "unknown API key")
+            raise RefusalError(401, "unknown API key")
         return account
 
     def create(self, account: Account, order: Order, pages_url: str) -> tuple[Session, bool]:
         """Open a session, or give the one that this reference has; the flag tells a new one."""
         if order.currency not in DECIMALS:
-            raise Refusal(422, f"unsupported currency: {order.currency}")
+            raise RefusalError(422, f"unsupported currency: {order.currency}")
         existing = self.find(account, order.reference)
         if existing:
             if _price(existing.order) != _price(order):
-                raise Refusal(409, "this reference stands for another amount")
+                raise RefusalError(409, "this reference stands for another amount")
             return existing, False
         if order.expires_at <= utc_now():
-            raise Refusal(422, "expires_at is over")
+            raise RefusalError(422, "expires_at is over")
         if len(self._sessions) >= SESSIONS_MAX:
-            raise Refusal(503, f"{SESSIONS_MAX} sessions are held; restart the simulator")
+            raise RefusalError(503, f"{SESSIONS_MAX} sessions are held; restart the simulator")
         return self._add(account, order, pages_url), True
 
     def find(self, account: Account, name: str) -> Session | None:
@@ -85,7 +85,7 @@ class Machine:
         """Find the session of a page; who knows the id may pay."""
         session = self._sessions.get(session_id)
         if session is None:
-            raise Refusal(404, "no such session")
+            raise RefusalError(404, "no such session")
         return _fresh(session)
 
     def close(self, session: Session) -> bool:

@@ -38,7 +38,7 @@ class RefundStatus(StrEnum):
     REFUSED = "refused"
 
 
-class Refusal(Exception):  # noqa: N818 - we decline, nothing went wrong
+class RefusalError(Exception):
     """What was asked is declined, with an HTTP status and a reason."""
 
     def __init__(self, status: int, reason: str) -> None:

@@ -14,7 +14,7 @@ from payintent_sandbox.emulators.simulator.model import (
     Refund,
     RefundOrder,
     RefundStatus,
-    Refusal,
+    RefusalError,
     Session,
 )
 
@@ -52,16 +52,16 @@ class Refunds:
         existing = self.find(account, order.reference)
         if existing:
             if _same(existing.order) != _same(order):
-                raise Refusal(409, "this reference stands for another refund")
+                raise RefusalError(409, "this reference stands for another refund")
             return existing, False
         if session is None or session.capture is None:
-            raise Refusal(404, "no such capture")
+            raise RefusalError(404, "no such capture")
         refunding = session.card.refunding if session.card else Refunding.AT_ONCE
         if refunding is Refunding.OUT_OF_ORDER and not is_mended:
-            raise Refusal(503, "out of order, by card")
+            raise RefusalError(503, "out of order, by card")
         _check(order, session.capture)
         if len(self._refunds) >= REFUNDS_MAX:
-            raise Refusal(503, f"{REFUNDS_MAX} refunds are held; restart the simulator")
+            raise RefusalError(503, f"{REFUNDS_MAX} refunds are held; restart the simulator")
         return self._begin(account, order, session.capture, refunding), True
 
     def find(self, account: Account, name: str) -> Refund | None:
@@ -73,9 +73,9 @@ class Refunds:
         """Decide a pending refund before its time."""
         refund = self._refunds.get(refund_id)
         if refund is None:
-            raise Refusal(404, "no such refund")
+            raise RefusalError(404, "no such refund")
         if refund.status is not RefundStatus.PENDING:
-            raise Refusal(409, f"the refund is {refund.status}")
+            raise RefusalError(409, f"the refund is {refund.status}")
         self._end(refund, RefundStatus(settled.status))
         return refund
 
@@ -111,10 +111,10 @@ class Refunds:
 
 def _check(order: RefundOrder, capture: Capture) -> None:
     if order.currency != capture.currency:
-        raise Refusal(422, f"the capture is in {capture.currency}")
+        raise RefusalError(422, f"the capture is in {capture.currency}")
     left = capture.amount_minor - capture.refunded_minor
     if order.amount_minor > left:
-        raise Refusal(422, f"only {left} minor units are left")
+        raise RefusalError(422, f"only {left} minor units are left")
 
 
 def _same(order: RefundOrder) -> tuple[str, int, str]:

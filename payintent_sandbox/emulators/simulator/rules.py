@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from payintent_sandbox.emulators.simulator.model import Order, Refusal, is_amount
+from payintent_sandbox.emulators.simulator.model import Order, RefusalError, is_amount
 
 RULES_MAX = 100
 
@@ -77,12 +77,12 @@ class Rules:
         try:
             rules = msgspec.json.decode(body, type=list[Rule])
         except msgspec.DecodeError as error:
-            raise Refusal(400, str(error)) from None
+            raise RefusalError(400, str(error)) from None
         if len(rules) > RULES_MAX:
-            raise Refusal(400, f"at most {RULES_MAX} rules")
+            raise RefusalError(400, f"at most {RULES_MAX} rules")
         for rule in rules:
             if rule.action not in _OPERATIONS and not _TIMES.fullmatch(rule.action):
-                raise Refusal(400, f"unknown action: {rule.action}")
+                raise RefusalError(400, f"unknown action: {rule.action}")
         self._rules = rules
         self._left = {
             index: int(times[1])

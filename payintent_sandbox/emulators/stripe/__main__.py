@@ -7,7 +7,7 @@ import os
 from aiohttp import web
 
 from payintent_sandbox.emulators import runner
-from payintent_sandbox.emulators.stripe.app import Sandbox, make_app
+from payintent_sandbox.emulators.stripe.app import StripeEmulator, make_app
 from payintent_sandbox.emulators.stripe.events import Endpoint
 from payintent_sandbox.emulators.stripe.model import Keys
 
@@ -37,7 +37,7 @@ def main() -> None:
 
 def _build(arguments: argparse.Namespace) -> web.Application:
     url = f"http://{_url_host(arguments.host)}:{arguments.port}"
-    return make_app(Sandbox(_accounts(), url, _endpoint()))
+    return make_app(StripeEmulator(_accounts(), url, _endpoint()))
 
 
 def _url_host(address: str) -> str:

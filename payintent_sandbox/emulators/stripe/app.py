@@ -12,8 +12,8 @@ from localstripe import server, webhooks
 from payintent_sandbox.emulators.stripe.disputes import Disputes
 from payintent_sandbox.emulators.stripe.element import Element
 from payintent_sandbox.emulators.stripe.events import Endpoint, Events
-from payintent_sandbox.emulators.stripe.front import Front, keep_in_memory
-from payintent_sandbox.emulators.stripe.model import CARDS, Books, Json, Keys, Refusal
+from payintent_sandbox.emulators.stripe.front import ApiFront, keep_in_memory
+from payintent_sandbox.emulators.stripe.model import CARDS, AccountRecords, Json, Keys, RefusalError
 
 #: What localstripe signs and sends itself; of whatever else happens, we tell.
 _LOCALSTRIPES = ["payment_intent.succeeded", "payment_intent.payment_failed"]
@@ -36,15 +36,15 @@ _TIMEOUT_S = 10
 Answering = Callable[[web.Request], Awaitable[Json]]
 
 
-class Sandbox:
+class StripeEmulator:
     """One Stripe. `url` is where this process listens; `endpoint` hears of events, if any does."""
 
     def __init__(self, accounts: tuple[Keys, ...], url: str, endpoint: Endpoint | None) -> None:
-        books = Books(accounts)
+        records = AccountRecords(accounts)
         self.events = Events()
-        self.element = Element(books, self.events, url)
+        self.element = Element(records, self.events, url)
         self.disputes = Disputes(self.events)
-        self.front = Front(books, self.events, self.disputes)
+        self.front = ApiFront(records, self.events, self.disputes)
         if endpoint is not None:
             self._listen(endpoint)
 
@@ -108,7 +108,7 @@ class Sandbox:
         register("sandbox", endpoint.url, endpoint.secret, _LOCALSTRIPES)
 
 
-def make_app(sandbox: Sandbox) -> web.Application:
+def make_app(sandbox: StripeEmulator) -> web.Application:
     """Put it around localstripe; once in a process, which has one application and one store."""
     keep_in_memory()
     app = server.app
@@ -128,14 +128,14 @@ def make_app(sandbox: Sandbox) -> web.Application:
     return app
 
 
-def _outermost(front: Front) -> Middleware:
+def _outermost(front: ApiFront) -> Middleware:
     @web.middleware
     async def outermost(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             if request.path.startswith(("/v1/", "/_config/")):
                 return await front.pass_on(request, handler)
             return await request.match_info.handler(request)  # localstripe wants a key for all
-        except Refusal as refusal:
+        except RefusalError as refusal:
             return web.json_response({"error": refusal.error}, status=refusal.status)
 
     return outermost
@@ -160,7 +160,7 @@ class _Asked(dict[str, str]):
     """What was asked; a name that is missing is the asker's mistake."""
 
     def __missing__(self, name: str) -> str:
-        raise Refusal(400, f"Missing required param: {name}.", param=name)
+        raise RefusalError(400, f"Missing required param: {name}.", param=name)
 
 
 async def _read(request: web.Request) -> dict[str, str]:
@@ -168,4 +168,4 @@ async def _read(request: web.Request) -> dict[str, str]:
         asked: Any = await request.json()
         return _Asked((str(name), str(value)) for name, value in asked.items())
     except (ValueError, AttributeError):
-        raise Refusal(400, "the body must be a JSON object") from None
+        raise RefusalError(400, "the body must be a JSON object") from None

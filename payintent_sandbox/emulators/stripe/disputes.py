@@ -7,7 +7,7 @@ from typing import Any, cast
 from localstripe.resources import store
 
 from payintent_sandbox.emulators.stripe.events import Events
-from payintent_sandbox.emulators.stripe.model import Json, Refusal, missing
+from payintent_sandbox.emulators.stripe.model import Json, RefusalError, missing
 
 _DAY_S = 24 * 3600
 _HOLDING = {"needs_response", "under_review", "lost"}
@@ -51,7 +51,7 @@ class Disputes:
         if dispute is None:
             raise missing(dispute_id)
         if status not in _DECIDED | {"under_review"}:
-            raise Refusal(400, "status is under_review, won or lost", param="status")
+            raise RefusalError(400, "status is under_review, won or lost", param="status")
         dispute = self._disputes[dispute_id] = dispute | {"status": status}
         decided = status in _DECIDED
         self._events.send(f"charge.dispute.{'closed' if decided else 'updated'}", dispute)

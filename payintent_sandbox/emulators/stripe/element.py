@@ -6,7 +6,14 @@ from typing import Any
 import aiohttp
 
 from payintent_sandbox.emulators.stripe.events import Events
-from payintent_sandbox.emulators.stripe.model import CARDS, Books, Card, Json, Refusal, missing
+from payintent_sandbox.emulators.stripe.model import (
+    CARDS,
+    AccountRecords,
+    Card,
+    Json,
+    RefusalError,
+    missing,
+)
 
 _SHOWN = ("id", "object", "amount", "currency", "status", "client_secret")
 _EXPIRES = {"card[exp_month]": "12", "card[exp_year]": "2040", "card[cvc]": "123"}
@@ -22,7 +29,7 @@ _MESSAGES = {
 class Element:
     """What a buyer's browser may do, with nothing but a client secret."""
 
-    books: Books
+    records: AccountRecords
     events: Events
     url: str  # of localstripe: this very process
     http: aiohttp.ClientSession | None = None  # while the application runs
@@ -37,12 +44,12 @@ class Element:
         card = CARDS.get(number)
         if card is None:
             said = "Your card number is invalid. The sandbox knows the numbers that it lists."
-            raise Refusal(402, said, type="validation_error", code="invalid_number")
+            raise RefusalError(402, said, type="validation_error", code="invalid_number")
         if intent["status"] != "requires_payment_method":
             raise _unexpected(intent)
         if card.code:
             raise self._declined(intent, card)
-        self.books.paid_with[intent["id"]] = card
+        self.records.paid_with[intent["id"]] = card
         return shown(await self._charge(intent, card))
 
     async def authenticate(self, publishable: str, client_secret: str, *, success: bool) -> Json:
@@ -58,7 +65,7 @@ class Element:
 
     async def _intent(self, publishable: str, client_secret: str) -> Json:
         intent_id = client_secret.partition("_secret_")[0]
-        secret = self.books.owner(intent_id, publishable)
+        secret = self.records.owner(intent_id, publishable)
         intent = await self._ask("GET", secret, f"/payment_intents/{intent_id}")
         if intent["client_secret"] != client_secret:
             raise missing(intent_id)
@@ -71,7 +78,7 @@ class Element:
         await self._post(intent, path, {"payment_method": method["id"]})
         return await self._post(intent, f"{path}/confirm", {})
 
-    def _declined(self, intent: Json, card: Card) -> Refusal:
+    def _declined(self, intent: Json, card: Card) -> RefusalError:
         error: Json = {
             "type": "card_error",
             "code": card.code,
@@ -81,13 +88,13 @@ class Element:
             error["decline_code"] = card.decline_code
         return self._failed(intent, error)
 
-    def _failed(self, intent: Json, error: Json) -> Refusal:
+    def _failed(self, intent: Json, error: Json) -> RefusalError:
         after = intent | {"last_payment_error": error}
         self.events.send("payment_intent.payment_failed", after)
         return relayed(402, error | {"payment_intent": shown(after)})
 
     async def _post(self, intent: Json, path: str, form: dict[str, str]) -> Json:
-        return await self._ask("POST", self.books.owners[intent["id"]], path, form)
+        return await self._ask("POST", self.records.owners[intent["id"]], path, form)
 
     async def _ask(
         self, method: str, secret: str, path: str, form: dict[str, str] | None = None
@@ -107,13 +114,13 @@ def shown(intent: Json) -> Json:
     return {name: intent[name] for name in _SHOWN}
 
 
-def relayed(status: int, error: Json) -> Refusal:
+def relayed(status: int, error: Json) -> RefusalError:
     """Answer with an error object that stands."""
     words = {name: value for name, value in error.items() if name != "message"}
-    return Refusal(status, str(error.get("message", "")), **words)
+    return RefusalError(status, str(error.get("message", "")), **words)
 
 
-def _unexpected(intent: Json) -> Refusal:
+def _unexpected(intent: Json) -> RefusalError:
     said = f"This payment is {intent['status']} and cannot be paid."
     code = "payment_intent_unexpected_state"
-    return Refusal(400, said, code=code, payment_intent=shown(intent))
+    return RefusalError(400, said, code=code, payment_intent=shown(intent))

@@ -13,7 +13,7 @@ from localstripe.resources import store
 
 from payintent_sandbox.emulators.stripe.disputes import Disputes
 from payintent_sandbox.emulators.stripe.events import Events
-from payintent_sandbox.emulators.stripe.model import Books, Json, Refusal, missing
+from payintent_sandbox.emulators.stripe.model import AccountRecords, Json, RefusalError, missing
 
 _OK = 200
 _NAMES = re.compile(r"\b(?:pi|re)_[0-9A-Za-z]+")
@@ -31,10 +31,10 @@ class _Done:
 
 
 @dataclass(slots=True)
-class Front:
+class ApiFront:
     """Sees every request to the API before localstripe does, and every answer after it."""
 
-    books: Books
+    records: AccountRecords
     events: Events
     disputes: Disputes
     _done: dict[tuple[str, str], _Done] = field(default_factory=dict[tuple[str, str], _Done])
@@ -42,10 +42,10 @@ class Front:
     async def pass_on(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Refuse what Stripe would refuse, and let localstripe do the rest once."""
         secret = _secret(request)
-        self.books.check(secret)
+        self.records.check(secret)
         body = await request.read()
         for name in _NAMES.findall(request.path_qs) + _NAMES.findall(body.decode(errors="replace")):
-            self.books.check_owner(secret, name)
+            self.records.check_owner(secret, name)
         key = request.headers.get("Idempotency-Key")
         if request.method != "POST" or key is None:
             return await self._do(secret, request, handler)
@@ -58,9 +58,9 @@ class Front:
         done = self._done.get((secret, key))
         if done and done.order != order:
             said = "Keys for idempotent requests can only be used with the same parameters."
-            raise Refusal(400, said, type="idempotency_error")
+            raise RefusalError(400, said, type="idempotency_error")
         if done and done.answer is None:
-            raise Refusal(409, "That key is in use.", code="idempotency_key_in_use")
+            raise RefusalError(409, "That key is in use.", code="idempotency_key_in_use")
         if done and done.answer is not None:
             headers = {"Idempotent-Replayed": "true"}
             return web.Response(
@@ -85,7 +85,7 @@ class Front:
             return answer
         if answer.status == _OK and isinstance(answer.body, bytes):
             said: Json = json.loads(answer.body)
-            self.books.owners[said["id"]] = secret
+            self.records.owners[said["id"]] = secret
             if said["object"] == "refund":
                 return self._refunded(said, left)
             if _CANCEL.fullmatch(request.path):
@@ -97,22 +97,22 @@ class Front:
         intent = _kept.get(f"payment_intent:{order.get('payment_intent')}")
         if intent is None:
             return 0  # localstripe has its own words for that
-        card = self.books.paid_with.get(intent.id)
+        card = self.records.paid_with.get(intent.id)
         if (card and card.disputed) or self.disputes.holds(intent.id):
-            raise Refusal(400, "This charge has been charged back.", code="charge_disputed")
+            raise RefusalError(400, "This charge has been charged back.", code="charge_disputed")
         left = intent.amount - refunded(intent.id)
         amount = str(order.get("amount", left))
         if left == 0:
-            raise Refusal(400, "It has been refunded.", code="charge_already_refunded")
+            raise RefusalError(400, "It has been refunded.", code="charge_already_refunded")
         if amount.isdecimal() and int(amount) > left:
-            raise Refusal(400, "The amount is greater than what is left.", param="amount")
+            raise RefusalError(400, "The amount is greater than what is left.", param="amount")
         return left
 
     def _refunded(self, refund: Json, left: int) -> web.Response:
         kept = _kept[f"refund:{refund['id']}"]
         # Where no amount was given, localstripe takes all that came in, and not what is left.
         refund["amount"] = kept.amount = min(refund["amount"], left)
-        card = self.books.paid_with.get(str(refund["payment_intent"]))
+        card = self.records.paid_with.get(str(refund["payment_intent"]))
         if card and card.pending_refunds:
             refund["status"] = kept.status = "pending"
         self.events.send("refund.created", refund)
@@ -124,7 +124,7 @@ class Front:
         if refund is None:
             raise missing(refund_id)
         if status not in _DECIDED:
-            raise Refusal(400, "status is succeeded or failed", param="status")
+            raise RefusalError(400, "status is succeeded or failed", param="status")
         refund.status = status
         said: Json = refund._export()  # noqa: SLF001 - localstripe has no other word for it
         self.events.send(_DECIDED[status], said)

@@ -43,7 +43,7 @@ CARDS = {
 }
 
 
-class Refusal(Exception):  # noqa: N818 - it is an answer
+class RefusalError(Exception):
     """An answer with an error object, as Stripe words them."""
 
     def __init__(self, status: int, message: str, **words: Any) -> None:
@@ -52,13 +52,13 @@ class Refusal(Exception):  # noqa: N818 - it is an answer
         self.error: Json = {"type": "invalid_request_error", "message": message} | words
 
 
-def missing(name: str) -> Refusal:
+def missing(name: str) -> RefusalError:
     """Say that there is no such thing, or that it is somebody else's."""
-    return Refusal(404, f"No such object: '{name}'", code="resource_missing", param="id")
+    return RefusalError(404, f"No such object: '{name}'", code="resource_missing", param="id")
 
 
 @dataclass(slots=True)
-class Books:
+class AccountRecords:
     """What is remembered of accounts and of what they own."""
 
     accounts: tuple[Keys, ...]  # none: any secret key will do, as with localstripe
@@ -69,7 +69,7 @@ class Books:
         """Refuse a key that nobody has."""
         known = {keys.secret for keys in self.accounts}
         if not secret or (known and secret not in known):
-            raise Refusal(401, "Invalid API Key provided")
+            raise RefusalError(401, "Invalid API Key provided")
 
     def check_owner(self, secret: str, name: str) -> None:
         """Refuse what belongs to another account."""
@@ -82,5 +82,5 @@ class Books:
         if secret is None:
             raise missing(intent_id)
         if self.accounts and Keys(secret, publishable) not in self.accounts:
-            raise Refusal(401, "Invalid API Key provided")
+            raise RefusalError(401, "Invalid API Key provided")
         return secret

@@ -20,8 +20,8 @@ from starlette.routing import Route
 from payintent_sandbox.emulators.twoc2p import envelope, maintenance
 from payintent_sandbox.emulators.twoc2p.cards import APPROVED, CARDS, IN_PROGRESS, WORDS
 from payintent_sandbox.emulators.twoc2p.keys import public_pem, read_public
-from payintent_sandbox.emulators.twoc2p.machine import Machine
-from payintent_sandbox.emulators.twoc2p.model import Account, Invoice, Order, Refusal
+from payintent_sandbox.emulators.twoc2p.machine import TwoC2pEmulator
+from payintent_sandbox.emulators.twoc2p.model import Account, Invoice, Order, RefusalError
 
 BODY_BYTES_MAX = 64 * 1024
 _PAGE_HEADERS = {
@@ -61,8 +61,10 @@ class _Switch(msgspec.Struct):
 class Gateway:
     """What every request is answered with."""
 
-    def __init__(self, machine: Machine, key: RSAPrivateKey, public_url: str | None) -> None:
-        self.machine = machine
+    def __init__(
+        self, emulator: TwoC2pEmulator, key: RSAPrivateKey, public_url: str | None
+    ) -> None:
+        self.emulator = emulator
         self.key = key
         self.public_url = public_url
 
@@ -75,11 +77,11 @@ def make_app(
     public_url: str | None = None,
 ) -> Starlette:
     """Build one counterpart; `public_url` is where buyers reach it, if not where merchants do."""
-    gateway = Gateway(Machine(accounts, time_scale), key, public_url)
+    gateway = Gateway(TwoC2pEmulator(accounts, time_scale), key, public_url)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
-        async with gateway.machine.notifier.running():
+        async with gateway.emulator.notifier.running():
             yield
 
     return Starlette(routes=_routes(gateway), lifespan=lifespan, max_body_size=BODY_BYTES_MAX)
@@ -110,7 +112,7 @@ def _routes(gateway: Gateway) -> list[Route]:
 async def _answer(gateway: Gateway, request: Request, handler: Handler) -> Response:
     try:
         return await handler(gateway, request, await request.body())
-    except Refusal as refusal:
+    except RefusalError as refusal:
         said = {"respCode": refusal.code, "respDesc": str(refusal)}
         return _signed(refusal.signed_for, said) if refusal.signed_for else JSONResponse(said)
 
@@ -120,9 +122,9 @@ async def _payment_token(gateway: Gateway, request: Request, body: bytes) -> Res
     try:
         order = msgspec.json.decode(content, type=Order)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise Refusal("9004", signed_for=account) from None
+        raise RefusalError("9004", signed_for=account) from None
     pages_url = (gateway.public_url or str(request.base_url)).rstrip("/")
-    invoice = gateway.machine.order(account, order, pages_url)
+    invoice = gateway.emulator.order(account, order, pages_url)
     said = {"webPaymentUrl": invoice.page_url, "paymentToken": invoice.token}
     return _signed(account, said | {"respCode": APPROVED, "respDesc": WORDS[APPROVED]})
 
@@ -132,24 +134,24 @@ async def _payment_inquiry(gateway: Gateway, _: Request, body: bytes) -> Respons
     try:
         asked = msgspec.json.decode(content, type=_Asked)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise Refusal("9004", signed_for=account) from None
-    invoice = gateway.machine.find(account, asked.invoiceNo)
+        raise RefusalError("9004", signed_for=account) from None
+    invoice = gateway.emulator.find(account, asked.invoiceNo)
     if invoice is None or invoice.code is None:
-        raise Refusal("2002", signed_for=account)
+        raise RefusalError("2002", signed_for=account)
     view = invoice.view()
     return _signed(account, view | {"amount": msgspec.Raw(view["amount"].encode())})
 
 
 async def _action(gateway: Gateway, _: Request, body: bytes) -> Response:
     """Try every merchant's key: the sealed request does not say outside whose it is."""
-    for account in gateway.machine.accounts:
+    for account in gateway.emulator.accounts:
         if not account.merchant_public_key:
             continue
         key = read_public(account.merchant_public_key)
         try:
             content = envelope.unseal(body.decode(errors="replace"), key, gateway.key)
-            answer = maintenance.act(gateway.machine, account, content)
-        except (envelope.BadEnvelope, ValueError):
+            answer = maintenance.act(gateway.emulator, account, content)
+        except (envelope.InvalidEnvelopeError, ValueError):
             continue
         return PlainTextResponse(envelope.seal(answer, key, gateway.key))
     return PlainTextResponse("Unable to decrypt", status_code=400)
@@ -164,12 +166,12 @@ async def _pay(gateway: Gateway, request: Request, body: bytes) -> Response:
     if invoice is None or not invoice.payable:
         return _page(invoice)
     if _field(body, "cancel"):
-        gateway.machine.give_up(invoice)
+        gateway.emulator.give_up(invoice)
         return _page(invoice)
     card = CARDS.get(_field(body, "card").replace(" ", "").replace("-", ""))
     if card is None:
         return _page(invoice, error="This is not one of the test cards below.")
-    gateway.machine.pay(invoice, card)
+    gateway.emulator.pay(invoice, card)
     return _page(invoice)
 
 
@@ -178,7 +180,7 @@ async def _show_key(gateway: Gateway, _: Request, __: bytes) -> Response:
 
 
 async def _set_refunds(gateway: Gateway, _: Request, body: bytes) -> Response:
-    gateway.machine.refund_status = _status(body)
+    gateway.emulator.refund_status = _status(body)
     return JSONResponse({})
 
 
@@ -206,7 +208,7 @@ async def _charge_back(gateway: Gateway, request: Request, body: bytes) -> Respo
     invoice = _named(gateway, request)
     if invoice is None:
         return JSONResponse({"error": "no such invoice"}, status_code=404)
-    gateway.machine.charge_back(invoice, msgspec.json.decode(body, type=_Switch).status)
+    gateway.emulator.charge_back(invoice, msgspec.json.decode(body, type=_Switch).status)
     return JSONResponse({})
 
 
@@ -219,13 +221,13 @@ def _opened(gateway: Gateway, body: bytes) -> tuple[Account, bytes]:
     try:
         payload = msgspec.json.decode(body, type=_Envelope).payload
         whose = msgspec.json.decode(envelope.peek(payload), type=_Whose)
-    except (msgspec.DecodeError, UnicodeDecodeError, envelope.BadEnvelope):
-        raise Refusal("9004") from None
-    account = gateway.machine.account(whose.merchantID)
+    except (msgspec.DecodeError, UnicodeDecodeError, envelope.InvalidEnvelopeError):
+        raise RefusalError("9004") from None
+    account = gateway.emulator.account(whose.merchantID)
     try:
         return account, envelope.verify(payload, account.secret_key)
-    except envelope.BadEnvelope:
-        raise Refusal("9042") from None
+    except envelope.InvalidEnvelopeError:
+        raise RefusalError("9042") from None
 
 
 def _signed(account: Account, said: dict[str, Any]) -> Response:
@@ -234,18 +236,18 @@ def _signed(account: Account, said: dict[str, Any]) -> Response:
 
 
 def _paying(gateway: Gateway, request: Request) -> Invoice | None:
-    return gateway.machine.page(request.path_params["token"])
+    return gateway.emulator.page(request.path_params["token"])
 
 
 def _named(gateway: Gateway, request: Request) -> Invoice | None:
-    account = gateway.machine.account(request.path_params["merchant_id"])
-    return gateway.machine.find(account, request.path_params["invoice_no"])
+    account = gateway.emulator.account(request.path_params["merchant_id"])
+    return gateway.emulator.find(account, request.path_params["invoice_no"])
 
 
 def _status(body: bytes) -> str:
     status = msgspec.json.decode(body, type=_Switch).status
     if status not in {"RF", "RP", "RR"}:
-        raise Refusal("9004")
+        raise RefusalError("9004")
     return status
 
 

@@ -21,7 +21,7 @@ _OAEP = OAEP(mgf=MGF1(hashes.SHA1()), algorithm=hashes.SHA1(), label=None)  # no
 _PSS = PSS(mgf=MGF1(_SHA256), salt_length=_SHA256.digest_size)
 
 
-class BadEnvelope(Exception):  # noqa: N818 - what came is bad, not we
+class InvalidEnvelopeError(Exception):
     """Something that is not signed by the merchant, or cannot be read."""
 
 
@@ -36,7 +36,7 @@ def verify(token: str, secret: str) -> bytes:
     try:
         return jws.deserialize_compact(token, OctKey.import_key(secret.encode()), ["HS256"]).payload
     except (JoseError, ValueError):
-        raise BadEnvelope("the hash value does not match") from None
+        raise InvalidEnvelopeError("the hash value does not match") from None
 
 
 def peek(token: str) -> bytes:
@@ -69,7 +69,7 @@ def unseal(token: str, merchant_key: RSAPublicKey, own_key: RSAPrivateKey) -> by
         sealed = _decode(text) + _decode(tag)
         return AESGCM(content_key).decrypt(_decode(iv), sealed, inner.encode())
     except (ValueError, InvalidSignature, InvalidTag):
-        raise BadEnvelope("unable to decrypt") from None
+        raise InvalidEnvelopeError("unable to decrypt") from None
 
 
 def _expect(head: str, **wanted: str) -> None:
@@ -90,4 +90,4 @@ def _decode(text: str) -> bytes:
     try:
         return base64.urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
     except (binascii.Error, UnicodeEncodeError):
-        raise BadEnvelope("this is no base64url") from None
+        raise InvalidEnvelopeError("this is no base64url") from None

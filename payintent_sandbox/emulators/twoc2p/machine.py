@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from payintent_sandbox.emulators.clock import ScaledClock
 from payintent_sandbox.emulators.notifier import Notifier
 from payintent_sandbox.emulators.twoc2p.cards import APPROVED, IN_PROGRESS, Card
-from payintent_sandbox.emulators.twoc2p.model import Account, Invoice, Order, Refusal, utc_now
+from payintent_sandbox.emulators.twoc2p.model import Account, Invoice, Order, RefusalError, utc_now
 from payintent_sandbox.emulators.twoc2p.notices import RETRY_WAITS_S, send_notice
 
 INVOICES_MAX = 200_000
@@ -18,7 +18,7 @@ AMOUNT_MAX = 10**12
 CHARGEBACKS = frozenset({"4130", "4131"})
 
 
-class Machine:
+class TwoC2pEmulator:
     """All state of one counterpart; every change of it is one step without waiting."""
 
     def __init__(self, accounts: Sequence[Account], time_scale: float) -> None:
@@ -38,7 +38,7 @@ class Machine:
         """Find a merchant."""
         account = self._accounts.get(merchant_id)
         if account is None:
-            raise Refusal("9007")
+            raise RefusalError("9007")
         return account
 
     def order(self, account: Account, order: Order, pages_url: str) -> Invoice:
@@ -47,12 +47,12 @@ class Machine:
         if existing and existing.order == order and order.idempotencyID:
             return existing
         if existing:
-            raise Refusal("9015", signed_for=account)
+            raise RefusalError("9015", signed_for=account)
         exponent = order.amount.as_tuple().exponent
         if not isinstance(exponent, int) or not 0 < order.amount < AMOUNT_MAX:
-            raise Refusal("9004", signed_for=account)
+            raise RefusalError("9004", signed_for=account)
         if -exponent > PLACES_MAX or len(self._invoices) >= INVOICES_MAX:
-            raise Refusal("9004", signed_for=account)
+            raise RefusalError("9004", signed_for=account)
         return self._add(account, order, pages_url)
 
     def find(self, account: Account, invoice_no: str) -> Invoice | None:
@@ -83,7 +83,7 @@ class Machine:
     def charge_back(self, invoice: Invoice, code: str) -> None:
         """Let the buyer's bank take the money, or be refused it; refuse what was never paid."""
         if code not in CHARGEBACKS or not invoice.status:
-            raise Refusal("9004")
+            raise RefusalError("9004")
         invoice.code = code
         self._clock.start(send_notice(self.notifier, invoice))
 
@@ -122,7 +122,7 @@ def _deadline(account: Account, order: Order) -> datetime:
     try:
         deadline = datetime.strptime(text, "%Y-%m-%d %H:%M:%S %z")
     except ValueError:
-        raise Refusal("9008", signed_for=account) from None
+        raise RefusalError("9008", signed_for=account) from None
     if deadline <= utc_now():
-        raise Refusal("9008", signed_for=account)
+        raise RefusalError("9008", signed_for=account)
     return deadline

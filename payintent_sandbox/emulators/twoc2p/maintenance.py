@@ -5,7 +5,7 @@ import secrets
 from decimal import Decimal
 from xml.etree import ElementTree as ET
 
-from payintent_sandbox.emulators.twoc2p.machine import Machine
+from payintent_sandbox.emulators.twoc2p.machine import TwoC2pEmulator
 from payintent_sandbox.emulators.twoc2p.model import Account, Invoice, Refund, stamp, utc_now
 
 _AMOUNT = re.compile(r"[0-9]{1,10}\.[0-9]{2}")
@@ -26,7 +26,7 @@ _WORDS = {
 _CODES = {"RF": "00", "RP": "42", "RR": "44"}
 
 
-def act(machine: Machine, account: Account, content: bytes) -> bytes:
+def act(emulator: TwoC2pEmulator, account: Account, content: bytes) -> bytes:
     """Do what a request asks; ValueError for what is no request."""
     try:
         root = ET.fromstring(content)  # noqa: S314 - a counterpart for tests, and signed by them
@@ -34,7 +34,7 @@ def act(machine: Machine, account: Account, content: bytes) -> bytes:
         raise ValueError("this is no XML") from None
     asked = {child.tag: child.text or "" for child in root}
     process = asked.get("processType", "")
-    invoice = machine.find(account, asked.get("invoiceNo", ""))
+    invoice = emulator.find(account, asked.get("invoiceNo", ""))
     refund: Refund | None = None
     if asked.get("merchantID") != account.merchant_id:
         code = "14"

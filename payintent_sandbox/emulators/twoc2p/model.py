@@ -14,7 +14,7 @@ Url = Annotated[str, Meta(pattern=r"^https?://[^\s/]", max_length=2048)]
 MASK = re.compile(r"(?<=^.{6}).{6}")
 
 
-class Refusal(Exception):  # noqa: N818 - we decline, nothing went wrong
+class RefusalError(Exception):
     """What was asked is declined, with a response code; unsigned where nobody could be made out."""
 
     def __init__(self, code: str, *, signed_for: "Account | None" = None) -> None:

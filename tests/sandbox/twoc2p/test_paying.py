@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from payintent_sandbox.emulators.twoc2p.cards import CARDS
-from payintent_sandbox.emulators.twoc2p.machine import Machine
+from payintent_sandbox.emulators.twoc2p.machine import TwoC2pEmulator
 from payintent_sandbox.emulators.twoc2p.model import Order
 from tests.sandbox.simulator.running import Merchant
 from tests.sandbox.twoc2p.running import (
@@ -149,8 +149,8 @@ async def test_a_deadline_is_read_on_the_merchants_own_clock(shop: Shop) -> None
 
 
 def test_nobody_pays_or_cancels_after_the_deadline() -> None:
-    machine = Machine(accounts(), time_scale=1)
-    account = machine.account(MERCHANT)
+    emulator = TwoC2pEmulator(accounts(), time_scale=1)
+    account = emulator.account(MERCHANT)
     order = Order(
         merchantID=MERCHANT,
         invoiceNo="1",
@@ -160,11 +160,11 @@ def test_nobody_pays_or_cancels_after_the_deadline() -> None:
         frontendReturnUrl=RETURN_URL,
         backendReturnUrl=RETURN_URL,
     )
-    invoice = machine.order(account, order, "")
+    invoice = emulator.order(account, order, "")
     assert invoice.payable
     invoice.ends_at = datetime.now(UTC)
-    assert not machine.pay(invoice, CARDS[APPROVED])
-    assert not machine.give_up(invoice)
+    assert not emulator.pay(invoice, CARDS[APPROVED])
+    assert not emulator.give_up(invoice)
     assert invoice.code is None
 
 
