@@ -118,7 +118,7 @@ class Told:
 
     def request(self) -> bytes:
         """Sign it now, and write it as it goes over the wire."""
-        body = wire._wordings(self.event)[self.wording]
+        body = wire._encodings(self.event)[self.wording]
         signed = wire._signed(self.account, self.event["id"], body, flawed=self.flawed)
         headers = "".join(
             f"{name}: {value}\r\n" for name, value in signed.items() if name != "content-type"

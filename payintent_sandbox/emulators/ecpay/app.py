@@ -1,4 +1,4 @@
-"""The counterpart's HTTP side: the buyer's page, the merchants' operations, a tester's view."""
+"""HTTP routes of the ECPay emulator: the buyer's page, the merchants' API, the tester's view."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -40,7 +40,7 @@ _pages = Environment(
 
 
 def make_app(accounts: Sequence[Account], *, time_scale: float = 1.0) -> Starlette:
-    """Build one counterpart."""
+    """Build the emulator's HTTP application."""
     emulator = EcpayEmulator(accounts, time_scale)
 
     @asynccontextmanager
@@ -111,8 +111,8 @@ async def _show_trade(emulator: EcpayEmulator, request: Request, _: dict[str, st
     trade = emulator.by_trade_no(request.path_params["trade_no"])
     if trade is None:
         return JSONResponse({"error": "no such trade"}, 404)
-    held = trade.credit
-    shown = {"given_back": held.given_back, "closing": held.status.value} if held else {}
+    paid = trade.credit
+    shown = {"given_back": paid.given_back, "closing": paid.status.value} if paid else {}
     return JSONResponse({"status": trade.status.value, "amount": trade.amount} | shown)
 
 
@@ -152,7 +152,7 @@ def _card_page(trade: Trade, *, error: str = "", status: int = 200) -> Response:
 
 
 def _outcome_page(trade: Trade, code: str, message: str) -> Response:
-    """Bring the buyer back by a POST from the browser, or leave a link where that is not wanted."""
+    """Send the buyer back by a POST to `OrderResultURL`, or show a link if the order has none."""
     back = trade.order.get("OrderResultURL", "")
     fields = result(trade, code, message) if back else {}
     link = trade.order.get("ClientBackURL", "")

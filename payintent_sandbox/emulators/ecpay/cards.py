@@ -1,29 +1,29 @@
-"""The test cards: what each does when a buyer pays with it, as data."""
+"""The test cards of the ECPay emulator, and the outcome of each, as data."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Telling(StrEnum):
-    """How the merchant is told the result."""
+class Notification(StrEnum):
+    """Which result notifications the merchant gets."""
 
     ONCE = "once"
-    TWICE = "twice"  # the second time in other words, though the first was acknowledged
+    TWICE = "twice"  # the second with another message, though the first was acknowledged
     NEVER = "never"
-    SIMULATED = "simulated"  # from the merchant's back office: nobody has paid
+    SIMULATED = "simulated"  # as from the merchant's back office: no money was paid
     UNCONFIRMED = "unconfirmed"  # at first; then paid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """One test card."""
+    """A card number and what a payment with it leads to."""
 
     number: str
-    title: str  # what the page tells the buyer
+    title: str  # shown on the payment page
     code: str = "1"  # RtnCode
     message: str = "交易成功"
     extra: int = 0  # whole dollars taken beyond the order
-    telling: Telling = Telling.ONCE
+    notification: Notification = Notification.ONCE
     refundable: bool = True
 
 
@@ -33,23 +33,27 @@ _ALL = (
     Card(number="4000000000009995", title="no funds", code="10100252", message="額度不足"),
     Card(number="4000000000000069", title="expired card", code="10100251", message="卡片過期"),
     Card(number="4000002500003155", title="3-D failed", code="10100058", message="Pay fail"),
-    Card(number="4000000000000119", title="a failure without a name", code="10100999"),
-    Card(number="4000009900000012", title="simulated by the merchant", telling=Telling.SIMULATED),
+    Card(number="4000000000000119", title="an undocumented failure code", code="10100999"),
+    Card(
+        number="4000009900000012",
+        title="simulated by the merchant",
+        notification=Notification.SIMULATED,
+    ),
     Card(
         number="4000009900000020",
-        title="approved; told twice in different words",
-        telling=Telling.TWICE,
+        title="approved; notified twice with different messages",
+        notification=Notification.TWICE,
     ),
     Card(
         number="4000009900000046",
-        title="approved; nobody is told, an inquiry says paid",
-        telling=Telling.NEVER,
+        title="approved; no notification, an inquiry says paid",
+        notification=Notification.NEVER,
     ),
     Card(number="4000009900000079", title="approved for one dollar more", extra=1),
     Card(
         number="4000009900000103",
         title="to be confirmed at first, then approved",
-        telling=Telling.UNCONFIRMED,
+        notification=Notification.UNCONFIRMED,
     ),
     Card(number="4000009900000178", title="approved; refunds are refused", refundable=False),
 )

@@ -1,4 +1,4 @@
-"""Card payments after they are paid: closing, giving back, giving up, and their details."""
+"""Card payments after authorisation: closing, refund, withdrawal, cancellation, and details."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ _REFUSED = "10200041"
 
 
 def act(trade: Trade | None, fields: dict[str, str]) -> None:
-    """Do one action on a paid trade, or refuse it where its closing does not allow that."""
+    """Run one action on a paid trade; refuse it if the closing status does not allow it."""
     action, amount = fields.get("Action", ""), fields.get("TotalAmount", "")
     if trade is None or trade.credit is None:
         raise RefusalError(_REFUSED, "error_nopay")
@@ -28,7 +28,7 @@ def act(trade: Trade | None, fields: dict[str, str]) -> None:
 
 
 def close_day(credit: Credit) -> None:
-    """Do what ECPay does by itself every evening: all that is authorised is closed."""
+    """Close everything that is authorised, as ECPay does every evening."""
     if credit.status is Closing.AUTHORISED:
         _close(credit, credit.amount)
     for row in credit.rows:
@@ -39,7 +39,7 @@ def close_day(credit: Credit) -> None:
 
 
 def detail(credit: Credit) -> dict[str, Any]:
-    """Show a card payment as an inquiry for its details does; amounts are texts there."""
+    """Give a card payment as the answer to a detail inquiry; amounts are texts there."""
     return {
         "TradeID": credit.number,
         "amount": str(credit.amount),
@@ -50,23 +50,23 @@ def detail(credit: Credit) -> dict[str, Any]:
             {
                 "status": row.status.value,
                 "amount": str(row.amount),
-                "sno": str(place),
+                "sno": str(number),
                 "datetime": taipei(row.at),
             }
-            for place, row in enumerate(credit.rows, start=1)
+            for number, row in enumerate(credit.rows, start=1)
         ],
     }
 
 
 def _close(credit: Credit, amount: int) -> None:
-    _need(credit, Closing.AUTHORISED, Closing.WITHDRAWN)
-    _need_whole(credit, amount)
+    _require_status(credit, Closing.AUTHORISED, Closing.WITHDRAWN)
+    _require_whole(credit, amount)
     credit.status = Closing.TO_BE_CLOSED
     credit.rows.append(Row(status=Closing.TO_BE_CLOSED, amount=amount, at=utc_now()))
 
 
-def _give_back(credit: Credit, amount: int) -> None:
-    _need(credit, Closing.TO_BE_CLOSED, Closing.CLOSED)
+def _refund(credit: Credit, amount: int) -> None:
+    _require_status(credit, Closing.TO_BE_CLOSED, Closing.CLOSED)
     if not 0 < amount <= credit.amount - credit.given_back:
         raise RefusalError(_REFUSED, "The amount is more than what is left.")
     if credit.status is Closing.TO_BE_CLOSED and amount == credit.amount:
@@ -75,27 +75,27 @@ def _give_back(credit: Credit, amount: int) -> None:
 
 
 def _withdraw(credit: Credit, amount: int) -> None:
-    _need(credit, Closing.TO_BE_CLOSED)
-    _need_whole(credit, amount)
+    _require_status(credit, Closing.TO_BE_CLOSED)
+    _require_whole(credit, amount)
     credit.status = Closing.WITHDRAWN
     for row in credit.rows:
         row.status = Closing.WITHDRAWN
 
 
-def _give_up(credit: Credit, amount: int) -> None:
-    _need(credit, Closing.AUTHORISED, Closing.WITHDRAWN)
-    _need_whole(credit, amount)
+def _cancel(credit: Credit, amount: int) -> None:
+    _require_status(credit, Closing.AUTHORISED, Closing.WITHDRAWN)
+    _require_whole(credit, amount)
     credit.status = Closing.CANCELLED
 
 
-def _need(credit: Credit, *statuses: Closing) -> None:
+def _require_status(credit: Credit, *statuses: Closing) -> None:
     if credit.status not in statuses:
         raise RefusalError(_REFUSED, f"error_status {credit.status.value}")
 
 
-def _need_whole(credit: Credit, amount: int) -> None:
+def _require_whole(credit: Credit, amount: int) -> None:
     if amount != credit.amount:
         raise RefusalError(_REFUSED, "TotalAmount must be the whole.")
 
 
-_ACTIONS = {"C": _close, "R": _give_back, "E": _withdraw, "N": _give_up}
+_ACTIONS = {"C": _close, "R": _refund, "E": _withdraw, "N": _cancel}

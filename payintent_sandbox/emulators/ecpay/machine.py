@@ -1,4 +1,4 @@
-"""All state of one counterpart of ECPay, and what its buyers and merchants do to it."""
+"""The state of the ECPay emulator, and the actions of its buyers and merchants."""
 
 import secrets
 import time
@@ -7,7 +7,7 @@ from typing import Any
 
 from payintent_sandbox.emulators.clock import ScaledClock
 from payintent_sandbox.emulators.ecpay import checkmac, credit
-from payintent_sandbox.emulators.ecpay.cards import Card, Telling
+from payintent_sandbox.emulators.ecpay.cards import Card, Notification
 from payintent_sandbox.emulators.ecpay.model import (
     Account,
     Credit,
@@ -34,7 +34,7 @@ _FIRST_NUMBER = 10_000_000
 
 
 class EcpayEmulator:
-    """Every change of state is one step without waiting."""
+    """All trades of the emulator; a change of state never awaits."""
 
     def __init__(self, accounts: Sequence[Account], time_scale: float) -> None:
         self._clock = ScaledClock(time_scale)
@@ -46,7 +46,7 @@ class EcpayEmulator:
         self._count = 0
 
     def account(self, fields: dict[str, str]) -> Account:
-        """Find whose form this is, and see that it is signed."""
+        """Find the merchant of a form, and verify its `CheckMacValue`."""
         account = self._accounts.get(fields.get("MerchantID", ""))
         if account is None:
             raise RefusalError("10200050", "MerchantID Error")
@@ -55,14 +55,14 @@ class EcpayEmulator:
         return account
 
     def open(self, fields: dict[str, str]) -> Trade:
-        """Take an order; its number is used up by that, whatever becomes of it."""
+        """Accept an order; its `MerchantTradeNo` cannot be used again, whatever the outcome."""
         account = self.account(fields)
         check_order(fields)
         key = (account.merchant_id, fields["MerchantTradeNo"])
         if key in self._trades:
             raise RefusalError("10300028", "訂單編號重覆")
         if len(self._trades) >= TRADES_MAX:
-            raise RefusalError("10200000", f"{TRADES_MAX} trades are held; restart the counterpart")
+            raise RefusalError("10200000", f"{TRADES_MAX} trades are stored; restart the emulator")
         self._count += 1
         now = utc_now()
         stamp = taipei(now).replace("/", "").replace(":", "").replace(" ", "")[2:]
@@ -77,27 +77,27 @@ class EcpayEmulator:
         return trade
 
     def page(self, page_id: str) -> Trade | None:
-        """Find the trade of a page; who knows the id may pay."""
+        """Find the trade of a payment page; the page id is a capability."""
         return self._pages.get(page_id)
 
     def pay(self, trade: Trade, card: Card) -> tuple[str, str] | None:
-        """Take the buyer's card, the first and only one; gives code and words of the result."""
+        """Accept the buyer's only attempt; gives code and message, None for a second attempt."""
         if trade.tried:
             return None
-        if card.telling is Telling.SIMULATED:
-            self._clock.start(self.notices.tell(trade, PAID, "模擬付款", simulated=True))
+        if card.notification is Notification.SIMULATED:
+            self._clock.start(self.notices.send(trade, PAID, "模擬付款", simulated=True))
             return PAID, "模擬付款"
         trade.tried, trade.process_at = True, utc_now()
         if card.code != PAID:
             trade.status = TradeStatus.NOT_ESTABLISHED
-            self._clock.start(self.notices.tell(trade, card.code, card.message))
+            self._clock.start(self.notices.send(trade, card.code, card.message))
             return card.code, card.message
-        if card.telling is Telling.UNCONFIRMED:
+        if card.notification is Notification.UNCONFIRMED:
             self._clock.start(self._confirm(trade, card))
             return UNCONFIRMED, "交易付款結果待確認中"
         self._take(trade, card)
-        if card.telling is not Telling.NEVER:
-            self._clock.start(self._tell(trade, card))
+        if card.notification is not Notification.NEVER:
+            self._clock.start(self._notify(trade, card))
         return PAID, "Succeeded"
 
     def inquire(self, fields: dict[str, str]) -> dict[str, str]:
@@ -106,13 +106,13 @@ class EcpayEmulator:
         stamp = fields.get("TimeStamp", "")
         if not stamp.isdecimal() or abs(time.time() - int(stamp)) > STAMP_TOLERANCE_S:
             raise RefusalError("10200089", "TimeStamp Error")
-        asked = fields.get("MerchantTradeNo", "")
-        trade = self._trades.get((account.merchant_id, asked))
-        shown = _shown(asked, account, trade)
+        trade_no = fields.get("MerchantTradeNo", "")
+        trade = self._trades.get((account.merchant_id, trade_no))
+        shown = _shown(trade_no, account, trade)
         return checkmac.attach(shown, account.hash_key, account.hash_iv)
 
     def act(self, fields: dict[str, str]) -> dict[str, str]:
-        """Do an action on a card payment; the answer is not signed, as ECPay's is not."""
+        """Run an action on a card payment; the answer is unsigned, like ECPay's."""
         account = self.account(fields)
         named = {name: fields.get(name, "") for name in ("MerchantTradeNo", "TradeNo")}
         trade = self._trades.get((account.merchant_id, named["MerchantTradeNo"]))
@@ -124,24 +124,25 @@ class EcpayEmulator:
         return {"MerchantID": account.merchant_id, **named, "RtnCode": code, "RtnMsg": message}
 
     def detail(self, fields: dict[str, str]) -> dict[str, Any]:
-        """Show the details of a card payment, named by the card's authorisation."""
+        """Show the details of a card payment, found by the number of its authorisation (`gwsr`)."""
         account = self.account(fields)
         if fields.get("CreditCheckCode") != account.credit_check_code:
             return {"RtnMsg": "error", "RtnValue": None}
         for trade in self._of(account):
-            held = trade.credit
-            if held and str(held.number) == fields.get("CreditRefundId"):
-                known = str(held.amount) == fields.get("CreditAmount")
-                shown = credit.detail(held) if known else None
-                return {"RtnMsg": "" if known else "error", "RtnValue": shown}
+            paid = trade.credit
+            if paid and str(paid.number) == fields.get("CreditRefundId"):
+                matches = str(paid.amount) == fields.get("CreditAmount")
+                shown = credit.detail(paid) if matches else None
+                return {"RtnMsg": "" if matches else "error", "RtnValue": shown}
         return {"RtnMsg": "error_nopay", "RtnValue": None}
 
     def by_trade_no(self, trade_no: str) -> Trade | None:
-        """Find a trade for a tester."""
-        return next((one for one in self._trades.values() if one.trade_no == trade_no), None)
+        """Find a trade by its `TradeNo`, for testers."""
+        trades = self._trades.values()
+        return next((trade for trade in trades if trade.trade_no == trade_no), None)
 
     def _of(self, account: Account) -> list[Trade]:
-        return [one for one in self._trades.values() if one.account is account]
+        return [trade for trade in self._trades.values() if trade.account is account]
 
     def _take(self, trade: Trade, card: Card) -> None:
         self._count += 1
@@ -152,25 +153,27 @@ class EcpayEmulator:
         )
 
     async def _confirm(self, trade: Trade, card: Card) -> None:
-        await self.notices.tell(trade, UNCONFIRMED, "交易付款結果待確認中")
+        await self.notices.send(trade, UNCONFIRMED, "交易付款結果待確認中")
         await self._clock.wait(CONFIRM_WAIT_S)
         self._take(trade, card)
-        await self._tell(trade, card)
+        await self._notify(trade, card)
 
-    async def _tell(self, trade: Trade, card: Card) -> None:
-        await self.notices.tell(trade, PAID, card.message)
-        if card.telling is Telling.TWICE:
-            await self.notices.tell(trade, PAID, "paid")
+    async def _notify(self, trade: Trade, card: Card) -> None:
+        await self.notices.send(trade, PAID, card.message)
+        if card.notification is Notification.TWICE:
+            await self.notices.send(trade, PAID, "paid")
 
 
-def _shown(asked: str, account: Account, trade: Trade | None) -> dict[str, str]:
+def _shown(trade_no: str, account: Account, trade: Trade | None) -> dict[str, str]:
     order = trade.order if trade else {}
-    fields = {f"CustomField{place}": order.get(f"CustomField{place}", "") for place in range(1, 5)}
+    fields = {
+        f"CustomField{number}": order.get(f"CustomField{number}", "") for number in range(1, 5)
+    }
     shown = fields | {
         "HandlingCharge": "0",
         "ItemName": order.get("ItemName", ""),
         "MerchantID": account.merchant_id,
-        "MerchantTradeNo": asked,
+        "MerchantTradeNo": trade_no,
         "PaymentDate": taipei(trade.paid_at) if trade else "",
         "PaymentType": "Credit_CreditCard" if trade else "",
         "PaymentTypeChargeFee": "0",

@@ -1,4 +1,4 @@
-"""What the counterpart keeps: merchants, and trades with what became of their card."""
+"""The ECPay emulator's data: merchants, trades and their card payments."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
@@ -24,7 +24,7 @@ class Account:
 
 
 class RefusalError(Exception):
-    """What was asked is declined, with ECPay's code and words."""
+    """A request is refused, with ECPay's code and message."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code} {message}")
@@ -33,7 +33,7 @@ class RefusalError(Exception):
 
 
 class TradeStatus(StrEnum):
-    """What an inquiry says of a trade."""
+    """`TradeStatus` in the answer to an inquiry."""
 
     UNPAID = "0"
     PAID = "1"
@@ -42,7 +42,7 @@ class TradeStatus(StrEnum):
 
 
 class Closing(StrEnum):
-    """How far the closing of a card payment has come, in ECPay's words."""
+    """The closing status of a card payment, in ECPay's terms."""
 
     AUTHORISED = "已授權"
     TO_BE_CLOSED = "要關帳"
@@ -53,7 +53,7 @@ class Closing(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class Row:
-    """One line of a card payment's closing; below zero is given back."""
+    """One entry of a card payment's `close_data`; a negative amount is a refund."""
 
     status: Closing
     amount: int
@@ -62,7 +62,7 @@ class Row:
 
 @dataclass(slots=True, kw_only=True)
 class Credit:
-    """A card's authorisation and what became of it; in whole dollars."""
+    """A card authorisation with its closings and refunds; amounts in whole dollars."""
 
     number: int  # `gwsr`
     amount: int
@@ -73,39 +73,39 @@ class Credit:
 
     @property
     def given_back(self) -> int:
-        """Count what has gone back, or was never taken."""
+        """Sum up the refunds; all of it once the authorisation is cancelled."""
         if self.status is Closing.CANCELLED:
             return self.amount
         return -sum(row.amount for row in self.rows if row.amount < 0)
 
     @property
     def closed(self) -> int:
-        """Count what was closed."""
+        """Sum up the closed entries, refunds as negative amounts."""
         return sum(row.amount for row in self.rows if row.status is Closing.CLOSED)
 
 
 @dataclass(slots=True, kw_only=True)
 class Trade:
-    """An order that a buyer has brought."""
+    """An order whose payment page a buyer has opened."""
 
     account: Account
     order: dict[str, str]
     trade_no: str
-    page_id: str  # who knows it may pay
+    page_id: str  # a capability: it allows to pay
     begun_at: datetime
     status: TradeStatus = TradeStatus.UNPAID
-    tried: bool = False  # its one attempt is used up
+    tried: bool = False  # the only attempt is used up
     paid_at: datetime | None = None
     process_at: datetime | None = None
-    amount: int = 0  # what was taken
+    amount: int = 0  # the captured amount
     credit: Credit | None = None
 
 
 def taipei(moment: datetime | None) -> str:
-    """Write a time as ECPay does; nothing where there is none."""
+    """Format a time as ECPay does; an empty text for None."""
     return moment.astimezone(TAIPEI).strftime("%Y/%m/%d %H:%M:%S") if moment else ""
 
 
 def utc_now() -> datetime:
-    """Read the clock."""
+    """Give the current time, in UTC."""
     return datetime.now(UTC)

@@ -23,7 +23,7 @@ class Notices:
         self._notifier = notifier
         self.log: deque[dict[str, Any]] = deque(maxlen=LOG_MAX)
 
-    async def tell(self, trade: Trade, code: str, message: str, *, simulated: bool = False) -> None:
+    async def send(self, trade: Trade, code: str, message: str, *, simulated: bool = False) -> None:
         """Notify the merchant of a result; like ECPay, word a retry of a paid one differently."""
         again = "paid" if code == PAID else message
 
@@ -46,9 +46,11 @@ class Notices:
 
 
 def result(trade: Trade, code: str, message: str, *, simulated: bool = False) -> dict[str, str]:
-    """Word a result, signed: to the merchant's server, and to its page by way of the browser."""
+    """Build a signed result, for the merchant's server and, through the browser, for its page."""
     order = trade.order
-    fields = {f"CustomField{place}": order.get(f"CustomField{place}", "") for place in range(1, 5)}
+    fields = {
+        f"CustomField{number}": order.get(f"CustomField{number}", "") for number in range(1, 5)
+    }
     fields |= {
         "MerchantID": trade.account.merchant_id,
         "MerchantTradeNo": order["MerchantTradeNo"],
@@ -69,7 +71,7 @@ def result(trade: Trade, code: str, message: str, *, simulated: bool = False) ->
 
 
 def extra(trade: Trade) -> dict[str, str]:
-    """Give what is told of the card where the order wants it."""
+    """Give the card fields of an order with `NeedExtraPaidInfo=Y`."""
     credit = trade.credit
     return {
         "amount": str(credit.amount) if credit else "",

@@ -1,4 +1,4 @@
-"""What an order must look like: every limit that ECPay documents, refused as it says."""
+"""Validation of orders: every limit that ECPay documents, with its error codes."""
 
 import re
 from datetime import datetime
@@ -19,7 +19,7 @@ _REQUIRED = (
     "EncryptType",
     "CheckMacValue",
 )
-#: Characters at most; a field that is not here is unknown.
+#: The maximum length of each field; a field that is not listed is refused.
 _LENGTHS = {
     "MerchantID": 10,
     "MerchantTradeNo": 20,
@@ -66,7 +66,7 @@ _DATE = "%Y/%m/%d %H:%M:%S"
 
 
 def check_order(fields: dict[str, str]) -> None:
-    """Refuse an order that breaks a limit; the amount is whole dollars and nothing finer."""
+    """Refuse an order that breaks a limit; the amount must be in whole dollars."""
     for name in _REQUIRED:
         if not fields.get(name):
             raise RefusalError(_PARAMETER, f"{name} is required.")
@@ -84,8 +84,8 @@ def check_order(fields: dict[str, str]) -> None:
 
 def _check_date(text: str) -> None:
     try:
-        known = datetime.strptime(text, _DATE).strftime(_DATE) == text  # noqa: DTZ007 - Taipei's own
+        valid = datetime.strptime(text, _DATE).strftime(_DATE) == text  # noqa: DTZ007 - Taipei's own
     except ValueError:
-        known = False
-    if not known:
+        valid = False
+    if not valid:
         raise RefusalError(_PARAMETER, "MerchantTradeDate Error.")

@@ -1,4 +1,4 @@
-"""The simulator's HTTP side: the merchants' API, the buyer's pages, and the tester's switches."""
+"""HTTP routes of the simulator: the merchants' API, the buyer's pages, the tester's switches."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -53,7 +53,7 @@ _pages = Environment(
 def make_app(
     accounts: Sequence[Account], *, time_scale: float = 1.0, public_url: str | None = None
 ) -> Starlette:
-    """Build one simulator. `public_url` is where buyers reach it, if not where merchants do."""
+    """Build the simulator's application; `public_url` is its address for buyers, if another."""
     emulator = SimulatorEmulator(accounts, time_scale)
 
     @asynccontextmanager
@@ -98,8 +98,8 @@ def _routes(emulator: SimulatorEmulator) -> list[Route]:
 async def _answer(emulator: SimulatorEmulator, request: Request, handler: Handler) -> Response:
     body = await request.body()
     path = request.url.path
-    asked = path.startswith(("/v1/", "/pay/"))
-    entry = emulator.journal.asked(request.method, path, body) if asked else {}
+    logged = path.startswith(("/v1/", "/pay/"))
+    entry = emulator.journal.add_request(request.method, path, body) if logged else {}
     try:
         response = await handler(emulator, request, body)
     except RefusalError as refusal:
@@ -184,7 +184,7 @@ async def _pay(emulator: SimulatorEmulator, request: Request, body: bytes) -> Re
             return _page(session, error="This is not one of the test cards below.", status=422)
         if not emulator.pay(session, card):
             return _page(session, status=409)
-    # A card pressed twice is taken once, and both presses lead to the same place.
+    # A form that is sent twice is paid once, and both answers lead to the same page.
     challenged = session.status is Status.AUTHORISING
     return _see_other(session.pay_url if challenged else session.order.return_url)
 

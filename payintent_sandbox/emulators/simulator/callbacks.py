@@ -1,4 +1,4 @@
-"""Callbacks to merchants: signed, in several wordings, repeated until somebody listens."""
+"""Callbacks to merchants: signed, in several encodings, repeated until one is acknowledged."""
 
 import asyncio
 import hashlib
@@ -22,7 +22,7 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Notice:
-    """What is told, and whom."""
+    """One event, with its receiver and the reference it is about."""
 
     account: Account
     url: str
@@ -31,32 +31,32 @@ class _Notice:
 
 
 class Callbacks:
-    """The callbacks of one simulator."""
+    """Sends the callbacks of the simulator and logs them."""
 
     def __init__(self, notifier: Notifier, journal: Journal) -> None:
         self._notifier = notifier
         self._journal = journal
 
     async def send(self, session: Session, calling: Calling = Calling.ONCE) -> None:
-        """Tell the merchant what became of a session; ends with the answer to the first try.
+        """Report a session to the merchant; returns after the first attempt.
 
-        What the session looks like now is what is told, however late it arrives.
+        The event holds the session as it is now, even if it is delivered later.
         """
         notice = _of_session(session)
         if calling is Calling.NEVER:
             return
         if calling is Calling.LATE:
             await self._notifier.clock.wait(LATE_S)
-        wordings = _wordings(notice.event)
-        told = wordings if calling is Calling.THRICE else wordings[:1]
+        encodings = _encodings(notice.event)
+        bodies = encodings if calling is Calling.THRICE else encodings[:1]
         flawed = calling is Calling.BADLY_SIGNED
-        # All at once: whoever receives them must cope with the race.
-        await asyncio.gather(*(self._deliver(notice, body, flawed=flawed) for body in told))
+        # All at the same time: the receiver must handle the race.
+        await asyncio.gather(*(self._deliver(notice, body, flawed=flawed) for body in bodies))
 
     async def send_refund(self, refund: Refund) -> None:
-        """Tell the merchant how a refund ended; ends with the answer to the first try."""
+        """Report a refund's result to the merchant; returns after the first attempt."""
         notice = _of_refund(refund)
-        await self._deliver(notice, _wordings(notice.event)[0], flawed=False)
+        await self._deliver(notice, _encodings(notice.event)[0], flawed=False)
 
     async def _deliver(self, notice: _Notice, body: bytes, *, flawed: bool) -> None:
         async def attempt(number: int) -> bool:
@@ -66,7 +66,7 @@ class Callbacks:
 
     async def _try(self, notice: _Notice, body: bytes, *, attempt: int, flawed: bool) -> bool:
         headers = _signed(notice.account, notice.event["id"], body, flawed=flawed)
-        entry = self._journal.told(
+        entry = self._journal.add_callback(
             notice.event, body, reference=notice.reference, attempt=attempt, url=notice.url
         )
         answer = await self._notifier.post(notice.url, body, headers)
@@ -100,8 +100,8 @@ def _event(kind: str) -> Event:
     }
 
 
-def _wordings(event: Event) -> list[bytes]:
-    """Word the same facts in three ways: compact, sorted the other way round, spread out."""
+def _encodings(event: Event) -> list[bytes]:
+    """Encode the same event in three ways: compact, in reverse order, indented."""
     backwards = dict(sorted(event.items(), reverse=True))
     texts = (
         json.dumps(event, separators=(",", ":")),

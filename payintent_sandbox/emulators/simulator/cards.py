@@ -1,21 +1,21 @@
-"""The test cards: what each does when a buyer pays with it, as data."""
+"""The test cards of the simulator, and the outcome of each, as data."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Calling(StrEnum):
-    """How the merchant is called back about a capture."""
+    """How many callbacks report a capture, and when."""
 
     ONCE = "once"
     LATE = "late"
-    THRICE = "thrice"  # the same facts in different bytes
+    THRICE = "thrice"  # the same event in different bytes
     NEVER = "never"
-    BADLY_SIGNED = "badly_signed"  # the first try only
+    BADLY_SIGNED = "badly_signed"  # the first attempt only
 
 
 class Refunding(StrEnum):
-    """What becomes of the refunds of a capture."""
+    """The result of refunds of a capture."""
 
     AT_ONCE = "at_once"
     PENDING = "pending"  # for a minute, then done
@@ -24,7 +24,7 @@ class Refunding(StrEnum):
 
 
 class Late(StrEnum):
-    """When money is taken that should not be any more."""
+    """When a capture happens that should not happen any more."""
 
     AFTER_CLOSE = "after_close"
     AFTER_EXPIRY = "after_expiry"  # or after the close, whichever comes first
@@ -32,10 +32,10 @@ class Late(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """One test card."""
+    """A card number and what a payment with it leads to."""
 
     number: str
-    title: str  # what the page tells the buyer
+    title: str  # shown on the payment page
     decline_code: str | None = None
     paid_after_decline: bool = False
     challenge: bool = False

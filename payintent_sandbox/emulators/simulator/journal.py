@@ -1,31 +1,31 @@
-"""The simulator's log: what it was asked and what it told merchants, each with the answer."""
+"""The simulator's log: requests to it and callbacks to merchants, each with its answer."""
 
 from collections import deque
 from typing import Any
 
 from payintent_sandbox.emulators.simulator.model import rfc3339, utc_now
 
-ENTRIES_MAX = 1_000  # older ones are forgotten
+ENTRIES_MAX = 1_000  # older entries are dropped
 BODY_CHARS_MAX = 2_048
 
 
 class Journal:
-    """The last entries, oldest first. Keys and secrets are never in it."""
+    """The last entries, oldest first; they hold no keys and no secrets."""
 
     def __init__(self) -> None:
         self._entries: deque[dict[str, Any]] = deque(maxlen=ENTRIES_MAX)
 
-    def asked(self, method: str, path: str, body: bytes) -> dict[str, Any]:
-        """Note a request; the caller adds the `status` of its answer."""
+    def add_request(self, method: str, path: str, body: bytes) -> dict[str, Any]:
+        """Add a request; the caller sets the `status` of its answer."""
         return self._add(kind="request", method=method, path=path, body=_text(body))
 
-    def told(self, event: dict[str, Any], body: bytes, **facts: Any) -> dict[str, Any]:
-        """Note a callback; the caller adds the `status` or the `error` that came back."""
-        known = {"kind": "callback", "id": event["id"], "type": event["type"]}
-        return self._add(**known, **facts, body=_text(body))
+    def add_callback(self, event: dict[str, Any], body: bytes, **facts: Any) -> dict[str, Any]:
+        """Add a callback; the caller sets the `status` of its answer, or the `error`."""
+        head = {"kind": "callback", "id": event["id"], "type": event["type"]}
+        return self._add(**head, **facts, body=_text(body))
 
     def entries(self) -> list[dict[str, Any]]:
-        """List what is remembered."""
+        """List the entries, oldest first."""
         return list(self._entries)
 
     def _add(self, **entry: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The gateway itself: sessions open, take a card, and end; merchants are told."""
+"""The simulator's state: sessions from creation to their end, captures, and their callbacks."""
 
 import secrets
 from collections.abc import Sequence
@@ -23,12 +23,12 @@ from payintent_sandbox.emulators.simulator.rules import Rules
 
 SESSIONS_MAX = 200_000
 LATE_CAPTURE_S = 60
-REGRET_S = 2  # between a decline and the payment that contradicts it
+CONTRADICTION_S = 2  # between a decline and the capture that contradicts it
 HANG_S = 35
 
 
 class SimulatorEmulator:
-    """All state of one simulator; every change of it is one step without waiting."""
+    """All sessions of the simulator; a change of state never awaits."""
 
     def __init__(self, accounts: Sequence[Account], time_scale: float) -> None:
         self.rules = Rules()
@@ -43,11 +43,11 @@ class SimulatorEmulator:
         self.refunds = Refunds(self._clock, self._callbacks)
 
     async def hang(self) -> None:
-        """Let somebody wait too long."""
+        """Wait longer than any caller's timeout."""
         await self._clock.wait(HANG_S)
 
     def account(self, authorization: str) -> Account:
-        """Find whose API key this is."""
+        """Find the account of an `Authorization` header."""
         scheme, _, key = authorization.partition(" ")
         account = self._accounts.get(key.strip()) if scheme.lower() == "bearer" else None
         if account is None:
@@ -55,18 +55,18 @@ class SimulatorEmulator:
         return account
 
     def create(self, account: Account, order: Order, pages_url: str) -> tuple[Session, bool]:
-        """Open a session, or give the one that this reference has; the flag tells a new one."""
+        """Open a session, or give the one with this reference; the flag is True for a new one."""
         if order.currency not in DECIMALS:
             raise RefusalError(422, f"unsupported currency: {order.currency}")
         existing = self.find(account, order.reference)
         if existing:
             if _price(existing.order) != _price(order):
-                raise RefusalError(409, "this reference stands for another amount")
+                raise RefusalError(409, "this reference has another amount")
             return existing, False
         if order.expires_at <= utc_now():
             raise RefusalError(422, "expires_at is over")
         if len(self._sessions) >= SESSIONS_MAX:
-            raise RefusalError(503, f"{SESSIONS_MAX} sessions are held; restart the simulator")
+            raise RefusalError(503, f"{SESSIONS_MAX} sessions are stored; restart the simulator")
         return self._add(account, order, pages_url), True
 
     def find(self, account: Account, name: str) -> Session | None:
@@ -77,19 +77,19 @@ class SimulatorEmulator:
         return _fresh(session)
 
     def captured(self, account: Account, capture_id: str) -> Session | None:
-        """Find the session of an account whose money this is."""
+        """Find the session of an account by its capture."""
         session = self._captured.get(capture_id)
         return session if session and session.account is account else None
 
     def page(self, session_id: str) -> Session:
-        """Find the session of a page; who knows the id may pay."""
+        """Find the session of a payment page; its id is a capability."""
         session = self._sessions.get(session_id)
         if session is None:
             raise RefusalError(404, "no such session")
         return _fresh(session)
 
     def close(self, session: Session) -> bool:
-        """Close a session for the merchant; False where money was or is being taken."""
+        """Close a session for the merchant; False if it is paid or in its challenge."""
         if session.status in {Status.PAID, Status.AUTHORISING}:
             return False
         if session.status is Status.OPEN:
@@ -99,7 +99,7 @@ class SimulatorEmulator:
         return True
 
     def pay(self, session: Session, card: Card) -> bool:
-        """Take the buyer's card, the first and only one; False where none is taken."""
+        """Accept the buyer's only card; False if the session takes none any more."""
         if not session.payable:
             return False
         session.card = card
@@ -116,7 +116,7 @@ class SimulatorEmulator:
         return True
 
     def answer_challenge(self, session: Session, *, approved: bool) -> bool:
-        """End the challenge that the buyer is in; False where there is none."""
+        """End the challenge with the buyer's answer; False if there is none."""
         if session.status is not Status.AUTHORISING:
             return False
         if approved:
@@ -127,7 +127,7 @@ class SimulatorEmulator:
         return True
 
     def give_up(self, session: Session) -> bool:
-        """Cancel a session for the buyer; False where it is too late."""
+        """Cancel a session for the buyer; False if it has ended or has a card."""
         if not session.payable:
             return False
         session.status = Status.CANCELLED
@@ -135,7 +135,7 @@ class SimulatorEmulator:
         return True
 
     async def pay_before_answer(self, session: Session) -> None:
-        """Capture, and call back, before the merchant knows that the session exists."""
+        """Capture and call back before the merchant has the answer to its creation."""
         if session.payable:
             self._capture(session)
             await self._callbacks.send(session)
@@ -164,12 +164,12 @@ class SimulatorEmulator:
     def _decline(self, session: Session, code: str) -> None:
         session.status = Status.DECLINED
         session.decline_code = code
-        self._clock.start(self._tell_decline(session))
+        self._clock.start(self._report_decline(session))
 
-    async def _tell_decline(self, session: Session) -> None:
+    async def _report_decline(self, session: Session) -> None:
         await self._callbacks.send(session)
         if session.card and session.card.paid_after_decline:
-            await self._clock.wait(REGRET_S)
+            await self._clock.wait(CONTRADICTION_S)
             self._capture(session)
             await self._callbacks.send(session)
 
@@ -179,7 +179,7 @@ class SimulatorEmulator:
 
     async def _capture_late(self, session: Session) -> None:
         await self._clock.wait(LATE_CAPTURE_S)
-        if session.capture is None:  # the close and the expiry both lead here
+        if session.capture is None:  # the close and the expiry both end in this function
             self._capture(session)
             await self._callbacks.send(session)
 

@@ -1,4 +1,4 @@
-"""What the simulator keeps: accounts, sessions with the money they took, and what went back."""
+"""The simulator's data: accounts, sessions with their captures, and refunds."""
 
 import re
 from dataclasses import dataclass, field
@@ -10,16 +10,16 @@ from msgspec import Meta, Struct
 
 from payintent_sandbox.emulators.simulator.cards import Card
 
-#: Decimals of the currencies that this gateway knows.
+#: Decimals of the currencies that this gateway takes.
 DECIMALS = {"USD": 2, "THB": 2, "TWD": 2, "IDR": 2, "PHP": 2, "JPY": 0}
-_REFERENCE = r"^(?!ps_|re_)[0-9A-Za-z_-]{1,64}\Z"  # never mistaken for an id of our own
+_REFERENCE = r"^(?!ps_|re_)[0-9A-Za-z_-]{1,64}\Z"  # cannot be taken for an id of the simulator
 
 Url = Annotated[str, Meta(pattern=r"^https?://[^\s/]", max_length=2048)]
 Reference = Annotated[str, Meta(pattern=_REFERENCE)]
 
 
 class Status(StrEnum):
-    """A session's life: it starts open and ends once."""
+    """The status of a session: it starts open and ends once."""
 
     OPEN = "open"
     AUTHORISING = "authorising"  # the buyer is in the challenge
@@ -31,7 +31,7 @@ class Status(StrEnum):
 
 
 class RefundStatus(StrEnum):
-    """A refund's life: only a pending one changes, once."""
+    """The status of a refund: only a pending one changes, once."""
 
     PENDING = "pending"
     SUCCEEDED = "succeeded"
@@ -39,7 +39,7 @@ class RefundStatus(StrEnum):
 
 
 class RefusalError(Exception):
-    """What was asked is declined, with an HTTP status and a reason."""
+    """A request is refused, with an HTTP status and a reason."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -80,7 +80,7 @@ class RefundOrder(Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True, kw_only=True)
 class Refund:
-    """Money that goes back, or does not."""
+    """A refund of a capture, in any status."""
 
     id: str
     account: Account
@@ -89,7 +89,7 @@ class Refund:
     reason: str | None = None
 
     def view(self) -> dict[str, Any]:
-        """Show what the merchant sees of it."""
+        """Give the JSON that the merchant reads."""
         shown: dict[str, Any] = {
             "id": self.id,
             "reference": self.order.reference,
@@ -103,7 +103,7 @@ class Refund:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """Money taken, and its refunds."""
+    """A capture of money, and its refunds."""
 
     id: str
     amount_minor: int
@@ -113,9 +113,9 @@ class Capture:
 
     @property
     def refunded_minor(self) -> int:
-        """Sum up what has gone back, and what is about to."""
-        given = [one for one in self.refunds if one.status is not RefundStatus.REFUSED]
-        return sum(one.order.amount_minor for one in given)
+        """Sum up the refunds that succeeded or are pending."""
+        counted = [refund for refund in self.refunds if refund.status is not RefundStatus.REFUSED]
+        return sum(refund.order.amount_minor for refund in counted)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -129,20 +129,20 @@ class Session:
     status: Status = Status.OPEN
     capture: Capture | None = None
     decline_code: str | None = None
-    card: Card | None = None  # the one that the buyer used; only one is taken
+    card: Card | None = None  # the buyer's card; a session takes only one
 
     @property
     def live(self) -> bool:
-        """Tell whether it has not ended."""
+        """Tell whether the session has not ended."""
         return self.status in {Status.OPEN, Status.AUTHORISING}
 
     @property
     def payable(self) -> bool:
-        """Tell whether it waits for a card."""
+        """Tell whether the session waits for a card."""
         return self.status is Status.OPEN and self.card is None
 
     def view(self) -> dict[str, Any]:
-        """Show what the merchant sees of it."""
+        """Give the JSON that the merchant reads."""
         shown: dict[str, Any] = {
             "id": self.id,
             "reference": self.order.reference,
@@ -165,17 +165,17 @@ class Session:
 
 
 def utc_now() -> datetime:
-    """Read the clock."""
+    """Give the current time, in UTC."""
     return datetime.now(UTC)
 
 
 def rfc3339(moment: datetime) -> str:
-    """Write a moment with milliseconds and `Z`."""
+    """Format a time in UTC, with milliseconds and `Z`."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def amount_text(amount_minor: int, currency: str) -> str:
-    """Write an amount for people, such as `13.13`."""
+    """Format an amount in major units, such as `13.13`."""
     decimals = DECIMALS[currency]
     whole, fraction = divmod(amount_minor, 10**decimals)
     return f"{whole}.{fraction:0{decimals}}" if decimals else str(whole)

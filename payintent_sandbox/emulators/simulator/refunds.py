@@ -1,4 +1,4 @@
-"""Refunds: money that goes back from a capture at once, later, or not at all."""
+"""Refunds of captures: done at once, done later, or refused."""
 
 import secrets
 from typing import Literal
@@ -28,13 +28,13 @@ _BEGINS = {
 
 
 class Settled(Struct, frozen=True, forbid_unknown_fields=True):
-    """How a tester decides a pending refund."""
+    """A tester's decision of a pending refund."""
 
     status: Literal["succeeded", "refused"]
 
 
 class Refunds:
-    """All refunds of one simulator; one for a reference of an account."""
+    """All refunds of the simulator; a reference of an account has at most one."""
 
     def __init__(self, clock: ScaledClock, callbacks: Callbacks) -> None:
         self._clock = clock
@@ -45,14 +45,14 @@ class Refunds:
     def create(
         self, account: Account, order: RefundOrder, session: Session | None, *, is_mended: bool
     ) -> tuple[Refund, bool]:
-        """Give money of a session back, or give the refund that this reference has.
+        """Refund money of a session, or give the existing refund of this reference.
 
-        The flag tells a new one. `is_mended` ends the outage of the card that has one.
+        The flag is True for a new one. `is_mended` ends the outage of a card that has one.
         """
         existing = self.find(account, order.reference)
         if existing:
             if _same(existing.order) != _same(order):
-                raise RefusalError(409, "this reference stands for another refund")
+                raise RefusalError(409, "this reference has another refund")
             return existing, False
         if session is None or session.capture is None:
             raise RefusalError(404, "no such capture")
@@ -61,7 +61,7 @@ class Refunds:
             raise RefusalError(503, "out of order, by card")
         _check(order, session.capture)
         if len(self._refunds) >= REFUNDS_MAX:
-            raise RefusalError(503, f"{REFUNDS_MAX} refunds are held; restart the simulator")
+            raise RefusalError(503, f"{REFUNDS_MAX} refunds are stored; restart the simulator")
         return self._begin(account, order, session.capture, refunding), True
 
     def find(self, account: Account, name: str) -> Refund | None:
@@ -70,7 +70,7 @@ class Refunds:
         return refund if refund and refund.account is account else None
 
     def settle(self, refund_id: str, settled: Settled) -> Refund:
-        """Decide a pending refund before its time."""
+        """Decide a pending refund before its delay is over."""
         refund = self._refunds.get(refund_id)
         if refund is None:
             raise RefusalError(404, "no such refund")

@@ -1,4 +1,4 @@
-"""Faults before a card exists: rules that say which call goes wrong, and how."""
+"""Rules for faults of API calls and pages: which call goes wrong, and how."""
 
 import re
 from collections.abc import Collection
@@ -14,7 +14,7 @@ RULES_MAX = 100
 
 
 class Operation(StrEnum):
-    """What a rule can disturb."""
+    """The calls that a rule can disturb."""
 
     CREATE = "create"
     INQUIRE = "inquire"
@@ -41,16 +41,16 @@ _OPERATIONS = {
 
 
 class Match(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Which sessions a rule is for; an empty one is for all.
+    """Which sessions a rule applies to; an empty match applies to all.
 
-    A refund is meant by its own reference, or by that or the amount of its session.
+    A refund matches by its own reference, or by the reference or the amount of its session.
     """
 
     amount: Annotated[str, Meta(pattern=r"^[0-9]{1,16}(\.[0-9]{1,4})?\Z")] | None = None
     reference: str | None = None
 
     def fits(self, names: Collection[str], order: Order | None) -> bool:
-        """Tell whether a session is meant; of an unknown one only the name is known."""
+        """Tell whether a session matches; without an order only the names are compared."""
         if self.reference is not None and self.reference not in names:
             return False
         if self.amount is None:
@@ -59,21 +59,21 @@ class Match(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
 
 
 class Rule(Struct, frozen=True, forbid_unknown_fields=True):
-    """One fault."""
+    """A fault: the sessions it applies to, and what goes wrong."""
 
     match: Match
     action: str
 
 
 class Rules:
-    """The rules in force; the first that fits and concerns the operation wins."""
+    """The rules in force; the first one that matches the session and the operation applies."""
 
     def __init__(self) -> None:
         self._rules: list[Rule] = []
         self._left: dict[int, int] = {}  # how often a counted rule still applies, by its index
 
     def replace(self, body: bytes) -> list[Rule]:
-        """Put a JSON list of rules in force instead of the former ones."""
+        """Replace all rules by a JSON list of rules."""
         try:
             rules = msgspec.json.decode(body, type=list[Rule])
         except msgspec.DecodeError as error:

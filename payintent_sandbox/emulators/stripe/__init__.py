@@ -1,15 +1,14 @@
-"""A Stripe for the sandbox: localstripe's server, and around it what localstripe leaves out.
+"""An emulator of Stripe: localstripe's server, and what localstripe leaves out.
 
-Of localstripe are payment intents, payment methods, charges, 3-D Secure, cancellation, refunds and
-their lists, and the signed `payment_intent.succeeded`, a second after the fact and never repeated.
+localstripe has payment intents, payment methods, charges, 3-D Secure, cancellation, refunds, their
+lists, and the signed event `payment_intent.succeeded`, sent once after a second and not repeated.
 
-Ours are: which keys there are and what each may see; `Idempotency-Key`; declined cards, for
-localstripe's intents do not survive a decline, and Stripe's do; refunds that are too large,
-refused or pending; the events `payment_intent.payment_failed`, `payment_intent.canceled`,
-`refund.created`, `refund.updated`, `charge.refund.updated` and `refund.failed`, signed and
-repeated; and the element with which a buyer pays, in place of Stripe.js. Nothing of ours is random
-but ids.
+The emulator adds API keys and the objects that each may see; `Idempotency-Key`; declined cards,
+because an intent of localstripe does not survive a decline; refunds that are too large, refused or
+pending; the events `payment_intent.payment_failed`, `payment_intent.canceled`, `refund.created`,
+`refund.updated`, `charge.refund.updated` and `refund.failed`, signed and repeated; and the element
+in which a buyer pays, in place of Stripe.js. Nothing that the emulator adds is random but ids.
 
 localstripe is licensed under the GPL-3.0. It is no part of the service and is not shipped with it:
-it is loaded in this process alone, which everything else knows by its wire.
+this process alone loads it, and other processes use it over HTTP.
 """

@@ -1,4 +1,4 @@
-"""The sandbox's Stripe over HTTP: localstripe's application, with ours before and beside it."""
+"""HTTP application of the Stripe emulator: localstripe's, with our middleware and routes."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
@@ -15,7 +15,7 @@ from payintent_sandbox.emulators.stripe.events import Endpoint, Events
 from payintent_sandbox.emulators.stripe.front import ApiFront, keep_in_memory
 from payintent_sandbox.emulators.stripe.model import CARDS, AccountRecords, Json, Keys, RefusalError
 
-#: What localstripe signs and sends itself; of whatever else happens, we tell.
+#: The events that localstripe signs and sends itself; `Events` sends all others.
 _LOCALSTRIPES = ["payment_intent.succeeded", "payment_intent.payment_failed"]
 _PAGES = Path(__file__).parent / "pages"
 _FILES = {
@@ -37,7 +37,7 @@ Answering = Callable[[web.Request], Awaitable[Json]]
 
 
 class StripeEmulator:
-    """One Stripe. `url` is where this process listens; `endpoint` hears of events, if any does."""
+    """The parts of the emulator; `url` is its own address, `endpoint` receives the events."""
 
     def __init__(self, accounts: tuple[Keys, ...], url: str, endpoint: Endpoint | None) -> None:
         records = AccountRecords(accounts)
@@ -46,7 +46,7 @@ class StripeEmulator:
         self.disputes = Disputes(self.events)
         self.front = ApiFront(records, self.events, self.disputes)
         if endpoint is not None:
-            self._listen(endpoint)
+            self._set_endpoint(endpoint)
 
     async def run(self, _: web.Application) -> AsyncGenerator[None]:
         """Hold the connections while the application runs."""
@@ -58,73 +58,73 @@ class StripeEmulator:
             yield
 
     async def healthz(self, _: web.Request) -> Json:
-        """Say that it runs."""
+        """Answer a liveness probe."""
         return {"status": "ok"}
 
     async def cards(self, _: web.Request) -> Json:
-        """List the test numbers."""
+        """List the test cards with their numbers."""
         return {"data": [{"number": card.number, "label": card.label} for card in CARDS.values()]}
 
-    async def look(self, request: web.Request) -> Json:
-        """Answer `retrievePaymentIntent`."""
-        asked = request.query
-        return await self.element.look(asked.get("key", ""), asked.get("client_secret", ""))
+    async def retrieve(self, request: web.Request) -> Json:
+        """Answer the element's call of `retrievePaymentIntent`."""
+        query = request.query
+        return await self.element.retrieve(query.get("key", ""), query.get("client_secret", ""))
 
     async def confirm(self, request: web.Request) -> Json:
-        """Answer the button that pays."""
-        asked = await _read(request)
-        return await self.element.confirm(asked["key"], asked["client_secret"], asked["number"])
+        """Pay with a card number: the element's button."""
+        fields = await _read_fields(request)
+        return await self.element.confirm(fields["key"], fields["client_secret"], fields["number"])
 
     async def authenticate(self, request: web.Request) -> Json:
-        """Answer the two buttons of 3-D Secure."""
-        asked = await _read(request)
+        """Finish 3-D Secure: the two buttons of its page."""
+        fields = await _read_fields(request)
         return await self.element.authenticate(
-            asked["key"], asked["client_secret"], success=asked["success"] == "true"
+            fields["key"], fields["client_secret"], success=fields["success"] == "true"
         )
 
-    async def listen(self, request: web.Request) -> Json:
-        """Send events somewhere else from now on."""
-        asked = await _read(request)
-        self._listen(Endpoint(asked["url"], asked["secret"]))
-        return {"url": asked["url"]}
+    async def set_webhook(self, request: web.Request) -> Json:
+        """Set the endpoint that receives events."""
+        fields = await _read_fields(request)
+        self._set_endpoint(Endpoint(fields["url"], fields["secret"]))
+        return {"url": fields["url"]}
 
     async def decide(self, request: web.Request) -> Json:
-        """Decide a refund, as the buyer's bank would."""
-        asked = await _read(request)
-        return self.front.decide(request.match_info["id"], asked["status"])
+        """Decide a pending refund, as the buyer's bank does."""
+        fields = await _read_fields(request)
+        return self.front.decide(request.match_info["id"], fields["status"])
 
     async def dispute(self, request: web.Request) -> Json:
-        """Dispute a payment, as a buyer's bank would."""
-        return self.disputes.open(await _read(request))
+        """Dispute a payment, as a buyer's bank does."""
+        return self.disputes.open(await _read_fields(request))
 
     async def decide_dispute(self, request: web.Request) -> Json:
-        """Decide a dispute, as the bank would."""
-        asked = await _read(request)
-        return self.disputes.decide(request.match_info["id"], asked["status"])
+        """Decide a dispute, as the bank does."""
+        fields = await _read_fields(request)
+        return self.disputes.decide(request.match_info["id"], fields["status"])
 
-    def _listen(self, endpoint: Endpoint) -> None:
+    def _set_endpoint(self, endpoint: Endpoint) -> None:
         self.events.endpoint = endpoint
         register = cast("Callable[..., None]", webhooks.register_webhook)  # pyright: ignore[reportUnknownMemberType]
         register("sandbox", endpoint.url, endpoint.secret, _LOCALSTRIPES)
 
 
-def make_app(sandbox: StripeEmulator) -> web.Application:
-    """Put it around localstripe; once in a process, which has one application and one store."""
+def make_app(emulator: StripeEmulator) -> web.Application:
+    """Add the emulator to localstripe's application; once in a process, which has one store."""
     keep_in_memory()
     app = server.app
     for path, (name, kind) in _FILES.items():
-        app.router.add_get(path, _giving(name, kind))
-    app.router.add_get("/healthz", _answering(sandbox.healthz))
-    app.router.add_get("/element/cards", _answering(sandbox.cards))
-    app.router.add_get("/element/intent", _answering(sandbox.look))
-    app.router.add_post("/element/confirm", _answering(sandbox.confirm))
-    app.router.add_post("/element/authenticate", _answering(sandbox.authenticate))
-    app.router.add_put("/_sandbox/webhook", _answering(sandbox.listen))
-    app.router.add_post("/_sandbox/refunds/{id}", _answering(sandbox.decide))
-    app.router.add_post("/_sandbox/disputes", _answering(sandbox.dispute))
-    app.router.add_post("/_sandbox/disputes/{id}", _answering(sandbox.decide_dispute))
-    app.middlewares.insert(0, _outermost(sandbox.front))
-    app.cleanup_ctx.append(sandbox.run)
+        app.router.add_get(path, _file_handler(name, kind))
+    app.router.add_get("/healthz", _json_handler(emulator.healthz))
+    app.router.add_get("/element/cards", _json_handler(emulator.cards))
+    app.router.add_get("/element/intent", _json_handler(emulator.retrieve))
+    app.router.add_post("/element/confirm", _json_handler(emulator.confirm))
+    app.router.add_post("/element/authenticate", _json_handler(emulator.authenticate))
+    app.router.add_put("/_sandbox/webhook", _json_handler(emulator.set_webhook))
+    app.router.add_post("/_sandbox/refunds/{id}", _json_handler(emulator.decide))
+    app.router.add_post("/_sandbox/disputes", _json_handler(emulator.dispute))
+    app.router.add_post("/_sandbox/disputes/{id}", _json_handler(emulator.decide_dispute))
+    app.middlewares.insert(0, _outermost(emulator.front))
+    app.cleanup_ctx.append(emulator.run)
     return app
 
 
@@ -134,38 +134,38 @@ def _outermost(front: ApiFront) -> Middleware:
         try:
             if request.path.startswith(("/v1/", "/_config/")):
                 return await front.pass_on(request, handler)
-            return await request.match_info.handler(request)  # localstripe wants a key for all
+            return await request.match_info.handler(request)  # localstripe checks keys on all paths
         except RefusalError as refusal:
             return web.json_response({"error": refusal.error}, status=refusal.status)
 
     return outermost
 
 
-def _answering(answer: Answering) -> Handler:
-    async def answering(request: web.Request) -> web.StreamResponse:
+def _json_handler(answer: Answering) -> Handler:
+    async def handler(request: web.Request) -> web.StreamResponse:
         return web.json_response(await answer(request))
 
-    return answering
+    return handler
 
 
-def _giving(name: str, kind: str) -> Handler:
-    async def giving(_: web.Request) -> web.StreamResponse:
+def _file_handler(name: str, kind: str) -> Handler:
+    async def handler(_: web.Request) -> web.StreamResponse:
         text = (_PAGES / name).read_text()
         return web.Response(text=text, content_type=kind, headers=_FILE_HEADERS)
 
-    return giving
+    return handler
 
 
-class _Asked(dict[str, str]):
-    """What was asked; a name that is missing is the asker's mistake."""
+class _Fields(dict[str, str]):
+    """The fields of a request; reading a missing one answers 400."""
 
     def __missing__(self, name: str) -> str:
         raise RefusalError(400, f"Missing required param: {name}.", param=name)
 
 
-async def _read(request: web.Request) -> dict[str, str]:
+async def _read_fields(request: web.Request) -> dict[str, str]:
     try:
-        asked: Any = await request.json()
-        return _Asked((str(name), str(value)) for name, value in asked.items())
+        body: Any = await request.json()
+        return _Fields((str(name), str(value)) for name, value in body.items())
     except (ValueError, AttributeError):
         raise RefusalError(400, "the body must be a JSON object") from None

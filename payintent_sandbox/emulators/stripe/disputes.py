@@ -1,4 +1,4 @@
-"""Disputes at the sandbox's Stripe: a tester raises and decides them, as banks would."""
+"""Disputes at the Stripe emulator: a tester raises and decides them, as banks do."""
 
 import secrets
 import time
@@ -12,21 +12,21 @@ from payintent_sandbox.emulators.stripe.model import Json, RefusalError, missing
 _DAY_S = 24 * 3600
 _HOLDING = {"needs_response", "under_review", "lost"}
 _DECIDED = {"won", "lost"}
-_kept = cast("dict[str, Any]", store)  # localstripe's objects, by kind and id
+_objects = cast("dict[str, Any]", store)  # localstripe's objects, by kind and id
 
 
 class Disputes:
-    """All disputes of this process."""
+    """The disputes of all accounts."""
 
     def __init__(self, events: Events) -> None:
         self._events = events
         self._disputes: dict[str, Json] = {}
 
-    def open(self, asked: dict[str, str]) -> Json:
+    def open(self, fields: dict[str, str]) -> Json:
         """Dispute a payment intent that was paid: the money is withdrawn at once."""
-        intent = _kept.get(f"payment_intent:{asked['payment_intent']}")
+        intent = _objects.get(f"payment_intent:{fields['payment_intent']}")
         if intent is None:
-            raise missing(asked["payment_intent"])
+            raise missing(fields["payment_intent"])
         now = int(time.time())
         dispute: Json = {
             "id": f"du_{secrets.token_hex(12)}",
@@ -34,7 +34,7 @@ class Disputes:
             "amount": intent.amount,
             "currency": intent.currency,
             "payment_intent": intent.id,
-            "reason": asked.get("reason", "fraudulent"),
+            "reason": fields.get("reason", "fraudulent"),
             "status": "needs_response",
             "is_charge_refundable": False,
             "evidence_details": {"due_by": now + 7 * _DAY_S, "has_evidence": False},
@@ -46,7 +46,7 @@ class Disputes:
         return dispute
 
     def decide(self, dispute_id: str, status: str) -> Json:
-        """Move a dispute on: `under_review`, `won` (the money comes back) or `lost`."""
+        """Set a dispute's status: `under_review`, `won` (the money is reinstated) or `lost`."""
         dispute = self._disputes.get(dispute_id)
         if dispute is None:
             raise missing(dispute_id)
@@ -60,6 +60,8 @@ class Disputes:
         return dispute
 
     def holds(self, intent_id: str) -> bool:
-        """Tell whether an intent's money is disputed, so that nothing of it goes back."""
-        of = [one for one in self._disputes.values() if one["payment_intent"] == intent_id]
-        return any(one["status"] in _HOLDING for one in of)
+        """Tell whether an intent has a dispute that forbids refunds."""
+        return any(
+            dispute["payment_intent"] == intent_id and dispute["status"] in _HOLDING
+            for dispute in self._disputes.values()
+        )

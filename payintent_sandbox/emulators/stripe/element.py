@@ -1,4 +1,4 @@
-"""The element's other half: takes a card's number and lets localstripe do what the card would."""
+"""The server side of the element: pays an intent with a test card, through localstripe."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -27,23 +27,23 @@ _MESSAGES = {
 
 @dataclass(slots=True)
 class Element:
-    """What a buyer's browser may do, with nothing but a client secret."""
+    """What a buyer's browser may do with a client secret and a publishable key."""
 
     records: AccountRecords
     events: Events
-    url: str  # of localstripe: this very process
+    url: str  # of localstripe, in this process
     http: aiohttp.ClientSession | None = None  # while the application runs
 
-    async def look(self, publishable: str, client_secret: str) -> Json:
-        """Give an intent as its buyer may see it."""
+    async def retrieve(self, publishable: str, client_secret: str) -> Json:
+        """Give the fields of an intent that its buyer may see."""
         return shown(await self._intent(publishable, client_secret))
 
     async def confirm(self, publishable: str, client_secret: str, number: str) -> Json:
-        """Try to pay with a card; a decline is told by an event, and may be tried again."""
+        """Try to pay with a card; a decline sends an event, and the buyer may try again."""
         intent = await self._intent(publishable, client_secret)
         card = CARDS.get(number)
         if card is None:
-            said = "Your card number is invalid. The sandbox knows the numbers that it lists."
+            said = "Your card number is invalid. The sandbox accepts the numbers that it lists."
             raise RefusalError(402, said, type="validation_error", code="invalid_number")
         if intent["status"] != "requires_payment_method":
             raise _unexpected(intent)
@@ -53,7 +53,7 @@ class Element:
         return shown(await self._charge(intent, card))
 
     async def authenticate(self, publishable: str, client_secret: str, *, success: bool) -> Json:
-        """Answer the card's bank; a wrong answer counts as a declined attempt."""
+        """Finish 3-D Secure; a failed authentication counts as a declined attempt."""
         intent = await self._intent(publishable, client_secret)
         if intent["status"] != "requires_action":
             raise _unexpected(intent)
@@ -99,7 +99,7 @@ class Element:
     async def _ask(
         self, method: str, secret: str, path: str, form: dict[str, str] | None = None
     ) -> Json:
-        assert self.http is not None  # noqa: S101 - only asked while the application runs
+        assert self.http is not None  # noqa: S101 - the application is running
         headers = {"Authorization": f"Bearer {secret}"}
         url = f"{self.url}/v1{path}"
         async with self.http.request(method, url, data=form, headers=headers) as answer:
@@ -110,12 +110,12 @@ class Element:
 
 
 def shown(intent: Json) -> Json:
-    """Leave out what is not the buyer's."""
+    """Give the fields of an intent that its buyer may see."""
     return {name: intent[name] for name in _SHOWN}
 
 
 def relayed(status: int, error: Json) -> RefusalError:
-    """Answer with an error object that stands."""
+    """Make a refusal of an existing error object."""
     words = {name: value for name, value in error.items() if name != "message"}
     return RefusalError(status, str(error.get("message", "")), **words)
 

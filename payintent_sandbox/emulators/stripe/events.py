@@ -1,4 +1,4 @@
-"""The events that localstripe does not send: signed as Stripe signs, repeated until received."""
+"""The events that localstripe does not send, signed like Stripe's, repeated until received."""
 
 import hashlib
 import hmac
@@ -17,7 +17,7 @@ RETRY_WAITS_S = (0.5, 2, 10, 60)
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where events go, and the secret that signs them."""
+    """The URL that receives events, and the secret that signs them."""
 
     url: str
     secret: str = field(repr=False)
@@ -57,7 +57,7 @@ class Events:
 
 
 def signature(secret: str, body: bytes, timestamp: int) -> str:
-    """Word `Stripe-Signature`."""
+    """Give the value of the header `Stripe-Signature`."""
     content = f"{timestamp}.".encode() + body
     digest = hmac.new(secret.encode(), content, hashlib.sha256).hexdigest()
     return f"t={timestamp},v1={digest}"

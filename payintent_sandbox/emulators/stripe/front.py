@@ -1,4 +1,4 @@
-"""What stands before localstripe: keys, idempotency, refunds as Stripe has them, more events."""
+"""Middleware before localstripe: API keys, idempotency, the limits of refunds, more events."""
 
 import base64
 import binascii
@@ -19,12 +19,12 @@ _OK = 200
 _NAMES = re.compile(r"\b(?:pi|re)_[0-9A-Za-z]+")
 _CANCEL = re.compile(r"/v1/payment_intents/\w+/cancel")
 _DECIDED = {"succeeded": "refund.updated", "failed": "refund.failed"}
-_kept = cast("dict[str, Any]", store)  # localstripe's objects, by kind and id
+_objects = cast("dict[str, Any]", store)  # the objects of localstripe, by kind and id
 
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """What was answered under an idempotency key; None while it is being done."""
+    """The request and answer of an idempotency key; without an answer while it runs."""
 
     order: bytes
     answer: web.Response | None = None
@@ -32,7 +32,7 @@ class _Done:
 
 @dataclass(slots=True)
 class ApiFront:
-    """Sees every request to the API before localstripe does, and every answer after it."""
+    """Handles every request to the API before localstripe, and its answer afterwards."""
 
     records: AccountRecords
     events: Events
@@ -40,7 +40,7 @@ class ApiFront:
     _done: dict[tuple[str, str], _Done] = field(default_factory=dict[tuple[str, str], _Done])
 
     async def pass_on(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Refuse what Stripe would refuse, and let localstripe do the rest once."""
+        """Refuse what Stripe refuses; let localstripe handle the rest, once per key."""
         secret = _secret(request)
         self.records.check(secret)
         body = await request.read()
@@ -93,10 +93,10 @@ class ApiFront:
         return answer
 
     def _left_for(self, order: dict[str, Any]) -> int:
-        """Give what a refund may take; refuse one that asks for more."""
-        intent = _kept.get(f"payment_intent:{order.get('payment_intent')}")
+        """Give the amount that is left for a refund; refuse a larger refund."""
+        intent = _objects.get(f"payment_intent:{order.get('payment_intent')}")
         if intent is None:
-            return 0  # localstripe has its own words for that
+            return 0  # localstripe answers with its own error
         card = self.records.paid_with.get(intent.id)
         if (card and card.disputed) or self.disputes.holds(intent.id):
             raise RefusalError(400, "This charge has been charged back.", code="charge_disputed")
@@ -109,39 +109,41 @@ class ApiFront:
         return left
 
     def _refunded(self, refund: Json, left: int) -> web.Response:
-        kept = _kept[f"refund:{refund['id']}"]
-        # Where no amount was given, localstripe takes all that came in, and not what is left.
-        refund["amount"] = kept.amount = min(refund["amount"], left)
+        stored = _objects[f"refund:{refund['id']}"]
+        # Without an amount localstripe refunds the whole payment, not the rest.
+        refund["amount"] = stored.amount = min(refund["amount"], left)
         card = self.records.paid_with.get(str(refund["payment_intent"]))
         if card and card.pending_refunds:
-            refund["status"] = kept.status = "pending"
+            refund["status"] = stored.status = "pending"
         self.events.send("refund.created", refund)
         return web.json_response(refund)
 
     def decide(self, refund_id: str, status: str) -> Json:
-        """Decide a refund, as a bank would later; tells it by both of Stripe's events."""
-        refund = _kept.get(f"refund:{refund_id}")
+        """Decide a refund, as a bank does later, and send both of Stripe's events."""
+        refund = _objects.get(f"refund:{refund_id}")
         if refund is None:
             raise missing(refund_id)
         if status not in _DECIDED:
             raise RefusalError(400, "status is succeeded or failed", param="status")
         refund.status = status
-        said: Json = refund._export()  # noqa: SLF001 - localstripe has no other word for it
+        said: Json = refund._export()  # noqa: SLF001 - localstripe has no public method
         self.events.send(_DECIDED[status], said)
         self.events.send("charge.refund.updated", said)
         return said
 
 
 def refunded(intent_id: str) -> int:
-    """Add up what went back of an intent, or is on its way."""
-    refunds = [one for name, one in _kept.items() if name.startswith("refund:")]
+    """Sum up the refunds of an intent that did not fail."""
+    refunds = [found for name, found in _objects.items() if name.startswith("refund:")]
     return sum(
-        one.amount for one in refunds if one.payment_intent == intent_id and one.status != "failed"
+        refund.amount
+        for refund in refunds
+        if refund.payment_intent == intent_id and refund.status != "failed"
     )
 
 
 def keep_in_memory() -> None:
-    """Stop localstripe from writing what it has to a file that every user of the machine shares."""
+    """Stop localstripe from writing its objects to a file that all users of the machine share."""
     cast("Any", store).dump_to_disk = lambda: None
 
 

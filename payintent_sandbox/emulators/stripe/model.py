@@ -1,4 +1,4 @@
-"""What the sandbox's Stripe knows beside localstripe: keys, owners, cards and their outcomes."""
+"""Data of the Stripe emulator beside localstripe's: keys, owners of objects, test cards."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,7 +8,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of one account."""
+    """The secret and the publishable key of an account."""
 
     secret: str = field(repr=False)
     publishable: str
@@ -16,7 +16,7 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A test number: what becomes of an attempt to pay, and of refunds afterwards."""
+    """A test number: the outcome of an attempt to pay, and of refunds afterwards."""
 
     number: str
     label: str
@@ -26,7 +26,7 @@ class Card:
     disputed: bool = False  # so that refunds are refused
 
 
-#: Stripe's test numbers. Whether one asks for 3-D Secure, localstripe decides.
+#: Stripe's test numbers; localstripe decides which one needs 3-D Secure.
 CARDS = {
     card.number: card
     for card in (
@@ -44,7 +44,7 @@ CARDS = {
 
 
 class RefusalError(Exception):
-    """An answer with an error object, as Stripe words them."""
+    """A request is refused, with an HTTP status and Stripe's error object."""
 
     def __init__(self, status: int, message: str, **words: Any) -> None:
         super().__init__(message)
@@ -53,26 +53,26 @@ class RefusalError(Exception):
 
 
 def missing(name: str) -> RefusalError:
-    """Say that there is no such thing, or that it is somebody else's."""
+    """Make the refusal of an object that is missing or belongs to another account."""
     return RefusalError(404, f"No such object: '{name}'", code="resource_missing", param="id")
 
 
 @dataclass(slots=True)
 class AccountRecords:
-    """What is remembered of accounts and of what they own."""
+    """The accounts, and which of them owns which object."""
 
-    accounts: tuple[Keys, ...]  # none: any secret key will do, as with localstripe
+    accounts: tuple[Keys, ...]  # if empty, any secret key is accepted, as in localstripe
     owners: dict[str, str] = field(default_factory=dict[str, str])  # secret keys, by object
     paid_with: dict[str, Card] = field(default_factory=dict[str, Card])  # by payment intent
 
     def check(self, secret: str) -> None:
-        """Refuse a key that nobody has."""
-        known = {keys.secret for keys in self.accounts}
-        if not secret or (known and secret not in known):
+        """Refuse a secret key that belongs to no account."""
+        secrets = {keys.secret for keys in self.accounts}
+        if not secret or (secrets and secret not in secrets):
             raise RefusalError(401, "Invalid API Key provided")
 
     def check_owner(self, secret: str, name: str) -> None:
-        """Refuse what belongs to another account."""
+        """Refuse an object that belongs to another account."""
         if self.owners.get(name, secret) != secret:
             raise missing(name)
 

@@ -1,4 +1,4 @@
-"""The counterpart's HTTP side: the merchants' APIs, the buyer's page, and the tester's switches."""
+"""HTTP routes of the 2C2P emulator: merchants' APIs, the buyer's page, the tester's switches."""
 
 import base64
 import html
@@ -46,11 +46,11 @@ class _Envelope(msgspec.Struct):
     payload: str
 
 
-class _Whose(msgspec.Struct):
+class _MerchantClaim(msgspec.Struct):
     merchantID: str  # noqa: N815 - the wire's name
 
 
-class _Asked(msgspec.Struct):
+class _Inquiry(msgspec.Struct):
     invoiceNo: str = ""  # noqa: N815 - the wire's name
 
 
@@ -59,7 +59,7 @@ class _Switch(msgspec.Struct):
 
 
 class Gateway:
-    """What every request is answered with."""
+    """The state that every route works with."""
 
     def __init__(
         self, emulator: TwoC2pEmulator, key: RSAPrivateKey, public_url: str | None
@@ -76,7 +76,7 @@ def make_app(
     time_scale: float = 1.0,
     public_url: str | None = None,
 ) -> Starlette:
-    """Build one counterpart; `public_url` is where buyers reach it, if not where merchants do."""
+    """Build the emulator's application; `public_url` is its address for buyers, if another."""
     gateway = Gateway(TwoC2pEmulator(accounts, time_scale), key, public_url)
 
     @asynccontextmanager
@@ -132,10 +132,10 @@ async def _payment_token(gateway: Gateway, request: Request, body: bytes) -> Res
 async def _payment_inquiry(gateway: Gateway, _: Request, body: bytes) -> Response:
     account, content = _opened(gateway, body)
     try:
-        asked = msgspec.json.decode(content, type=_Asked)
+        inquiry = msgspec.json.decode(content, type=_Inquiry)
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise RefusalError("9004", signed_for=account) from None
-    invoice = gateway.emulator.find(account, asked.invoiceNo)
+    invoice = gateway.emulator.find(account, inquiry.invoiceNo)
     if invoice is None or invoice.code is None:
         raise RefusalError("2002", signed_for=account)
     view = invoice.view()
@@ -143,7 +143,7 @@ async def _payment_inquiry(gateway: Gateway, _: Request, body: bytes) -> Respons
 
 
 async def _action(gateway: Gateway, _: Request, body: bytes) -> Response:
-    """Try every merchant's key: the sealed request does not say outside whose it is."""
+    """Try every merchant's key: the encrypted request does not name its merchant."""
     for account in gateway.emulator.accounts:
         if not account.merchant_public_key:
             continue
@@ -188,7 +188,7 @@ async def _show_invoice(gateway: Gateway, request: Request, _: bytes) -> Respons
     invoice = _named(gateway, request)
     if invoice is None:
         return JSONResponse({"error": "no such invoice"}, status_code=404)
-    names = [one.name for one in invoice.refunds]
+    names = [refund.name for refund in invoice.refunds]
     refunded = f"{invoice.refunded:.2f}"
     shown = {"status": invoice.status, "code": invoice.code, "refunded": refunded, "refunds": names}
     return JSONResponse(shown)
@@ -217,13 +217,13 @@ async def _healthz(_: Gateway, __: Request, ___: bytes) -> Response:
 
 
 def _opened(gateway: Gateway, body: bytes) -> tuple[Account, bytes]:
-    """Find whose request this is, and verify it with that merchant's secret."""
+    """Find the merchant of a request, and verify it with the merchant's secret."""
     try:
         payload = msgspec.json.decode(body, type=_Envelope).payload
-        whose = msgspec.json.decode(envelope.peek(payload), type=_Whose)
+        claim = msgspec.json.decode(envelope.peek(payload), type=_MerchantClaim)
     except (msgspec.DecodeError, UnicodeDecodeError, envelope.InvalidEnvelopeError):
         raise RefusalError("9004") from None
-    account = gateway.emulator.account(whose.merchantID)
+    account = gateway.emulator.account(claim.merchantID)
     try:
         return account, envelope.verify(payload, account.secret_key)
     except envelope.InvalidEnvelopeError:
@@ -274,7 +274,7 @@ def _page(invoice: Invoice | None, *, error: str = "") -> Response:
 
 
 def _front(invoice: Invoice) -> str:
-    """Word what the browser carries back: base64url of JSON, signed by nobody."""
+    """Encode the result for the buyer's browser: base64url of JSON, not signed."""
     code = IN_PROGRESS if invoice.code in {None, IN_PROGRESS} else "2000"
     said = {"invoiceNo": invoice.order.invoiceNo, "channelCode": "CC", "respCode": code}
     return base64.urlsafe_b64encode(json.dumps(said).encode()).decode()

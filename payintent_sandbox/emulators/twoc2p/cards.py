@@ -1,4 +1,4 @@
-"""The test cards: what each does when a buyer pays with it, as data."""
+"""The test cards of the 2C2P emulator, and the outcome of each, as data."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,13 @@ APPROVED, IN_PROGRESS = "0000", "2001"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """One test card."""
+    """A card number and what a payment with it leads to."""
 
     number: str
-    title: str  # what the page tells the buyer
+    title: str  # shown on the payment page
     code: str = APPROVED
     silent: bool = False  # the merchant is not notified
-    settled: bool = True  # what is not can be voided, but not refunded
+    settled: bool = True  # if not, it can be voided but not refunded
 
 
 _ALL = (
@@ -28,7 +28,7 @@ _ALL = (
 
 CARDS: dict[str, Card] = {card.number: card for card in _ALL}
 
-#: What the codes are called.
+#: The description of each response code.
 WORDS = {
     APPROVED: "Success",
     "0003": "Transaction is cancelled",

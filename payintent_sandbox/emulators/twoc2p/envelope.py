@@ -1,4 +1,4 @@
-"""The two wrappings: JWTs under a merchant's secret, and JWE in JWS, here from bare primitives."""
+"""Two envelopes: JWTs signed with a merchant's secret, and JWE in JWS, built from primitives."""
 
 import base64
 import binascii
@@ -22,11 +22,11 @@ _PSS = PSS(mgf=MGF1(_SHA256), salt_length=_SHA256.digest_size)
 
 
 class InvalidEnvelopeError(Exception):
-    """Something that is not signed by the merchant, or cannot be read."""
+    """An envelope is not signed by the merchant, or cannot be read."""
 
 
 def sign(content: bytes, secret: str) -> str:
-    """Wrap JSON in a JWT under a merchant's secret."""
+    """Sign JSON as a JWT with a merchant's secret."""
     key = OctKey.import_key(secret.encode())
     return jws.serialize_compact({"alg": "HS256", "typ": "JWT"}, content, key, ["HS256"])
 
@@ -40,7 +40,7 @@ def verify(token: str, secret: str) -> bytes:
 
 
 def peek(token: str) -> bytes:
-    """Give the JSON of a JWT unverified: who signed it stands inside."""
+    """Give the JSON of a JWT without verifying it; it names the merchant."""
     parts = token.split(".")
     return _decode(parts[1]) if len(parts) > 1 else b""
 
@@ -52,7 +52,7 @@ def seal(content: bytes, merchant_key: RSAPublicKey, own_key: RSAPrivateKey) -> 
     sealed = AESGCM(content_key).encrypt(iv, content, head.encode())
     wrapped = merchant_key.encrypt(content_key, _OAEP)
     text, tag = sealed[:-TAG_BYTES], sealed[-TAG_BYTES:]
-    inner = ".".join([head, *(_encode(one) for one in (wrapped, iv, text, tag))])
+    inner = ".".join([head, *(_encode(part) for part in (wrapped, iv, text, tag))])
     signed = f"{_json({'alg': 'PS256', 'typ': 'JWT'})}.{_encode(inner.encode())}"
     return f"{signed}.{_encode(own_key.sign(signed.encode(), _PSS, _SHA256))}"
 

@@ -18,14 +18,14 @@ EXPONENT, BITS = 65_537, 2_048
 
 
 def make_pair() -> tuple[str, str]:
-    """Make a private key and its public one."""
+    """Make an RSA key pair; gives the private and the public key as PEM."""
     key = generate_private_key(EXPONENT, BITS)
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     return private.decode(), public_pem(key)
 
 
 def public_pem(key: RSAPrivateKey) -> str:
-    """Give the public half of a key."""
+    """Give the public half of a key as PEM."""
     return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
 
 

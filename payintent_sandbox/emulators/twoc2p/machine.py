@@ -1,4 +1,4 @@
-"""The gateway itself: invoices are ordered, paid and asked for."""
+"""The state of the 2C2P emulator: invoices are ordered, paid and inquired about."""
 
 import secrets
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from payintent_sandbox.emulators.twoc2p.model import Account, Invoice, Order, Re
 from payintent_sandbox.emulators.twoc2p.notices import RETRY_WAITS_S, send_notice
 
 INVOICES_MAX = 200_000
-TOKEN_LIFE = timedelta(minutes=30)
+TOKEN_VALID_FOR = timedelta(minutes=30)
 PROGRESS_S = 30
 PLACES_MAX = 5
 AMOUNT_MAX = 10**12
@@ -19,10 +19,10 @@ CHARGEBACKS = frozenset({"4130", "4131"})
 
 
 class TwoC2pEmulator:
-    """All state of one counterpart; every change of it is one step without waiting."""
+    """All invoices of the emulator; a change of state never awaits."""
 
     def __init__(self, accounts: Sequence[Account], time_scale: float) -> None:
-        self.refund_status = "RF"  # what refunds of payments made from now on come to
+        self.refund_status = "RF"  # the status of refunds of payments from now on
         self._accounts = {account.merchant_id: account for account in accounts}
         self._invoices: dict[tuple[str, str], Invoice] = {}
         self._by_token: dict[str, Invoice] = {}
@@ -31,18 +31,18 @@ class TwoC2pEmulator:
 
     @property
     def accounts(self) -> list[Account]:
-        """List the merchants."""
+        """List all merchants of the emulator."""
         return list(self._accounts.values())
 
     def account(self, merchant_id: str) -> Account:
-        """Find a merchant."""
+        """Find a merchant by its id; refuse an unknown id."""
         account = self._accounts.get(merchant_id)
         if account is None:
             raise RefusalError("9007")
         return account
 
     def order(self, account: Account, order: Order, pages_url: str) -> Invoice:
-        """Make a token, or give that of the same idempotency id; an invoice is ordered once."""
+        """Order an invoice, once; the same order with an `idempotencyID` gives the same token."""
         existing = self.find(account, order.invoiceNo)
         if existing and existing.order == order and order.idempotencyID:
             return existing
@@ -56,15 +56,15 @@ class TwoC2pEmulator:
         return self._add(account, order, pages_url)
 
     def find(self, account: Account, invoice_no: str) -> Invoice | None:
-        """Find an invoice of a merchant."""
+        """Find an invoice of a merchant by its number."""
         return self._invoices.get((account.merchant_id, invoice_no))
 
     def page(self, token: str) -> Invoice | None:
-        """Find the invoice of a page; who knows the token may pay."""
+        """Find the invoice of a payment page; the token is a capability."""
         return self._by_token.get(token)
 
     def pay(self, invoice: Invoice, card: Card) -> bool:
-        """Take the buyer's card, the first and only one; False where none is taken."""
+        """Accept the buyer's only card; False if the invoice takes none any more."""
         if not invoice.payable:
             return False
         invoice.card = card
@@ -74,14 +74,14 @@ class TwoC2pEmulator:
         return True
 
     def give_up(self, invoice: Invoice) -> bool:
-        """Cancel for the buyer; False where it is too late."""
+        """Cancel the invoice for the buyer; False if it is decided or expired."""
         if not invoice.payable:
             return False
         self._decide(invoice, "0003")
         return True
 
     def charge_back(self, invoice: Invoice, code: str) -> None:
-        """Let the buyer's bank take the money, or be refused it; refuse what was never paid."""
+        """Set a chargeback or its rejection; refuse it for an invoice that was not paid."""
         if code not in CHARGEBACKS or not invoice.status:
             raise RefusalError("9004")
         invoice.code = code
@@ -94,7 +94,7 @@ class TwoC2pEmulator:
             order=order,
             token=token,
             page_url=f"{pages_url}/payment/4.3/token/{token}",
-            ends_at=min(utc_now() + TOKEN_LIFE, _deadline(account, order)),
+            ends_at=min(utc_now() + TOKEN_VALID_FOR, _deadline(account, order)),
         )
         self._invoices[account.merchant_id, order.invoiceNo] = invoice
         self._by_token[token] = invoice
@@ -115,9 +115,9 @@ class TwoC2pEmulator:
 
 
 def _deadline(account: Account, order: Order) -> datetime:
-    """Read `paymentExpiry` by the merchant's own clock."""
+    """Read `paymentExpiry` in the merchant's UTC offset."""
     if order.paymentExpiry is None:
-        return utc_now() + TOKEN_LIFE
+        return utc_now() + TOKEN_VALID_FOR
     text = f"{order.paymentExpiry} {account.utc_offset}"
     try:
         deadline = datetime.strptime(text, "%Y-%m-%d %H:%M:%S %z")

@@ -1,4 +1,4 @@
-"""The maintenance API: refunds, voids and what became of them, in XML."""
+"""The maintenance API in XML: refunds, voids and their status."""
 
 import re
 import secrets
@@ -27,33 +27,33 @@ _CODES = {"RF": "00", "RP": "42", "RR": "44"}
 
 
 def act(emulator: TwoC2pEmulator, account: Account, content: bytes) -> bytes:
-    """Do what a request asks; ValueError for what is no request."""
+    """Run the process of a request; ValueError if it is no XML."""
     try:
-        root = ET.fromstring(content)  # noqa: S314 - a counterpart for tests, and signed by them
+        root = ET.fromstring(content)  # noqa: S314 - an emulator for tests, and signed by them
     except ET.ParseError:
         raise ValueError("this is no XML") from None
-    asked = {child.tag: child.text or "" for child in root}
-    process = asked.get("processType", "")
-    invoice = emulator.find(account, asked.get("invoiceNo", ""))
+    fields = {child.tag: child.text or "" for child in root}
+    process = fields.get("processType", "")
+    invoice = emulator.find(account, fields.get("invoiceNo", ""))
     refund: Refund | None = None
-    if asked.get("merchantID") != account.merchant_id:
+    if fields.get("merchantID") != account.merchant_id:
         code = "14"
     elif invoice is None or not invoice.status:
         code = "16"
     elif process == "R":
-        code, refund = _refund(invoice, asked)
+        code, refund = _refund(invoice, fields)
     elif process == "V":
         code = _void(invoice)
     else:
         code = "00" if process in {"I", "RS"} else "17"
-    return _answer(asked, code, invoice, refund)
+    return _answer(fields, code, invoice, refund)
 
 
-def _refund(invoice: Invoice, asked: dict[str, str]) -> tuple[str, Refund | None]:
-    """Refund what is settled. The same request again is one more: nothing else is promised."""
-    if not _AMOUNT.fullmatch(asked.get("actionAmount", "")):
+def _refund(invoice: Invoice, fields: dict[str, str]) -> tuple[str, Refund | None]:
+    """Refund a settled invoice; the same request again makes another refund, as at 2C2P."""
+    if not _AMOUNT.fullmatch(fields.get("actionAmount", "")):
         return "18", None
-    amount = Decimal(asked["actionAmount"])
+    amount = Decimal(fields["actionAmount"])
     if invoice.status != "S":
         return "12", None
     if invoice.refunded >= invoice.order.amount:
@@ -64,7 +64,7 @@ def _refund(invoice: Invoice, asked: dict[str, str]) -> tuple[str, Refund | None
         amount=amount,
         status=invoice.refund_status,
         reference=str(secrets.randbelow(10**12)),
-        name=asked.get("userDefined1", ""),
+        name=fields.get("userDefined1", ""),
         at=utc_now(),
     )
     invoice.refunds.append(refund)
@@ -81,29 +81,29 @@ def _void(invoice: Invoice) -> str:
 
 
 def _answer(
-    asked: dict[str, str], code: str, invoice: Invoice | None, refund: Refund | None
+    fields: dict[str, str], code: str, invoice: Invoice | None, refund: Refund | None
 ) -> bytes:
     root = ET.Element("PaymentProcessResponse")
-    told = {
-        "version": asked.get("version", ""),
+    shown = {
+        "version": fields.get("version", ""),
         "timeStamp": stamp(None, "%d%m%y%H%M%S"),
         "respCode": code,
         "respDesc": _WORDS[code],
-        "processType": asked.get("processType", ""),
-        "invoiceNo": asked.get("invoiceNo", ""),
+        "processType": fields.get("processType", ""),
+        "invoiceNo": fields.get("invoiceNo", ""),
     }
     if invoice is not None:
-        told["amount"] = f"{invoice.order.amount:.2f}"
-        told["status"] = refund.status if refund else invoice.status
-        told["referenceNo"] = invoice.tran_ref
+        shown["amount"] = f"{invoice.order.amount:.2f}"
+        shown["status"] = refund.status if refund else invoice.status
+        shown["referenceNo"] = invoice.tran_ref
     if refund is not None:
-        told["refundReferenceNo"] = refund.reference
-    for tag, text in told.items():
+        shown["refundReferenceNo"] = refund.reference
+    for tag, text in shown.items():
         ET.SubElement(root, tag).text = text
-    if invoice is not None and asked.get("processType") == "RS":
+    if invoice is not None and fields.get("processType") == "RS":
         listed = ET.SubElement(root, "refundList")
-        for one in invoice.refunds:
-            ET.SubElement(listed, "refund", _attributes(one))
+        for listed_refund in invoice.refunds:
+            ET.SubElement(listed, "refund", _attributes(listed_refund))
     return ET.tostring(root, encoding="utf-8")
 
 

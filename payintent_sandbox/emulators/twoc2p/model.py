@@ -1,4 +1,4 @@
-"""What the counterpart keeps: merchants, invoices, and the refunds of what was paid."""
+"""The 2C2P emulator's data: merchants, invoices and refunds."""
 
 import re
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ MASK = re.compile(r"(?<=^.{6}).{6}")
 
 
 class RefusalError(Exception):
-    """What was asked is declined, with a response code; unsigned where nobody could be made out."""
+    """A request is refused with a response code; the answer is signed if its merchant is known."""
 
     def __init__(self, code: str, *, signed_for: "Account | None" = None) -> None:
         super().__init__(WORDS.get(code, code))
@@ -34,7 +34,7 @@ class Account:
 
 
 class Order(Struct, frozen=True, kw_only=True):
-    """The claims of a payment token request, as far as they are understood here."""
+    """The claims of a payment token request that the emulator uses."""
 
     merchantID: str  # noqa: N815 - the wire's names, here and below
     invoiceNo: Annotated[str, Meta(pattern=r"^[0-9A-Za-z]{1,50}\Z")]  # noqa: N815
@@ -52,7 +52,7 @@ class Order(Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True, kw_only=True)
 class Refund:
-    """Money that went back, is on its way, or was not given."""
+    """A refund of an invoice, in any status."""
 
     amount: Decimal
     status: str  # RF, RP or RR
@@ -62,13 +62,13 @@ class Refund:
 
     @property
     def counts(self) -> bool:
-        """Tell whether it takes from what is left."""
+        """Tell whether it reduces the amount that is left."""
         return self.status in {"RF", "RP"}
 
 
 @dataclass(slots=True, kw_only=True)
 class Invoice:
-    """One order of a merchant, paid once at most."""
+    """One invoice of a merchant, paid at most once."""
 
     account: Account
     order: Order
@@ -76,27 +76,27 @@ class Invoice:
     page_url: str
     ends_at: datetime
     card: Card | None = None
-    code: str | None = None  # of the transaction; none as long as nobody has tried
+    code: str | None = None  # of the transaction; None before the first attempt
     tran_ref: str = ""
     at: datetime | None = None
     status: str = ""  # A approved, S settled, V voided
-    refund_status: str = "RF"  # what its refunds come to
+    refund_status: str = "RF"  # the status of its refunds
     refunds: list[Refund] = field(default_factory=list[Refund])
 
     @property
     def payable(self) -> bool:
-        """Tell whether it waits for a card."""
+        """Tell whether the invoice waits for a card."""
         return self.code is None and self.ends_at > utc_now()
 
     @property
     def refunded(self) -> Decimal:
-        """Count what has gone back or is going."""
+        """Sum up the refunds that are done or pending."""
         if self.status == "V":
             return self.order.amount
-        return sum((one.amount for one in self.refunds if one.counts), Decimal(0))
+        return sum((refund.amount for refund in self.refunds if refund.counts), Decimal(0))
 
     def view(self, *, notified: bool = False) -> dict[str, Any]:
-        """Show what the merchant sees of the transaction; amounts are spelled in two ways."""
+        """Give the transaction as the merchant reads it; a notification pads the amount."""
         assert self.code is not None  # noqa: S101 - there is a transaction
         amount = self.order.amount
         return {
@@ -115,10 +115,10 @@ class Invoice:
 
 
 def utc_now() -> datetime:
-    """Read the clock."""
+    """Give the current time, in UTC."""
     return datetime.now(UTC)
 
 
 def stamp(moment: datetime | None, form: str) -> str:
-    """Write a moment as this gateway does."""
+    """Format a time, or the current one, in UTC."""
     return (moment or utc_now()).strftime(form)

@@ -1,4 +1,4 @@
-"""A running counterpart of ECPay, and a shop that orders and is told of results."""
+"""A running emulator of ECPay, and a shop that orders and is told of results."""
 
 import asyncio
 import hashlib
@@ -58,7 +58,7 @@ def signed(fields: dict[str, str], account: Account = ACCOUNT) -> dict[str, str]
 
 @contextmanager
 def running_ecpay(scale: float = SCALE) -> Generator[str]:
-    """Run a counterpart in a thread of its own; gives its URL."""
+    """Run an emulator in a thread of its own; gives its URL."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
         make_app([ACCOUNT, OTHER], time_scale=scale), ws="none", log_config=None, access_log=False

@@ -1,4 +1,4 @@
-"""The counterpart takes what ECPay takes, and refuses what ECPay refuses."""
+"""The emulator takes what ECPay takes, and refuses what ECPay refuses."""
 
 import pytest
 

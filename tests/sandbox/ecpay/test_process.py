@@ -1,4 +1,4 @@
-"""The counterpart as a process of its own, which knows nothing of the service."""
+"""The emulator as a process of its own, which knows nothing of the service."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def test_bad_settings_end_the_command_with_a_reason_and_no_secret(
     assert "verysecret" not in process.stderr
 
 
-def test_the_counterpart_imports_nothing_of_the_service() -> None:
+def test_the_emulator_imports_nothing_of_the_service() -> None:
     script = (
         "import sys, payintent_sandbox.emulators.ecpay.__main__\n"
         "print(*(name for name in sys.modules if name.startswith('payintent')))"

@@ -1,4 +1,4 @@
-"""A running counterpart of 2C2P, its keys, and a merchant and a buyer who speak its wire."""
+"""A running emulator of 2C2P, its keys, and a merchant and a buyer who speak its wire."""
 
 import base64
 import hashlib
@@ -48,7 +48,7 @@ def accounts() -> list[Account]:
 
 @contextmanager
 def running_twoc2p(scale: float = SCALE) -> Generator[str]:
-    """Run a counterpart in a thread of its own; gives its URL."""
+    """Run an emulator in a thread of its own; gives its URL."""
     listener = socket.create_server(("127.0.0.1", 0))
     app = make_app(accounts(), read_private(pair("gateway")[0]), time_scale=scale)
     server = uvicorn.Server(uvicorn.Config(app, ws="none", log_config=None, access_log=False))

@@ -76,7 +76,7 @@ def test_bad_settings_end_the_command_with_a_reason_and_no_secret(
     assert "very-secret" not in process.stderr
 
 
-def test_the_counterpart_imports_nothing_of_the_service() -> None:
+def test_the_emulator_imports_nothing_of_the_service() -> None:
     script = (
         "import sys, payintent_sandbox.emulators.twoc2p.__main__\n"
         "print(*(name for name in sys.modules if name.startswith('payintent')))"
