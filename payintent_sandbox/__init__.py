@@ -1,1 +1,1 @@
-"""What `payintent dev` adds to the service: PostgreSQL, a simulated gateway, a demo shop."""
+"""The sandbox: PostgreSQL, emulators of gateways, development chains, a demo shop, a demo."""

@@ -1,4 +1,4 @@
-"""What the sandbox adds to the command line: `dev` and `devchain`."""
+"""The commands that the sandbox adds to `payintent`: `dev` and `devchain`."""
 
 import typer
 
@@ -8,7 +8,7 @@ from payintent_sandbox.chains.anvil_binary import describe
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add these commands."""
+    """Add `dev` and `devchain` to the command line."""
     app.command()(dev)
     processes.EXTRA_CHECKS["anvil"] = describe
     app.add_typer(commands.app, name="devchain")

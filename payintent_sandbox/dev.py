@@ -25,9 +25,9 @@ from payintent_sandbox.postgres import Postgres, PostgresError
 from payintent_sandbox.private_files import write_private
 from payintent_sandbox.processes import ChildProcess, ProcessSupervisor
 
-_READY_TRIES_MAX = 300
+_READY_ATTEMPTS_MAX = 300
 _READY_WAIT_S = 0.1
-_DATABASE_LOOK_S = 0.2
+_DATABASE_POLL_S = 0.2
 
 
 def run() -> int:
@@ -55,7 +55,7 @@ async def _run(var_dir: Path, ports: Ports, database: Postgres, database_url: st
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     dev_chains = DevChains(var_dir, ports.chains)
-    keeper = asyncio.create_task(_keep(database, urlsplit(database_url).port or 0))
+    supervisor = asyncio.create_task(_keep_alive(database, urlsplit(database_url).port or 0))
     try:
         await _start(dev_chains, stop)
         if stop.is_set():
@@ -64,11 +64,11 @@ async def _run(var_dir: Path, ports: Ports, database: Postgres, database_url: st
         return await _serve(world, var_dir, dev_chains, stop)
     finally:
         await dev_chains.stop()
-        keeper.cancel()
+        supervisor.cancel()
 
 
 async def _start(dev_chains: DevChains, stop: asyncio.Event) -> None:
-    """Start the chains; where they cannot be had, say so and go on without them."""
+    """Start the chains; if that fails, print why and run without them."""
     try:
         await dev_chains.start(stop)
     except (AnvilError, DevChainError, ChainsBusyError) as error:
@@ -97,11 +97,11 @@ async def _serve(
 async def _mining(
     world: SandboxInstallation, var_dir: Path, dev_chains: DevChains
 ) -> AsyncGenerator[None]:
-    """Make blocks where somebody waits, and look after chains that died."""
+    """Make blocks while they are needed, and restore chains that were restarted."""
     service = await open_world(world)
     miners = [
-        asyncio.create_task(_mine(one, service, world, var_dir, dev_chains))
-        for one in world.chains.values()
+        asyncio.create_task(_mine(chain, service, world, var_dir, dev_chains))
+        for chain in world.chains.values()
     ]
     try:
         yield
@@ -119,20 +119,20 @@ async def _mine(
     var_dir: Path,
     dev_chains: DevChains,
 ) -> None:
-    async def back() -> str:
-        taken_again = await world.take(service, dev_chains, chain.slug)
+    async def restore() -> str:
+        restored = await world.register_chain(service, dev_chains, chain.slug)
         _describe(world, var_dir)
-        return taken_again.instance
+        return restored.instance
 
-    offer = ChainRegistration(service, ACTOR)
+    registration = ChainRegistration(service, ACTOR)
     async with open_chain(chain.url) as rpc:
-        await Miner(rpc, chain.instance, lambda: offer.busy(chain.slug), back).run()
+        await Miner(rpc, chain.instance, lambda: registration.busy(chain.slug), restore).run()
 
 
-async def _keep(database: Postgres, port: int) -> None:
-    """Start the database again, where its clients know it, should it die."""
+async def _keep_alive(database: Postgres, port: int) -> None:
+    """Restart the database on the same port whenever it ends."""
     while True:
-        await asyncio.sleep(_DATABASE_LOOK_S)
+        await asyncio.sleep(_DATABASE_POLL_S)
         if database.alive():
             continue
         print("the database ended; starting again", flush=True)
@@ -169,11 +169,11 @@ def _children(world: SandboxInstallation) -> list[ChildProcess]:
 
 async def _ready(world: SandboxInstallation, stop: asyncio.Event) -> bool:
     """Wait until a payment can be made."""
-    for url, said in world.ready_urls():
-        for _ in range(_READY_TRIES_MAX):
+    for url, expected in world.ready_urls():
+        for _ in range(_READY_ATTEMPTS_MAX):
             if stop.is_set():
                 return False
-            if await asyncio.to_thread(_answers, url, said):
+            if await asyncio.to_thread(_answers, url, expected):
                 break
             await asyncio.sleep(_READY_WAIT_S)
         else:
@@ -182,10 +182,10 @@ async def _ready(world: SandboxInstallation, stop: asyncio.Event) -> bool:
     return True
 
 
-def _answers(url: str, said: bytes) -> bool:
+def _answers(url: str, expected: bytes) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=2) as answer:  # noqa: S310 - our own address
-            return answer.status == HTTPStatus.OK and said in answer.read()
+        with urllib.request.urlopen(url, timeout=2) as answer:  # noqa: S310 - an address of the sandbox
+            return answer.status == HTTPStatus.OK and expected in answer.read()
     except OSError:  # URLError is one
         return False
 

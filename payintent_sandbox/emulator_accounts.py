@@ -1,4 +1,4 @@
-"""The sandbox's gateways beside the simulator: their processes, secrets, and our accounts there."""
+"""The emulators beside the simulator: their processes, their secrets, and our accounts there."""
 
 import json
 import secrets
@@ -22,46 +22,46 @@ _HEX_16 = 8  # bytes whose hex is as long as ECPay's keys
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatorSpec:
-    """One gateway: what its process is told, and what our account there holds."""
+    """One emulator: the environment of its process, and the credentials of our account."""
 
     provider: str
     module: str
-    secrets: Callable[[], dict[str, str]]  # made once
+    secrets: Callable[[], dict[str, str]]  # makes new ones
     environment: Callable[[Mapping[str, str], str], dict[str, str]]  # secrets, callback's address
     credentials: Callable[[Mapping[str, str], str], dict[str, str]]  # secrets, its own address
 
 
 @dataclass(frozen=True, slots=True)
 class RunningEmulator:
-    """An emulator and its port. `kept` is what `make_secrets` has made of it, kept since."""
+    """An emulator and its port; `kept` is its stored part of `make_secrets`."""
 
-    counterpart: EmulatorSpec
+    spec: EmulatorSpec
     port: int
 
     @property
     def provider(self) -> str:
-        """Name the provider."""
-        return self.counterpart.provider
+        """Give the provider's name, as accounts have it."""
+        return self.spec.provider
 
     @property
     def url(self) -> str:
-        """Give its address."""
+        """Give the emulator's base URL."""
         return f"http://{_HOST}:{self.port}"
 
     def child(self, kept: Mapping[str, Any], api_url: str, time_scale: float) -> ChildProcess:
-        """Describe its process, which calls back to this API."""
-        command = [sys.executable, "-m", self.counterpart.module]
+        """Describe the emulator's process, which sends callbacks to this API."""
+        command = [sys.executable, "-m", self.spec.module]
         callback_url = f"{api_url}/callbacks/{self.provider}/{kept['account_id']}"
         return ChildProcess(
             self.provider,
             [*command, "--host", _HOST, "--port", str(self.port)],
-            self.counterpart.environment(kept["secrets"], callback_url)
+            self.spec.environment(kept["secrets"], callback_url)
             | {"SIM_TIME_SCALE": f"{time_scale:g}"},
         )
 
     async def settle(self, service: Service, actor: Actor, kept: dict[str, Any]) -> None:
-        """Have an account there; the ports may be others than last time."""
-        credentials = self.counterpart.credentials(kept["secrets"], self.url)
+        """Add our account at the emulator, or update its URL: ports may change between starts."""
+        credentials = self.spec.credentials(kept["secrets"], self.url)
         if kept["account_id"] is None:
             new = AddAccount(provider=self.provider, base_url=self.url, credentials=credentials)
             kept["account_id"] = (await service.run_operation(new, actor)).id
@@ -74,33 +74,33 @@ class RunningEmulator:
     async def offer(
         self, service: Service, actor: Actor, kept: Mapping[str, Any], merchant_id: int
     ) -> None:
-        """Have a merchant take payments there, behind whatever it offers already."""
+        """Add the emulator's payment methods to a merchant, after those it has."""
         account_id = kept["account_id"]
-        known = await service.run_operation(ListPaymentMethods(merchant_id=merchant_id), actor)
-        if any(one.account_id == account_id for one in known):
+        methods = await service.run_operation(ListPaymentMethods(merchant_id=merchant_id), actor)
+        if any(method.account_id == account_id for method in methods):
             return
-        for position, one in enumerate(default_methods(self.provider), start=len(known)):
+        for position, default in enumerate(default_methods(self.provider), start=len(methods)):
             new = AddPaymentMethod(
                 merchant_id=merchant_id,
                 account_id=account_id,
-                kind=one.kind,
-                label=one.label,
-                currencies=list(one.currencies),
-                countries=None if one.countries is None else list(one.countries),
-                fee_rate=one.fee_rate,
+                kind=default.kind,
+                label=default.label,
+                currencies=list(default.currencies),
+                countries=None if default.countries is None else list(default.countries),
+                fee_rate=default.fee_rate,
                 position=position,
             )
             await service.run_operation(new, actor)
 
 
 def running_emulators(ports: Sequence[int]) -> list[RunningEmulator]:
-    """Say where each counterpart is."""
-    return [RunningEmulator(one, port) for one, port in zip(COUNTERPARTS, ports, strict=True)]
+    """Give each emulator with its port."""
+    return [RunningEmulator(spec, port) for spec, port in zip(EMULATORS, ports, strict=True)]
 
 
 def make_secrets() -> dict[str, Any]:
-    """Make what is kept of each counterpart, before there is an account."""
-    return {one.provider: {"account_id": None, "secrets": one.secrets()} for one in COUNTERPARTS}
+    """Make the secrets of each emulator; accounts are added later."""
+    return {spec.provider: {"account_id": None, "secrets": spec.secrets()} for spec in EMULATORS}
 
 
 def _stripe_secrets() -> dict[str, str]:
@@ -137,7 +137,7 @@ def _ecpay_environment(kept: Mapping[str, str], _: str) -> dict[str, str]:
 
 
 def _ecpay_credentials(kept: Mapping[str, str], _: str) -> dict[str, str]:
-    # The counterpart closes nothing in the evening, so that refunds need not wait for it.
+    # The emulator closes nothing in the evening, so refunds do not wait for that.
     return {**kept, "auto_close": "off"}
 
 
@@ -167,12 +167,12 @@ def _twoc2p_credentials(kept: Mapping[str, str], _: str) -> dict[str, str]:
 
 
 def _number(digits: int) -> str:
-    """Make a number that does not begin with 0."""
+    """Make a random number of so many digits, the first one not 0."""
     return secrets.choice(_DIGITS[1:]) + "".join(secrets.choice(_DIGITS) for _ in range(digits - 1))
 
 
 #: In the order of their ports.
-COUNTERPARTS = (
+EMULATORS = (
     EmulatorSpec(
         provider="stripe",
         module="payintent_sandbox.emulators.stripe",

@@ -1,4 +1,4 @@
-"""What the sandbox consists of: ports, secrets made at first start, merchants, chains."""
+"""A sandbox's installation: ports, stored secrets, merchants, accounts, operators, chains."""
 
 import base64
 import json
@@ -26,7 +26,7 @@ from payintent_sandbox.private_files import write_private
 from payintent_sandbox.processes import ChildProcess
 
 ACTOR = Actor("sandbox", "the sandbox's own")
-#: The first one's token is `operator_token`.
+#: The token of the first one is `operator_token`.
 _OPERATORS = {
     "dev": Role.ADMIN,
     "dev-admin": Role.ADMIN,
@@ -35,18 +35,18 @@ _OPERATORS = {
     "dev-viewer": Role.VIEWER,
 }
 _MERCHANTS = ("Nimbus Books", "Harbour Tea")
-#: Nobody waits for a development chain longer than for its blocks.
+#: Development chains are polled more often than real ones.
 _POLLS = {
     "PAYINTENT_CHAIN_POLL_ETHEREUM_S": "0.5",
     "PAYINTENT_CHAIN_POLL_S": "0.5",
     "PAYINTENT_CHAIN_POLL_IDLE_S": "2",
-    "PAYINTENT_CHAIN_BEHIND_MAX_S": "0",  # blocks are made while somebody waits for them
+    "PAYINTENT_CHAIN_BEHIND_MAX_S": "0",  # blocks are made only while they are needed
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxInstallation:
-    """One sandbox: where it is, and its own secrets."""
+    """One sandbox: its addresses and its stored secrets."""
 
     ports: Ports
     database_url: str = field(repr=False)
@@ -56,40 +56,40 @@ class SandboxInstallation:
 
     @property
     def api_url(self) -> str:
-        """Give the API's base."""
+        """Give the base URL of the API."""
         return f"http://127.0.0.1:{self.ports.api}/v1"
 
     @property
     def simulator_url(self) -> str:
-        """Give the simulator gateway's address."""
+        """Give the base URL of the simulator."""
         return f"http://127.0.0.1:{self.ports.simulator}"
 
     @property
     def operator_url(self) -> str:
-        """Give the operator's address."""
+        """Give the base URL of the operator's API."""
         return f"http://127.0.0.1:{self.ports.operator}"
 
     @property
     def shop_url(self) -> str:
-        """Give the demo shop's address."""
+        """Give the base URL of the demo shop."""
         return f"http://127.0.0.1:{self.ports.shop}"
 
     @property
     def gateways(self) -> list[RunningEmulator]:
-        """Say where the gateways beside the simulator are."""
+        """Give the emulators beside the simulator, with their ports."""
         return running_emulators(self.ports.gateways)
 
     @property
     def checkout_base(self) -> str:
-        """Give the hosted checkout's base."""
+        """Give the base URL of the hosted checkout."""
         return f"http://127.0.0.1:{self.ports.api}/c"
 
     def ready_urls(self) -> list[tuple[str, bytes]]:
-        """Name what must answer before the sandbox is ready, each with what its answer contains."""
+        """Give the URLs that must answer before the sandbox is ready, and a part of each answer."""
         api = f"http://127.0.0.1:{self.ports.api}"
         healthy = [
             f"{self.simulator_url}/healthz",
-            *(f"{one.url}/healthz" for one in self.gateways),
+            *(f"{emulator.url}/healthz" for emulator in self.gateways),
             f"{api}/healthz",
             f"{api}/readyz",
             f"{self.shop_url}/healthz",
@@ -99,9 +99,10 @@ class SandboxInstallation:
 
     def service_environment(self) -> dict[str, str]:
         """Give the settings of API and worker."""
-        endpoints = {f"PAYINTENT_RPC_{slug.upper()}": one.url for slug, one in self.chains.items()}
+        urls = {slug.upper(): chain.url for slug, chain in self.chains.items()}
+        endpoints = {f"PAYINTENT_RPC_{slug}": url for slug, url in urls.items()}
         # A development chain signs for its own accounts.
-        signers = {f"PAYINTENT_SIGNER_{slug.upper()}": one.url for slug, one in self.chains.items()}
+        signers = {f"PAYINTENT_SIGNER_{slug}": url for slug, url in urls.items()}
         return (
             endpoints
             | signers
@@ -119,29 +120,30 @@ class SandboxInstallation:
             }
         )
 
-    async def take(self, service: Service, dev_chains: DevChains, slug: str) -> DevChain:
-        """Make a chain ready and take payments on it, at the merchants that are there."""
-        merchants = [one["id"] for one in self.kept["merchants"]]
-        offer = ChainRegistration(service, ACTOR)
-        self.chains[slug] = await offer.settle(dev_chains, slug, merchants)
+    async def register_chain(self, service: Service, dev_chains: DevChains, slug: str) -> DevChain:
+        """Make a chain ready, and take payments on it for all merchants."""
+        merchants = [merchant["id"] for merchant in self.kept["merchants"]]
+        registration = ChainRegistration(service, ACTOR)
+        self.chains[slug] = await registration.settle(dev_chains, slug, merchants)
         return self.chains[slug]
 
     def simulator_environment(self) -> dict[str, str]:
-        """Give the simulator's account and pace."""
+        """Give the settings of the simulator: its account and its time scale."""
         return {
             "SIM_ACCOUNTS": json.dumps([self.kept["simulator"]]),
             "SIM_TIME_SCALE": f"{self.time_scale:g}",
         }
 
     def gateway_children(self) -> list[ChildProcess]:
-        """Describe the processes of the gateways beside the simulator."""
+        """Describe the processes of the emulators beside the simulator."""
         kept = self.kept["gateways"]
         return [
-            one.child(kept[one.provider], self.api_url, self.time_scale) for one in self.gateways
+            emulator.child(kept[emulator.provider], self.api_url, self.time_scale)
+            for emulator in self.gateways
         ]
 
     def shop_environment(self) -> dict[str, str]:
-        """Give the shop what its merchant was given."""
+        """Give the settings of the shop: the address of the API and its merchant's secrets."""
         merchant = self.kept["merchants"][0]
         return {
             "SHOP_API_URL": self.api_url,
@@ -151,7 +153,7 @@ class SandboxInstallation:
         }
 
     def description(self) -> dict[str, Any]:
-        """Describe the sandbox for whoever tries it: the content of `dev.json`."""
+        """Describe the sandbox for testers: the content of `dev.json`."""
         return {
             "api_url": self.api_url,
             "checkout_base": self.checkout_base,
@@ -160,7 +162,7 @@ class SandboxInstallation:
             "operators": self.kept["operators"],
             "shop_url": self.shop_url,
             "simulator_url": self.simulator_url,
-            "gateways": {one.provider: {"url": one.url} for one in self.gateways},
+            "gateways": {emulator.provider: {"url": emulator.url} for emulator in self.gateways},
             "sim_time_scale": self.time_scale,
             "database_url": self.database_url,
             "edge": {
@@ -176,12 +178,12 @@ class SandboxInstallation:
 async def prepare_world(
     var_dir: Path, ports: Ports, database_url: str, dev_chains: DevChains
 ) -> SandboxInstallation:
-    """Migrate, and provision what is not there yet; a second start finds all of it."""
-    keeper = _Keeper(var_dir / "sandbox.json")
+    """Migrate the database, and add what is missing; a second start adds nothing."""
+    stored = _StoredSecrets(var_dir / "sandbox.json")
     world = SandboxInstallation(
         ports=ports,
         database_url=database_url,
-        kept=keeper.kept,
+        kept=stored.kept,
         time_scale=float(os.environ.get("SIM_TIME_SCALE", "10")),
     )
     await migrations_runner.migrate(database_url)
@@ -189,32 +191,32 @@ async def prepare_world(
     service = await open_service(_settings(world, running))
     try:
         await _provision_gateway(service, world)
-        keeper.save()
+        stored.save()
         for gateway in world.gateways:
             await gateway.settle(service, ACTOR, world.kept["gateways"][gateway.provider])
-            keeper.save()
+            stored.save()
         for slug in dev_chains.running:
-            await world.take(service, dev_chains, slug)
-        await _provision(service, world, keeper)
+            await world.register_chain(service, dev_chains, slug)
+        await _provision(service, world, stored)
     finally:
         await service.close()
     return world
 
 
 async def open_world(world: SandboxInstallation) -> Service:
-    """Open the sandbox's service in this process."""
+    """Open the service in this process, with the sandbox's settings."""
     return await open_service(
         _settings(world, {slug: chain.url for slug, chain in world.chains.items()})
     )
 
 
-class _Keeper:
-    """The sandbox's own secrets, in a file that only its owner can read."""
+class _StoredSecrets:
+    """The sandbox's secrets and ids, in a file that only its owner can read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.kept: dict[str, Any] = json.loads(path.read_text()) if path.exists() else _secrets()
-        # Made when the simulator was the only gateway, and gave nothing back.
+        # From a version whose only gateway was the simulator, without refunds.
         self.is_older = "gateways" not in self.kept
         if self.is_older:
             self.kept["gateways"] = make_secrets()
@@ -258,46 +260,47 @@ def _settings(world: SandboxInstallation, endpoints: Mapping[str, str]) -> Setti
     )
 
 
-async def _provision(service: Service, world: SandboxInstallation, keeper: _Keeper) -> None:
-    await _settle_operators(service, world.kept, keeper)
+async def _provision(service: Service, world: SandboxInstallation, stored: _StoredSecrets) -> None:
+    await _provision_operators(service, world.kept, stored)
     for index, name in enumerate(_MERCHANTS):
         callback_url = f"{world.shop_url}/webhooks" if index == 0 else None
         if index < len(world.kept["merchants"]):
             await _move(service, world.kept["merchants"][index], callback_url)
         else:
             world.kept["merchants"].append(await _create(service, name, callback_url))
-        keeper.save()
+        stored.save()
         merchant_id: int = world.kept["merchants"][index]["id"]
         await _offer(service, world, merchant_id)
-        if keeper.is_older:
+        if stored.is_older:
             await service.run_operation(
                 SetMerchantProfile(merchant_id=merchant_id, auto_refund=True), ACTOR
             )
     shop = SetMerchantProfile(
         merchant_id=world.kept["merchants"][0]["id"],
         return_url=f"{world.shop_url}/orders",
-        allowed_origins=[world.shop_url],  # its pages show the checkout in a frame
+        allowed_origins=[world.shop_url],  # its pages embed the checkout
     )
     await service.run_operation(shop, ACTOR)
 
 
-async def _settle_operators(service: Service, kept: dict[str, Any], keeper: _Keeper) -> None:
-    """Have an operator of each role, and a second admin: what one proposes the other approves."""
-    if (
-        kept["operator_token"] is not None and not kept["operators"]
-    ):  # made when there were no roles
+async def _provision_operators(
+    service: Service, kept: dict[str, Any], stored: _StoredSecrets
+) -> None:
+    """Issue an operator of each role and a second admin, who approves what the first proposes."""
+    # A version without roles had one operator.
+    if kept["operator_token"] is not None and not kept["operators"]:
         kept["operators"] = [{"name": "dev", "role": "admin", "token": kept["operator_token"]}]
-    there = {operator["name"]: operator for operator in kept["operators"]}
+    existing = {operator["name"]: operator for operator in kept["operators"]}
     for name, role in _OPERATORS.items():
-        if name not in there:
+        if name not in existing:
             new = IssueOperatorToken(name=name, role=role, days=TOKEN_DAYS_MAX)
             issued = await service.run_operation(new, ACTOR)
             kept["operators"].append({"name": name, "role": role, "token": issued.token})
-            keeper.save()
+            stored.save()
     for token in await service.run_operation(ListOperatorTokens(), ACTOR):
-        if token.name in there and token.revoked_at is None:
-            lives_on = ExtendToken(public_id=token.public_id, days=TOKEN_DAYS_MAX)
-            await service.run_operation(lives_on, ACTOR)
+        if token.name in existing and token.revoked_at is None:
+            extension = ExtendToken(public_id=token.public_id, days=TOKEN_DAYS_MAX)
+            await service.run_operation(extension, ACTOR)
     kept["operator_token"] = kept["operators"][0]["token"]
 
 
@@ -306,7 +309,7 @@ async def _provision_gateway(service: Service, world: SandboxInstallation) -> No
     if world.kept["account_id"] is None:
         new = AddAccount(provider="simulator", base_url=url, credentials=credentials)
         world.kept["account_id"] = (await service.run_operation(new, ACTOR)).id
-    else:  # the ports may be others than last time
+    else:  # ports may change between starts
         moved = ChangeAccount(
             account_id=world.kept["account_id"], base_url=url, credentials=credentials
         )

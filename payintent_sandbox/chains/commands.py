@@ -1,4 +1,4 @@
-"""`payintent devchain`: the development chains by themselves, and what a tester does to them."""
+"""`payintent devchain`: the development chains without the rest, and commands for testers."""
 
 import asyncio
 import os
@@ -35,11 +35,14 @@ READY_TIMEOUT_S = 600.0  # the first time anvil is fetched
 STOP_TIMEOUT_S = 60.0
 _LOOK_S = 0.05
 _COUNT_MAX = 10_000
-_READY = "devchain.json"  # written by `up`, as `dev.json` is by the whole sandbox
+_READY = "devchain.json"  # `up` writes it, like the whole sandbox `dev.json`
 _OWNER = "devchain"
 _HINT = "start `make dev` or `payintent devchain up`"
 
-app = typer.Typer(no_args_is_help=True, help="Development chains: up, down, and what testers do.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Run development chains without the rest, fund accounts, make and replace blocks.",
+)
 _Slug = Annotated[str, typer.Argument(help=", ".join(SLUGS))]
 
 
@@ -49,7 +52,7 @@ def up(
         bool, typer.Option("--foreground", help="Stay in this terminal until Ctrl-C.")
     ] = False,
 ) -> None:
-    """Run the chains without the rest: contract, tokens and a buyer on each."""
+    """Run the chains without the rest of the sandbox: contract, tokens and a buyer on each."""
     var_dir, ports = _var_dir(), Ports.from_environment()
     if find_owner(var_dir / "chains"):
         _fail("the chains run already: by `payintent devchain up`, or by `make dev`")
@@ -59,14 +62,14 @@ def up(
         raise typer.Exit(asyncio.run(_run(var_dir, ports)))
     _spawn(var_dir)
     for slug in SLUGS:
-        chain = _known(slug)
+        chain = _chain(slug)
         print(f"{slug:10} {chain.url}  contract {chain.deployment.contract_address}")
     print(f"tokens, and a buyer with a key for each, are in {var_dir / _READY}")
 
 
 @app.command()
 def down() -> None:
-    """End the chains that `up` has started; they keep what is on them."""
+    """Stop the chains that `up` has started; their state is kept."""
     var_dir = _var_dir()
     found = find_owner(var_dir / "chains")
     if found is None:
@@ -92,17 +95,17 @@ def fund_account(
     ] = FUNDED_UNITS,
 ) -> None:
     """Give an account coins and tokens."""
-    known = _known(slug)
+    dev_chain = _chain(slug)
     try:
         parse_address(address)
     except ValueError as error:
         _fail(str(error))
 
     async def give(chain: DevChainRpc) -> None:
-        await fund(chain, known.deployment, address, units)
+        await fund(chain, dev_chain.deployment, address, units)
 
-    _on(known, give)
-    symbols = ", ".join(one.symbol for one in known.deployment.tokens)
+    _run_on(dev_chain, give)
+    symbols = ", ".join(token.symbol for token in dev_chain.deployment.tokens)
     print(f"{address} has {units} more of the coin and of {symbols} on {slug}")
 
 
@@ -110,29 +113,29 @@ def fund_account(
 def mine(
     slug: _Slug, count: Annotated[int, typer.Argument(min=1, max=_COUNT_MAX, help="Blocks.")] = 1
 ) -> None:
-    """Make blocks."""
+    """Make blocks on a chain at once."""
 
     async def make(chain: DevChainRpc) -> int:
         await chain.ask("anvil_mine", hex(count))
         return await chain.number("eth_blockNumber")
 
-    print(f"{slug} is at block {_on(_known(slug), make)}")
+    print(f"{slug} is at block {_run_on(_chain(slug), make)}")
 
 
 @app.command()
 def reorg(
     slug: _Slug, depth: Annotated[int, typer.Argument(min=1, max=_COUNT_MAX, help="Blocks.")]
 ) -> None:
-    """Replace the last blocks by empty ones: their transactions are gone.
+    """Replace the last blocks by empty ones; their transactions are lost.
 
-    Deeper than what is final (two blocks) it halts the chain, as it would a real one.
+    A depth beyond the final block (two blocks) makes the service halt the chain, like a real one.
     """
 
     async def replace(chain: DevChainRpc) -> int:
         await chain.ask("anvil_reorg", depth, [])
         return await chain.number("eth_blockNumber")
 
-    print(f"{slug} has {depth} other blocks up to block {_on(_known(slug), replace)}")
+    print(f"{slug} has {depth} other blocks up to block {_run_on(_chain(slug), replace)}")
 
 
 async def _run(var_dir: Path, ports: Ports) -> int:
@@ -144,10 +147,10 @@ async def _run(var_dir: Path, ports: Ports) -> int:
         await dev_chains.start(stop)
         if stop.is_set():
             return 0
-        ready = {slug: await dev_chains.stand(slug) for slug in dev_chains.running}
+        ready = {slug: await dev_chains.make_ready(slug) for slug in dev_chains.running}
         write_private(var_dir / _READY, msgspec.json.encode(describe_all(ready)).decode())
         print("ready", flush=True)
-        miners = [asyncio.create_task(_mine(one, dev_chains)) for one in ready.values()]
+        miners = [asyncio.create_task(_mine(chain, dev_chains)) for chain in ready.values()]
         await dev_chains.supervise(stop)
         for miner in miners:
             miner.cancel()
@@ -161,21 +164,21 @@ async def _run(var_dir: Path, ports: Ports) -> int:
 
 
 async def _mine(chain: DevChain, dev_chains: DevChains) -> None:
-    async def nobody() -> bool:
-        return False
+    async def is_busy() -> bool:
+        return False  # blocks are made for unsettled transactions alone
 
-    async def back() -> str:
-        return (await dev_chains.stand(chain.slug)).instance
+    async def redeploy() -> str:
+        return (await dev_chains.make_ready(chain.slug)).instance
 
     async with open_chain(chain.url) as rpc:
-        await Miner(rpc, chain.instance, nobody, back).run()
+        await Miner(rpc, chain.instance, is_busy, redeploy).run()
 
 
 def _spawn(var_dir: Path) -> None:
-    """Start the chains in a process that outlives this one, and wait until they are ready."""
+    """Start the chains in a background process, and wait until they are ready."""
     log = var_dir / "logs" / "devchain.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    (var_dir / _READY).unlink(missing_ok=True)  # of one that was killed
+    (var_dir / _READY).unlink(missing_ok=True)  # of a process that was killed
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "payintent", "devchain", "up", "--foreground"],
@@ -195,7 +198,7 @@ def _spawn(var_dir: Path) -> None:
         time.sleep(_LOOK_S)
 
 
-def _known(slug: str) -> DevChain:
+def _chain(slug: str) -> DevChain:
     if slug not in SLUGS:
         _fail(f"the chains are {', '.join(SLUGS)}")
     var_dir = _var_dir()
@@ -205,8 +208,8 @@ def _known(slug: str) -> DevChain:
     return kept
 
 
-def _on(chain: DevChain, act: Callable[[DevChainRpc], Awaitable[T]]) -> T:
-    """Do something on a running chain; ends the command with one line where it cannot be done."""
+def _run_on(chain: DevChain, act: Callable[[DevChainRpc], Awaitable[T]]) -> T:
+    """Run an action on a chain; an error ends the command with one line."""
 
     async def work() -> T:
         async with open_chain(chain.url) as rpc:

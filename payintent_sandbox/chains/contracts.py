@@ -49,7 +49,7 @@ class CompiledContract:
 
 @cache
 def load(name: str) -> CompiledContract:
-    """Read a contract by its place in the contracts' folder."""
+    """Read a contract by its path in the contracts' folder."""
     compiled = json.loads((FOLDER / f"{name}.json").read_text())
     return CompiledContract(
         name=compiled["name"],

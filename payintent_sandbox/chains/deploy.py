@@ -1,4 +1,4 @@
-"""What stands on a development chain: the gateway contract, tokens, a buyer with money."""
+"""Deploy the gateway contract and tokens on a development chain, and fund a buyer."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -30,7 +30,7 @@ class PlannedToken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainPlan:
-    """What a development chain stands for; tokens without an address are still to be deployed."""
+    """The chain that a development chain imitates; tokens without an address are to be deployed."""
 
     slug: str
     network_id: int
@@ -51,13 +51,13 @@ class Deployment:
 
     def token(self, symbol: str) -> PlannedToken:
         """Find a token by its symbol."""
-        [found] = [one for one in self.tokens if one.symbol == symbol]
+        [found] = [token for token in self.tokens if token.symbol == symbol]
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class ChainBuyer:
-    """An account outside the chain's own, with its key, for whoever tries to pay."""
+    """An account with its key, not one of anvil's, for those who try to pay."""
 
     address: str
     private_key: str = field(repr=False)
@@ -102,12 +102,12 @@ PLANS = {
 
 
 async def deploy(chain: DevChainRpc, plan: ChainPlan) -> Deployment:
-    """Deploy tokens and contract, and give the refunder money and allowances (ChainError)."""
+    """Deploy tokens and contract; give the refunder money and allowances (DevChainError)."""
     deployer, receiver, refunder, *_ = await chain.ask("eth_accounts")
     network_id = await chain.number("eth_chainId")
     if network_id != plan.network_id:
         raise DevChainError(f"{chain.url} is chain {network_id}, not {plan.network_id}")
-    tokens = tuple([await _deploy_token(chain, deployer, one) for one in plan.tokens])
+    tokens = tuple([await _deploy_token(chain, deployer, token) for token in plan.tokens])
     address, block = await _create(
         chain,
         deployer,
@@ -130,27 +130,27 @@ async def deploy(chain: DevChainRpc, plan: ChainPlan) -> Deployment:
     return deployment
 
 
-async def deployed(chain: DevChainRpc, deployment: Deployment) -> bool:
-    """Tell whether a deployment of before still stands: chains that were killed can be younger."""
+async def is_deployed(chain: DevChainRpc, deployment: Deployment) -> bool:
+    """Tell whether a deployment is still on the chain; a killed chain can lack its last blocks."""
     if await chain.number("eth_chainId") != deployment.network_id:
         return False
     if await genesis_hash(chain) != deployment.genesis_hash:
         return False
     code = await chain.ask("eth_getCode", deployment.contract_address, "latest")
-    places = [one.address for one in deployment.tokens if not one.native]
-    codes = [await chain.ask("eth_getCode", place, "latest") for place in places]
+    addresses = [token.address for token in deployment.tokens if not token.native]
+    codes = [await chain.ask("eth_getCode", address, "latest") for address in addresses]
     return code.startswith(load(GATEWAY).runtime_bytecode) and "0x" not in codes
 
 
 async def genesis_hash(chain: DevChainRpc) -> str:
-    """Give the hash of block 0, which holds the second in which a development chain began."""
+    """Give the hash of block 0; it depends on the second at which the chain was made."""
     return (await chain.ask("eth_getBlockByNumber", "0x0", False))["hash"]
 
 
 async def fund(
     chain: DevChainRpc, deployment: Deployment, address: str, units: int = FUNDED_UNITS
 ) -> None:
-    """Give an account so many whole coins, and as many of every token."""
+    """Give an account `units` whole coins, and as many of every token."""
     faucet = (await chain.ask("eth_accounts"))[0]
     await chain.send(faucet, address, value=units * 10**COIN_DECIMALS)
     contract = load(PLAIN_TOKEN)  # both kinds of token have `mint`
@@ -161,14 +161,17 @@ async def fund(
 
 
 def describe(url: str, deployment: Deployment, buyer: ChainBuyer) -> dict[str, Any]:
-    """Describe a chain for whoever tries it: its part of `dev.json`."""
+    """Describe a chain for testers: its part of `dev.json`."""
     return {
         "network_id": deployment.network_id,
         "rpc_url": url,
         "contract_address": deployment.contract_address,
         "tokens": {
-            one.symbol: {"address": None if one.native else one.address, "decimals": one.decimals}
-            for one in deployment.tokens
+            token.symbol: {
+                "address": None if token.native else token.address,
+                "decimals": token.decimals,
+            }
+            for token in deployment.tokens
         },
         "buyer": {"address": buyer.address, "private_key": buyer.private_key},
     }

@@ -1,4 +1,4 @@
-"""The sandbox's development chains: their processes, what stands on them, and where it is kept."""
+"""The sandbox's development chains: their processes, deployments and files."""
 
 import asyncio
 import fcntl
@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from payintent_sandbox.chains.anvil import answers, supervised
+from payintent_sandbox.chains.anvil import answers, supervised_command
 from payintent_sandbox.chains.anvil_binary import AnvilError, find
 from payintent_sandbox.chains.deploy import (
     PLANS,
@@ -21,9 +21,9 @@ from payintent_sandbox.chains.deploy import (
     ChainPlan,
     Deployment,
     deploy,
-    deployed,
     describe,
     fund,
+    is_deployed,
 )
 from payintent_sandbox.chains.rpc import DevChainError, DevChainRpc, open_chain
 from payintent_sandbox.private_files import write_private
@@ -37,26 +37,26 @@ _FETCHER = "payintent_sandbox.chains.anvil_binary"
 
 
 class ChainsBusyError(Exception):
-    """Somebody else runs the chains of this folder; the message is one line."""
+    """Another process runs the chains of this folder; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevChain:
-    """A development chain that is ready: where it answers, what stands on it, who can pay there."""
+    """A development chain that is ready: its URL, its deployment and its buyer."""
 
     slug: str
     url: str
-    instance: str  # of the running chain: another one after every start
+    instance: str  # of the running anvil; every start has another one
     deployment: Deployment
     buyer: ChainBuyer
 
     def description(self) -> dict[str, Any]:
-        """Describe it for whoever tries it: its part of `dev.json`."""
+        """Describe the chain for testers: its part of `dev.json`."""
         return describe(self.url, self.deployment, self.buyer)
 
 
 class DevChains:
-    """The three chains of one sandbox folder; one process at a time has them."""
+    """The three chains of one sandbox folder; only one process at a time can run them."""
 
     def __init__(self, var_dir: Path, ports: Sequence[int], owner: str = "dev") -> None:
         self._folder = var_dir / "chains"
@@ -66,7 +66,7 @@ class DevChains:
         children = [
             ChildProcess(
                 f"chain-{slug}",
-                supervised(
+                supervised_command(
                     network_id=PLANS[slug].network_id, port=port, folder=self._folder / slug
                 ),
                 {},
@@ -78,31 +78,31 @@ class DevChains:
         self.running: tuple[str, ...] = ()  # the slugs of those that are ready
 
     async def start(self, stop: asyncio.Event) -> None:
-        """Start them and make them ready; not where told to stop meanwhile.
+        """Start the chains and make them ready, unless `stop` is set meanwhile.
 
-        Raises `AnvilError`, `DevChainError`, `ChainsBusyError`: then none of them runs.
+        Raises `AnvilError`, `DevChainError`, `ChainsBusyError`; then no chain runs.
         """
         self._lock = lock_folder(self._folder, self._owner)
         try:
             await fetch_anvil(stop)
             self._started = True
             await self._children.start()
-            await asyncio.gather(*(self._awake(slug, stop) for slug in self._ports))
+            await asyncio.gather(*(self._wait_awake(slug, stop) for slug in self._ports))
             if stop.is_set():
                 return
-            await asyncio.gather(*(self.stand(slug) for slug in self._ports))
+            await asyncio.gather(*(self.make_ready(slug) for slug in self._ports))
         except BaseException:
             await self.stop()
             raise
         self.running = SLUGS
 
     async def supervise(self, stop: asyncio.Event) -> None:
-        """Start again whichever dies, until told to stop."""
+        """Restart every chain that ends, until `stop` is set."""
         if self._started:
             await self._children.supervise(stop)
 
     async def stop(self) -> None:
-        """End them, each writes its state; harmless where none runs."""
+        """Stop the chains, each writes its state; does nothing if none runs."""
         if self._started:
             await self._children.stop()
             self._started, self.running = False, ()
@@ -110,25 +110,25 @@ class DevChains:
             self._lock.close()  # and with it the lock
             self._lock = None
 
-    async def stand(self, slug: str, *, anew: bool = False) -> DevChain:
-        """Find contract, tokens and buyer where they stood, else put them there (ChainError).
+    async def make_ready(self, slug: str, *, anew: bool = False) -> DevChain:
+        """Deploy contract and tokens if they are not on the chain (DevChainError).
 
-        The buyer stays the same one. `anew` deploys whatever stands there.
+        The buyer stays the same. `anew` deploys even if they are there.
         """
         folder = self._folder / slug
         async with open_chain(self.url(slug)) as chain:
             kept = read_chain(folder)
-            if anew or kept is None or not await deployed(chain, kept.deployment):
+            if anew or kept is None or not await is_deployed(chain, kept.deployment):
                 kept = await _deploy(chain, PLANS[slug], kept and kept.buyer)
             kept = replace(kept, url=chain.url, instance=await instance(chain))
         write_private(folder / "chain.json", msgspec.json.encode(kept).decode())
         return kept
 
     def url(self, slug: str) -> str:
-        """Give a chain's address."""
+        """Give the URL of a chain's JSON-RPC."""
         return f"http://127.0.0.1:{self._ports[slug]}"
 
-    async def _awake(self, slug: str, stop: asyncio.Event) -> None:
+    async def _wait_awake(self, slug: str, stop: asyncio.Event) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(AWAKE_TIMEOUT_S):
                 while not stop.is_set():
@@ -140,12 +140,12 @@ class DevChains:
 
 
 async def instance(chain: DevChainRpc) -> str:
-    """Give the running chain's own name, which no other start has; reorgs do not change it."""
+    """Give the id of the running anvil; every start has another one, reorgs do not change it."""
     return (await chain.ask("anvil_metadata"))["instanceId"]
 
 
 def read_chain(folder: Path) -> DevChain | None:
-    """Read what was kept of a chain in its folder; None where it was never ready."""
+    """Read a chain's file in its folder; None if the chain was never ready."""
     try:
         return msgspec.json.decode((folder / "chain.json").read_bytes(), type=DevChain)
     except (OSError, msgspec.MsgspecError):
@@ -153,20 +153,20 @@ def read_chain(folder: Path) -> DevChain | None:
 
 
 def describe_all(chains: Mapping[str, DevChain]) -> dict[str, Any]:
-    """Describe chains for whoever tries them: `chains` of `dev.json`."""
-    return {slug: one.description() for slug, one in chains.items()}
+    """Describe chains for testers: `chains` of `dev.json`."""
+    return {slug: chain.description() for slug, chain in chains.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class ChainsOwner:
-    """Who runs the chains of a folder: a process, and the command it was started with."""
+    """The process that runs the chains of a folder, and its command."""
 
     pid: int
     owner: str
 
 
 def lock_folder(folder: Path, owner: str) -> TextIO:
-    """Be the one who runs the chains of a folder, until the file is closed (ChainsBusy)."""
+    """Lock the chains of a folder until the file is closed (ChainsBusyError)."""
     folder.mkdir(parents=True, exist_ok=True)
     file = (folder / "lock").open("a+")
     try:
@@ -181,7 +181,7 @@ def lock_folder(folder: Path, owner: str) -> TextIO:
 
 
 def find_owner(folder: Path) -> ChainsOwner | None:
-    """Tell who runs the chains of a folder; None where nobody does."""
+    """Give the process that runs the chains of a folder; None if none does."""
     try:
         with (folder / "lock").open("r") as file:
             try:
@@ -189,17 +189,17 @@ def find_owner(folder: Path) -> ChainsOwner | None:
             except BlockingIOError:
                 pid, owner = file.read().split()
                 return ChainsOwner(int(pid), owner)
-    except (FileNotFoundError, ValueError):  # or it is just being written
+    except (FileNotFoundError, ValueError):  # ValueError: the owner is just writing it
         pass
     return None
 
 
 async def fetch_anvil(stop: asyncio.Event) -> None:
-    """Fetch anvil where there is none; ends early where told to stop (AnvilError)."""
+    """Fetch anvil if there is none; returns early if `stop` is set (AnvilError)."""
     if await asyncio.to_thread(find) is not None:
         return
     print("fetching anvil for the dev chains, this once", flush=True)
-    # A process of its own can be ended at any time; npm may take minutes to give up.
+    # In a process, which can be killed at any time: npm may take minutes to give up.
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", _FETCHER),
         stdin=asyncio.subprocess.DEVNULL,
@@ -207,13 +207,13 @@ async def fetch_anvil(stop: asyncio.Event) -> None:
         stderr=asyncio.subprocess.STDOUT,
         start_new_session=True,
     )
-    saying = asyncio.create_task(process.communicate())
+    output = asyncio.create_task(process.communicate())
     stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait({saying, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({output, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
-    if not saying.done():
+    if not output.done():
         os.killpg(process.pid, signal.SIGKILL)
-    said, _ = await saying
+    said, _ = await output
     if stop.is_set() or await asyncio.to_thread(find) is not None:
         return
     raise AnvilError((said.decode(errors="replace").strip().splitlines() or ["no anvil"])[-1])

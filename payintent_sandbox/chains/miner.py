@@ -1,4 +1,4 @@
-"""Blocks on a development chain while somebody waits for them, and its care after a death."""
+"""Make blocks on a development chain while they are needed, and restore it after a restart."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,43 +8,43 @@ from payintent.domain.errors import LockTimeoutError, RefusedError, StorageUnava
 from payintent_sandbox.chains.dev_chains import instance
 from payintent_sandbox.chains.rpc import DevChainError, DevChainRpc
 
-BEAT_S = 1.0
+INTERVAL_S = 1.0
 FINAL_DEPTH = 2  # blocks that stand on a final one, on every development chain
 
 
 @dataclass(slots=True)
 class Miner:
-    """Makes a block a second on one chain, but none while nobody waits: every block is kept.
+    """Makes a block a second on one chain, but only while blocks are needed: all are stored.
 
-    `busy` tells whether the service waits; `back` is called when another instance of the chain
-    answers than `known`, for what it has lost, and gives that instance's name.
+    `busy` tells whether the service needs blocks. `restore` is called when an anvil other than
+    `instance_id` answers: it deploys what that one has lost, and gives its id.
     """
 
     chain: DevChainRpc
-    known: str
+    instance_id: str
     busy: Callable[[], Awaitable[bool]]
-    back: Callable[[], Awaitable[str]]
+    restore: Callable[[], Awaitable[str]]
 
     async def run(self) -> None:
-        """Go on until cancelled; a chain or a database that is away is waited for."""
+        """Run until cancelled; an unreachable chain or database is tried again."""
         while True:
             try:
-                await self.beat()
+                await self.mine_once()
             except (DevChainError, StorageUnavailableError, LockTimeoutError):
-                pass  # whoever supervises it says so
+                pass  # its supervisor reports it
             except RefusedError as refused:
                 print(f"dev chain at {self.chain.url}: {refused.message}", flush=True)
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(INTERVAL_S)
 
-    async def beat(self) -> None:
-        """Look once, and make a block where one is waited for."""
-        if await instance(self.chain) != self.known:
-            self.known = await self.back()
+    async def mine_once(self) -> None:
+        """Make one block if it is needed."""
+        if await instance(self.chain) != self.instance_id:
+            self.instance_id = await self.restore()
         if await self._unsettled() or await self.busy():
             await self.chain.ask("evm_mine")
 
     async def _unsettled(self) -> bool:
-        """Tell whether a transaction is not final yet, whoever has sent it."""
+        """Tell whether a transaction of any sender is not final yet."""
         head = await self.chain.number("eth_blockNumber")
         for number in range(max(0, head - FINAL_DEPTH + 1), head + 1):
             block = await self.chain.ask("eth_getBlockByNumber", hex(number), False)

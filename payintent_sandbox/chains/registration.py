@@ -1,4 +1,4 @@
-"""What the sandbox's service is told of its chains: contract, tokens, methods, where to read on."""
+"""Register the development chains with the sandbox's service: contract, tokens, methods."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,37 +22,39 @@ from payintent_sandbox.chains.dev_chains import DevChain, DevChains
 from payintent_sandbox.chains.rpc import open_chain
 
 CONFIRMATIONS = 2
-_BY_COUNT = "native"  # the others' nodes say themselves what is final
+_BY_COUNT = "native"  # the nodes of the others name the final block
 
 
 @dataclass(frozen=True, slots=True)
 class ChainRegistration:
-    """Tells one service of development chains, in the sandbox's name."""
+    """Registers development chains with one service, as the sandbox's actor."""
 
     service: Service
     actor: Actor
 
     async def settle(self, dev_chains: DevChains, slug: str, merchants: Sequence[int]) -> DevChain:
-        """Make a chain ready that has come back while it was watched (ChainError).
+        """Make a chain ready that was restarted while it was watched (DevChainError).
 
-        It is read anew before anything is put there: a watcher that found other blocks where it
-        has read some would halt it, and rightly.
+        Its cursor is reset before anything is deployed: a watcher that finds other blocks than
+        those it has read halts the chain.
         """
-        await self._read_on(slug, dev_chains.url(slug))
-        return await self.take(dev_chains, await dev_chains.stand(slug), merchants)
+        await self._reset_cursor(slug, dev_chains.url(slug))
+        return await self.take(dev_chains, await dev_chains.make_ready(slug), merchants)
 
     async def take(
         self, dev_chains: DevChains, chain: DevChain, merchants: Sequence[int]
     ) -> DevChain:
-        """Take payments on a chain, and offer its tokens at these merchants; gives the chain.
+        """Take payments on a chain, and add its tokens as methods of these merchants.
 
-        A contract that was retired may not come back: where a chain began anew and has it at the
-        same address, another one is deployed.
+        A retired contract cannot be added again: if a new chain has one at the same address,
+        another contract is deployed.
         """
         view = await self._view(chain.slug)
-        while _address(chain) in {one.address for one in view.contracts if not one.current}:
-            chain = await dev_chains.stand(chain.slug, anew=True)
-        await self._read_on(chain.slug, chain.url)
+        while _address(chain) in {
+            contract.address for contract in view.contracts if not contract.current
+        }:
+            chain = await dev_chains.make_ready(chain.slug, anew=True)
+        await self._reset_cursor(chain.slug, chain.url)
         await self._set(chain)
         account_id = await self._contract(chain, view)
         for merchant_id in merchants:
@@ -60,16 +62,16 @@ class ChainRegistration:
         return chain
 
     async def busy(self, slug: str) -> bool:
-        """Tell whether somebody waits for a chain's blocks; nobody does for one that has halted."""
+        """Tell whether the service needs a chain's blocks; not those of a halted chain."""
         cursor = await chains.get_cursor(self.service.database, slug)
         if cursor is not None and cursor.halted:
             return False
         if await chain_watch.is_unwatched(self.service.database, slug):
-            return True  # nobody can be offered it until its watcher has seen it
+            return True  # it is not offered to buyers until its watcher has read it
         return await chains.is_busy(self.service.database, slug)
 
     async def _view(self, slug: str) -> ChainView:
-        [view] = [one for one in await self._perform(ListChains()) if one.slug == slug]
+        [view] = [chain for chain in await self._perform(ListChains()) if chain.slug == slug]
         return view
 
     async def _set(self, chain: DevChain) -> None:
@@ -96,13 +98,13 @@ class ChainRegistration:
             )
 
     async def _contract(self, chain: DevChain, before: ChainView) -> int:
-        """Add the contract where it is new: then so is the chain, and the others are gone."""
-        for one in before.contracts:
-            if one.address == _address(chain):
-                return one.account_id
-        for one in before.contracts:
-            if one.current:
-                await self._perform(RetireContract(account_id=one.account_id))
+        """Add the contract if it is new, and retire the former ones, which the new chain lacks."""
+        for contract in before.contracts:
+            if contract.address == _address(chain):
+                return contract.account_id
+        for contract in before.contracts:
+            if contract.current:
+                await self._perform(RetireContract(account_id=contract.account_id))
         added = await self._perform(
             AddContract(
                 chain=chain.slug,
@@ -113,12 +115,12 @@ class ChainRegistration:
         )
         return added.account_id
 
-    async def _read_on(self, slug: str, url: str) -> None:
-        """Read a chain from its beginning where it lacks the last block that was read.
+    async def _reset_cursor(self, slug: str, url: str) -> None:
+        """Read a chain from block 0 again if it lacks the last block that was read.
 
-        A chain that was killed is some blocks younger than what was read of it, or all of them.
-        What is kept already is not judged twice. Only a sandbox may do this: anywhere else a final
-        block that is gone halts the chain.
+        A killed chain has lost some or all of the blocks that were read. Transfers that are stored
+        are not settled twice. Only a sandbox does this: elsewhere a lost final block halts the
+        chain.
         """
         cursor = await chains.get_cursor(self.service.database, slug)
         if cursor is None or (cursor.block == 0 and not cursor.halted):
@@ -130,9 +132,9 @@ class ChainRegistration:
 
     async def _offer(self, chain: DevChain, account_id: int, merchant_id: int) -> None:
         methods = await self._perform(ListPaymentMethods(merchant_id=merchant_id))
-        offered = {one.token for one in methods if one.account_id == account_id}
+        offered = {method.token for method in methods if method.account_id == account_id}
         view = await self._view(chain.slug)
-        tokens = [one for one in view.tokens if one.enabled and one.address is not None]
+        tokens = [token for token in view.tokens if token.enabled and token.address is not None]
         for position, token in enumerate(tokens, start=len(methods)):
             if token.symbol in offered:
                 continue

@@ -1,4 +1,4 @@
-"""JSON-RPC to a development chain: questions, and transactions of its unlocked accounts."""
+"""JSON-RPC client of a development chain: calls, and transactions of its unlocked accounts."""
 
 import asyncio
 import itertools
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 REQUEST_TIMEOUT_S = 30.0
 MINED_TIMEOUT_S = 30.0
-LOOK_S = 0.02
+POLL_S = 0.02
 
 
 class DevChainError(Exception):
@@ -20,7 +20,7 @@ class DevChainError(Exception):
 
 
 class DevChainRpc:
-    """One development chain; it signs for its own accounts, so no key is ever here."""
+    """One development chain; anvil signs for its own accounts, so the client holds no key."""
 
     def __init__(self, url: str, client: "aiohttp.ClientSession") -> None:
         self.url = url
@@ -28,49 +28,49 @@ class DevChainRpc:
         self._ids = itertools.count(1)
 
     async def ask(self, method: str, *params: Any) -> Any:
-        """Call a method and give its result (ChainError)."""
+        """Call a method and give its result (DevChainError)."""
         import aiohttp  # imported when used: most commands call no chain
 
         body = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params}
         try:
             async with self._client.post(self.url, json=body) as answer:
-                told = await answer.json()
+                said = await answer.json()
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise DevChainError(f"{self.url} does not answer: {type(error).__name__}") from None
-        if "error" in told:
-            raise DevChainError(f"{method}: {told['error'].get('message')}")
-        return told.get("result")
+        if "error" in said:
+            raise DevChainError(f"{method}: {said['error'].get('message')}")
+        return said.get("result")
 
     async def number(self, method: str, *params: Any) -> int:
-        """Call a method whose result is a number."""
+        """Call a method whose result is a hexadecimal number."""
         return int(await self.ask(method, *params), 16)
 
     async def send(
         self, sender: str, to: str | None, data: str = "0x", value: int = 0
     ) -> dict[str, Any]:
         """Send a transaction of an unlocked account, and give its receipt once it is mined."""
-        asked = {"from": sender, "to": to, "data": data, "value": hex(value)}
-        tx_hash = await self.ask("eth_sendTransaction", asked)
+        transaction = {"from": sender, "to": to, "data": data, "value": hex(value)}
+        tx_hash = await self.ask("eth_sendTransaction", transaction)
         receipt = await self.receipt(tx_hash)
         if receipt["status"] != "0x1":
-            await self.ask("eth_call", asked, "latest")  # most often refuses again, and says why
+            await self.ask("eth_call", transaction, "latest")  # usually fails again, with a reason
             raise DevChainError(f"{tx_hash} was reverted")
         return receipt
 
     async def receipt(self, tx_hash: str) -> dict[str, Any]:
-        """Wait for a receipt: mining goes on beside the answer to a sending."""
+        """Wait for a receipt: a transaction is mined after the call that sends it."""
         deadline = time.monotonic() + MINED_TIMEOUT_S
         while time.monotonic() < deadline:
             receipt = await self.ask("eth_getTransactionReceipt", tx_hash)
             if receipt is not None:
                 return receipt
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         raise DevChainError(f"{tx_hash} is not mined")
 
 
 @asynccontextmanager
 async def open_chain(url: str) -> AsyncGenerator[DevChainRpc]:
-    """Open a connection to a chain."""
+    """Open a client of a chain."""
     import aiohttp
 
     timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S)

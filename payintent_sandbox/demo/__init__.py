@@ -1,1 +1,1 @@
-"""The demo: every ending of a payment, against a running sandbox."""
+"""The demo: a payment for each final status, against a running sandbox."""

@@ -1,4 +1,4 @@
-"""The demo: payments for each way to end, and refunds, against a running sandbox."""
+"""The demo: a payment for each final status, and refunds, against a running sandbox."""
 
 import asyncio
 import os
@@ -39,13 +39,13 @@ _INTERRUPTED = 130
 
 
 async def pay_by_card(stage: DemoStage) -> None:
-    """Play the ordinary case."""
+    """Play a payment that is paid by card."""
     payment = await stage.create("1590.00", "THB", "Tides of the Chao Phraya")
     quotes = await stage.quotes(payment)
     await stage.pay(await stage.select(payment, quotes[0]), APPROVED)
-    told = await stage.webhook(payment, "payment.completed")
-    seen = await stage.shows(payment, "PAID", "receipt_id", "provider", "paid_at")
-    expect("receipt_id", told["receipt_id"], seen["receipt_id"])
+    notified = await stage.webhook(payment, "payment.completed")
+    shown = await stage.shows(payment, "PAID", "receipt_id", "provider", "paid_at")
+    expect("receipt_id", notified["receipt_id"], shown["receipt_id"])
 
 
 async def decline(stage: DemoStage) -> None:
@@ -53,13 +53,13 @@ async def decline(stage: DemoStage) -> None:
     payment = await stage.create("49.90", "USD", "A Field Guide to Ledgers")
     quotes = await stage.quotes(payment)
     await stage.pay(await stage.select(payment, quotes[0]), DECLINED)
-    told = await stage.webhook(payment, "payment.failed")
-    expect("failure_reason", told["failure_reason"], "DECLINED")
+    failed = await stage.webhook(payment, "payment.failed")
+    expect("failure_reason", failed["failure_reason"], "DECLINED")
     await stage.shows(payment, "FAILED", "failure_reason", "failed_at")
 
 
 async def change_method(stage: DemoStage) -> None:
-    """Play money that comes by a method which the buyer has left."""
+    """Play money that arrives by a method which the buyer has replaced."""
     payment = await stage.create("2400", "JPY", "One Hundred Mornings in Kyoto")
     quotes = await stage.quotes(payment)
     left, taken = quotes[0], quotes[-1]
@@ -75,14 +75,14 @@ async def change_method(stage: DemoStage) -> None:
     after = await stage.shows(payment, "PAID", "receipt_id", "payment_method_id")
     if after != before:
         raise StepError("the late callback changed the payment")
-    await stage.given_back(payment, "ORPHAN_CAPTURE")
+    await stage.refunded_by_policy(payment, "ORPHAN_CAPTURE")
 
 
 async def _late_callback(stage: DemoStage, session_id: str) -> None:
-    """Wait until the gateway has told of the abandoned session, and was answered."""
+    """Wait until the gateway has reported the replaced session and has an answer."""
     delay_s = LATE_CALLBACK_S / stage.sandbox.sim_time_scale
 
-    async def told() -> list[Fields]:
+    async def answered() -> list[Fields]:
         async with stage.http.get(f"{stage.sandbox.simulator_url}/_sim/log") as answer:
             entries: list[Fields] = await answer.json()
         return [
@@ -91,8 +91,8 @@ async def _late_callback(stage: DemoStage, session_id: str) -> None:
             if entry.get("reference") == session_id and entry.get("status") == OK
         ]
 
-    what = f"the gateway's callback for the method left, about {delay_s:.0f} s late"
-    [callback, *_] = await stage.until(what, told, delay_s + PATIENCE_S)
+    what = f"the gateway's callback for the replaced method, about {delay_s:.0f} s late"
+    [callback, *_] = await stage.until(what, answered, delay_s + PATIENCE_S)
     expect("callback", callback["type"], "session.paid")
     stage.say(f"late callback {callback['type']} for {session_id}: answered {callback['status']}")
 
@@ -111,7 +111,7 @@ async def cancel(stage: DemoStage) -> None:
 
 
 async def expire(stage: DemoStage) -> None:
-    """Play a buyer who never comes."""
+    """Play a payment that no buyer pays."""
     payment = await stage.create(
         "49.90", "USD", "A Field Guide to Ledgers", expires_in=EXPIRES_IN_S
     )
@@ -124,14 +124,14 @@ _Flow = Callable[[DemoStage], Awaitable[None]]
 FLOWS: tuple[tuple[str, _Flow], ...] = (
     ("Pay by card", pay_by_card),
     ("A declined card", decline),
-    ("Another method, and money that comes too late", change_method),
+    ("Another method, and money that arrives too late", change_method),
     ("Cancelled by the merchant", cancel),
     ("Expired", expire),
 )
 GATEWAY_FLOWS: tuple[tuple[str, _Flow], ...] = (
-    ("Paid and given back in two parts, with each gateway", refund_with_each),
-    ("Declined three times, which ends it", decline_three_times),
-    ("Refunds that wait, are refused, are not answered", refund_otherwise),
+    ("Paid and refunded in two parts, with each gateway", refund_with_each),
+    ("Declined three times, which ends the payment", decline_three_times),
+    ("Refunds that are pending, refused, or not answered", refund_otherwise),
 )
 TOKEN_FLOWS: tuple[tuple[str, _Flow], ...] = (
     ("Paid in tokens, on every chain", pay_in_tokens),
@@ -140,22 +140,22 @@ TOKEN_FLOWS: tuple[tuple[str, _Flow], ...] = (
 
 
 async def play(sandbox: RunningSandbox, console: Console) -> bool:
-    """Play every flow, also after one that failed; tell whether all went as expected."""
+    """Play every flow, also after a failed one; tells whether all went as expected."""
     flows = [*FLOWS, *(TOKEN_FLOWS if sandbox.chains else ()), *GATEWAY_FLOWS]
-    good = 0
+    passed = 0
     timeout = aiohttp.ClientTimeout(total=CALL_TIMEOUT_S)
     async with aiohttp.ClientSession(timeout=timeout) as http:
         stage = DemoStage(sandbox=sandbox, http=http, console=console)
         await _check_awake(stage)
         for number, (title, flow) in enumerate(flows, start=1):
             console.print(f"[bold]{number}. {title}[/]")
-            good += await _went_well(console, flow(stage))
-        console.print("[bold]And in the end[/]")
+            passed += await _went_well(console, flow(stage))
+        console.print("[bold]All payments again[/]")
         once = await _went_well(console, _ended_once(stage))
     if not sandbox.chains:
         console.print("no payments in tokens: the sandbox has no dev chains")
-    console.print(f"demo: {good} of {len(flows)} flows as expected")
-    return once and good == len(flows)
+    console.print(f"demo: {passed} of {len(flows)} flows as expected")
+    return once and passed == len(flows)
 
 
 async def _check_awake(stage: DemoStage) -> None:
@@ -168,7 +168,7 @@ async def _check_awake(stage: DemoStage) -> None:
 
 
 async def _ended_once(stage: DemoStage) -> None:
-    """Look at all payments again: one event each, whatever came after it."""
+    """Check all payments again: each has exactly one event."""
     for payment_id in stage.payment_ids:
         expect(f"the number of events of {payment_id}", len(await stage.webhooks(payment_id)), 1)
     stage.say(f"{len(stage.payment_ids)} payments, and exactly one event of each")

@@ -1,4 +1,4 @@
-"""The demo's buyers: what a browser does at each gateway's page, over HTTP."""
+"""The demo's buyers: the HTTP requests of a browser at each gateway's page."""
 
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -8,13 +8,13 @@ import aiohttp
 
 from payintent_sandbox.demo.stage import OK, DemoStage, Fields, StepError
 
-_PAGES_MAX = 5  # of a gateway, one after the other
-_CARD = "card"  # what every emulator calls the field for the card's number
+_PAGES_MAX = 5  # of one gateway, in a row
+_CARD = "card"  # the field for the card number at every emulator
 
 
 @dataclass(slots=True)
 class _Form:
-    """A form of a page: where it leads, what it sends by itself, and what is typed into it."""
+    """A form of a page: its action, its hidden fields, and the names of the others."""
 
     action: str
     hidden: dict[str, str] = field(default_factory=dict[str, str])
@@ -22,33 +22,33 @@ class _Form:
 
 
 class _Forms(HTMLParser):
-    """Reads the forms of a page."""
+    """Parser that collects the forms of a page."""
 
     def __init__(self) -> None:
         super().__init__()
         self.forms: list[_Form] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note forms and their inputs."""
-        known = {name: value or "" for name, value in attrs}
-        if tag == "form" and known.get("method") == "post":
-            self.forms.append(_Form(known.get("action", "")))
-        elif tag == "input" and self.forms and known.get("type") == "hidden":
-            self.forms[-1].hidden[known["name"]] = known.get("value", "")
+        """Collect a form or an input."""
+        given = {name: value or "" for name, value in attrs}
+        if tag == "form" and given.get("method") == "post":
+            self.forms.append(_Form(given.get("action", "")))
+        elif tag == "input" and self.forms and given.get("type") == "hidden":
+            self.forms[-1].hidden[given["name"]] = given.get("value", "")
         elif tag == "input" and self.forms:
-            self.forms[-1].typed.add(known["name"])
+            self.forms[-1].typed.add(given["name"])
 
 
 @dataclass(slots=True)
 class _Browser:
-    """A buyer's browser: it has one page, and follows redirects."""
+    """A buyer's browser with one page; it follows redirects."""
 
     http: aiohttp.ClientSession
     url: str = ""
     forms: list[_Form] = field(default_factory=list[_Form])
 
     async def open(self, method: str, url: str, fields: Fields | None = None) -> None:
-        """Open a page."""
+        """Open a page and read its forms."""
         async with self.http.request(method, url, data=fields) as answer:
             text = await answer.text()
             self.url = str(answer.url)
@@ -59,7 +59,7 @@ class _Browser:
         self.forms = reader.forms
 
     async def submit(self, card: str) -> None:
-        """Send the first form: with the card where it asks for one, else as it is."""
+        """Send the first form, with the card number if it has a field for it."""
         if not self.forms:
             raise StepError("the gateway's page has no form")
         form = self.forms[0]
@@ -68,7 +68,7 @@ class _Browser:
 
 
 async def pay_at_page(stage: DemoStage, payment: Fields, selected: Fields, card: str) -> None:
-    """Go where the next action leads, enter a card, and come back to the checkout."""
+    """Follow the next action, enter a card, and return to the checkout."""
     redirect = selected["next_action"]["redirect"]
     browser = _Browser(stage.http)
     await browser.open(redirect["method"], redirect["url"], redirect["fields"] or None)
@@ -76,11 +76,11 @@ async def pay_at_page(stage: DemoStage, payment: Fields, selected: Fields, card:
         await browser.submit(card)
         if browser.url.startswith(payment["checkout_url"]):
             return
-    raise StepError("the gateway's page does not lead back")
+    raise StepError("the gateway's page does not return to the checkout")
 
 
 async def pay_in_element(stage: DemoStage, payment: Fields, selected: Fields, card: str) -> None:
-    """Enter a card in the provider's element on our page, and let that page go on."""
+    """Enter a card in the provider's element, and open the return page of the checkout."""
     answer = await confirm(stage, selected, card)
     if "error" in answer:
         raise StepError(f"the element refuses: {answer['error']}")
@@ -88,7 +88,7 @@ async def pay_in_element(stage: DemoStage, payment: Fields, selected: Fields, ca
 
 
 async def confirm(stage: DemoStage, selected: Fields, card: str) -> Fields:
-    """Press the element's button once; gives what its frame is told, an `error` perhaps."""
+    """Press the element's button once; gives its answer, possibly with an `error`."""
     element = selected["next_action"]["embedded_card"]
     body = {
         "key": element["publishable_key"],

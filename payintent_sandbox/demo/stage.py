@@ -1,4 +1,4 @@
-"""Where the demo plays: a running sandbox, its merchant, a buyer, the spectator's terminal."""
+"""What every flow of the demo uses: calls of the API, the buyer's steps, checks, printing."""
 
 import asyncio
 import json
@@ -29,10 +29,10 @@ Fields = dict[str, Any]
 
 
 class StepError(Exception):
-    """A step went otherwise than it should; the message says how."""
+    """A step had an unexpected result; the message names it."""
 
 
-#: What may go wrong in a step; anything else is a bug of the demo.
+#: The errors that a step may raise; any other is a bug of the demo.
 FAILURES = (StepError, DevChainError, aiohttp.ClientError, TimeoutError, KeyError, ValueError)
 
 
@@ -55,7 +55,7 @@ class DemoBuyer:
 
 @dataclass(frozen=True, slots=True)
 class DemoChain:
-    """A development chain, and who can pay on it."""
+    """A development chain, and an account that can pay on it."""
 
     rpc_url: str
     buyer: DemoBuyer
@@ -70,7 +70,7 @@ class DemoGateway:
 
 @dataclass(frozen=True, slots=True)
 class RunningSandbox:
-    """What `dev.json` tells of a running sandbox."""
+    """The fields of `dev.json` that the demo uses."""
 
     api_url: str
     simulator_url: str
@@ -85,7 +85,7 @@ class RunningSandbox:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoStage:
-    """Where the flows play: the sandbox, a connection, and the spectator's terminal."""
+    """The sandbox, an HTTP client and a terminal, with the steps that flows consist of."""
 
     sandbox: RunningSandbox
     http: aiohttp.ClientSession
@@ -99,7 +99,7 @@ class DemoStage:
     async def call(
         self, method: str, path: str, wanted: int = OK, *, keyed: bool = False, **body: Any
     ) -> Fields:
-        """Call the API, as the merchant where `keyed`, else as the buyer's browser would."""
+        """Call the API: as the merchant if `keyed`, else as the buyer's browser."""
         headers: dict[str, str] = {}
         if keyed:
             headers["Authorization"] = f"Bearer {self.sandbox.merchants[0].api_key}"
@@ -164,7 +164,7 @@ class DemoStage:
         return selected
 
     async def pay(self, selected: Fields, card: str) -> None:
-        """Enter a card at the gateway's page, as the buyer."""
+        """Enter a card at the gateway's page, as the buyer does."""
         url = selected["next_action"]["redirect"]["url"]
         async with self.http.post(url, data={"card": card}, allow_redirects=False) as answer:
             if answer.status != SEE_OTHER:
@@ -173,7 +173,7 @@ class DemoStage:
         self.say(f"card {card} at the gateway's page: sent back to {where}")
 
     async def webhook(self, payment: Fields, kind: str) -> Fields:
-        """Wait until the shop has the payment's event, and verify its signature once more."""
+        """Wait until the shop has the payment's event, and verify its signature again."""
         received = await self.until(f"webhook {kind}", lambda: self.webhooks(payment["id"]))
         headers, body = received[0]["headers"], received[0]["body"]
         key = read_secret(self.sandbox.merchants[0].callback_secret)
@@ -185,22 +185,22 @@ class DemoStage:
         return event["data"]["payment"]
 
     async def webhooks(self, payment_id: str) -> list[Fields]:
-        """List the events that the shop has of a payment, each once."""
+        """List the events of a payment that the shop has received, without duplicates."""
         url = f"{self.sandbox.shop_url}/webhooks.json"
         async with self.http.get(url, params={"payment_id": payment_id}) as answer:
             deliveries: list[Fields] = await answer.json()
         return [delivery for delivery in deliveries if not delivery["duplicate"]]
 
     async def shows(self, payment: Fields, status: str, *names: str) -> Fields:
-        """Read the payment as the merchant; it has this status, and these fields are there."""
-        seen = await self.call("GET", f"/payments/{payment['id']}", keyed=True)
-        expect("status", seen["status"], status)
-        missing = [name for name in names if name not in seen]
+        """Read the payment as the merchant; expect this status and these fields."""
+        found = await self.call("GET", f"/payments/{payment['id']}", keyed=True)
+        expect("status", found["status"], status)
+        missing = [name for name in names if name not in found]
         if missing:
             raise StepError(f"GET /payments/{payment['id']} shows no {', '.join(missing)}")
-        shown = "".join(f", {name} {seen[name]}" for name in names)
+        shown = "".join(f", {name} {found[name]}" for name in names)
         self.say(f"GET shows {status}{shown}")
-        return seen
+        return found
 
     async def cases(self, payment: Fields) -> list[Fields]:
         """List a payment's cases as the operator."""
@@ -212,20 +212,20 @@ class DemoStage:
                 raise StepError(f"GET {url}: {answer.status} {fields}")
         return fields["cases"]
 
-    async def given_back(self, payment: Fields, kind: str) -> None:
-        """Wait until a payment's one case is closed, its money gone back by the merchant's rule."""
+    async def refunded_by_policy(self, payment: Fields, kind: str) -> None:
+        """Wait until a payment's only case is refunded by the merchant's setting `auto_refund`."""
 
         async def refunded() -> list[Fields]:
-            return [one for one in await self.cases(payment) if one["status"] == "REFUNDED"]
+            return [case for case in await self.cases(payment) if case["status"] == "REFUNDED"]
 
-        found = await self.until(f"case {kind} that was given back", refunded)
-        expect("case", [one["kind"] for one in found], [kind])
-        self.say(f"{kind}: what no payment may own was given back")
+        found = await self.until(f"case {kind} that was refunded", refunded)
+        expect("case", [case["kind"] for case in found], [kind])
+        self.say(f"{kind}: money that is no payment's was refunded")
 
     async def until(
         self, what: str, ask: Callable[[], Awaitable[list[Fields]]], patience_s: float = PATIENCE_S
     ) -> list[Fields]:
-        """Ask until there is something; refused (`StepError`) when patience ends."""
+        """Call `ask` until it gives something; StepError after `patience_s`."""
         deadline = time.monotonic() + patience_s
         with self.console.status(f"waiting for {what}, {patience_s:.0f} s at most"):
             while not (found := await ask()):
@@ -239,18 +239,18 @@ Act = Callable[[DemoStage], Awaitable[str]]
 
 
 async def together(stage: DemoStage, what: str, acts: Mapping[str, Act]) -> None:
-    """Play acts at the same time, each with one line: its name, and what it tells at the end.
+    """Play acts at the same time, and print one line for each: its name and its result.
 
-    Refused (`StepError`) after all of them have ended, where any went otherwise than it should.
+    StepError after all of them have ended, if any of them failed.
     """
     quiet = [replace(stage, console=Console(quiet=True)) for _ in acts]
     with stage.console.status(f"waiting for {what}"):
-        told = await asyncio.gather(
-            *(act(one) for act, one in zip(acts.values(), quiet, strict=True)),
+        results = await asyncio.gather(
+            *(act(quiet_stage) for act, quiet_stage in zip(acts.values(), quiet, strict=True)),
             return_exceptions=True,
         )
     failed: list[str] = []
-    for name, line in zip(acts, told, strict=True):
+    for name, line in zip(acts, results, strict=True):
         if isinstance(line, str):
             stage.say(f"{name}: {line}")
         elif isinstance(line, FAILURES):
@@ -262,7 +262,7 @@ async def together(stage: DemoStage, what: str, acts: Mapping[str, Act]) -> None
 
 
 def why(error: BaseException) -> str:
-    """Say in a line what went otherwise than it should; `error` is one of `FAILURES`."""
+    """Describe an error in one line; `error` is one of `FAILURES`."""
     if isinstance(error, StepError):
         return str(error)
     if isinstance(error, DevChainError):
@@ -273,23 +273,23 @@ def why(error: BaseException) -> str:
 
 
 def expect(what: str, actual: object, wanted: object) -> None:
-    """Refuse (`StepError`) a value that is not the expected one."""
+    """Raise StepError if a value is not the expected one."""
     if actual != wanted:
         raise StepError(f"{what} is {actual}, expected {wanted}")
 
 
 def seconds_since(began: float) -> str:
-    """Say how long ago a moment of the monotonic clock is."""
+    """Format the time since a moment of the monotonic clock."""
     return f"{time.monotonic() - began:.1f} s"
 
 
 def masked(text: str) -> str:
-    """Hide most of every checkout id: who has one may pay, and cancel."""
+    """Hide most of every checkout id, which is a capability to pay and to cancel."""
     return _CHECKOUT_ID.sub(r"\1…", text)
 
 
 def read_sandbox(path: Path) -> RunningSandbox:
-    """Read `dev.json`; refused (`StepError`) where no sandbox has written it."""
+    """Read `dev.json`; StepError if no sandbox has written it."""
     try:
         sandbox = msgspec.json.decode(path.read_bytes(), type=RunningSandbox)
     except OSError:

@@ -1,4 +1,4 @@
-"""The demo's payments in tokens: a wallet on every development chain, and one that errs."""
+"""The demo's payments in tokens, on every development chain, and transfers that do not match."""
 
 from dataclasses import dataclass
 
@@ -10,17 +10,17 @@ from payintent_sandbox.demo.stage import ACCEPTED, DemoStage, Fields, StepError,
 
 PAID_IN = (("ethereum", "USDT"), ("bsc", "USDT"), ("native", "USDT"), ("native", "NATIVED"))
 AMOUNT = "25.50"
-EXPIRES_IN_S = 8  # time enough to send a transaction that does not fit
+EXPIRES_IN_S = 8  # enough to send a transaction that does not match
 EXPIRES_SOON_S = 4
 
-_FAR = 2**40  # a deadline that the contract never sees
+_FAR = 2**40  # a deadline that is never over
 _PAST = 1
 _DONE, _REVERTED = "0x1", "0x0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenPurchase:
-    """A payment that waits for tokens, and the wallet of who shall pay it."""
+    """A payment that waits for tokens, and the wallet of its buyer."""
 
     stage: DemoStage
     wallet: Wallet
@@ -29,16 +29,16 @@ class TokenPurchase:
 
     @property
     def amount(self) -> int:
-        """Give what is to be paid, in the token's smallest unit."""
+        """Give the amount to pay, in the token's smallest unit."""
         return int(self.session["amount_smallest_unit"])
 
     @property
     def token(self) -> str:
-        """Give the address of the token that is to be paid."""
+        """Give the address of the token to pay in."""
         return self.session["token"]["address"] or NATIVE
 
     async def pay(self) -> None:
-        """Do what the session asks for, step by step, as a wallet does."""
+        """Send the transactions of the session's steps, as a wallet does."""
         for step in self.session["steps"]:
             if await self._is_needed(step):
                 receipt = await self._send(step["to"], step["data"], int(step["value"], 16))
@@ -49,7 +49,7 @@ class TokenPurchase:
     async def pay_otherwise(
         self, *, token: str = "", amount: int = 0, deadline: int = 0, wanted: str = _DONE
     ) -> str:
-        """Pay with something else than the session asks for; gives the transaction's hash."""
+        """Pay something else than the session expects; gives the transaction's hash."""
         token, amount = token or self.token, amount or self.amount
         contract = self.session["contract_address"]
         if token != NATIVE:
@@ -62,7 +62,7 @@ class TokenPurchase:
         return receipt["transactionHash"]
 
     async def post(self, tx_hash: str) -> None:
-        """Tell the checkout a transaction's hash, as its page does."""
+        """Post a transaction's hash to the checkout, as its page does."""
         path = f"/onchain/sessions/{self.session['id']}/transactions"
         await self.stage.call("POST", path, ACCEPTED, tx_hash=tx_hash, step="pay")
 
@@ -82,18 +82,18 @@ class TokenPurchase:
 
 
 async def pay_in_tokens(stage: DemoStage) -> None:
-    """Play a buyer who pays in every token, each on its chain."""
-    bills = [await select(stage, slug, symbol) for slug, symbol in PAID_IN]
-    for bill in bills:
-        await bill.pay()
-    for bill in bills:
-        await stage.webhook(bill.payment, "payment.completed")
-        seen = await stage.shows(bill.payment, "PAID", "provider", "paid_at", "receipt_id")
-        expect("provider", seen["provider"], "gateway_contract")
+    """Play a payment in every token, each on its chain."""
+    purchases = [await select(stage, slug, symbol) for slug, symbol in PAID_IN]
+    for purchase in purchases:
+        await purchase.pay()
+    for purchase in purchases:
+        await stage.webhook(purchase.payment, "payment.completed")
+        shown = await stage.shows(purchase.payment, "PAID", "provider", "paid_at", "receipt_id")
+        expect("provider", shown["provider"], "gateway_contract")
 
 
 async def pay_otherwise(stage: DemoStage) -> None:
-    """Play money that does not fit: each ends as it must, and none of it is lost."""
+    """Play transfers that do not match their session; the money of each is refunded."""
     late = await select(stage, "native", "USDT", expires_in=EXPIRES_SOON_S)
     reverted = await select(stage, "bsc", "USDT")
     await reverted.post(await reverted.pay_otherwise(deadline=_PAST, wanted=_REVERTED))
@@ -106,12 +106,12 @@ async def pay_otherwise(stage: DemoStage) -> None:
     await _failed(reverted, "TX_REVERTED")
     await _failed(under, "AMOUNT_MISMATCH", "AMOUNT_MISMATCH")
     await _failed(wrong, "TOKEN_MISMATCH", "TOKEN_MISMATCH")
-    await stage.given_back(late.payment, "LATE_PAYMENT")
+    await stage.refunded_by_policy(late.payment, "LATE_PAYMENT")
     await stage.shows(late.payment, "EXPIRED", "expired_at")
 
 
 async def select(stage: DemoStage, slug: str, symbol: str, expires_in: int = 600) -> TokenPurchase:
-    """Create a payment and select a token for it; gives it with the buyer's wallet."""
+    """Create a payment and select a token for it; gives both with the buyer's wallet."""
     chain = stage.sandbox.chains[slug]
     wallet = Wallet(
         DevChainRpc(chain.rpc_url, stage.http), chain.buyer.address, chain.buyer.private_key
@@ -119,9 +119,9 @@ async def select(stage: DemoStage, slug: str, symbol: str, expires_in: int = 600
     payment = await stage.create(AMOUNT, "USD", f"Paid in {symbol}", expires_in=expires_in)
     answer = await stage.call("GET", f"/checkout/{payment['checkout_id']}/quotes")
     wanted = [
-        one
-        for one in answer["quotes"]
-        if one["kind"] == "onchain" and (one["chain"], one["token"]) == (slug, symbol)
+        quote
+        for quote in answer["quotes"]
+        if quote["kind"] == "onchain" and (quote["chain"], quote["token"]) == (slug, symbol)
     ]
     if not wanted:
         raise StepError(f"no quote for {symbol} on {slug}")
@@ -131,12 +131,12 @@ async def select(stage: DemoStage, slug: str, symbol: str, expires_in: int = 600
     return TokenPurchase(stage=stage, wallet=wallet, payment=payment, session=session)
 
 
-async def _failed(bill: TokenPurchase, reason: str, case: str = "") -> None:
-    told = await bill.stage.webhook(bill.payment, "payment.failed")
-    expect("failure_reason", told["failure_reason"], reason)
-    await bill.stage.shows(bill.payment, "FAILED", "failure_reason", "failed_at")
+async def _failed(purchase: TokenPurchase, reason: str, case: str = "") -> None:
+    failed = await purchase.stage.webhook(purchase.payment, "payment.failed")
+    expect("failure_reason", failed["failure_reason"], reason)
+    await purchase.stage.shows(purchase.payment, "FAILED", "failure_reason", "failed_at")
     if case:
-        await bill.stage.given_back(bill.payment, case)
+        await purchase.stage.refunded_by_policy(purchase.payment, case)
 
 
 def _bytes(text: str) -> bytes:

@@ -1,1 +1,1 @@
-"""The demo shop: a merchant as its own engineer would write it, over the public HTTP API alone."""
+"""The demo shop: the integration of a merchant, which uses only the public HTTP API."""

@@ -1,6 +1,6 @@
 """The shop's pages and its webhook receiver.
 
-It has no accounts, so everybody sees every order; yours asks first who it is.
+The shop has no accounts, so everybody sees every order; a real shop authenticates its buyers.
 """
 
 import time
@@ -27,7 +27,7 @@ from .webhook import verify
 BODY_BYTES_MAX = 64 * 1024
 _FIELDS_MAX = 10
 _UNAVAILABLE = 502
-#: The browser SDK's ways to the checkout, each on a page of its own.
+#: How the browser SDK can open the checkout; the shop has a page for each.
 _WAYS = {
     "redirect": "The checkout takes the place of this page.",
     "popup": "The checkout opens in a window, and this page waits.",
@@ -53,7 +53,7 @@ _PAGE_HEADERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Where the payment service is, where we are, and the two secrets we have from it."""
+    """The addresses of the payment service and of the shop, and the merchant's two secrets."""
 
     api_url: str
     public_url: str
@@ -69,7 +69,7 @@ class _Shop:
 
 
 def make_app(config: Config) -> Starlette:
-    """Build one shop; its orders live as long as it does."""
+    """Build the shop's application; orders are kept in memory."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
@@ -100,33 +100,33 @@ def make_app(config: Config) -> Starlette:
 
 
 async def show_products(_: Request) -> Response:
-    """`GET /`."""
+    """`GET /`: the products, and the ways to open the checkout."""
     goods = PRODUCTS.values()
     return _page("products.html", products=goods, quantity_max=QUANTITY_MAX, ways=_WAYS)
 
 
 async def show_cover(request: Request) -> Response:
-    """`GET /covers/{sku}.svg`."""
+    """`GET /covers/{sku}.svg`: a product's image."""
     product = _product(request.path_params["sku"])
     text = _pages.get_template("cover.svg").render(product=product)
     return Response(text, media_type="image/svg+xml")
 
 
 async def buy(request: Request) -> Response:
-    """`POST /buy`: creates the payment here, on our server, and sends the buyer to pay it."""
+    """`POST /buy`: create the payment on the shop's server, and redirect the buyer to it."""
     order = await _ordered(request)
     return RedirectResponse(order.checkout_url, 303, {"cache-control": "no-store"})
 
 
 async def buy_json(request: Request) -> Response:
-    """`POST /buy.json`: the same for a script on our pages; the price is ours all the same."""
+    """`POST /buy.json`: the same for a script of our pages; the server sets the price here too."""
     order = await _ordered(request)
     fields = {"order_id": order.id, "checkoutUrl": order.checkout_url}
     return JSONResponse(fields, 201, {"cache-control": "no-store"})
 
 
 async def show_way(request: Request) -> Response:
-    """`GET /pay/{way}?product=`: one page for each way that the browser SDK has."""
+    """`GET /pay/{way}?product=`: a page for each way to open the checkout."""
     way, product = request.path_params["way"], _product(request.query_params.get("product"))
     if way not in _WAYS:
         raise HTTPException(404, "We know no such way to pay.")
@@ -139,21 +139,21 @@ async def show_way(request: Request) -> Response:
 
 
 async def show_script(_: Request) -> Response:
-    """`GET /pay.js`."""
+    """`GET /pay.js`: the script of those pages."""
     script = Path(__file__).parent / "pages" / "pay.js"
     return Response(script.read_bytes(), media_type="text/javascript")
 
 
 async def show_orders(request: Request) -> Response:
-    """`GET /orders`: where buyers come back to."""
+    """`GET /orders`: the page that buyers return to."""
     return _page("orders.html", orders=_shop(request).orders.newest())
 
 
 async def show_order(request: Request) -> Response:
-    """`GET /orders/{order_id}`; with `?check=now` the payment service is asked, too.
+    """`GET /orders/{order_id}`; with `?check=now` it also reads the payment's status.
 
-    The goods leave by the webhook alone. Asking is for people: a buyer who cancels on the
-    checkout causes no event.
+    Only the webhook changes an order. Reading the status is for people: a buyer who cancels on
+    the checkout causes no event.
     """
     order = _order(request)
     said = None
@@ -163,12 +163,12 @@ async def show_order(request: Request) -> Response:
 
 
 async def show_order_json(request: Request) -> Response:
-    """`GET /orders/{order_id}.json`."""
+    """`GET /orders/{order_id}.json`: an order, for scripts."""
     return JSONResponse(_order(request).view(), headers={"cache-control": "no-store"})
 
 
 async def receive_webhook(request: Request) -> Response:
-    """`POST /webhooks`: the raw bytes are verified first; only then is anything read."""
+    """`POST /webhooks`: verify the raw bytes before anything in them is parsed."""
     shop = _shop(request)
     body = await request.body()
     if not verify(shop.config.callback_key, request.headers, body, time.time()):
@@ -183,16 +183,18 @@ async def receive_webhook(request: Request) -> Response:
 async def show_webhooks(request: Request) -> Response:
     """`GET /webhooks.json?payment_id=`: every verified delivery, duplicates marked."""
     received = _shop(request).orders.deliveries(request.query_params.get("payment_id"))
-    return JSONResponse([one.view() for one in received], headers={"cache-control": "no-store"})
+    return JSONResponse(
+        [delivery.view() for delivery in received], headers={"cache-control": "no-store"}
+    )
 
 
 async def healthz(_: Request) -> Response:
-    """`GET /healthz`."""
+    """`GET /healthz`: answer a liveness probe."""
     return JSONResponse({"status": "ok"})
 
 
 async def _ordered(request: Request) -> Order:
-    """Create a payment for what a form asks for, and keep the order."""
+    """Create a payment for the product of a form, and store the order."""
     shop = _shop(request)
     form = await request.form(max_files=0, max_fields=_FIELDS_MAX)
     product, quantity = _product(form.get("product")), _quantity(form.get("quantity", "1"))

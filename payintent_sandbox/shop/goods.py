@@ -1,4 +1,4 @@
-"""What the shop sells."""
+"""The products that the shop sells."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -8,7 +8,7 @@ QUANTITY_MAX = 9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """One thing on the shelf."""
+    """A product with its price."""
 
     sku: str
     name: str
@@ -18,7 +18,7 @@ class Product:
     colour: str
 
     def amount(self, quantity: int) -> str:
-        """Give the price of several as the decimal string that the API takes."""
+        """Give the price of a quantity as the decimal string that the API takes."""
         return str(self.price * quantity)
 
 

@@ -1,4 +1,4 @@
-"""The shop's orders and the webhooks it received, in memory; yours has a database."""
+"""The shop's orders and received webhooks, in memory; a real shop has a database."""
 
 import json
 from collections import deque
@@ -18,7 +18,7 @@ _HEADERS_KEPT = ("webhook-id", "webhook-timestamp", "webhook-signature", "conten
 
 
 class State(StrEnum):
-    """What an order waits for, or how it ended."""
+    """The status of an order; it ends once."""
 
     WAITING = "waiting"
     PAID = "paid"
@@ -66,7 +66,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """One verified webhook as it came, its body in the very characters that were signed."""
+    """A verified webhook as it was received; `body` is the signed text."""
 
     received_at: datetime
     headers: dict[str, str]
@@ -87,27 +87,27 @@ class Delivery:
 
 
 class Orders:
-    """The last orders and webhooks; older ones are forgotten."""
+    """The last orders and webhooks; older ones are dropped."""
 
     def __init__(self) -> None:
         self._numbers = count(_FIRST_NUMBER)
         self._orders: dict[str, Order] = {}
         self._by_payment: dict[str, str] = {}
         self._deliveries: deque[Delivery] = deque(maxlen=WEBHOOKS_MAX)
-        self._seen: dict[str, None] = {}  # in the order of arrival
+        self._webhook_ids: dict[str, None] = {}  # in the order of arrival
 
     def new_id(self) -> str:
-        """Give the next order its number."""
+        """Give the id of the next order."""
         return f"A-{next(self._numbers)}"
 
     def add(self, order: Order) -> None:
-        """Keep an order that has its payment."""
+        """Store an order that has its payment."""
         if len(self._orders) >= ORDERS_MAX:
             oldest = self._orders.pop(next(iter(self._orders)))
             self._by_payment.pop(oldest.payment_id, None)
         self._orders[order.id] = order
         self._by_payment[order.payment_id] = order.id
-        # The webhook of a short-lived payment can be faster than the answer to its creation.
+        # The webhook of a payment can arrive before the answer to its creation.
         for early in self.deliveries(order.payment_id):
             self._apply(early)
 
@@ -122,11 +122,13 @@ class Orders:
     def deliveries(self, payment_id: str | None) -> list[Delivery]:
         """List the webhooks received, of one payment or of all, the oldest first."""
         return [
-            one for one in self._deliveries if payment_id is None or one.payment_id == payment_id
+            delivery
+            for delivery in self._deliveries
+            if payment_id is None or delivery.payment_id == payment_id
         ]
 
     def receive(self, headers: Mapping[str, str], body: bytes) -> None:
-        """Take a verified webhook; one that came before changes nothing. ValueError: unreadable."""
+        """Store a verified webhook; a duplicate changes no order. ValueError if it is unreadable."""
         kind, payment = _read(body)
         webhook_id = headers["webhook-id"]
         delivery = Delivery(
@@ -136,20 +138,20 @@ class Orders:
             type=kind,
             payment=payment,
             payment_id=str(payment.get("id")),
-            duplicate=webhook_id in self._seen,
+            duplicate=webhook_id in self._webhook_ids,
         )
         self._deliveries.append(delivery)
         if delivery.duplicate:
             return
-        if len(self._seen) >= WEBHOOKS_MAX:
-            del self._seen[next(iter(self._seen))]
-        self._seen[webhook_id] = None
+        if len(self._webhook_ids) >= WEBHOOKS_MAX:
+            del self._webhook_ids[next(iter(self._webhook_ids))]
+        self._webhook_ids[webhook_id] = None
         self._apply(delivery)
 
     def _apply(self, delivery: Delivery) -> None:
-        """Let an event end its order; a payment ends once, so an ended order stays as it is."""
+        """Apply an event to its order; an ended order does not change."""
         order = self._orders.get(self._by_payment.get(delivery.payment_id, ""))
-        state = _ENDS.get(delivery.type)  # types that we do not know are none of our business
+        state = _ENDS.get(delivery.type)  # unknown types are ignored
         if order is None or state is None or order.state is not State.WAITING:
             return
         self._orders[order.id] = replace(

@@ -1,4 +1,4 @@
-"""The shop's calls to the payment service: one to ask for money, one to ask how it went."""
+"""The shop's calls to the payment service: create a payment, read a payment."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ _CREATED, _OK = 201, 200
 
 
 class PaymentApiError(Exception):
-    """The payment service did not do what it was asked for; `code` says why."""
+    """The payment service refused a request or did not answer; `code` says why."""
 
     def __init__(self, code: str, message: str, request_id: str = "") -> None:
         super().__init__(f"{code}: {message}")
@@ -33,7 +33,7 @@ class _Answer:
 
 
 class PaymentApi:
-    """The payment service, with the merchant's API key; the key never leaves this server."""
+    """Client of the payment service with the merchant's API key, which stays on this server."""
 
     def __init__(self, http: aiohttp.ClientSession, api_url: str, api_key: str) -> None:
         self._http = http
@@ -41,20 +41,20 @@ class PaymentApi:
         self._authorization = f"Bearer {api_key}"
 
     async def create(self, key: UUID, request: dict[str, Any]) -> dict[str, Any]:
-        """Create a payment, once per key however often it is tried; raises `PaymentApiError`."""
+        """Create a payment; retries use the same idempotency key (PaymentApiError)."""
         headers = {"Idempotency-Key": str(key)}
         for _ in range(TRIES_MAX - 1):
             try:
                 answer = await self._ask("POST", "", headers, request)
             except PaymentApiError:
-                continue  # it may or may not have arrived; the same key makes asking again safe
+                continue  # the outcome is unknown; the same key makes a retry safe
             if answer.retry_after_s is None:
                 return _expect(answer, _CREATED)
             await asyncio.sleep(min(answer.retry_after_s, RETRY_WAIT_MAX_S))
         return _expect(await self._ask("POST", "", headers, request), _CREATED)
 
     async def read(self, payment_id: str) -> dict[str, Any]:
-        """Read a payment as it is now; raises `PaymentApiError`."""
+        """Read a payment as it is now (PaymentApiError)."""
         return _expect(await self._ask("GET", f"/{payment_id}", {}, None), _OK)
 
     async def _ask(
@@ -84,7 +84,7 @@ def open_http() -> aiohttp.ClientSession:
 
 
 def _expect(answer: _Answer, status: int) -> dict[str, Any]:
-    # A payment that fraud detection blocks is answered 200 with its verdict instead of a payment.
+    # A create that fraud screening denies is answered 200 with `fds` instead of a payment.
     refused = answer.body.get("fds", answer.body)
     if answer.status == status and refused is answer.body:
         return answer.body

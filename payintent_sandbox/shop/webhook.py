@@ -9,14 +9,14 @@ _EPOCH_DIGITS_MAX = 12
 
 
 def read_secret(text: str) -> bytes:
-    """Read a `whsec_…` text into the key it stands for; ValueError where it is none."""
+    """Decode the key of a `whsec_…` text; ValueError if it is none."""
     prefix, _, encoded = text.partition("_")
     if prefix != "whsec" or not encoded:
         raise ValueError("a callback secret starts with whsec_")
     try:
         return base64.b64decode(encoded, validate=True)
     except ValueError:
-        # Without its cause, which would bring the secret into a log.
+        # Without its cause, which would put the secret into a log.
         raise ValueError("a callback secret is base64 behind its prefix") from None
 
 
@@ -30,6 +30,6 @@ def verify(key: bytes, headers: Mapping[str, str], body: bytes, now_s: float) ->
         return False
     signed = f"{webhook_id}.{timestamp}.".encode() + body
     expected = b"v1," + base64.b64encode(hmac.digest(key, signed, "sha256"))
-    # More than one while the secret is being exchanged for a new one; any of them will do.
+    # There are several while a secret is being replaced; one valid signature is enough.
     given = headers.get("webhook-signature", "").encode().split(b" ")
-    return any(hmac.compare_digest(expected, one) for one in given)
+    return any(hmac.compare_digest(expected, signature) for signature in given)

@@ -1,1 +1,1 @@
-"""A counterpart of ECPay's card payments: its wire, its refusals and its page, without a bank."""
+"""An emulator of ECPay's card payments: its API, its refusals and its payment page."""

@@ -1,1 +1,1 @@
-"""A counterpart of 2C2P's hosted page, for trying and testing: own process, state and crypto."""
+"""An emulator of 2C2P's hosted page and maintenance API, for tests; in a process of its own."""

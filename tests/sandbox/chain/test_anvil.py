@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from payintent_sandbox.chains.anvil import Anvil, answers, supervised
+from payintent_sandbox.chains.anvil import Anvil, answers, supervised_command
 from payintent_sandbox.chains.anvil_binary import AnvilError, Binary
 from payintent_sandbox.processes import ChildProcess, ProcessSupervisor
 from tests.e2e.sandbox import free_port_base
@@ -148,7 +148,7 @@ def pid_of(port: int) -> int:
 def test_a_supervisor_starts_it_again_on_its_port(anvil: Binary, tmp_path: Path) -> None:
     port = free_port_base()
     url = f"http://127.0.0.1:{port}"
-    words = supervised(network_id=56, port=port, folder=tmp_path / "chain")
+    words = supervised_command(network_id=56, port=port, folder=tmp_path / "chain")
     children = ProcessSupervisor([ChildProcess("bsc", words, {})], tmp_path / "logs")
 
     async def until(is_so: Callable[[], bool]) -> None:

@@ -21,9 +21,9 @@ from payintent_sandbox.chains.deploy import (
     Deployment,
     PlannedToken,
     deploy,
-    deployed,
     describe,
     fund,
+    is_deployed,
 )
 from payintent_sandbox.chains.rpc import DevChainError, open_chain
 from tests.support.chain import Deployed, Evm
@@ -52,7 +52,7 @@ async def prepare(url: str, plan: ChainPlan) -> tuple[Deployment, ChainBuyer]:
         deployment = await deploy(chain, plan)
         buyer = ChainBuyer.make()
         await fund(chain, deployment, buyer.address)
-        assert await deployed(chain, deployment)
+        assert await is_deployed(chain, deployment)
     return deployment, buyer
 
 
@@ -146,7 +146,7 @@ def test_a_chain_that_lost_its_contract_is_noticed(
 ) -> None:
     async def stands(url: str, deployment: Deployment) -> bool:
         async with open_chain(url) as chain:
-            return await deployed(chain, deployment)
+            return await is_deployed(chain, deployment)
 
     deployment, _ = asyncio.run(prepare(evm.url, plan))
     places = [deployment.contract_address, deployment.token("USDT").address]

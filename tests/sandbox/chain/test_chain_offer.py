@@ -21,7 +21,7 @@ from payintent.storage.onchain import chain_watch, chains
 from payintent.storage.onchain.chains import ChainCursor
 from payintent_sandbox.chains.anvil_binary import Binary
 from payintent_sandbox.chains.commands import app
-from payintent_sandbox.chains.deploy import deployed
+from payintent_sandbox.chains.deploy import is_deployed
 from payintent_sandbox.chains.dev_chains import (
     ChainsBusyError,
     ChainsOwner,
@@ -53,7 +53,7 @@ class Ground:
     async def start(self) -> DevChain:
         """Start the chains and tell the service of one; gives it as it is taken."""
         await self.dev_chains.start(asyncio.Event())
-        return await self.take(await self.dev_chains.stand(SLUG))
+        return await self.take(await self.dev_chains.make_ready(SLUG))
 
     async def take(self, chain: DevChain) -> DevChain:
         taken = await self.offer.take(self.dev_chains, chain, [self.world.merchant_id])
@@ -157,7 +157,7 @@ async def test_a_chain_that_lost_everything_is_made_ready_anew_and_read_from_the
 
     assert again.buyer == first.buyer
     async with open_chain(again.url) as rpc:
-        assert await deployed(rpc, again.deployment)
+        assert await is_deployed(rpc, again.deployment)
         assert await rpc.number("eth_getBalance", again.buyer.address, "latest") > 0
     cursor = await ground.cursor()
     assert (cursor.block, cursor.hash) == (0, None)
@@ -187,7 +187,7 @@ async def test_another_contract_takes_the_place_of_the_one_that_is_gone(ground: 
     [old] = (await ground.view()).contracts
     await ground.look(first)
 
-    moved = await ground.take(await ground.dev_chains.stand(SLUG, anew=True))
+    moved = await ground.take(await ground.dev_chains.make_ready(SLUG, anew=True))
 
     gone, new = sorted((await ground.view()).contracts, key=lambda one: one.account_id)
     assert (gone.account_id, gone.current, new.current) == (old.account_id, False, True)
@@ -198,7 +198,7 @@ async def test_another_contract_takes_the_place_of_the_one_that_is_gone(ground: 
 
 async def test_a_retired_contract_never_comes_back(ground: Ground) -> None:
     first = await ground.start()
-    await ground.take(await ground.dev_chains.stand(SLUG, anew=True))
+    await ground.take(await ground.dev_chains.make_ready(SLUG, anew=True))
     await ground.dev_chains.stop()
     (ground.folder / "state.json").unlink()  # the next one is where the first one was
 

@@ -51,7 +51,7 @@ async def head(chain: DevChainRpc, tag: str = "latest") -> int:
 
 async def test_nobody_waits_and_nothing_is_made(miner: Miner, chain: DevChainRpc) -> None:
     for _ in range(3):
-        await miner.beat()
+        await miner.mine_once()
     assert await head(chain) == 0
 
 
@@ -60,9 +60,9 @@ async def test_while_the_service_waits_each_beat_makes_a_block(
 ) -> None:
     waiting.busy = True
     for _ in range(3):
-        await miner.beat()
+        await miner.mine_once()
     waiting.busy = False
-    await miner.beat()
+    await miner.mine_once()
     assert await head(chain) == 3
 
 
@@ -73,7 +73,7 @@ async def test_a_transaction_of_anybody_is_made_final_and_then_it_is_quiet(
     one, other, *_ = await chain.ask("eth_accounts")
     mined = int((await chain.send(one, other, value=1))["blockNumber"], 16)
     for _ in range(FINAL_DEPTH + 3):
-        await miner.beat()
+        await miner.mine_once()
     assert await head(chain) == mined + FINAL_DEPTH
     assert await head(chain, "finalized") == mined
 
@@ -81,11 +81,11 @@ async def test_a_transaction_of_anybody_is_made_final_and_then_it_is_quiet(
 async def test_another_instance_of_the_chain_is_looked_after_once(
     miner: Miner, waiting: Waiting
 ) -> None:
-    await miner.beat()
+    await miner.mine_once()
     assert waiting.returns == 0
-    miner.known = "the one before"
-    await miner.beat()
-    await miner.beat()
+    miner.instance_id = "the one before"
+    await miner.mine_once()
+    await miner.mine_once()
     assert waiting.returns == 1
 
 
@@ -101,9 +101,9 @@ async def test_a_chain_that_could_not_be_helped_is_tried_again(
             raise DevChainError("it is away again")
         return await instance(chain)
 
-    miner.known, miner.back = "the one before", back
+    miner.instance_id, miner.restore = "the one before", back
     with pytest.raises(DevChainError):
-        await miner.beat()
-    await miner.beat()
-    await miner.beat()
+        await miner.mine_once()
+    await miner.mine_once()
+    await miner.mine_once()
     assert tried == 2
