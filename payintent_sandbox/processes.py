@@ -67,7 +67,7 @@ class ProcessSupervisor:
                 stdout=log,
                 stderr=log,
                 env=plain_environment() | child.environment,
-                start_new_session=True,  # Ctrl-C reaches the supervisor alone, which stops them in order
+                start_new_session=True,  # Ctrl-C reaches the supervisor alone
             )
 
     async def _restart(self, child: ChildProcess) -> None:

@@ -128,7 +128,7 @@ class Orders:
         ]
 
     def receive(self, headers: Mapping[str, str], body: bytes) -> None:
-        """Store a verified webhook; a duplicate changes no order. ValueError if it is unreadable."""
+        """Store a verified webhook; a duplicate changes no order (ValueError if unreadable)."""
         kind, payment = _read(body)
         webhook_id = headers["webhook-id"]
         delivery = Delivery(
