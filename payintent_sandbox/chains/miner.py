@@ -9,7 +9,7 @@ from payintent_sandbox.chains.dev_chains import instance
 from payintent_sandbox.chains.rpc import DevChainError, DevChainRpc
 
 INTERVAL_S = 1.0
-FINAL_DEPTH = 2  # blocks that stand on a final one, on every development chain
+FINAL_DEPTH = 2  # blocks above the final one, on every development chain
 
 
 @dataclass(slots=True)

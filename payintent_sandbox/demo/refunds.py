@@ -120,7 +120,7 @@ async def _in_tokens(stage: DemoStage) -> str:
     purchase = await select(stage, "native", "USDT")
     await purchase.pay()
     await stage.webhook(purchase.payment, "payment.completed")
-    paid = f"{AMOUNT} USD paid in USDT on native and told in {seconds_since(began)}"
+    paid = f"{AMOUNT} USD paid in USDT on native and notified in {seconds_since(began)}"
     return f"{paid}; {await _in_two_parts(stage, purchase.payment, PART_IN_TOKENS)}"
 
 

@@ -1,4 +1,4 @@
-"""CheckMacValue by ECPay's own table, byte by byte; written apart from any client's."""
+"""CheckMacValue by ECPay's table, byte by byte; written independently of the adapter."""
 
 import hashlib
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ _PLAIN = frozenset(b"0123456789abcdefghijklmnopqrstuvwxyz-_.!*()")
 
 
 def compute(pairs: Pairs, hash_key: str, hash_iv: str) -> str:
-    """Compute the value of a form's fields, whatever their order."""
+    """Compute the value of a form's fields, in any order."""
     hashed = [pair for pair in pairs if pair[0] != NAME]
     hashed.sort(key=lambda pair: pair[0].casefold())
     parts = [("HashKey", hash_key), *hashed, ("HashIV", hash_iv)]
@@ -19,12 +19,12 @@ def compute(pairs: Pairs, hash_key: str, hash_iv: str) -> str:
 
 
 def attach(fields: dict[str, str], hash_key: str, hash_iv: str) -> dict[str, str]:
-    """Sign what goes out; the value comes last, as ECPay has it."""
+    """Sign the fields of an answer; the value is the last field, as ECPay has it."""
     return fields | {NAME: compute(fields.items(), hash_key, hash_iv)}
 
 
 def fits(fields: dict[str, str], hash_key: str, hash_iv: str) -> bool:
-    """Tell whether a form that came in is signed."""
+    """Tell whether a received form has the right value."""
     return fields.get(NAME, "") == compute(fields.items(), hash_key, hash_iv)
 
 

@@ -24,7 +24,7 @@ class Notices:
         self.log: deque[dict[str, Any]] = deque(maxlen=LOG_MAX)
 
     async def send(self, trade: Trade, code: str, message: str, *, simulated: bool = False) -> None:
-        """Notify the merchant of a result; like ECPay, word a retry of a paid one differently."""
+        """Notify the merchant of a result; retries of a paid one have another `RtnMsg`."""
         again = "paid" if code == PAID else message
 
         async def attempt(number: int) -> bool:

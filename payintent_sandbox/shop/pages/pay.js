@@ -1,12 +1,12 @@
-// How a shop's page pays with the browser SDK: one function for each way to the checkout.
-// What happens here is for the eyes; the goods leave by the webhook alone.
+// Pays with the browser SDK: one function for each way to open the checkout.
+// The result in the browser is for display only; the webhook alone changes the order.
 
 const sdk = PayIntent();
 const form = document.querySelector("[data-way]");
 const status = document.querySelector("[role=status]");
 let order = null;
 
-/** Asks our server for a payment; it knows the price, and the key never comes here. */
+/** Creates a payment on our server, which sets the price; the API key stays there. */
 async function create() {
   const answer = await fetch("/buy.json", { method: "POST", body: new FormData(form) });
   if (!answer.ok) throw new Error((await answer.json()).message);
@@ -22,7 +22,7 @@ const ways = {
   },
 
   async popup() {
-    await sdk.openPopup({ createCheckout: create }); // the window opens in the click, before all else
+    await sdk.openPopup({ createCheckout: create }); // first: a window opens only in a click
     thanks();
   },
 
@@ -40,7 +40,7 @@ const ways = {
   },
 };
 
-/** Says what went wrong, and offers to try again only where that may help. */
+/** Shows the error, and a retry button only if a retry may help. */
 function tell(error) {
   const { message, code, retryable } = error;
   status.textContent = `${message}${code ? ` (${code})` : ""}${retryable ? " Please try again." : ""}`;

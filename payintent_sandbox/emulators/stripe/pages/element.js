@@ -1,10 +1,10 @@
-// The sandbox's stand-in for Stripe.js: the part of it that the checkout uses, with its own frame.
+// The emulator's replacement of Stripe.js: the part that the checkout uses, with its own frame.
 
 (() => {
   const ORIGIN = new URL(document.currentScript.src).origin;
   const UNREACHABLE = { type: "api_connection_error", message: "The sandbox’s Stripe is away." };
 
-  /** Mounts a frame of ORIGIN, which alone sees the card; speaks with it over a channel. */
+  /** Mounts a frame of ORIGIN, which alone sees the card; a message channel connects both. */
   class PaymentElement {
     constructor(key, clientSecret) {
       const { port1, port2 } = new MessageChannel();

@@ -1,4 +1,4 @@
-// The element's frame: the card's number is typed here and goes from here to the sandbox's Stripe.
+// The element's frame: it takes the card's number and sends it to the Stripe emulator.
 
 const form = document.querySelector("form");
 const challenge = document.querySelector("#challenge");
@@ -48,7 +48,7 @@ async function list() {
 }
 
 addEventListener("message", async ({ data, ports: [port] }) => {
-  if (!port) return; // somebody else's
+  if (!port) return; // not from the element
   const whose = { key: data.key, client_secret: data.clientSecret };
   port.onmessage = async () => port.postMessage({ kind: "result", result: await confirm(whose) });
   const tell = () => port.postMessage({ kind: "height", height: document.body.scrollHeight + 4 });
