@@ -48,16 +48,20 @@ async def operate(world: SandboxInstallation, operation: Any) -> Any:
 
 async def methods(world: SandboxInstallation) -> list[list[tuple[str, str]]]:
     """Give labels and kinds of what each merchant offers, in their order."""
-    ids = [one["id"] for one in world.kept["merchants"]]
-    listed = [await operate(world, ListPaymentMethods(merchant_id=one)) for one in ids]
-    return [[(one.label, one.kind) for one in methods] for methods in listed]
+    ids = [merchant["id"] for merchant in world.kept["merchants"]]
+    listed = [
+        await operate(world, ListPaymentMethods(merchant_id=merchant_id)) for merchant_id in ids
+    ]
+    return [[(method.label, method.kind) for method in methods] for methods in listed]
 
 
 async def accounts(world: SandboxInstallation) -> list[tuple[int, str, str]]:
     found = [
-        one for one in await operate(world, ListAccounts()) if one.provider != "gateway_contract"
+        account
+        for account in await operate(world, ListAccounts())
+        if account.provider != "gateway_contract"
     ]
-    return [(one.id, one.provider, one.base_url) for one in found]
+    return [(account.id, account.provider, account.base_url) for account in found]
 
 
 def test_the_ports_are_those_that_the_pages_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,8 +84,8 @@ async def test_both_merchants_take_payments_at_every_gateway_the_simulator_first
     assert [url for _, _, url in found] == [
         f"http://127.0.0.1:{port}" for port in (9001, 9008, 9009, 9010)
     ]
-    told = world.description()["gateways"]
-    assert told == {provider: {"url": url} for _, provider, url in found[1:]}
+    shown = world.description()["gateways"]
+    assert shown == {provider: {"url": url} for _, provider, url in found[1:]}
 
 
 async def test_a_later_start_finds_accounts_and_keys_and_moves_them_to_its_ports(
@@ -91,7 +95,7 @@ async def test_a_later_start_finds_accounts_and_keys_and_moves_them_to_its_ports
     before, kept = await accounts(first), json.loads((tmp_path / "sandbox.json").read_text())
     second = await prepare(9100)
     after = await accounts(second)
-    assert [one[:2] for one in after] == [one[:2] for one in before]
+    assert [account[:2] for account in after] == [account[:2] for account in before]
     assert [url for _, _, url in after] == [
         f"http://127.0.0.1:{port}" for port in (9101, 9108, 9109, 9110)
     ]
@@ -120,17 +124,17 @@ async def test_a_sandbox_of_an_older_version_gets_the_gateways_and_gives_back(
 async def test_there_is_an_operator_of_each_role_and_a_second_admin_whose_tokens_stay(
     prepare: Prepare,
 ) -> None:
-    told = (await prepare(9000)).description()
-    operators = told["operators"]
-    assert [(one["name"], one["role"]) for one in operators] == [
+    shown = (await prepare(9000)).description()
+    operators = shown["operators"]
+    assert [(operator["name"], operator["role"]) for operator in operators] == [
         ("dev", "admin"),
         ("dev-admin", "admin"),
         ("dev-finance", "finance"),
         ("dev-support", "support"),
         ("dev-viewer", "viewer"),
     ]
-    assert operators[0]["token"] == told["operator_token"]
-    assert len({one["token"] for one in operators}) == len(operators)
+    assert operators[0]["token"] == shown["operator_token"]
+    assert len({operator["token"] for operator in operators}) == len(operators)
     assert (await prepare(9000)).description()["operators"] == operators
 
 
@@ -141,14 +145,17 @@ async def test_secrets_are_made_anew_for_every_sandbox_and_are_their_owners_alon
     assert stat.S_IMODE((tmp_path / "sandbox.json").stat().st_mode) == 0o600
     secrets = [
         value
-        for one in world.kept["gateways"].values()
-        for name, value in one["secrets"].items()
+        for gateway in world.kept["gateways"].values()
+        for name, value in gateway["secrets"].items()
         if name != "merchant_id" and "public" not in name
     ]
     assert len(secrets) == len(set(secrets)) == 9
-    told = json.dumps(world.description()) + repr(world) + repr(world.gateway_children())
-    assert not [one for one in secrets if one in told]
+    shown = json.dumps(world.description()) + repr(world) + repr(world.gateway_children())
+    assert not [secret for secret in secrets if secret in shown]
     assert [child.name for child in world.gateway_children()] == PROVIDERS[1:]
     assert not [
-        one for child in world.gateway_children() for one in secrets if one in child.command
+        secret
+        for child in world.gateway_children()
+        for secret in secrets
+        if secret in child.command
     ]

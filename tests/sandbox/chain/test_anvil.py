@@ -62,10 +62,10 @@ def test_a_second_start_finds_the_same_blocks_money_and_receipts(
     chain = Anvil(1, log=tmp_path / "log", folder=tmp_path / "chain", binary=anvil)
 
     def seen(evm: Evm) -> list[object]:
-        blocks = [evm.ask("eth_getBlockByNumber", hex(one), True) for one in range(3)]
+        blocks = [evm.ask("eth_getBlockByNumber", hex(number), True) for number in range(3)]
         tx_hash = blocks[1]["transactions"][0]["hash"]
         receipt = evm.ask("eth_getTransactionReceipt", tx_hash)
-        return [[one["hash"] for one in blocks], receipt, evm.coins(evm.accounts[1])]
+        return [[block["hash"] for block in blocks], receipt, evm.coins(evm.accounts[1])]
 
     with running(chain) as evm:
         for value in (1, 2):

@@ -101,10 +101,10 @@ class Mirror(BaseHTTPRequestHandler):
     """A registry that serves something else under anvil's name, at first with trouble."""
 
     troubles = 0
-    asked: list[str]
+    requested: list[str]
 
     def do_GET(self) -> None:
-        self.asked.append(self.path)
+        self.requested.append(self.path)
         if type(self).troubles:
             type(self).troubles -= 1
             self._answer(503, b"{}")
@@ -121,8 +121,8 @@ class Mirror(BaseHTTPRequestHandler):
         digest = b64encode(hashlib.sha512(_forged()).digest()).decode()
         where = f"http://127.0.0.1:{self.server.server_address[1]}/anvil.tgz"
         dist = {"tarball": where, "integrity": f"sha512-{digest}"}
-        one = {"name": name, "version": version, "dist": dist}
-        return {"name": name, "dist-tags": {"latest": version}, "versions": {version: one}}
+        manifest = {"name": name, "version": version, "dist": dist}
+        return {"name": name, "dist-tags": {"latest": version}, "versions": {version: manifest}}
 
     def _answer(self, status: int, body: bytes) -> None:
         self.send_response(status)
@@ -153,7 +153,7 @@ def hurried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: Path) -> pyte
 
 @pytest.fixture
 def mirror(hurried: pytest.MonkeyPatch) -> Iterator[type[Mirror]]:
-    served = type("Served", (Mirror,), {"asked": []})
+    served = type("Served", (Mirror,), {"requested": []})
     server = ThreadingHTTPServer(("127.0.0.1", 0), served)
     hurried.setenv("npm_config_registry", f"http://127.0.0.1:{server.server_address[1]}/")
     thread = threading.Thread(target=server.serve_forever, args=[LOOK_S])
@@ -165,7 +165,7 @@ def mirror(hurried: pytest.MonkeyPatch) -> Iterator[type[Mirror]]:
 
 
 def left(tool_folder: Path) -> set[str]:
-    return {one.name for one in tool_folder.parent.iterdir()} - {f"{tool_folder.name}.lock"}
+    return {path.name for path in tool_folder.parent.iterdir()} - {f"{tool_folder.name}.lock"}
 
 
 @pytest.mark.usefixtures("hurried")
@@ -184,7 +184,7 @@ def test_other_bytes_than_the_pinned_ones_are_refused_even_if_the_registry_vouch
     with pytest.raises(AnvilError, match="not what is pinned"):
         ensure(tool_folder)
 
-    assert mirror.asked[-1].endswith(".tgz")
+    assert mirror.requested[-1].endswith(".tgz")
     assert left(tool_folder) == set()
 
 

@@ -95,7 +95,7 @@ def sign_and_send(
 ) -> None:
     """Send as a wallet does: the node gets a signed transaction, and sees no key."""
     nonce = evm.ask("eth_getTransactionCount", buyer.address, "latest")
-    asked = {
+    transaction = {
         "to": to_checksum_address(to.address),
         "data": to.data(function, *arguments),
         "value": value,
@@ -104,7 +104,7 @@ def sign_and_send(
         "gasPrice": 2 * int(evm.ask("eth_gasPrice"), 16),
         "chainId": int(evm.ask("eth_chainId"), 16),
     }
-    signed = Account.sign_transaction(asked, buyer.private_key).raw_transaction
+    signed = Account.sign_transaction(transaction, buyer.private_key).raw_transaction
     receipt = evm.receipt(evm.ask("eth_sendRawTransaction", f"0x{signed.hex()}"))
     assert receipt["status"] == "0x1"
 
@@ -127,17 +127,17 @@ def test_the_refunder_is_unlocked_has_money_and_may_spend_it_at_once(
 def test_it_is_described_for_whoever_tries_it(evm: Evm, plan: ChainPlan) -> None:
     deployment, buyer = asyncio.run(prepare(evm.url, plan))
 
-    told = describe(evm.url, deployment, buyer)
+    description = describe(evm.url, deployment, buyer)
 
-    assert told["network_id"] == plan.network_id
-    assert told["rpc_url"] == evm.url
-    assert told["contract_address"] == deployment.contract_address
-    assert told["buyer"] == {"address": buyer.address, "private_key": buyer.private_key}
-    assert {symbol: one["decimals"] for symbol, one in told["tokens"].items()} == {
-        one.symbol: one.decimals for one in plan.tokens
+    assert description["network_id"] == plan.network_id
+    assert description["rpc_url"] == evm.url
+    assert description["contract_address"] == deployment.contract_address
+    assert description["buyer"] == {"address": buyer.address, "private_key": buyer.private_key}
+    assert {symbol: token["decimals"] for symbol, token in description["tokens"].items()} == {
+        token.symbol: token.decimals for token in plan.tokens
     }
     if plan.slug == "native":
-        assert told["tokens"]["NATIVED"]["address"] is None
+        assert description["tokens"]["NATIVED"]["address"] is None
 
 
 @pytest.mark.parametrize("plan", [PLANS["native"]])

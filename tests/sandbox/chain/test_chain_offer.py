@@ -86,13 +86,17 @@ class Ground:
         return found
 
     async def view(self) -> ChainView:
-        [view] = [one for one in await self.world.perform(ListChains()) if one.slug == SLUG]
+        [view] = [chain for chain in await self.world.perform(ListChains()) if chain.slug == SLUG]
         return view
 
     async def offered(self) -> list[tuple[int, str]]:
         """List the merchant's methods on the chain that can be used: account and token."""
         methods = await self.world.perform(ListPaymentMethods(merchant_id=self.world.merchant_id))
-        return [(one.account_id, one.token) for one in methods if one.token and one.account_enabled]
+        return [
+            (method.account_id, method.token)
+            for method in methods
+            if method.token and method.account_enabled
+        ]
 
 
 @pytest.fixture
@@ -109,7 +113,7 @@ async def test_a_chain_is_offered_once_and_found_again(ground: Ground) -> None:
     [contract] = view.contracts
     assert (contract.current, contract.deployed_block) == (True, first.deployment.deployed_block)
     assert view.public_rpc_urls == [first.url]
-    assert {one.symbol: one.enabled for one in view.tokens} == {"USDT": True, "USDC": False}
+    assert {token.symbol: token.enabled for token in view.tokens} == {"USDT": True, "USDC": False}
     assert await ground.offered() == [(contract.account_id, "USDT")]
     read = await ground.look(first)
 
@@ -138,8 +142,8 @@ async def test_refunds_are_sent_by_the_account_that_has_the_money_for_them(
     reader = open_chain_reader(SLUG, [chain.url], ReaderConfig(network_id=56))
     tokens = await chains.list_tokens(database, SLUG)
     contracts = await chains.list_contracts(database, SLUG)
-    told = check_refund_setup(signers[SLUG], reader, row, tokens, contracts)
-    assert [one.right async for one in told] == [True] * 3
+    checks = check_refund_setup(signers[SLUG], reader, row, tokens, contracts)
+    assert [check.right async for check in checks] == [True] * 3
     await reader.close()
     await signers[SLUG].close()
 
@@ -189,7 +193,7 @@ async def test_another_contract_takes_the_place_of_the_one_that_is_gone(ground: 
 
     moved = await ground.take(await ground.dev_chains.make_ready(SLUG, anew=True))
 
-    gone, new = sorted((await ground.view()).contracts, key=lambda one: one.account_id)
+    gone, new = sorted((await ground.view()).contracts, key=lambda contract: contract.account_id)
     assert (gone.account_id, gone.current, new.current) == (old.account_id, False, True)
     assert parse_address(new.address) == parse_address(moved.deployment.contract_address)
     assert await ground.offered() == [(new.account_id, "USDT")]
@@ -205,7 +209,7 @@ async def test_a_retired_contract_never_comes_back(ground: Ground) -> None:
     again = await ground.start()
 
     view = await ground.view()
-    [current] = [parse_address(one.address) for one in view.contracts if one.current]
+    [current] = [parse_address(row.address) for row in view.contracts if row.current]
     assert current == parse_address(again.deployment.contract_address)
     assert current != parse_address(first.deployment.contract_address)
 
@@ -221,7 +225,7 @@ async def test_a_merchants_own_contract_that_stands_is_left_alone(ground: Ground
     )
     added = await ground.world.perform(own)
     await ground.take(first)
-    current = [one.account_id for one in (await ground.view()).contracts if one.current]
+    current = [row.account_id for row in (await ground.view()).contracts if row.current]
     assert added.account_id in current
     assert len(current) == 2
 

@@ -31,7 +31,7 @@ class Terminal:
 
     def run(self, *words: object) -> Result:
         env = {"VAR_DIR": str(self.var_dir), "PORT_BASE": str(self.base)}
-        return CliRunner().invoke(app, [str(one) for one in words], env=env)
+        return CliRunner().invoke(app, [str(word) for word in words], env=env)
 
     def up(self) -> str:
         """Start them by the real command, whose process ends and leaves them running."""
@@ -57,7 +57,7 @@ class Terminal:
         [line] = done.stderr.splitlines()
         return line.removeprefix("payintent devchain: ")
 
-    def told(self) -> dict[str, Any]:
+    def chains(self) -> dict[str, Any]:
         return json.loads((self.var_dir / "devchain.json").read_text())
 
 
@@ -74,17 +74,17 @@ def block(evm: Evm, tag: str = "latest") -> dict[str, Any]:
 
 def test_the_chains_run_alone_are_played_with_and_keep_what_is_on_them(terminal: Terminal) -> None:
     said = terminal.up()
-    told = terminal.told()
+    chains = terminal.chains()
     assert stat.S_IMODE((terminal.var_dir / "devchain.json").stat().st_mode) == 0o600
-    assert list(told) == ["ethereum", "bsc", "native"]
-    ports = [int(one["rpc_url"].rpartition(":")[2]) for one in told.values()]
+    assert list(chains) == ["ethereum", "bsc", "native"]
+    ports = [int(chain["rpc_url"].rpartition(":")[2]) for chain in chains.values()]
     assert ports == [terminal.base + 5, terminal.base + 6, terminal.base + 7]
-    assert not any(one["buyer"]["private_key"] in said for one in told.values())
+    assert not any(chain["buyer"]["private_key"] in said for chain in chains.values())
     assert "run already" in terminal.bad("up")
 
-    evm = Evm(told["bsc"]["rpc_url"])
+    evm = Evm(chains["bsc"]["rpc_url"])
     try:
-        usdt = Deployed(evm, load(PLAIN_TOKEN), told["bsc"]["tokens"]["USDT"]["address"])
+        usdt = Deployed(evm, load(PLAIN_TOKEN), chains["bsc"]["tokens"]["USDT"]["address"])
         somebody = Account.create().address
         terminal.good("fund", "bsc", somebody, "--units", 7)
         assert (evm.coins(somebody), usdt.call("balanceOf", somebody)) == (7 * 10**18, 7 * 10**18)
@@ -102,8 +102,8 @@ def test_the_chains_run_alone_are_played_with_and_keep_what_is_on_them(terminal:
     assert "have ended" in terminal.good("down")
     assert "does not answer" in terminal.bad("mine", "bsc")
     terminal.up()
-    assert terminal.told() == told
-    evm = Evm(told["bsc"]["rpc_url"])
+    assert terminal.chains() == chains
+    evm = Evm(chains["bsc"]["rpc_url"])
     assert evm.coins(somebody) == 7 * 10**18
     assert block(evm, hex(number))["hash"] == before["hash"]
     evm.close()

@@ -70,8 +70,8 @@ async def test_a_transaction_of_anybody_is_made_final_and_then_it_is_quiet(
     miner: Miner, chain: DevChainRpc
 ) -> None:
     await chain.ask("anvil_mine", "0x5")
-    one, other, *_ = await chain.ask("eth_accounts")
-    mined = int((await chain.send(one, other, value=1))["blockNumber"], 16)
+    sender, receiver, *_ = await chain.ask("eth_accounts")
+    mined = int((await chain.send(sender, receiver, value=1))["blockNumber"], 16)
     for _ in range(FINAL_DEPTH + 3):
         await miner.mine_once()
     assert await head(chain) == mined + FINAL_DEPTH

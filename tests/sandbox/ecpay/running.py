@@ -40,12 +40,12 @@ _TABLE = {"%21": "!", "%2a": "*", "%28": "(", "%29": ")", "%2d": "-", "%2e": "."
 
 def mac(fields: dict[str, str], account: Account = ACCOUNT) -> str:
     """Compute CheckMacValue a third time: by escaping everything and putting signs back."""
-    names = sorted((one for one in fields if one != "CheckMacValue"), key=lambda one: one.lower())
+    names = sorted((name for name in fields if name != "CheckMacValue"), key=str.lower)
     inner = "".join(f"&{name}={fields[name]}" for name in names)
     text = f"HashKey={account.hash_key}{inner}&HashIV={account.hash_iv}"
     escaped = "".join(
-        one if one.isascii() and one.isalnum() else "".join(f"%{b:02x}" for b in one.encode())
-        for one in text
+        char if char.isascii() and char.isalnum() else "".join(f"%{b:02x}" for b in char.encode())
+        for char in text
     )
     for code, sign in _TABLE.items():
         escaped = escaped.replace(code, sign)
@@ -164,7 +164,7 @@ class Shop:
             "EncryptType": "1",
             "NeedExtraPaidInfo": "Y",
         }
-        fields = {name: one for name, one in (usual | changes).items() if one is not None}
+        fields = {name: value for name, value in (usual | changes).items() if value is not None}
         return signed(fields, account)
 
     async def ordered(self, **changes: str | None) -> dict[str, str]:
@@ -198,9 +198,9 @@ class Shop:
         return dict(parse_qsl(text, keep_blank_values=True))
 
     async def detail(self, trade: dict[str, str], **changes: str) -> Any:
-        asked = {
+        fields = {
             "CreditRefundId": trade["gwsr"],
             "CreditAmount": trade["TradeAmt"],
             "CreditCheckCode": ACCOUNT.credit_check_code,
         } | changes
-        return json.loads(await self.ask("/CreditDetail/QueryTrade/V2", **asked))
+        return json.loads(await self.ask("/CreditDetail/QueryTrade/V2", **fields))

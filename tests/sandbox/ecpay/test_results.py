@@ -22,20 +22,20 @@ BACK = "https://shop.example/return?x=1"
 
 async def test_a_paid_order_is_told_and_found_in_the_same_words(shop: Shop) -> None:
     trade = await shop.paid(CustomField1="abc")
-    [told] = await shop.ear.wait_for(1)
-    assert told["CheckMacValue"] == mac(told)
-    assert (told["RtnCode"], told["RtnMsg"], told["SimulatePaid"]) == ("1", "交易成功", "0")
+    [notice] = await shop.ear.wait_for(1)
+    assert notice["CheckMacValue"] == mac(notice)
+    assert (notice["RtnCode"], notice["RtnMsg"], notice["SimulatePaid"]) == ("1", "交易成功", "0")
     assert trade["TradeStatus"] == "1"
     assert trade["CheckMacValue"] == mac(trade)
     shared = ("MerchantID", "MerchantTradeNo", "TradeNo", "TradeAmt", "CustomField1", "gwsr")
-    assert [told[name] for name in shared] == [trade[name] for name in shared]
-    assert told["TradeAmt"] == "1590"
+    assert [notice[name] for name in shared] == [trade[name] for name in shared]
+    assert notice["TradeAmt"] == "1590"
 
 
 async def test_without_extra_information_nothing_is_told_of_the_card(shop: Shop) -> None:
     trade = await shop.paid(NeedExtraPaidInfo=None)
-    [told] = await shop.ear.wait_for(1)
-    assert {"gwsr", "card4no"} & (set(told) | set(trade)) == set()
+    [notice] = await shop.ear.wait_for(1)
+    assert {"gwsr", "card4no"} & (set(notice) | set(trade)) == set()
 
 
 @pytest.mark.parametrize(
@@ -64,37 +64,37 @@ async def test_after_five_tries_nobody_is_told_any_more(shop: Shop) -> None:
     await shop.paid()
     await shop.ear.wait_for(5)
     other = await shop.paid()
-    told = await shop.ear.wait_for(6)
-    assert told[5]["TradeNo"] == other["TradeNo"]
+    notices = await shop.ear.wait_for(6)
+    assert notices[5]["TradeNo"] == other["TradeNo"]
 
 
 async def test_a_result_can_be_told_twice_though_it_was_acknowledged(shop: Shop) -> None:
     await shop.paid(TWICE)
-    told = await shop.ear.wait_for(2)
-    assert [one["RtnMsg"] for one in told] == ["交易成功", "paid"]
+    notices = await shop.ear.wait_for(2)
+    assert [notice["RtnMsg"] for notice in notices] == ["交易成功", "paid"]
 
 
 async def test_a_silent_payment_is_found_by_an_inquiry_alone(shop: Shop) -> None:
     assert (await shop.paid(SILENT))["TradeStatus"] == "1"
     other = await shop.paid()
-    [told] = await shop.ear.wait_for(1)
-    assert told["TradeNo"] == other["TradeNo"]
+    [notice] = await shop.ear.wait_for(1)
+    assert notice["TradeNo"] == other["TradeNo"]
 
 
 async def test_a_declined_card_uses_the_order_up(shop: Shop) -> None:
     order = await shop.ordered()
     number = order["MerchantTradeNo"]
     await shop.buyer.pay(number, DECLINED)
-    [told] = await shop.ear.wait_for(1)
-    assert told["RtnCode"] == "10100248"
+    [notice] = await shop.ear.wait_for(1)
+    assert notice["RtnCode"] == "10100248"
     assert (await shop.inquire(number))["TradeStatus"] == "10200095"
     assert "had its attempt" in await shop.buyer.pay(number)
 
 
 async def test_a_simulated_payment_is_told_and_pays_nothing(shop: Shop) -> None:
     trade = await shop.paid(SIMULATED)
-    [told] = await shop.ear.wait_for(1)
-    assert (told["RtnCode"], told["SimulatePaid"]) == ("1", "1")
+    [notice] = await shop.ear.wait_for(1)
+    assert (notice["RtnCode"], notice["SimulatePaid"]) == ("1", "1")
     assert trade["TradeStatus"] == "0"
     await shop.buyer.pay(trade["MerchantTradeNo"])
     assert (await shop.inquire(trade["MerchantTradeNo"]))["TradeStatus"] == "1"

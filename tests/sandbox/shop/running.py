@@ -118,7 +118,7 @@ def signed(body: str, *secrets: str, age_s: int = 0, webhook_id: str = "") -> di
     """Sign as the official library does, with each secret."""
     webhook_id = webhook_id or str(uuid4())
     moment = datetime.now(UTC) - timedelta(seconds=age_s)
-    signatures = [Webhook(one).sign(webhook_id, moment, body) for one in secrets or (SECRET,)]
+    signatures = [Webhook(secret).sign(webhook_id, moment, body) for secret in secrets or (SECRET,)]
     return {
         "content-type": "application/json",
         "webhook-id": webhook_id,

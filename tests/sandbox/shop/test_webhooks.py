@@ -48,7 +48,7 @@ async def test_a_duplicate_is_accepted_and_changes_nothing(visitor: Visitor) -> 
     assert await visitor.tell(body, signed(body, webhook_id="event-1")) == 204
     other = event("pay_1", receipt_id="rcpt_other")
     assert await visitor.tell(other, signed(other, webhook_id="event-1")) == 204
-    assert [one["duplicate"] for one in await visitor.webhooks("pay_1")] == [False, True]
+    assert [delivery["duplicate"] for delivery in await visitor.webhooks("pay_1")] == [False, True]
     assert (await visitor.order())["receipt_id"] == "rcpt_9"
 
 

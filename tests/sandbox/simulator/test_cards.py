@@ -158,10 +158,10 @@ async def test_three_callbacks_have_one_id_the_same_facts_and_different_bytes(
     session = await shop.create()
     await shop.pay(session, THRICE)
     received = await merchant.wait_for(3)
-    assert len({one.headers["sim-id"] for one in received}) == 1
-    assert len({one.body for one in received}) == 3
-    assert all(one.event == received[0].event for one in received)
-    assert all(is_signed(one) for one in received)
+    assert len({callback.headers["sim-id"] for callback in received}) == 1
+    assert len({callback.body for callback in received}) == 3
+    assert all(callback.event == received[0].event for callback in received)
+    assert all(is_signed(callback) for callback in received)
 
 
 async def test_without_a_callback_inquiry_says_paid(shop: Shop, merchant: Merchant) -> None:
@@ -212,7 +212,7 @@ async def test_a_close_and_an_expiry_together_take_the_money_once(
     await shop.pay(later, PAID_AFTER_EXPIRY)
     await shop.cancel(closed["id"])
     await merchant.wait_for(2)  # the second is the later session's, past both expiries
-    assert [one.event["session"]["reference"] for one in merchant.received] == [
+    assert [callback.event["session"]["reference"] for callback in merchant.received] == [
         closed["reference"],
         later["reference"],
     ]
@@ -226,11 +226,11 @@ async def test_the_captured_amount_is_off_by_one_minor_unit(shop: Shop, merchant
     assert received.event["session"]["amount_minor"] == 159_000
 
 
-@pytest.mark.parametrize(("asked", "taken"), [("USD", "THB"), ("THB", "USD"), ("JPY", "USD")])
+@pytest.mark.parametrize(("ordered", "taken"), [("USD", "THB"), ("THB", "USD"), ("JPY", "USD")])
 async def test_the_captured_currency_is_another(
-    shop: Shop, merchant: Merchant, asked: str, taken: str
+    shop: Shop, merchant: Merchant, ordered: str, taken: str
 ) -> None:
-    session = await shop.create(currency=asked)
+    session = await shop.create(currency=ordered)
     await shop.pay(session, OTHER_CURRENCY)
     [received] = await merchant.wait_for(1)
     assert received.event["session"]["capture"]["currency"] == taken
@@ -241,8 +241,8 @@ async def test_only_the_first_callback_is_badly_signed(shop: Shop, merchant: Mer
     session = await shop.create()
     await shop.pay(session, BADLY_SIGNED)
     received = await merchant.wait_for(3)
-    assert [is_signed(one) for one in received] == [False, True, True]
-    assert len({one.headers["sim-id"] for one in received}) == 1
+    assert [is_signed(callback) for callback in received] == [False, True, True]
+    assert len({callback.headers["sim-id"] for callback in received}) == 1
 
 
 async def test_a_decline_is_followed_by_a_payment(shop: Shop, merchant: Merchant) -> None:
@@ -264,9 +264,9 @@ async def test_callbacks_are_repeated_until_2xx_and_no_longer(
     session = await shop.create()
     await shop.pay(session, APPROVED)
     received = await merchant.wait_for(4)
-    assert len({one.headers["sim-id"] for one in received}) == 1
-    assert len({one.body for one in received}) == 1
-    assert all(is_signed(one) for one in received)
+    assert len({callback.headers["sim-id"] for callback in received}) == 1
+    assert len({callback.body for callback in received}) == 1
+    assert all(is_signed(callback) for callback in received)
     entries = await shop.log(kind="callback", reference=session["reference"])
     assert [entry["attempt"] for entry in entries] == [1, 2, 3, 4]
     assert [entry["status"] for entry in entries[:3]] == [500, 302, 404]

@@ -50,7 +50,7 @@ async def inquire(shop: Shop, name: str) -> Reply:
     return await shop.call("GET", f"/v1/refunds/{name}")
 
 
-async def told(merchant: Merchant, reference: str) -> Any:
+async def callback_of(merchant: Merchant, reference: str) -> Any:
     """The callback about a refund; the other ones are about its session."""
     for count in range(1, 10):
         received = (await merchant.wait_for(count))[count - 1]
@@ -63,15 +63,15 @@ async def test_a_refund_is_done_at_once_found_by_both_names_and_called_back_sign
     shop: Shop, merchant: Merchant
 ) -> None:
     session = await paid(shop)
-    asked = order(shop, session, amount_minor=1)
-    reply = await refund(shop, asked)
+    request = order(shop, session, amount_minor=1)
+    reply = await refund(shop, request)
     assert reply.status == 201
-    del asked["callback_url"]
-    assert reply.json == {"id": reply.json["id"], "status": "succeeded"} | asked
+    del request["callback_url"]
+    assert reply.json == {"id": reply.json["id"], "status": "succeeded"} | request
     assert reply.json["id"].startswith("re_")
-    for name in (reply.json["id"], asked["reference"]):
+    for name in (reply.json["id"], request["reference"]):
         assert (await inquire(shop, name)).json == reply.json
-    received = await told(merchant, asked["reference"])
+    received = await callback_of(merchant, request["reference"])
     assert received.event["type"] == "refund.succeeded"
     assert received.event["id"] == received.headers["sim-id"]
     assert received.event["refund"] == reply.json
@@ -83,11 +83,11 @@ async def test_a_refund_is_called_back_until_2xx(shop: Shop, merchant: Merchant)
     session = await paid(shop)
     await merchant.wait_for(1)
     merchant.answers.extend([500, 404])
-    asked = order(shop, session)
-    await refund(shop, asked)
+    request = order(shop, session)
+    await refund(shop, request)
     received = await merchant.wait_for(4)
-    assert len({one.headers["sim-id"] for one in received[1:]}) == 1
-    entries = await shop.log(kind="callback", reference=asked["reference"])
+    assert len({callback.headers["sim-id"] for callback in received[1:]}) == 1
+    entries = await shop.log(kind="callback", reference=request["reference"])
     assert [entry["attempt"] for entry in entries] == [1, 2, 3]
 
 
@@ -95,19 +95,19 @@ async def test_the_same_reference_gives_money_back_once_and_another_refund_under
     shop: Shop,
 ) -> None:
     session = await paid(shop)
-    asked = order(shop, session, amount_minor=60_000)
-    first, again = await refund(shop, asked), await refund(shop, asked)
+    request = order(shop, session, amount_minor=60_000)
+    first, again = await refund(shop, request), await refund(shop, request)
     assert (first.status, again.status, again.json) == (201, 200, first.json)
-    assert (await refund(shop, asked | {"amount_minor": 1})).status == 409
+    assert (await refund(shop, request | {"amount_minor": 1})).status == 409
     assert (await shop.inquire(session["id"]))["capture"]["refunded_minor"] == 60_000
 
 
 async def test_many_at_once_under_one_reference_are_one_refund(shop: Shop) -> None:
     session = await paid(shop)
-    asked = order(shop, session, amount_minor=60_000)
-    replies = await asyncio.gather(*(refund(shop, asked) for _ in range(8)))
-    assert sorted(one.status for one in replies) == [200] * 7 + [201]
-    assert len({one.json["id"] for one in replies}) == 1
+    request = order(shop, session, amount_minor=60_000)
+    replies = await asyncio.gather(*(refund(shop, request) for _ in range(8)))
+    assert sorted(reply.status for reply in replies) == [200] * 7 + [201]
+    assert len({reply.json["id"] for reply in replies}) == 1
 
 
 async def test_no_more_goes_back_than_was_taken(shop: Shop) -> None:
@@ -115,7 +115,7 @@ async def test_no_more_goes_back_than_was_taken(shop: Shop) -> None:
     part = order(shop, session, amount_minor=100_000)
     over = order(shop, session, amount_minor=59_001)
     rest = order(shop, session, amount_minor=59_000)
-    statuses = [(await refund(shop, one)).status for one in (part, over, rest, over)]
+    statuses = [(await refund(shop, request)).status for request in (part, over, rest, over)]
     assert statuses == [201, 422, 201, 422]
     assert (await inquire(shop, over["reference"])).status == 404
 
@@ -124,14 +124,14 @@ async def test_unknown_captures_and_refunds_other_currencies_and_strangers_are_r
     shop: Shop,
 ) -> None:
     session = await paid(shop)
-    asked = order(shop, session)
-    assert (await refund(shop, asked | {"capture": "cap_nobody"})).status == 404
-    assert (await refund(shop, asked | {"currency": "USD"})).status == 422
-    assert (await refund(shop, asked, key=OTHER_KEY)).status == 404
-    assert (await refund(shop, asked, key="nobody")).status == 401
-    unknown = await inquire(shop, asked["reference"])
+    request = order(shop, session)
+    assert (await refund(shop, request | {"capture": "cap_nobody"})).status == 404
+    assert (await refund(shop, request | {"currency": "USD"})).status == 422
+    assert (await refund(shop, request, key=OTHER_KEY)).status == 404
+    assert (await refund(shop, request, key="nobody")).status == 401
+    unknown = await inquire(shop, request["reference"])
     assert (unknown.status, unknown.json) == (404, {"error": "no such refund"})
-    mine = (await refund(shop, asked)).json["id"]
+    mine = (await refund(shop, request)).json["id"]
     assert (await shop.call("GET", f"/v1/refunds/{mine}", key=OTHER_KEY)).status == 404
 
 
@@ -162,15 +162,15 @@ async def test_a_pending_refund_counts_at_once_and_is_done_a_scaled_minute_later
     shop: Shop, merchant: Merchant
 ) -> None:
     session = await paid(shop, REFUND_PENDING)
-    asked = order(shop, session)
+    request = order(shop, session)
     begun = time.monotonic()
-    reply = await refund(shop, asked)
+    reply = await refund(shop, request)
     assert (reply.status, reply.json["status"]) == (201, "pending")
     assert (await refund(shop, order(shop, session, amount_minor=1))).status == 422
-    received = await told(merchant, asked["reference"])
+    received = await callback_of(merchant, request["reference"])
     assert time.monotonic() - begun >= 60 / SCALE
     assert received.event["type"] == "refund.succeeded"
-    assert (await inquire(shop, asked["reference"])).json["status"] == "succeeded"
+    assert (await inquire(shop, request["reference"])).json["status"] == "succeeded"
 
 
 async def test_a_tester_decides_a_pending_refund_before_its_time(
@@ -179,12 +179,13 @@ async def test_a_tester_decides_a_pending_refund_before_its_time(
     session = await paid(slow_shop, REFUND_PENDING)
     path = "/_sim/refunds/{id}".format
     for status in ("refused", "succeeded"):
-        asked = order(slow_shop, session)
-        pending = (await refund(slow_shop, asked)).json
+        request = order(slow_shop, session)
+        pending = (await refund(slow_shop, request)).json
         assert pending["status"] == "pending"
         settled = await slow_shop.call("POST", path(**pending), json={"status": status})
         assert (settled.status, settled.json["status"]) == (200, status)
-        assert (await told(merchant, asked["reference"])).event["type"] == f"refund.{status}"
+        callback = await callback_of(merchant, request["reference"])
+        assert callback.event["type"] == f"refund.{status}"
     again = await slow_shop.call("POST", path(**pending), json={"status": "refused"})
     assert again.status == 409
     bad = await slow_shop.call("POST", path(**pending), json={"status": "pending"})
@@ -198,12 +199,12 @@ async def test_a_refused_refund_says_so_calls_back_and_leaves_the_money(
     shop: Shop, merchant: Merchant
 ) -> None:
     session = await paid(shop, REFUND_REFUSED)
-    asked = order(shop, session)
-    reply = await refund(shop, asked)
+    request = order(shop, session)
+    reply = await refund(shop, request)
     assert (reply.status, reply.json["status"]) == (201, "refused")
     assert reply.json["reason"]
-    assert (await told(merchant, asked["reference"])).event["type"] == "refund.refused"
-    assert (await refund(shop, asked)).json == reply.json
+    assert (await callback_of(merchant, request["reference"])).event["type"] == "refund.refused"
+    assert (await refund(shop, request)).json == reply.json
     assert (await shop.inquire(session["id"]))["capture"]["refunded_minor"] == 0
 
 
@@ -211,40 +212,40 @@ async def test_refunds_of_the_last_card_are_out_of_order_until_a_rule_mends_them
     shop: Shop,
 ) -> None:
     session = await paid(shop, REFUND_OUT_OF_ORDER)
-    asked = order(shop, session)
+    request = order(shop, session)
     for _ in range(5):
-        assert (await refund(shop, asked)).status == 503
-    assert (await inquire(shop, asked["reference"])).status == 404
+        assert (await refund(shop, request)).status == 503
+    assert (await inquire(shop, request["reference"])).status == 404
     await shop.set_rules({"match": {}, "action": "refunds_work"})
-    assert (await refund(shop, asked)).status == 201
+    assert (await refund(shop, request)).status == 201
     await shop.set_rules()
-    assert (await refund(shop, asked)).status == 200
+    assert (await refund(shop, request)).status == 200
     assert (await refund(shop, order(shop, session))).status == 503
 
 
 async def test_refunds_and_their_inquiry_are_out_of_order_each_by_its_own_rule(shop: Shop) -> None:
     session = await paid(shop)
-    asked = order(shop, session)
-    await shop.set_rules({"match": {"reference": asked["reference"]}, "action": "503_refund"})
-    assert (await refund(shop, asked)).status == 503
-    assert (await inquire(shop, asked["reference"])).status == 404
+    request = order(shop, session)
+    await shop.set_rules({"match": {"reference": request["reference"]}, "action": "503_refund"})
+    assert (await refund(shop, request)).status == 503
+    assert (await inquire(shop, request["reference"])).status == 404
     await shop.set_rules({"match": {"amount": "1590"}, "action": "503_refund_inquiry"})
-    assert (await refund(shop, asked)).status == 201
-    assert (await inquire(shop, asked["reference"])).status == 503
+    assert (await refund(shop, request)).status == 201
+    assert (await inquire(shop, request["reference"])).status == 503
     await shop.set_rules()
-    assert (await inquire(shop, asked["reference"])).json["status"] == "succeeded"
+    assert (await inquire(shop, request["reference"])).json["status"] == "succeeded"
 
 
 async def test_a_hanging_refund_has_been_done_meanwhile(shop: Shop, merchant: Merchant) -> None:
     session = await paid(shop)
     rule = {"match": {"reference": session["reference"]}, "action": "hang_refund"}
     await shop.set_rules(rule)
-    asked = order(shop, session)
+    request = order(shop, session)
     begun = time.monotonic()
-    reply = await refund(shop, asked)
+    reply = await refund(shop, request)
     assert time.monotonic() - begun >= 35 / SCALE
     assert (reply.status, reply.json["status"]) == (201, "succeeded")
-    assert (await told(merchant, asked["reference"])).event["refund"] == reply.json
+    assert (await callback_of(merchant, request["reference"])).event["refund"] == reply.json
 
 
 async def test_a_refund_that_a_tester_decided_stays_so_when_its_minute_is_over(
@@ -261,5 +262,5 @@ async def test_a_refund_that_a_tester_decided_stays_so_when_its_minute_is_over(
                 status = (await shop.call("POST", path, json={"status": "refused"})).status
             later = order(shop, session, amount_minor=1)
             await refund(shop, later)
-            await told(merchant, later["reference"])
+            await callback_of(merchant, later["reference"])
             assert (await inquire(shop, decided["id"])).json["status"] == "refused"

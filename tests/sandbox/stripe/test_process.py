@@ -127,12 +127,12 @@ async def test_no_more_goes_back_than_came_in(
     url: str, http: aiohttp.ClientSession, api: stripe.StripeClient
 ) -> None:
     intent = await api.v1.payment_intents.create_async(ORDER)
-    asked = {
+    payload = {
         "key": sandbox.PUBLISHABLE_KEY,
         "client_secret": intent.client_secret,
         "number": sandbox.PAYS,
     }
-    async with http.post(f"{url}/element/confirm", json=asked) as answer:
+    async with http.post(f"{url}/element/confirm", json=payload) as answer:
         assert (await answer.json())["status"] == "succeeded"
     refund = await api.v1.refunds.create_async({"payment_intent": intent.id, "amount": 1_500})
     assert refund.status == "succeeded"
@@ -149,16 +149,16 @@ async def test_a_buyer_needs_the_accounts_key_and_the_intents_secret(
     url: str, http: aiohttp.ClientSession, api: stripe.StripeClient, wrong: str
 ) -> None:
     intent = await api.v1.payment_intents.create_async(ORDER)
-    asked = {
+    payload = {
         "key": sandbox.PUBLISHABLE_KEY,
         "client_secret": intent.client_secret,
         "number": sandbox.PAYS,
     }
-    asked[wrong] = {
+    payload[wrong] = {
         "key": sandbox.OTHER_PUBLISHABLE_KEY,
         "client_secret": f"{intent.id}_secret_guessed",
     }[wrong]
-    async with http.post(f"{url}/element/confirm", json=asked) as answer:
+    async with http.post(f"{url}/element/confirm", json=payload) as answer:
         assert answer.status in {401, 404}
     found = await api.v1.payment_intents.retrieve_async(intent.id)
     assert found.status == "requires_payment_method"

@@ -40,10 +40,10 @@ async def test_refunds_take_from_what_is_left_and_are_listed_under_their_names(s
     over = await act(shop, "R", invoice, "1000.01", "ref_2")
     rest = await act(shop, "R", invoice, "1000.00", "ref_3")
     none = await act(shop, "R", invoice, "0.01", "ref_4")
-    codes = [one.findtext("respCode") for one in (first, over, rest, none)]
+    codes = [answer.findtext("respCode") for answer in (first, over, rest, none)]
     assert codes == ["00", "40", "00", "49"]
     listed = (await act(shop, "RS", invoice)).findall("refundList/refund")
-    assert [one.get("userDefined1") for one in listed] == ["ref_1", "ref_3"]
+    assert [refund.get("userDefined1") for refund in listed] == ["ref_1", "ref_3"]
     assert listed[0].get("referenceNo") == first.findtext("refundReferenceNo")
     assert (await shop.kept(invoice))["refunded"] == "1590.00"
 

@@ -97,7 +97,9 @@ async def test_an_approved_card_is_notified_signed_and_carried_back_by_the_brows
     assert carried["respCode"] == "2000"
 
 
-@pytest.mark.parametrize("card", [one for one, it in CARDS.items() if it.code.startswith("4")])
+@pytest.mark.parametrize(
+    "card", [number for number, card in CARDS.items() if card.code.startswith("4")]
+)
 async def test_a_declined_card_ends_the_invoice(shop: Shop, merchant: Merchant, card: str) -> None:
     order, said = await shop.token()
     await shop.press(said["webPaymentUrl"], card=card)
@@ -114,7 +116,7 @@ async def test_a_silent_card_is_paid_and_told_to_nobody(shop: Shop, merchant: Me
     _, loud = await shop.token()
     await shop.press(loud["webPaymentUrl"], card=DECLINED)
     await merchant.wait_for(1)
-    assert [opened(one.body)["respCode"] for one in merchant.received] == ["4005"]
+    assert [opened(notice.body)["respCode"] for notice in merchant.received] == ["4005"]
 
 
 async def test_a_buyer_cancels_or_names_no_card(shop: Shop, merchant: Merchant) -> None:
@@ -134,8 +136,8 @@ async def test_notifications_are_repeated_until_200_and_no_longer(
     _, said = await shop.token()
     await shop.press(said["webPaymentUrl"], card=APPROVED)
     received = await merchant.wait_for(4)
-    assert len({one.body for one in received}) == 1
-    assert [one.status for one in received] == [500, 302, 204, 200]
+    assert len({notice.body for notice in received}) == 1
+    assert [notice.status for notice in received] == [500, 302, 204, 200]
 
 
 async def test_a_deadline_is_read_on_the_merchants_own_clock(shop: Shop) -> None:
@@ -171,8 +173,8 @@ def test_nobody_pays_or_cancels_after_the_deadline() -> None:
 async def test_invoices_of_others_are_not_found(shop: Shop) -> None:
     order, said = await shop.token()
     await shop.press(said["webPaymentUrl"], card=APPROVED)
-    asked = {"merchantID": OTHER_MERCHANT, "invoiceNo": order["invoiceNo"]}
-    assert (await shop.ask("paymentInquiry", asked, OTHER_SECRET))["respCode"] == "2002"
+    inquiry = {"merchantID": OTHER_MERCHANT, "invoiceNo": order["invoiceNo"]}
+    assert (await shop.ask("paymentInquiry", inquiry, OTHER_SECRET))["respCode"] == "2002"
 
 
 async def test_what_is_not_settled_says_so(shop: Shop) -> None:
