@@ -30,7 +30,7 @@ from payintent.domain.price import TaxManager
 from payintent.storage import payments
 from payintent.storage.database import Database
 from payintent_sandbox.chains.dev_chains import DevChains
-from payintent_sandbox.installation import prepare_world
+from payintent_sandbox.installation import prepare_installation
 from payintent_sandbox.postgres import Postgres, find_binaries
 
 CLIENTS = 32
@@ -257,7 +257,9 @@ def main() -> None:
     postgres = Postgres(folder / "postgres", durable=True)
     try:
         url = postgres.start()
-        world = asyncio.run(prepare_world(folder, free_ports(), url, DevChains(folder, (0, 0, 0))))
+        world = asyncio.run(
+            prepare_installation(folder, free_ports(), url, DevChains(folder, (0, 0, 0)))
+        )
         bench = Bench(
             installation=Installation(world=world, log_dir=folder),
             bin_dir=find_binaries(),

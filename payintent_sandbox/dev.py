@@ -19,7 +19,12 @@ from payintent_sandbox.chains.dev_chains import ChainsBusyError, DevChain, DevCh
 from payintent_sandbox.chains.miner import Miner
 from payintent_sandbox.chains.registration import ChainRegistration
 from payintent_sandbox.chains.rpc import DevChainError, open_chain
-from payintent_sandbox.installation import ACTOR, SandboxInstallation, open_world, prepare_world
+from payintent_sandbox.installation import (
+    ACTOR,
+    SandboxInstallation,
+    open_installed_service,
+    prepare_installation,
+)
 from payintent_sandbox.ports import Ports, taken
 from payintent_sandbox.postgres import Postgres, PostgresError
 from payintent_sandbox.private_files import write_private
@@ -60,8 +65,8 @@ async def _run(var_dir: Path, ports: Ports, database: Postgres, database_url: st
         await _start(dev_chains, stop)
         if stop.is_set():
             return 0
-        world = await prepare_world(var_dir, ports, database_url, dev_chains)
-        return await _serve(world, var_dir, dev_chains, stop)
+        installation = await prepare_installation(var_dir, ports, database_url, dev_chains)
+        return await _serve(installation, var_dir, dev_chains, stop)
     finally:
         await dev_chains.stop()
         supervisor.cancel()
@@ -76,16 +81,16 @@ async def _start(dev_chains: DevChains, stop: asyncio.Event) -> None:
 
 
 async def _serve(
-    world: SandboxInstallation, var_dir: Path, dev_chains: DevChains, stop: asyncio.Event
+    installation: SandboxInstallation, var_dir: Path, dev_chains: DevChains, stop: asyncio.Event
 ) -> int:
-    children = ProcessSupervisor(_children(world), var_dir / "logs")
+    children = ProcessSupervisor(_children(installation), var_dir / "logs")
     await children.start()
     try:
-        if not await _ready(world, stop):
+        if not await _ready(installation, stop):
             return 0 if stop.is_set() else 1
-        _describe(world, var_dir)
-        _greet(world, var_dir)
-        async with _mining(world, var_dir, dev_chains):
+        _describe(installation, var_dir)
+        _greet(installation, var_dir)
+        async with _mining(installation, var_dir, dev_chains):
             await asyncio.gather(children.supervise(stop), dev_chains.supervise(stop))
     finally:
         print("stopping")
@@ -95,13 +100,13 @@ async def _serve(
 
 @contextlib.asynccontextmanager
 async def _mining(
-    world: SandboxInstallation, var_dir: Path, dev_chains: DevChains
+    installation: SandboxInstallation, var_dir: Path, dev_chains: DevChains
 ) -> AsyncGenerator[None]:
     """Make blocks while they are needed, and restore chains that were restarted."""
-    service = await open_world(world)
+    service = await open_installed_service(installation)
     miners = [
-        asyncio.create_task(_mine(chain, service, world, var_dir, dev_chains))
-        for chain in world.chains.values()
+        asyncio.create_task(_mine(chain, service, installation, var_dir, dev_chains))
+        for chain in installation.chains.values()
     ]
     try:
         yield
@@ -115,13 +120,13 @@ async def _mining(
 async def _mine(
     chain: DevChain,
     service: Service,
-    world: SandboxInstallation,
+    installation: SandboxInstallation,
     var_dir: Path,
     dev_chains: DevChains,
 ) -> None:
     async def restore() -> str:
-        restored = await world.register_chain(service, dev_chains, chain.slug)
-        _describe(world, var_dir)
+        restored = await installation.register_chain(service, dev_chains, chain.slug)
+        _describe(installation, var_dir)
         return restored.instance
 
     registration = ChainRegistration(service, ACTOR)
@@ -142,9 +147,14 @@ async def _keep_alive(database: Postgres, port: int) -> None:
             print(f"payintent dev: {error}", file=sys.stderr)
 
 
-def _children(world: SandboxInstallation) -> list[ChildProcess]:
+def _children(installation: SandboxInstallation) -> list[ChildProcess]:
     python = [sys.executable, "-m"]
-    ports = ["--port", str(world.ports.api), "--operator-port", str(world.ports.operator)]
+    ports = [
+        "--port",
+        str(installation.ports.api),
+        "--operator-port",
+        str(installation.ports.operator),
+    ]
     return [
         ChildProcess(
             "simulator",
@@ -152,24 +162,28 @@ def _children(world: SandboxInstallation) -> list[ChildProcess]:
                 *python,
                 "payintent_sandbox.emulators.simulator",
                 "--port",
-                str(world.ports.simulator),
+                str(installation.ports.simulator),
             ],
-            world.simulator_environment(),
+            installation.simulator_environment(),
         ),
-        *world.gateway_children(),
-        ChildProcess("api", [*python, "payintent", "api", *ports], world.service_environment()),
-        ChildProcess("worker", [*python, "payintent", "worker"], world.service_environment()),
+        *installation.gateway_children(),
+        ChildProcess(
+            "api", [*python, "payintent", "api", *ports], installation.service_environment()
+        ),
+        ChildProcess(
+            "worker", [*python, "payintent", "worker"], installation.service_environment()
+        ),
         ChildProcess(
             "shop",
-            [*python, "payintent_sandbox.shop", "--port", str(world.ports.shop)],
-            world.shop_environment(),
+            [*python, "payintent_sandbox.shop", "--port", str(installation.ports.shop)],
+            installation.shop_environment(),
         ),
     ]
 
 
-async def _ready(world: SandboxInstallation, stop: asyncio.Event) -> bool:
+async def _ready(installation: SandboxInstallation, stop: asyncio.Event) -> bool:
     """Wait until a payment can be made."""
-    for url, expected in world.ready_urls():
+    for url, expected in installation.ready_urls():
         for _ in range(_READY_ATTEMPTS_MAX):
             if stop.is_set():
                 return False
@@ -190,22 +204,23 @@ def _answers(url: str, expected: bytes) -> bool:
         return False
 
 
-def _describe(world: SandboxInstallation, var_dir: Path) -> None:
-    write_private(var_dir / "dev.json", json.dumps(world.description(), indent=1))
-    write_private(var_dir / SANDBOX_ENV, _lines(world.service_environment()))
+def _describe(installation: SandboxInstallation, var_dir: Path) -> None:
+    write_private(var_dir / "dev.json", json.dumps(installation.description(), indent=1))
+    write_private(var_dir / SANDBOX_ENV, _lines(installation.service_environment()))
 
 
 def _lines(environment: dict[str, str]) -> str:
     return "".join(f"{name}='{value}'\n" for name, value in environment.items())
 
 
-def _greet(world: SandboxInstallation, var_dir: Path) -> None:
-    print(f"  shop       {world.shop_url}")
-    print(f"  api        {world.api_url}")
-    print(f"  simulator  {world.simulator_url}   (delays {world.time_scale:g} times shorter)")
-    for gateway in world.gateways:
+def _greet(installation: SandboxInstallation, var_dir: Path) -> None:
+    print(f"  shop       {installation.shop_url}")
+    print(f"  api        {installation.api_url}")
+    scale = f"delays {installation.time_scale:g} times shorter"
+    print(f"  simulator  {installation.simulator_url}   ({scale})")
+    for gateway in installation.gateways:
         print(f"  {gateway.provider:10} {gateway.url}   (an emulator: no money moves there)")
-    for slug, chain in world.chains.items():
+    for slug, chain in installation.chains.items():
         print(f"  {slug:10} {chain.url}   (a buyer with tokens is in dev.json)")
     print(f"  keys       {var_dir / 'dev.json'}")
     print(f"  logs       {var_dir / 'logs'}")

@@ -175,12 +175,12 @@ class SandboxInstallation:
         }
 
 
-async def prepare_world(
+async def prepare_installation(
     var_dir: Path, ports: Ports, database_url: str, dev_chains: DevChains
 ) -> SandboxInstallation:
     """Migrate the database, and add what is missing; a second start adds nothing."""
     stored = _StoredSecrets(var_dir / "sandbox.json")
-    world = SandboxInstallation(
+    installation = SandboxInstallation(
         ports=ports,
         database_url=database_url,
         kept=stored.kept,
@@ -188,25 +188,25 @@ async def prepare_world(
     )
     await migrations_runner.migrate(database_url)
     running = {slug: dev_chains.url(slug) for slug in dev_chains.running}
-    service = await open_service(_settings(world, running))
+    service = await open_service(_settings(installation, running))
     try:
-        await _provision_gateway(service, world)
+        await _provision_gateway(service, installation)
         stored.save()
-        for gateway in world.gateways:
-            await gateway.settle(service, ACTOR, world.kept["gateways"][gateway.provider])
+        for gateway in installation.gateways:
+            await gateway.settle(service, ACTOR, installation.kept["gateways"][gateway.provider])
             stored.save()
         for slug in dev_chains.running:
-            await world.register_chain(service, dev_chains, slug)
-        await _provision(service, world, stored)
+            await installation.register_chain(service, dev_chains, slug)
+        await _provision(service, installation, stored)
     finally:
         await service.close()
-    return world
+    return installation
 
 
-async def open_world(world: SandboxInstallation) -> Service:
+async def open_installed_service(installation: SandboxInstallation) -> Service:
     """Open the service in this process, with the sandbox's settings."""
     return await open_service(
-        _settings(world, {slug: chain.url for slug, chain in world.chains.items()})
+        _settings(installation, {slug: chain.url for slug, chain in installation.chains.items()})
     )
 
 
@@ -248,37 +248,39 @@ def _key() -> str:
     return base64.b64encode(secrets.token_bytes(32)).decode()
 
 
-def _settings(world: SandboxInstallation, endpoints: Mapping[str, str]) -> Settings:
+def _settings(installation: SandboxInstallation, endpoints: Mapping[str, str]) -> Settings:
     return Settings.model_validate(
         {
-            "database_url": world.database_url,
-            "pepper": world.kept["pepper"],
-            "keyring": world.kept["keyring"],
+            "database_url": installation.database_url,
+            "pepper": installation.kept["pepper"],
+            "keyring": installation.kept["keyring"],
             "sandbox": True,
         }
         | {f"rpc_{slug}": url for slug, url in endpoints.items()}
     )
 
 
-async def _provision(service: Service, world: SandboxInstallation, stored: _StoredSecrets) -> None:
-    await _provision_operators(service, world.kept, stored)
+async def _provision(
+    service: Service, installation: SandboxInstallation, stored: _StoredSecrets
+) -> None:
+    await _provision_operators(service, installation.kept, stored)
     for index, name in enumerate(_MERCHANTS):
-        callback_url = f"{world.shop_url}/webhooks" if index == 0 else None
-        if index < len(world.kept["merchants"]):
-            await _move(service, world.kept["merchants"][index], callback_url)
+        callback_url = f"{installation.shop_url}/webhooks" if index == 0 else None
+        if index < len(installation.kept["merchants"]):
+            await _move(service, installation.kept["merchants"][index], callback_url)
         else:
-            world.kept["merchants"].append(await _create(service, name, callback_url))
+            installation.kept["merchants"].append(await _create(service, name, callback_url))
         stored.save()
-        merchant_id: int = world.kept["merchants"][index]["id"]
-        await _offer(service, world, merchant_id)
+        merchant_id: int = installation.kept["merchants"][index]["id"]
+        await _offer(service, installation, merchant_id)
         if stored.is_older:
             await service.run_operation(
                 SetMerchantProfile(merchant_id=merchant_id, auto_refund=True), ACTOR
             )
     shop = SetMerchantProfile(
-        merchant_id=world.kept["merchants"][0]["id"],
-        return_url=f"{world.shop_url}/orders",
-        allowed_origins=[world.shop_url],  # its pages embed the checkout
+        merchant_id=installation.kept["merchants"][0]["id"],
+        return_url=f"{installation.shop_url}/orders",
+        allowed_origins=[installation.shop_url],  # its pages embed the checkout
     )
     await service.run_operation(shop, ACTOR)
 
@@ -304,14 +306,14 @@ async def _provision_operators(
     kept["operator_token"] = kept["operators"][0]["token"]
 
 
-async def _provision_gateway(service: Service, world: SandboxInstallation) -> None:
-    url, credentials = world.simulator_url, world.kept["simulator"]
-    if world.kept["account_id"] is None:
+async def _provision_gateway(service: Service, installation: SandboxInstallation) -> None:
+    url, credentials = installation.simulator_url, installation.kept["simulator"]
+    if installation.kept["account_id"] is None:
         new = AddAccount(provider="simulator", base_url=url, credentials=credentials)
-        world.kept["account_id"] = (await service.run_operation(new, ACTOR)).id
+        installation.kept["account_id"] = (await service.run_operation(new, ACTOR)).id
     else:  # ports may change between starts
         moved = ChangeAccount(
-            account_id=world.kept["account_id"], base_url=url, credentials=credentials
+            account_id=installation.kept["account_id"], base_url=url, credentials=credentials
         )
         await service.run_operation(moved, ACTOR)
 
@@ -329,9 +331,9 @@ async def _create(service: Service, name: str, callback_url: str | None) -> dict
     }
 
 
-async def _offer(service: Service, world: SandboxInstallation, merchant_id: int) -> None:
-    for gateway in world.gateways:
-        kept = world.kept["gateways"][gateway.provider]
+async def _offer(service: Service, installation: SandboxInstallation, merchant_id: int) -> None:
+    for gateway in installation.gateways:
+        kept = installation.kept["gateways"][gateway.provider]
         await gateway.offer(service, ACTOR, kept, merchant_id)
 
 

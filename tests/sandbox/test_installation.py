@@ -12,7 +12,12 @@ from payintent.operations.accounts import ListAccounts
 from payintent.operations.merchants import SetMerchantProfile, ShowMerchant
 from payintent.operations.payment_methods import ListPaymentMethods
 from payintent_sandbox.chains.dev_chains import DevChains
-from payintent_sandbox.installation import ACTOR, SandboxInstallation, open_world, prepare_world
+from payintent_sandbox.installation import (
+    ACTOR,
+    SandboxInstallation,
+    open_installed_service,
+    prepare_installation,
+)
 from payintent_sandbox.ports import Ports
 
 FIAT = [
@@ -33,13 +38,15 @@ def prepare(tmp_path: Path, database_url: str) -> Prepare:
 
     async def prepared(base: int) -> SandboxInstallation:
         ports = Ports.from_base(base)
-        return await prepare_world(tmp_path, ports, database_url, DevChains(tmp_path, ports.chains))
+        return await prepare_installation(
+            tmp_path, ports, database_url, DevChains(tmp_path, ports.chains)
+        )
 
     return prepared
 
 
 async def operate(world: SandboxInstallation, operation: Any) -> Any:
-    service = await open_world(world)
+    service = await open_installed_service(world)
     try:
         return await service.run_operation(operation, ACTOR)
     finally:
