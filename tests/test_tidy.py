@@ -134,6 +134,12 @@ def test_a_status_is_written_in_one_place() -> None:
     assert updates == ["payintent/storage/payments.py"]
 
 
+def test_a_case_is_written_in_one_place() -> None:
+    written = re.compile(r"(?:INSERT INTO|UPDATE) money_case\b")
+    writers = [_name(path) for path in FILES if written.search(path.read_text())]
+    assert writers == ["payintent/storage/cases.py"]
+
+
 def _definitions() -> Iterator[tuple[Path, ast.stmt]]:
     """Give what the service's modules define at their top, but for names of their own."""
     for path in sorted(PACKAGE.rglob("*.py")):

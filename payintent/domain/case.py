@@ -1,6 +1,8 @@
-"""The kinds of case: money or a contradiction that a person must look at."""
+"""The kinds of case, money or a contradiction that a person must look at, and whose it is."""
 
+from dataclasses import dataclass
 from enum import StrEnum
+from uuid import UUID
 
 
 class CaseKind(StrEnum):
@@ -28,3 +30,15 @@ AUTOMATIC = frozenset(
         CaseKind.TOKEN_MISMATCH,
     }
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoneyOrigin:
+    """The merchant, payment and session that a capture or a case is about; None: not known."""
+
+    merchant_id: int | None
+    payment_id: UUID | None
+    session_id: UUID | None
+
+
+UNKNOWN_ORIGIN = MoneyOrigin(merchant_id=None, payment_id=None, session_id=None)

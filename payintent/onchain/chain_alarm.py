@@ -8,16 +8,14 @@ from collections.abc import Awaitable, Callable
 from prometheus_client import Gauge
 
 from payintent.domain import ids
-from payintent.domain.case import CaseKind
 from payintent.domain.onchain import OUTAGE_MAX
 from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
-from payintent.payments.transitions import lock_payments
+from payintent.payments.cases import hand_over_to_operator
 from payintent.storage import cases
-from payintent.storage.captures import MoneyOrigin
 from payintent.storage.database import Database
 from payintent.storage.onchain import chain_watch
-from payintent.storage.onchain.chain_watch import ChainWatch, Stranded
+from payintent.storage.onchain.chain_watch import ChainWatch
 
 _CASES_MAX = 100  # opened for one chain, or closed, in one step
 
@@ -59,30 +57,14 @@ def _report(watch: ChainWatch, before: bool | None) -> None:
 async def _open_cases(database: Database, id_generator: IdGenerator, chain: str) -> bool:
     stranded = await chain_watch.list_stranded(database, chain, OUTAGE_MAX, _CASES_MAX)
     for session in stranded:
-        await _open_case(database, id_generator, chain, session)
+        await hand_over_to_operator(database, id_generator, session.payment_id, session.session_id)
+        session_id = ids.format_id(ids.SESSION, session.session_id)
+        _log.error("payment_stranded", chain=chain, session=session_id)
     return len(stranded) == _CASES_MAX
 
 
 async def _close_cases(database: Database) -> bool:
-    closed = await chain_watch.close_decided_cases(database, _CASES_MAX)
+    closed = await cases.dismiss_decided(database, _CASES_MAX)
     if closed:
         _log.info("stranded_cases_closed", cases=closed)
     return closed == _CASES_MAX
-
-
-async def _open_case(
-    database: Database, id_generator: IdGenerator, chain: str, stranded: Stranded
-) -> None:
-    """Open a case, once; the payment goes on waiting for its chain."""
-    async with database.transaction() as tx:
-        locked = await lock_payments(tx, [stranded.payment_id])
-        origin = MoneyOrigin(
-            merchant_id=locked.payments[0].merchant_id,
-            payment_id=stranded.payment_id,
-            session_id=stranded.session_id,
-            account_id=stranded.account_id,
-            at=locked.now,
-        )
-        await cases.open_case(tx, id_generator.new_id(), CaseKind.RECONCILIATION, origin, None)
-    session = ids.format_id(ids.SESSION, stranded.session_id)
-    _log.error("payment_stranded", chain=chain, session=session)

@@ -3,17 +3,13 @@
 from prometheus_client import Gauge
 
 from payintent.domain import ids
-from payintent.domain.case import CaseKind
 from payintent.domain.onchain import OUTAGE_MAX
 from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
-from payintent.payments.transitions import lock_payments
-from payintent.storage import cases
-from payintent.storage.captures import MoneyOrigin
+from payintent.payments.cases import hand_over_to_operator
 from payintent.storage.database import Database
 from payintent.storage.onchain import pending_transfers
 from payintent.storage.onchain.chains import ChainRecord
-from payintent.storage.onchain.pending_transfers import OverdueTransfer
 
 _log = get_logger("overdue")
 _SHOWN_MAX = 100
@@ -35,20 +31,6 @@ async def report_overdue_transfers(
             _log.error(
                 "payment_not_final", chain=chain.slug, session=session, late_s=transfer.late_s
             )
-            await _hand_over(database, id_generator, transfer)
-
-
-async def _hand_over(
-    database: Database, id_generator: IdGenerator, transfer: OverdueTransfer
-) -> None:
-    """Open a case, once; the payment goes on waiting."""
-    async with database.transaction() as tx:
-        locked = await lock_payments(tx, [transfer.payment_id])
-        origin = MoneyOrigin(
-            merchant_id=locked.payments[0].merchant_id,
-            payment_id=transfer.payment_id,
-            session_id=transfer.session_id,
-            account_id=transfer.account_id,
-            at=locked.now,
-        )
-        await cases.open_case(tx, id_generator.new_id(), CaseKind.RECONCILIATION, origin, None)
+            await hand_over_to_operator(
+                database, id_generator, transfer.payment_id, transfer.session_id
+            )

@@ -5,7 +5,6 @@ its own, which locks one payment, its capture and its refund, as everybody else 
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from uuid import UUID
 
 from prometheus_client import Counter
@@ -17,9 +16,9 @@ from payintent.domain.gateway import GatewayRefundState, RefundReport
 from payintent.domain.onchain_refund import RefundLogDisposition
 from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
+from payintent.payments.cases import open_case, refund_origin
 from payintent.payments.settle_refund import settle_refund
-from payintent.storage import cases, payments, refunds
-from payintent.storage.captures import MoneyOrigin
+from payintent.storage import refunds
 from payintent.storage.database import Database, Tx
 from payintent.storage.onchain import refund_logs
 from payintent.storage.onchain.chains import DeployedContract
@@ -71,23 +70,21 @@ async def _take_effect(tx: Tx, id_generator: IdGenerator, judged: JudgedRefundLo
         report = RefundReport(state=GatewayRefundState.DONE, reference=f"0x{judged.tx_hash.hex()}")
         await settle_refund(tx, id_generator, judged.refund_id, report)
     elif judged.disposition in _ALARMING:
-        await _open_case(tx, id_generator, judged.refund_id, await payments.now(tx))
+        await _open_case(tx, id_generator, judged.refund_id)
 
 
-async def _open_case(tx: Tx, id_generator: IdGenerator, refund_id: UUID, at: datetime) -> None:
+async def _open_case(tx: Tx, id_generator: IdGenerator, refund_id: UUID) -> None:
     """Let a person look: money of ours has gone where or as it should not."""
     refund = await refunds.get(tx, refund_id)
-    account = await refunds.find_account_and_payment(tx, refund_id)
-    assert refund is not None and account is not None  # noqa: S101, PT018 - they are never deleted
-    origin = MoneyOrigin(
-        merchant_id=refund.merchant_id,
-        payment_id=refund.payment_id,
-        session_id=None,
-        account_id=account[0],
-        at=at,
+    assert refund is not None  # noqa: S101 - refunds are never deleted
+    await open_case(
+        tx,
+        id_generator,
+        CaseKind.RECONCILIATION,
+        refund_origin(refund),
+        capture_id=refund.capture_id,
+        refund_id=refund.id,
     )
-    kind = CaseKind.RECONCILIATION
-    await cases.open_case(tx, id_generator.new_id(), kind, origin, refund.capture_id, refund_id)
 
 
 _ALARMING = {RefundLogDisposition.MISMATCHED, RefundLogDisposition.TWICE}

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import UUID
 
+from payintent.domain.case import UNKNOWN_ORIGIN
 from payintent.domain.evm import PaidLog
 from payintent.domain.onchain import CASES, TransferDetails, TransferDisposition, classify_transfer
 from payintent.domain.payment import Payment, PaymentTrigger
@@ -13,7 +14,8 @@ from payintent.domain.session import Session
 from payintent.id_generator import IdGenerator
 from payintent.payments.create_refund import auto_refund_case
 from payintent.payments.transitions import TransitionRequest, apply_transitions, lock_payments
-from payintent.storage import payments
+from payintent.storage import cases, payments
+from payintent.storage.cases import NewCase
 from payintent.storage.database import Tx
 from payintent.storage.onchain import chains, transfers
 from payintent.storage.onchain.chains import DeployedContract
@@ -21,7 +23,6 @@ from payintent.storage.onchain.transfers import (
     BilledSession,
     NewTransfer,
     NewTransferCapture,
-    NewTransferCase,
 )
 
 _OUTCOME = "captured"
@@ -41,7 +42,7 @@ class _Batch:
     requests: list[TransitionRequest] = field(default_factory=list[TransitionRequest])
     receipts: list[NewTransfer] = field(default_factory=list[NewTransfer])
     captures: list[NewTransferCapture] = field(default_factory=list[NewTransferCapture])
-    cases: list[NewTransferCase] = field(default_factory=list[NewTransferCase])
+    cases: list[NewCase] = field(default_factory=list[NewCase])
 
 
 async def settle_transfers(
@@ -74,14 +75,13 @@ async def settle_transfers(
 
 async def _keep_cases(tx: Tx, id_generator: IdGenerator, batch: _Batch) -> None:
     """Fill the cases that wait for this money, open the others, and give back what goes back."""
-    filled = await transfers.fill_undecided(tx, batch.cases)
-    opened = [case for case in batch.cases if case.receipt_id not in filled]
-    await transfers.open_cases(tx, opened, batch.at)
+    filled = await cases.fill_undecided(tx, batch.cases)
+    await cases.open_cases(tx, [case for case in batch.cases if case.id not in filled])
     for case in batch.cases:
         if case.capture_id is not None:
-            case_id = filled.get(case.receipt_id, case.id)
+            case_id, merchant_id = filled.get(case.id, case.id), case.origin.merchant_id
             await auto_refund_case(
-                tx, id_generator, case.kind, case_id, case.capture_id, case.merchant_id
+                tx, id_generator, case.kind, case_id, case.capture_id, merchant_id
             )
 
 
@@ -129,14 +129,13 @@ def _judge(batch: _Batch, id_generator: IdGenerator, log: PaidLog) -> None:
         _capture(batch, receipt, capture_id, payment if ours else None, session)
     if disposition in CASES:
         batch.cases.append(
-            NewTransferCase(
+            NewCase(
                 id=id_generator.new_id(),
                 kind=CASES[disposition],
+                origin=name.origin if ours and name else UNKNOWN_ORIGIN,
                 receipt_id=receipt.id,
                 capture_id=capture_id,
-                merchant_id=payment.merchant_id if ours and payment else None,
-                payment_id=payment.id if ours and payment else None,
-                session_id=receipt.session_id,
+                opened_at=batch.at,
             )
         )
 

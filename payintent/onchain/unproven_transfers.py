@@ -8,16 +8,18 @@ from collections.abc import Mapping, Sequence
 
 from prometheus_client import Counter
 
+from payintent.domain.case import UNKNOWN_ORIGIN, CaseKind
 from payintent.domain.evm import ContractLog, PaidLog
 from payintent.domain.onchain import TransferDetails, is_exact_transfer
 from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
+from payintent.storage import cases
+from payintent.storage.cases import NewCase
 from payintent.storage.database import Executor, Tx
-from payintent.storage.onchain import pending_transfers, transfers, unproven_transfers
+from payintent.storage.onchain import pending_transfers, transfers
 from payintent.storage.onchain.chains import DeployedContract
 from payintent.storage.onchain.pending_transfers import PendingTransfer
 from payintent.storage.onchain.transfers import BilledSession
-from payintent.storage.onchain.unproven_transfers import UnprovenCase
 
 #: Open cases of one chain. With more of them its endpoints are wrong, and nothing is read.
 OPEN_MAX = 100
@@ -27,6 +29,7 @@ SET_ASIDE = Counter(
 )
 _log = get_logger("set_aside")
 
+_SUBJECT = "unproven log on"
 Doubts = dict[ContractLog, str]  # logs, with the endpoint that told of each
 
 
@@ -34,7 +37,7 @@ async def has_room(database: Executor, chain: str, count: int) -> bool:
     """Tell whether so many more logs of a chain may be set aside."""
     if not count:
         return True
-    if await unproven_transfers.count_open(database, chain) + count <= OPEN_MAX:
+    if await cases.count_open(database, f"{_SUBJECT} {chain} ") + count <= OPEN_MAX:
         return True
     _log.error("set_aside_full", chain=chain, open_max=OPEN_MAX)
     return False
@@ -54,34 +57,39 @@ async def set_aside(
     named = (
         await transfers.find_billed_sessions(tx, list({log.uuid for log in paid})) if paid else {}
     )
-    pending: list[PendingTransfer] = []
-    for log, endpoint in doubts.items():
-        name = _session_of(log, named, contracts)
-        opened = await unproven_transfers.open_case(
-            tx,
-            UnprovenCase(
-                id=id_generator.new_id(),
-                chain=chain,
-                tx_hash=log.tx_hash,
-                log_index=log.log_index,
-                session_id=name.session_id if name else None,
-            ),
+    sessions = {log: _session_of(log, named, contracts) for log in doubts}
+    new_cases = {
+        log: NewCase(
+            id=id_generator.new_id(),
+            kind=CaseKind.RECONCILIATION,
+            origin=session.origin if session else UNKNOWN_ORIGIN,
+            subject=_subject(chain, log),
         )
-        if opened:
+        for log, session in sessions.items()
+    }
+    opened = await cases.open_cases(tx, list(new_cases.values()))
+    for log, endpoint in doubts.items():
+        if new_cases[log].id in opened:
             SET_ASIDE.labels(chain).inc()
             tx_hash = log.tx_hash.hex()
             _log.error("log_set_aside", chain=chain, tx=tx_hash, endpoint=endpoint)
-        if name is not None and isinstance(log, PaidLog):
-            pending.append(_sighting(log, name, contracts))
+    pending = [
+        _sighting(log, session, contracts)
+        for log, session in sessions.items()
+        if session is not None and isinstance(log, PaidLog)
+    ]
     await pending_transfers.save_pending(tx, chain, pending)
 
 
 async def settle_doubts(tx: Tx, chain: str, logs: Sequence[ContractLog]) -> None:
     """Close the cases of logs that are proven after all."""
     if logs:
-        await unproven_transfers.close_proven(
-            tx, chain, [(log.tx_hash, log.log_index) for log in logs]
-        )
+        await cases.dismiss_proven(tx, [_subject(chain, log) for log in logs])
+
+
+def _subject(chain: str, log: ContractLog) -> str:
+    """Name a log, the same at every look."""
+    return f"{_SUBJECT} {chain} 0x{log.tx_hash.hex()} {log.log_index}"
 
 
 def _session_of(

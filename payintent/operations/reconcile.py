@@ -6,7 +6,9 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import islice
 from typing import ClassVar
+from uuid import UUID
 
+from payintent.domain.case import CaseKind, MoneyOrigin
 from payintent.domain.currencies import CRYPTO, MINOR_DECIMALS, SETTLING, minor_decimals
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.money import format_amount
@@ -15,7 +17,8 @@ from payintent.json_format import format_timestamp
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.provider_file import InvalidProviderFileError, ProviderFile
 from payintent.operations.validation import as_utc, quote_input
-from payintent.storage import payments, reconciliation
+from payintent.storage import cases, reconciliation
+from payintent.storage.cases import NewCase
 from payintent.storage.database import Executor, Tx
 from payintent.storage.reconciliation import ReconciliationDifference, ReconciliationScope
 
@@ -110,15 +113,15 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
                 f"{found.found} differences are too many for cases: is it the file of "
                 f"another account? nothing was written",
             )
-        opened = await reconciliation.open_cases(
+        opened = await cases.open_cases(
             tx,
-            [context.id_generator.new_id() for _ in differences],
-            [_subject(comparison.provider, difference) for difference in differences],
-            differences,
-            await payments.now(tx),
+            [
+                _case(context.id_generator.new_id(), comparison.provider, difference)
+                for difference in differences
+            ],
         )
         inquired = await reconciliation.request_inquiries(tx)
-        return replace(found, opened=opened, asked=inquired)
+        return replace(found, opened=len(opened), asked=inquired)
 
     def audit_details(self, result: ReconciliationResult) -> dict[str, object]:
         """Keep the counts; the lines stay in the file."""
@@ -192,6 +195,22 @@ def _tally(counts: Mapping[tuple[str, str], int], type_: str) -> ReconciliationT
         missing=counts.get((type_, "missing"), 0),
         extra=extra,
         different=different,
+    )
+
+
+def _case(case_id: UUID, provider: str, difference: ReconciliationDifference) -> NewCase:
+    origin = MoneyOrigin(
+        merchant_id=difference.merchant_id,
+        payment_id=difference.payment_id,
+        session_id=difference.session_id,
+    )
+    return NewCase(
+        id=case_id,
+        kind=CaseKind.RECONCILIATION,
+        origin=origin,
+        capture_id=difference.capture_id,
+        refund_id=difference.refund_id,
+        subject=_subject(provider, difference),
     )
 
 

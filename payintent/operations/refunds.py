@@ -19,7 +19,7 @@ from payintent.operations.validation import (
     quote_input,
 )
 from payintent.payments.transitions import lock_payments
-from payintent.storage import captures, payments, refund_reviews, refunds, resting_refunds
+from payintent.storage import captures, cases, payments, refund_reviews, refunds, resting_refunds
 from payintent.storage.database import Executor, Tx
 from payintent.storage.refund_reviews import RefundFilter, RefundReview
 
@@ -204,7 +204,8 @@ class ResendRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
         await _lock(tx, found)
         await _check_resting(context, tx, found)
         await resting_refunds.resume(tx, found.id)
-        await resting_refunds.reopen_case(tx, found.id, f"sent again by {context.who}: {self.note}")
+        note = f"sent again by {context.who}: {self.note}"
+        await cases.reopen_for_refund(tx, found.id, note)
         return _view(await _known(tx, self.refund_id))
 
     def merchant_id_of(self, result: RefundView) -> int | None:

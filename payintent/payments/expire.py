@@ -12,9 +12,9 @@ from payintent.domain.session import Session, SessionStatus
 from payintent.id_generator import IdGenerator
 from payintent.json_format import format_timestamp
 from payintent.log import get_logger
+from payintent.payments.cases import open_case, session_origin
 from payintent.payments.transitions import TransitionRequest, apply_transitions, lock_payments
-from payintent.storage import cases, payments, sessions
-from payintent.storage.captures import MoneyOrigin
+from payintent.storage import payments, sessions
 from payintent.storage.database import Database, Executor, Tx
 from payintent.storage.onchain import chain_watch
 from payintent.storage.payments import PaymentSnapshot
@@ -142,15 +142,9 @@ async def _expire_with_case(
         payment=payment, trigger=PaymentTrigger.EXPIRE, at=now, session=session
     )
     [payment] = await apply_transitions(tx, [move], id_generator)
-    origin = MoneyOrigin(
-        merchant_id=payment.merchant_id,
-        payment_id=payment.id,
-        session_id=session.id,
-        account_id=session.quote.account_id,
-        at=now,
-    )
-    case_id = id_generator.new_id()
-    await cases.open_case(tx, case_id, CaseKind.UNDECIDED, origin, None)
+    origin = session_origin(payment, session.id)
+    case_id = await open_case(tx, id_generator, CaseKind.UNDECIDED, origin)
+    assert case_id is not None  # noqa: S101 - a payment expires once
     return EndedPayment(payment=payment, case_id=case_id)
 
 

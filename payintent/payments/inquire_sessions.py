@@ -13,13 +13,13 @@ from payintent.domain.gateway import GatewaySessionState, OutcomeUnknown, Sessio
 from payintent.domain.session import Session, SessionStatus
 from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
+from payintent.payments.cases import open_case, session_origin
 from payintent.payments.expire import expire_undecided
 from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.payments.gateway_health import GatewayChannel
 from payintent.payments.settle import settle_session
 from payintent.payments.transitions import lock_payments
-from payintent.storage import cases, sessions
-from payintent.storage.captures import MoneyOrigin
+from payintent.storage import sessions
 from payintent.storage.database import Database
 from payintent.storage.onchain import chain_watch
 from payintent.storage.sessions import DueSession
@@ -148,16 +148,8 @@ class SessionInquirer:
             if chain is not None and not await chain_watch.is_watched(tx, chain):
                 return False
             payment = locked.payments[0]
-            origin = MoneyOrigin(
-                merchant_id=payment.merchant_id,
-                payment_id=session.payment_id,
-                session_id=session.id,
-                account_id=session.quote.account_id,
-                at=locked.now,
-            )
-            await cases.open_case(
-                tx, self.id_generator.new_id(), CaseKind.UNKNOWN_REFERENCE, origin, None
-            )
+            origin = session_origin(payment, session.id)
+            await open_case(tx, self.id_generator, CaseKind.UNKNOWN_REFERENCE, origin)
             held_up = payment.session_id == session.id and payment.is_past_expiry(locked.now)
             return not (held_up and present.status is SessionStatus.CLOSING)
 

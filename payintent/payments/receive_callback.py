@@ -7,7 +7,7 @@ import msgspec
 
 from payintent.domain import ids
 from payintent.domain.card_data import mask_card_data
-from payintent.domain.case import CaseKind
+from payintent.domain.case import CaseKind, MoneyOrigin
 from payintent.domain.gateway import (
     Capture,
     GatewaySessionState,
@@ -17,12 +17,12 @@ from payintent.domain.gateway import (
 from payintent.domain.payment import FailureReason
 from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
+from payintent.payments.cases import open_case
 from payintent.payments.record_dispute import take_dispute
-from payintent.payments.settle import note_verbatim, settle_session
+from payintent.payments.settle import settle_session, verbatim_note
 from payintent.payments.settle_refund import settle_refund
-from payintent.storage import callbacks, captures, cases, refunds, sessions
+from payintent.storage import callbacks, captures, refunds, sessions
 from payintent.storage.callbacks import NewCallback
-from payintent.storage.captures import MoneyOrigin
 from payintent.storage.database import Database, Tx
 
 _log = get_logger("receive")
@@ -97,19 +97,18 @@ async def _keep_unknown(
     kept = await captures.add_unknown(tx, id_generator.new_id(), account_id, callback.id, money)
     if kept is None:
         return
-    origin = MoneyOrigin(
-        merchant_id=kept.merchant_id,
-        payment_id=None,
-        session_id=None,
-        account_id=account_id,
-        at=kept.at,
-    )
-    case_id = id_generator.new_id()
-    await cases.open_case(tx, case_id, CaseKind.UNKNOWN_REFERENCE, origin, kept.id)
+    origin = MoneyOrigin(merchant_id=kept.merchant_id, payment_id=None, session_id=None)
     named = callback.session_id and ids.format_id(ids.SESSION, callback.session_id)
     note = f"callback {callback.id} names {named or 'no session'}, which is not known"
-    await cases.add_note(tx, case_id, note)
-    await note_verbatim(tx, case_id, money)
+    case_id = await open_case(
+        tx,
+        id_generator,
+        CaseKind.UNKNOWN_REFERENCE,
+        origin,
+        capture_id=kept.id,
+        note="; ".join(filter(None, [note, verbatim_note(money)])),
+    )
+    assert case_id is not None  # noqa: S101 - the capture is new
     _log.error("capture_unknown", account=account_id, case=ids.format_id(ids.CASE, case_id))
 
 

@@ -6,14 +6,15 @@ A payment's status never changes by a dispute: the specification has no such sta
 from uuid import UUID
 
 from payintent.domain import ids
-from payintent.domain.case import CaseKind
+from payintent.domain.case import CaseKind, MoneyOrigin
 from payintent.domain.dispute import Dispute, follow
 from payintent.domain.gateway import DisputeReport
 from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
+from payintent.payments.cases import open_case
 from payintent.payments.transitions import lock_payments
-from payintent.storage import captures, cases, disputes, payments
-from payintent.storage.captures import Found, MoneyOrigin
+from payintent.storage import captures, cases, disputes
+from payintent.storage.captures import Found
 from payintent.storage.database import Tx
 
 _log = get_logger("dispute")
@@ -55,12 +56,17 @@ async def _open(
         merchant_id=found.merchant_id,
         payment_id=found.payment_id,
         session_id=found.session_id,
-        account_id=account_id,
-        at=await payments.now(tx),
     )
-    case_id = id_generator.new_id()
-    kind = CaseKind.DISPUTE
-    await cases.open_case(tx, case_id, kind, origin, found.id, subject=report.reference)
+    case_id = await open_case(
+        tx,
+        id_generator,
+        CaseKind.DISPUTE,
+        origin,
+        capture_id=found.id,
+        subject=report.reference,
+        note=_words(report),
+    )
+    assert case_id is not None  # noqa: S101 - the dispute is new, and it is the subject
     dispute = Dispute(
         id=id_generator.new_id(),
         capture_id=found.id,
@@ -75,9 +81,8 @@ async def _open(
         respond_by=report.respond_by,
     )
     await disputes.add(tx, dispute)
-    await cases.add_note(tx, case_id, _words(dispute))
     _log.error("dispute_opened", case=ids.format_id(ids.CASE, case_id), state=dispute.state)
 
 
-def _words(dispute: Dispute) -> str:
+def _words(dispute: Dispute | DisputeReport) -> str:
     return f"dispute {dispute.state}, money {dispute.funds}"

@@ -24,11 +24,11 @@ from payintent.domain.gateway import (
 from payintent.domain.refund import RefundStep
 from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
+from payintent.payments.cases import open_case, refund_origin
 from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.payments.gateway_health import GatewayChannel
 from payintent.payments.settle_refund import settle_refund
-from payintent.storage import cases, refunds, resting_refunds, sessions
-from payintent.storage.captures import MoneyOrigin
+from payintent.storage import cases, refunds, sessions
 from payintent.storage.database import Database
 from payintent.storage.refunds import DueRefund
 
@@ -171,17 +171,16 @@ class RefundSender:
             present = await refunds.lock(tx, refund.id)
             if present.step is RefundStep.ENDED:
                 return
-            origin = MoneyOrigin(
-                merchant_id=refund.merchant_id,
-                payment_id=refund.payment_id,
-                session_id=None,
-                account_id=due.account_id,
-                at=due.now,
+            opened = await open_case(
+                tx,
+                self.id_generator,
+                CaseKind.RECONCILIATION,
+                refund_origin(refund),
+                capture_id=refund.capture_id,
+                refund_id=refund.id,
             )
-            kind = CaseKind.RECONCILIATION
-            case = (self.id_generator.new_id(), kind, origin, refund.capture_id, refund.id)
-            if not await cases.open_case(tx, *case):
-                await resting_refunds.reopen_case(tx, refund.id, "it rests again")
+            if opened is None:
+                await cases.reopen_for_refund(tx, refund.id, "it rests again")
             await refunds.stop_inquiries(tx, refund.id)
 
 

@@ -4,16 +4,17 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from payintent.domain.case import CaseKind
 from payintent.domain.gateway import Capture, GatewaySessionState, SessionReport
 from payintent.domain.payment import Payment, PaymentTrigger
 from payintent.domain.session import Session, SessionStatus
 from payintent.domain.settlement import SettlementDecision, completes_selection, decide_settlement
 from payintent.id_generator import IdGenerator
+from payintent.payments.cases import session_origin
 from payintent.payments.create_refund import auto_refund_case
 from payintent.payments.transitions import TransitionRequest, apply_transitions, lock_payments
 from payintent.storage import captures, cases, sessions
-from payintent.storage.captures import EarlierReport, MoneyOrigin
+from payintent.storage.captures import EarlierReport
+from payintent.storage.cases import NewCase
 from payintent.storage.database import Tx
 
 
@@ -33,13 +34,6 @@ async def settle_session(
     if earlier is not None and earlier.given_back:
         # Nobody knew the session when this money came, and it does not pay what it went back from.
         report, earlier = SessionReport(state=GatewaySessionState.CLOSED), None
-    origin = MoneyOrigin(
-        merchant_id=payment.merchant_id,
-        payment_id=payment.id,
-        session_id=session.id,
-        account_id=session.quote.account_id,
-        at=now,
-    )
     if completes_selection(payment, session, report):
         payment = await complete_selection(tx, id_generator, payment, session, now)
         session = replace(session, status=SessionStatus.OPEN)
@@ -57,12 +51,12 @@ async def settle_session(
             reason=verdict.reason,
         )
         [payment] = await apply_transitions(tx, [move], id_generator)
-    await _keep(tx, id_generator, origin, report, verdict, earlier)
+    await _keep(tx, id_generator, payment, session, report, verdict, earlier, now)
     if verdict.outcome is not None:
         await sessions.mark_ended(tx, session.id, verdict.outcome, now)
         if payment.expired_at is not None and verdict.trigger is None:
             note = f"its gateway has ended it: {verdict.outcome}"
-            await captures.dismiss_undecided(tx, session.id, note)
+            await cases.dismiss_undecided(tx, session.id, note)
     return payment
 
 
@@ -81,10 +75,11 @@ async def complete_selection(
     return payment
 
 
-async def note_verbatim(tx: Tx, case_id: UUID, capture: Capture) -> None:
-    """Let a case say what the provider says, where our minor units cannot."""
-    if capture.verbatim is not None:
-        await cases.add_note(tx, case_id, f"the provider says {capture.verbatim}")
+def verbatim_note(capture: Capture | None) -> str:
+    """Word for a case what the gateway says, where our minor units cannot; empty where they can."""
+    if capture is None or capture.verbatim is None:
+        return ""
+    return f"the provider says {capture.verbatim}"
 
 
 async def _earlier(tx: Tx, session: Session, report: SessionReport) -> EarlierReport | None:
@@ -94,39 +89,37 @@ async def _earlier(tx: Tx, session: Session, report: SessionReport) -> EarlierRe
     return await captures.find_reported(tx, account_id, report.capture.reference)
 
 
-async def _keep(
+async def _keep(  # noqa: PLR0917
     tx: Tx,
     id_generator: IdGenerator,
-    origin: MoneyOrigin,
+    payment: Payment,
+    session: Session,
     report: SessionReport,
     verdict: SettlementDecision,
     earlier: EarlierReport | None,
+    now: datetime,
 ) -> None:
-    capture_id = None
+    origin, account_id = session_origin(payment, session.id), session.quote.account_id
+    capture, capture_id, credited = report.capture, None, verdict.credited
     if earlier is not None:
         capture_id = earlier.id
-        await captures.adopt(tx, capture_id, origin, credited=verdict.credited)
-    elif report.capture is not None:
+        await captures.adopt(tx, capture_id, origin, credited=credited)
+        await cases.dismiss_unknown(tx, capture_id)
+    elif capture is not None:
         capture_id = id_generator.new_id()
-        await captures.add(tx, capture_id, origin, report.capture, credited=verdict.credited)
-    if verdict.case is not None:
-        case_id = await _open_case(tx, id_generator, origin, verdict.case, capture_id)
-        if case_id is not None and report.capture is not None:
-            await note_verbatim(tx, case_id, report.capture)
-        if case_id is not None and capture_id is not None:
-            await auto_refund_case(
-                tx, id_generator, verdict.case, case_id, capture_id, origin.merchant_id
-            )
-
-
-async def _open_case(
-    tx: Tx, id_generator: IdGenerator, origin: MoneyOrigin, kind: CaseKind, capture_id: UUID | None
-) -> UUID | None:
-    """Open a case, or fill the one that waits for this money; None where it stood before."""
-    if capture_id is not None and origin.session_id is not None:
-        waiting = await captures.fill_undecided(tx, origin.session_id, kind, capture_id)
-        if waiting is not None:
-            return waiting
-    case_id = id_generator.new_id()
-    opened = await cases.open_case(tx, case_id, kind, origin, capture_id)
-    return case_id if opened else None
+        await captures.add(tx, capture_id, account_id, origin, capture, now, credited=credited)
+    if verdict.case is None:
+        return
+    case = NewCase(
+        id=id_generator.new_id(),
+        kind=verdict.case,
+        origin=origin,
+        capture_id=capture_id,
+        note=verbatim_note(capture),
+        opened_at=now,
+    )
+    filled = await cases.fill_undecided(tx, [case])
+    opened = filled or await cases.open_cases(tx, [case])
+    if opened and capture_id is not None:
+        case_id = filled.get(case.id, case.id)
+        await auto_refund_case(tx, id_generator, case.kind, case_id, capture_id, origin.merchant_id)

@@ -10,9 +10,9 @@ from payintent.domain.payment import Payment, PaymentTrigger
 from payintent.domain.refund import Refund, RefundEffect, RefundFailureReason, decide_refund
 from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
+from payintent.payments.cases import open_case, refund_origin
 from payintent.payments.transitions import TransitionRequest, apply_transitions, lock_payments
 from payintent.storage import captures, cases, payments, refunds
-from payintent.storage.captures import LockedCapture, MoneyOrigin
 from payintent.storage.database import Tx
 
 _log = get_logger("settle_refund")
@@ -25,20 +25,20 @@ async def settle_refund(
 
     The payment is locked first, then the capture, then the refund.
     """
-    payment, capture, refund, now = await _lock(tx, refund_id)
+    payment, refund, now = await _lock(tx, refund_id)
     effect = decide_refund(refund.status, report)
     if effect is RefundEffect.SUCCEED:
         await _succeed(tx, id_generator, payment, refund, report, now)
     elif effect is RefundEffect.FAIL:
         await refunds.mark_failed(tx, refund, RefundFailureReason.DECLINED, report.reference, now)
     elif effect is RefundEffect.CONTRADICT:
-        await _contradict(tx, id_generator, refund, capture, now)
+        await _contradict(tx, id_generator, refund)
     elif report.reference is not None and refund.reference is None:
         await refunds.set_reference(tx, refund.id, report.reference)
     return effect
 
 
-async def _lock(tx: Tx, refund_id: UUID) -> tuple[Payment | None, LockedCapture, Refund, datetime]:
+async def _lock(tx: Tx, refund_id: UUID) -> tuple[Payment | None, Refund, datetime]:
     refund_before = await refunds.get(tx, refund_id)
     assert refund_before is not None  # noqa: S101 - refunds are never deleted
     payment = None
@@ -47,8 +47,8 @@ async def _lock(tx: Tx, refund_id: UUID) -> tuple[Payment | None, LockedCapture,
         payment, now = locked.payments[0], locked.now
     else:
         now = await payments.now(tx)
-    capture = await captures.lock(tx, refund_before.capture_id)
-    return payment, capture, await refunds.lock(tx, refund_id), now
+    await captures.lock(tx, refund_before.capture_id)
+    return payment, await refunds.lock(tx, refund_id), now
 
 
 async def _succeed(
@@ -75,18 +75,17 @@ async def _succeed(
     await apply_transitions(tx, [move], id_generator)
 
 
-async def _contradict(
-    tx: Tx, id_generator: IdGenerator, refund: Refund, capture: LockedCapture, now: datetime
-) -> None:
+async def _contradict(tx: Tx, id_generator: IdGenerator, refund: Refund) -> None:
     """Keep what was said, and let a person look: the money is elsewhere than we have told."""
     failed = refund.failure_reason is not None
     kind = CaseKind.RECONCILIATION if failed else CaseKind.REFUND_REVERSED
-    origin = MoneyOrigin(
-        merchant_id=refund.merchant_id,
-        payment_id=refund.payment_id,
-        session_id=None,
-        account_id=capture.account_id,
-        at=now,
+    opened = await open_case(
+        tx,
+        id_generator,
+        kind,
+        refund_origin(refund),
+        capture_id=refund.capture_id,
+        refund_id=refund.id,
     )
-    if await cases.open_case(tx, id_generator.new_id(), kind, origin, refund.capture_id, refund.id):
+    if opened is not None:
         _log.error("refund_contradicted", refund=ids.format_id(ids.REFUND, refund.id), case=kind)

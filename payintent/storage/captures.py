@@ -1,10 +1,10 @@
-"""Captures, and the cases of money that no payment may own."""
+"""Captures: money that a gateway or a chain says it took."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from payintent.domain.case import CaseKind
+from payintent.domain.case import MoneyOrigin
 from payintent.domain.gateway import Capture
 from payintent.storage.database import Row, Tx
 
@@ -37,17 +37,6 @@ class Found:
     merchant_id: int | None
     payment_id: UUID | None
     session_id: UUID | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MoneyOrigin:
-    """Where money arrived: the session it was taken for, and when we learnt of it."""
-
-    merchant_id: int | None
-    payment_id: UUID | None
-    session_id: UUID | None
-    account_id: int
-    at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,26 +100,26 @@ async def adopt(tx: Tx, capture_id: UUID, origin: MoneyOrigin, *, credited: bool
     """Give a locked capture to the session that it was taken for, which has appeared since."""
     await tx.fetch(
         """
-        WITH adopted AS (
-            UPDATE capture
-            SET session_id = $2, payment_id = $3, credited = $4
-            WHERE id = $1
-        )
-        UPDATE money_case
-        SET status = 'DISMISSED', closed_at = $5, closed_by = 'policy:session_appeared',
-            note = concat_ws('; ', nullif(note, ''), 'its session has appeared')
-        WHERE capture_id = $1 AND kind = 'UNKNOWN_REFERENCE' AND status = 'OPEN'
+        UPDATE capture
+        SET session_id = $2, payment_id = $3, credited = $4
+        WHERE id = $1
         """,
         capture_id,
         origin.session_id,
         origin.payment_id,
         credited,
-        origin.at,
     )
 
 
 async def add(
-    tx: Tx, capture_id: UUID, origin: MoneyOrigin, capture: Capture, *, credited: bool
+    tx: Tx,
+    capture_id: UUID,
+    account_id: int,
+    origin: MoneyOrigin,
+    capture: Capture,
+    at: datetime,
+    *,
+    credited: bool,
 ) -> None:
     """Keep a capture that nobody reported before."""
     await tx.fetch(
@@ -141,14 +130,14 @@ async def add(
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
         """,
         capture_id,
-        origin.account_id,
+        account_id,
         capture.reference,
         origin.session_id,
         origin.payment_id,
         capture.currency,
         capture.amount_minor,
         credited,
-        origin.at,
+        at,
     )
 
 
@@ -208,36 +197,6 @@ def _held(row: Row) -> LockedCapture:
     unknown_token = values["chain"] is not None and above is None
     values["approval_above_minor"] = 0 if unknown_token else above and int(above)
     return LockedCapture(**values)
-
-
-async def fill_undecided(tx: Tx, session_id: UUID, kind: CaseKind, capture_id: UUID) -> UUID | None:
-    """Give the money that came at last to its session's open case; None where there is none."""
-    row = await tx.row(
-        """
-        UPDATE money_case
-        SET kind = $2, capture_id = $3
-        WHERE session_id = $1 AND kind = 'UNDECIDED' AND status = 'OPEN'
-        RETURNING id
-        """,
-        session_id,
-        kind,
-        capture_id,
-    )
-    return row["id"] if row else None
-
-
-async def dismiss_undecided(tx: Tx, session_id: UUID, note: str) -> None:
-    """Close the open case of a session that has ended without money."""
-    await tx.fetch(
-        """
-        UPDATE money_case
-        SET status = 'DISMISSED', closed_at = clock(), closed_by = 'payintent',
-            note = concat_ws('; ', nullif(note, ''), $2::text)
-        WHERE session_id = $1 AND kind = 'UNDECIDED' AND status = 'OPEN'
-        """,
-        session_id,
-        note,
-    )
 
 
 async def has_auto_refund(tx: Tx, merchant_id: int) -> bool:

@@ -1,12 +1,12 @@
-"""Cases as an operator works on them: listed, looked at, refunded, closed with a reason."""
+"""Cases: opened, listed, filled, closed with a reason. Nothing else writes `money_case`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from payintent.domain.case import CaseKind
-from payintent.storage.captures import MoneyOrigin
+from payintent.domain.case import CaseKind, MoneyOrigin
 from payintent.storage.database import Executor, Row, Tx
 
 STATUSES = ("OPEN", "REFUNDED", "ACCEPTED", "DISMISSED")
@@ -181,37 +181,192 @@ class PaymentCase:
     opened_at: datetime
 
 
-async def open_case(
-    tx: Tx,
-    case_id: UUID,
-    kind: CaseKind,
-    origin: MoneyOrigin,
-    capture_id: UUID | None,
-    refund_id: UUID | None = None,
-    *,
-    subject: str | None = None,
-) -> bool:
-    """Open a case; False where there is one of its kind for the same."""
-    row = await tx.row(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewCase:
+    """A case to open; there is one of its kind for the same things."""
+
+    id: UUID
+    kind: CaseKind
+    origin: MoneyOrigin
+    capture_id: UUID | None = None
+    receipt_id: UUID | None = None  # of a chain transfer
+    refund_id: UUID | None = None
+    subject: str | None = None
+    note: str = ""
+    opened_at: datetime | None = None  # None: now
+
+
+async def open_cases(tx: Tx, cases: Sequence[NewCase]) -> set[UUID]:
+    """Open cases; the result has the ids of those that did not stand before."""
+    if not cases:
+        return set()
+    rows = await tx.fetch(
         """
         INSERT INTO money_case
-            (id, kind, merchant_id, payment_id, session_id, capture_id, opened_at, refund_id,
-             subject)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+            (id, kind, merchant_id, payment_id, session_id, capture_id, receipt_id, refund_id,
+             subject, note, opened_at)
+        SELECT id, kind, merchant_id, payment_id, session_id, capture_id, receipt_id, refund_id,
+            subject, note, coalesce(opened_at, clock())
+        FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::uuid[], $5::uuid[], $6::uuid[],
+            $7::uuid[], $8::uuid[], $9::text[], $10::text[], $11::timestamptz[])
+            AS c (id, kind, merchant_id, payment_id, session_id, capture_id, receipt_id, refund_id,
+                subject, note, opened_at)
         ON CONFLICT ON CONSTRAINT money_case_once DO NOTHING
         RETURNING id
         """,
-        case_id,
-        kind,
-        origin.merchant_id,
-        origin.payment_id,
-        origin.session_id,
-        capture_id,
-        origin.at,
-        refund_id,
-        subject,
+        [case.id for case in cases],
+        [case.kind for case in cases],
+        [case.origin.merchant_id for case in cases],
+        [case.origin.payment_id for case in cases],
+        [case.origin.session_id for case in cases],
+        [case.capture_id for case in cases],
+        [case.receipt_id for case in cases],
+        [case.refund_id for case in cases],
+        [case.subject for case in cases],
+        [case.note for case in cases],
+        [case.opened_at for case in cases],
     )
-    return row is not None
+    return {row["id"] for row in rows}
+
+
+async def fill_undecided(tx: Tx, cases: Sequence[NewCase]) -> dict[UUID, UUID]:
+    """Give money that came at last to the open case that waits for it, one of each session.
+
+    The result has the id of the case that was filled, by the id of the one that is not needed.
+    """
+    filling = [case for case in cases if case.origin.session_id and case.capture_id]
+    if not filling:
+        return {}
+    rows = await tx.fetch(
+        """
+        UPDATE money_case m
+        SET kind = c.kind, capture_id = c.capture_id, receipt_id = c.receipt_id,
+            note = concat_ws('; ', nullif(m.note, ''), nullif(c.note, ''))
+        FROM (
+            SELECT DISTINCT ON (session_id) id, session_id, kind, capture_id, receipt_id, note
+            FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::uuid[], $6::text[])
+                WITH ORDINALITY
+                AS n (id, session_id, kind, capture_id, receipt_id, note, position)
+            ORDER BY session_id, position
+        ) c
+        WHERE m.session_id = c.session_id AND m.kind = 'UNDECIDED' AND m.status = 'OPEN'
+        RETURNING m.id, c.id AS not_needed
+        """,
+        [case.id for case in filling],
+        [case.origin.session_id for case in filling],
+        [case.kind for case in filling],
+        [case.capture_id for case in filling],
+        [case.receipt_id for case in filling],
+        [case.note for case in filling],
+    )
+    return {row["not_needed"]: row["id"] for row in rows}
+
+
+async def dismiss_undecided(tx: Tx, session_id: UUID, note: str) -> None:
+    """Close the open case of a session that has ended without money."""
+    await tx.fetch(
+        """
+        UPDATE money_case
+        SET status = 'DISMISSED', closed_at = clock(), closed_by = 'payintent',
+            note = concat_ws('; ', nullif(note, ''), $2::text)
+        WHERE session_id = $1 AND kind = 'UNDECIDED' AND status = 'OPEN'
+        """,
+        session_id,
+        note,
+    )
+
+
+async def dismiss_unknown(tx: Tx, capture_id: UUID) -> None:
+    """Close the open case of a capture whose session was not known, and has appeared since."""
+    await tx.fetch(
+        """
+        UPDATE money_case
+        SET status = 'DISMISSED', closed_at = clock(), closed_by = 'policy:session_appeared',
+            note = concat_ws('; ', nullif(note, ''), 'its session has appeared')
+        WHERE capture_id = $1 AND kind = 'UNKNOWN_REFERENCE' AND status = 'OPEN'
+        """,
+        capture_id,
+    )
+
+
+async def dismiss_proven(tx: Tx, subjects: Sequence[str]) -> None:
+    """Close the cases of chain logs that are proven by now."""
+    await tx.fetch(
+        """
+        UPDATE money_case
+        SET status = 'DISMISSED', closed_at = clock(), closed_by = 'policy:log_proven',
+            note = concat_ws('; ', nullif(note, ''), 'its log is proven')
+        WHERE status = 'OPEN' AND subject = ANY($1::text[])
+        """,
+        subjects,
+    )
+
+
+async def dismiss_decided(database: Executor, limit: int) -> int:
+    """Close cases of payments that waited for their chain and have ended by its blocks.
+
+    Gives how many. A case stays open where it is not clear what became of the money: another case
+    of the session is open, or without a credited capture an exact payment was seen, or a posted
+    transaction has no end.
+    """
+    rows = await database.fetch(
+        """
+        UPDATE money_case d
+        SET status = 'DISMISSED', closed_at = clock(), closed_by = 'policy:chain_read',
+            note = concat_ws('; ', nullif(d.note, ''),
+                'its chain was read again: the payment is ' || w.status)
+        FROM (
+            SELECT m.id, p.status
+            FROM money_case m
+            JOIN session s ON s.id = m.session_id
+            JOIN payment p ON p.id = m.payment_id
+            WHERE m.status = 'OPEN' AND m.kind = 'RECONCILIATION'
+                AND num_nonnulls(m.capture_id, m.receipt_id, m.refund_id, m.subject) = 0
+                AND s.chain IS NOT NULL AND s.life = 'ended'
+                AND p.status NOT IN ('PENDING', 'PROCESSING')
+                AND NOT EXISTS (SELECT FROM money_case o
+                    WHERE o.session_id = s.id AND o.status = 'OPEN' AND o.id <> m.id)
+                AND (EXISTS (SELECT FROM capture c
+                        WHERE c.payment_id = p.id AND c.session_id = s.id AND c.credited)
+                    OR NOT EXISTS (SELECT FROM chain_sighting g
+                        WHERE g.session_id = s.id AND g.exact)
+                    AND NOT EXISTS (SELECT FROM chain_hint h
+                        WHERE h.session_id = s.id AND h.step = 'pay' AND h.state <> 'foreign'
+                            AND NOT h.final))
+            ORDER BY m.id
+            LIMIT $1
+            FOR UPDATE OF m SKIP LOCKED
+        ) w
+        WHERE d.id = w.id
+        RETURNING d.id
+        """,
+        limit,
+    )
+    return len(rows)
+
+
+async def count_open(database: Executor, subject_prefix: str) -> int:
+    """Count the open cases whose subject begins so."""
+    row = await database.row(
+        "SELECT count(*) AS n FROM money_case WHERE status = 'OPEN' AND subject LIKE $1 || '%'",
+        subject_prefix,
+    )
+    assert row is not None  # noqa: S101 - a count is always one row
+    return row["n"]
+
+
+async def reopen_for_refund(tx: Tx, refund_id: UUID, note: str) -> None:
+    """Keep the case of a refund open, or open it again: a refund has one of its kind for ever."""
+    await tx.fetch(
+        """
+        UPDATE money_case
+        SET status = 'OPEN', closed_at = NULL, closed_by = NULL,
+            note = concat_ws('; ', nullif(note, ''), $2::text)
+        WHERE refund_id = $1 AND kind = 'RECONCILIATION'
+        """,
+        refund_id,
+        note,
+    )
 
 
 async def list_for_payment(database: Executor, payment_id: UUID) -> list[PaymentCase]:

@@ -284,38 +284,6 @@ async def list_differences(tx: Tx, limit: int) -> list[ReconciliationDifference]
     return [ReconciliationDifference(**row) for row in rows]
 
 
-async def open_cases(
-    tx: Tx,
-    case_ids: Sequence[UUID],
-    subjects: Sequence[str],
-    about: Sequence[ReconciliationDifference],
-    at: datetime,
-) -> int:
-    """Open a case for each difference that has none; gives how many."""
-    rows = await tx.fetch(
-        """
-        INSERT INTO money_case (id, kind, subject, merchant_id, payment_id, session_id, capture_id,
-            refund_id, opened_at)
-        SELECT id, 'RECONCILIATION', subject, merchant_id, payment_id, session_id, capture_id,
-            refund_id, $8
-        FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::uuid[], $5::uuid[], $6::uuid[],
-            $7::uuid[])
-            AS c (id, subject, merchant_id, payment_id, session_id, capture_id, refund_id)
-        ON CONFLICT ON CONSTRAINT money_case_once DO NOTHING
-        RETURNING id
-        """,
-        case_ids,
-        subjects,
-        [difference.merchant_id for difference in about],
-        [difference.payment_id for difference in about],
-        [difference.session_id for difference in about],
-        [difference.capture_id for difference in about],
-        [difference.refund_id for difference in about],
-        at,
-    )
-    return len(rows)
-
-
 async def request_inquiries(tx: Tx) -> int:
     """Have gateways asked at once about sessions and refunds that the file knows more of.
 

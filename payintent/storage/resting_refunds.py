@@ -53,17 +53,3 @@ async def resume(tx: Tx, refund_id: UUID) -> None:
         """,
         refund_id,
     )
-
-
-async def reopen_case(tx: Tx, refund_id: UUID, note: str) -> None:
-    """Keep the case of a refund open, or open it again: a refund has one of its kind for ever."""
-    await tx.fetch(
-        """
-        UPDATE money_case
-        SET status = 'OPEN', closed_at = NULL, closed_by = NULL,
-            note = concat_ws('; ', nullif(note, ''), $2::text)
-        WHERE refund_id = $1 AND kind = 'RECONCILIATION'
-        """,
-        refund_id,
-        note,
-    )

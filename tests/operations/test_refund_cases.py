@@ -18,12 +18,11 @@ from payintent.operations.base import Actor
 from payintent.operations.cases import CaseView, ListCases, ResolveCase, ShowCase
 from payintent.operations.merchants import SetMerchantProfile
 from payintent.operations.refunds import ApproveRefund, ListRefunds, RejectRefund
+from payintent.payments.cases import open_case, session_origin
 from payintent.payments.create_refund import CreateRefundRequest, refund_case
 from payintent.payments.settle_refund import settle_refund
 from payintent.payments.transitions import lock_payments
 from payintent.service import Service
-from payintent.storage import cases
-from payintent.storage.captures import MoneyOrigin
 from tests.support.contracts import PAYER, contract_service, finalized, log_of, offer_tokens
 from tests.support.fakes import FakeGateway, captured
 from tests.support.world import World, patient
@@ -130,15 +129,14 @@ async def _case_without_money(world: World, kind: CaseKind, capture_id: UUID | N
     payment = await world.create()
     session = (await world.select(payment)).session
     async with world.service.database.transaction() as tx:
-        case_id = world.service.id_generator.new_id()
-        place = MoneyOrigin(
-            merchant_id=world.merchant_id,
-            payment_id=payment.id,
-            session_id=session.id,
-            account_id=world.account_id,
-            at=payment.created_at,
+        case_id = await open_case(
+            tx,
+            world.service.id_generator,
+            kind,
+            session_origin(payment, session.id),
+            capture_id=capture_id,
         )
-        assert await cases.open_case(tx, case_id, kind, place, capture_id)
+    assert case_id is not None
     return ids.format_id(ids.CASE, case_id)
 
 

@@ -72,7 +72,6 @@ class Stranded:
 
     session_id: UUID
     payment_id: UUID
-    account_id: int
 
 
 async def list_watches(database: Executor) -> list[ChainWatch]:
@@ -98,7 +97,7 @@ async def list_stranded(
     """List payments past their time on a chain that is not watched for so long, without a case."""
     rows = await database.fetch(
         """
-        SELECT s.id AS session_id, p.id AS payment_id, s.account_id
+        SELECT s.id AS session_id, p.id AS payment_id
         FROM chain_cursor k
         JOIN session s ON s.chain = k.chain AND s.life <> 'ended'
         JOIN payment p ON p.session_id = s.id
@@ -114,46 +113,3 @@ async def list_stranded(
         limit,
     )
     return [Stranded(**row) for row in rows]
-
-
-async def close_decided_cases(database: Executor, limit: int) -> int:
-    """Close cases of payments that waited for their chain and have ended by its blocks.
-
-    Gives how many. A case stays open where it is not clear what became of the money: another case
-    of the session is open, or without a credited capture an exact payment was seen, or a posted
-    transaction has no end.
-    """
-    rows = await database.fetch(
-        """
-        UPDATE money_case d
-        SET status = 'DISMISSED', closed_at = clock(), closed_by = 'policy:chain_read',
-            note = concat_ws('; ', nullif(d.note, ''),
-                'its chain was read again: the payment is ' || w.status)
-        FROM (
-            SELECT m.id, p.status
-            FROM money_case m
-            JOIN session s ON s.id = m.session_id
-            JOIN payment p ON p.id = m.payment_id
-            WHERE m.status = 'OPEN' AND m.kind = 'RECONCILIATION'
-                AND num_nonnulls(m.capture_id, m.receipt_id, m.refund_id, m.subject) = 0
-                AND s.chain IS NOT NULL AND s.life = 'ended'
-                AND p.status NOT IN ('PENDING', 'PROCESSING')
-                AND NOT EXISTS (SELECT FROM money_case o
-                    WHERE o.session_id = s.id AND o.status = 'OPEN' AND o.id <> m.id)
-                AND (EXISTS (SELECT FROM capture c
-                        WHERE c.payment_id = p.id AND c.session_id = s.id AND c.credited)
-                    OR NOT EXISTS (SELECT FROM chain_sighting g
-                        WHERE g.session_id = s.id AND g.exact)
-                    AND NOT EXISTS (SELECT FROM chain_hint h
-                        WHERE h.session_id = s.id AND h.step = 'pay' AND h.state <> 'foreign'
-                            AND NOT h.final))
-            ORDER BY m.id
-            LIMIT $1
-            FOR UPDATE OF m SKIP LOCKED
-        ) w
-        WHERE d.id = w.id
-        RETURNING d.id
-        """,
-        limit,
-    )
-    return len(rows)

@@ -52,7 +52,6 @@ class OverdueTransfer:
 
     session_id: UUID
     payment_id: UUID
-    account_id: int
     late_s: int  # since its deadline
     has_case: bool  # a person has a case of it already
 
@@ -160,7 +159,7 @@ async def list_overdue(
     """List sessions that have been waiting for finality since their deadline, longest first."""
     rows = await database.fetch(
         """
-        SELECT s.id AS session_id, p.id AS payment_id, s.account_id,
+        SELECT s.id AS session_id, p.id AS payment_id,
             extract(epoch FROM clock() - p.expires_at)::bigint AS late_s,
             EXISTS (SELECT FROM money_case m
                 WHERE m.session_id = s.id AND m.kind = 'RECONCILIATION') AS has_case

@@ -1,11 +1,11 @@
-"""Finalized receipts, the captures and cases that they make: many at a time, each once."""
+"""Final transfers and the captures that they make: many at a time, each once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from payintent.domain.case import CaseKind
+from payintent.domain.case import MoneyOrigin
 from payintent.domain.evm import PaidLog
 from payintent.domain.onchain import ExpectedTransfer, TransferDisposition
 from payintent.domain.session import Session
@@ -21,8 +21,18 @@ class BilledSession:
 
     session_id: UUID
     payment_id: UUID
+    merchant_id: int
     account_id: int
     bill: ExpectedTransfer | None  # None: its token had no address
+
+    @property
+    def origin(self) -> MoneyOrigin:
+        """Name its money."""
+        return MoneyOrigin(
+            merchant_id=self.merchant_id,
+            payment_id=self.payment_id,
+            session_id=self.session_id,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,19 +44,6 @@ class NewTransfer:
     log: PaidLog
     session_id: UUID | None
     disposition: TransferDisposition
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewTransferCase:
-    """A case for a receipt; of a session and its payment where it names one."""
-
-    id: UUID
-    kind: CaseKind
-    receipt_id: UUID
-    capture_id: UUID | None
-    merchant_id: int | None
-    payment_id: UUID | None
-    session_id: UUID | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +79,10 @@ async def find_billed_sessions(
     """Find the sessions that logs name by their uuid, and what their logs must say."""
     rows = await database.fetch(
         """
-        SELECT s.id, s.payment_id, s.account_id, s.reference, s.total_minor::text AS amount,
-            c.receiver, s.token_address AS token
+        SELECT s.id, s.payment_id, p.merchant_id, s.account_id, s.reference,
+            s.total_minor::text AS amount, c.receiver, s.token_address AS token
         FROM session s
+        JOIN payment p ON p.id = s.payment_id
         JOIN chain_contract c ON c.account_id = s.account_id
         WHERE s.provider = 'gateway_contract' AND s.reference = ANY($1::text[])
         """,
@@ -102,6 +100,7 @@ def _named(row: Row) -> BilledSession:
     return BilledSession(
         session_id=row["id"],
         payment_id=row["payment_id"],
+        merchant_id=row["merchant_id"],
         account_id=row["account_id"],
         bill=bill,
     )
@@ -208,59 +207,6 @@ async def add_captures(tx: Tx, captures: Sequence[NewTransferCapture], at: datet
         [capture.credited for capture in captures],
         at,
         [capture.receipt.id for capture in captures],
-    )
-
-
-async def fill_undecided(tx: Tx, cases: Sequence[NewTransferCase]) -> dict[UUID, UUID]:
-    """Give money to the open cases that wait for it, one of each session.
-
-    The result has the id of the case that was filled, by the receipt.
-    """
-    filling = [case for case in cases if case.session_id and case.capture_id]
-    if not filling:
-        return {}
-    rows = await tx.fetch(
-        """
-        UPDATE money_case m
-        SET kind = c.kind, capture_id = c.capture_id, receipt_id = c.receipt_id
-        FROM (
-            SELECT DISTINCT ON (session_id) session_id, kind, capture_id, receipt_id
-            FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::uuid[])
-                WITH ORDINALITY AS n (session_id, kind, capture_id, receipt_id, place)
-            ORDER BY session_id, place
-        ) c
-        WHERE m.session_id = c.session_id AND m.kind = 'UNDECIDED' AND m.status = 'OPEN'
-        RETURNING m.id, m.receipt_id
-        """,
-        [case.session_id for case in filling],
-        [case.kind for case in filling],
-        [case.capture_id for case in filling],
-        [case.receipt_id for case in filling],
-    )
-    return {row["receipt_id"]: row["id"] for row in rows}
-
-
-async def open_cases(tx: Tx, cases: Sequence[NewTransferCase], at: datetime) -> None:
-    """Open a case for each receipt that no payment may own."""
-    if not cases:
-        return
-    await tx.fetch(
-        """
-        INSERT INTO money_case
-            (id, kind, merchant_id, payment_id, session_id, capture_id, receipt_id, opened_at)
-        SELECT id, kind, merchant_id, payment_id, session_id, capture_id, receipt_id, $8
-        FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::uuid[], $5::uuid[], $6::uuid[],
-            $7::uuid[]) AS c (id, kind, merchant_id, payment_id, session_id, capture_id, receipt_id)
-        ON CONFLICT ON CONSTRAINT money_case_once DO NOTHING
-        """,
-        [case.id for case in cases],
-        [case.kind for case in cases],
-        [case.merchant_id for case in cases],
-        [case.payment_id for case in cases],
-        [case.session_id for case in cases],
-        [case.capture_id for case in cases],
-        [case.receipt_id for case in cases],
-        at,
     )
 
 

@@ -1,0 +1,60 @@
+"""Open cases: money or a contradiction that a person must look at."""
+
+from uuid import UUID
+
+from payintent.domain.case import CaseKind, MoneyOrigin
+from payintent.domain.payment import Payment
+from payintent.domain.refund import Refund
+from payintent.id_generator import IdGenerator
+from payintent.payments.transitions import lock_payments
+from payintent.storage import cases
+from payintent.storage.cases import NewCase
+from payintent.storage.database import Database, Tx
+
+
+def session_origin(payment: Payment, session_id: UUID) -> MoneyOrigin:
+    """Name the money of one session of a payment."""
+    return MoneyOrigin(
+        merchant_id=payment.merchant_id, payment_id=payment.id, session_id=session_id
+    )
+
+
+def refund_origin(refund: Refund) -> MoneyOrigin:
+    """Name the money that a refund gives back; its session is found by its capture."""
+    return MoneyOrigin(
+        merchant_id=refund.merchant_id, payment_id=refund.payment_id, session_id=None
+    )
+
+
+async def open_case(
+    tx: Tx,
+    id_generator: IdGenerator,
+    kind: CaseKind,
+    origin: MoneyOrigin,
+    *,
+    capture_id: UUID | None = None,
+    refund_id: UUID | None = None,
+    subject: str | None = None,
+    note: str = "",
+) -> UUID | None:
+    """Open a case; None where there is one of its kind for the same things."""
+    case = NewCase(
+        id=id_generator.new_id(),
+        kind=kind,
+        origin=origin,
+        capture_id=capture_id,
+        refund_id=refund_id,
+        subject=subject,
+        note=note,
+    )
+    return case.id if await cases.open_cases(tx, [case]) else None
+
+
+async def hand_over_to_operator(
+    database: Database, id_generator: IdGenerator, payment_id: UUID, session_id: UUID
+) -> None:
+    """Open a case, once, for a session that its chain does not end; the payment goes on waiting."""
+    async with database.transaction() as tx:
+        locked = await lock_payments(tx, [payment_id])
+        origin = session_origin(locked.payments[0], session_id)
+        await open_case(tx, id_generator, CaseKind.RECONCILIATION, origin)
