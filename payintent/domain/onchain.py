@@ -18,8 +18,9 @@ from payintent.domain.gateway import (
     SessionReport,
 )
 from payintent.domain.onchain_refund import OnchainRefundFacts
-from payintent.domain.payment import TERMINAL, FailureReason, Payment
+from payintent.domain.payment import TERMINAL, FailureReason, Payment, PaymentTrigger
 from payintent.domain.session import Session
+from payintent.domain.settlement import SettlementDecision
 
 PROVIDER = "gateway_contract"
 #: Another attempt, or the exact payment behind a wrong one, may still come within this time.
@@ -100,6 +101,18 @@ def classify_transfer(
     if payment.status in TERMINAL:
         return TransferDisposition.LATE
     return _measure(paid, bill)
+
+
+_CREDIT = SettlementDecision(
+    trigger=PaymentTrigger.CONFIRM, outcome=GatewaySessionState.CAPTURED.value, credited=True
+)
+
+
+def decide_transfer(disposition: TransferDisposition) -> SettlementDecision:
+    """Say what a final transfer does: it pays its payment, or is a case and changes nothing."""
+    if disposition is TransferDisposition.CREDITED:
+        return _CREDIT
+    return SettlementDecision(case=CASES[disposition])
 
 
 def _is_its(session: Session, paid: TransferDetails) -> bool:

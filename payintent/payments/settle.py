@@ -1,5 +1,6 @@
-"""PROCESSING → PAID, FAILED or on: what a provider says of a session takes its effect."""
+"""What gateways and chains say of sessions takes its effect: PROCESSING → PAID, FAILED or on."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
@@ -7,15 +8,15 @@ from uuid import UUID
 from payintent.domain.gateway import Capture, GatewaySessionState, SessionReport
 from payintent.domain.payment import Payment, PaymentTrigger
 from payintent.domain.session import Session, SessionStatus
-from payintent.domain.settlement import SettlementDecision, completes_selection, decide_settlement
+from payintent.domain.settlement import completes_selection, decide_settlement
 from payintent.id_generator import IdGenerator
 from payintent.payments.cases import session_origin
 from payintent.payments.create_refund import auto_refund_case
-from payintent.payments.transitions import TransitionRequest, apply_transitions, lock_payments
-from payintent.storage import captures, cases, sessions
-from payintent.storage.captures import EarlierReport
-from payintent.storage.cases import NewCase
+from payintent.payments.transitions import TransitionRequest, apply_transitions
+from payintent.storage import sessions, settlements
+from payintent.storage.captures import SettledCapture
 from payintent.storage.database import Tx
+from payintent.storage.settlements import EarlierCapture, LockedRecords, Settlement
 
 
 async def settle_session(
@@ -23,41 +24,52 @@ async def settle_session(
 ) -> Payment:
     """Apply a report: however often, late or disordered it comes, it has its effect once.
 
-    The payment is locked first, then the session; every verdict is written in this transaction.
+    The payment is locked first, then the session; the decision is written in this transaction.
     """
-    locked = await lock_payments(tx, [payment_id])
-    payment, now = locked.payments[0], locked.now
-    session = await sessions.lock(tx, session_id)
-    earlier = await _earlier(tx, session, report)
+    references = [report.capture.reference] if report.capture else []
+    locked = await settlements.load(tx, [payment_id], [session_id], references)
+    payment, session = locked.payments[payment_id], locked.sessions[session_id]
+    earlier = _earlier(locked, session, report)
     if earlier is not None and not earlier.adoptable:
         return payment
     if earlier is not None and earlier.given_back:
         # Nobody knew the session when this money came, and it does not pay what it went back from.
         report, earlier = SessionReport(state=GatewaySessionState.CLOSED), None
     if completes_selection(payment, session, report):
-        payment = await complete_selection(tx, id_generator, payment, session, now)
+        payment = await complete_selection(tx, id_generator, payment, session, locked.now)
         session = replace(session, status=SessionStatus.OPEN)
-    verdict = decide_settlement(payment, session, report, now)
-    if verdict.attempt:
-        await sessions.count_decline(tx, session.id)
-    if verdict.close:
-        await sessions.mark_closing(tx, [session.id], now)
-    if verdict.trigger is not None:
-        move = TransitionRequest(
-            payment=payment,
-            trigger=verdict.trigger,
-            at=now,
-            session=session,
-            reason=verdict.reason,
+    settlement = _decide(id_generator, payment, session, report, earlier, locked.now)
+    changed = await apply_settlements(tx, id_generator, [settlement], locked.now)
+    return changed[0] if changed else payment
+
+
+async def apply_settlements(
+    tx: Tx, id_generator: IdGenerator, decided: Sequence[Settlement], at: datetime
+) -> list[Payment]:
+    """Write what reports of gateways, or transfers of a chain, do; gives the payments that changed.
+
+    Statuses and events come first, then the money with its cases, then the sessions. A case is
+    refunded at once where its merchant wants that.
+    """
+    requests = [
+        TransitionRequest(
+            payment=item.payment,
+            trigger=item.decision.trigger,
+            at=at,
+            session=item.session,
+            reason=item.decision.reason,
         )
-        [payment] = await apply_transitions(tx, [move], id_generator)
-    await _keep(tx, id_generator, payment, session, report, verdict, earlier, now)
-    if verdict.outcome is not None:
-        await sessions.mark_ended(tx, session.id, verdict.outcome, now)
-        if payment.expired_at is not None and verdict.trigger is None:
-            note = f"its gateway has ended it: {verdict.outcome}"
-            await cases.dismiss_undecided(tx, session.id, note)
-    return payment
+        for item in decided
+        if item.payment is not None and item.decision.trigger is not None
+    ]
+    changed = await apply_transitions(tx, requests, id_generator)
+    for case in await settlements.save(tx, decided, at):
+        if case.capture_id is not None:
+            merchant_id = case.origin.merchant_id
+            await auto_refund_case(
+                tx, id_generator, case.kind, case.id, case.capture_id, merchant_id
+            )
+    return changed
 
 
 async def complete_selection(
@@ -82,44 +94,41 @@ def verbatim_note(capture: Capture | None) -> str:
     return f"the provider says {capture.verbatim}"
 
 
-async def _earlier(tx: Tx, session: Session, report: SessionReport) -> EarlierReport | None:
+def _earlier(
+    locked: LockedRecords, session: Session, report: SessionReport
+) -> EarlierCapture | None:
     if report.capture is None:
         return None
-    account_id = session.quote.account_id
-    return await captures.find_reported(tx, account_id, report.capture.reference)
+    return locked.captures.get((session.quote.account_id, report.capture.reference))
 
 
-async def _keep(  # noqa: PLR0917
-    tx: Tx,
+def _decide(
     id_generator: IdGenerator,
     payment: Payment,
     session: Session,
     report: SessionReport,
-    verdict: SettlementDecision,
-    earlier: EarlierReport | None,
+    earlier: EarlierCapture | None,
     now: datetime,
-) -> None:
-    origin, account_id = session_origin(payment, session.id), session.quote.account_id
-    capture, capture_id, credited = report.capture, None, verdict.credited
-    if earlier is not None:
-        capture_id = earlier.id
-        await captures.adopt(tx, capture_id, origin, credited=credited)
-        await cases.dismiss_unknown(tx, capture_id)
-    elif capture is not None:
-        capture_id = id_generator.new_id()
-        await captures.add(tx, capture_id, account_id, origin, capture, now, credited=credited)
-    if verdict.case is None:
-        return
-    case = NewCase(
-        id=id_generator.new_id(),
-        kind=verdict.case,
+) -> Settlement:
+    decision = decide_settlement(payment, session, report, now)
+    origin, capture = session_origin(payment, session.id), None
+    if report.capture is not None:
+        capture = SettledCapture(
+            id=earlier.id if earlier else id_generator.new_id(),
+            account_id=session.quote.account_id,
+            reference=report.capture.reference,
+            origin=origin,
+            currency=report.capture.currency,
+            amount_minor=report.capture.amount_minor,
+            credited=decision.credited,
+            adopted=earlier is not None,
+        )
+    return Settlement(
+        decision=decision,
         origin=origin,
-        capture_id=capture_id,
-        note=verbatim_note(capture),
-        opened_at=now,
+        payment=payment,
+        session=session,
+        capture=capture,
+        case_id=id_generator.new_id(),
+        note=verbatim_note(report.capture),
     )
-    filled = await cases.fill_undecided(tx, [case])
-    opened = filled or await cases.open_cases(tx, [case])
-    if opened and capture_id is not None:
-        case_id = filled.get(case.id, case.id)
-        await auto_refund_case(tx, id_generator, case.kind, case_id, capture_id, origin.merchant_id)

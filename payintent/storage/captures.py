@@ -1,5 +1,6 @@
 """Captures: money that a gateway or a chain says it took."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -40,12 +41,18 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EarlierReport:
-    """A locked capture that was reported before."""
+class SettledCapture:
+    """Money of a settlement: a capture to keep, or one to give to its session."""
 
     id: UUID
-    adoptable: bool  # it came for a session that nobody knew
-    given_back: bool  # some of it went back, or is promised back
+    account_id: int
+    reference: str
+    origin: MoneyOrigin
+    currency: str  # for a chain transfer: its token's address, where the token has no symbol
+    amount_minor: int
+    credited: bool
+    receipt_id: UUID | None = None  # of a chain transfer
+    adopted: bool = False  # it was kept before, without its session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,22 +62,6 @@ class UnknownCapture:
     id: UUID
     merchant_id: int | None  # whose the account is; None: the platform's
     at: datetime
-
-
-async def find_reported(tx: Tx, account_id: int, reference: str) -> EarlierReport | None:
-    """Lock a capture that was reported before; its session is locked before."""
-    row = await tx.row(
-        """
-        SELECT id, session_id IS NULL AND receipt_id IS NULL AS adoptable,
-            refunded_minor + reserved_minor > 0 AS given_back
-        FROM capture
-        WHERE account_id = $1 AND reference = $2
-        FOR UPDATE
-        """,
-        account_id,
-        reference,
-    )
-    return EarlierReport(**row) if row else None
 
 
 async def add_unknown(
@@ -96,48 +87,53 @@ async def add_unknown(
     return UnknownCapture(**row) if row else None
 
 
-async def adopt(tx: Tx, capture_id: UUID, origin: MoneyOrigin, *, credited: bool) -> None:
-    """Give a locked capture to the session that it was taken for, which has appeared since."""
+async def adopt(tx: Tx, captures: Sequence[SettledCapture]) -> None:
+    """Give locked captures to the sessions that they were taken for, which have appeared since."""
     await tx.fetch(
         """
-        UPDATE capture
-        SET session_id = $2, payment_id = $3, credited = $4
-        WHERE id = $1
+        UPDATE capture c
+        SET session_id = n.session_id, payment_id = n.payment_id, credited = n.credited
+        FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::boolean[])
+            AS n (id, session_id, payment_id, credited)
+        WHERE c.id = n.id
         """,
-        capture_id,
-        origin.session_id,
-        origin.payment_id,
-        credited,
+        [capture.id for capture in captures],
+        [capture.origin.session_id for capture in captures],
+        [capture.origin.payment_id for capture in captures],
+        [capture.credited for capture in captures],
     )
 
 
-async def add(
-    tx: Tx,
-    capture_id: UUID,
-    account_id: int,
-    origin: MoneyOrigin,
-    capture: Capture,
-    at: datetime,
-    *,
-    credited: bool,
-) -> None:
-    """Keep a capture that nobody reported before."""
+async def add(tx: Tx, captures: Sequence[SettledCapture], at: datetime) -> None:
+    """Keep captures that nobody reported before; their chain transfers are kept already."""
+    if not captures:
+        return
     await tx.fetch(
         """
-        INSERT INTO capture
-            (id, account_id, reference, session_id, payment_id, currency, amount_minor, credited,
-             captured_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+        INSERT INTO capture (id, account_id, reference, session_id, payment_id, currency,
+            amount_minor, credited, captured_at, receipt_id)
+        SELECT id, account_id, reference, session_id, payment_id,
+            coalesce(
+                (SELECT max(t.symbol)
+                FROM chain_receipt r
+                JOIN chain_token t ON t.chain = r.chain AND t.address = r.token
+                WHERE r.id = c.receipt_id),
+                currency),
+            amount::numeric, credited, $9, receipt_id
+        FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::uuid[], $5::uuid[], $6::text[],
+            $7::text[], $8::boolean[], $10::uuid[]) AS c (id, account_id, reference, session_id,
+            payment_id, currency, amount, credited, receipt_id)
         """,
-        capture_id,
-        account_id,
-        capture.reference,
-        origin.session_id,
-        origin.payment_id,
-        capture.currency,
-        capture.amount_minor,
-        credited,
+        [capture.id for capture in captures],
+        [capture.account_id for capture in captures],
+        [capture.reference for capture in captures],
+        [capture.origin.session_id for capture in captures],
+        [capture.origin.payment_id for capture in captures],
+        [capture.currency for capture in captures],
+        [str(capture.amount_minor) for capture in captures],
+        [capture.credited for capture in captures],
         at,
+        [capture.receipt_id for capture in captures],
     )
 
 

@@ -276,16 +276,16 @@ async def dismiss_undecided(tx: Tx, session_id: UUID, note: str) -> None:
     )
 
 
-async def dismiss_unknown(tx: Tx, capture_id: UUID) -> None:
-    """Close the open case of a capture whose session was not known, and has appeared since."""
+async def dismiss_unknown(tx: Tx, capture_ids: Sequence[UUID]) -> None:
+    """Close the open cases of captures whose session was not known, and has appeared since."""
     await tx.fetch(
         """
         UPDATE money_case
         SET status = 'DISMISSED', closed_at = clock(), closed_by = 'policy:session_appeared',
             note = concat_ws('; ', nullif(note, ''), 'its session has appeared')
-        WHERE capture_id = $1 AND kind = 'UNKNOWN_REFERENCE' AND status = 'OPEN'
+        WHERE capture_id = ANY($1::uuid[]) AND kind = 'UNKNOWN_REFERENCE' AND status = 'OPEN'
         """,
-        capture_id,
+        capture_ids,
     )
 
 

@@ -1,6 +1,6 @@
 """Sessions: selections at a provider, their frozen quotes and their own lives."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -160,21 +160,29 @@ async def mark_closing(tx: Tx, session_ids: Sequence[UUID], now: datetime) -> No
     )
 
 
-async def count_decline(tx: Tx, session_id: UUID) -> None:
-    """Count an attempt that was declined."""
-    await tx.fetch("UPDATE session SET declines = declines + 1 WHERE id = $1", session_id)
+async def count_declines(tx: Tx, session_ids: Sequence[UUID]) -> None:
+    """Count an attempt of each session that was declined."""
+    await tx.fetch(
+        "UPDATE session SET declines = declines + 1 WHERE id = ANY($1::uuid[])", session_ids
+    )
 
 
 async def mark_ended(tx: Tx, session_id: UUID, outcome: str, now: datetime) -> None:
     """End a session on the provider's word."""
+    await mark_all_ended(tx, {session_id: outcome}, now)
+
+
+async def mark_all_ended(tx: Tx, outcomes: Mapping[UUID, str], now: datetime) -> None:
+    """End sessions, each with its outcome, on the word of a gateway or a chain."""
     await tx.fetch(
         """
-        UPDATE session
-        SET life = 'ended', outcome = $2, ended_at = $3, inquire_at = NULL
-        WHERE id = $1 AND life <> 'ended'
+        UPDATE session s
+        SET life = 'ended', outcome = e.outcome, ended_at = $3, inquire_at = NULL
+        FROM unnest($1::uuid[], $2::text[]) AS e (id, outcome)
+        WHERE s.id = e.id AND s.life <> 'ended'
         """,
-        session_id,
-        outcome,
+        list(outcomes),
+        list(outcomes.values()),
         now,
     )
 

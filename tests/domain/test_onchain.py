@@ -22,9 +22,11 @@ from payintent.domain.onchain import (
     TransferDisposition,
     classify_transfer,
     decide_onchain_session,
+    decide_transfer,
     is_exact_transfer,
 )
-from payintent.domain.payment import FailureReason, PaymentStatus
+from payintent.domain.payment import FailureReason, PaymentStatus, PaymentTrigger
+from payintent.domain.settlement import SettlementDecision
 from tests.domain.making import NOW, OTHER_SESSION_ID, SESSION_ID, a_payment, a_session
 
 TOKEN, OTHER_TOKEN = b"t" * 20, b"o" * 20
@@ -106,6 +108,19 @@ def test_a_replaced_session_never_touches_its_payment(status: PaymentStatus) -> 
 
 def test_whatever_is_not_credited_is_a_case() -> None:
     assert set(TransferDisposition) - set(CASES) == {TransferDisposition.CREDITED}
+
+
+@pytest.mark.parametrize("disposition", TransferDisposition)
+def test_a_transfer_pays_and_ends_its_session_or_is_a_case_and_changes_nothing(
+    disposition: TransferDisposition,
+) -> None:
+    decision = decide_transfer(disposition)
+    if disposition is TransferDisposition.CREDITED:
+        assert (decision.trigger, decision.outcome) == (PaymentTrigger.CONFIRM, "captured")
+        assert decision.credited
+        assert decision.case is None
+    else:
+        assert decision == SettlementDecision(case=CASES[disposition])
 
 
 def evidence(**changes: Any) -> OnchainEvidence:

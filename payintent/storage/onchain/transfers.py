@@ -1,4 +1,4 @@
-"""Final transfers and the captures that they make: many at a time, each once."""
+"""Final transfers, `chain_receipt` in the database: many at a time, each once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,8 +8,6 @@ from uuid import UUID
 from payintent.domain.case import MoneyOrigin
 from payintent.domain.evm import PaidLog
 from payintent.domain.onchain import ExpectedTransfer, TransferDisposition
-from payintent.domain.session import Session
-from payintent.storage import sessions
 from payintent.storage.database import Executor, Row, Tx
 
 _SHOWN_MAX = 1_000
@@ -40,21 +38,11 @@ class NewTransfer:
     """A finalized log and what it is to us."""
 
     id: UUID
+    chain: str
     account_id: int
     log: PaidLog
-    session_id: UUID | None
+    origin: MoneyOrigin
     disposition: TransferDisposition
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewTransferCapture:
-    """Money that a receipt brought, of a known session or of none."""
-
-    id: UUID
-    receipt: NewTransfer
-    payment_id: UUID | None
-    currency: str
-    credited: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,26 +99,11 @@ def session_reference(uuid: bytes) -> str:
     return f"0x{uuid.hex()}"
 
 
-async def lock_sessions(tx: Tx, session_ids: Sequence[UUID]) -> list[Session]:
-    """Lock sessions in the order of their ids; their payments must be locked before."""
-    rows = await tx.fetch(
-        "SELECT"
-        + sessions.COLUMNS
-        + """
-        FROM session s
-        WHERE s.id = ANY($1::uuid[])
-        ORDER BY s.id
-        LIMIT 10000
-        FOR UPDATE
-        """,
-        session_ids,
-    )
-    return [sessions.from_row(row) for row in rows]
-
-
-async def list_known(tx: Executor, chain: str, logs: Sequence[PaidLog]) -> set[tuple[bytes, int]]:
-    """Tell which logs are kept already."""
-    rows = await tx.fetch(
+async def pick_unknown(database: Executor, chain: str, logs: Sequence[PaidLog]) -> list[PaidLog]:
+    """Pick the logs that nobody has kept."""
+    if not logs:
+        return []
+    rows = await database.fetch(
         """
         SELECT tx_hash, log_index
         FROM chain_receipt
@@ -139,32 +112,29 @@ async def list_known(tx: Executor, chain: str, logs: Sequence[PaidLog]) -> set[t
         chain,
         list({log.tx_hash for log in logs}),
     )
-    return {(row["tx_hash"], row["log_index"]) for row in rows}
+    kept = {(row["tx_hash"], row["log_index"]) for row in rows}
+    return [log for log in logs if (log.tx_hash, log.log_index) not in kept]
 
 
-async def pick_unknown(database: Executor, chain: str, logs: Sequence[PaidLog]) -> list[PaidLog]:
-    """Pick the logs that nobody has kept."""
-    before = await list_known(database, chain, logs) if logs else set[tuple[bytes, int]]()
-    return [log for log in logs if (log.tx_hash, log.log_index) not in before]
-
-
-async def add(tx: Tx, chain: str, receipts: Sequence[NewTransfer], at: datetime) -> None:
-    """Keep receipts that nobody has kept before."""
-    logs = [transfer.log for transfer in receipts]
+async def add(tx: Tx, new: Sequence[NewTransfer], at: datetime) -> None:
+    """Keep transfers that nobody has kept before."""
+    if not new:
+        return
+    logs = [transfer.log for transfer in new]
     await tx.fetch(
         """
         INSERT INTO chain_receipt (id, chain, account_id, block, block_hash, tx_hash, log_index,
             uuid, payer, token, receiver, amount, session_id, disposition, final_at)
-        SELECT id, $1, account_id, block, block_hash, tx_hash, log_index, uuid, payer, token,
+        SELECT id, chain, account_id, block, block_hash, tx_hash, log_index, uuid, payer, token,
             receiver, amount::numeric, session_id, disposition, $15
-        FROM unnest($2::uuid[], $3::bigint[], $4::bigint[], $5::bytea[], $6::bytea[], $7::int[],
-            $8::bytea[], $9::bytea[], $10::bytea[], $11::bytea[], $12::text[], $13::uuid[],
-            $14::text[]) AS r (id, account_id, block, block_hash, tx_hash, log_index, uuid, payer,
-            token, receiver, amount, session_id, disposition)
+        FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[], $5::bytea[], $6::bytea[],
+            $7::int[], $8::bytea[], $9::bytea[], $10::bytea[], $11::bytea[], $12::text[],
+            $13::uuid[], $14::text[]) AS r (id, chain, account_id, block, block_hash, tx_hash,
+            log_index, uuid, payer, token, receiver, amount, session_id, disposition)
         """,
-        chain,
-        [transfer.id for transfer in receipts],
-        [transfer.account_id for transfer in receipts],
+        [transfer.id for transfer in new],
+        [transfer.chain for transfer in new],
+        [transfer.account_id for transfer in new],
         [log.block_number for log in logs],
         [log.block_hash for log in logs],
         [log.tx_hash for log in logs],
@@ -174,53 +144,9 @@ async def add(tx: Tx, chain: str, receipts: Sequence[NewTransfer], at: datetime)
         [log.token for log in logs],
         [log.receiver for log in logs],
         [str(log.amount) for log in logs],
-        [transfer.session_id for transfer in receipts],
-        [transfer.disposition for transfer in receipts],
+        [transfer.origin.session_id for transfer in new],
+        [transfer.disposition for transfer in new],
         at,
-    )
-
-
-async def add_captures(tx: Tx, captures: Sequence[NewTransferCapture], at: datetime) -> None:
-    """Keep the money that came, to be refunded from."""
-    if not captures:
-        return
-    await tx.fetch(
-        """
-        INSERT INTO capture (id, account_id, reference, session_id, payment_id, currency,
-            amount_minor, credited, captured_at, receipt_id)
-        SELECT id, account_id, reference, session_id, payment_id, currency, amount::numeric,
-            credited, $9, receipt_id
-        FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::uuid[], $5::uuid[], $6::text[],
-            $7::text[], $8::boolean[], $10::uuid[]) AS c (id, account_id, reference, session_id,
-            payment_id, currency, amount, credited, receipt_id)
-        """,
-        [capture.id for capture in captures],
-        [capture.receipt.account_id for capture in captures],
-        [
-            f"0x{capture.receipt.log.tx_hash.hex()}:{capture.receipt.log.log_index}"
-            for capture in captures
-        ],
-        [capture.receipt.session_id for capture in captures],
-        [capture.payment_id for capture in captures],
-        [capture.currency for capture in captures],
-        [str(capture.receipt.log.amount) for capture in captures],
-        [capture.credited for capture in captures],
-        at,
-        [capture.receipt.id for capture in captures],
-    )
-
-
-async def end_sessions(tx: Tx, session_ids: Sequence[UUID], outcome: str, now: datetime) -> None:
-    """End sessions on the chain's word."""
-    await tx.fetch(
-        """
-        UPDATE session
-        SET life = 'ended', outcome = $2, ended_at = $3, inquire_at = NULL
-        WHERE id = ANY($1::uuid[]) AND life <> 'ended'
-        """,
-        session_ids,
-        outcome,
-        now,
     )
 
 
