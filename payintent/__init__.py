@@ -1,1 +1,1 @@
-"""A self-hosted Payment Intent Service: one payment, any way to pay, exactly one outcome."""
+"""A self-hosted Payment Intent Service: one payment, any payment method, exactly one outcome."""

@@ -1,4 +1,4 @@
-"""What an installation's addresses must be, before anything is opened."""
+"""Checks of an installation's addresses, before anything is opened."""
 
 from collections.abc import Iterable
 from ipaddress import ip_address
@@ -7,19 +7,19 @@ from urllib.parse import urlsplit
 from payintent.config import Settings
 
 _ENDPOINTS_MIN = 2
-#: Names that no public server has (RFC 2606, 6761, 6762, and what is usual in private networks).
+#: Names that no public server has (RFC 2606, 6761, 6762, and common ones of private networks).
 _PRIVATE_ENDINGS = ("localhost", "test", "example", "invalid", "local", "internal", "lan")
 
 
 class PlacesUnusableError(Exception):
-    """An address in the settings is not fit for this installation; it names no address."""
+    """An address in the settings is not fit for this installation; the message omits it."""
 
 
 def check_places(settings: Settings) -> None:
     """Refuse (`PlacesUnusableError`) addresses that money must not depend on.
 
-    A sandbox must not be where the public can reach it: its operators need no token. Anywhere else
-    chains are read through two hosts at least, by https or on this machine.
+    A sandbox must not be reachable by the public: its operators need no token. Any other
+    installation reads chains through two hosts at least, by https or on this machine.
     """
     if settings.sandbox:
         _check_sandbox(settings)
@@ -29,7 +29,7 @@ def check_places(settings: Settings) -> None:
 
 
 def endpoint_problems(settings: Settings) -> Iterable[str]:
-    """Say what is wrong with the addresses of endpoints and signers, which are told to nobody."""
+    """Return what is wrong with the addresses of endpoints and signers, without the addresses."""
     for chain, urls in settings.endpoints.items():
         name = f"PAYINTENT_RPC_{chain.upper()}"
         if not all(_is_safe(url) for url in urls):

@@ -1,10 +1,10 @@
-"""The application: routes, error table, and what holds for every answer."""
+"""The application: routes, error handlers, and what all answers share."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import cast
 
-# Loaded at the start, so that the first buyer who waits for a gateway does not wait for it too.
+# Imported at the start, so that the first call to a gateway does not wait for the import.
 import aiohttp  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -34,7 +34,7 @@ def build_app(
 ) -> CommonHeaders:
     """Build the application; it opens the service when it starts and closes it when it stops.
 
-    The `operator` application, if there is one, works with the same service.
+    The `operator` application, if there is one, uses the same service.
     """
 
     @asynccontextmanager
@@ -63,7 +63,7 @@ def build_app(
         await service.close()
 
     app = Starlette(routes=ROUTES, exception_handlers=_HANDLERS, lifespan=lifespan)
-    app.router.redirect_slashes = False  # a route is what it says; nothing is sent elsewhere
+    app.router.redirect_slashes = False  # only the exact path is a route; nothing is redirected
 
     def stopping() -> None:
         context = cast("AppContext | None", getattr(app.state, "context", None))
@@ -74,7 +74,7 @@ def build_app(
 
 
 def build_operator_app() -> Starlette:
-    """Build what the operator's port serves; `build_app` gives it the service."""
+    """Build the application of the operator's port; `build_app` gives it the service."""
     app = Starlette(routes=OPERATOR_ROUTES, exception_handlers=_HANDLERS)
     app.router.redirect_slashes = False
     return app

@@ -38,13 +38,13 @@ class Settings(BaseSettings):
 
     # Places
     checkout_base: str = ""  # "" leaves checkout_url out
-    api_base: str = "http://127.0.0.1:8080/v1"  # where providers reach us; its origin has the flags
+    api_base: str = "http://127.0.0.1:8080/v1"  # our address for gateways; its origin has the flags
     sandbox: bool = False  # loopback and private addresses may receive webhooks
 
-    # The edge network, which knows where a viewer is; believed only with the secret
+    # The edge network, which knows the viewer's country; trusted only with the secret
     edge_country_header: str = "CloudFront-Viewer-Country"  # or CF-IPCountry
     edge_secret_header: str = "X-Edge-Secret"  # noqa: S105 - a header's name
-    edge_secret: SecretStr = SecretStr("")  # "" believes nobody
+    edge_secret: SecretStr = SecretStr("")  # "" trusts no sender
     edge_trusted_proxies: str = ""  # addresses and networks, separated by commas
 
     # HTTP in
@@ -56,7 +56,7 @@ class Settings(BaseSettings):
     connections_max: int = 4_000  # of one process, or as many as it may open files
     requests_max: int = 64  # under way at once: of merchants, buyers and gateways, each
     requests_waiting_max: int = 512  # more are shed at once
-    request_wait_s: float = 1.0  # for a place, then it is shed
+    request_wait_s: float = 1.0  # for a place, then the request is shed
     readiness_cache_s: float = 1.0  # how old an answer of /readyz may be
 
     # Payments
@@ -79,30 +79,30 @@ class Settings(BaseSettings):
     fraud_decisions_days: int = 90  # how long denials are kept
 
     # Gateways
-    gateway_origins: str = ""  # more than the adapters know, separated by commas
+    gateway_origins: str = ""  # beside those the adapters know, separated by commas
     gateway_timeout_s: float = 15.0
     gateway_answer_bytes_max: int = 256 * 1024
-    buyer_calls_per_s: int = 100  # that buyers cause, of one gateway account; 0: no limit
+    buyer_calls_per_s: int = 100  # caused by buyers, for one gateway account; 0: no limit
     buyer_calls_burst: int = 500
-    #: An elapsed payment waits so long for a silent gateway; with the workers' own steps, and an
-    #: answer within a second, it is EXPIRED within 30 s.
+    #: A payment past its deadline waits so long for a silent gateway; with the workers' own
+    #: intervals, and an answer within a second, it is EXPIRED within 30 s.
     closing_patience_s: float = 25.0
-    authorising_patience_hours: float = 24.0  # and so long for one that says it is deciding
+    authorising_patience_hours: float = 24.0  # and so long for one that answers that it is deciding
     unknown_callback_hours: int = 24
     callback_bodies_days: int = 30  # how long the bodies of applied callbacks are kept
 
-    # Chains: endpoints of each, separated by commas; they may hold keys. "" is not watched
+    # Chains: endpoints of each, separated by commas; they may contain keys. "" is not watched
     rpc_ethereum: SecretStr = SecretStr("")
     rpc_bsc: SecretStr = SecretStr("")
     rpc_native: SecretStr = SecretStr("")
-    signer_ethereum: SecretStr = SecretStr("")  # one address; "" gives nothing back there
+    signer_ethereum: SecretStr = SecretStr("")  # one address; "" refunds nothing on that chain
     signer_bsc: SecretStr = SecretStr("")
     signer_native: SecretStr = SecretStr("")
-    chain_any_endpoints: bool = False  # one alone, or http to other machines, as in the sandbox
-    chain_poll_ethereum_s: float = 6.0  # while somebody waits for it
+    chain_any_endpoints: bool = False  # a single one, or http to other machines, as in the sandbox
+    chain_poll_ethereum_s: float = 6.0  # while a session or refund waits for it
     chain_poll_s: float = 2.0  # the other chains
-    chain_poll_idle_s: float = 60.0  # while nobody does
-    chain_watched_s: float = 180.0  # after a look, a chain's methods are offered for so long
+    chain_poll_idle_s: float = 60.0  # while none does
+    chain_watched_s: float = 180.0  # after a check, a chain's methods are offered for so long
     chain_behind_max_s: float = 600.0  # how old the newest block may be; 0: any age will do
 
     # Workers
@@ -130,18 +130,18 @@ class Settings(BaseSettings):
 
     @property
     def buyer_calls(self) -> RateLimit | None:
-        """Give how often buyers may make us call one gateway account; None: as often as they do."""
+        """Return the limit of calls to one gateway account that buyers cause; None: no limit."""
         per_s = self.buyer_calls_per_s
         return RateLimit(per_s, self.buyer_calls_burst) if per_s else None
 
     @property
     def more_gateway_origins(self) -> list[str]:
-        """Give the origins where accounts may be, beside those that the adapters know."""
+        """Return origins allowed for accounts, beside those that the adapters know."""
         return [origin.strip() for origin in self.gateway_origins.split(",") if origin.strip()]
 
     @property
     def endpoints(self) -> dict[str, list[str]]:
-        """Give the endpoints of the chains that have some; they may hold keys."""
+        """Return the endpoints of the chains that have any; the URLs may contain keys."""
         by_chain = {"ethereum": self.rpc_ethereum, "bsc": self.rpc_bsc, "native": self.rpc_native}
         split = {
             slug: [url.strip() for url in urls.get_secret_value().split(",") if url.strip()]
@@ -151,7 +151,7 @@ class Settings(BaseSettings):
 
     @property
     def signers(self) -> dict[str, str]:
-        """Give the signers of the chains that have one; their addresses may hold keys."""
+        """Return the signers of the chains that have one; their URLs may contain keys."""
         by_chain = {
             "ethereum": self.signer_ethereum,
             "bsc": self.signer_bsc,

@@ -1,4 +1,4 @@
-"""Secrets: sealed at rest under a key ring, bound to their row; digests of keys under a pepper."""
+"""Secrets, encrypted at rest with a key ring and bound to their row; digests of API keys."""
 
 import base64
 import binascii
@@ -22,7 +22,7 @@ class EncryptionKeyError(Exception):
 
 
 class Encryption:
-    """What a process needs to read the secrets of its database."""
+    """The keys with which a process reads the secrets of its database."""
 
     def __init__(self, pepper: bytes, ring: Mapping[str, bytes]) -> None:
         self._pepper = pepper
@@ -36,17 +36,17 @@ class Encryption:
         return hmac.digest(self._pepper, text.encode(), "sha256")
 
     def encrypt(self, secret: bytes, context: str, nonce: bytes) -> bytes:
-        """Encrypt for one place such as `callback_secret:<id>`; `nonce` is 12 random bytes."""
+        """Encrypt for one context such as `callback_secret:<id>`; `nonce` is 12 random bytes."""
         name = self.writer.encode()
         box = self._ring[self.writer].encrypt(nonce, secret, context.encode())
         return bytes([len(name)]) + name + nonce + box
 
     def key_name_of(self, sealed: bytes) -> str:
-        """Name the key of the ring that something was sealed with."""
+        """Return the name of the key that a value was encrypted with."""
         return sealed[1 : 1 + sealed[0]].decode()
 
     def decrypt(self, sealed: bytes, context: str) -> bytes:
-        """Decrypt what was sealed for this place; raises `EncryptionKeyError` for any other."""
+        """Decrypt what was encrypted for this context (`EncryptionKeyError` for any other)."""
         length = sealed[0]
         name = self.key_name_of(sealed)
         nonce = sealed[1 + length : 1 + length + NONCE_BYTES]
@@ -65,7 +65,7 @@ def open_account(
 ) -> tuple[bytes, bool]:
     """Decrypt an account's credentials; tells whether they are bound to provider and address.
 
-    Raises `EncryptionKeyError` where they were sealed for another provider or address.
+    Raises `EncryptionKeyError` where they were encrypted for another provider or address.
     """
     try:
         return encryption.decrypt(sealed, account_context(account_id, provider, base_url)), True
@@ -101,25 +101,25 @@ def _key(encoded: str, what: str) -> bytes:
 
 
 def _mark(key: bytes) -> str:
-    """Tell a key from others without telling the key."""
+    """Return a digest that identifies a key without revealing it."""
     return hmac.digest(key, b"payintent mark", "sha256").hex()[:16]
 
 
 def callback_secret_context(merchant_id: int, secret_id: UUID) -> str:
-    """Name the place that a callback secret is sealed for."""
+    """Return the encryption context of a callback secret."""
     return f"callback_secret:{merchant_id}:{secret_id}"
 
 
 def account_context(account_id: int, provider: str, base_url: str) -> str:
-    """Name the place that an account's credentials are sealed for: they go nowhere else."""
+    """Return the encryption context of an account's credentials, with provider and URL."""
     return f"provider_account:2:{account_id}:{provider}:{base_url}"
 
 
 def first_account_place(account_id: int) -> str:
-    """Name the place as it was before it held provider and address; `keyring rotate` ends it."""
+    """Return the context from before it held provider and URL; `keyring rotate` replaces it."""
     return f"provider_account:{account_id}"
 
 
 def proposal_place(proposal_id: UUID, action: str, proposed_by: str) -> str:
-    """Name the place that a proposal's arguments are sealed for."""
+    """Return the encryption context of a proposal's arguments."""
     return f"proposal:{proposal_id}:{action}:{proposed_by}"

@@ -1,4 +1,4 @@
-"""New names for things: time and chance come in here and nowhere else."""
+"""New ids: the only place that reads the time and randomness for them."""
 
 import secrets
 import time
@@ -22,9 +22,9 @@ class IdGenerator:
         return ids.make_uuid7(self._unix_ms(), secrets.randbits(_UUID7_RANDOM_BITS))
 
     def new_session_id(self) -> UUID:
-        """Make a session id: 128 random bits, for it is shown to providers and wallets."""
+        """Make a session id: 128 random bits, because gateways and wallets see it."""
         return UUID(int=secrets.randbits(128))
 
     def new_checkout_id(self) -> str:
-        """Make a capability of 95 bits, derived from nothing."""
+        """Make a checkout id, a capability of 95 random bits."""
         return f"cs_{ids.to_base62(secrets.randbelow(_CHECKOUT_SPACE), ids.CHECKOUT_CHARS)}"

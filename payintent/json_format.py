@@ -1,4 +1,4 @@
-"""How JSON is written: timestamps, and text that holds lone surrogates."""
+"""JSON output: timestamps, and texts that contain lone surrogates."""
 
 import json
 import re

@@ -14,12 +14,12 @@ _FRAMES_MAX = 12
 _LEVELS = logging.getLevelNamesMapping()
 
 
-#: The request that this task answers; set by the API, shown by every line of the log.
+#: The id of the request that this task answers; the API sets it, every log line has it.
 request_id: ContextVar[str] = ContextVar("request_id", default="")
 
 
 def configure_logging(level: str = "INFO") -> None:
-    """Set up logging for this process."""
+    """Set up JSON logging for this process."""
     structlog.configure(
         processors=[
             _name_request,
@@ -36,7 +36,7 @@ def configure_logging(level: str = "INFO") -> None:
 
 
 def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:
-    """Give the logger of one module."""
+    """Return the logger of one module."""
     return cast("structlog.typing.FilteringBoundLogger", structlog.get_logger(part=name))
 
 
@@ -47,7 +47,7 @@ def _name_request(_: Any, __: str, entry: MutableMapping[str, Any]) -> MutableMa
 
 
 def error_location(error: BaseException) -> list[str]:
-    """Say where an error arose, without its message: a driver's may quote a whole row."""
+    """Return where an error arose, without its message: a driver's may quote a whole row."""
     frames = traceback.extract_tb(error.__traceback__)[-_FRAMES_MAX:]
     return [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
 

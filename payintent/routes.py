@@ -19,7 +19,7 @@ from payintent.api import (
 from payintent.api.docs import pages
 from payintent.checkout import page, sdk_files, static_files
 
-# The hot ones first: routes are tried in this order.
+# Hot routes first: they are tried in this order.
 ROUTES: list[BaseRoute] = [
     Route("/v1/payments", payments.post_payment, methods=["POST"]),
     Route("/v1/payments/{payment_id}", payments.get_payment, methods=["GET"]),
@@ -62,7 +62,7 @@ ROUTES: list[BaseRoute] = [
     Route("/docs/{name}", pages.get_docs_page, methods=["GET"]),
 ]
 
-# On the operator's own port, which only the operator reaches.
+# On the operator's own port, which only the operator must reach.
 OPERATOR_ROUTES: list[BaseRoute] = [
     Route("/metrics", operator.metrics, methods=["GET"]),
     Route("/healthz", health.healthz, methods=["GET"]),

@@ -1,4 +1,4 @@
-"""The composition root: database, secrets, gateways and ids become one service."""
+"""The composition root: wires database, secrets, gateways and ids into one service."""
 
 import asyncio
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ _OPEN_TRIES_MAX = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """Everything a process needs to serve; made once, by `open_service`."""
+    """Everything a process needs to serve; built once, by `open_service`."""
 
     settings: Settings
     database: Database
@@ -60,14 +60,14 @@ class Service:
 
     @property
     def urls(self) -> ServiceUrls:
-        """Say where providers and buyers find us again."""
+        """Return our addresses for gateways and buyers."""
         return ServiceUrls(
             api_base=self.settings.api_base, checkout_base=self.settings.checkout_base
         )
 
     @property
     def fraud_screening(self) -> FraudScreening:
-        """Give what screens buyers for fraud."""
+        """Return the fraud screening of buyers."""
         return FraudScreening(
             database=self.database,
             policies=self.policies,
@@ -77,7 +77,7 @@ class Service:
 
     @property
     def operation_context(self) -> OperationContext:
-        """Give what operations work with."""
+        """Return the context that operations run with."""
         return OperationContext(
             database=self.database,
             encryption=self.encryption,
@@ -93,7 +93,7 @@ class Service:
         )
 
     def _repeatable_refunds(self) -> frozenset[str]:
-        """Name the providers that do a refund once for one id, however often they are told."""
+        """Return the providers that do a refund once per id, however often it is sent."""
         return frozenset(
             provider
             for provider in self.accounts.providers
@@ -102,7 +102,7 @@ class Service:
         )
 
     def _origins(self) -> dict[str, frozenset[str]]:
-        """Say where accounts may be: at their gateways' own origins, and where settings say."""
+        """Return the origins allowed for each provider's accounts: adapters' and settings'."""
         more = frozenset(filter(None, map(web_origin, self.settings.more_gateway_origins)))
         return {
             provider: gateway.capabilities.origins | more
@@ -113,18 +113,18 @@ class Service:
     async def submit(
         self, operation: ReadOperation[R] | ChangeOperation[R], actor: Actor
     ) -> R | Proposal:
-        """Do what an operator asks, or keep it until another person has approved."""
+        """Run an operation, or store it as a proposal until another operator approves it."""
         return await submit(self.operation_context, operation, actor)
 
     async def run_operation(
         self, operation: ReadOperation[R] | ChangeOperation[R], actor: Actor
     ) -> R:
-        """Do what an operator asks and may do alone."""
+        """Run an operation that an operator may run alone."""
         return await run_operation(self.operation_context, operation, actor)
 
     @property
     def session_inquirer(self) -> SessionInquirer:
-        """Give what asks providers about sessions."""
+        """Return the inquirer, which asks gateways about sessions."""
         return SessionInquirer(
             database=self.database,
             accounts=self.accounts,
@@ -134,14 +134,14 @@ class Service:
 
     @property
     def refund_creator(self) -> RefundCreator:
-        """Give what accepts refunds."""
+        """Return the component that accepts refunds."""
         return RefundCreator(
             database=self.database, accounts=self.accounts, id_generator=self.id_generator
         )
 
     @property
     def refund_sender(self) -> RefundSender:
-        """Give what sends refunds to their gateways."""
+        """Return the component that sends refunds to their gateways."""
         return RefundSender(
             database=self.database,
             accounts=self.accounts,
@@ -151,13 +151,13 @@ class Service:
 
     @property
     def watch_context(self) -> WatchContext:
-        """Give what the watchers of chains work with."""
+        """Return the context that the chain watchers run with."""
         return WatchContext(
             settings=self.settings, database=self.database, id_generator=self.id_generator
         )
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """Close all connections, of gateways, chains and the database."""
         await self.event_notifier.close()
         await self.http.close()
         await self.refund_senders.close()
@@ -167,9 +167,9 @@ class Service:
 async def open_service(
     settings: Settings, gateways: Mapping[str, Gateway] | None = None
 ) -> Service:
-    """Wire a service; waits a minute for a database that is starting, refuses foreign secrets.
+    """Wire a service; waits up to a minute for the database, and refuses one of other secrets.
 
-    Addresses that do not fit are refused before (`PlacesUnusableError`).
+    Unfit addresses are refused before (`PlacesUnusableError`).
 
     `gateways` replaces the adapters of this installation, by provider.
     """

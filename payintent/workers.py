@@ -1,4 +1,4 @@
-"""The work that nobody asks for: expire, inquire, refund, deliver, apply what waited, forget."""
+"""The background loops: expire, inquire, refund, deliver, apply callbacks, delete old rows."""
 
 import asyncio
 import signal
@@ -34,7 +34,7 @@ from payintent.webhooks.outbox import DatabaseOutbox
 from payintent.webhooks.sender import WebhookSender
 
 _log = get_logger("workers")
-_LEASE_S = 60.0  # of a session that the janitor has taken; a gateway call takes 15 s at most
+_LEASE_S = 60.0  # of a session claimed for an inquiry; a gateway call takes 15 s at most
 _IN_FLIGHT_MAX = 200
 _IN_FLIGHT_PER_ACCOUNT_MAX = 50  # a silent gateway must not hold up the others
 
@@ -59,7 +59,7 @@ async def run_worker(settings: Settings) -> None:
 
 
 async def run_loops(service: Service, stop: asyncio.Event) -> None:
-    """Run every loop until told to stop."""
+    """Run every loop until `stop` is set."""
     settings = service.settings
     sender = WebhookSender(settings, time.time)
     dispatcher = Dispatcher(
@@ -74,10 +74,10 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
         settings.webhook_poll_s,
     )
     listener = asyncio.create_task(service.event_notifier.listen(dispatcher.wake))
-    janitors, submitters = _janitors(service), _submitters(service)
+    inquirers, submitters = _session_inquirers(service), _submitters(service)
     steps: list[tuple[str, float, Callable[[], Awaitable[bool]]]] = [
         ("expire", settings.expire_every_s, lambda: _expire(service)),
-        ("inquire", settings.inquire_every_s, janitors.step),
+        ("inquire", settings.inquire_every_s, inquirers.step),
         ("refund", settings.refund_every_s, submitters.step),
         ("apply_waiting", settings.inquire_every_s, lambda: _apply_waiting(service)),
         ("chain_alarm", settings.chain_poll_s, chain_alarm(service.database, service.id_generator)),
@@ -89,7 +89,7 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
     ]
     loops += [run_watch_loop(service.watch_context, slug, stop) for slug in settings.endpoints]
     await asyncio.gather(dispatcher.run(stop), *loops)
-    await janitors.finish()
+    await inquirers.finish()
     await submitters.finish()
     listener.cancel()
     await asyncio.gather(listener, return_exceptions=True)
@@ -99,9 +99,9 @@ async def run_loops(service: Service, stop: asyncio.Event) -> None:
 async def run_periodically(
     name: str, step: Callable[[], Awaitable[bool]], every_s: float, stop: asyncio.Event
 ) -> None:
-    """Repeat a step until told to stop: at once while it finds plenty, else every `every_s`.
+    """Repeat a step until `stop` is set: at once while it finds plenty, else every `every_s`.
 
-    A step that fails is logged and tried again; a worker does not die of one bad row.
+    A step that fails is logged and tried again; one bad row does not end a worker.
     """
     while not stop.is_set():
         plenty = False
@@ -109,7 +109,7 @@ async def run_periodically(
             plenty = await step()
         except (StorageUnavailableError, LockTimeoutError) as error:
             _log.warning("step_deferred", step=name, why=type(error).__name__)
-        except Exception as error:  # noqa: BLE001 - the edge of a worker, as of a request
+        except Exception as error:  # noqa: BLE001 - the top level of a worker, as of a request
             STEP_FAILURES.labels(name).inc()
             _log.error("step_failed", step=name, exc_info=error)
         if not plenty:
@@ -129,7 +129,7 @@ async def _expire(service: Service) -> bool:
 
 
 async def measure(service: Service) -> bool:
-    """Tell Prometheus how long the oldest payment has been PROCESSING."""
+    """Set the metric of how long the oldest payment has been PROCESSING."""
     OLDEST.set(await payments.oldest_processing_s(service.database))
     return False
 
@@ -160,9 +160,9 @@ T = TypeVar("T")
 
 
 class _LeasedTaskRunner(Generic[T]):
-    """Looks after many rows at once, each in a task of its own, of each account a bounded number.
+    """Works on many leased rows at once, each in a task of its own, a bounded number per account.
 
-    A row is leased while somebody is at it, so whatever goes wrong brings it back.
+    A row is leased while a task works on it, so that after any failure it is due again.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class _LeasedTaskRunner(Generic[T]):
         self._under_way: dict[asyncio.Task[None], int] = {}
 
     async def step(self) -> bool:
-        """Take what is due; True where there may be more."""
+        """Claim what is due; True where there may be more."""
         limit = min(self._batch_max, _IN_FLIGHT_MAX - len(self._under_way))
         if limit <= 0:
             return False
@@ -211,12 +211,12 @@ class _LeasedTaskRunner(Generic[T]):
             await self._work(item)
         except (StorageUnavailableError, LockTimeoutError) as error:
             _log.warning("step_deferred", step=self._name, why=type(error).__name__)
-        except Exception as error:  # noqa: BLE001 - the edge of a worker; the lease brings it back
+        except Exception as error:  # noqa: BLE001 - the lease makes the row due again
             STEP_FAILURES.labels(self._name).inc()
             _log.error("step_failed", step=self._name, exc_info=error)
 
 
-def _janitors(service: Service) -> _LeasedTaskRunner[DueSession]:
+def _session_inquirers(service: Service) -> _LeasedTaskRunner[DueSession]:
     return _LeasedTaskRunner(
         "inquire",
         service.settings.inquire_batch_max,

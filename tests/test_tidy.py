@@ -1,9 +1,11 @@
 """What a formatter cannot hold: sizes, words that must not stand here, and numbered migrations."""
 
 import ast
+import io
 import re
 import shutil
 import subprocess
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -192,3 +194,93 @@ def test_only_these_tests_may_be_skipped_and_the_summary_says_why() -> None:
     }
     assert skipping == SKIPS.keys()
     assert " -rs " in (ROOT / "pyproject.toml").read_text()
+
+
+NO_NAMES = {"one", "known", "told", "asked", "here", "seen"}
+#: Names that are data: fields of what operations return, which are the operator's JSON.
+NAMES_THAT_ARE_DATA = {
+    ("ReconciliationDifference", "here"),
+    ("ReconciliationResult", "asked"),
+}
+RETIRED = re.compile(
+    r"(?:janitor|desk|mint|poke|parcel|arrow|lookout)s?|(?:mint|pok|parcel)(?:ed|ing)|minter"
+)
+#: A function of the token contract that the sandbox deploys.
+OF_OTHERS = {("payintent_sandbox/chains/deploy.py", "mint")}
+DOCSTRING_WORDS_MIN = 4
+
+
+def _bindings(tree: ast.AST, owner: str = "") -> Iterator[tuple[str, str, int]]:
+    """Give every name that is bound, with the class whose body binds it, and its line."""
+    for node in ast.iter_child_nodes(tree):
+        inner = owner
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield owner, node.name, node.lineno
+            inner = node.name if isinstance(node, ast.ClassDef) else ""
+        elif isinstance(node, ast.arg):
+            yield "", node.arg, node.lineno
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield owner, node.id, node.lineno
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield "", node.attr, node.lineno
+        elif isinstance(node, ast.MatchAs | ast.MatchStar | ast.ExceptHandler) and node.name:
+            yield "", node.name, node.lineno
+        elif isinstance(node, ast.alias) and node.asname:
+            yield "", node.asname, node.lineno
+        yield from _bindings(node, inner)
+
+
+def test_a_name_says_what_it_names() -> None:
+    wrong = [
+        f"{_name(path)}:{line} {name}"
+        for path in FILES
+        for owner, name, line in _bindings(ast.parse(path.read_text()))
+        if name in NO_NAMES and (owner, name) not in NAMES_THAT_ARE_DATA
+    ]
+    assert wrong == []
+
+
+def _documented(path: Path) -> Iterator[tuple[ast.AST, str]]:
+    """Give the docstrings of a module, with what each describes."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text is not None:
+                yield node, text
+
+
+def _retired_words(path: Path) -> Iterator[str]:
+    text = path.read_text()
+    spoken = [(getattr(node, "lineno", 1), said) for node, said in _documented(path)]
+    spoken += [
+        (token.start[0], token.string)
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type in (tokenize.COMMENT, tokenize.NAME)
+    ]
+    for line, said in spoken:
+        words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", said)
+        for word in words:
+            if RETIRED.fullmatch(word.lower()) and (_name(path), word) not in OF_OTHERS:
+                yield f"{_name(path)}:{line} {word}"
+
+
+def test_retired_words_are_in_no_name_docstring_or_comment() -> None:
+    assert [found for path in FILES for found in _retired_words(path)] == []
+
+
+def _is_command_help(node: ast.AST) -> bool:
+    """Tell whether a docstring is a command's help, which may be as short as `List tax rates.`."""
+    return isinstance(node, ast.ClassDef) and any(
+        isinstance(item, ast.AnnAssign) and ast.unparse(item.target) == "action"
+        for item in node.body
+    )
+
+
+def test_a_docstring_has_something_to_say() -> None:
+    short = [
+        f"{_name(path)}:{getattr(node, 'lineno', 1)} {text}"
+        for path in FILES
+        for node, text in _documented(path)
+        if len(text.split()) < DOCSTRING_WORDS_MIN and not _is_command_help(node)
+    ]
+    assert short == []

@@ -1,1 +1,1 @@
-"""HTTP in: knows shapes and statuses, decides nothing."""
+"""The HTTP API: parses requests and writes answers; the decisions are made in `payments`."""

@@ -1,4 +1,4 @@
-"""Who calls: keys and tokens, found by their public part and compared by digest."""
+"""Authentication: keys and tokens, found by their public part and compared by digest."""
 
 import hmac
 import time
@@ -23,7 +23,7 @@ _SCHEME = "bearer "
 
 
 class Authenticator:
-    """Tells merchants by their keys. What it knows is a second old at most, revocations too."""
+    """Identifies merchants by their keys. Its cache, revocations too, is a second old at most."""
 
     def __init__(
         self,
@@ -42,9 +42,10 @@ class Authenticator:
         self._merchants: TtlMap[bytes, AuthenticatedMerchant] = TtlMap(kept_s, _KEPT_MAX, monotonic)
 
     async def authenticate(self, request: Request) -> AuthenticatedMerchant:
-        """Find who holds the key of a request; refused (`UNAUTHORIZED`) where nobody does.
+        """Return the merchant whose key a request carries (`UNAUTHORIZED` where there is none).
 
-        Refused (`RATE_LIMITED`) where too many of its address failed, and this key is not kept.
+        `RATE_LIMITED` where too many requests of its address failed, unless this key was accepted
+        within a day.
         """
         digest = self._encryption.digest(request.headers.get("authorization", ""))
         merchant = self._merchants.get(digest)
@@ -69,7 +70,7 @@ class Authenticator:
 async def authenticate_operator(
     database: Database, encryption: Encryption, headers: Mapping[str, str]
 ) -> AuthenticatedOperator:
-    """Find whose operator token a request carries; refused (`UNAUTHORIZED`) where nobody's."""
+    """Return the operator whose token a request carries (`UNAUTHORIZED` where there is none)."""
     token = read_bearer_key(headers, api_key.OPERATOR)
     found = await operator_tokens.find_by_public_id(database, token.public_id)
     if found is None or not hmac.compare_digest(found.digest, encryption.digest(token.text)):
@@ -80,7 +81,7 @@ async def authenticate_operator(
 
 
 def read_bearer_key(headers: Mapping[str, str], prefix: str) -> api_key.ApiKeyText:
-    """Read a well-formed key out of `Authorization`; refused (`UNAUTHORIZED`) without one."""
+    """Read a well-formed key from `Authorization` (`UNAUTHORIZED` without one)."""
     value = headers.get("authorization", "")
     is_bearer = value[: len(_SCHEME)].lower() == _SCHEME
     key = api_key.parse_api_key(prefix, value[len(_SCHEME) :]) if is_bearer else None

@@ -1,4 +1,4 @@
-"""Failed authentications: an address that makes many of them is slowed down, in this process."""
+"""Failed authentications: an address that causes many is slowed down, within this process."""
 
 import time
 from collections.abc import Callable, Generator
@@ -18,7 +18,7 @@ from payintent.log import get_logger
 
 _log = get_logger("api")
 _HOLDERS = {api_key.MERCHANT: "merchant", api_key.OPERATOR: "operator"}
-_GOOD_S = 24 * 3600.0  # a key that was accepted is not slowed down for so long
+_GOOD_S = 24 * 3600.0  # an accepted key is not slowed down for so long
 _GOOD_MAX = 10_000
 FAILURES = Counter(
     "payintent_authentication_failures_total",
@@ -33,7 +33,7 @@ REFUSED = Counter(
 
 
 class UnauthorizedError(RefusedError):
-    """Nobody's key or token; `reason` is for the log and the count, never for the caller."""
+    """No valid key or token; `reason` is for the log and the metrics, never for the caller."""
 
     def __init__(self, prefix: str, reason: str) -> None:
         super().__init__(ErrorCode.UNAUTHORIZED, "a valid API key is needed")
@@ -42,7 +42,7 @@ class UnauthorizedError(RefusedError):
 
 
 class Attempts:
-    """Counts failed authentications of each address; beyond its limit nothing is looked up.
+    """Counts failed authentications of each address; above its limit no key is looked up.
 
     Many callers may share an address, that of a proxy which is not declared: a key or token that
     was accepted within a day is looked up whatever others at its address do.
@@ -66,9 +66,9 @@ class Attempts:
 
     @contextmanager
     def attempt(self, request: Request, prefix: str) -> Generator[None]:
-        """Let a request be authenticated, and remember how that went.
+        """Allow an authentication, and record whether it failed.
 
-        Refused (`RATE_LIMITED`) where too many from its address failed.
+        Raises `RATE_LIMITED` where too many from its address failed.
         """
         mark = self._secrets.digest(request.headers.get("authorization", ""))
         address = self._edge.caller_address(request)

@@ -1,4 +1,4 @@
-"""Providers' callbacks: raw bytes in, verified with one account, answered as the provider likes."""
+"""Callbacks from gateways: verified as raw bytes with one account, answered as each expects."""
 
 from starlette.requests import Request
 from starlette.responses import Response

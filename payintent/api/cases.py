@@ -23,14 +23,14 @@ from payintent.storage.cases import STATUSES
 from payintent.storage.merchant_cases import CaseFilter, MerchantCase
 
 _PAYMENT_ID = re.compile(r"pay_[0-9A-Za-z]{22}", re.ASCII)
-_NOBODYS = UUID(int=0)
+_NO_PAYMENT = UUID(int=0)
 
 
 @merchant_route
 async def list_cases(
     request: Request, app: AppContext, merchant: AuthenticatedMerchant
 ) -> Response:
-    """`GET /cases?status=&kind=&payment_id=&limit=&cursor=`."""
+    """`GET /cases?status=&kind=&payment_id=&limit=&cursor=`: newest first, a page at a time."""
     limit = read_limit(request.query_params.get("limit"))
     wanted = _filter(request, merchant.merchant_id)
     found = await merchant_cases.page(app.service.database, wanted, limit + 1)
@@ -41,7 +41,7 @@ async def list_cases(
 
 
 def case_fields(case: MerchantCase) -> dict[str, Any]:
-    """Give a case as its merchant sees it; what is not known is left out."""
+    """Return a case as its merchant reads it; unknown values are left out."""
     fields: dict[str, Any] = {
         "id": ids.format_id(ids.CASE, case.id),
         "kind": case.kind,
@@ -57,7 +57,7 @@ def case_fields(case: MerchantCase) -> dict[str, Any]:
 
 
 def _amount(case: MerchantCase) -> str | None:
-    """Write the money; None where the decimals of its token are not known."""
+    """Format the amount; None where the decimals of its token are unknown."""
     if case.amount_minor is None or case.currency is None:
         return None
     decimals = case.token_decimals if case.on_chain else minor_decimals(case.currency)
@@ -95,7 +95,7 @@ def _filter(request: Request, merchant_id: int) -> CaseFilter:
 
 
 def _payment_id(raw: str) -> UUID:
-    """Read a payment's id; what only looks like one is nobody's."""
+    """Parse a payment id; one that is not well-formed matches no case."""
     if not _PAYMENT_ID.fullmatch(raw):
         raise RefusedError(ErrorCode.BAD_REQUEST, "payment_id must be the id of a payment")
-    return ids.parse_id(ids.PAYMENT, raw) or _NOBODYS
+    return ids.parse_id(ids.PAYMENT, raw) or _NO_PAYMENT

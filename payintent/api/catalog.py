@@ -1,4 +1,4 @@
-"""`GET /v1/catalog`: what a merchant's buyers can pay with."""
+"""`GET /v1/catalog`: which currencies a merchant's buyers can pay with."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,7 +14,7 @@ from payintent.storage.api_keys import AuthenticatedMerchant
 async def get_catalog(
     request: Request, app: AppContext, merchant: AuthenticatedMerchant
 ) -> Response:
-    """`GET /catalog`: what the merchant can be paid with, where."""
+    """`GET /catalog`: the currencies that the merchant can be paid with, by country."""
     service = app.service
     viewer = app.viewers.viewer_country(request)
     catalog = await build_catalog(

@@ -25,17 +25,17 @@ from payintent.storage.payments import PaymentSnapshot
 
 
 async def get_checkout(request: Request) -> Response:
-    """`GET /checkout/{checkout_id}`: also after the end."""
+    """`GET /checkout/{checkout_id}`: the checkout, also after the payment has ended."""
     app = get_context(request)
     fields = await checkout_view(app, await read_checkout(request))
     viewer = app.viewers.viewer_country(request)
     if viewer in COUNTRIES:
-        fields["suggested_country"] = viewer  # a hint, which decides nothing
+        fields["suggested_country"] = viewer  # a suggestion, which decides nothing
     return json_response(fields)
 
 
 async def get_quotes(request: Request) -> Response:
-    """`GET /checkout/{checkout_id}/quotes`."""
+    """`GET /checkout/{checkout_id}/quotes`: the payment methods with their prices."""
     app = get_context(request)
     snapshot = await read_checkout(request)
     country = request.query_params.get("country")
@@ -98,7 +98,7 @@ async def patch_checkout(request: Request) -> Response:
 
 
 async def checkout_view(app: AppContext, snapshot: PaymentSnapshot) -> dict[str, Any]:
-    """Give the checkout as the buyer may see it."""
+    """Return the checkout as the buyer may read it."""
     merchant = await get_payment_merchant(app.service.database, snapshot.payment)
     base = app.service.settings.checkout_base
     fields = checkout_fields(snapshot.payment, snapshot.session, merchant, snapshot.now, base)
@@ -117,7 +117,7 @@ async def price_checkout(
     country: str | None,
     currency: str | None,
 ) -> QuoteList:
-    """Price a checkout that was read, for where the buyer is or says to be."""
+    """Price a checkout that was read, for the viewer's country or the requested one."""
     service = app.service
     query = QuoteQuery(
         restrictions=await service.policies.restrictions(),
@@ -133,7 +133,7 @@ async def price_checkout(
 async def select_for_buyer(
     app: AppContext, snapshot: PaymentSnapshot, request: Request, selection: QuoteSelection
 ) -> SelectedSession:
-    """Select a quote for a checkout that was read; the buyer is screened by what is known now."""
+    """Select a quote for a checkout that was read; the buyer is screened by present facts."""
     service = app.service
     if selection.payer_email is not None:
         await screen_buyer(app, snapshot, request, selection.payer_email)
@@ -146,9 +146,9 @@ async def select_for_buyer(
 
 
 async def read_checkout(request: Request) -> PaymentSnapshot:
-    """Read the checkout of a request, for a buyer who is within limits and lets himself be seen.
+    """Read the checkout of a request, within rate limits and after fraud screening.
 
-    Refused: `RATE_LIMITED`, `CHECKOUT_NOT_FOUND`; `FraudDeniedError` by fraud screening.
+    Raises `RATE_LIMITED`, `CHECKOUT_NOT_FOUND`; `FraudDeniedError` by fraud screening.
     """
     app = get_context(request)
     app.addresses.take(app.viewers.viewer_address(request))
@@ -156,7 +156,7 @@ async def read_checkout(request: Request) -> PaymentSnapshot:
 
 
 async def reread_checkout(request: Request) -> PaymentSnapshot:
-    """Read the checkout of a request once more, after what the request did."""
+    """Read the checkout of a request again, after what the request changed."""
     app = get_context(request)
     checkout_id: str = request.path_params["checkout_id"]
     snapshot = await find_checkout_payment(
@@ -169,13 +169,13 @@ async def reread_checkout(request: Request) -> PaymentSnapshot:
 async def screen_buyer(
     app: AppContext, snapshot: PaymentSnapshot, request: Request, email: str | None = None
 ) -> None:
-    """Screen whoever uses a checkout; `FraudDeniedError` where a rule matches."""
+    """Screen the buyer of a checkout; `FraudDeniedError` where a rule matches."""
     viewer, address = app.viewers.viewer_country(request), app.viewers.viewer_address(request)
     await app.service.fraud_screening.screen_checkout(snapshot.payment, viewer, address, email)
 
 
 async def cancel_checkout(app: AppContext, snapshot: PaymentSnapshot) -> None:
-    """Cancel for the buyer; refused as every write to an ended checkout is."""
+    """Cancel for the buyer; refused like every write to an ended checkout."""
     await require_open_checkout(app.service.database, app.service.id_generator, snapshot)
     async with app.service.database.transaction() as tx:
         await cancel_by_buyer(tx, app.service.id_generator, snapshot.payment.id)

@@ -1,4 +1,4 @@
-"""A checkout's stream of server-sent events: how it stands, now and at each change."""
+"""A checkout's stream of server-sent events: its state, now and at each change."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -24,20 +24,20 @@ from payintent.storage.payments import PaymentSnapshot
 
 _log = get_logger("events")
 _HEARTBEAT_S = 15.0
-_LIFE_S = 300.0  # then the browser comes again, maybe to another process
+_STREAM_S = 300.0  # then the browser reconnects, maybe to another process
 _RETRY_MS = 2_000
 _VERSION_DIGITS_MAX = 9
 _HEADERS = {
     "Content-Type": "text/event-stream",
-    "X-Accel-Buffering": "no",  # a proxy that collects bytes would tell nobody anything
+    "X-Accel-Buffering": "no",  # a proxy that buffers would hold events back
 }
 
 
 async def get_events(request: Request) -> Response:
     """`GET /checkout/{checkout_id}/events`: ends with the payment, or after five minutes.
 
-    `Last-Event-ID` is the version that is known already: it is not told again, and where it is the
-    end, 204 tells the browser not to come again.
+    `Last-Event-ID` is the version that the client has: it is not sent again, and where it is the
+    last one, 204 tells the browser not to reconnect.
     """
     app = get_context(request)
     snapshot = await checkout.read_checkout(request)
@@ -57,7 +57,7 @@ def _last_id(request: Request) -> int | None:
 
 
 class _Stream(StreamingResponse):
-    """The answer; it is watched for as long as it is sent, whether or not anybody takes it."""
+    """The streamed response; the payment is watched for as long as the response is sent."""
 
     def __init__(
         self, app: AppContext, snapshot: PaymentSnapshot, last_version: int | None
@@ -65,21 +65,21 @@ class _Stream(StreamingResponse):
         self._app = app
         self._snapshot = snapshot
         self._watch = ChangeSubscriber()
-        super().__init__(_told(app, snapshot, self._watch, last_version), 200, _HEADERS)
+        super().__init__(_events(app, snapshot, self._watch, last_version), 200, _HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Not in the generator: one that nobody has started never ends either.
+        # Not in the generator: a generator that was never started never runs its cleanup.
         with self._app.change_feed.subscribe(self._snapshot.payment.id, self._watch):
             await super().__call__(scope, receive, send)
 
 
-async def _told(
+async def _events(
     app: AppContext, snapshot: PaymentSnapshot, watch: ChangeSubscriber, version: int | None
 ) -> AsyncGenerator[bytes]:
-    """Write events until the payment has ended, this process does, or the stream is old."""
+    """Yield events until the payment has ended, this process stops, or the stream is old."""
     yield f"retry: {_RETRY_MS}\n\n".encode()
     loop = asyncio.get_running_loop()
-    over_at = loop.time() + _LIFE_S
+    over_at = loop.time() + _STREAM_S
     last_onchain: dict[str, Any] | None = None
     while True:
         watch.changed.clear()
@@ -88,7 +88,7 @@ async def _told(
             onchain = await _onchain(app, now)
         except (StorageUnavailableError, LockTimeoutError) as error:
             _log.warning("stream_ended", why=type(error).__name__)
-            return  # the browser comes again
+            return  # the browser reconnects
         if now.payment.version != version:
             version = now.payment.version
             yield _event("status", _status(now), version)
@@ -104,7 +104,7 @@ async def _told(
 
 
 async def _changes(watch: ChangeSubscriber) -> bool:
-    """Wait until something changes; False where it is time for a sign that we are here."""
+    """Wait for a change; False where it is time for a keep-alive."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_HEARTBEAT_S):
             await watch.changed.wait()
@@ -122,7 +122,7 @@ def _status(snapshot: PaymentSnapshot) -> dict[str, Any]:
 
 
 async def _onchain(app: AppContext, snapshot: PaymentSnapshot) -> dict[str, Any] | None:
-    """Say what was seen on the chain of the present session; None where that is nothing."""
+    """Return the transfers of the present session on its chain; None where there are none."""
     session = snapshot.session
     if session is None or session.quote.provider != PROVIDER:
         return None

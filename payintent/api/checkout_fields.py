@@ -1,4 +1,4 @@
-"""The fields of a checkout, a quote and a next action, as buyers' clients read them."""
+"""The fields of a checkout, a quote and a next action in the API."""
 
 import json
 from datetime import datetime
@@ -29,7 +29,7 @@ _INTEGER_CHARS_MAX = 18
 def checkout_fields(
     payment: Payment, session: Session | None, merchant: Merchant, now: datetime, checkout_base: str
 ) -> dict[str, Any]:
-    """Give the buyer's view: of the metadata only product and order id, never the payer's id."""
+    """Return the buyer's view: of the metadata only product and order id, never the payer's id."""
     live = payment.status in OPEN and not payment.is_past_expiry(now)
     fields: dict[str, Any] = {
         "checkout_id": payment.checkout_id,
@@ -65,7 +65,7 @@ def checkout_fields(
 
 
 def quote_fields(quote: Quote) -> dict[str, Any]:
-    """Give a quote as the checkout shows it."""
+    """Return a quote as the checkout shows it."""
     price = quote.price
     return {
         "payment_method_id": quote.payment_method_id,
@@ -86,7 +86,7 @@ def quote_fields(quote: Quote) -> dict[str, Any]:
 def next_action_fields(
     payment: Payment, session: Session | None, checkout_base: str
 ) -> dict[str, Any]:
-    """Say what the buyer does now: go to the gateway, wait, or nothing."""
+    """Return the buyer's next action: go to the gateway, wait, or none."""
     fallback = {"fallback_url": f"{checkout_base}/{payment.checkout_id}"} if checkout_base else {}
     if payment.status is not PaymentStatus.PROCESSING or session is None:
         return {"type": "none", "none": {}, **fallback}
@@ -97,7 +97,7 @@ def next_action_fields(
 
 
 def _shown_metadata(metadata: str) -> dict[str, Any]:
-    """Pick what a buyer may see, as text and cut to size; whatever else is in there stays here."""
+    """Pick the metadata that a buyer may read, as text and cut to size; all else is left out."""
     parsed: dict[str, Any] = json.loads(metadata, parse_int=_integer, parse_float=str)
     shown: dict[str, Any] = {}
     product: object = parsed.get("product")

@@ -1,8 +1,8 @@
-"""Creates with one key at once: the first one works, the others of this process wait and share.
+"""Concurrent creates with one key: the first one works, the others of this process share it.
 
-A storm of one key so costs the database one request at a time. They share a refusal as well as a
-payment; where the first one fails otherwise, the next one tries. Nothing is remembered when the
-work is done: what a key did is in the database, where every process finds it.
+So many requests with one key cost the database one request at a time. They share a refusal as
+well as a payment; where the first one fails otherwise, the next one tries. Nothing is kept when
+the work is done: the result of a key is in the database, where every process finds it.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ _WAIT_S = 2.0
 _Key = tuple[int, UUID, bytes]
 _Outcome = (
     CreatedPayment | RefusedError | FraudDeniedError | None
-)  # None: it is not known, somebody must try again
+)  # None: no result, the next caller must try
 
 
 class ConcurrentCreates:
-    """What this process is creating just now."""
+    """The creates that this process is working on."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -37,9 +37,9 @@ class ConcurrentCreates:
         request_hash: bytes,
         work: Callable[[], Awaitable[CreatedPayment]],
     ) -> CreatedPayment:
-        """Do the work, or share what the very same request is doing already.
+        """Do the work, or share the result of the same request under way.
 
-        Refused or `FraudDeniedError` as the work is, and refused (`CONFLICT`) after two seconds.
+        Raises what the work raises, and `CONFLICT` after two seconds.
         """
         name = (merchant_id, key, request_hash)
         deadline = self._monotonic() + _WAIT_S
@@ -50,7 +50,7 @@ class ConcurrentCreates:
             if isinstance(outcome, FraudDeniedError):
                 raise FraudDeniedError(outcome.denial, replayed=True)
             if outcome is not None:
-                raise outcome.with_traceback(None)  # it would grow with everyone who raises it
+                raise outcome.with_traceback(None)  # it would grow with each raise
         return await self._lead(name, work)
 
     async def _lead(

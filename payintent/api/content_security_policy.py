@@ -1,4 +1,4 @@
-"""What a page of the hosted checkout may load, ask, be framed by, and lead to: its CSP."""
+"""The Content-Security-Policy of a page of the hosted checkout."""
 
 import re
 from collections.abc import Iterable
@@ -8,13 +8,13 @@ from payintent.domain.web_origin import web_origin
 
 _SELF = "'self'"
 _NONE = "'none'"
-#: Scheme, host and port, and nothing that would end the directive or the header.
+#: Scheme, host and port, and no character that would end the directive or the header.
 _SOURCE = re.compile(r"https?://(?:(?:\*\.)?[0-9A-Za-z.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptSources:
-    """Whose scripts run on a page, whose frames stand in it, and whom its scripts ask."""
+    """The origins of a page's scripts, of its frames, and of the addresses its scripts call."""
 
     scripts: tuple[str, ...] = ()
     frames: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ def content_security_policy(
     leads_to: Iterable[str | None] = (),
     runs: ScriptSources | None = None,
 ) -> str:
-    """Write a policy that allows what is named here and, but for frames, what is our own.
+    """Build a policy that allows what is named here and, except for frames, our own origin.
 
     `shows` are addresses of pictures; `runs` is None for a page without scripts.
     """
@@ -38,7 +38,7 @@ def content_security_policy(
         "img-src": _listed(_SELF, "data:", others=map(web_origin, filter(None, shows))),
         "base-uri": _NONE,
         "frame-ancestors": _listed(others=framed_by) or _NONE,
-        # A browser stops a form that is sent elsewhere, and also the redirect that answers it.
+        # A browser blocks a form that is sent elsewhere, and also the redirect that answers it.
         "form-action": _listed(_SELF, others=leads_to),
     }
     if runs is not None:

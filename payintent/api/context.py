@@ -1,4 +1,4 @@
-"""What every handler finds: the service, and the answers they have in common."""
+"""The context that every handler gets: the service, and the answers they have in common."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,9 +38,9 @@ class AppContext:
 
 
 def get_context(request: Request) -> AppContext:
-    """Give the context that the application was started with.
+    """Return the context that the application was started with.
 
-    Refused (`SERVICE_UNAVAILABLE`) while the service is being opened.
+    Raises `SERVICE_UNAVAILABLE` while the service is being opened.
     """
     opened = cast("AppContext | None", getattr(request.app.state, "context", None))
     if opened is None:

@@ -1,4 +1,4 @@
-"""The one table from error codes to HTTP, and how each failure is answered."""
+"""The table from error codes to HTTP statuses, and the handler of each exception."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
@@ -59,7 +59,7 @@ RETRY_AFTER_S = 1
 
 
 def http_status(refused: RefusedError) -> int:
-    """Give the HTTP status of a refusal."""
+    """Return the HTTP status of a refusal."""
     return _MALFORMED_STATUS if refused.malformed else STATUS[refused.code]
 
 
@@ -77,7 +77,7 @@ def error_response(
 
 
 async def on_refused(_: Request, exc: Exception) -> Response:
-    """Tell the caller why we decline."""
+    """Answer a refusal with its code, message and headers."""
     refused = cast("RefusedError", exc)
     return error_response(
         refused.code, refused.message, http_status(refused), refused.retry_after_s
@@ -85,14 +85,14 @@ async def on_refused(_: Request, exc: Exception) -> Response:
 
 
 async def on_denied(_: Request, exc: Exception) -> Response:
-    """Tell the caller that fraud screening blocks this: a 200, as spec section 7.4 has it."""
+    """Answer a denial by fraud screening: a 200 with the denial, as spec section 7.4 requires."""
     denied = cast("FraudDeniedError", exc)
     headers = {"Idempotency-Replayed": "true"} if denied.replayed else None
     return Response(encode_json(denial_fields(denied.denial)), 200, headers, "application/json")
 
 
 async def on_storage_down(_: Request, exc: Exception) -> Response:
-    """Tell the caller to come back: nothing of this attempt is promised."""
+    """Answer 503 with Retry-After: whether this attempt was stored is unknown."""
     _log.error("storage_down", why=str(exc))
     return error_response(
         ErrorCode.SERVICE_UNAVAILABLE, "temporarily unavailable", retry_after_s=RETRY_AFTER_S
@@ -100,7 +100,7 @@ async def on_storage_down(_: Request, exc: Exception) -> Response:
 
 
 async def on_lock_timeout(_: Request, exc: Exception) -> Response:
-    """Tell the caller that another request is at the same thing."""
+    """Answer that another request is working on the same object."""
     del exc
     return error_response(
         ErrorCode.CONFLICT, "another request is working on this", retry_after_s=RETRY_AFTER_S
@@ -108,7 +108,7 @@ async def on_lock_timeout(_: Request, exc: Exception) -> Response:
 
 
 async def on_not_storable(_: Request, exc: Exception) -> Response:
-    """Tell the caller that a text is no text."""
+    """Answer that a text cannot be stored."""
     del exc
     return error_response(
         ErrorCode.BAD_REQUEST, "the request holds text that is not valid JSON or Unicode"
@@ -116,14 +116,14 @@ async def on_not_storable(_: Request, exc: Exception) -> Response:
 
 
 async def on_http(request: Request, exc: Exception) -> Response:
-    """Answer what the framework declines: unknown routes and methods."""
+    """Answer what the framework refuses: unknown routes and methods."""
     failed = cast("HTTPException", exc)
     if failed.status_code == HTTPStatus.NOT_FOUND:
         return error_response(ErrorCode.NOT_FOUND, "no such route")
     answer = error_response(ErrorCode.BAD_REQUEST, failed.detail, failed.status_code)
     answer.headers.update(failed.headers or {})
     if failed.status_code == HTTPStatus.METHOD_NOT_ALLOWED and "Allow" in answer.headers:
-        # The framework names the methods of one route, and a path may have several.
+        # The framework lists the methods of one route, and a path may have several.
         answer.headers["Allow"] = ", ".join(_allowed(request) or [answer.headers["Allow"]])
     return answer
 
@@ -139,7 +139,7 @@ def _allowed(request: Request) -> list[str]:
 
 
 async def on_bug(request: Request, exc: Exception) -> Response:
-    """Answer a bug of ours; the log says where it is, and no message: those quote whole rows."""
+    """Answer an unexpected exception; the log has no message, which may quote whole rows."""
     _log.error("bug", method=request.method, exc_info=exc)
     return error_response(ErrorCode.INTERNAL_ERROR, "internal error")
 

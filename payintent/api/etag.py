@@ -1,4 +1,4 @@
-"""Answers that a caller may have already: strong tags, and 304 without a body."""
+"""Conditional answers: strong ETags, and 304 without a body."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ def etag_response(
     headers: Mapping[str, str],
     media_type: str = "application/json",
 ) -> Response:
-    """Answer with a body and its tag, or 304 where the caller has this very body."""
+    """Answer with a body and its ETag, or 304 where the client has this very body."""
     carried = {**headers, "ETag": etag}
     tags = ",".join(request.headers.getlist("If-None-Match")).split(",")
     # Weak comparison, as RFC 9110 section 13.1.2 has it for If-None-Match.

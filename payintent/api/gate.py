@@ -1,8 +1,8 @@
-"""Admission: how many requests are under way at once, how long others wait, and who is shed.
+"""Admission: how many requests run at once, how long others wait, and which are shed.
 
-Three lanes with the same bounds, so that no crowd takes the place of another: merchants with their
-servers, buyers with their browsers, gateways with their callbacks. A request that finds its lane
-full waits briefly; then it is shed. One whose client has hung up meanwhile is never begun.
+Three lanes with the same bounds, so that no crowd displaces another: merchants' servers, buyers'
+browsers, gateways' callbacks. A request whose lane is full waits briefly; then it is shed. One
+whose client has hung up meanwhile is never begun.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ ABANDONED = Counter(
 
 
 class LaneName(StrEnum):
-    """Who shares a bound."""
+    """The three groups of callers; each has a bound of its own."""
 
     MERCHANTS = "merchants"
     BUYERS = "buyers"
@@ -37,13 +37,13 @@ class LaneName(StrEnum):
 
 _BUYERS = ("/c/", "/v1/checkout/", "/v1/onchain/")
 _GATEWAYS = "/v1/callbacks/"
-_FREE = frozenset({"/healthz", "/readyz", "/metrics"})  # held back by nothing
-_STREAM = "/events"  # lasts for minutes; the lookout bounds them
+_FREE = frozenset({"/healthz", "/readyz", "/metrics"})  # never held back
+_STREAM = "/events"  # lasts for minutes; the change feed bounds how many there are
 
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """A request that wants to begin, and what may happen to it."""
+    """A request that waits to begin, with its possible ends."""
 
     begin: "Callable[[Place], None]"
     shed: Callable[[], None]
@@ -53,25 +53,25 @@ class Waiting:
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """A request's place in its lane; it can be left twice, and is given up once."""
+    """A request's place in its lane; leaving it twice is harmless."""
 
     lane: "Lane"
     is_left: bool = False
 
     def leave(self) -> None:
-        """Give it to whoever waits longest."""
+        """Hand the place to the request that waits longest."""
         if not self.is_left:
             self.is_left = True
             self.lane.pass_on()
 
     def abandon(self) -> None:
-        """Count a request that had a place, and nobody who waits for its answer."""
+        """Count a request that had a place and whose client has gone."""
         ABANDONED.labels(self.lane.name).inc()
 
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """One bound."""
+    """One lane: its places, and the requests that wait for one."""
 
     name: LaneName
     size: int
@@ -96,7 +96,7 @@ class Lane:
             self._shed(request)
 
     def pass_on(self) -> None:
-        """Give a place to whoever waits longest, and is still there."""
+        """Hand a place to the request that waits longest and whose client is still there."""
         now = asyncio.get_running_loop().time()
         while self._queue:
             request = self._queue.popleft()
@@ -140,7 +140,7 @@ class Gate:
         self._merchants = self._lanes[LaneName.MERCHANTS]
 
     def lane(self, path: str) -> Lane | None:
-        """Give the lane of a path; None for what is never held back."""
+        """Return the lane of a path; None for paths that are never held back."""
         if path.startswith(_GATEWAYS):
             return self._lanes[LaneName.GATEWAYS]
         if path.startswith(_BUYERS):

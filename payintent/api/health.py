@@ -1,4 +1,4 @@
-"""Liveness and readiness."""
+"""Liveness and readiness: `/healthz` and `/readyz`."""
 
 from starlette.requests import Request
 from starlette.responses import Response

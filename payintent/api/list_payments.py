@@ -25,7 +25,10 @@ _PAYER_UID_MAX = 255
 async def list_payments(
     request: Request, app: AppContext, merchant: AuthenticatedMerchant
 ) -> Response:
-    """`GET /payments?status=&currency=&payer_uid=&created_from=&created_to=&limit=&cursor=`."""
+    """`GET /payments?status=&currency=&payer_uid=&created_from=&created_to=&limit=&cursor=`.
+
+    `next_cursor` is in the answer while there are more.
+    """
     wanted = _wanted(request, merchant.merchant_id)
     service = app.service
     found, more = await list_merchant_payments(service.database, service.id_generator, wanted)

@@ -19,7 +19,7 @@ MerchantHandler = Callable[[Request, AppContext, AuthenticatedMerchant], Awaitab
 
 
 def merchant_route(handler: MerchantHandler) -> Handler:
-    """Let holders of a key in, spend one of their requests, and say so in the answer."""
+    """Authenticate the merchant and spend one request of its limit; adds the limit's headers."""
 
     @wraps(handler)
     async def answered(request: Request) -> Response:
@@ -34,7 +34,7 @@ def merchant_route(handler: MerchantHandler) -> Handler:
 async def spend_request(
     request: Request, app: AppContext, merchant: AuthenticatedMerchant, kind: RateLimitClass
 ) -> None:
-    """Spend one of a merchant's requests, and say in the answer where the merchant stands."""
+    """Spend one of a merchant's requests, and add the limit's headers to the answer."""
     try:
         headers = await app.limiter.take(merchant, kind)
     except RateLimitExceededError as exceeded:

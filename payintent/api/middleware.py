@@ -1,4 +1,4 @@
-"""What holds for every answer: a request id, no caching of capabilities, CORS where it is due."""
+"""What all answers share: a request id, no caching of capabilities, CORS where it applies."""
 
 import re
 import secrets
@@ -17,7 +17,7 @@ _ADDED = "payintent.added_headers"  # key of a request's scope
 
 _PROCESS = secrets.token_hex(
     8
-).encode()  # an id of ours is this and a number: no chance per request
+).encode()  # our ids are this and a number: no random bytes per request
 _NUMBERS = count(1)
 
 _NO_STORE = (b"cache-control", b"no-store")
@@ -36,7 +36,7 @@ Header = tuple[bytes, bytes]
 
 
 def add_headers(scope: Scope, headers: Mapping[str, str]) -> None:
-    """Set the headers that the answer to this request carries, whatever it will be."""
+    """Set headers that the answer to this request carries, whatever the answer will be."""
     scope[_ADDED] = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
 
 
@@ -45,10 +45,10 @@ class CommonHeaders:
 
     def __init__(self, app: ASGIApp, stopping: Callable[[], None] = lambda: None) -> None:
         self._app = app
-        self.stopping = stopping  # ends answers that would go on for ever
+        self.stopping = stopping  # ends answers that would otherwise go on for ever
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and add to its answer what all answers carry."""
+        """Pass a request on, and add the headers that all answers carry."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -73,19 +73,19 @@ class CommonHeaders:
         try:
             await self._app(scope, receive, answer)
         except Exception:
-            # A bug that was answered was also logged. The server would log it once more, with
-            # whatever its message holds, and cut off the caller.
+            # An exception that was answered was also logged. The server would log it once more,
+            # with its message, and cut off the client.
             if not answered:
                 raise
 
 
 def headers_of(scope: Scope) -> list[Header]:
-    """Give the headers that every answer to a request carries; the first one is its id."""
+    """Return the headers that every answer to a request carries; the first one is its id."""
     return [(b"x-request-id", _request_id(scope["headers"])), *_extra(scope["path"])]
 
 
 def _request_id(headers: Iterable[Header]) -> bytes:
-    """Take the caller's id if it is a sane one, else make one."""
+    """Take the client's request id if it is well-formed, else make one."""
     for name, value in headers:
         if name == b"x-request-id" and _SANE_ID.fullmatch(value):
             return value

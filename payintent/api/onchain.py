@@ -1,4 +1,4 @@
-"""The wallet's routes: a chain, an on-chain session, and the hashes that a page posts."""
+"""The wallet's routes: a chain, an on-chain session, and posted transactions."""
 
 import re
 
@@ -20,7 +20,7 @@ _STEPS = ("approve", "pay")
 
 
 async def get_chain(request: Request) -> Response:
-    """`GET /v1/chains/{slug}`: what contract calls need; nobody caches it."""
+    """`GET /v1/chains/{slug}`: what contract calls need; must not be cached."""
     slug: str = request.path_params["slug"]
     if not _SLUG.fullmatch(slug):
         raise RefusedError(ErrorCode.NOT_FOUND, "no such chain")
@@ -40,7 +40,7 @@ async def get_session(request: Request) -> Response:
 
 
 async def post_transaction(request: Request) -> Response:
-    """`POST /v1/onchain/sessions/{session_id}/transactions`: a hint, which proves nothing."""
+    """`POST /v1/onchain/sessions/{session_id}/transactions`: a hash, which proves nothing."""
     app = get_context(request)
     app.addresses.take(app.viewers.viewer_address(request))
     service = app.service

@@ -1,8 +1,7 @@
 """The operator's routes, on a port of their own, each with a named token; and metrics.
 
 Every operation of `operations/registry.py` is a route: `POST /operator/tax/set` for a change, with
-its fields and `why` as JSON, `GET /operator/tax/list` for what only reads, with its fields
-as query.
+its fields and `why` as JSON, `GET /operator/tax/list` for a read, with its fields as query.
 """
 
 from dataclasses import replace
@@ -38,13 +37,13 @@ _INTEGER_CHARS_MAX = 18
 
 
 async def metrics(request: Request) -> Response:
-    """`GET /metrics`: of this process, for Prometheus."""
+    """`GET /metrics`: the metrics of this process, for Prometheus."""
     del request
     return Response(generate_latest(), 200, {"Content-Type": CONTENT_TYPE_LATEST})
 
 
 async def get_payment_details(request: Request) -> Response:
-    """`GET /operator/payments/{payment_id}`: as its merchant sees it, and its trail."""
+    """`GET /operator/payments/{payment_id}`: as its merchant reads it, and its history."""
     app, _ = await _operated(request)
     return json_response(
         await payment_details(app.service.database, request.path_params["payment_id"])
@@ -52,7 +51,7 @@ async def get_payment_details(request: Request) -> Response:
 
 
 async def list_webhooks(request: Request) -> Response:
-    """`GET /operator/webhooks?merchant=&state=&limit=`: events and how far they are."""
+    """`GET /operator/webhooks?merchant=&state=&limit=`: events and their deliveries' state."""
     app, _ = await _operated(request)
     limit = _integer(request, "limit")
     limit = _LISTED_DEFAULT if limit is None else limit
@@ -107,7 +106,7 @@ async def run_operation_route(request: Request) -> Response:
 
 
 async def _operated(request: Request) -> tuple[AppContext, Actor]:
-    """Let an operator in; gives who it is."""
+    """Authenticate the operator of a request."""
     app = get_context(request)
     with app.attempts.attempt(request, api_key.OPERATOR):
         who = await authentication.authenticate_operator(

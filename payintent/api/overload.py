@@ -1,4 +1,4 @@
-"""What a request is answered that is not looked at, because too many others are under way."""
+"""The answer to a request that is shed, because too many others are under way."""
 
 import secrets
 
@@ -19,7 +19,7 @@ _PAGE = (
 
 
 def again_s() -> int:
-    """Give a time to come back after; by chance, so that not all come back at once."""
+    """Return seconds to come back after; random, so that not all clients come back at once."""
     return 1 + secrets.randbelow(_AGAIN_MAX_S)
 
 
@@ -34,5 +34,5 @@ async def _busy(scope: Scope, receive: Receive, send: Send) -> None:
     await answer(scope, receive, send)
 
 
-#: The application that sheds.
+#: The application that answers shed requests.
 shed = CommonHeaders(_busy)

@@ -1,4 +1,4 @@
-"""The merchant's routes: create, read and cancel a payment; the catalog. Lists are next door."""
+"""The merchant's routes: create, read and cancel a payment. `list_payments` has the list."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -30,9 +30,9 @@ from payintent.storage.payments import PaymentSnapshot
 
 
 async def post_payment(request: Request) -> Response:
-    """`POST /payments`: spends the create limit; a replay, the other one.
+    """`POST /payments`: spends one of the create limit; a replay, one of the other limit.
 
-    Beyond its limit a merchant still gets what a key has done, as often as its look-ups allow.
+    Above its limit a merchant still gets the result of a used key, as its look-up limit allows.
     """
     app = get_context(request)
     merchant = await app.authenticator.authenticate(request)
@@ -56,7 +56,7 @@ async def post_payment(request: Request) -> Response:
 async def get_payment(
     request: Request, app: AppContext, merchant: AuthenticatedMerchant
 ) -> Response:
-    """`GET /payments/{payment_id}`."""
+    """`GET /payments/{payment_id}`: the payment with its present status."""
     payment_id = ids.parse_id(ids.PAYMENT, request.path_params["payment_id"])
     snapshot = await get_merchant_payment(
         app.service.database, app.service.id_generator, merchant.merchant_id, payment_id
@@ -68,7 +68,7 @@ async def get_payment(
 async def cancel_payment(
     request: Request, app: AppContext, merchant: AuthenticatedMerchant
 ) -> Response:
-    """`POST /payments/{payment_id}/cancel`."""
+    """`POST /payments/{payment_id}/cancel`: cancels a PENDING payment."""
     key = read_idempotency_key(request.headers)
     payment_id = ids.parse_id(ids.PAYMENT, request.path_params["payment_id"])
     snapshot = await get_merchant_payment(
@@ -80,7 +80,7 @@ async def cancel_payment(
 
 
 def payment_response_fields(app: AppContext, snapshot: PaymentSnapshot) -> dict[str, Any]:
-    """Give a payment as its merchant sees it; its `checkout_url` carries no query any more."""
+    """Return a payment as its merchant reads it; `checkout_url` has no query here."""
     fields = payment_fields(snapshot.payment, snapshot.session)
     base = app.service.settings.checkout_base
     if base:
@@ -97,7 +97,7 @@ async def _spend_as_read(
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A create as it was sent: its shape is right, its values were not looked at."""
+    """A create as it was sent: its types are checked, its values are not."""
 
     key: UUID
     body: schemas.CreatePaymentBody
@@ -122,7 +122,7 @@ async def _create(
     try:
         wanted = _accept(app, merchant, sent)
     except RefusedError:
-        # A finished key replays, whatever these checks say by now.
+        # A key that has a result is replayed, whatever these checks say by now.
         found = await _find(app, merchant, sent)
         if found is None:
             raise
@@ -142,7 +142,7 @@ async def _replayed(
     merchant: AuthenticatedMerchant,
     exceeded: RateLimitExceededError,
 ) -> CreatedPayment:
-    """Find what a key did, for a merchant that may create nothing just now."""
+    """Return the result of a key, for a merchant above its create limit."""
     try:
         await app.limiter.take_lookup(merchant)
     except RateLimitExceededError:
@@ -166,7 +166,7 @@ def _pegged(body: schemas.CreatePaymentBody) -> bool:
 
 
 def _accept(app: AppContext, merchant: AuthenticatedMerchant, sent: _Sent) -> CreatePaymentRequest:
-    """Check currency, amount and country in the order that decides which refusal is told."""
+    """Check currency, amount and country in the order that decides which error is returned."""
     body, settings, payable = sent.body, app.service.settings, merchant.payable
     require_in_service(merchant.activation)
     currencies.require_payable_currency(body.currency, payable, pegged=_pegged(body))
@@ -194,7 +194,7 @@ def _accept(app: AppContext, merchant: AuthenticatedMerchant, sent: _Sent) -> Cr
 
 
 def _fingerprint(body: schemas.CreatePaymentBody, metadata: str) -> bytes:
-    """Tell bodies apart by the known fields as sent; defaults are not filled in."""
+    """Hash the known fields as sent; defaults are not filled in."""
     return request_fingerprint(
         OPERATION,
         body.currency,

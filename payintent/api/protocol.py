@@ -1,8 +1,8 @@
 """One HTTP/1.1 connection: the parser's limits in size and time, and one message after the other.
 
-A request is begun when all of it is there, so that nobody slow holds anything but a connection. No
-upgrade is ever made: a request that asks for one is read as if it had not. What comes after a
-message that could not be read to its end is not parsed.
+A request is begun only when all of it has arrived, so a slow client holds nothing but a
+connection. No upgrade is ever made: a request for one is read as if it had not asked. What
+comes after a message that could not be read to its end is not parsed.
 """
 
 import asyncio
@@ -32,14 +32,14 @@ from payintent.config import Settings
 
 _FRAMING_PER_BYTE = 16  # of a chunked body, at most: one byte a chunk, and its size in hexadecimal
 _PIPELINED_MAX = 100  # requests that wait for the answers before them
-_LINGER_S = 2.0  # how long a peer may still send to a connection that we have ended
+_LINGER_S = 2.0  # how long a client may still send to a connection that we have ended
 _CALLBACKS = b"/v1/callbacks/"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 @dataclass(slots=True)
 class Bounds:
-    """What all connections of one server share."""
+    """The limits and counters that all connections of one server share."""
 
     settings: Settings
     gate: Gate
@@ -48,36 +48,36 @@ class Bounds:
 
 
 def limited_protocol(settings: Settings, connections_max: int) -> type[HttpToolsProtocol]:
-    """Make the protocol of one server with these limits; the server wants a class."""
+    """Return the protocol class of one server with these limits; uvicorn takes a class."""
     bounds = Bounds(settings, Gate(settings), connections_max)
     return type("Limited", (LimitedProtocol,), {"bounds": bounds})
 
 
 class _RequestRefusedError(Exception):
-    """Stops the parser; the answer is on its way."""
+    """Stops the parser; the answer is already written."""
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """Cuts off callers whose requests are too large, too slow, or not to be told apart."""
+    """Cuts off clients whose requests are too large, too slow, or ambiguous."""
 
     bounds: Bounds
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._service: Any = self.app  # pyright: ignore[reportUnknownMemberType]
-        self._header_bytes = 0  # of this message: whatever is no body, trailers and framing too
+        self._header_bytes = 0  # of this message: all bytes but the body, trailers and framing too
         self._body_bytes = 0
         self._received = 0
         self._in_headers = True
         self._is_upgrade = False  # the parser believes that the message ends with its headers
         self._is_over = False  # nothing is parsed any more
-        self._timer: asyncio.TimerHandle | None = None  # of headers or body, whatever is awaited
+        self._timer: asyncio.TimerHandle | None = None  # for headers or body, whichever is awaited
         self._closing: asyncio.TimerHandle | None = None
-        self._stalled: asyncio.TimerHandle | None = None  # the peer takes no answer
+        self._stalled: asyncio.TimerHandle | None = None  # the client reads no answer
         self._answer = MALFORMED
-        self._last_words: bytes | None = None  # after the answers that are under way
+        self._last_words: bytes | None = None  # sent after the answers that are under way
         self._current: RequestResponseCycle | None = None  # the oldest without its answer
-        self._incoming: RequestResponseCycle | None = None  # its body is not all there
+        self._incoming: RequestResponseCycle | None = None  # its body has not arrived
         self._place: Place | None = None  # of the request that is under way
 
     # A connection begins and ends
@@ -104,11 +104,11 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def eof_received(self) -> None:
-        """Note that the client has gone: what was not begun never is."""
+        """Record that the client has gone: requests not begun never are."""
         self._leave_behind()
 
     def shutdown(self) -> None:
-        """End as the server does; a request whose body is not there was not begun."""
+        """Shut down as the server does; a request without its whole body is dropped."""
         if self._incoming is not None and self._incoming is self._current:
             self._is_over = True
             self._close_now()
@@ -123,7 +123,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.bounds.idle.pop(self, None)
         self._unset_keepalive_if_required()
         self._header_bytes += len(data)
-        self._received = self._header_bytes  # no header that ends in here can be larger
+        self._received = self._header_bytes  # no header that ends in these bytes can be larger
         try:
             self._parse(data)
         except httptools.HttpParserError:
@@ -150,7 +150,7 @@ class LimitedProtocol(HttpToolsProtocol):
                 return
 
     def _read_plainly(self) -> None:
-        """Read the headers again without the wish for another protocol, so that the body counts."""
+        """Parse the headers again without the upgrade request, so that the body is read."""
         method, version = self.parser.get_method(), self.parser.get_http_version().encode()
         lines = [b"%b %b HTTP/%b" % (method, self.url, version)]
         lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
@@ -207,7 +207,7 @@ class LimitedProtocol(HttpToolsProtocol):
     # A request is begun, waits, or is shed
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Take the next request; it is begun when its body is there."""
+        """Take the next request; it is begun when its body has arrived."""
         del app
         self._current = cycle
         if cycle.more_body:
@@ -250,7 +250,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.bounds.idle[self] = None
 
     def pause_writing(self) -> None:
-        """Give the request's place to others while its client takes no answer."""
+        """Give the request's place to others while its client reads no answer."""
         super().pause_writing()
         self._leave_place()
         wait_s = self.bounds.settings.body_timeout_s
@@ -290,7 +290,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._header_bytes:
             self._refuse(HEADERS_TOO_SLOW)
         else:
-            self.transport.close()  # a connection that never asked anything gets no answer
+            self.transport.close()  # a connection that never sent a request gets no answer
 
     def _body_too_slow(self) -> None:
         self._refuse(BODY_TOO_SLOW)
@@ -298,7 +298,7 @@ class LimitedProtocol(HttpToolsProtocol):
     # The end of a connection
 
     def _refuse(self, words: Words) -> None:
-        """Parse no more; say why, after the answers to the requests before."""
+        """Stop parsing; send the error after the answers to earlier requests."""
         if self.transport.is_closing():
             return
         self._stop_timer()
@@ -315,7 +315,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._last_words = answer
 
     def _forget(self, cycle: RequestResponseCycle) -> None:
-        """Let go of a request that was not read to its end; it was not begun."""
+        """Drop a request that was not read to its end; it was not begun."""
         cycle.disconnected = True
         self._incoming = None
         if cycle is self._current:
@@ -328,7 +328,7 @@ class LimitedProtocol(HttpToolsProtocol):
         return not self.pipeline and (self._current is None or self._current.response_complete)
 
     def _end(self) -> None:
-        """Close; what the peer still sends is dropped, for a reset would take our answer back."""
+        """Close; what the client still sends is discarded: a reset would lose our answer."""
         self._is_over = True
         if self._closing is not None or (self._in_headers and not self._header_bytes):
             self._close_now()
@@ -338,7 +338,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.write_eof()
 
     def _close_now(self) -> None:
-        """Close, and cut off a peer that does not take what was written."""
+        """Close, and cut off a client that does not read what was written."""
         self._joined.close_now()
         if self._closing is not None:
             self._closing.cancel()
@@ -346,7 +346,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._closing = self.loop.call_later(wait_s, self.transport.abort)
 
     def _leave_behind(self) -> None:
-        """Mark every request of this connection as nobody's."""
+        """Mark every request of this connection as abandoned."""
         for cycle in (self._current, *(entry[0] for entry in self.pipeline)):
             if cycle is not None and not cycle.response_complete:
                 cycle.disconnected = True
@@ -356,7 +356,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._place.leave()
 
     def _make_room(self) -> bool:
-        """Close the connection that has been idle longest; False where none is."""
+        """Close the connection that has been idle longest; False where none is idle."""
         for idle in self.bounds.idle:
             del self.bounds.idle[idle]
             idle.transport.close()
@@ -371,7 +371,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 async def _run(cycle: RequestResponseCycle, app: Any, place: Place | None) -> None:
-    """Work on a request whose client is still there."""
+    """Run the application for a request whose client is still there."""
     try:
         if not cycle.disconnected:
             await cycle.run_asgi(app)
@@ -396,5 +396,5 @@ def _size(url: bytes, headers: list[tuple[bytes, bytes]]) -> int:
 
 
 def _announced(headers: Any) -> int:
-    """Give the length that a message announces; the parser has held it to be a number."""
+    """Return the announced body length; the parser has checked that it is a number."""
     return next((int(value) for name, value in headers if name == b"content-length"), 0)

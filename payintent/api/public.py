@@ -1,4 +1,4 @@
-"""Routes that anybody may use: countries, chains, on-ramp orders; is the process up and ready."""
+"""Routes without a key: countries, chains, on-ramp orders."""
 
 from functools import lru_cache
 from hashlib import sha256
@@ -50,6 +50,6 @@ def _countries(our_origin: str | None) -> tuple[bytes, str]:
 
 
 def _metadata(our_origin: str | None, country: str) -> dict[str, str]:
-    if not our_origin:  # an API base that is no address: no URL can be told
+    if not our_origin:  # an invalid API base: no URL can be built
         return {}
     return {"image_url": f"{our_origin}/c/static/flags/{country.lower()}.svg"}

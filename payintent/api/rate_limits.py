@@ -24,18 +24,18 @@ from payintent.storage import rate_limits
 from payintent.storage.api_keys import AuthenticatedMerchant
 from payintent.storage.database import Database
 
-_SHARE = 50  # of a second's requests are taken at a time
-_KEPT_S = 1.0  # taken requests that nobody sends lapse
+_SHARE = 50  # part of a second's requests that is taken at a time
+_KEPT_S = 1.0  # seconds after which unused taken requests lapse
 _KEPT_MAX = 20_000
 _UNREADABLE = "the rate limits cannot be read"
-_LOOKUP = "lookup"  # the bucket of keys that are looked up for creates beyond their limit
+_LOOKUP = "lookup"  # the bucket of key look-ups for creates above their limit
 _LOOKUP_SHARE = 10  # of the create limit: a tenth
 _LOOKUP_BURST_MIN = 10
-_HAIR = 1e-6  # sums of times are never exact, and must not round up to another second
+_HAIR = 1e-6  # sums of floats are inexact, and must not round up to another second
 
 
 class RateLimitExceededError(RefusedError):
-    """Too many requests; carries what the answer's headers say."""
+    """Too many requests; carries the values of the answer's headers."""
 
     def __init__(self, kind: str, limit: RateLimit, wait_s: float) -> None:
         wait = max(1, _whole(wait_s))
@@ -50,14 +50,14 @@ class _Bucket:
     taken: int = 0
     lapses_at: float = 0.0
     empty_until: float = 0.0
-    left: int = 0  # in the database, when it was last asked
+    left: int = 0  # in the database, as of the last statement
     full_at: float = 0.0
     failures: int = 0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class MerchantRateLimiter:
-    """Spends merchants' requests."""
+    """Spends merchants' requests out of buckets in the database, a few at a time."""
 
     def __init__(
         self,
@@ -71,18 +71,18 @@ class MerchantRateLimiter:
         self._buckets: dict[tuple[int, str, RateLimit], _Bucket] = {}
 
     def get_limit(self, merchant: AuthenticatedMerchant, kind: RateLimitClass) -> RateLimit | None:
-        """Give a merchant's limit: its own, else the installation's; None in the sandbox."""
+        """Return a merchant's limit: its own, else the default; None in the sandbox."""
         return merchant.limits.get(kind, self._default.get(kind))
 
     async def take(
         self, merchant: AuthenticatedMerchant, kind: RateLimitClass
     ) -> Mapping[str, str]:
-        """Spend one request; gives the answer's headers. Refused (`RATE_LIMITED`) without one."""
+        """Spend one request and return the answer's headers (`RATE_LIMITED` without one)."""
         limit = self.get_limit(merchant, kind)
         return {} if limit is None else await self._spend(merchant.merchant_id, kind, limit)
 
     async def take_lookup(self, merchant: AuthenticatedMerchant) -> None:
-        """Spend one look-up of a key, for a create beyond its limit (`RateLimitExceededError`).
+        """Spend one look-up of a key, for a create above its limit (`RateLimitExceededError`).
 
         The bucket is small, and no other request spends from it.
         """
@@ -97,7 +97,7 @@ class MerchantRateLimiter:
         if not self._has(bucket):
             failures = bucket.failures
             async with bucket.lock:
-                if bucket.failures != failures:  # whoever waits does not try once more each
+                if bucket.failures != failures:  # callers that waited do not ask again
                     raise StorageUnavailableError(_UNREADABLE)
                 if not self._has(bucket):
                     await self._take(bucket, merchant_id, kind, limit)
@@ -106,13 +106,13 @@ class MerchantRateLimiter:
         return limit_headers(kind, limit, standing)
 
     def put_back(self, merchant: AuthenticatedMerchant, kind: RateLimitClass) -> None:
-        """Take a request back that turned out to be of the other kind."""
+        """Return a request that turned out to belong to the other limit."""
         limit = self.get_limit(merchant, kind)
         if limit is not None:
             self._bucket(merchant.merchant_id, kind, limit).taken += 1
 
     def _bucket(self, merchant_id: int, kind: str, limit: RateLimit) -> _Bucket:
-        name = (merchant_id, kind, limit)  # another limit is another bucket
+        name = (merchant_id, kind, limit)  # another limit has another bucket
         bucket = self._buckets.get(name)
         if bucket is not None:
             return bucket
@@ -128,7 +128,7 @@ class MerchantRateLimiter:
         now = self._monotonic()
         if bucket.empty_until > now + _HAIR:
             raise RateLimitExceededError(kind, limit, bucket.empty_until - now)
-        # Half a burst at most: while one half is spent, the other must have room to come back.
+        # Half a burst at most: while one half is spent, the other half must be able to refill.
         wanted = max(1, min(limit.per_s // _SHARE, limit.burst // 2))
         try:
             grant = await rate_limits.take_tokens(self._database, merchant_id, kind, limit, wanted)
@@ -138,7 +138,7 @@ class MerchantRateLimiter:
         bucket.full_at = now + grant.full_in_s
         bucket.left = math.floor(limit.burst - grant.full_in_s * limit.per_s + _HAIR * limit.per_s)
         if grant.granted == 0:
-            # Until as many fit as are taken at a time, so that refusals cost no statement each.
+            # Until a whole batch fits, so that refusals cost no statement each.
             wait_s = grant.full_in_s - (limit.burst - wanted) / limit.per_s
             bucket.empty_until = now + wait_s
             raise RateLimitExceededError(kind, limit, wait_s)
@@ -147,7 +147,7 @@ class MerchantRateLimiter:
 
 
 class AddressBuckets:
-    """A bucket for each address, as many as are kept; a limit of 0/s is none."""
+    """A bucket for each address, up to a maximum number of addresses; a limit of 0/s is none."""
 
     def __init__(self, limit: RateLimit, monotonic: Callable[[], float]) -> None:
         self._limit = limit
@@ -155,7 +155,7 @@ class AddressBuckets:
         self._full_at: dict[str, float] = {}
 
     def wait_s(self, address: str | None) -> int:
-        """Give the whole seconds until an address may spend; 0 where it may now."""
+        """Return the whole seconds until an address may spend; 0 where it may now."""
         if address is None or self._limit.per_s == 0:
             return 0
         now = self._monotonic()
@@ -163,14 +163,14 @@ class AddressBuckets:
         return math.ceil(wait_s) if wait_s > _HAIR else 0
 
     def spend(self, address: str | None) -> None:
-        """Spend one; an empty bucket stays empty, it is not in debt."""
+        """Spend one; an empty bucket stays empty, it never goes below."""
         if address is None or self._limit.per_s == 0:
             return
         caller, now = client_address_key(address), self._monotonic()
         full_at = min(self._spent_once_more(caller, now), self._latest(now))
         if len(self._full_at) >= _KEPT_MAX:
             self._full_at = {kept: at for kept, at in self._full_at.items() if at > now}
-            if len(self._full_at) > _KEPT_MAX // 2:  # looking through them must not become the rule
+            if len(self._full_at) > _KEPT_MAX // 2:  # scans must stay rare
                 self._full_at.clear()
         self._full_at[caller] = full_at
 
@@ -178,19 +178,19 @@ class AddressBuckets:
         return max(now, self._full_at.get(caller, now)) + 1 / self._limit.per_s
 
     def _latest(self, now: float) -> float:
-        """Give the time at which a bucket that is empty now is full."""
+        """Return the time at which a bucket that is empty now is full."""
         return now + self._limit.burst / self._limit.per_s
 
 
 class AddressRateLimiter:
-    """Spends addresses' requests, in this process alone; nobody's where no address is known."""
+    """Spends addresses' requests, in this process alone; without an address there is no limit."""
 
     def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
         limit = RateLimit(settings.checkout_per_address_per_s, settings.checkout_per_address_burst)
         self._buckets = AddressBuckets(limit, monotonic)
 
     def take(self, address: str | None) -> None:
-        """Spend one request of an address; refused (`RATE_LIMITED`) where it has none left."""
+        """Spend one request of an address (`RATE_LIMITED` where it has none left)."""
         wait_s = self._buckets.wait_s(address)
         if wait_s:
             raise RefusedError(ErrorCode.RATE_LIMITED, "too many requests", retry_after_s=wait_s)

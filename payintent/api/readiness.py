@@ -1,4 +1,4 @@
-"""Whether this process is ready: asked of the database once a second at most, whoever asks us."""
+"""Whether this process is ready; the database is queried once a second at most."""
 
 import time
 
@@ -9,7 +9,7 @@ from payintent.ttl_cache import TtlCache
 
 
 class Readiness:
-    """Remembers why the process is not ready; callers at once share one look."""
+    """Caches why the process is not ready; concurrent callers share one query."""
 
     def __init__(self, settings: Settings) -> None:
         self._url = settings.database_direct_url or settings.database_url
@@ -18,7 +18,7 @@ class Readiness:
         )
 
     async def why_not(self) -> str:
-        """Say why the process is not ready; empty where it is."""
+        """Return why the process is not ready; empty where it is ready."""
         return await self._why.get()
 
     async def _look(self, _: str) -> str:

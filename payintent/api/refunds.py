@@ -1,4 +1,4 @@
-"""The merchant's refunds: ask for one, read one, list those of a payment."""
+"""The merchant's refunds: create one, read one, list those of a payment."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -25,7 +25,7 @@ from payintent.storage.api_keys import AuthenticatedMerchant
 async def post_refund(
     request: Request, app: AppContext, merchant: AuthenticatedMerchant
 ) -> Response:
-    """`POST /payments/{payment_id}/refunds`; without a body, all that is left goes back."""
+    """`POST /payments/{payment_id}/refunds`; without a body, all that is left is refunded."""
     key = read_idempotency_key(request.headers)
     if key is None:
         raise RefusedError(ErrorCode.BAD_REQUEST, "Idempotency-Key is required")
@@ -68,7 +68,7 @@ async def list_refunds(
 async def get_refund(
     request: Request, app: AppContext, merchant: AuthenticatedMerchant
 ) -> Response:
-    """`GET /refunds/{refund_id}`."""
+    """`GET /refunds/{refund_id}`: the refund with its present status."""
     refund_id = ids.parse_id(ids.REFUND, request.path_params["refund_id"])
     refund = await get_merchant_refund(app.service.database, merchant.merchant_id, refund_id)
     return json_response(refund_fields(refund))

@@ -16,7 +16,7 @@ T_co = TypeVar("T_co", covariant=True)
 _LENGTH_DIGITS_MAX = 18
 _TOO_LONG = 10**_LENGTH_DIGITS_MAX
 LEVELS_MAX = 200  # of a whole body; metadata has a limit of its own
-#: A proxy that collects bodies writes a length for chunks, and keeps what it got in the other.
+#: A proxy that buffers bodies writes a length for chunks, and keeps what it got in the other.
 _CHUNKED = ("transfer-encoding", "x-transfer-encoding")
 _SPACE = b" \t\r\n"  # of JSON
 _STEPS = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
@@ -28,7 +28,7 @@ _UUID = re.compile(
 
 
 class Decoder(Protocol[T_co]):
-    """Reads a JSON text into its shape; `msgspec.DecodeError` where it is not of that shape."""
+    """Decodes JSON into a type; `msgspec.DecodeError` where it does not fit."""
 
     def decode(self, encoded: bytes, /) -> T_co:
         """Decode a JSON text."""
@@ -36,17 +36,17 @@ class Decoder(Protocol[T_co]):
 
 
 class BodyTooLargeError(Exception):
-    """The body is larger than this route takes."""
+    """The body is larger than this route allows."""
 
 
 class WrongContentTypeError(Exception):
-    """The body is not of the type that this route takes."""
+    """The content type of the body is not the one that this route accepts."""
 
 
 async def read_raw(request: Request, bytes_max: int) -> bytes:
-    """Read a body, at most `bytes_max` of it (`BodyTooLargeError`), and all of it.
+    """Read a whole body of at most `bytes_max` bytes (`BodyTooLargeError`).
 
-    Refused (`BAD_REQUEST`) where it is not as long as was announced, or where one was announced
+    Raises `BAD_REQUEST` where it is not as long as announced, or where one was announced
     without a length and none came: neither is the same as a request without a body.
     """
     announced = _announced(request.headers)
@@ -81,9 +81,9 @@ def _announced(headers: Mapping[str, str]) -> int | None:
 async def read_json(
     request: Request, decoder: Decoder[T], bytes_max: int, empty: T | None = None
 ) -> T:
-    """Read a JSON body into its shape; refused (`BAD_REQUEST`) with the field in the message.
+    """Read a JSON body into its type (`BAD_REQUEST` with the field in the message).
 
-    `empty` is what no body at all stands for; without it, there must be one. `null` is `{}`.
+    `empty` is the value of a missing body; without it, a body is required. `null` is `{}`.
     """
     raw = await read_raw(request, bytes_max)
     if not raw and empty is not None:
@@ -94,10 +94,10 @@ async def read_json(
     if raw and content_type.partition(";")[0].strip().lower() != "application/json":
         raise WrongContentTypeError
     if raw.count(b"{") + raw.count(b"[") > LEVELS_MAX and nesting_depth(raw) > LEVELS_MAX:
-        # Known before it is decoded: how deep a decoder may go differs between processes.
+        # Checked before decoding: how deep a decoder may go differs between processes.
         raise RefusedError(ErrorCode.BAD_REQUEST, "the body is nested too deeply")
     try:
-        raw.decode()  # the decoder does not look into what it skips or keeps raw
+        raw.decode()  # the decoder does not check what it skips or keeps raw
         return decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RefusedError(ErrorCode.BAD_REQUEST, _explained(error)) from error
@@ -106,7 +106,7 @@ async def read_json(
 def nesting_depth(encoded: bytes) -> int:
     """Count how deep objects and arrays of a JSON text are nested; strings do not count.
 
-    Each step looks at every byte once, whatever the text: it may be hostile, and no JSON at all.
+    Linear in the text, which may be hostile or no JSON at all.
     """
     without_escapes = encoded.replace(rb"\\", b"").replace(rb"\"", b"")
     outside_strings = b"".join(without_escapes.split(b'"')[::2])
@@ -126,5 +126,5 @@ def read_idempotency_key(headers: Mapping[str, str]) -> UUID | None:
 
 
 def _explained(error: Exception) -> str:
-    """Say what is wrong in a few words; msgspec names the field as `$.field`."""
+    """Describe the error in a few words; msgspec names the field as `$.field`."""
     return f"the body is not as expected: {error}".replace("`$.", "`")[:300]

@@ -1,4 +1,4 @@
-"""Request bodies: their shape as sent, and their parsed form. `null` is the same as not sent."""
+"""Request bodies: their types, and the checks of their values. `null` is the same as not sent."""
 
 import re
 from collections.abc import Mapping
@@ -74,7 +74,7 @@ class CreateRefundBody(msgspec.Struct):
 
 
 class OnrampOrderBody(msgspec.Struct):
-    """The body of `POST /onramp/orders`, as far as it is looked at."""
+    """The body of `POST /onramp/orders`, only the fields that are used."""
 
     country: str
 
@@ -92,7 +92,7 @@ _METHOD_ID_MAX = 2**63 - 1
 
 
 def check_create(body: CreatePaymentBody) -> None:
-    """Check the shape of a create's texts; refused (`BAD_REQUEST`) with the field's name."""
+    """Check the texts of a create (`BAD_REQUEST` with the field's name)."""
     check_text("currency", body.currency, 32)
     check_text("payer_uid", body.payer_uid, _PAYER_UID_MAX)
     check_email(body.payer_email)
@@ -105,7 +105,7 @@ def check_create(body: CreatePaymentBody) -> None:
 
 
 def check_select(body: SelectQuoteBody) -> None:
-    """Check the shape of a selection's values."""
+    """Check the values of a selection."""
     if not 0 <= body.payment_method_id <= _METHOD_ID_MAX:
         raise RefusedError(ErrorCode.PAYMENT_METHOD_NOT_FOUND, "no such payment method")
     check_email(body.payer_email)
@@ -118,7 +118,7 @@ def check_select(body: SelectQuoteBody) -> None:
 
 
 def check_refund(body: CreateRefundBody) -> None:
-    """Check the shape of a refund's texts."""
+    """Check the texts of a refund."""
     for name, value, longest in (
         ("reason", body.reason, _REASON_MAX),
         ("destination", body.destination, _DESTINATION_MAX),
@@ -128,7 +128,7 @@ def check_refund(body: CreateRefundBody) -> None:
 
 
 def check_text(name: str, value: str, longest: int) -> None:
-    """Refuse (`BAD_REQUEST`) a text that is empty, too long, or that cannot be kept."""
+    """Refuse (`BAD_REQUEST`) a text that is empty, too long, or that cannot be stored."""
     if not 1 <= len(value) <= longest:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"{name} must have 1 to {longest} characters")
     if "\x00" in value or any("\ud800" <= char <= "\udfff" for char in value):
@@ -136,15 +136,15 @@ def check_text(name: str, value: str, longest: int) -> None:
 
 
 def check_email(value: str | None) -> None:
-    """Refuse (`BAD_REQUEST`) what is no e-mail address."""
+    """Refuse (`BAD_REQUEST`) a text that is no e-mail address."""
     if value is not None and (len(value) > _EMAIL_MAX or not _EMAIL.fullmatch(value)):
         raise RefusedError(ErrorCode.BAD_REQUEST, "payer_email must be an e-mail address")
 
 
 def check_held(amount: Decimal, currency: str, payable: Mapping[str, int]) -> None:
-    """Refuse (`INVALID_AMOUNT`) an amount that none of the merchant's tokens can hold.
+    """Refuse (`INVALID_AMOUNT`) an amount that none of the merchant's tokens can represent.
 
-    `payable` has the most decimals that a method holds each currency with.
+    `payable` has the most decimals that a method supports for each currency.
     """
     if not CURRENCIES[currency].crypto:
         return
@@ -156,7 +156,7 @@ def check_held(amount: Decimal, currency: str, payable: Mapping[str, int]) -> No
 
 
 def amount_value(raw: msgspec.Raw) -> Any:
-    """Give a JSON string's text, and anything else as something that is no text."""
+    """Return a JSON string's text, and a value that is no text for anything else."""
     encoded = bytes(raw)
     if not encoded.startswith(b'"'):
         return None
@@ -167,10 +167,10 @@ def amount_value(raw: msgspec.Raw) -> Any:
 
 
 def read_refund_amount(raw: msgspec.Raw) -> str | None:
-    """Give the text of a refund's amount; None where it was not sent.
+    """Return the text of a refund's amount; None where it was not sent.
 
-    Refused (`INVALID_AMOUNT`) where it is no text. `null` is none either, so that no
-    mistake refunds everything.
+    Raises `INVALID_AMOUNT` where it is no text. `null` is refused too, so that no mistake
+    refunds everything.
     """
     if not bytes(raw):
         return None
@@ -183,9 +183,9 @@ def read_refund_amount(raw: msgspec.Raw) -> str | None:
 
 
 def metadata_text(raw: msgspec.Raw, settings: Settings) -> str:
-    """Give the metadata's own bytes as text; not sent is `{}`.
+    """Return the metadata's own bytes as text; `{}` where it was not sent.
 
-    Refused (`BAD_REQUEST`) where it is no object, larger than 16 KiB or deeper than 32 levels.
+    Raises `BAD_REQUEST` where it is no object, larger than 16 KiB or deeper than 32 levels.
     """
     encoded = bytes(raw)
     if encoded == b"null":

@@ -1,4 +1,4 @@
-"""The HTTP server: how it starts, stops, and what it may open."""
+"""The HTTP server: start, shutdown, and the number of files it may open."""
 
 import asyncio
 import gc
@@ -17,10 +17,10 @@ from payintent.config import Settings
 _KEEP_ALIVE_S = 75
 _STOP_WAIT_S = 20
 _BACKLOG = 2_048
-# Requests leave few cycles behind; looking for them every 700 objects takes a tenth of the CPU.
+# Requests leave few reference cycles; collecting every 700 objects takes a tenth of the CPU.
 _GARBAGE_OBJECTS = 50_000
-_NOT_STARTED = 3  # what uvicorn itself ends with
-_FILES_SPARE = 256  # for the database, gateways and what else is open
+_NOT_STARTED = 3  # uvicorn's own exit status for this
+_FILES_SPARE = 256  # for the database, gateways and other files
 
 
 def serve_until_stopped(
@@ -28,9 +28,9 @@ def serve_until_stopped(
 ) -> None:
     """Serve on several ports until SIGTERM or Ctrl-C, then finish what is under way.
 
-    `stopping` is called first, to end answers that would go on for ever.
+    `stopping` is called first, to end answers that would otherwise go on for ever.
     """
-    gc.freeze()  # what is loaded by now stays
+    gc.freeze()  # what is loaded by now is never collected
     gc.set_threshold(_GARBAGE_OBJECTS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(servers, stopping))
@@ -51,7 +51,7 @@ async def _serve(servers: Sequence[uvicorn.Server], stopping: Callable[[], None]
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to whoever runs several of them."""
+    """A server that leaves signals to the code that runs several servers."""
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
         return nullcontext()
@@ -60,7 +60,7 @@ class _Server(uvicorn.Server):
 def make_server(
     app: ASGIApp, settings: Settings, host: str, port: int, *, lifespan: bool = True
 ) -> uvicorn.Server:
-    """Make a server with our limits; `lifespan` says whether the app opens something first."""
+    """Build a server with our limits; `lifespan` tells whether the app opens something first."""
     return _Server(
         uvicorn.Config(
             app,
@@ -71,7 +71,7 @@ def make_server(
             loop="uvloop",
             backlog=_BACKLOG,
             access_log=False,
-            proxy_headers=False,  # nobody may choose the address that we see
+            proxy_headers=False,  # the address we see must not come from a header
             log_level="error",
             server_header=False,
             lifespan="on" if lifespan else "off",
@@ -82,7 +82,7 @@ def make_server(
 
 
 def _connections_max(wanted: int) -> int:
-    """Let this process open as many files as it needs; gives how many connections that allows."""
+    """Raise the limit of open files if needed; returns how many connections it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + _FILES_SPARE
     if hard != resource.RLIM_INFINITY:

@@ -18,14 +18,14 @@ _ESCAPE = re.compile(
     re.DOTALL,
 )
 _DECODER = msgspec.json.Decoder(CreatePaymentBody)
-_PLACEHOLDER_BYTES = 16  # of chance, so that no body holds it already
+_PLACEHOLDER_BYTES = 16  # random bytes, so that no body contains it already
 
 
 class CreateDecoder:
-    """Decodes the body of a create; `msgspec.DecodeError` where it is not one."""
+    """Decodes the body of a create; `msgspec.DecodeError` where it does not fit."""
 
     def decode(self, encoded: bytes) -> CreatePaymentBody:
-        """Decode a body; halves of surrogate pairs are allowed in `metadata` alone."""
+        """Decode a body; halves of surrogate pairs are allowed only in `metadata`."""
         if b"\\ud" not in encoded and b"\\uD" not in encoded:
             return _DECODER.decode(encoded)
         placeholder = b"~%b~" % secrets.token_hex(_PLACEHOLDER_BYTES).encode()

@@ -1,4 +1,4 @@
-"""Reading times of RFC 3339 as clients write them."""
+"""Parsing of RFC 3339 times as clients write them."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -17,11 +17,11 @@ _LAST = datetime.max.replace(tzinfo=UTC)
 
 
 def read_time(name: str, raw: str) -> datetime:
-    """Read a time of RFC 3339 in UTC, rounded up to microseconds; refused (`BAD_REQUEST`) else.
+    """Parse an RFC 3339 time to UTC, rounded up to microseconds (`BAD_REQUEST` otherwise).
 
-    The offset needs no colon, and its `+` may have come as a space, as in a query. What is stored
-    is no finer than microseconds: rounded up, a bound divides it as the exact time does. A time
-    beyond those that can be told in UTC is the first or the last one.
+    The offset needs no colon, and its `+` may have become a space, as in a query. Stored times
+    are no finer than microseconds: rounded up, a bound divides them as the exact time does. A time
+    outside the range of UTC datetimes becomes the first or the last one.
     """
     match = _TIME.fullmatch(raw)
     if match is not None:
@@ -33,7 +33,7 @@ def read_time(name: str, raw: str) -> datetime:
 
 
 def _in_utc(match: re.Match[str]) -> datetime:
-    """Give the whole second; ValueError where there is no such time."""
+    """Return the whole second; ValueError where there is no such time."""
     leaps = match["second"] == _LEAP_SECOND
     sign = "-" if match["sign"] == "-" else "+"
     offset = f"{sign}{match['hours']}:{match['minutes']}" if match["hours"] else "+00:00"

@@ -1,10 +1,10 @@
-"""A transport that joins writes, and the answers that the connection itself gives."""
+"""A transport that joins writes, and the answers that the connection itself sends."""
 
 import asyncio
 from collections.abc import Callable
 from typing import Any
 
-Words = tuple[bytes, bytes]  # the status line's end, and a JSON body
+Words = tuple[bytes, bytes]  # the rest of the status line, and a JSON body
 
 MALFORMED = (b"400 Bad Request", b'{"code":"BAD_REQUEST","message":"malformed HTTP request"}')
 HEADERS_TOO_LARGE = (
@@ -34,7 +34,7 @@ TOO_MANY_CONNECTIONS = (
 
 
 class JoinedTransport:
-    """Sends an answer's head and body, two writes, as one packet; `end` is what `close` does."""
+    """Sends an answer's head and body, two writes, as one packet; `end` replaces `close`."""
 
     def __init__(
         self,
@@ -49,9 +49,9 @@ class JoinedTransport:
         self.close = end
 
     def write(self, data: bytes) -> None:
-        """Send bytes with what else is written in this moment."""
+        """Send bytes together with what else is written in this turn of the event loop."""
         if not self._pieces:
-            self._loop.call_soon(self.flush)  # for a stream, whose end may be far
+            self._loop.call_soon(self.flush)  # for a stream, which may end much later
         self._pieces.append(data)
 
     def flush(self) -> None:

@@ -1,4 +1,4 @@
-"""Where a viewer is: told by trusted proxies alone, and the country only with the shared secret."""
+"""The viewer's address and country: only from trusted proxies, the country only with the secret."""
 
 import hmac
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ _FORWARDED = "X-Forwarded-For"
 
 
 class ViewerReader:
-    """Reads what the edge network says of a viewer; from anybody else it is ignored."""
+    """Reads the edge network's headers about a viewer; from other senders they are ignored."""
 
     def __init__(self, settings: Settings) -> None:
         self._country_header = settings.edge_country_header
@@ -25,7 +25,7 @@ class ViewerReader:
         ]
 
     def viewer_country(self, request: Request) -> str | None:
-        """Give the viewer's country; None where nobody we trust has said one."""
+        """Return the viewer's country; None where no trusted header has one."""
         if not self._secret or request.client is None:
             return None
         if not self._trusts(parse_ip_address(request.client.host)):
@@ -37,10 +37,10 @@ class ViewerReader:
         return countries[0].upper() if len(countries) == 1 else None
 
     def viewer_address(self, request: Request) -> str | None:
-        """Give the viewer's address; None where no proxy is declared, for then it may be a proxy's.
+        """Return the viewer's address; None where no proxy is declared: it may be a proxy's.
 
-        Of `X-Forwarded-For` the last address counts that is not a trusted proxy's own: whatever
-        stands before it was written by whoever came there.
+        Of `X-Forwarded-For` the last address counts that is not a trusted proxy's own: all before
+        it was written by the client.
         """
         if not self._trusted or request.client is None:
             return None
@@ -55,7 +55,7 @@ class ViewerReader:
         return None
 
     def caller_address(self, request: Request) -> str | None:
-        """Give the viewer's address, else that of whoever is connected: many may share it."""
+        """Return the viewer's address, else that of the connected client: many may share it."""
         peer = request.client.host if request.client else None
         return self.viewer_address(request) or peer or None
 

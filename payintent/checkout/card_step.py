@@ -1,4 +1,4 @@
-"""The hosted page's card step: the provider's own fields in a frame, and what may be loaded."""
+"""The hosted page's card step: the gateway's own fields in a frame, and their origins."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,15 +17,15 @@ _DOCUMENTED = {"https://js.stripe.com": _STRIPE}
 
 @dataclass(frozen=True, slots=True)
 class CardStep:
-    """A payment that the buyer confirms in the provider's element, on our page."""
+    """A payment that the buyer confirms in the gateway's element, on our page."""
 
     script_url: str
     publishable_key: str
-    client_secret: str = field(repr=False)  # whoever has it may pay, and see how that went
+    client_secret: str = field(repr=False)  # its holder may pay, and read the result
 
     @property
     def sources(self) -> ScriptSources:
-        """Name the provider's script, its frames, and whom both ask: elsewhere, one origin."""
+        """Return the origins of the gateway's script, of its frames, and of the calls of both."""
         place = web_origin(self.script_url)
         if place is None:
             return ScriptSources()
@@ -33,7 +33,7 @@ class CardStep:
 
 
 def card_step(action: dict[str, Any]) -> CardStep | None:
-    """Give the step of a page whose next action is an embedded card; None for every other page."""
+    """Return the step of a page whose next action is an embedded card; None for other pages."""
     if action["type"] != "embedded_card":
         return None
     card: dict[str, str] = action["embedded_card"]

@@ -1,4 +1,4 @@
-"""The languages of the hosted checkout: their words, numbers, and names of countries and money."""
+"""The languages of the hosted checkout: texts, numbers, and names of countries and currencies."""
 
 import json
 import re
@@ -19,8 +19,8 @@ OWN_NAMES = {
     "ar": "العربية",
 }
 _RIGHT_TO_LEFT = frozenset({"ar"})
-_ONCE_NAMED = {"in": "id"}  # what Java's old programs call Indonesian
-#: Subtags that mean simplified characters, which are another language to read.
+_OLD_CODES = {"in": "id"}  # an old code of Indonesian, which Java still sends
+#: Subtags that mean simplified characters, which our Chinese texts do not have.
 _SIMPLIFIED = frozenset({"hans", "cn", "my", "sg"})
 _HEADER_CHARS_MAX = 500
 _WEIGHT = re.compile(r"q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)", re.IGNORECASE)
@@ -28,7 +28,7 @@ _WEIGHT = re.compile(r"q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """One language."""
+    """A language of the checkout: its texts, number separators and country names."""
 
     locale: str
     words: Mapping[str, str]
@@ -39,31 +39,31 @@ class Language:
 
     @property
     def direction(self) -> str:
-        """Say where lines begin."""
+        """Return the writing direction, `rtl` or `ltr`."""
         return "rtl" if self.locale in _RIGHT_TO_LEFT else "ltr"
 
     def t(self, key: str, **values: object) -> str:
-        """Give a text with its values; a key that is not there is a bug."""
+        """Return a text with its values filled in; raises `KeyError` for an unknown key."""
         return self.words[key].format(**values)
 
     def pick(self, keys: Iterable[str]) -> dict[str, str]:
-        """Give texts as they are, for scripts that put the values in."""
+        """Return texts without their values, for scripts that fill these in."""
         return {key: self.words[key] for key in keys}
 
     def number(self, text: str) -> str:
-        """Write a plain decimal, such as `1590.00`, with the language's separators."""
+        """Format a plain decimal, such as `1590.00`, with the language's separators."""
         whole, _, fraction = text.partition(".")
         shown = f"{int(whole):,}".replace(",", self.group)
         return f"{shown}{self.decimal}{fraction}" if fraction else shown
 
     def money(self, text: str, currency: str) -> str:
-        """Write an amount with its code: a symbol alone would not tell which dollar it is."""
+        """Format an amount with its code: a symbol alone would not tell which dollar it is."""
         return f"{self.number(text)}\u00a0{currency}"
 
 
 @cache
 def load_language(locale: str) -> Language:
-    """Read a language of `LOCALES`."""
+    """Load a language of `LOCALES`."""
     cldr: dict[str, Any] = _read("cldr", locale)
     return Language(
         locale=locale,
@@ -76,42 +76,42 @@ def load_language(locale: str) -> Language:
 
 
 def negotiate_language(requested: str | None, accepted: str, fallback: str) -> str:
-    """Choose a language: the one asked for, else the buyer's, else the merchant's, else English.
+    """Choose a language: the requested one, else the browser's, else the merchant's, else English.
 
     `accepted` is an `Accept-Language`, of which no more than 500 characters are read.
     """
     for tag in (requested or "", *_preferred(accepted), fallback):
-        if (locale := _ours(tag)) is not None:
+        if (locale := _match_language(tag)) is not None:
             return locale
     return LOCALES[0]
 
 
-def _ours(tag: str) -> str | None:
-    """Find the language that a tag means, such as `th-TH` or `zh_TW`."""
+def _match_language(tag: str) -> str | None:
+    """Return the language that a tag means, such as `th-TH` or `zh_TW`; None where we lack it."""
     language, *subtags = tag.strip().lower().replace("_", "-").split("-")
     if language == "zh":
         return "zh-Hant" if "hant" in subtags or _SIMPLIFIED.isdisjoint(subtags) else None
-    language = _ONCE_NAMED.get(language, language)
+    language = _OLD_CODES.get(language, language)
     return language if language in LOCALES else None
 
 
 def _preferred(header: str) -> list[str]:
-    """Read an `Accept-Language` (RFC 9110 section 12.5.4), the liked ones first.
+    """Parse an `Accept-Language` (RFC 9110 section 12.5.4), the preferred ones first.
 
-    Whoever likes any language (`*`) as much as what is left gets the merchant's.
+    A buyer who accepts any language (`*`) no less than the remaining ones gets the merchant's.
     """
-    if len(header) > _HEADER_CHARS_MAX:  # what the cut went through may have meant another one
+    if len(header) > _HEADER_CHARS_MAX:  # the last tag may be cut through
         header = header[:_HEADER_CHARS_MAX].rpartition(",")[0]
     ranges = [part.partition(";") for part in header.split(",")]
     weighted = [(_weight(parameter.strip()), tag.strip()) for tag, _, parameter in ranges]
     liked = sorted(
         weighted, key=lambda weighted_tag: -weighted_tag[0]
-    )  # stable: of equals the first one
+    )  # stable: of equal ones the first
     return list(takewhile(lambda tag: tag != "*", (tag for weight, tag in liked if weight > 0)))
 
 
 def _weight(parameter: str) -> float:
-    """Read `q=0.8`; nothing is 1, and rubbish is 0."""
+    """Parse `q=0.8`; a missing value is 1, an invalid one 0."""
     if not parameter:
         return 1
     found = _WEIGHT.fullmatch(parameter)

@@ -1,8 +1,8 @@
-"""Make the page's scripts smaller: comments and spare blanks go."""
+"""Makes the page's scripts smaller: removes comments and needless blanks."""
 
 import re
 
-# Strings, templates and regular expressions stay as they are; spaces and comments are what goes.
+# Strings, templates and regular expressions stay as they are; only spaces and comments go.
 _PARTS = re.compile(
     r"""(?P<kept>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`)"""
     r"""|(?P<gap>(?:\s|//[^\n]*|/\*.*?\*/)+)"""
@@ -21,7 +21,7 @@ _AFTER_LINE = frozenset("})")
 
 
 def minify(source: str) -> str:
-    """Take comments and needless spaces out of a script; templates in templates are not known."""
+    """Remove comments and needless spaces from a script; nested templates are not supported."""
     return _PARTS.sub(_shortened, source).strip()
 
 
@@ -30,6 +30,6 @@ def _shortened(part: re.Match[str]) -> str:
         return part[0]
     before = part.string[part.start() - 1 : part.start()]
     after = part.string[part.end() : part.end() + 1]
-    if "\n" in part[0]:  # a line's end may stand for a semicolon
+    if "\n" in part[0]:  # a line end may stand for a semicolon
         return "" if before in _BEFORE_LINE or after in _AFTER_LINE else "\n"
     return "" if before in _AROUND_SPACE or after in _AROUND_SPACE else " "

@@ -75,8 +75,8 @@ _SORRY = {
 }
 
 
-def _for_people(handler: Handler) -> Handler:
-    """Answer a refusal with a page: whoever opens these addresses is a person."""
+def _answers_with_pages(handler: Handler) -> Handler:
+    """Answer a refusal with a page: buyers open these addresses in a browser."""
 
     @wraps(handler)
     async def answered(request: Request) -> Response:
@@ -107,20 +107,20 @@ async def _answered(handler: Handler, request: Request) -> Response:
 
 def _later(request: Request, key: str, status: int, wait_s: int | None) -> Response:
     address = read_page_url(request, request.path_params["checkout_id"])
-    response = render_error_page(request, key, status, again=address.here)
+    response = render_error_page(request, key, status, again=address.current)
     if wait_s is not None:
         response.headers["Retry-After"] = str(wait_s)
     return response
 
 
-@_for_people
+@_answers_with_pages
 async def get_page(request: Request) -> Response:
     """`GET /c/{checkout_id}`: what to pay and how, or how it ended."""
     app = get_context(request)
     return await _page(request, app, await checkout.read_checkout(request))
 
 
-@_for_people
+@_answers_with_pages
 async def post_select(request: Request) -> Response:
     """`POST /c/{checkout_id}/select`: freezes the quote and sends the buyer to the gateway."""
     app = get_context(request)
@@ -134,7 +134,7 @@ async def post_select(request: Request) -> Response:
     return _onward(request, app, selected)
 
 
-@_for_people
+@_answers_with_pages
 async def post_cancel_form(request: Request) -> Response:
     """`POST /c/{checkout_id}/cancel`: the buyer gives up."""
     app = get_context(request)
@@ -146,7 +146,7 @@ async def post_cancel_form(request: Request) -> Response:
     return _to_page(request, snapshot)
 
 
-@_for_people
+@_answers_with_pages
 async def get_return(request: Request) -> Response:
     """`GET` and `POST /c/{checkout_id}/return`: the gateway sends the buyer back here.
 
@@ -159,9 +159,9 @@ async def get_return(request: Request) -> Response:
     return _to_page(request, snapshot)
 
 
-@_for_people
+@_answers_with_pages
 async def get_receipt(request: Request) -> Response:
-    """`GET /c/{checkout_id}/receipt`: what was paid, to print; nothing of it before it was."""
+    """`GET /c/{checkout_id}/receipt`: what was paid, to print; before that, the page itself."""
     app = get_context(request)
     snapshot = await checkout.read_checkout(request)
     payment = snapshot.payment
@@ -179,9 +179,9 @@ async def get_receipt(request: Request) -> Response:
     return render_page(request, "receipt.html", fields, policy)
 
 
-@_for_people
+@_answers_with_pages
 async def get_qr(request: Request) -> Response:
-    """`GET /c/{checkout_id}/qr.svg`: a code that opens the page, for the phone at hand."""
+    """`GET /c/{checkout_id}/qr.svg`: a code that opens the page on a phone."""
     app = get_context(request)
     snapshot = await checkout.read_checkout(request)
     drawn = BytesIO()
@@ -193,7 +193,7 @@ async def get_qr(request: Request) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """One page on its way: whose it is, in which language, and what all its templates read."""
+    """One page being built: its merchant, its language, and the fields of all its templates."""
 
     merchant: Merchant
     texts: Language
@@ -203,8 +203,8 @@ class _Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class _Offered:
-    """The ways to pay on a page, for where, and the origins of their gateways."""
+class _OfferedQuotes:
+    """The quotes on a page, their country, and the origins of their gateways."""
 
     quotes: list[dict[str, Any]]
     country: str
@@ -214,21 +214,21 @@ class _Offered:
 async def _open(request: Request, app: AppContext, snapshot: PaymentSnapshot) -> _Opened:
     merchant = await get_payment_merchant(app.service.database, snapshot.payment)
     address = read_page_url(request, snapshot.payment.checkout_id)
-    spoken = page_language(request, merchant.locale)
+    language = page_language(request, merchant.locale)
     view = await checkout.checkout_view(app, snapshot)
     settings = app.service.settings
-    fields = common_fields(spoken) | {
-        "title": spoken.t("title", merchant=merchant.name),
+    fields = common_fields(language) | {
+        "title": language.t("title", merchant=merchant.name),
         "view": view,
         "address": address,
-        "here": address.here,
+        "current": address.current,
         "link": address.link,
         "embed": embedding_frame(address, merchant),
         "api": api_address(settings)[0],
         "picture": product_picture(view, merchant, sandbox=settings.sandbox),
         "logo": merchant.logo_url,
     }
-    return _Opened(merchant, spoken, address, view, fields)
+    return _Opened(merchant, language, address, view, fields)
 
 
 async def _page(
@@ -238,20 +238,20 @@ async def _page(
     refused: RefusedError | None = None,
     typed: dict[str, str] | None = None,
 ) -> Response:
-    """Write the page; `refused` and what was `typed` are of a form that was sent just now."""
+    """Build the page; `refused` and `typed` belong to a form that was sent just now."""
     page = await _open(request, app, snapshot)
-    view, spoken, embed = page.view, page.texts, page.fields["embed"]
+    view, language, embed = page.view, page.texts, page.fields["embed"]
     requested = (typed or {}).get("country") or request.query_params.get("country")
     country = requested if requested in COUNTRIES else None
     try:
-        offered = await _offered(request, app, snapshot, country, can=view["can"]["select"])
-    except RefusedError as error:  # it has ended this moment
-        refused, offered = refused or error, _Offered([], "", set())
+        offered = await _load_quotes(request, app, snapshot, country, can=view["can"]["select"])
+    except RefusedError as error:  # it has ended just now
+        refused, offered = refused or error, _OfferedQuotes([], "", set())
     wallet = await wallet_step(app, view["next_action"])
     card = card_step(view["next_action"])
     step = next_step(view["next_action"], wallet, card, embed)
     if step["kind"] == "redirect" and not view["can"]["select"]:
-        step = {"kind": "wait"}  # the time is over: whoever still pays there pays too late
+        step = {"kind": "wait"}  # the time is over: a payment made there now comes too late
     if step["kind"] == "redirect":
         offered.gateways.add(web_origin(step["url"]))
     fields = page.fields | {
@@ -262,13 +262,13 @@ async def _page(
         "live": snapshot.payment.status in OPEN,
         "back": return_link(view),
         "chosen_country": country,
-        "problem": problem_text(refused, spoken) if refused else None,
+        "problem": problem_text(refused, language) if refused else None,
         "bad_email": is_about_email(refused),
         "anywhere": _address(app, snapshot, request),
-        "words": script_texts(spoken, step["kind"], embed),
+        "words": script_texts(language, step["kind"], embed),
         "scripts": ["checkout.js", *_STEP_SCRIPTS.get(step["kind"], ())],
         "taken_back": returns_to_shop(snapshot),
-        **_form_fields(offered, typed, spoken),
+        **_form_fields(offered, typed, language),
         **_end_fields(snapshot, page),
     }
     policy = content_security_policy(
@@ -283,15 +283,15 @@ async def _page(
 
 
 def _form_fields(
-    offered: _Offered, typed: dict[str, str] | None, spoken: Language
+    offered: _OfferedQuotes, typed: dict[str, str] | None, language: Language
 ) -> dict[str, Any]:
-    """Give what the form of the ways to pay reads, which also keeps what was typed."""
+    """Return the fields of the form with the payment methods, which also keeps what was typed."""
     return {
         "quotes": offered.quotes,
         "checked": preselected_method(offered.quotes, typed),
         "typed": typed or {},
         "country": offered.country,
-        "countries": spoken.countries.items(),
+        "countries": language.countries.items(),
     }
 
 
@@ -302,38 +302,38 @@ def _end_fields(snapshot: PaymentSnapshot, page: _Opened) -> dict[str, Any]:
     return {"result": result, "title": f"{page.texts.t(result.title)} · {page.merchant.name}"}
 
 
-async def _offered(
+async def _load_quotes(
     request: Request, app: AppContext, snapshot: PaymentSnapshot, country: str | None, *, can: bool
-) -> _Offered:
+) -> _OfferedQuotes:
     if not can:
-        return _Offered([], "", set())
+        return _OfferedQuotes([], "", set())
     quotes = await checkout.price_checkout(app, snapshot, request, country, None)
     accounts = {quote.account_id for quote in quotes.offers}
     opened = [await app.service.accounts.get(account_id) for account_id in accounts]
     gateways = {web_origin(account.page_url) for account in opened if account is not None}
-    return _Offered(
+    return _OfferedQuotes(
         [quote_fields(quote) for quote in quotes.offers], quotes.place.country, gateways
     )
 
 
 def _asking(app: AppContext, step: ScriptSources = _OURS) -> ScriptSources:
-    """Add that the page asks the API, which may have an origin of its own."""
+    """Add the API's origin, which the page calls and which may be another one."""
     api = api_address(app.service.settings)[1]
     return ScriptSources(step.scripts, step.frames, (*step.asks, *([api] if api else ())))
 
 
 async def _blocked(request: Request) -> Response:
-    """Tell a buyer whom fraud screening denies no more than that, and the way back."""
+    """Show a denied buyer the denial and the way back, but no reason."""
     app = get_context(request)
     snapshot = await find_checkout_payment(
         app.service.database, app.service.id_generator, request.path_params["checkout_id"]
     )
     merchant = await get_payment_merchant(app.service.database, snapshot.payment)
-    spoken = page_language(request, merchant.locale)
-    fields = common_fields(spoken) | {
-        "title": spoken.t("blocked"),
-        "heading": spoken.t("blocked"),
-        "message": spoken.t("blocked_text"),
+    language = page_language(request, merchant.locale)
+    fields = common_fields(language) | {
+        "title": language.t("blocked"),
+        "heading": language.t("blocked"),
+        "message": language.t("blocked_text"),
         "mood": "plain",
         "status": "BLOCKED",
         "again": None,
@@ -355,7 +355,7 @@ async def _form(request: Request) -> dict[str, str]:
 
 
 async def _chosen(app: AppContext, form: dict[str, str], request: Request) -> QuoteSelection:
-    """Read the form: the method with the currency and the total that the buyer saw beside it."""
+    """Read the form: the method, with the currency and the total that the buyer saw."""
     method, _, rest = form.get("method", "").partition("|")
     currency, _, total = rest.partition("|")
     if not (method.isascii() and method.isdecimal()) or len(method) > _ID_DIGITS_MAX:
@@ -375,12 +375,14 @@ async def _chosen(app: AppContext, form: dict[str, str], request: Request) -> Qu
 
 
 def _to_page(request: Request, snapshot: PaymentSnapshot) -> Response:
-    """Go to the page itself; on the address that the buyer is on, whatever its host is."""
-    return RedirectResponse(read_page_url(request, snapshot.payment.checkout_id).here, 303, HEADERS)
+    """Redirect to the page itself, on the host that the buyer uses."""
+    return RedirectResponse(
+        read_page_url(request, snapshot.payment.checkout_id).current, 303, HEADERS
+    )
 
 
 def _address(app: AppContext, snapshot: PaymentSnapshot, request: Request) -> str:
-    """Give the page's address for another device."""
+    """Return the page's absolute address, for another device."""
     base = app.service.settings.checkout_base
     base = base or f"{request.url.scheme}://{request.url.netloc}/c"
     return f"{base}/{snapshot.payment.checkout_id}"
@@ -391,4 +393,4 @@ def _onward(request: Request, app: AppContext, selected: SelectedSession) -> Res
     action = next_action_fields(payment, session, app.service.settings.checkout_base)
     if action["type"] == "redirect" and action["redirect"].get("method", "GET") == "GET":
         return RedirectResponse(action["redirect"]["url"], 303, HEADERS)
-    return RedirectResponse(read_page_url(request, payment.checkout_id).here, 303, HEADERS)
+    return RedirectResponse(read_page_url(request, payment.checkout_id).current, 303, HEADERS)

@@ -1,4 +1,4 @@
-"""What a page of the hosted checkout shows, from what is known of the payment."""
+"""The fields of a page of the hosted checkout, from the payment and its session."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from payintent.domain.payment import FailureReason, Payment, PaymentStatus
 from payintent.domain.web_origin import web_origin
 from payintent.storage.payments import PaymentSnapshot
 
-#: What stays in the address from one page to the next.
+#: Query parameters that stay in the address from one page to the next.
 _SAID = ("lang", "country")
 _KEPT = (*_SAID, "embed_origin", "nonce")
 _KEPT_CHARS_MAX = 300
@@ -31,7 +31,7 @@ _PROBLEM_WORDS = (
     "problem_unavailable",
     "problem_other",
 )
-#: Whoever opens the page of a payment of yesterday wants to look at it.
+#: Only a payment that was paid within this time leads back to the shop by itself.
 _TAKEN_BACK_WITHIN = timedelta(minutes=5)
 
 _FAILED = {
@@ -55,7 +55,7 @@ _PROBLEMS = {
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingFrame:
-    """The page in a frame of the merchant's: whom it may talk to, and by which word."""
+    """The merchant's frame around the page: its origin, and the nonce of its messages."""
 
     origin: str
     nonce: str
@@ -63,40 +63,40 @@ class EmbeddingFrame:
 
 @dataclass(frozen=True, slots=True)
 class PageUrl:
-    """Where this page is, with what it keeps: language, country, and the frame around it."""
+    """The address of this page, with the parameters it keeps: language, country, frame."""
 
     checkout_id: str
     kept: Mapping[str, str]
 
     @property
     def path(self) -> str:
-        """Give the page itself, without what it keeps."""
+        """Return the page's path without parameters."""
         return f"/c/{quote(self.checkout_id)}"
 
     @property
-    def here(self) -> str:
-        """Give the page itself."""
+    def current(self) -> str:
+        """Return the page's address with its parameters."""
         return _with(self.path, self.kept)
 
     @property
     def top(self) -> str:
-        """Give the page itself outside of any frame."""
+        """Return the page's address outside of any frame."""
         return _with(self.path, {name: self.kept[name] for name in _SAID if name in self.kept})
 
     def link(self, name: str) -> str:
-        """Give one of the page's own addresses, such as `select` or `receipt`."""
+        """Return one of the page's sub-addresses, such as `select` or `receipt`."""
         return _with(f"{self.path}/{name}", self.kept)
 
 
 def read_page_url(request: Request, checkout_id: str) -> PageUrl:
-    """Read what the address keeps."""
+    """Read the page's address and the parameters it keeps."""
     query = request.query_params
     kept = {name: query[name] for name in _KEPT if 0 < len(query.get(name, "")) <= _KEPT_CHARS_MAX}
     return PageUrl(checkout_id, kept)
 
 
 def embedding_frame(address: PageUrl, merchant: Merchant) -> EmbeddingFrame | None:
-    """Tell in whose frame the page is; an origin that the merchant has not registered is nobody."""
+    """Return the frame the page is in; None for an origin the merchant has not registered."""
     origin = web_origin(address.kept.get("embed_origin", ""))
     if origin is None or origin not in merchant.origins:
         return None
@@ -109,15 +109,15 @@ def _with(path: str, query: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PageResult:
-    """How a payment ended, in words."""
+    """The end of a payment, as texts of the page."""
 
     mood: str
-    title: str  # a key
+    title: str  # a text's key
     text: str
 
 
 def page_result(payment: Payment, merchant: Merchant, texts: Language) -> PageResult:
-    """Word the end of a payment; a state that nobody knows is told as one."""
+    """Return the texts for the end of a payment; an unknown status has a text of its own."""
     t, name = texts.t, merchant.name
     if payment.status is PaymentStatus.FAILED:
         reason = _FAILED.get(payment.failure_reason or FailureReason.UNKNOWN, "failed_unknown")
@@ -141,14 +141,14 @@ def page_result(payment: Payment, merchant: Merchant, texts: Language) -> PageRe
 
 
 def refunded_text(payment: Payment, texts: Language) -> str:
-    """Write what was given back."""
+    """Return the text of how much was refunded."""
     currency = CURRENCIES[payment.currency]
     amount = format_amount(payment.refunded_amount, currency.amount_decimals, trim=currency.crypto)
     return texts.money(amount, payment.currency)
 
 
 def problem_text(refused: RefusedError, texts: Language) -> str:
-    """Word a refusal for a buyer."""
+    """Return the text of a refusal for the buyer."""
     if refused.code is ErrorCode.CONFLICT:
         return texts.t("problem_busy" if refused.retry_after_s else "problem_total")
     if is_about_email(refused):
@@ -157,14 +157,14 @@ def problem_text(refused: RefusedError, texts: Language) -> str:
 
 
 def is_about_email(refused: RefusedError | None) -> bool:
-    """Tell whether the buyer's e-mail is what was refused."""
+    """Tell whether the buyer's e-mail was refused."""
     return refused is not None and refused.message.startswith("payer_email")
 
 
 def preselected_method(
     offered: Sequence[Mapping[str, Any]], typed: Mapping[str, str] | None
 ) -> str:
-    """Say which way to pay is chosen already: the buyer's last choice, at first the first one."""
+    """Return the preselected method: the buyer's last choice, at first the first one."""
     choices = [f"{quote['payment_method_id']}|{quote['currency']}" for quote in offered]
     if typed is None:
         return choices[0] if choices else ""
@@ -178,9 +178,9 @@ def next_step(
     card: CardStep | None,
     embed: EmbeddingFrame | None,
 ) -> dict[str, Any]:
-    """Say what the buyer does now, as the templates tell the ways apart.
+    """Return the buyer's next step, as the templates distinguish them.
 
-    Wallets do not come into frames: from there the step leads out.
+    Wallets do not work in frames: there the step leads to the page outside of the frame.
     """
     if wallet and embed:
         return {"kind": "out"}
@@ -196,7 +196,7 @@ def next_step(
 
 
 def return_link(view: Mapping[str, Any]) -> str | None:
-    """Give the way back to the shop, with hints; what they say is to be asked of the API."""
+    """Return the link back to the shop, with the payment's ids; the shop must ask the API."""
     url: str | None = view.get("return_url")
     if url is None:
         return None
@@ -206,7 +206,7 @@ def return_link(view: Mapping[str, Any]) -> str | None:
 
 
 def product_picture(view: Mapping[str, Any], merchant: Merchant, *, sandbox: bool) -> str | None:
-    """Give the product's picture where it lies at an origin that the merchant has registered."""
+    """Return the product's picture where its origin is one that the merchant has registered."""
     image: str | None = view.get("product", {}).get("image")
     if image is None or web_origin(image) not in merchant.origins:
         return None
@@ -214,14 +214,14 @@ def product_picture(view: Mapping[str, Any], merchant: Merchant, *, sandbox: boo
 
 
 def script_texts(texts: Language, kind: str, embed: EmbeddingFrame | None) -> dict[str, str]:
-    """Pick what the page's scripts say."""
+    """Pick the texts that the page's scripts show."""
     prefix = {"wallet": "wallet_", "card": "card_"}.get(kind)
     special = [key for key in texts.words if prefix and key.startswith(prefix)]
     return texts.pick((*_WORDS, *special, *(_PROBLEM_WORDS if embed else ())))
 
 
 def returns_to_shop(snapshot: PaymentSnapshot) -> bool:
-    """Tell whether the buyer has paid just now, and so may be taken back to the shop."""
+    """Tell whether the buyer has just paid, and so may be led back to the shop."""
     payment = snapshot.payment
     if payment.status is not PaymentStatus.PAID or payment.paid_at is None:
         return False

@@ -1,4 +1,4 @@
-"""How a page of the hosted checkout is written: its template, its language, its headers."""
+"""Rendering of the hosted checkout's pages: template, language, headers."""
 
 import gzip
 import re
@@ -12,7 +12,7 @@ from payintent.api.content_security_policy import content_security_policy
 from payintent.checkout.languages import OWN_NAMES, Language, load_language, negotiate_language
 from payintent.checkout.static_files import accepts_gzip, static_url
 
-#: What every answer to a buyer carries; that nobody keeps it, the envelope adds.
+#: Headers of every answer to a buyer; the middleware adds that it must not be cached.
 HEADERS = {
     "Referrer-Policy": "no-referrer",  # the address is the capability
     "Vary": "Accept-Language, Accept-Encoding",
@@ -20,7 +20,7 @@ HEADERS = {
     "X-Robots-Tag": "noindex, nofollow",
 }
 _GZIP_LEVEL = 5
-_SURROGATE = re.compile("[\ud800-\udfff]")  # halves of pairs, which no page can hold
+_SURROGATE = re.compile("[\ud800-\udfff]")  # halves of surrogate pairs, which no page can contain
 _templates = Environment(
     loader=PackageLoader("payintent", "checkout/templates"),
     autoescape=True,
@@ -37,11 +37,11 @@ def page_language(request: Request, fallback: str) -> Language:
     return load_language(negotiate_language(request.query_params.get("lang"), accepted, fallback))
 
 
-def common_fields(spoken: Language) -> dict[str, Any]:
-    """Give what the frame of all pages reads."""
+def common_fields(language: Language) -> dict[str, Any]:
+    """Return the fields that the base template of all pages reads."""
     return {
-        "texts": spoken,
-        "t": spoken.t,
+        "texts": language,
+        "t": language.t,
         "asset": static_url,
         "languages": OWN_NAMES,
         "embed": None,
@@ -53,7 +53,7 @@ def common_fields(spoken: Language) -> dict[str, Any]:
 def render_page(
     request: Request, template: str, fields: dict[str, Any], policy: str, status: int = 200
 ) -> Response:
-    """Write a page."""
+    """Render a template as a page; lone surrogates in its texts are replaced."""
     html = _SURROGATE.sub("\ufffd", _templates.get_template(template).render(fields)).encode()
     headers = {**HEADERS, "Content-Security-Policy": policy}
     if accepts_gzip(request):
@@ -65,12 +65,12 @@ def render_page(
 def render_error_page(
     request: Request, key: str, status: int, again: str | None = None
 ) -> Response:
-    """Say that something did not work, and where to try it `again`."""
-    spoken = page_language(request, "en")
-    fields = common_fields(spoken) | {
-        "title": spoken.t("sorry"),
-        "heading": spoken.t("sorry"),
-        "message": spoken.t(key),
+    """Show that something failed, with the address where to try it `again`."""
+    language = page_language(request, "en")
+    fields = common_fields(language) | {
+        "title": language.t("sorry"),
+        "heading": language.t("sorry"),
+        "message": language.t(key),
         "mood": "bad",
         "status": None,
         "again": again,

@@ -1,4 +1,4 @@
-"""The browser SDK as it is served: the scripts without what only people read, and the types."""
+"""The browser SDK as served: minified scripts, and their TypeScript types."""
 
 import base64
 import gzip
@@ -33,7 +33,7 @@ class _File:
     plain: bytes
     packed: bytes
     keep: str
-    at: str  # the address that names this very content, where there is one
+    at: str  # the address with the hash of this content, where there is one
 
 
 async def get_sdk_file(request: Request) -> Response:
@@ -53,7 +53,7 @@ async def get_sdk_file(request: Request) -> Response:
 @cache
 def _files() -> Mapping[str, _File]:
     wallets = minify(_read("v1.onchain.js"))
-    core = minify(_told_of(_read("v1.js"), wallets))
+    core = minify(_insert_hash(_read("v1.js"), wallets))
     return {
         **_script("v1.js", core),
         **_script("v1.onchain.js", wallets),
@@ -62,8 +62,8 @@ def _files() -> Mapping[str, _File]:
     }
 
 
-def _told_of(core: str, wallets: str) -> str:
-    """Tell the script which wallets' part is its own: whoever pins the one has pinned both."""
+def _insert_hash(core: str, wallets: str) -> str:
+    """Insert the hash of the wallet script: a page that pins the core so pins both."""
     digest = base64.b64encode(sha384(wallets.encode()).digest()).decode()
     named = core.replace('PART = "v1.onchain.js"', f'PART = "{_pinned("v1.onchain.js", wallets)}"')
     return named.replace('INTEGRITY = ""', f'INTEGRITY = "sha384-{digest}"')

@@ -1,4 +1,4 @@
-"""The page's own files, named by their content, so that browsers may keep them for ever."""
+"""The page's own files, addressed by a hash, so that browsers may cache them for ever."""
 
 import gzip
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 _FOR_EVER = {"Cache-Control": "public, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
-#: While a new release is rolled out, a process may be asked for the files of another one.
+#: While a new release is rolled out, a process may be asked for files of another release.
 _FOR_NOW = {"Cache-Control": "no-store"}
 _FOR_A_WHILE = {"Cache-Control": "public, max-age=3600"}
 
@@ -35,12 +35,12 @@ class _Asset:
 
 
 def static_url(name: str) -> str:
-    """Give the address of one of our files as it is now."""
+    """Return the present address of one of our files."""
     return f"/c/static/{_mark()}/{name}"
 
 
 def accepts_gzip(request: Request) -> bool:
-    """Tell whether a caller wants its answer packed; `gzip;q=0` says that it does not."""
+    """Tell whether a client accepts gzip; `gzip;q=0` refuses it."""
     for part in request.headers.get("accept-encoding", "").lower().split(","):
         coding, _, weight = part.partition(";")
         if coding.strip() == "gzip":
@@ -49,7 +49,7 @@ def accepts_gzip(request: Request) -> bool:
 
 
 async def get_static_file(request: Request) -> Response:
-    """`GET /c/static/{mark}/{name}`: scripts and styles; another mark gives the present file."""
+    """`GET /c/static/{mark}/{name}`: scripts and styles; any other mark gets the present file."""
     found = _assets().get(request.path_params["name"])
     if found is None:
         raise RefusedError(ErrorCode.NOT_FOUND, "no such file")

@@ -1,4 +1,4 @@
-"""The hosted page's wallet step: what is to be paid, and where its script asks for it."""
+"""The hosted page's wallet step: the on-chain session, and where its script reads it."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,31 +18,31 @@ _OWN_API = "/v1"
 class WalletStep:
     """An on-chain session as the page shows it."""
 
-    bill: dict[str, Any]  # as `GET /onchain/sessions/{session_id}` gives it
-    url: str  # of the session; relative where page and API share an origin
+    session: dict[str, Any]  # as `GET /onchain/sessions/{session_id}` gives it
+    url: str  # of the session; relative where page and API have the same origin
 
 
 async def wallet_step(app: AppContext, action: dict[str, Any]) -> WalletStep | None:
-    """Give the step of a page whose next action is a wallet's; None for every other page.
+    """Return the step of a page whose next action is a wallet's; None for other pages.
 
-    None as well where the session ended meanwhile: the page then shows that it waits.
+    None as well where the session has ended: the page then shows that it waits.
     """
     if action["type"] != "onchain_session":
         return None
     settings = app.service.settings
     session_id: str = action["onchain_session"]["session_id"]
     try:
-        bill = await session_view(
+        session = await session_view(
             app.service.database, ids.parse_id(ids.SESSION, session_id), settings.checkout_base
         )
     except RefusedError:
         return None
-    return WalletStep(bill, f"{api_address(settings)[0]}/onchain/sessions/{session_id}")
+    return WalletStep(session, f"{api_address(settings)[0]}/onchain/sessions/{session_id}")
 
 
 def api_address(settings: Settings) -> tuple[str, str]:
-    """Give the API's address as the page calls it, and its origin where that is another one."""
-    if not settings.checkout_base:  # the page is wherever the API is
+    """Return the API's address as the page calls it, and its origin where that is another one."""
+    if not settings.checkout_base:  # page and API have the same origin
         return _OWN_API, ""
     api = web_origin(settings.api_base)
     if api is None or api == web_origin(settings.checkout_base):

@@ -1,4 +1,4 @@
-"""The command `payintent`."""
+"""The command line of the operator: `payintent`."""
 
 import gc
 import sys

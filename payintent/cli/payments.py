@@ -19,7 +19,7 @@ _PARTS = {
 
 
 def add_to(group: typer.Typer) -> None:
-    """Add the command."""
+    """Add `show` to the group `payment`."""
     group.command("show")(show_payment)
 
 

@@ -21,7 +21,7 @@ from payintent.storage import migrations_runner as migrations
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add these commands."""
+    """Add the commands that run processes, and `migrate` and `doctor`."""
     for command in (api, worker, migrate, doctor):
         app.command()(command)
 

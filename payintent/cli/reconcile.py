@@ -25,7 +25,7 @@ _COLUMNS = ("type", "lines", "matched", "missing", "extra", "different")
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add `reconcile` to the application."""
     app.command()(reconcile)
 
 

@@ -26,7 +26,7 @@ _Id = typer.Argument(help="Such as 01a1fd8e-30f1-7452-8742-48e063df9146.")
 
 
 def add_to(group: typer.Typer) -> None:
-    """Add these commands."""
+    """Add `list` and `show` to the group `webhooks`."""
     group.command("list")(list_events)
     group.command("show")(show_event)
 

@@ -1,1 +1,1 @@
-"""The rules of payments: values in, values out; nothing but the standard library."""
+"""The rules of payments: pure functions and values; imports only the standard library."""

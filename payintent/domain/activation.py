@@ -1,4 +1,4 @@
-"""How a merchant comes into service: contract and KYC, request, applied, validated, active."""
+"""How a merchant comes into service: agreement and KYC, request, applied, validated, active."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -7,11 +7,11 @@ from payintent.domain.errors import ErrorCode, RefusedError
 
 
 class ActivationStatus(StrEnum):
-    """How far a merchant's activation is (spec section 1)."""
+    """How far a merchant's activation has come (spec section 1)."""
 
     NEW = "NEW"
-    REQUESTED = "REQUESTED"  # contract and KYC are noted, countries and currencies named
-    APPLIED = "APPLIED"  # operations set it up; payments can be made to validate the flow
+    REQUESTED = "REQUESTED"  # agreement and KYC are noted, countries and currencies are named
+    APPLIED = "APPLIED"  # the operator has set it up; payments can be made to validate the flow
     VALIDATED = "VALIDATED"
     ACTIVE = "ACTIVE"
     SUSPENDED = "SUSPENDED"
@@ -31,8 +31,8 @@ class ActivationAction(StrEnum):
 _A = ActivationStatus
 _IN_SERVICE = (_A.APPLIED, _A.VALIDATED, _A.ACTIVE)
 
-#: An active merchant may ask for more: its request is applied without leaving service.
-ARROWS: Mapping[tuple[ActivationStatus, ActivationAction], ActivationStatus] = {
+#: An active merchant may request more: its request is applied without leaving service.
+TRANSITIONS: Mapping[tuple[ActivationStatus, ActivationAction], ActivationStatus] = {
     (_A.NEW, ActivationAction.REQUEST): _A.REQUESTED,
     (_A.REQUESTED, ActivationAction.REQUEST): _A.REQUESTED,
     (_A.ACTIVE, ActivationAction.REQUEST): _A.ACTIVE,
@@ -50,16 +50,16 @@ ARROWS: Mapping[tuple[ActivationStatus, ActivationAction], ActivationStatus] = {
 def next_activation_status(
     now: ActivationStatus, step: ActivationAction, *, was_active: bool
 ) -> ActivationStatus:
-    """Give what a step leads to; refused (`CONFLICT`) where it is not the next one."""
-    if (now, step) not in ARROWS:
+    """Return the status that an action leads to; raise `CONFLICT` where it is not allowed now."""
+    if (now, step) not in TRANSITIONS:
         raise RefusedError(ErrorCode.CONFLICT, f"cannot {step} a merchant that is {now}")
     if step is ActivationAction.RESUME and was_active:
         return ActivationStatus.ACTIVE
-    return ARROWS[now, step]
+    return TRANSITIONS[now, step]
 
 
 def require_in_service(activation: ActivationStatus) -> None:
-    """Refuse (`UNPROCESSABLE`) a payment to a merchant that is not, or no longer, in service."""
+    """Raise `UNPROCESSABLE` for a payment to a merchant that is not, or no longer, in service."""
     if activation not in _IN_SERVICE:
         raise RefusedError(
             ErrorCode.UNPROCESSABLE, f"this merchant takes no payments: it is {activation}"

@@ -1,4 +1,4 @@
-"""API keys: a prefix, 8 public characters, `_`, 43 secret ones and a checksum of 6."""
+"""API keys: a prefix, 8 public characters, `_`, 43 secret characters and a checksum of 6."""
 
 import re
 import zlib
@@ -16,20 +16,20 @@ _KEY = re.compile(r"(([a-z_]+)_([0-9A-Za-z]{8})_[0-9A-Za-z]{43})([0-9A-Za-z]{6})
 
 @dataclass(frozen=True, slots=True)
 class ApiKeyText:
-    """A key that is well formed: `public_id` finds it, `text` must digest to what is kept."""
+    """A well-formed key: `public_id` finds its row, whose stored digest must be that of `text`."""
 
     public_id: str
     text: str
 
 
 def make_api_key(prefix: str, public_id: str, secret: str) -> ApiKeyText:
-    """Write a key from its random parts, such as `sk_live_…` for a merchant."""
+    """Build a key from its random parts, such as `sk_live_…` for a merchant."""
     body = f"{prefix}_{public_id}_{secret}"
     return ApiKeyText(public_id, body + _checksum(body))
 
 
 def parse_api_key(prefix: str, text: str) -> ApiKeyText | None:
-    """Read a key; None where form or checksum is wrong, so that a typo costs no query."""
+    """Parse a key; None where form or checksum is wrong, so that a typo costs no query."""
     match = _KEY.fullmatch(text)
     if match is None or match[2] != prefix or _checksum(match[1]) != match[4]:
         return None

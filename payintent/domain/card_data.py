@@ -1,8 +1,8 @@
-"""Card data in texts of gateways: masked before anything is kept."""
+"""Card data in texts from gateways, masked before anything is stored."""
 
 import re
 
-_KEPT_FIRST, _KEPT_LAST = 6, 4  # what may be shown of a card's number (PCI DSS 3.4.1)
+_KEPT_FIRST, _KEPT_LAST = 6, 4  # digits of a card number that may be shown (PCI DSS 3.4.1)
 _MASKED = b'"***"'
 # Bounded repetitions, so that the time is linear in the text.
 _NUMBER = re.compile(rb"(?<![0-9])[2-6](?:[ -]?[0-9]){12,18}(?![0-9])")
@@ -18,7 +18,7 @@ _FORM = re.compile(rb"((?:^|&)(?:" + _NAMES + rb")=)[^&]{1,500}", re.IGNORECASE)
 
 
 def mask_card_data(text: bytes) -> bytes:
-    """Mask card numbers but for their ends, and whatever else stands for a card, by its name."""
+    """Mask card numbers except their ends, and the values of other card fields by name."""
     masked = _JSON.sub(rb"\1" + _MASKED, text)
     masked = _FORM.sub(rb"\1***", masked)
     return _NUMBER.sub(_mask_number, masked)
@@ -33,7 +33,7 @@ def _mask_number(found: re.Match[bytes]) -> bytes:
 
 
 def _has_check_digit(digits: bytes) -> bool:
-    """Tell whether the last digit is that of ISO/IEC 7812, as every card's is."""
+    """Tell whether the last digit is the check digit of ISO/IEC 7812 that every card number has."""
     total = 0
     for place, byte in enumerate(reversed(digits)):
         digit = byte - ord("0")

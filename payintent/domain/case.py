@@ -6,21 +6,21 @@ from uuid import UUID
 
 
 class CaseKind(StrEnum):
-    """Why money, or the world's word, needs a person."""
+    """Why captured money, or a gateway's contradicting report, needs an operator."""
 
     ORPHAN_CAPTURE = "ORPHAN_CAPTURE"  # the session had been replaced or given up
     LATE_PAYMENT = "LATE_PAYMENT"  # the payment had ended without money
     DOUBLE_PAYMENT = "DOUBLE_PAYMENT"  # the payment had been paid
     AMOUNT_MISMATCH = "AMOUNT_MISMATCH"  # not the amount or currency of the frozen quote
     TOKEN_MISMATCH = "TOKEN_MISMATCH"  # noqa: S105 - a kind
-    UNKNOWN_REFERENCE = "UNKNOWN_REFERENCE"  # no one knows what it is for
+    UNKNOWN_REFERENCE = "UNKNOWN_REFERENCE"  # the capture names no payment or session of ours
     REFUND_REVERSED = "REFUND_REVERSED"
     RECONCILIATION = "RECONCILIATION"
     DISPUTE = "DISPUTE"  # the buyer's bank asks for the money back
     UNDECIDED = "UNDECIDED"  # its gateway was still deciding when the payment expired
 
 
-#: Money that nobody may keep without asking: given back at once where the merchant wants that.
+#: Money that belongs to no payment: refunded at once where the merchant has `auto_refund`.
 AUTOMATIC = frozenset(
     {
         CaseKind.ORPHAN_CAPTURE,

@@ -1,4 +1,4 @@
-"""A merchant's catalog: which currencies are payable where (spec section 2.3)."""
+"""A merchant's catalog: which currencies are payable in which country (spec section 2.3)."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -8,15 +8,15 @@ from payintent.domain.currencies import CURRENCIES
 from payintent.domain.merchant import Market
 from payintent.domain.restriction import Restrictions
 
-_KEPT_MAX = 1_000  # merchants' reaches in memory, some 5 KiB each
+_KEPT_MAX = 1_000  # merchants' catalogs in memory, some 5 KiB each
 
 
 def list_payable(
     market: Market, methods: tuple[Market, ...], restrictions: Restrictions, viewer: str | None
 ) -> list[tuple[str, list[str]]]:
-    """List countries by name with what can be asked for there; those with nothing are left out.
+    """List countries by name with the currencies payable there; countries with none are left out.
 
-    `market` is what the merchant was activated for, `methods` what each usable method reaches.
+    `market` is what the merchant was activated for, `methods` what each usable method accepts.
     """
     reached = payable_by_country(market, methods)
     listed = [
@@ -27,7 +27,7 @@ def list_payable(
 
 
 def payable_currencies(market: Market, methods: tuple[Market, ...]) -> frozenset[str]:
-    """Name what can be paid with somewhere, restrictions apart."""
+    """Return the currencies that are payable in at least one country, ignoring restrictions."""
     return frozenset(
         code for codes in payable_by_country(market, methods).values() for code in codes
     )
@@ -37,7 +37,7 @@ def payable_currencies(market: Market, methods: tuple[Market, ...]) -> frozenset
 def payable_by_country(
     market: Market, methods: tuple[Market, ...]
 ) -> Mapping[str, tuple[str, ...]]:
-    """Give what can be paid with in each country, restrictions apart."""
+    """Return the currencies payable in each country, ignoring restrictions."""
     return {
         country: tuple(
             code
@@ -53,5 +53,5 @@ def _allowed(
     country: str, codes: tuple[str, ...], restrictions: Restrictions, viewer: str | None
 ) -> list[str]:
     crypto = restrictions.allow_crypto(country, viewer)
-    shown = [code for code in codes if code in CURRENCIES]  # what a payment can be asked in
+    shown = [code for code in codes if code in CURRENCIES]  # not settle-only tokens
     return [code for code in shown if crypto or not CURRENCIES[code].crypto]

@@ -1,11 +1,11 @@
-"""The countries that payments are taken in, and what can be paid with there (spec section 2.5)."""
+"""The countries that payments are taken in, and the currencies of each (spec section 2.5)."""
 
 from collections.abc import Mapping
 
 from payintent.domain.currencies import CRYPTO, SETTLING, accepted_currencies
 from payintent.domain.errors import ErrorCode, RefusedError
 
-GLOBAL = "GL"  # nowhere in particular: tokens only
+GLOBAL = "GL"  # no particular country: tokens only
 
 
 LOCAL_FIAT: dict[str, str] = {"TH": "THB", "JP": "JPY", "TW": "TWD", "ID": "IDR", "PH": "PHP"}
@@ -28,7 +28,7 @@ COUNTRIES: Mapping[str, tuple[str, ...]] = (
 )
 
 
-#: What can be paid with in each country: its payment currencies, and the tokens that only settle.
+#: Currencies accepted in each country: its payment currencies, and the tokens that only settle.
 TENDERED: Mapping[str, tuple[str, ...]] = {
     country: (*codes, *SETTLING) for country, codes in COUNTRIES.items()
 }
@@ -50,13 +50,13 @@ COUNTRY_NAMES: dict[str, str] = {
 
 
 def is_payable_in(country: str, currency: str, *, pegged: bool) -> bool:
-    """Tell whether a country can pay such a payment with anything at all."""
+    """Tell whether any currency accepted in a country can pay a payment in `currency`."""
     offered = TENDERED[country]
     return any(code in offered for code in accepted_currencies(currency, pegged=pegged))
 
 
 def require_supported_country(code: str) -> str:
-    """Accept one of the 53 codes of spec section 2.5, upper case only."""
+    """Return one of the 53 codes of spec section 2.5, upper case only; raise on any other."""
     if len(code) != 2:  # noqa: PLR2004 - ISO 3166-1 alpha-2
         raise RefusedError(ErrorCode.BAD_REQUEST, "country must have two letters")
     if code not in COUNTRIES:
@@ -65,6 +65,6 @@ def require_supported_country(code: str) -> str:
 
 
 def require_supported_country_if_given(code: str | None) -> None:
-    """Refuse (`UNSUPPORTED_COUNTRY`) a code outside the 53."""
+    """Raise `UNSUPPORTED_COUNTRY` for a code outside the 53; None passes."""
     if code is not None:
         require_supported_country(code)

@@ -1,4 +1,4 @@
-"""Where one can pay and with what: the 53 countries and 8 currencies of spec section 2.5."""
+"""The 8 currencies of spec section 2.5, their decimals, and the tokens pegged to them."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -8,22 +8,22 @@ from payintent.domain.errors import ErrorCode, RefusedError
 
 @dataclass(frozen=True, slots=True)
 class Currency:
-    """A currency that a payment may be asked in, or at least paid with."""
+    """A currency that a payment may be denominated in, or only paid with."""
 
     code: str
     crypto: bool
-    display_decimals: int  # ISO 4217 for fiat, 4 for tokens: what people are shown
-    amount_decimals: int  # what an amount may carry; a token's is its finest chain's
+    display_decimals: int  # ISO 4217 for fiat, 4 for tokens: the decimals shown to buyers
+    amount_decimals: int  # decimals an amount may have; a token's are its finest chain's
 
 
 FIAT: dict[str, int] = {"USD": 2, "THB": 2, "JPY": 0, "TWD": 2, "IDR": 2, "PHP": 2}
 CRYPTO = ("USDT", "NATIVED")
-#: Tokens that no payment is asked in: they pay, one to one, what is asked in what they follow.
+#: Tokens that no payment is denominated in: they pay a pegged fiat currency one to one.
 SETTLING = ("USDC",)
 TOKEN_DECIMALS_MAX = 18
 CRYPTO_DISPLAY_DECIMALS = 4
 
-#: Whatever a payment may be paid with.
+#: Every currency that a payment may be paid with.
 TENDER: dict[str, Currency] = {
     code: Currency(code, crypto=False, display_decimals=decimals, amount_decimals=decimals)
     for code, decimals in FIAT.items()
@@ -36,7 +36,7 @@ TENDER: dict[str, Currency] = {
     )
     for code in (*CRYPTO, *SETTLING)
 }
-#: What a payment may be asked in, which is all that the API and the catalog name.
+#: Every currency that a payment may be denominated in; the API and the catalog name only these.
 CURRENCIES: dict[str, Currency] = {code: TENDER[code] for code in (*FIAT, *CRYPTO)}
 
 _NO_DECIMALS = """
@@ -48,7 +48,7 @@ _ISO_DECIMALS: dict[str, int] = {
     for decimals, codes in ((0, _NO_DECIMALS), (3, _THREE_DECIMALS))
     for code in codes.split()
 }
-#: Decimals of each minor unit, also of currencies that no payment is asked in, and of all others.
+#: Decimals of minor units that are not 2, also of currencies that no payment is denominated in.
 MINOR_DECIMALS: Mapping[str, int] = _ISO_DECIMALS | {
     code: currency.amount_decimals for code, currency in TENDER.items()
 }
@@ -60,17 +60,17 @@ PEGGED: dict[str, tuple[str, ...]] = {"USD": (*CRYPTO, *SETTLING)}
 
 
 def minor_decimals(currency: str) -> int:
-    """Give the decimals of a currency's minor unit, also of one that no payment is asked in."""
+    """Return the decimals of a currency's minor unit, for any currency code."""
     return MINOR_DECIMALS.get(currency, MINOR_DECIMALS_ELSE)
 
 
 def accepted_currencies(currency: str, *, pegged: bool) -> tuple[str, ...]:
-    """Name what a payment in `currency` may be paid with, itself first."""
+    """Return the currencies that a payment in `currency` may be paid with, itself first."""
     return (currency, *(PEGGED.get(currency, ()) if pegged else ()))
 
 
 def require_payable_currency(code: str, payable: Collection[str], *, pegged: bool) -> None:
-    """Refuse an unknown currency, and one that this merchant cannot be paid in at all."""
+    """Refuse an unknown currency, and one that this merchant cannot be paid in anywhere."""
     if code not in CURRENCIES:
         raise RefusedError(ErrorCode.INVALID_CURRENCY, f"currency {code!r} is not known")
     if not any(currency in payable for currency in accepted_currencies(code, pegged=pegged)):

@@ -1,4 +1,4 @@
-"""The port between what must be delivered and what delivers it."""
+"""The port between the dispatcher of deliveries and the outbox that stores them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,11 +9,11 @@ from uuid import UUID
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutgoingDelivery:
-    """One event on its way to one merchant; taken by this process for the length of a lease."""
+    """One event on its way to one merchant, claimed by this process until its lease ends."""
 
     event_id: UUID
     merchant_id: int
-    attempts: int  # that were made before
+    attempts: int  # attempts made before this one
     url: str
     body: bytes = field(repr=False)
     secrets: Sequence[bytes] = field(repr=False)  # newest first
@@ -21,7 +21,7 @@ class OutgoingDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryResult:
-    """What became of a delivery. Not delivered and no next wait is the end: dead."""
+    """The result of an attempt. Not delivered and no next wait means that the delivery is dead."""
 
     delivery: OutgoingDelivery
     outcome: str
@@ -35,7 +35,7 @@ class DeliveryResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissedEvents:
-    """Events that did not arrive, of a merchant or a time or both; `until` is exclusive."""
+    """Undelivered events to send again, by merchant, time or both; `until` is exclusive."""
 
     merchant_id: int | None = None
     since: datetime | None = None
@@ -43,20 +43,20 @@ class MissedEvents:
 
 
 class Outbox(Protocol):
-    """Where deliveries wait."""
+    """The stored deliveries that wait to be sent."""
 
     async def due_merchants(self) -> list[int]:
-        """Name the merchants that have something due, the longest waiting first."""
+        """Return the merchants that have due deliveries, the longest waiting first."""
         ...
 
-    async def claim(self, rooms: Sequence[tuple[int, int]]) -> list[OutgoingDelivery]:
-        """Take due deliveries: `(merchant_id, room)`, of each merchant at most its room."""
+    async def claim(self, limits: Sequence[tuple[int, int]]) -> list[OutgoingDelivery]:
+        """Claim due deliveries; `limits` has `(merchant_id, limit)`, the most for each merchant."""
         ...
 
     async def record(self, outcomes: Sequence[DeliveryResult]) -> None:
-        """Keep attempts and what follows from them."""
+        """Store attempts and the new state of their deliveries."""
         ...
 
     async def release(self, merchant_id: int) -> None:
-        """Make everything of a merchant due now, for it has just come back."""
+        """Make all of a merchant's deliveries due now, because its endpoint answers again."""
         ...

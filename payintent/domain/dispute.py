@@ -1,4 +1,4 @@
-"""Disputes: a buyer's bank asks for money back, and how far that is."""
+"""Disputes: a buyer's bank claims money back, and how far that claim has come."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -20,13 +20,13 @@ _FUNDS_RANKS = {
     DisputedFunds.WITHDRAWN: 1,
     DisputedFunds.REINSTATED: 2,
 }
-#: What was disputed in one of these may not be refunded: the bank takes it, or has taken it.
+#: States in which the disputed money may not be refunded: the bank takes it, or has taken it.
 HOLDING = frozenset({DisputeState.OPEN, DisputeState.UNDER_REVIEW, DisputeState.LOST})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispute:
-    """One dispute as it is kept; amounts in the capture's minor units."""
+    """One stored dispute; amounts in the capture's minor units."""
 
     id: UUID
     capture_id: UUID
@@ -42,12 +42,12 @@ class Dispute:
 
     @property
     def held_minor(self) -> int:
-        """Count what it keeps from being refunded."""
+        """Return the minor units that this dispute keeps from being refunded."""
         return self.amount_minor if self.state in HOLDING else 0
 
 
 def follow(dispute: Dispute, report: DisputeReport) -> Dispute:
-    """Take a report in: reports may come late and disordered, and a dispute only goes on.
+    """Apply a report: reports may come late and out of order, and a state never goes back.
 
     What a stale report says of money that was withdrawn or reinstated still counts.
     """
@@ -66,7 +66,7 @@ def follow(dispute: Dispute, report: DisputeReport) -> Dispute:
 
 
 def refundable(amount: Decimal, left: Decimal, capture_minor: int, free_minor: int) -> Decimal:
-    """Give how much of what is left of a payment no dispute holds, unrounded.
+    """Return how much of what is left of a payment no dispute holds, unrounded.
 
     `free_minor` is what is left of its capture of `capture_minor`, without what is disputed.
     """

@@ -1,4 +1,4 @@
-"""Everything the service may decline, and how the world outside may fail it."""
+"""Errors that the service answers with, and errors of the database and of chains."""
 
 from enum import StrEnum
 
@@ -37,10 +37,10 @@ class ErrorCode(StrEnum):
 
 
 class RefusedError(Exception):
-    """We decline, for a reason the caller is told.
+    """The service refuses a request, for a reason that the caller may read.
 
     `malformed` tells a text that could not be read from a value that was read and refused:
-    `INVALID_AMOUNT` is 400 for the one and 422 for the other. `retry_after_s` is whole seconds.
+    `INVALID_AMOUNT` is 400 for the former and 422 for the latter. `retry_after_s` is whole seconds.
     """
 
     def __init__(
@@ -59,16 +59,16 @@ class RefusedError(Exception):
 
 
 class StorageUnavailableError(Exception):
-    """The database cannot be reached or gave up; nothing of this attempt is known to be kept."""
+    """The database cannot be reached or gave up; whether this attempt was stored is unknown."""
 
 
 class ChainUnavailableError(Exception):
-    """An endpoint of a chain, or every one, gave no answer that can be used; nothing is known."""
+    """One endpoint of a chain, or all of them, gave no usable answer; the outcome is unknown."""
 
 
 class LockTimeoutError(Exception):
-    """Another transaction held the row for longer than we wait."""
+    """Another transaction held the row for longer than the lock timeout."""
 
 
 class InvalidTextError(Exception):
-    """A text that the database refuses: no valid JSON, or no valid Unicode."""
+    """The database refuses a text: it is not valid JSON, or not valid Unicode."""

@@ -1,10 +1,10 @@
-"""What a merchant is told: four events, each with exactly the fields of spec section 6.1."""
+"""Events for merchants: four types, each with exactly the fields of spec section 6.1."""
 
 from enum import StrEnum
 
 
 class EventType(StrEnum):
-    """The events that reach a merchant; each ends a payment's life, so there is one at most."""
+    """The types of event; each ends a payment, so a payment has one event at most."""
 
     COMPLETED = "payment.completed"
     FAILED = "payment.failed"
@@ -22,5 +22,5 @@ OWN_FIELDS: dict[EventType, tuple[str, ...]] = {
 
 
 def event_payload_fields(kind: EventType) -> tuple[str, ...]:
-    """Name the fields of `data.payment` in their order; `metadata` comes last."""
+    """Return the names of the fields of `data.payment` in their order; `metadata` comes last."""
     return (*COMMON_FIELDS, *OWN_FIELDS[kind], "metadata")

@@ -10,15 +10,15 @@ from payintent.domain.errors import ChainUnavailableError
 
 
 class EndpointBehindError(ChainUnavailableError):
-    """An endpoint does not have a block that was asked for; another one may, or this one later."""
+    """An endpoint lacks a block that was requested; another may have it, or this one later."""
 
 
 class BlockRangeTooLargeError(ChainUnavailableError):
-    """An endpoint refuses to search so many blocks at once; its span is smaller now: ask again."""
+    """An endpoint refuses to search so many blocks at once; `span` is smaller now, so retry."""
 
 
 class CallRevertedError(Exception):
-    """A call was reverted; `reason` is the contract's own words, "" where it gave none."""
+    """A call was reverted; `reason` is the contract's own text, "" where it gave none."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason or "reverted without a reason")
@@ -27,7 +27,7 @@ class CallRevertedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block's head; hashes have 32 bytes."""
+    """A block's header; hashes have 32 bytes."""
 
     number: int
     hash: bytes
@@ -37,7 +37,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class ChainHeads:
-    """The newest block of one endpoint, and the newest that it will not take back."""
+    """The newest block of one endpoint, and its newest final block."""
 
     endpoint: str  # a name such as "ethereum-1", never its URL
     latest: Block
@@ -46,10 +46,10 @@ class ChainHeads:
 
 @dataclass(frozen=True, slots=True)
 class PaidLog:
-    """A payment that a gateway contract wrote down; (tx_hash, log_index) is its identity.
+    """A `Paid` log of a gateway contract, identified by (tx_hash, log_index).
 
-    Addresses have 20 bytes, the uuid 16; the native coin is the token of twenty zeros, and the
-    amount is in the token's smallest unit.
+    Addresses have 20 bytes, the uuid 16; the native coin is the token of twenty zero bytes, and
+    the amount is in the token's smallest unit.
     """
 
     contract: bytes
@@ -66,7 +66,7 @@ class PaidLog:
 
 @dataclass(frozen=True, slots=True)
 class RefundedLog:
-    """A refund that a gateway contract wrote down; identity and units as of `PaidLog`."""
+    """A `Refunded` log of a gateway contract; identity and units as of `PaidLog`."""
 
     contract: bytes
     uuid: bytes
@@ -85,15 +85,15 @@ ContractLog = PaidLog | RefundedLog
 
 
 def log_position(log: ContractLog) -> tuple[int, int]:
-    """Say where on its chain a log stands: its block, then its number there."""
+    """Return a log's position on its chain: the block number, then the log index."""
     return log.block_number, log.log_index
 
 
 @dataclass(frozen=True, slots=True)
 class LogBatch:
-    """What one endpoint says of the blocks from `start` to `end`; logs in the chain's order.
+    """One endpoint's logs of the blocks from `start` to `end`, in the chain's order.
 
-    `before` is the earlier block that was asked for along with it.
+    `before` is the earlier block that was requested along with them.
     """
 
     start: int
@@ -105,15 +105,15 @@ class LogBatch:
 
     @property
     def all_logs(self) -> list[ContractLog]:
-        """Give payments and refunds together, in the chain's order."""
+        """Return payments and refunds together, in the chain's order."""
         return sorted((*self.logs, *self.refunds), key=log_position)
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionReceipt:
-    """What became of a mined transaction: status 1 is done, 0 is reverted.
+    """The transaction receipt of a mined transaction: status 1 is success, 0 is reverted.
 
-    The logs are those of any contract that look like ours: whoever uses them compares `contract`.
+    The logs are those of any contract that look like ours: callers must compare `contract`.
     """
 
     tx_hash: bytes
@@ -127,7 +127,7 @@ class TransactionReceipt:
 
 @dataclass(frozen=True, slots=True)
 class ChainTransaction:
-    """A transaction, mined or waiting; `to` is None where it makes a contract."""
+    """A transaction, mined or pending; `to` is None where it creates a contract."""
 
     tx_hash: bytes
     to: bytes | None
@@ -140,17 +140,17 @@ class ChainTransaction:
 
 @dataclass(frozen=True, slots=True)
 class BlockId:
-    """One block of one chain of blocks."""
+    """A block of one chain, by number and hash."""
 
     number: int
     hash: bytes
 
 
 class Unanswered(Enum):
-    """What an endpoint does not say of one thing while it answers other questions."""
+    """Why an endpoint leaves out one part of its answer while it answers the others."""
 
     BEHIND = "behind"  # it lacks the block
-    REFUSED = "refused"  # or its answer is larger than we read
+    REFUSED = "refused"  # it refuses, or its answer is larger than we read
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,23 +164,23 @@ class PayCall:
 
 
 class ChainReader(Protocol):
-    """Reads one chain through several endpoints; each method but `heads` asks the one named.
+    """Reads one chain through several endpoints; each method except `heads` asks the named one.
 
     All raise `ChainUnavailableError` where that endpoint gives no usable answer. An endpoint that
-    failed is left alone for a while: until then it is `ChainUnavailableError` without being asked.
+    failed is not contacted for a while: until then they raise `ChainUnavailableError` at once.
     """
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Give the endpoints' names, those that work first."""
+        """Return the endpoints' names, those that work first."""
         ...
 
     def span(self, endpoint: str) -> int:
-        """Give how many blocks this endpoint is to be asked for at once, at least 1."""
+        """Return how many blocks this endpoint can be asked for at once, at least 1."""
         ...
 
     async def heads(self) -> list[ChainHeads]:
-        """Ask all endpoints at once, leave out those that fail (all: `ChainUnavailableError`)."""
+        """Ask all endpoints at once, omit those that fail (all: `ChainUnavailableError`)."""
         ...
 
     async def chunk(
@@ -188,30 +188,31 @@ class ChainReader(Protocol):
     ) -> LogBatch:
         """Search the blocks from `start` to `end` for logs of these contracts.
 
-        `EndpointBehindError` where the endpoint lacks `end` or `before`; `BlockRangeTooLargeError`
-        where it refuses the search: its span is smaller then, so that asking again comes to an end.
+        Raises `EndpointBehindError` where the endpoint lacks `end` or `before`, and
+        `BlockRangeTooLargeError` where it refuses the search: `span` is smaller then, so that
+        retrying comes to an end.
         """
         ...
 
     async def receipts(
         self, endpoint: str, tx_hashes: Sequence[bytes]
     ) -> list[TransactionReceipt | None]:
-        """Read receipts, in the order asked for; None where there is no such mined transaction."""
+        """Read transaction receipts, in the order of the hashes; None where none is mined."""
         ...
 
     async def block_logs(
         self, endpoint: str, blocks: Sequence[BlockId], contracts: Sequence[bytes]
     ) -> list[list[ContractLog] | Unanswered]:
-        """Read all logs of these contracts in each block, in the order asked for.
+        """Read all logs of these contracts in each block, in the order of the blocks.
 
-        A block that is not the endpoint's own at its number has none.
+        A block whose hash is not the endpoint's own at that number has no logs.
         """
         ...
 
     async def transactions(
         self, endpoint: str, tx_hashes: Sequence[bytes]
     ) -> list[ChainTransaction | Unanswered | None]:
-        """Read transactions, in the order asked for; None where the endpoint knows none."""
+        """Read transactions, in the order of the hashes; None where the endpoint has none."""
         ...
 
     async def call(
@@ -224,9 +225,9 @@ class ChainReader(Protocol):
         sender: bytes | None = None,
         value: int = 0,
     ) -> bytes:
-        """Call a contract without a transaction, and give what it returns (Reverted)."""
+        """Call a contract without a transaction and return its result (`CallRevertedError`)."""
         ...
 
     async def block(self, endpoint: str, number: int) -> Block | None:
-        """Read a block's head; None where the endpoint has none of this number."""
+        """Read a block's header; None where the endpoint has no block of this number."""
         ...

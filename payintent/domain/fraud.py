@@ -8,7 +8,7 @@ from payintent.domain.ip_address import Network, ip_network_of, parse_ip_address
 
 
 class FraudRuleKind(StrEnum):
-    """What a rule looks at: four lists, and two counts within a time."""
+    """What a rule looks at: four lists, and two counts within a time window."""
 
     COUNTRY = "COUNTRY"
     PAYER = "PAYER"
@@ -22,7 +22,7 @@ VELOCITIES = frozenset({FraudRuleKind.PAYER_VELOCITY, FraudRuleKind.ADDRESS_VELO
 
 
 class RiskLevel(StrEnum):
-    """How grave the operator holds a rule to be."""
+    """How serious the operator considers a match of a rule."""
 
     LOW = "LOW"
     MEDIUM = "MEDIUM"
@@ -36,7 +36,7 @@ class FraudRule:
 
     id: int
     kind: FraudRuleKind
-    merchant_id: int | None  # None: every merchant
+    merchant_id: int | None  # None: all merchants
     value: str | None
     count_max: int | None
     window_s: int | None
@@ -47,7 +47,7 @@ class FraudRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FraudSubject:
-    """What is known of a buyer at one moment; `None` matches no list."""
+    """The facts of a buyer at one moment; `None` matches no list."""
 
     merchant_id: int
     payer_uid: str
@@ -59,7 +59,7 @@ class FraudSubject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FraudDenial:
-    """What the caller is told instead of a payment, a view or a quote."""
+    """The response to a denied buyer, in place of a payment, a view or a quote."""
 
     rule_id: int
     code: str
@@ -78,10 +78,10 @@ class FraudDeniedError(Exception):
 
 
 class FraudRuleSet:
-    """Rules by what they look at, so that a long list is as fast to ask as a short one."""
+    """Rules indexed by what they look at, so that a long list is as fast as a short one."""
 
     def __init__(self, rules: Iterable[FraudRule] = (), mark: str = "") -> None:
-        self.mark = mark  # tells one set of rules from another
+        self.mark = mark  # identifies this set of rules
         self._listed: dict[tuple[FraudRuleKind, str | None], list[FraudRule]] = {}
         self._networks: dict[Network, list[FraudRule]] = {}
         self._velocities: dict[tuple[FraudRuleKind, int | None], list[FraudRule]] = {}
@@ -90,11 +90,11 @@ class FraudRuleSet:
         self._lengths = {(network.version, network.prefixlen) for network in self._networks}
 
     def __bool__(self) -> bool:
-        """Tell whether there is any rule at all."""
+        """Tell whether there is any rule."""
         return bool(self._listed or self._networks or self._velocities)
 
     def velocities(self, kind: FraudRuleKind, merchant_id: int) -> list[FraudRule]:
-        """Pick the counts of a kind that hold for a merchant."""
+        """Return the velocity rules of a kind that apply to a merchant."""
         return [
             rule
             for whose in (None, merchant_id)
@@ -102,7 +102,10 @@ class FraudRuleSet:
         ]
 
     def evaluate(self, subject: FraudSubject) -> FraudDenial | None:
-        """Deny by the highest score that matches, the oldest of equals; None lets pass."""
+        """Return the denial of the matching rule with the highest score, the oldest of equals.
+
+        None where no rule matches.
+        """
         met = [rule for rule in self._matching(subject) if _concerns(rule, subject.merchant_id)]
         if not met:
             return None
@@ -124,7 +127,7 @@ class FraudRuleSet:
             self._listed.setdefault((rule.kind, rule.value), []).append(rule)
 
     def _matching(self, subject: FraudSubject) -> Iterator[FraudRule]:
-        for looked_up in _looked_up(subject):
+        for looked_up in _lookups(subject):
             yield from self._listed.get(looked_up, ())
         address = parse_ip_address(subject.address) if subject.address else None
         if address is not None:
@@ -137,15 +140,15 @@ class FraudRuleSet:
                     yield rule
 
 
-def _looked_up(subject: FraudSubject) -> Iterator[tuple[FraudRuleKind, str | None]]:
-    """Name what the lists are asked for; what is not known is asked nowhere."""
+def _lookups(subject: FraudSubject) -> Iterator[tuple[FraudRuleKind, str | None]]:
+    """Yield the values to look up in each list; unknown ones are left out."""
     if subject.country is not None:
         yield FraudRuleKind.COUNTRY, subject.country
     yield FraudRuleKind.PAYER, subject.payer_uid
     if subject.email is not None:
-        email = subject.email.lower()  # capitals do not matter
+        email = subject.email.lower()  # addresses are compared without regard to case
         yield FraudRuleKind.EMAIL, email
-        yield FraudRuleKind.EMAIL, email[email.rfind("@") :]  # `@example.com` is everybody there
+        yield FraudRuleKind.EMAIL, email[email.rfind("@") :]  # matches a whole domain
 
 
 def _concerns(rule: FraudRule, merchant_id: int) -> bool:

@@ -1,8 +1,9 @@
-"""The port to payment gateways: what we ask of them, and the words in which they answer.
+"""The port to payment gateways: our requests, and their answers.
 
-Every outcome is a value: done, pending, declined, not contacted or unknown. A gateway that cannot
-be reached or understood raises nothing. Silence is `OutcomeUnknown`, never a failure, for the
-money may have moved; only a request that surely never left is `NotContacted`.
+Every outcome is a value: done, pending, declined, not contacted or unknown. An adapter raises
+nothing when a gateway cannot be reached or understood. No usable answer is `OutcomeUnknown`,
+never a failure, for the money may have moved; only a request that surely never left is
+`NotContacted`.
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from payintent.domain.payment import FailureReason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayAccount:
-    """Credentials at one provider, the platform's or a merchant's; opened only to be used."""
+    """Credentials at one provider, the platform's or a merchant's; decrypted only for use."""
 
     id: int
     provider: str
@@ -26,12 +27,12 @@ class GatewayAccount:
 
     @property
     def page_url(self) -> str:
-        """Say where the provider's pages live, if not where its API does."""
+        """Return the base URL of the gateway's pages: that of its API unless configured."""
         return self.credentials.get("page_url") or self.base_url
 
 
 class RefundSupport(StrEnum):
-    """How much of a capture a gateway gives back."""
+    """How much of a capture a gateway can refund."""
 
     NONE = "none"
     WHOLE = "whole"  # all of it, once
@@ -42,31 +43,30 @@ class RefundSupport(StrEnum):
 class GatewayCapabilities:
     """What a gateway can do, known without asking it."""
 
-    credentials: frozenset[str]  # names of what an account must hold
-    #: Decimals that it counts each currency in; another currency is not taken. None: it counts any
-    #: as the offer does.
+    credentials: frozenset[str]  # names of the fields an account must have
+    #: Decimals in which the gateway counts each currency; it takes no other currency. None: it
+    #: counts each currency as the quote does.
     decimals: Mapping[str, int] | None
     countries: frozenset[str] | None = None  # None: all
     refunds: RefundSupport = RefundSupport.PARTS
-    #: A refund may be sent again under its id, and is done once. Where not, it is sent only once.
+    #: Sending a refund again under the same id does it once. If False, it is sent only once.
     refund_is_idempotent: bool = True
-    #: Where its API, its pages and its scripts live: an account's addresses are at one of these.
+    #: The origins of its API, pages and scripts; an account's addresses must be among these.
     origins: frozenset[str] = frozenset()
-    #: Its sessions are opened and inquired over the network, and buyers' share of that is bounded.
+    #: Sessions are opened and inquired over the network, so buyers' share of them is bounded.
     remote: bool = True
     callback_bytes_max: int = 16 * 1024  # no genuine callback is larger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySessionRequest:
-    """What a gateway is asked to collect: exactly the frozen quote.
+    """What a gateway is to collect: exactly the frozen quote.
 
     Amounts are in the currency's minor units as we count them (`domain/currencies.py`), also where
-    the gateway counts in others: an adapter converts, and is only asked for what it can hold
-    exactly.
+    the gateway counts in others: an adapter converts, and only gets what it can represent exactly.
     """
 
-    session_id: UUID  # also the provider's idempotency key
+    session_id: UUID  # also the gateway's idempotency key
     amount_minor: int
     currency: str
     kind: str  # of the payment method: card, redirect, qr
@@ -82,7 +82,7 @@ class GatewaySessionRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySessionRef:
-    """A session as both sides name it, and what it is for.
+    """A session by both its ids, with its amount and currency.
 
     `reference` is missing while its creation is unanswered.
     """
@@ -95,37 +95,37 @@ class GatewaySessionRef:
 
 
 class GatewaySessionState(StrEnum):
-    """The provider's word on one of its sessions."""
+    """The state of a session as its gateway reports it."""
 
     OPEN = "open"  # waits for the buyer
-    AUTHORISING = "authorising"  # the buyer is in the middle of it: must not be closed
+    AUTHORISING = "authorising"  # the buyer is authorising the payment: must not be closed
     ATTEMPTED = "attempted"  # an attempt was declined, the buyer may try again: by callback only
     CAPTURED = "captured"  # money was taken
     DECLINED = "declined"  # ended without money
     CANCELLED = "cancelled"  # the buyer gave up at the gateway
     CLOSED = "closed"  # we closed it
-    ABSENT = "absent"  # the provider does not know it
+    ABSENT = "absent"  # the gateway does not know it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """Money that a provider says it took; in our minor units."""
+    """Money that a gateway reports as taken; in our minor units."""
 
-    reference: str  # the provider's own, unique within the account
-    amount_minor: int  # rounded down where the provider's amount is finer
-    currency: str  # as the provider says it; not always one that we ask for
-    #: The provider's own amount and currency, where minor units cannot hold them exactly.
+    reference: str  # the gateway's own, unique within the account
+    amount_minor: int  # rounded down where the gateway's amount is finer
+    currency: str  # as the gateway names it; not always one that we take
+    #: The gateway's own amount and currency, where minor units cannot represent them exactly.
     verbatim: str | None = None
 
     def equals(self, amount_minor: int, currency: str) -> bool:
-        """Tell whether this is exactly so much."""
+        """Tell whether this is exactly the given amount in the given currency."""
         exact = self.verbatim is None
         return exact and (self.amount_minor, self.currency) == (amount_minor, currency)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionReport:
-    """What a provider says of one session, by callback, inquiry or answer to a close."""
+    """What a gateway reports of one session, by callback, inquiry or answer to a close."""
 
     state: GatewaySessionState
     capture: Capture | None = None
@@ -134,7 +134,7 @@ class SessionReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionCreated:
-    """The session stands at the provider; `next_action` is what the buyer does now (api)."""
+    """The session exists at the gateway; `next_action` is the buyer's next step (as in the API)."""
 
     reference: str
     next_action: dict[str, Any]
@@ -142,94 +142,94 @@ class SessionCreated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRejected:
-    """The provider understood us and will not do it; nothing exists there."""
+    """The gateway understood the request and refused it; nothing exists there."""
 
     detail: str  # for our logs, never for the merchant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeUnknown:
-    """No answer, or none that can be understood: it may have happened."""
+    """No usable answer: the request may have been carried out."""
 
     detail: str
-    #: The provider holds us back: it is there, though it may have done nothing.
+    #: The gateway limits our requests: it is reachable, though it may have done nothing.
     throttled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotContacted(OutcomeUnknown):
-    """Nothing was sent, so that it surely has not happened: it may be tried again, or dropped."""
+    """Nothing was sent, so that surely nothing happened: the request may be repeated or dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayRefundRequest:
-    """What is to be given back of a capture, or what was asked for before."""
+    """What is to be refunded of a capture, or which refund an inquiry is about."""
 
-    refund_id: UUID  # also the provider's idempotency key, where it has such
-    reference: str | None  # the provider's own name for the refund, once it told one
+    refund_id: UUID  # also the gateway's idempotency key, where it has such keys
+    reference: str | None  # the gateway's own id of the refund, once it reported one
     session: GatewaySessionRef | None  # None: money that came for no session
     capture: Capture
     amount_minor: int
     reason: str
-    destination: str | None  # where the money goes, if that is not where it came from
+    destination: str | None  # where the money goes, if not where it came from
     callback_url: str
 
 
 class GatewayRefundState(StrEnum):
-    """The provider's word on a refund."""
+    """The state of a refund as its gateway reports it."""
 
     DONE = "done"
     PENDING = "pending"
-    DECLINED = "declined"  # it will not be done: nothing was given back
-    ABSENT = "absent"  # the provider does not know it
+    DECLINED = "declined"  # it will not be done: nothing was refunded
+    ABSENT = "absent"  # the gateway does not know it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefundReport:
-    """What a provider says of one refund, by answer, callback or inquiry."""
+    """What a gateway reports of one refund, by answer, callback or inquiry."""
 
     state: GatewayRefundState
     reference: str | None = None
     detail: str = ""  # for our logs, never for the merchant
-    hopeless: bool = False  # to send it again would end the same way: a person must look
+    hopeless: bool = False  # sending it again would end the same way: an operator must look
 
 
 class DisputeState(StrEnum):
-    """How far a dispute of money is, at the provider."""
+    """The state of a dispute as its gateway reports it."""
 
-    INQUIRY = "inquiry"  # a bank asks; the money may still be refunded
-    OPEN = "open"  # an answer of the merchant is awaited
+    INQUIRY = "inquiry"  # a bank inquires; the money may still be refunded
+    OPEN = "open"  # the merchant's answer is awaited
     UNDER_REVIEW = "under_review"  # it was answered, and the bank decides
     WON = "won"  # the money stays
-    LOST = "lost"  # the buyer has it back
-    CLOSED = "closed"  # an inquiry that came to nothing
+    LOST = "lost"  # the buyer has the money back
+    CLOSED = "closed"  # an inquiry that led to no dispute
 
 
 class DisputedFunds(StrEnum):
-    """What the provider has done with the money meanwhile."""
+    """What the gateway has done with the disputed money meanwhile."""
 
     UNTOUCHED = "untouched"
-    WITHDRAWN = "withdrawn"  # from the account
+    WITHDRAWN = "withdrawn"  # taken from the account
     REINSTATED = "reinstated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisputeReport:
-    """What a provider says of one dispute, by callback; amounts in our minor units."""
+    """What a gateway reports of one dispute, by callback; amounts in our minor units."""
 
-    reference: str  # the provider's own, unique within the account
-    capture: str  # the reference of the money that is disputed
+    reference: str  # the gateway's own, unique within the account
+    capture: str  # the reference of the disputed capture
     state: DisputeState
     funds: DisputedFunds = DisputedFunds.UNTOUCHED
     amount_minor: int
     currency: str
-    reason: str = ""  # the provider's word for it
+    reason: str = ""  # the gateway's own reason code
     respond_by: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackRequest:
-    """A callback as it came: nothing is parsed before it is verified."""
+    """A callback as received: nothing is parsed before it is verified."""
 
     method: str
     headers: Mapping[str, str]  # names in lower case
@@ -239,10 +239,10 @@ class CallbackRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedCallback:
-    """A verified callback. `id` is the provider's own name for it, for duplicates.
+    """A verified callback; `id` is the gateway's own id of it, by which duplicates are found.
 
     It is about a session, a refund or a dispute, or about nothing of ours, such as a ping. One
-    about a dispute may say of its session that it was paid.
+    about a dispute may also report that its session was paid.
     """
 
     id: str
@@ -251,20 +251,20 @@ class VerifiedCallback:
     refund_id: UUID | None = None
     refund: RefundReport | None = None
     dispute: DisputeReport | None = None
-    #: What to keep instead of a body that wraps it; the same facts may be worded in other bytes.
+    #: What to store instead of a body that wraps it; the same facts may come in other bytes.
     facts: bytes | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackAnswer:
-    """What the provider wants to read when we have its callback."""
+    """The response that the gateway expects once its callback is stored."""
 
     body: bytes = b""
     content_type: str = "application/json"
 
 
 class InvalidCallbackError(Exception):
-    """A callback that is not signed by this account, too old, or cannot be read."""
+    """A callback is not signed by this account, is too old, or cannot be read."""
 
 
 class Gateway(Protocol):
@@ -276,33 +276,33 @@ class Gateway(Protocol):
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> SessionCreated | SessionRejected | OutcomeUnknown:
-        """Open a session; a second call with the same id opens no second one."""
+        """Open a session; a second call with the same id opens no second session."""
         ...
 
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        """Close a session if no money moved; the report tells what is true afterwards."""
+        """Close a session if no money moved; the report tells its state afterwards."""
         ...
 
     async def inquire(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        """Ask what became of a session."""
+        """Ask the gateway for the state of a session."""
         ...
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
-        """Verify on the raw bytes, in constant time, then read. Raises `InvalidCallbackError`."""
+        """Verify the raw bytes, in constant time, then parse. Raises `InvalidCallbackError`."""
         ...
 
     def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:
-        """Word the answer to a callback that is stored."""
+        """Return the response to a callback that is stored."""
         ...
 
     async def refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        """Give money back; a second call with the same id gives back nothing more.
+        """Refund money; a second call with the same id refunds nothing more.
 
         Where the gateway cannot promise that, `capabilities.refund_is_idempotent` is False, and
         there is no second call.
@@ -312,9 +312,9 @@ class Gateway(Protocol):
     async def inquire_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        """Ask what became of a refund; nothing is given back by asking."""
+        """Ask the gateway for the state of a refund; it refunds nothing."""
         ...
 
     def classify_failure(self, code: str) -> FailureReason:
-        """Translate the gateway's own word for a failure; what nobody has met is `UNKNOWN`."""
+        """Map the gateway's own failure code to a reason; `UNKNOWN` for a code not listed."""
         ...

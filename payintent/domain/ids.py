@@ -1,4 +1,4 @@
-"""Names of things: prefixed base62 texts outside, UUIDs inside."""
+"""Ids: prefixed base62 texts in the API, UUIDs inside."""
 
 import re
 from uuid import UUID
@@ -18,7 +18,7 @@ APPROVAL = "appr"
 
 
 def to_base62(number: int, length: int) -> str:
-    """Write a non-negative number with exactly `length` base62 digits, zeros on the left."""
+    """Write a non-negative number with exactly `length` base62 digits, zero-padded on the left."""
     pairs: list[str] = []
     for _ in range((length + 1) // 2):
         number, pair = divmod(number, 62 * 62)
@@ -28,12 +28,12 @@ def to_base62(number: int, length: int) -> str:
 
 
 def format_id(prefix: str, value: UUID) -> str:
-    """Write an id as the outside sees it, such as `pay_` and 22 base62 digits."""
+    """Write an id as the API shows it, such as `pay_` and 22 base62 digits."""
     return f"{prefix}_{to_base62(value.int, UUID_CHARS)}"
 
 
 def parse_id(prefix: str, raw: str) -> UUID | None:
-    """Read an id that `text` wrote; `None` for anything else, so that it is simply not found."""
+    """Parse an id that `format_id` wrote; `None` for anything else, which is then not found."""
     if not raw.startswith(f"{prefix}_") or not _ID.fullmatch(raw):
         return None
     number = 0
@@ -54,5 +54,5 @@ def make_uuid7(unix_ms: int, random_bits: int) -> UUID:
 
 
 def mask_checkout_id(checkout_id: str) -> str:
-    """Shorten a capability for a log line: who reads logs must not be able to pay or cancel."""
+    """Shorten a capability for a log line: readers of logs must not be able to pay or cancel."""
     return f"cs_****{checkout_id[-4:]}"

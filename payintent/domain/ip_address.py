@@ -1,16 +1,16 @@
-"""Internet addresses: how they are read, and what counts as one caller's."""
+"""IP addresses: how they are parsed, and which of them count as one client."""
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-_OWN_PREFIX = 64  # of IPv6: whoever has one address there has them all
+_OWN_PREFIX = 64  # an IPv6 client controls all addresses of its /64
 _MAPPED_PREFIX = 96
 
 
 def parse_ip_address(text: str) -> Address | None:
-    """Read an address; None where it is none. A mapped one (`::ffff:192.0.2.1`) is the IPv4 one."""
+    """Parse an address; None where it is none. A mapped one (`::ffff:192.0.2.1`) becomes IPv4."""
     try:
         address = ip_address(text)
     except ValueError:
@@ -20,7 +20,7 @@ def parse_ip_address(text: str) -> Address | None:
 
 
 def parse_ip_network(text: str) -> Network:
-    """Read a network or one address; `ValueError` where it is none. Mapped ones are IPv4 again."""
+    """Parse a network or an address; `ValueError` where it is neither. Mapped ones become IPv4."""
     network = ip_network(text)
     mapped = network.network_address.ipv4_mapped if isinstance(network, IPv6Network) else None
     if mapped is None or network.prefixlen < _MAPPED_PREFIX:
@@ -29,14 +29,14 @@ def parse_ip_network(text: str) -> Network:
 
 
 def ip_network_of(address: Address, length: int) -> Network:
-    """Give the network of a length that an address lies in."""
+    """Return the network of the given prefix length that contains an address."""
     if isinstance(address, IPv4Address):
         return IPv4Network((int(address), length), strict=False)
     return IPv6Network((int(address), length), strict=False)
 
 
 def client_address_key(address: str) -> str:
-    """Name what requests from an address are counted under: itself, of IPv6 its /64."""
+    """Return the key that requests from an address count under: itself, for IPv6 its /64."""
     parsed = parse_ip_address(address)
     if isinstance(parsed, IPv6Address):
         return str(ip_network_of(parsed, _OWN_PREFIX))

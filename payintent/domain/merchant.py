@@ -1,4 +1,4 @@
-"""Merchants, and the ways to pay that the operator has provisioned for them."""
+"""Merchants, and the payment methods that the operator has set up for them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from payintent.domain.web_origin import web_origin
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """Where a merchant was activated, and for what; `None` is everywhere, everything."""
+    """The countries and currencies a merchant was activated for; `None` means all."""
 
     countries: tuple[str, ...] | None = None
     currencies: tuple[str, ...] | None = None
@@ -26,7 +26,7 @@ class Market:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merchant:
-    """Who is paid."""
+    """A merchant: its settings, callback URL, market and activation, as payments need them."""
 
     id: int
     name: str
@@ -41,12 +41,12 @@ class Merchant:
     return_url: str | None
     allowed_origins: tuple[str, ...]
     tax_country: TaxCountry = TaxCountry.SELECTION
-    auto_refund: bool = True  # what no payment may own goes back at once
+    auto_refund: bool = True  # money that belongs to no payment is refunded at once
     allow_http: bool = False  # its callback URL need not be https
 
     @property
     def origins(self) -> frozenset[str]:
-        """Give the allowed origins in their normal form."""
+        """Return the allowed origins in their normal form."""
         return frozenset(filter(None, map(web_origin, self.allowed_origins)))
 
 
@@ -62,18 +62,18 @@ class Acceptance:
     token_decimals: int | None  # on its chain; None where it is no token, or taken nowhere
     enabled: bool
     account_enabled: bool  # its account and provider are enabled, its chain is watched
-    #: Decimals that its gateway counts each currency in; None: it counts as we do.
+    #: Decimals in which its gateway counts each currency; None: it counts as we do.
     decimals: Mapping[str, int] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaymentMethod(Acceptance):
-    """One way to pay a merchant: an account at a provider, with its price and its places."""
+    """One way to pay a merchant: an account at a provider, with its price and countries."""
 
     id: int
     merchant_id: int
     account_id: int
-    provider_name: str  # what the outside calls it
+    provider_name: str  # the name that the API shows
     kind: str
     label: str
     chain: str | None
@@ -81,4 +81,4 @@ class PaymentMethod(Acceptance):
     fee_rate: Decimal
     position: int  # lower ones are offered first
     expected_token: ExpectedToken | None = field(default=None, repr=False)  # where it is taken
-    token_minimum: int = field(default=1, repr=False)  # smallest units, as our contract has it
+    token_minimum: int = field(default=1, repr=False)  # set by the contract

@@ -18,9 +18,9 @@ def parse_amount(
     lowest: Decimal,
     highest: Decimal,
 ) -> Decimal:
-    """Read the `amount` of a request in a known currency.
+    """Parse the `amount` of a request in a supported currency.
 
-    Refused (`INVALID_AMOUNT`): malformed where it is no plain ASCII decimal text; else where the
+    Raises `INVALID_AMOUNT`: malformed where it is no plain ASCII decimal text; else where the
     value is zero, negative, finer than the currency or outside `lowest` to `highest`.
     """
     if not isinstance(raw, str) or not _PLAIN.fullmatch(raw):
@@ -41,9 +41,9 @@ def parse_amount(
 
 
 def format_amount(value: Decimal, decimals: int, *, trim: bool = False) -> str:
-    """Write an amount with its decimals and without exponent; zero is `"0"`.
+    """Format an amount with its decimals and without exponent; zero is `"0"`.
 
-    `trim` leaves out trailing zeros: tokens have up to 18 decimals and nobody reads them all.
+    `trim` leaves out trailing zeros: tokens have up to 18 decimals, too many to read.
     """
     if value == 0:
         return "0"
@@ -59,13 +59,13 @@ def round_half_up(value: Decimal, decimals: int) -> Decimal:
 
 
 def round_up(value: Decimal, decimals: int) -> Decimal:
-    """Round a token amount up: a merchant never gets less than the bill."""
+    """Round a token amount up: a merchant never gets less than the amount of the payment."""
     with localcontext(EXACT):
         return value.quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_UP)
 
 
 def to_smallest_unit(value: Decimal, decimals: int) -> int | None:
-    """Count smallest units (minor units, wei); `None` where the value is finer than that."""
+    """Convert to smallest units (minor units, wei); `None` where the value is finer than that."""
     with localcontext(EXACT):
         scaled = value.scaleb(decimals)
         whole = scaled.to_integral_value()

@@ -1,6 +1,6 @@
-"""On-chain payments judged: what a finalized receipt is, and how a session without one ends.
+"""Decisions about on-chain payments: what a final transfer is, and how a session ends without one.
 
-Pure: evidence in, decision out. Money moves on finalized blocks alone, and an exact receipt wins.
+Pure: evidence in, decision out. Only final blocks settle a payment, and an exact transfer wins.
 """
 
 from collections.abc import Mapping
@@ -23,16 +23,16 @@ from payintent.domain.session import Session
 from payintent.domain.settlement import SettlementDecision
 
 PROVIDER = "gateway_contract"
-#: Another attempt, or the exact payment behind a wrong one, may still come within this time.
+#: Another attempt, or the exact payment after a wrong one, may still come within this time.
 SECOND_THOUGHT = timedelta(seconds=120)
-#: A posted hash holds up a change of method for this long; then it is no sign of anything.
-HINT_HOLDS = timedelta(minutes=10)
-#: A payment that waits for its chain for so long is a case; nothing ends it without a block.
+#: A posted transaction delays a change of method for this long; then it is ignored.
+POSTED_TRANSACTION_HOLDS = timedelta(minutes=10)
+#: A payment that waits for its chain for so long becomes a case; only a final block ends it.
 OUTAGE_MAX = timedelta(hours=24)
 
 
 class TransferDisposition(StrEnum):
-    """What a finalized `Paid` log is to us."""
+    """What a final `Paid` log is to us."""
 
     CREDITED = "credited"
     DUPLICATE = "duplicate"
@@ -45,7 +45,7 @@ class TransferDisposition(StrEnum):
     UNKNOWN_UUID = "unknown_uuid"
 
 
-#: Whatever is not credited is a case: nothing that reached the contract is ever lost.
+#: Every transfer that is not credited opens a case: nothing the contract took is ever lost.
 CASES: Mapping[TransferDisposition, CaseKind] = {
     TransferDisposition.DUPLICATE: CaseKind.DOUBLE_PAYMENT,
     TransferDisposition.UNDERPAID: CaseKind.AMOUNT_MISMATCH,
@@ -56,7 +56,7 @@ CASES: Mapping[TransferDisposition, CaseKind] = {
     TransferDisposition.CLOSED_SESSION: CaseKind.ORPHAN_CAPTURE,
     TransferDisposition.UNKNOWN_UUID: CaseKind.UNKNOWN_REFERENCE,
 }
-#: What ends a payment at last, if nothing exact comes.
+#: The reason with which a payment fails after a mismatch, if no exact transfer follows.
 MISMATCHES: Mapping[TransferDisposition, FailureReason] = {
     TransferDisposition.UNDERPAID: FailureReason.AMOUNT_MISMATCH,
     TransferDisposition.OVERPAID: FailureReason.AMOUNT_MISMATCH,
@@ -66,9 +66,9 @@ MISMATCHES: Mapping[TransferDisposition, FailureReason] = {
 
 @dataclass(frozen=True, slots=True)
 class TransferDetails:
-    """What a finalized log says, of the contract that the session was made with or another."""
+    """A final log, and whether the session was made with the contract that wrote it."""
 
-    account_id: int  # whose contract wrote it
+    account_id: int  # of the contract that wrote it
     token: bytes
     amount: int
     receiver: bytes
@@ -76,7 +76,7 @@ class TransferDetails:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedTransfer:
-    """What a session's log must say to be exact."""
+    """The values that a session's log must have to be exact."""
 
     token: bytes  # 20 zero bytes for the native coin
     amount: int
@@ -85,14 +85,14 @@ class ExpectedTransfer:
 
 def classify_transfer(
     paid: TransferDetails,
-    bill: ExpectedTransfer | None,
+    expected: ExpectedTransfer | None,
     payment: Payment | None,
     session: Session | None,
 ) -> TransferDisposition:
-    """Judge a finalized log against the locked payment and session that its uuid names."""
-    if bill is None or payment is None or session is None or not _is_its(session, paid):
+    """Classify a final log by the locked payment and session that its uuid names."""
+    if expected is None or payment is None or session is None or not _is_its(session, paid):
         return TransferDisposition.UNKNOWN_UUID
-    if paid.receiver != bill.receiver:
+    if paid.receiver != expected.receiver:
         return TransferDisposition.WRONG_RECEIVER
     if payment.session_id != session.id:
         return TransferDisposition.CLOSED_SESSION
@@ -100,7 +100,7 @@ def classify_transfer(
         return TransferDisposition.DUPLICATE
     if payment.status in TERMINAL:
         return TransferDisposition.LATE
-    return _measure(paid, bill)
+    return _measure(paid, expected)
 
 
 _CREDIT = SettlementDecision(
@@ -120,38 +120,43 @@ def _is_its(session: Session, paid: TransferDetails) -> bool:
     return session.quote.account_id == paid.account_id
 
 
-def is_exact_transfer(paid: TransferDetails, bill: ExpectedTransfer) -> bool:
-    """Tell whether a log says just what its session asked for."""
-    return paid.receiver == bill.receiver and _measure(paid, bill) is TransferDisposition.CREDITED
+def is_exact_transfer(paid: TransferDetails, expected: ExpectedTransfer) -> bool:
+    """Tell whether a log has exactly the receiver, token and amount of its session."""
+    return (
+        paid.receiver == expected.receiver
+        and _measure(paid, expected) is TransferDisposition.CREDITED
+    )
 
 
-def _measure(paid: TransferDetails, bill: ExpectedTransfer) -> TransferDisposition:
-    if paid.token != bill.token:
+def _measure(paid: TransferDetails, expected: ExpectedTransfer) -> TransferDisposition:
+    if paid.token != expected.token:
         return TransferDisposition.WRONG_TOKEN
-    if paid.amount == bill.amount:
+    if paid.amount == expected.amount:
         return TransferDisposition.CREDITED
     return (
-        TransferDisposition.UNDERPAID if paid.amount < bill.amount else TransferDisposition.OVERPAID
+        TransferDisposition.UNDERPAID
+        if paid.amount < expected.amount
+        else TransferDisposition.OVERPAID
     )
 
 
 class PostedTransactionState(StrEnum):
-    """What became of a transaction whose hash the page posted; a hint is never proof."""
+    """The state of a posted transaction: the page sent its hash, which proves nothing."""
 
     UNKNOWN = "unknown"  # no endpoint has it
-    PENDING = "pending"  # known, not mined
-    MINED = "mined"  # succeeded: its log tells the rest
+    PENDING = "pending"  # pending, not mined
+    MINED = "mined"  # succeeded: its log decides
     REVERTED = "reverted"
-    FOREIGN = "foreign"  # not a payment of this session: means nothing
-    DUPLICATE = "duplicate"  # reverted with "already paid": a second click
+    FOREIGN = "foreign"  # not a payment of this session: ignored
+    DUPLICATE = "duplicate"  # reverted with "already paid": the buyer clicked twice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostedTransaction:
-    """A posted transaction, as far as it was looked at."""
+    """A posted transaction with the result of its last check."""
 
     state: PostedTransactionState
-    reason: str  # of a revert, in the contract's word
+    reason: str  # of a revert, as the contract gives it
     final: bool
     posted_at: datetime
     settled_at: datetime | None  # when it was first seen final
@@ -159,32 +164,32 @@ class PostedTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MismatchedTransfer:
-    """A finalized log that is not the bill."""
+    """A final log that differs from the expected transfer."""
 
     disposition: TransferDisposition
-    posted: bool  # its hash was posted to this very session
+    posted: bool  # its hash was posted for this very session
     final_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnchainEvidence:
-    """All that is known of one session on its chain, at one moment of the database's clock."""
+    """All facts about one session on its chain, at one moment of the database's clock."""
 
     now: datetime
     deadline: datetime
-    window_at: datetime | None  # up to here two endpoints have shown the unfinalized logs
+    window_at: datetime | None  # up to here two endpoints have shown the logs that are not final
     final_at: datetime | None  # of the last block of the final pass
     exact_sighted: bool
-    exact_gone: bool  # one was sighted, and is proven to be no more
-    hints: tuple[PostedTransaction, ...] = ()
+    exact_gone: bool  # an exact transfer was pending, and is proven to be gone
+    posted: tuple[PostedTransaction, ...] = ()
     mismatches: tuple[MismatchedTransfer, ...] = ()
-    captured: Capture | None = None  # a final receipt was credited
+    captured: Capture | None = None  # a final transfer was credited
 
 
 def decide_onchain_session(evidence: OnchainEvidence) -> SessionReport:
-    """Say how a session stands: it was paid, goes on, is under way, or ends.
+    """Decide how a session stands: paid, open, authorising, or ended.
 
-    Without a credited receipt it is `OPEN` before its deadline, `AUTHORISING` while something may
+    Without a credited transfer it is `OPEN` before its deadline, `AUTHORISING` while something may
     still come of it, `DECLINED` with a reason, or `CLOSED` where nothing was ever paid.
     """
     if evidence.captured is not None:
@@ -205,7 +210,7 @@ def _failed(reason: FailureReason) -> SessionReport:
 
 
 def _before_deadline(evidence: OnchainEvidence) -> SessionReport:
-    """End early only on what nobody else can bring about: the buyer's own posted transactions."""
+    """End early only on what the buyer alone can cause: transactions posted by the page."""
     reverts = _reverts(evidence)
     if any(revert.reason == "expired" for revert in reverts) or _has_waited(evidence, reverts):
         return _failed(FailureReason.TX_REVERTED)
@@ -219,7 +224,7 @@ def _before_deadline(evidence: OnchainEvidence) -> SessionReport:
     fresh = [
         transaction
         for transaction in _undecided(evidence)
-        if evidence.now - transaction.posted_at < HINT_HOLDS
+        if evidence.now - transaction.posted_at < POSTED_TRANSACTION_HOLDS
     ]
     return _UNDER_WAY if fresh else SessionReport(state=GatewaySessionState.OPEN)
 
@@ -227,14 +232,14 @@ def _before_deadline(evidence: OnchainEvidence) -> SessionReport:
 def _after_deadline(evidence: OnchainEvidence) -> SessionReport:
     if evidence.final_at is not None and evidence.final_at > evidence.deadline:
         return _at_last(evidence)
-    traces = evidence.hints or evidence.mismatches or evidence.exact_gone
-    # Blocks of the deadline's own second may still come: many chains make several in one.
+    traces = evidence.posted or evidence.mismatches or evidence.exact_gone
+    # Blocks of the deadline's own second may still come: many chains make several in one second.
     quiet = evidence.window_at is not None and evidence.window_at > evidence.deadline
     return _NOTHING if quiet and not traces else _UNDER_WAY
 
 
 def _at_last(evidence: OnchainEvidence) -> SessionReport:
-    """Decide: no block before the deadline can come any more."""
+    """Decide when no block before the deadline can come any more."""
     if evidence.mismatches:
         return _failed(MISMATCHES[evidence.mismatches[-1].disposition])
     if _reverts(evidence):
@@ -247,7 +252,7 @@ def _at_last(evidence: OnchainEvidence) -> SessionReport:
 def _reverts(evidence: OnchainEvidence) -> list[PostedTransaction]:
     return [
         transaction
-        for transaction in evidence.hints
+        for transaction in evidence.posted
         if transaction.state is PostedTransactionState.REVERTED and transaction.final
     ]
 
@@ -256,7 +261,7 @@ def _undecided(evidence: OnchainEvidence) -> list[PostedTransaction]:
     undecided = {PostedTransactionState.UNKNOWN, PostedTransactionState.PENDING}
     return [
         transaction
-        for transaction in evidence.hints
+        for transaction in evidence.posted
         if transaction.state in undecided
         or (
             transaction.state in {PostedTransactionState.MINED, PostedTransactionState.REVERTED}
@@ -266,7 +271,7 @@ def _undecided(evidence: OnchainEvidence) -> list[PostedTransaction]:
 
 
 def _has_waited(evidence: OnchainEvidence, reverts: list[PostedTransaction]) -> bool:
-    """Tell whether the buyer has left a revert behind, without trying again."""
+    """Tell whether a revert is older than the time in which the buyer may try again."""
     if not reverts or _undecided(evidence):
         return False
     settled = [revert.settled_at for revert in reverts if revert.settled_at is not None]
@@ -274,26 +279,26 @@ def _has_waited(evidence: OnchainEvidence, reverts: list[PostedTransaction]) -> 
 
 
 class OnchainRecords(Protocol):
-    """What is known of sessions and refunds on their chains, and what signers were asked for."""
+    """The stored facts of sessions and refunds on chains, and the requests made to signers."""
 
     async def evidence(self, session_id: UUID) -> OnchainEvidence | None:
-        """Give what is known of a session; None where it is not an on-chain one."""
+        """Return the facts of a session; None where it is not an on-chain one."""
         ...
 
     async def get_refund_facts(
         self, account_id: int, request: GatewayRefundRequest
     ) -> OnchainRefundFacts | None:
-        """Give what is known of a refund; None where its money did not come by a chain."""
+        """Return the facts of a refund; None where its money did not come by a chain."""
         ...
 
     async def claim_for_sender(self, refund_id: UUID, sender: bytes) -> bool:
-        """Note that a signer is about to be asked; False where another sender was asked before."""
+        """Record that a signer is about to be asked; False where another sender was before."""
         ...
 
     async def set_transaction_hash(self, refund_id: UUID, tx_hash: bytes) -> None:
-        """Keep the transaction that a signer told."""
+        """Store the transaction hash that a signer returned."""
         ...
 
     async def note_reverted(self, refund_id: UUID, tx_hash: bytes) -> int:
-        """Count a transaction whose revert is final, once; gives how many of the refund were."""
+        """Count a transaction whose revert is final, once; returns the refund's count of them."""
         ...

@@ -1,4 +1,4 @@
-"""Refunds on chains: what a signer is asked for, what is known of it, and what a log of one is."""
+"""Refunds on chains: the call to sign, its state, and the classification of its logs."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,11 +11,11 @@ NATIVE = bytes(20)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractRefundCall:
-    """A call of our contract that gives money back; addresses have 20 bytes, uuids 16."""
+    """A refund call of the gateway contract; addresses have 20 bytes, uuids 16."""
 
     network_id: int
     contract: bytes
-    uuid: bytes  # of the bill
+    uuid: bytes  # of the expected transfer
     refund_id: bytes
     token: bytes
     to: bytes
@@ -23,68 +23,68 @@ class ContractRefundCall:
 
     @property
     def value(self) -> int:
-        """Give the coins that are sent along."""
+        """Return the native coins to send along with the call, in wei; 0 for a token."""
         return self.amount if self.token == NATIVE else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnchainRefundFacts:
-    """What is known of one refund on its chain."""
+    """The facts about one refund on its chain."""
 
     chain: str
     network_id: int
-    contract: bytes  # that took the payment
+    contract: bytes  # the one that took the payment
     uuid: bytes
     token: bytes
     payer: bytes
-    refunder: bytes | None  # who sends refunds now
-    sender: bytes | None  # who was asked to send this one, and sends it always
-    tx_hash: bytes | None  # of the last transaction that the signer told
-    asked_s: float  # since the signer was last asked
+    refunder: bytes | None  # the address that sends refunds now
+    sender: bytes | None  # the address that was asked first; only this one sends it
+    tx_hash: bytes | None  # of the last transaction that the signer returned
+    asked_s: float  # seconds since the signer was last asked
     read_up_to: int  # the last final block that was read
     done_by: bytes | None  # the transaction that did it, in a final block
 
 
 @dataclass(frozen=True, slots=True)
 class AlreadyRefunded:
-    """The contract has done this refund for this sender before."""
+    """The contract has already done this refund for this sender."""
 
 
 class RefundTransactionState(StrEnum):
-    """What became of a refund that a signer was asked for."""
+    """The state of a refund transaction that a signer was asked for."""
 
     UNDER_WAY = "under_way"
     REVERTED = "reverted"  # in a final block
-    UNSEEN = "unseen"  # nobody has its transaction, and the contract has not done it
+    UNSEEN = "unseen"  # no endpoint has its transaction, and the contract has not done it
 
 
 class RefundLogDisposition(StrEnum):
-    """What a finalized `Refunded` log is to us."""
+    """What a final `Refunded` log is to us."""
 
     SETTLES = "settles"
     UNKNOWN = "unknown"  # names no refund of ours
-    FOREIGN = "foreign"  # names one, by a sender that is none of ours
-    MISMATCHED = "mismatched"  # by ours, and not what was promised
-    TWICE = "twice"  # another log has done it before
+    FOREIGN = "foreign"  # names a refund of ours, but its sender is none of ours
+    MISMATCHED = "mismatched"  # sent by us, but not with the promised values
+    TWICE = "twice"  # another log has done this refund before
 
 
 class OnchainRefundSender(Protocol):
-    """Has refunds signed and sent on one chain, with keys that we never see."""
+    """Has refunds signed and sent on one chain; the keys stay in the external signer."""
 
     async def estimate(
         self, sender: bytes, call: ContractRefundCall
     ) -> int | AlreadyRefunded | NotContacted:
-        """Give the gas that a refund needs; nothing is signed or sent by asking."""
+        """Return the gas that a refund needs; nothing is signed or sent."""
         ...
 
     async def send(
         self, sender: bytes, call: ContractRefundCall, gas: int
     ) -> bytes | OutcomeUnknown:
-        """Have a refund signed and sent; gives its transaction's hash."""
+        """Have a refund signed and sent; returns its transaction's hash."""
         ...
 
     async def trace(
         self, sender: bytes, call: ContractRefundCall, tx_hash: bytes | None, read_up_to: int
     ) -> RefundTransactionState | OutcomeUnknown:
-        """Ask the chain what became of a refund; no block after `read_up_to` is final yet."""
+        """Ask the chain for the state of a refund; no block after `read_up_to` is final yet."""
         ...

@@ -1,18 +1,18 @@
-"""Operators: what each role may do."""
+"""Operators: roles, and the limits of proposals and tokens."""
 
 from enum import StrEnum
 
-#: How long a proposal waits for another person.
+#: How long a proposal waits for a second operator.
 PROPOSAL_HOURS = 24
-#: How many days a token works unless said otherwise, and at most.
+#: How many days a token is valid by default, and at most.
 TOKEN_DAYS = 90
 TOKEN_DAYS_MAX = 365
-#: A terminal without a token may issue so many tokens on an empty installation.
+#: How many tokens a terminal without a token may issue on an empty installation.
 FIRST_OPERATORS = 2
 
 
 class Role(StrEnum):
-    """Roles from the least to the most; each one may do what those before it may."""
+    """Roles in rising order; each may do what those before it may."""
 
     VIEWER = "viewer"
     SUPPORT = "support"
@@ -20,7 +20,7 @@ class Role(StrEnum):
     ADMIN = "admin"
 
     def includes(self, role: "Role") -> bool:
-        """Tell whether whoever has this role may do what needs `role`."""
+        """Tell whether this role may do what needs `role`."""
         return _RANK[self] >= _RANK[role]
 
 

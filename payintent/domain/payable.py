@@ -1,4 +1,4 @@
-"""What can be paid: the one rule that the catalog, creates and quotes answer from."""
+"""What can be paid: the one rule behind the catalog, creates and quotes."""
 
 from collections.abc import Collection, Iterable
 
@@ -8,7 +8,7 @@ from payintent.domain.merchant import Acceptance, Market
 
 
 def reached_by(method: Acceptance) -> Market | None:
-    """Give the currencies and countries that a method can be used for; None where it cannot.
+    """Return the currencies and countries a method can be used for; None where it cannot.
 
     The method and its account are enabled, its token is enabled and has an address, its chain is
     watched, and its gateway counts the currency. Countries are those of both method and account.
@@ -21,7 +21,7 @@ def reached_by(method: Acceptance) -> Market | None:
 
 
 def reached_by_all(methods: Iterable[Acceptance]) -> tuple[Market, ...]:
-    """Give what each method that can be used reaches."""
+    """Return the market of each method that can be used."""
     found = (reached_by(method) for method in methods)
     return tuple(reached for reached in found if reached is not None)
 
@@ -29,7 +29,7 @@ def reached_by_all(methods: Iterable[Acceptance]) -> tuple[Market, ...]:
 def common_countries(
     countries: tuple[str, ...] | None, others: Collection[str] | None
 ) -> tuple[str, ...] | None:
-    """Give the countries that two lists share; `None` stands for all."""
+    """Return the countries that two lists share; `None` stands for all."""
     if others is None:
         return countries
     if countries is None:
@@ -38,7 +38,7 @@ def common_countries(
 
 
 def held_decimals(method: Acceptance, currency: str) -> int | None:
-    """Give the decimals that a method holds a currency with: a token's on its chain, or ours.
+    """Return the decimals of a currency at a method: a token's on its chain, or ours.
 
     `None` where its gateway does not count the currency, or its token is not taken on its chain.
     """
@@ -50,9 +50,9 @@ def held_decimals(method: Acceptance, currency: str) -> int | None:
 
 
 def payable_decimals(market: Market, methods: Iterable[Acceptance]) -> dict[str, int]:
-    """Give what a merchant can be paid with somewhere, and the most decimals that a method holds.
+    """Return each currency payable somewhere, with the most decimals that a method supports.
 
-    Restrictions apart: they depend on the buyer.
+    Restrictions are ignored: they depend on the buyer.
     """
     found: dict[str, int] = {}
     for method in methods:

@@ -1,4 +1,4 @@
-"""The life of a payment: the table of spec section 3 as data, and one pure `step`."""
+"""A payment and its status transitions: the table of spec section 3 as data."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,20 +26,20 @@ class PaymentStatus(StrEnum):
 
 
 class PaymentTrigger(StrEnum):
-    """What may happen to a payment."""
+    """What can cause a transition."""
 
     SELECT = "select"  # the buyer selects a method, or another one
     CONFIRM = "confirm"  # a gateway or a chain confirms the money
     FAIL = "fail"  # a gateway or a chain reports the end without money
     EXPIRE = "expire"  # its time is over
     CANCEL = "cancel"  # the merchant cancels
-    BUYER_CANCEL = "buyer_cancel"  # the buyer cancels: no event reaches the merchant
-    REFUND_PART = "refund_part"  # money went back, some remains
-    REFUND_REST = "refund_rest"  # the last of the money went back
+    BUYER_CANCEL = "buyer_cancel"  # the buyer cancels: the merchant gets no event
+    REFUND_PART = "refund_part"  # a part was refunded, some remains
+    REFUND_REST = "refund_rest"  # the last part was refunded
 
 
 class FailureReason(StrEnum):
-    """Why a payment failed, as the merchant is told (spec section 6.3)."""
+    """Why a payment failed, as the merchant reads it (spec section 6.3)."""
 
     UNKNOWN = "UNKNOWN"
     DECLINED = "DECLINED"
@@ -81,9 +81,9 @@ class CreatePaymentRequest:
 
 @dataclass(frozen=True, slots=True)
 class Payment:
-    """One payment as it is kept; its quote is that of its current session.
+    """One stored payment; its quote is that of its current session.
 
-    Made by keyword; only storage, which checks that the orders agree, makes it by position.
+    Build it by keyword; only storage, which checks that the orders agree, does so by position.
     """
 
     id: UUID
@@ -93,7 +93,7 @@ class Payment:
     version: int  # grows with every change of status
     currency: str
     amount: Decimal
-    amount_text: str  # exactly as sent
+    amount_text: str  # exactly as received
     payer_uid: str
     payer_email: str | None
     include_pegged_assets: bool
@@ -156,13 +156,13 @@ class Payment:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """Where a trigger leads, and the event that the merchant gets for it."""
+    """The status a trigger leads to, and the event the merchant gets for it."""
 
     to: PaymentStatus
     event: EventType | None = None
 
 
-ARROWS: dict[tuple[PaymentStatus, PaymentTrigger], Transition] = {
+TRANSITIONS: dict[tuple[PaymentStatus, PaymentTrigger], Transition] = {
     (PaymentStatus.PENDING, PaymentTrigger.SELECT): Transition(PaymentStatus.PROCESSING),
     (PaymentStatus.PENDING, PaymentTrigger.EXPIRE): Transition(
         PaymentStatus.EXPIRED, EventType.EXPIRED
@@ -183,7 +183,7 @@ ARROWS: dict[tuple[PaymentStatus, PaymentTrigger], Transition] = {
     ),
     (PaymentStatus.PAID, PaymentTrigger.REFUND_PART): Transition(PaymentStatus.PARTIALLY_REFUNDED),
     (PaymentStatus.PAID, PaymentTrigger.REFUND_REST): Transition(PaymentStatus.REFUNDED),
-    # A further part leaves the state as it is: the spec's table shows only the last one.
+    # A further partial refund keeps the status: the spec's table shows only the last one.
     (PaymentStatus.PARTIALLY_REFUNDED, PaymentTrigger.REFUND_PART): Transition(
         PaymentStatus.PARTIALLY_REFUNDED
     ),
@@ -194,8 +194,8 @@ ARROWS: dict[tuple[PaymentStatus, PaymentTrigger], Transition] = {
 
 
 def find_transition(status: PaymentStatus, trigger: PaymentTrigger) -> Transition:
-    """Follow one arrow of the table; refused (`INVALID_TRANSITION`) where there is none."""
-    transition = ARROWS.get((status, trigger))
+    """Return the transition of the table; raise `INVALID_TRANSITION` where there is none."""
+    transition = TRANSITIONS.get((status, trigger))
     if transition is None:
         raise RefusedError(
             ErrorCode.INVALID_TRANSITION, f"a payment in {status} status does not allow '{trigger}'"

@@ -9,14 +9,14 @@ from payintent.domain.money import EXACT, format_amount, round_half_up, round_up
 
 
 class FeeMode(StrEnum):
-    """Who bears the fee: inside the amount the merchant, on top of it the buyer."""
+    """Who bears the fee: the merchant (inside the amount), or the buyer (on top of it)."""
 
     INCLUSIVE = "INCLUSIVE"
     EXCLUSIVE = "EXCLUSIVE"
 
 
 class TaxManager(StrEnum):
-    """Who cares for tax: nobody here, or this service by the operator's rates."""
+    """Who manages tax: the merchant alone, or this service by the operator's rates."""
 
     NONE = "NONE"
     SERVICE = "SERVICE"
@@ -25,13 +25,13 @@ class TaxManager(StrEnum):
 class TaxCountry(StrEnum):
     """Which country's tax rate applies."""
 
-    SELECTION = "selection"  # the one that the buyer has chosen; without one, the merchant's
-    MERCHANT = "merchant"  # the merchant's default country, whatever the buyer chooses
+    SELECTION = "selection"  # the buyer's chosen country; without one, the merchant's
+    MERCHANT = "merchant"  # the merchant's default country, whatever the buyer selects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceRates:
-    """What a quote is made with: the method's fee and the tax that applies."""
+    """What a price is computed with: the method's fee and the tax rate."""
 
     fee_mode: FeeMode
     fee_rate: Decimal  # 0.029 is 2.9 %
@@ -53,7 +53,7 @@ class Price:
 
 
 def make_price(amount: Decimal, currency: str, tariff: PriceRates) -> Price:
-    """Price an amount: `total = amount + tax`, and the fee where the buyer bears it.
+    """Compute a price: `total = amount + tax`, and the fee where the buyer bears it.
 
     The amount of a pegged token is the fiat amount one to one, rounded up to the token's decimals.
     """
@@ -79,5 +79,5 @@ def make_price(amount: Decimal, currency: str, tariff: PriceRates) -> Price:
 
 
 def format_rate(rate: Decimal) -> str:
-    """Write a rate without trailing zeros: `0.029`, `0`."""
+    """Format a rate without trailing zeros: `0.029`, `0`."""
     return "0" if rate == 0 else format(rate.normalize(), "f")

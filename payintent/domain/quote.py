@@ -7,7 +7,7 @@ from payintent.domain.price import Price
 
 @dataclass(frozen=True, slots=True)
 class ExpectedToken:
-    """The token that a quote was made in, as it was then; 20 zero bytes are a chain's own coin."""
+    """The token of a quote as it was then; 20 zero bytes are a chain's native coin."""
 
     address: bytes
     decimals: int
@@ -16,17 +16,17 @@ class ExpectedToken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
-    """A quote and what it is for: one payment method in one country."""
+    """One payment method and its price for one payment in one country."""
 
     payment_method_id: int
     account_id: int
     provider: str
-    provider_name: str  # what the outside calls it
+    provider_name: str  # the name that the API shows
     kind: str
     label: str
     country: str
     chain: str | None
     token: str | None
     price: Price
-    total_minor: int  # smallest units of what is paid
+    total_minor: int  # smallest units of the currency or token that is paid
     expected_token: ExpectedToken | None = None

@@ -1,4 +1,4 @@
-"""Which ways to pay a payment has in a country, and at what price."""
+"""The quotes of a payment in a country: which methods can pay it, and at what price."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -38,12 +38,12 @@ def resolve_quote_country(
     viewer: str | None,
     restrictions: Restrictions,
 ) -> QuoteCountry:
-    """Find the country that quotes are for, and whether tokens may be offered there.
+    """Choose the country that quotes are for, and tell whether tokens may be offered there.
 
-    The country of the query counts whatever can be paid there. Without one it is the first of the
-    viewer's, the merchant's and all others where one of the methods takes this payment.
+    A country named by the query is taken whatever can be paid there. Without one it is the first of
+    the viewer's, the merchant's and all others where one of the methods takes this payment.
 
-    Refused (`BAD_REQUEST`, `UNSUPPORTED_COUNTRY`) where the query names no country of ours.
+    Raises `BAD_REQUEST` or `UNSUPPORTED_COUNTRY` where the query names no supported country.
     """
     if requested is not None:
         country = require_supported_country(requested)
@@ -55,7 +55,7 @@ def resolve_quote_country(
         payable = (code for code in accepted if place.crypto or not TENDER[code].crypto)
         if not set(reached[place.country]).isdisjoint(payable):
             return place
-    # Nothing can be paid anywhere now: a country that could, so that this is no refusal.
+    # Nothing can be paid anywhere now: take a country where it could be, so as not to refuse.
     pegged = payment.include_pegged_assets
     tendered = [
         place for place in places if is_payable_in(place.country, payment.currency, pegged=pegged)
@@ -81,12 +81,12 @@ def make_quotes(
     currency: str | None,
     tax_rate: Decimal,
 ) -> list[Quote]:
-    """Price every way to pay, in the methods' order.
+    """Price every payment method that applies, in the methods' order.
 
     Left out is what the merchant is not activated for, and tokens where they are restricted.
 
-    Without `currency` whatever cannot be had is left out; with one that this payment cannot be
-    paid with in this country it is refused (`INVALID_CURRENCY`, `UNSUPPORTED_CURRENCY`).
+    Without `currency`, unavailable methods are left out; a `currency` that cannot pay this payment
+    in this country is refused (`INVALID_CURRENCY`, `UNSUPPORTED_CURRENCY`).
     """
     country = quote_country.country
     currencies = [
@@ -101,18 +101,18 @@ def make_quotes(
         if (reached := reached_by(method)) is not None
         for code in currencies
         if reached.includes(code, country)
-        and (quote := _offer(payment, method, country, code, tax_rate)) is not None
+        and (quote := _make_quote(payment, method, country, code, tax_rate)) is not None
     ]
 
 
 def taxed_country(merchant: Merchant, quote_country: QuoteCountry) -> str:
-    """Name the country whose tax applies; where the buyer seems to be never decides it."""
+    """Return the country whose tax applies; never the one geolocation suggests."""
     chosen = merchant.tax_country is TaxCountry.SELECTION and quote_country.source == "query"
     return quote_country.country if chosen else merchant.default_country
 
 
 def tax_rate_for(payment: Payment, country: str, rates: Mapping[str, Decimal]) -> Decimal:
-    """Give the tax rate that applies where this service manages tax, else zero."""
+    """Return the tax rate that applies where this service manages tax, else zero."""
     if payment.tax_manager is TaxManager.NONE:
         return Decimal(0)
     return rates.get(country, Decimal(0))
@@ -133,7 +133,7 @@ def _currencies(payment: Payment, country: str, requested: str | None) -> tuple[
     return (requested,)
 
 
-def _offer(
+def _make_quote(
     payment: Payment, method: PaymentMethod, country: str, currency: str, tax_rate: Decimal
 ) -> Quote | None:
     decimals = held_decimals(method, currency)
@@ -151,11 +151,11 @@ def _offer(
         return None
     if not _collects(method, price):
         return None
-    return _offered(method, country, price, total_minor)
+    return _quote(method, country, price, total_minor)
 
 
 def _collects(method: PaymentMethod, price: Price) -> bool:
-    """Tell whether the gateway can hold the total exactly."""
+    """Tell whether the gateway can represent the total exactly."""
     if method.decimals is None:
         return True
     total = Decimal(price.total_amount)
@@ -163,11 +163,11 @@ def _collects(method: PaymentMethod, price: Price) -> bool:
 
 
 def can_hold_exactly(payment: Payment, currency: str, decimals: int) -> bool:
-    """Tell whether a token can hold what was asked in it; pegged amounts are rounded up."""
+    """Tell whether a token can represent its own amount exactly; pegged amounts are rounded up."""
     return currency != payment.currency or round_up(payment.amount, decimals) == payment.amount
 
 
-def _offered(method: PaymentMethod, country: str, price: Price, total_minor: int) -> Quote:
+def _quote(method: PaymentMethod, country: str, price: Price, total_minor: int) -> Quote:
     return Quote(
         payment_method_id=method.id,
         account_id=method.account_id,

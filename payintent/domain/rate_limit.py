@@ -1,11 +1,11 @@
-"""Rate limits: how many requests a merchant may send, and where it stands."""
+"""Rate limits: how many requests a merchant may send, and how many are left."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class RateLimitClass(StrEnum):
-    """What is counted apart: creating payments, and everything else."""
+    """What is counted apart: creating payments, and all other requests."""
 
     CREATE = "create"
     READ = "read"
@@ -13,7 +13,7 @@ class RateLimitClass(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """So many requests a second, and so many at once after a pause."""
+    """Requests a second, and the burst allowed after a pause."""
 
     per_s: int
     burst: int
@@ -21,7 +21,7 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class RateLimitStatus:
-    """Where a merchant stands: what is left now, and the seconds until everything is."""
+    """What is left of a limit now, and the seconds until it is full again."""
 
     remaining: int
     full_in_s: float

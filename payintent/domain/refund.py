@@ -1,4 +1,4 @@
-"""Refunds: what goes back of which capture, and what a provider's word does to one."""
+"""Refunds: how much of a capture is refunded, and what a gateway's report does to a refund."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +11,7 @@ from payintent.domain.gateway import GatewayRefundState, RefundReport
 
 
 class RefundStatus(StrEnum):
-    """What the merchant is told."""
+    """The status of a refund as the merchant reads it."""
 
     PENDING = "PENDING"
     SUCCEEDED = "SUCCEEDED"
@@ -19,34 +19,34 @@ class RefundStatus(StrEnum):
 
 
 class RefundFailureReason(StrEnum):
-    """Why a refund failed."""
+    """Why a refund failed, as the merchant reads it."""
 
-    DECLINED = "DECLINED"  # the provider will not do it
+    DECLINED = "DECLINED"  # the gateway will not do it
     REJECTED = "REJECTED"  # an operator did not approve it
 
 
 class RefundStep(StrEnum):
-    """How far a refund is, for us."""
+    """How far we have come with a refund."""
 
-    APPROVAL = "approval"  # waits for a person
-    QUEUED = "queued"  # was not sent
-    SENT = "sent"  # may have been read by its gateway
+    APPROVAL = "approval"  # waits for an operator
+    QUEUED = "queued"  # not sent yet
+    SENT = "sent"  # sent, and possibly received by its gateway
     ENDED = "ended"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refund:
-    """One refund as it is kept."""
+    """One refund as it is stored."""
 
     id: UUID
     merchant_id: int | None
-    payment_id: UUID | None  # None: money that no payment is known for
+    payment_id: UUID | None  # None: the capture belongs to no payment
     capture_id: UUID
-    case_id: UUID | None  # None: asked for by the merchant
+    case_id: UUID | None  # None: requested by the merchant
     amount: Decimal | None  # a part of the payment's amount; None: of a case
     amount_text: str | None
     currency: str
-    amount_minor: int  # what the provider gives back, in the capture's units
+    amount_minor: int  # what the gateway refunds, in the capture's minor units
     reason: str | None
     destination: str | None
     status: RefundStatus
@@ -64,20 +64,20 @@ class Refund:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefundableRemainder:
-    """What may still be given back of a payment, and of the capture that paid it."""
+    """What may still be refunded of a payment, and of the capture that paid it."""
 
     amount: Decimal  # of the payment, whole
-    left: Decimal  # of it, neither refunded nor reserved
+    left: Decimal  # of the amount, neither refunded nor reserved
     capture_minor: int  # whole
     capture_left: int
 
 
 def capture_share(part: Decimal, remainder: RefundableRemainder, unit: int) -> int:
-    """Give the same share of what was paid as `part` is of the amount, in smallest units.
+    """Return the share of the capture that `part` is of the amount, in smallest units.
 
-    Rounded down to whole `unit`s of the gateway; whoever takes all that is left takes the rest.
-    Nobody takes more than his share of what is left either: refunds that were rounded down and
-    failed have left less than theirs, and those who come later must find something.
+    Rounded down to whole `unit`s of the gateway; a refund of all that is left takes the rest.
+    No refund takes more than its share of what is left either: refunds that were rounded down and
+    failed have left less than their share, and later ones must still find something.
     """
     if part == remainder.left:
         return remainder.capture_left
@@ -90,14 +90,14 @@ class RefundEffect(StrEnum):
     """What a report does to a refund."""
 
     NOTHING = "nothing"
-    WAIT = "wait"  # it is under way, or nobody knows
+    WAIT = "wait"  # it is under way, or its outcome is unknown
     SUCCEED = "succeed"
     FAIL = "fail"
-    CONTRADICT = "contradict"  # it had ended otherwise: a person must look
+    CONTRADICT = "contradict"  # it had ended otherwise: an operator must look
 
 
 def decide_refund(status: RefundStatus, report: RefundReport) -> RefundEffect:
-    """Judge a provider's word on a locked refund; it ends once."""
+    """Decide what a gateway's report does to a locked refund; a refund ends once."""
     if status is RefundStatus.PENDING:
         return _PENDING[report.state]
     contradiction = {

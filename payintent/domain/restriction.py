@@ -1,11 +1,11 @@
-"""Country-level restrictions (spec section 2.7): they narrow what is offered, and nothing else."""
+"""Restrictions by country (spec section 2.7): they only reduce what is offered."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class RestrictionType(StrEnum):
-    """What is restricted."""
+    """What is not offered in a restricted country: crypto, or the on-ramp."""
 
     CRYPTO = "CRYPTO"  # crypto payment methods and catalog currencies
     ONRAMP = "ONRAMP"  # fiat-to-crypto on-ramp orders
@@ -13,14 +13,14 @@ class RestrictionType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Restrictions:
-    """The active restrictions."""
+    """The countries whose restrictions are active, by type."""
 
     crypto: frozenset[str] = frozenset()
     onramp: frozenset[str] = frozenset()
-    crypto_listed: frozenset[str] = frozenset()  # restricted now, or once
+    crypto_listed: frozenset[str] = frozenset()  # listed now or at any time before
 
     def allow_crypto(self, country: str | None, viewer: str | None) -> bool:
-        """Tell whether crypto may be offered: to buyers of a country, seen from the viewer's.
+        """Tell whether crypto may be offered, by the country of the quotes and the viewer's.
 
         An unknown country (`None`) is on no list.
         """

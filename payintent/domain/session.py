@@ -1,4 +1,4 @@
-"""A session: one attempt to pay at one provider, with the quote that was frozen for it."""
+"""A session: one attempt to pay at one gateway, with its frozen quote."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,17 +10,17 @@ from payintent.domain.quote import Quote
 
 
 class SessionStatus(StrEnum):
-    """A session's own life: only the provider's word ends one."""
+    """A session's status (column `life`); only a gateway's report ends a session."""
 
-    OPENING = "opening"  # kept before the provider is asked for it
-    OPEN = "open"  # it is, or was, what the buyer pays with
-    CLOSING = "closing"  # no longer wanted; the provider has not agreed yet
+    OPENING = "opening"  # stored before the gateway is asked to open it
+    OPEN = "open"  # the buyer pays with it, or did before another was selected
+    CLOSING = "closing"  # no longer wanted; the gateway has not agreed yet
     ENDED = "ended"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """One session as it is kept."""
+    """One session as it is stored."""
 
     id: UUID
     payment_id: UUID
@@ -31,13 +31,13 @@ class Session:
     next_action: str | None  # JSON text
     return_url: str | None
     inquiries: int  # since it opened, or since it is closing
-    declines: int  # attempts that were declined, the buyer being free to try again
+    declines: int  # declined attempts after which the buyer could try again
     opened_at: datetime
     closing_at: datetime | None
 
     @property
     def gateway_ref(self) -> GatewaySessionRef:
-        """Name it as its gateway is told of it."""
+        """Return the session as its gateway identifies it."""
         return GatewaySessionRef(
             session_id=self.id,
             reference=self.reference,

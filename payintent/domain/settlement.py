@@ -1,4 +1,4 @@
-"""What a provider's word on a session does to its payment: one pure judgement."""
+"""Settlement decisions: what a gateway's report does to a payment and its session; pure."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,31 +11,31 @@ from payintent.domain.session import Session, SessionStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettlementDecision:
-    """What to do: follow an arrow, end or close the session, open a case; or nothing of it."""
+    """What to do: a transition, the end or close of the session, a case, or none of these."""
 
     trigger: PaymentTrigger | None = None
     reason: FailureReason | None = None
-    outcome: str | None = None  # ends the session
-    attempt: bool = False  # one more that was declined
+    outcome: str | None = None  # the outcome with which the session ends
+    attempt: bool = False  # counts one more declined attempt
     close: bool = False  # the session is not wanted any more
     credited: bool = False
     case: CaseKind | None = None
 
 
-#: A buyer whose card is declined so often in one session has had his tries.
+#: The session is closed after so many declined attempts of its buyer.
 ATTEMPTS_MAX = 3
 
-#: The provider's words that end a session without money.
+#: Reported states that end a session without money.
 _ENDED = {GatewaySessionState.DECLINED, GatewaySessionState.CANCELLED, GatewaySessionState.CLOSED}
 
 
 def decide_settlement(
     payment: Payment, session: Session, report: SessionReport, now: datetime
 ) -> SettlementDecision:
-    """Judge a report against a locked payment and session.
+    """Decide what a report does to a locked payment and session.
 
-    An `opening` session that has more to say than its mere existence must have been made the
-    payment's own before (`completes_selection`). A capture must be a new one.
+    An `opening` session whose report says more than that it exists must have become the
+    payment's current session before (`completes_selection`). A capture must be a new one.
     """
     if report.state is GatewaySessionState.CAPTURED:
         return _judge_capture(payment, session, report)
@@ -50,8 +50,8 @@ def decide_settlement(
 def completes_selection(payment: Payment, session: Session, report: SessionReport) -> bool:
     """Tell whether a report proves that the selection under way has succeeded.
 
-    The gateway may speak before it answers, or our process may have died before it heard. A buyer
-    who cancels while the payment is still PENDING leaves nothing to complete.
+    A callback may arrive before the gateway's answer, or our process may have died before the
+    answer came. A buyer's cancellation of a payment that is still PENDING completes nothing.
     """
     proof = report.state in (GatewaySessionState.CAPTURED, GatewaySessionState.DECLINED)
     return session.status is SessionStatus.OPENING and payment.status in _SELECTABLE and proof
@@ -98,7 +98,7 @@ def _judge_end(
         return SettlementDecision(trigger=PaymentTrigger.FAIL, reason=reason, outcome=outcome)
     if payment.is_past_expiry(now):
         return SettlementDecision(trigger=PaymentTrigger.EXPIRE, outcome=outcome)
-    return SettlementDecision(outcome=outcome)  # the buyer may still choose another way to pay
+    return SettlementDecision(outcome=outcome)  # the buyer may still select another method
 
 
 def _is_paying(payment: Payment, session: Session) -> bool:
@@ -109,7 +109,7 @@ def _is_paying(payment: Payment, session: Session) -> bool:
 def _buyer_cancels_pending(payment: Payment, report: SessionReport) -> bool:
     """Tell whether the buyer gives up a payment that waits for no session yet.
 
-    However this session's opening went: its gateway may have made it without our hearing so.
+    This holds whatever the session's status: its gateway may have opened it without our knowing.
     """
     return report.state is GatewaySessionState.CANCELLED and payment.status is PaymentStatus.PENDING
 

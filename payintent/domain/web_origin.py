@@ -1,4 +1,4 @@
-"""The origin of a web address in one normal form, so that origins can be compared as texts."""
+"""The origin of a URL in one normal form, so that origins can be compared as texts."""
 
 from ipaddress import AddressValueError, IPv6Address
 
@@ -11,10 +11,10 @@ _HOST_CHARS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
 def web_origin(url: str) -> str | None:
-    """Give the origin of an absolute address: scheme and host in small letters, no default port.
+    """Return the origin of an absolute URL: lower-case scheme and host, no default port.
 
-    None for whatever else, and for what browsers may read otherwise than it looks: other schemes,
-    users, backslashes, blanks, control characters, hosts that are no ASCII names (RFC 6454).
+    None for anything else, and for what browsers may parse differently: other schemes, user
+    names, backslashes, blanks, control characters, hosts that are not ASCII names (RFC 6454).
     """
     if "\\" in url or not url.isprintable() or " " in url:
         return None
@@ -31,8 +31,8 @@ def web_origin(url: str) -> str | None:
 
 
 def _split(authority: str) -> tuple[str, int | None]:
-    """Take the port off; it is 0 where none is named, None where it is no port."""
-    end = authority.find("]") + 1  # of an IPv6 address; colons inside it are its own
+    """Split off the port; 0 where none is given, None where it is not a port."""
+    end = authority.find("]") + 1  # of an IPv6 address, which contains colons itself
     host, colon, port = authority[end:].partition(":")
     host = authority[:end] + host
     if not colon:

@@ -1,1 +1,1 @@
-"""The EVM client: reads blocks, logs and receipts from endpoints that may lag, fail and lie."""
+"""The EVM client: reads blocks, logs and transactions from endpoints that may lag or be wrong."""

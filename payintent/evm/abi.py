@@ -1,4 +1,4 @@
-"""The few calls and words that we speak with contracts: all of 32 bytes, cut by slices."""
+"""Encoding and decoding of the few contract calls that we use, in words of 32 bytes."""
 
 from payintent.domain.evm import PayCall
 from payintent.evm.keccak import function_selector
@@ -14,7 +14,7 @@ DECIMALS = function_selector("decimals()")
 
 WORD = 32
 _UUID, _ADDRESS = 16, 20
-_UUID_PADDING = bytes(WORD - _UUID)  # on the right: bytes stand on the left of their word
+_UUID_PADDING = bytes(WORD - _UUID)  # on the right: bytes are left-aligned in their word
 _ADDRESS_PADDING = bytes(WORD - _ADDRESS)  # on the left: addresses are numbers
 _SELECTOR = 4
 _PAY_LENGTH = _SELECTOR + 4 * WORD
@@ -25,83 +25,83 @@ _REASON_CHARS_MAX = 200
 
 
 def encode_pay(uuid: bytes, token: bytes, amount: int, deadline: int) -> bytes:
-    """Encode a payment; the deadline in Unix seconds."""
+    """Encode a call of `pay`; the deadline in Unix seconds."""
     words = (_of_uuid(uuid), _of_address(token), _of_uint(amount), _of_uint(deadline))
     return PAY + b"".join(words)
 
 
 def encode_refund(uuid: bytes, refund_id: bytes, token: bytes, to: bytes, amount: int) -> bytes:
-    """Encode a refund."""
+    """Encode a call of `refund`; the amount in the token's smallest units."""
     words = (_of_uuid(uuid), _of_uuid(refund_id), _of_address(token), _of_address(to))
     return REFUND + b"".join(words) + _of_uint(amount)
 
 
 def encode_is_paid(uuid: bytes, token: bytes, amount: int) -> bytes:
-    """Encode the question whether exactly this was paid."""
+    """Encode a call of `is_paid`: whether exactly this was paid."""
     return IS_PAID + _of_uuid(uuid) + _of_address(token) + _of_uint(amount)
 
 
 def encode_approve(spender: bytes, amount: int) -> bytes:
-    """Encode an allowance for a token's spender."""
+    """Encode a call of `approve`: an allowance for a token's spender."""
     return APPROVE + _of_address(spender) + _of_uint(amount)
 
 
 def encode_allowance(owner: bytes, spender: bytes) -> bytes:
-    """Encode the question how much a spender may still move."""
+    """Encode a call of `allowance`: how much a spender may still move."""
     return ALLOWANCE + _of_address(owner) + _of_address(spender)
 
 
 def encode_balance_of(owner: bytes) -> bytes:
-    """Encode the question how much of a token somebody has."""
+    """Encode a call of `balanceOf`: how much of a token an address has."""
     return BALANCE_OF + _of_address(owner)
 
 
 def encode_decimals() -> bytes:
-    """Encode the question how many decimals a token has."""
+    """Encode a call of `decimals` of a token."""
     return DECIMALS
 
 
 def read_pay(data: bytes) -> PayCall | None:
-    """Read a call of `pay` from a transaction's input; None where it is any other call."""
+    """Decode a call of `pay` from a transaction's input; None where it is any other call."""
     if not data.startswith(PAY) or len(data) != _PAY_LENGTH:
         return None
     uuid, token, amount, deadline = words(data[_SELECTOR:], 4)
     try:
         return PayCall(to_uuid(uuid), to_address(token), to_uint(amount), to_uint(deadline))
     except ValueError:
-        return None  # the contract refuses dirty words too
+        return None  # the contract refuses padding that is not zero too
 
 
 def words(data: bytes, count: int) -> list[bytes]:
-    """Cut data into exactly so many words (ValueError)."""
+    """Split data into exactly so many words (ValueError)."""
     if len(data) != count * WORD:
         raise ValueError(f"{len(data)} bytes are not {count} words")
     return [data[at : at + WORD] for at in range(0, len(data), WORD)]
 
 
 def to_uint(word: bytes) -> int:
-    """Read a number from its word (ValueError)."""
+    """Decode a number from its word (ValueError)."""
     if len(word) != WORD:
         raise ValueError("a number is one word")
     return int.from_bytes(word, "big")
 
 
 def to_address(word: bytes) -> bytes:
-    """Read an address from its word (ValueError)."""
+    """Decode an address from its word (ValueError)."""
     if len(word) != WORD or not word.startswith(_ADDRESS_PADDING):
         raise ValueError("an address is twelve zeros and twenty bytes")
     return word[WORD - _ADDRESS :]
 
 
 def to_uuid(word: bytes) -> bytes:
-    """Read a uuid from its word (ValueError)."""
+    """Decode a uuid from its word (ValueError)."""
     if len(word) != WORD or not word.endswith(_UUID_PADDING):
         raise ValueError("a uuid is sixteen bytes and sixteen zeros")
     return word[:_UUID]
 
 
 def read_reason(data: bytes) -> str:
-    """Read why a call was reverted; "" where nothing is said, hex digits where it is no text."""
+    """Decode why a call was reverted; "" without a reason, hex digits where it is no text."""
     if data.startswith(_ERROR):
         return _read_text(data[_SELECTOR:])
     if data.startswith(_PANIC) and len(data) == _SELECTOR + WORD:
@@ -110,13 +110,13 @@ def read_reason(data: bytes) -> str:
 
 
 def readable(text: str) -> str:
-    """Make a stranger's words fit for a log: short, and of characters that can be seen."""
+    """Make foreign text safe for a log: short, and of printable characters."""
     kept = text[:_REASON_CHARS_MAX]
     return "".join(char if char.isprintable() else "\ufffd" for char in kept)
 
 
 def _read_text(data: bytes) -> str:
-    """Read the one text of `Error(string)`; "" where it is cut off."""
+    """Decode the one text of `Error(string)`; "" where it is cut off."""
     place, length, text = data[:WORD], data[WORD : 2 * WORD], data[2 * WORD :]
     if len(length) != WORD or to_uint(place) != WORD or to_uint(length) > len(text):
         return ""

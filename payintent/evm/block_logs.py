@@ -1,4 +1,4 @@
-"""The logs of our contracts in single blocks, asked for by the block's hash (EIP-234)."""
+"""The logs of our contracts in single blocks, requested by the block's hash (EIP-234)."""
 
 from collections.abc import Collection, Sequence
 
@@ -13,7 +13,7 @@ _CALLS_PER_BLOCK = 2
 
 
 def block_log_calls(blocks: Sequence[BlockId], contracts: Sequence[bytes]) -> list[RpcCall]:
-    """Ask for each block's head by its number, and for its logs by its hash."""
+    """Build the calls for each block's header by its number, and for its logs by its hash."""
     calls: list[RpcCall] = []
     for block in blocks:
         search = {
@@ -51,7 +51,7 @@ def _read_one(
     try:
         paid, refunded = read_logs(logs_answer, contracts, block.number, block.number)
     except msgspec.MsgspecError:
-        raise  # not even a list of logs
+        raise  # not a list of logs at all
     except ValueError:
         raise RpcAnswerError(RpcFault.LOGS) from None
     logs: list[ContractLog] = [*paid, *refunded]

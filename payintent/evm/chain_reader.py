@@ -1,4 +1,4 @@
-"""Reads one chain through all its endpoints: heads, chunks of logs, receipts, calls."""
+"""Reads one chain through all its endpoints: newest blocks, ranges of logs, receipts, calls."""
 
 import asyncio
 import time
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 SPAN_FIRST = 2_000  # blocks
 SPAN_MAX = 10_000
 SPAN_GROWTH = 8  # an eighth of itself, 12.5 %, at each success
-HEADS_TIMEOUT_S = 4.0  # at most: all wait for the slowest
+HEADS_TIMEOUT_S = 4.0  # at most: all callers wait for the slowest
 
 _Read = TypeVar("_Read")
 _LIMITS = RpcLimits()
@@ -58,12 +58,12 @@ class Finality(StrEnum):
     """What makes a block final."""
 
     FINALIZED = "finalized"  # the node says so
-    CONFIRMATIONS = "confirmations"  # so many blocks stand on it
+    CONFIRMATIONS = "confirmations"  # so many blocks follow it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderConfig:
-    """What is known of a chain beforehand; without a genesis hash any genesis is fine.
+    """What is known of a chain beforehand; without a genesis hash any genesis is accepted.
 
     `instant_finality` is for chains whose blocks are final as they appear: without it, a node
     whose latest block is finalized is not believed.
@@ -84,7 +84,7 @@ class ReaderConfig:
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """What is asked for one chunk."""
+    """The blocks and contracts that one search for logs is about."""
 
     start: int
     end: int
@@ -111,11 +111,11 @@ class _Search:
         last = answers[-1]
         if isinstance(last, RpcErrorAnswer) and self.start < self.end:
             return _Found(end, before, None)
-        last = result(last)  # the refusal of a single block is no matter of how many
+        last = result(last)  # the refusal of a single block does not depend on the span
         try:
             logs = read_logs(last, self.contracts, self.start, self.end)
         except msgspec.MsgspecError:
-            raise  # not even a list of logs
+            raise  # not a list of logs at all
         except ValueError:
             raise RpcAnswerError(RpcFault.LOGS) from None
         of_end = {log.block_hash for both in logs for log in both if log.block_number == self.end}
@@ -126,7 +126,7 @@ class _Search:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What was found; no logs is a refusal to search."""
+    """The result of a search; no logs means that the endpoint refused it."""
 
     end: Block | None
     before: Block | None
@@ -134,7 +134,7 @@ class _Found:
 
 
 class RpcChainReader(ChainReader):
-    """The `ChainReader` of one chain; its connections open with the first question."""
+    """The `ChainReader` of one chain; its connections open with the first request."""
 
     def __init__(
         self, name: str, urls: Sequence[str], config: ReaderConfig, clock: Callable[[], float]
@@ -153,22 +153,22 @@ class RpcChainReader(ChainReader):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Give the endpoints' names, those that work first."""
+        """Return the endpoints' names, those that work first."""
         ordered = sorted(self._endpoints.values(), key=lambda endpoint: endpoint.fails)
         return tuple(endpoint.name for endpoint in ordered)
 
     def span(self, endpoint: str) -> int:
-        """Give how many blocks this endpoint is to be asked for at once, at least 1."""
+        """Return how many blocks this endpoint can be asked for at once, at least 1."""
         return self._spans[endpoint]
 
     async def close(self) -> None:
-        """Close the connections; a later question opens new ones."""
+        """Close the connections; a later request opens new ones."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
 
     async def heads(self) -> list[ChainHeads]:
-        """Ask all endpoints at once, leave out those that fail (all: `ChainUnavailableError`)."""
+        """Ask all endpoints at once, omit those that fail (all: `ChainUnavailableError`)."""
         answers = await asyncio.gather(*(self._heads_or_none(name) for name in self.names))
         found = [head for head in answers if head is not None]
         if not found:
@@ -176,7 +176,7 @@ class RpcChainReader(ChainReader):
         return found
 
     async def heads_of(self, endpoint: str) -> ChainHeads:
-        """Ask one endpoint (ChainUnavailableError, which tells what is wrong with it)."""
+        """Ask one endpoint (`ChainUnavailableError`, whose text says what is wrong with it)."""
         if self._config.finality is Finality.FINALIZED:
             return await self._heads_by_tag(endpoint)
         return await self._heads_by_count(endpoint)
@@ -184,8 +184,8 @@ class RpcChainReader(ChainReader):
     async def chunk(
         self, endpoint: str, start: int, end: int, contracts: Sequence[bytes], before: int | None
     ) -> LogBatch:
-        """Search blocks for logs of these contracts (Behind, RangeTooLarge)."""
-        if not contracts or not 0 <= start <= end:  # no contracts are all contracts, to a node
+        """Search blocks for logs (`EndpointBehindError`, `BlockRangeTooLargeError`)."""
+        if not contracts or not 0 <= start <= end:  # to a node no contracts means all contracts
             raise ValueError("a search needs contracts and blocks")
         search = _Search(start, end, frozenset(contracts), before)
         found = await self._ask(endpoint, search.calls(), search.read)
@@ -209,10 +209,10 @@ class RpcChainReader(ChainReader):
     async def block_logs(
         self, endpoint: str, blocks: Sequence[BlockId], contracts: Sequence[bytes]
     ) -> list[list[ContractLog] | Unanswered]:
-        """Read all logs of these contracts in each block (EIP-234), in the order asked for.
+        """Read all logs of these contracts in each block (EIP-234), in the order of the blocks.
 
-        However much else a block holds, the answer is no larger than what our contracts wrote. A
-        node may know blocks that are not on its chain: its own block of that number is asked too.
+        Whatever else a block holds, the answer is no larger than what our contracts wrote. A node
+        may know blocks that are not on its chain: so its own block of that number is read too.
         """
         calls = block_log_calls(blocks, contracts)
         read = partial(read_block_logs, blocks, frozenset(contracts))
@@ -246,7 +246,8 @@ class RpcChainReader(ChainReader):
         if isinstance(result_or_revert, CallRevertedError):
             raise result_or_revert
         if isinstance(result_or_revert, RpcErrorAnswer):
-            # Not held against the endpoint: a stranger may have chosen what was asked.
+            # Does not count as a failure of the endpoint: an outside caller may have chosen the
+            # request.
             self._endpoints[endpoint].count(RpcFault.REFUSED)
             raise ChainUnavailableError(f"{endpoint} refuses a call")
         return result_or_revert
@@ -257,7 +258,7 @@ class RpcChainReader(ChainReader):
         return await self._ask(endpoint, calls, _read_code)
 
     async def block(self, endpoint: str, number: int) -> Block | None:
-        """Read a block's head; None where the endpoint has none of this number."""
+        """Read a block's header; None where the endpoint has no block of this number."""
         read = partial(_read_block_at, number=number)
         return await self._ask(endpoint, [_block_call(number)], read)
 
@@ -268,7 +269,7 @@ class RpcChainReader(ChainReader):
         read: Callable[[list[RpcAnswer]], _Read],
         timeout_s: float | None = None,
     ) -> _Read:
-        """Ask an endpoint, and before its first answer, or the first after a failure, who it is."""
+        """Ask an endpoint; before its first answer, and after a failure, check its identity."""
         chosen = self._endpoints[endpoint]
         if not chosen.identified:
             who = [RpcCall("eth_chainId", []), _block_call(0)]
@@ -293,7 +294,8 @@ class RpcChainReader(ChainReader):
             return None
 
     async def _heads_by_tag(self, endpoint: str) -> ChainHeads:
-        # The finalized block first: a block that appears in between must not look like a lie.
+        # The finalized block first: a block that appears in between must not look like a wrong
+        # answer.
         calls = [_block_call("finalized"), _block_call("latest")]
         final, latest = await self._ask(endpoint, calls, self._read_heads, self._heads_timeout_s)
         return ChainHeads(endpoint, latest, final)
@@ -320,7 +322,7 @@ class RpcChainReader(ChainReader):
         return final, latest
 
     def _narrowed(self, endpoint: str, searched: int) -> BlockRangeTooLargeError:
-        """Halve a span, down to one block; a refusal of one block is `RpcAnswerError` before."""
+        """Halve a span, down to one block; for one block a refusal is `RpcAnswerError`."""
         self._spans[endpoint] = max(1, min(self._spans[endpoint], searched) // 2)
         self._endpoints[endpoint].count(RpcFault.RANGE)
         return BlockRangeTooLargeError(f"{endpoint} refuses to search {searched} blocks")
@@ -342,7 +344,7 @@ def open_chain_reader(
     config: ReaderConfig,
     clock: Callable[[], float] = time.monotonic,
 ) -> RpcChainReader:
-    """Make a reader of a chain; its endpoints are called `name-1` and so on (ValueError: a URL)."""
+    """Open a reader of a chain; its endpoints are named `name-1` and so on (ValueError: a URL)."""
     if not urls:
         raise ValueError(f"{name} has no endpoint")
     return RpcChainReader(name, urls, config, clock)

@@ -1,4 +1,4 @@
-"""The gateway contract as it was compiled: its ABI for browsers, its code to compare with."""
+"""The gateway contract as compiled: its ABI for browsers, its code to compare with."""
 
 import json
 from collections.abc import Mapping
@@ -11,20 +11,20 @@ from typing import Any
 VERSION = 1
 _PACKED = resources.files("payintent") / "evm" / "compiled"  # in a wheel
 _CHECKOUT = Path(__file__).parents[2] / "contracts"
-#: The versions that payments are taken through, the newest first; an older one stays as a file.
+#: The versions that payments are taken through, newest first; the file of an older one stays.
 _SUPPORTED = ("PaymentGateway",)
 _SHOWN = {"pay", "refund", "is_paid", "Paid", "Refunded"}
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeCode:
-    """The code of one version as it stands on a chain: the compiled code, then the immutables."""
+    """The code of one version as deployed: the compiled code, then the immutables."""
 
     compiled: bytes = field(repr=False)
-    immutables: Mapping[str, slice]  # of the bytes behind the compiled code
+    immutables: Mapping[str, slice]  # byte ranges after the compiled code
 
     def read_immutables(self, code: bytes) -> dict[str, bytes] | None:
-        """Read the immutables of deployed code; None where it is other code than this."""
+        """Read the immutables of deployed code; None where it is other code than this version's."""
         values = code[len(self.compiled) :]
         length = max((place.stop for place in self.immutables.values()), default=0)
         if not code.startswith(self.compiled) or len(values) != length:
@@ -34,14 +34,14 @@ class RuntimeCode:
 
 @cache
 def compiled_contract(name: str = _SUPPORTED[0]) -> dict[str, Any]:
-    """Read what was compiled: `abi`, `selectors`, `topics`, byte code; nobody changes it."""
+    """Read what was compiled: `abi`, `selectors`, `topics`, byte code; shared, so read-only."""
     folder = _PACKED if _PACKED.is_dir() else _CHECKOUT
     return json.loads((folder / f"{name}.json").read_text())
 
 
 @cache
 def runtime_codes() -> tuple[RuntimeCode, ...]:
-    """Give the code of every supported version."""
+    """Return the deployed code of every supported version."""
     return tuple(_runtime_code(compiled_contract(name)) for name in _SUPPORTED)
 
 
@@ -53,7 +53,7 @@ def read_immutables(code: bytes) -> dict[str, bytes] | None:
 
 @cache
 def public_abi() -> tuple[dict[str, Any], ...]:
-    """Give the parts of the ABI that payers and refunders need."""
+    """Return the parts of the ABI that payers and refund senders need."""
     return tuple(entry for entry in compiled_contract()["abi"] if entry.get("name") in _SHOWN)
 
 

@@ -1,4 +1,4 @@
-"""The contract's logs, from JSON to values: whatever has not their exact shape is refused."""
+"""The contract's logs, from JSON to values: anything not of their exact shape is refused."""
 
 from collections.abc import Collection, Iterable
 
@@ -37,9 +37,9 @@ _LOGS = msgspec.json.Decoder(list[LogAnswer])
 def read_logs(
     raw: msgspec.Raw | bytes, contracts: Collection[bytes], start: int, end: int
 ) -> ContractLogs:
-    """Read the answer to a search, in the chain's order; what was not asked for is refused.
+    """Read the answer to a search, in the chain's order; refuse logs that were not requested.
 
-    One identity twice and two hashes of one block are refused too: no chain has such logs.
+    The same identity twice and two hashes of one block are refused too: no chain has such logs.
     """
     logs, refunds = _read(_LOGS.decode(raw))
     found = (*logs, *refunds)
@@ -57,16 +57,16 @@ def read_logs(
 
 
 def read_matching_logs(answers: Iterable[LogAnswer]) -> ContractLogs:
-    """Read those logs of a transaction that have the shape of ours, and pass over all others.
+    """Read the logs of a transaction that have the shape of ours, and skip all others.
 
-    Anybody can write a log that only begins like ours, from a contract of his own, in the same
-    transaction; it must not make the receipt unreadable.
+    Any contract can write a log that only begins like ours, in the same transaction; it must not
+    make the receipt unreadable.
     """
     return _read(answer for answer in answers if _has_our_shape(answer))
 
 
 def read_paid(log: LogAnswer) -> PaidLog:
-    """Read a payment."""
+    """Decode a `Paid` log; ValueError where it has another shape."""
     _, uuid, payer, token = _topics(log)
     amount, receiver = words(read_hex(log.data), 2)
     return PaidLog(
@@ -84,7 +84,7 @@ def read_paid(log: LogAnswer) -> PaidLog:
 
 
 def read_refunded(log: LogAnswer) -> RefundedLog:
-    """Read a refund."""
+    """Decode a `Refunded` log; ValueError where it has another shape."""
     _, uuid, refund_id, token = _topics(log)
     amount, to, sender = words(read_hex(log.data), 3)
     return RefundedLog(

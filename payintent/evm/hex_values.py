@@ -1,10 +1,10 @@
-"""Hex digits as endpoints write them: bytes of a known length, and numbers (ValueError)."""
+"""Hex texts as endpoints write them: bytes of a known length, and numbers (ValueError)."""
 
 import re
 
 HASH = 32
-_INDEX_MAX = 2**63 - 1  # block numbers and the like: what the database can keep
-# Python takes more for a number: signs, blanks, underscores, a second 0x, digits of other scripts.
+_INDEX_MAX = 2**63 - 1  # block numbers and the like: what the database can store
+# Python's int() accepts more: signs, blanks, underscores, a second 0x, digits of other scripts.
 _UINT = re.compile(r"0x[0-9a-fA-F]{1,64}")
 
 
@@ -14,34 +14,34 @@ def to_hex(data: bytes) -> str:
 
 
 def read_sized(text: str, size: int) -> bytes:
-    """Read exactly so many bytes."""
+    """Decode exactly `size` bytes."""
     if len(text) != 2 + 2 * size or text[:2] != "0x":
         raise ValueError(f"{size} bytes are 0x and {2 * size} hex digits")
     decoded = bytes.fromhex(text[2:])
-    if len(decoded) != size:  # blanks are skipped
+    if len(decoded) != size:  # fromhex() skips blanks
         raise ValueError("a blank among hex digits")
     return decoded
 
 
 def read_hash(text: str) -> bytes:
-    """Read the hash of a block or a transaction."""
+    """Decode the hash of a block or a transaction."""
     return read_sized(text, HASH)
 
 
 def read_hex(text: str) -> bytes:
-    """Read bytes of any length."""
+    """Decode bytes of any length."""
     return read_sized(text, len(text) // 2 - 1)
 
 
 def read_uint(text: str) -> int:
-    """Read a number of up to 256 bits."""
+    """Decode a number of up to 256 bits."""
     if not _UINT.fullmatch(text):
         raise ValueError("a number is 0x and up to 64 hex digits")
     return int(text, 16)
 
 
 def read_index(text: str) -> int:
-    """Read a number that counts something: blocks, logs, seconds."""
+    """Decode a number that counts something: blocks, logs, seconds."""
     if (value := read_uint(text)) > _INDEX_MAX:
         raise ValueError("a number beyond all counting")
     return value

@@ -1,4 +1,4 @@
-"""Keccak-256, and what Ethereum makes of it: selectors, topics, addresses with a checksum."""
+"""Keccak-256, and what Ethereum derives from it: selectors, topics, addresses with a checksum."""
 
 import re
 
@@ -6,21 +6,21 @@ from Crypto.Hash import keccak as _keccak
 
 _BITS = 256
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{40}")
-_UPPER_FROM = 8  # of 16: a digit of the hash from here on makes its letter upper-case
+_UPPER_FROM = 8  # of 16: a hash digit from here on makes its letter upper-case
 
 
 def keccak(data: bytes) -> bytes:
-    """Hash with the Keccak of Ethereum, which is not the SHA-3 of the standard library."""
+    """Hash with Ethereum's Keccak, which is not the SHA-3 of the standard library."""
     return _keccak.new(digest_bits=_BITS, data=data).digest()
 
 
 def function_selector(signature: str) -> bytes:
-    """Give the four bytes that a call of this function begins with."""
+    """Return the four bytes that a call of this function begins with."""
     return keccak(signature.encode())[:4]
 
 
 def event_topic(signature: str) -> bytes:
-    """Give the first topic of this event's logs."""
+    """Return the first topic of this event's logs."""
     return keccak(signature.encode())
 
 
@@ -35,7 +35,7 @@ def to_checksum_address(address: bytes) -> str:
 
 
 def parse_address(text: str) -> bytes:
-    """Read an address; in mixed case its checksum must be right (ValueError)."""
+    """Parse an address; in mixed case its checksum must be right (ValueError)."""
     if not _ADDRESS.fullmatch(text):
         raise ValueError("an address is 0x and 40 hex digits")
     address = bytes.fromhex(text[2:])

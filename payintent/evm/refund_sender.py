@@ -1,4 +1,4 @@
-"""Refunds on one chain: its signer sends them, and its endpoints say what became of them."""
+"""Refunds on one chain: its signer sends them, and its endpoints report their state."""
 
 import asyncio
 import time
@@ -25,7 +25,7 @@ _log = get_logger("refunder")
 
 
 class RpcRefundSender(OnchainRefundSender):
-    """Sends on-chain refunds through the chain's external signer, with or without endpoints."""
+    """Sends a chain's refunds through its external signer; traces them through its endpoints."""
 
     def __init__(
         self, chain: str, signer: ExternalSigner, urls: Sequence[str], clock: Callable[[], float]
@@ -37,7 +37,7 @@ class RpcRefundSender(OnchainRefundSender):
         self.signer = signer
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close the connections of the signer and of the endpoints."""
         await self.signer.close()
         if self._reader is not None:
             await self._reader.close()
@@ -45,21 +45,21 @@ class RpcRefundSender(OnchainRefundSender):
     async def estimate(
         self, sender: bytes, call: ContractRefundCall
     ) -> int | AlreadyRefunded | NotContacted:
-        """Give the gas that a refund needs."""
+        """Return the gas that a refund needs."""
         return await self.signer.estimate(sender, call)
 
     async def send(
         self, sender: bytes, call: ContractRefundCall, gas: int
     ) -> bytes | OutcomeUnknown:
-        """Have a refund signed and sent."""
+        """Have a refund signed and sent; returns its transaction's hash."""
         return await self.signer.send(sender, call, gas)
 
     async def trace(
         self, sender: bytes, call: ContractRefundCall, tx_hash: bytes | None, read_up_to: int
     ) -> RefundTransactionState | OutcomeUnknown:
-        """Ask the endpoints what became of a refund; one that lies can only delay it.
+        """Ask the endpoints for the state of a refund; a wrong answer can only delay it.
 
-        Sending again what was done is refused by the contract, and a log alone settles a refund.
+        Sending again what was done is refused by the contract, and only a log settles a refund.
         """
         if self._reader is None:
             try:
@@ -78,10 +78,10 @@ class RpcRefundSender(OnchainRefundSender):
 
 
 class RefundSenders(dict[str, RpcRefundSender]):
-    """The chains that have a signer."""
+    """The refund senders of the chains that have a signer, by chain."""
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close the connections of all chains' senders."""
         for sender in self.values():
             await sender.close()
 
@@ -91,7 +91,7 @@ def open_refund_senders(
     endpoints: Mapping[str, Sequence[str]],
     clock: Callable[[], float] = time.monotonic,
 ) -> RefundSenders:
-    """Make what sends refunds, for every chain with a signer and endpoints, by their addresses."""
+    """Open a refund sender for every chain that has a signer and endpoints (maps of URLs)."""
     opened = open_signers(signers, clock)
     return RefundSenders(
         {
@@ -116,14 +116,14 @@ async def _trace(
     )
     if fate is RefundTransactionState.UNDER_WAY or isinstance(fate, OutcomeUnknown):
         return fate
-    state = await _state(reader, sender, call)  # by another transaction than this one, perhaps
+    state = await _state(reader, sender, call)  # possibly by another transaction than this one
     return fate if state is RefundTransactionState.UNSEEN else state
 
 
 async def _fate(
     reader: RpcChainReader, tx_hash: bytes, read_up_to: int
 ) -> RefundTransactionState | OutcomeUnknown:
-    """Look a transaction up; who knows it is believed before those who do not."""
+    """Look a transaction up; endpoints that have it are believed before those that lack it."""
     answered = False
     for name in reader.names:
         try:
@@ -145,7 +145,7 @@ async def _fate(
 async def _state(
     reader: RpcChainReader, sender: bytes, call: ContractRefundCall
 ) -> RefundTransactionState | OutcomeUnknown:
-    """Ask the contract: it refuses a refund that it has done before it looks for any funds."""
+    """Ask the contract: it refuses a refund that it has done before it checks the funds."""
     for name in reader.names:
         try:
             await reader.call(name, call.contract, encode_refund_call(call), sender=sender)

@@ -1,4 +1,4 @@
-"""Why a call would fail: the contract's own words, out of whatever a node makes of them."""
+"""Why a call would fail: the contract's own reason, from the error in which a node wraps it."""
 
 import re
 
@@ -12,14 +12,14 @@ _REASON = re.compile(r"execution reverted:? ?(.*)", re.DOTALL)
 
 
 def read_revert(error: RpcErrorAnswer) -> CallRevertedError | None:
-    """Read an error as the contract's refusal; None where the node itself refuses."""
+    """Return an error as the contract's refusal; None where the node itself refuses."""
     if error.code != _CODE and not _WORDS.search(error.message):
         return None
     return CallRevertedError(_reason(error))
 
 
 def _reason(error: RpcErrorAnswer) -> str:
-    """Take the reason from the data, where nodes give any, else from what the node says itself."""
+    """Take the reason from the data, where the node returns any, else from its message."""
     try:
         data = bytes.fromhex(error.data.removeprefix("0x"))
     except ValueError:

@@ -1,6 +1,6 @@
-"""One JSON-RPC endpoint: its answers are bounded and checked, and after a failure it is left alone.
+"""One JSON-RPC endpoint: its answers are bounded and checked; it pauses after a failure.
 
-Its URL often holds a key: it stands in no name, message, log, metric or representation.
+Its URL often contains a key, so the URL is in no name, message, log, metric or representation.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ INCIDENTS = Counter(
     ["chain", "endpoint", "kind"],
 )
 
-_READ_STATUSES = {200, 400, 413}  # some providers put a JSON-RPC error beside such a status
+_READ_STATUSES = {200, 400, 413}  # some providers send a JSON-RPC error with such a status
 _TOO_MANY = 429
 _PIECE_BYTES = 64 * 1024
 _DOUBLINGS_MAX = 16
@@ -61,7 +61,7 @@ class RpcFault(StrEnum):
     WRONG_GENESIS = "wrong_genesis"
     NO_FINALITY = "no_finality"  # it has no finalized block
     FINALITY = "finality"  # it takes its latest block for finalized
-    LOGS = "logs"  # that no such chain has
+    LOGS = "logs"  # logs that no chain can have
 
 
 _INCIDENTS = {
@@ -74,7 +74,7 @@ _INCIDENTS = {
 
 
 class RpcAnswerError(Exception):
-    """What an endpoint answered cannot be used."""
+    """An endpoint's answer cannot be used."""
 
     def __init__(self, fault: RpcFault) -> None:
         super().__init__(fault.value)
@@ -83,7 +83,7 @@ class RpcAnswerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RpcCall:
-    """One method with its parameters, as JSON has them."""
+    """One method with its parameters, as in JSON."""
 
     method: str
     params: Sequence[Any]
@@ -91,7 +91,7 @@ class RpcCall:
 
 @dataclass(frozen=True, slots=True)
 class RpcErrorAnswer:
-    """The error with which a node answers a call; its words are a stranger's."""
+    """The error with which a node answers a call; its text is not ours."""
 
     code: int
     message: str = field(repr=False)
@@ -104,7 +104,7 @@ TOO_LARGE = RpcErrorAnswer(0, "the answer is larger than we read")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RpcLimits:
-    """How long and how much."""
+    """Time and size limits of one endpoint."""
 
     timeout_s: float = 10.0  # of one round
     answer_bytes_max: int = 32 * 1024 * 1024
@@ -126,11 +126,11 @@ class _CallAnswer(msgspec.Struct, frozen=True):
 _ONE = msgspec.json.Decoder(_CallAnswer)
 _MANY = msgspec.json.Decoder(list[_CallAnswer])
 _TEXT = msgspec.json.Decoder(str)
-_UNREADABLE = (ValueError, RecursionError)  # whatever reading a stranger's JSON can raise
+_UNREADABLE = (ValueError, RecursionError)  # whatever parsing foreign JSON can raise
 
 
 class _SmallerBatchError(Exception):
-    """A batch has to be smaller; `refused` tells that the node wants it so for good."""
+    """A batch must be smaller; `refused` tells that the node wants it smaller for good."""
 
     def __init__(self, *, refused: bool) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class RpcEndpoint:
     ) -> None:
         self.chain = chain
         self.name = name
-        self.identified = False  # as an endpoint of this chain, since it last failed
+        self.identified = False  # as an endpoint of this chain, since its last failure
         self.fails = 0  # in a row
         self._url = _checked(url, name)
         self._limits = limits
@@ -162,18 +162,18 @@ class RpcEndpoint:
         self._batch = limits.batch_max
         self._rounds = 0
         self._ids = itertools.count(1)
-        self._known: RpcFault | None = None  # what the log says is wrong with it
+        self._known: RpcFault | None = None  # the fault that the log has reported last
 
     def __repr__(self) -> str:
         return f"<Endpoint {self.name}>"
 
     @property
     def rests(self) -> bool:
-        """Tell whether it is to be left alone for now."""
+        """Tell whether the endpoint is not to be contacted for now."""
         return self.fails > 0 and self._clock() < self._rests_until_s
 
     def count(self, fault: RpcFault) -> None:
-        """Count what went wrong."""
+        """Count a fault of the endpoint in the metrics."""
         counter = INCIDENTS if fault in _INCIDENTS else ERRORS
         counter.labels(self.chain, self.name, fault.value).inc()
 
@@ -183,10 +183,11 @@ class RpcEndpoint:
         read: Callable[[list[RpcAnswer]], _Told],
         timeout_s: float | None = None,
     ) -> _Told:
-        """Ask in one batch if that is possible, and give what `read` makes of the answers.
+        """Send calls in one batch if possible, and return what `read` makes of the answers.
 
-        Every failure counts, whether of the connection or of `read` (ValueError, Failed): the
-        endpoint then rests, twice as long each time. ChainUnavailableError tells all of them.
+        Every failure counts, whether of the connection or of `read` (ValueError, RpcAnswerError):
+        the endpoint then pauses, twice as long each time. All are raised as
+        `ChainUnavailableError`.
         """
         if self.rests:
             raise ChainUnavailableError(f"{self.name} failed a moment ago and is left alone")
@@ -199,12 +200,12 @@ class RpcEndpoint:
         else:
             self._worked()
             return answer
-        # Outside of `except`: an error that hangs on ours could carry the URL along.
+        # Outside of `except`: a chained exception could contain the URL.
         self._failed(fault)
         raise ChainUnavailableError(f"{self.name} gives no usable answer: {fault.value}")
 
     async def _answers(self, calls: Sequence[RpcCall], timeout_s: float) -> list[RpcAnswer]:
-        """Ask in batches, smaller ones where the node or our limit wants that."""
+        """Send calls in batches, smaller ones where the node or our limit requires that."""
         answers: list[RpcAnswer] = []
         size = self._batch
         while part := calls[len(answers) : len(answers) + size]:
@@ -249,7 +250,7 @@ class RpcEndpoint:
                 return await self._read(response)
         except TimeoutError:
             fault = RpcFault.TIMEOUT
-        except (aiohttp.ClientError, OSError, ValueError):  # a URL can turn out to be none so late
+        except (aiohttp.ClientError, OSError, ValueError):  # an invalid URL may be found only here
             fault = RpcFault.CONNECTION
         raise RpcAnswerError(fault)
 
@@ -267,14 +268,14 @@ class RpcEndpoint:
             _log.info("chain_endpoint_recovered", chain=self.chain, endpoint=self.name)
         self.fails, self._known = 0, None
         self._rounds += 1
-        if self._rounds % ROUNDS_UNTIL_LARGER_BATCH == 0:  # it may have been a passing mood
+        if self._rounds % ROUNDS_UNTIL_LARGER_BATCH == 0:  # the limit may have been temporary
             self._batch = min(self._limits.batch_max, 2 * self._batch)
 
     def _failed(self, fault: RpcFault) -> None:
         rest_s = REST_FIRST_S * 2 ** min(self.fails, _DOUBLINGS_MAX)
         self._rests_until_s = self._clock() + min(rest_s, REST_MAX_S)
         self.fails += 1
-        self.identified = False  # what comes back may be another chain
+        self.identified = False  # the endpoint that returns may be on another chain
         self.count(fault)
         if fault is not self._known:  # once, not at every poll
             self._known = fault
@@ -296,7 +297,7 @@ def open_http_session() -> "aiohttp.ClientSession":
 
 
 def result(answer: RpcAnswer) -> msgspec.Raw:
-    """Give the result of a call that nodes do not refuse (Failed)."""
+    """Return the result of a call that nodes do not refuse (`RpcAnswerError`)."""
     if isinstance(answer, RpcErrorAnswer):
         raise RpcAnswerError(RpcFault.TOO_LARGE if answer is TOO_LARGE else RpcFault.REFUSED)
     return answer
@@ -325,7 +326,7 @@ def _read_single(reply: _CallAnswer, ids: Sequence[int]) -> RpcAnswer:
 
 def _answer(reply: _CallAnswer) -> RpcAnswer:
     if reply.error is None:
-        return reply.result  # nothing at all is no JSON either: whoever reads it finds out
+        return reply.result  # an empty result is no JSON either: its reader raises
     error = RpcErrorAnswer(reply.error.code, reply.error.message, _text(reply.error.data))
     if error.code == _TOO_MANY or _TOO_MANY_WORDS.search(error.message):
         raise RpcAnswerError(RpcFault.THROTTLED)
@@ -333,7 +334,7 @@ def _answer(reply: _CallAnswer) -> RpcAnswer:
 
 
 def _text(raw: msgspec.Raw) -> str:
-    """Read the data of an error where it is a text; nodes put anything there."""
+    """Return the data of an error where it is a text; nodes put anything there."""
     try:
         return _TEXT.decode(raw)
     except _UNREADABLE:

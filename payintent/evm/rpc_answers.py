@@ -1,4 +1,4 @@
-"""What endpoints answer, as types: everything is checked here, once (ValueError)."""
+"""The answers of endpoints as types: everything is checked here, once (ValueError)."""
 
 from datetime import UTC, datetime
 
@@ -46,32 +46,32 @@ _TEXTS = msgspec.json.Decoder(list[str])
 
 
 def read_rpc_number(raw: msgspec.Raw) -> int:
-    """Read a number, such as a chain id."""
+    """Decode a number, such as a chain id."""
     return read_index(_TEXT.decode(raw))
 
 
 def read_uint256(raw: msgspec.Raw) -> int:
-    """Read a number of up to 256 bits, such as a balance."""
+    """Decode a number of up to 256 bits, such as a balance."""
     return read_uint(_TEXT.decode(raw))
 
 
 def read_tx_hash(raw: msgspec.Raw) -> bytes:
-    """Read the hash of a transaction that was taken."""
+    """Decode the hash of a transaction that a node accepted."""
     return read_hash(_TEXT.decode(raw))
 
 
 def read_addresses(raw: msgspec.Raw) -> list[bytes]:
-    """Read addresses, such as those that a signer has keys for."""
+    """Decode addresses, such as those that a signer has keys for."""
     return [read_sized(text, _ADDRESS) for text in _TEXTS.decode(raw)]
 
 
 def read_bytes(raw: msgspec.Raw) -> bytes:
-    """Read bytes of any length, such as what a call returned."""
+    """Decode bytes of any length, such as the result of a call."""
     return read_hex(_TEXT.decode(raw))
 
 
 def read_block(raw: msgspec.Raw, number: int | None = None) -> Block | None:
-    """Read a block's head, which must have this number if one is given."""
+    """Decode a block's header, which must have this number if one is given."""
     header = _BLOCK.decode(raw)
     if header is None:
         return None
@@ -87,7 +87,7 @@ def read_block(raw: msgspec.Raw, number: int | None = None) -> Block | None:
 
 
 def read_receipt(raw: msgspec.Raw, tx_hash: bytes) -> TransactionReceipt | None:
-    """Read the receipt of this transaction."""
+    """Decode a transaction receipt, which must have this hash; None where the node has none."""
     receipt = _RECEIPT.decode(raw)
     if receipt is None:
         return None
@@ -111,7 +111,7 @@ def read_receipt(raw: msgspec.Raw, tx_hash: bytes) -> TransactionReceipt | None:
 
 
 def read_tx(raw: msgspec.Raw, tx_hash: bytes) -> ChainTransaction | None:
-    """Read this transaction."""
+    """Decode a transaction, which must have this hash; None where the node has none."""
     transaction = _TX.decode(raw)
     if transaction is None:
         return None

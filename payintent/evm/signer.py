@@ -1,6 +1,7 @@
 """An external signer: it has the keys, signs what we ask for and sends it, over JSON-RPC.
 
-We ask it for transactions and never for a key, and tell what surely was not sent from silence.
+We ask it for transactions and never for a key. A request that surely was not sent is
+distinguished from one without an answer.
 """
 
 import asyncio
@@ -41,13 +42,13 @@ from payintent.log import get_logger
 if TYPE_CHECKING:
     import aiohttp
 
-#: Of an ordinary refund's need; a destination that runs more code than that is not paid.
+#: Several times what an ordinary refund needs; a receiver whose code needs more is not paid.
 GAS_MAX = 1_000_000
 _MARGIN = 4  # a quarter more than estimated: balances change until it is mined
-_ASK_S = 7.0  # for all questions before a sending
-_SEND_S = 8.0  # whoever signs may be slow, and both together end within 15 s
+_ASK_S = 7.0  # for all requests before the sending
+_SEND_S = 8.0  # a signer may be slow; both together end within 15 s
 _ANSWER_BYTES_MAX = 1024 * 1024
-#: What the contract says of a refund that it has done for this sender.
+#: The contract's reason for a refund that it has done for this sender.
 DONE = "already refunded"
 _NO_FUNDS = re.compile(r"insufficient funds|exceeds (allowance|balance)", re.IGNORECASE)
 
@@ -60,7 +61,7 @@ _log = get_logger("signer")
 
 
 class RefundBlocker(StrEnum):
-    """What keeps a refund from being sent."""
+    """What prevents a refund from being sent."""
 
     AWAY = "away"
     ANOTHER_CHAIN = "another_chain"
@@ -74,14 +75,14 @@ class RefundBlocker(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SignerIdentity:
-    """What a signer says of itself: its chain, and whose keys it has."""
+    """A signer's own identity: its chain, and the addresses it has keys for."""
 
     network_id: int
     senders: Sequence[bytes]
 
 
 class ExternalSigner:
-    """One chain's external signer; its connections open with the first question."""
+    """One chain's external signer; its connections open with the first request."""
 
     def __init__(self, chain: str, url: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._chain = chain
@@ -96,13 +97,13 @@ class ExternalSigner:
         )
 
     async def close(self) -> None:
-        """Close the connections; a later question opens new ones."""
+        """Close the connections; a later request opens new ones."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
 
     async def signs(self) -> SignerIdentity:
-        """Ask who it is (ChainUnavailableError)."""
+        """Ask the signer for its identity (`ChainUnavailableError`)."""
         return await self._endpoint.ask(_WHO, _read_who)
 
     async def coins(self, sender: bytes) -> int:
@@ -113,7 +114,7 @@ class ExternalSigner:
     async def estimate(
         self, sender: bytes, call: ContractRefundCall
     ) -> int | AlreadyRefunded | NotContacted:
-        """Give the gas that a refund needs, a quarter more; nothing is signed or sent by asking."""
+        """Return the gas that a refund needs, plus a quarter; nothing is signed or sent."""
         calls = (
             *_WHO,
             RpcCall("eth_getCode", [to_hex(call.contract), "latest"]),
@@ -143,14 +144,15 @@ class ExternalSigner:
     async def send(
         self, sender: bytes, call: ContractRefundCall, gas: int
     ) -> bytes | OutcomeUnknown:
-        """Have a refund signed and sent; gives its transaction's hash."""
+        """Have a refund signed and sent; returns its transaction's hash."""
         request = RpcCall("eth_sendTransaction", [_transaction(sender, call) | {"gas": hex(gas)}])
         try:
             answer = await self._endpoint.ask([request], _read_sent, _SEND_S)
         except ChainUnavailableError as error:
             return OutcomeUnknown(detail=str(error))
         if isinstance(answer, RpcErrorAnswer):
-            # A signer may refuse what its node has taken all the same: its word proves nothing.
+            # A signer may refuse what its node has accepted all the same: its answer proves
+            # nothing.
             return OutcomeUnknown(detail=f"the signer refuses, code {answer.code}")
         return answer
 
@@ -183,7 +185,7 @@ class ExternalSigner:
 def open_signers(
     urls: Mapping[str, str], clock: Callable[[], float] = time.monotonic
 ) -> dict[str, ExternalSigner]:
-    """Make the signers of the chains that have one; an address that is none is told and left."""
+    """Open the signers of the chains that have one; an invalid URL is logged and left out."""
     signers: dict[str, ExternalSigner] = {}
     for chain, url in urls.items():
         try:
@@ -225,5 +227,5 @@ def _transaction(sender: bytes, call: ContractRefundCall) -> dict[str, str]:
 
 
 def encode_refund_call(call: ContractRefundCall) -> bytes:
-    """Encode a refund as the contract takes it."""
+    """Encode a refund as a call of the gateway contract."""
     return abi.encode_refund(call.uuid, call.refund_id, call.token, call.to, call.amount)

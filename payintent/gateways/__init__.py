@@ -1,1 +1,1 @@
-"""One file per payment gateway, each a `Gateway` of the domain."""
+"""One adapter per payment gateway; each implements the domain's `Gateway`."""

@@ -1,4 +1,4 @@
-"""The small HTTP client of the gateway adapters: bounded, and its failures are values."""
+"""The HTTP client of the gateway adapters: bounded, and its failures are values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,19 +18,19 @@ _CHUNK_BYTES = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What a gateway answered, as bytes; nothing is believed of it yet."""
+    """A gateway's answer, as bytes; nothing in it is trusted yet."""
 
     status: int
     body: bytes
 
 
 def unusable(status: int, detail: str) -> OutcomeUnknown:
-    """Judge an answer that says nothing of money: whoever answers so may be holding us back."""
+    """Return the outcome of an answer without a result, noting whether it limits our requests."""
     return OutcomeUnknown(detail=detail, throttled=status in _THROTTLING)
 
 
 class GatewayHttpClient:
-    """One lazily made client session for all gateways; `close` it at the end."""
+    """One client session for all gateways, opened on first use; `close` it at the end."""
 
     def __init__(self, timeout_s: float, answer_bytes_max: int) -> None:
         self._timeout_s = timeout_s
@@ -42,7 +42,7 @@ class GatewayHttpClient:
     ) -> HttpAnswer | OutcomeUnknown:
         """Send one request; no answer, a late one and a too large one are `OutcomeUnknown`.
 
-        `NotContacted` where no connection came about, so that nothing can have been read.
+        `NotContacted` where no connection was made, so that nothing can have been read.
         Redirects are not followed and compressed bodies are not unpacked.
         """
         import aiohttp  # imported when used: most commands call no gateway
@@ -61,11 +61,11 @@ class GatewayHttpClient:
         except TimeoutError:
             return OutcomeUnknown(detail=f"no answer within {self._timeout_s:g} s")
         except (aiohttp.ClientError, OSError) as error:
-            # The type alone: a message may carry the address, and with it a key.
+            # The class alone: a message may contain the URL, and with it a key.
             return OutcomeUnknown(detail=f"no answer: {type(error).__name__}")
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close all connections; a later request opens new ones."""
         if self._session:
             await self._session.close()
             self._session = None

@@ -1,4 +1,4 @@
-"""Amounts between our minor units and a gateway's: exact, or not at all."""
+"""Conversion between our minor units and a gateway's: exact, or not at all."""
 
 import re
 
@@ -10,7 +10,7 @@ _CURRENCY = re.compile(r"[0-9A-Za-z]{1,12}")
 
 
 def to_gateway(amount_minor: int, currency: str, decimals: int) -> int:
-    """Count an amount in a gateway's units; ValueError where it cannot hold it exactly."""
+    """Convert an amount to a gateway's units; ValueError where they cannot represent it exactly."""
     surplus = minor_decimals(currency) - decimals
     if surplus <= 0:
         return amount_minor * 10**-surplus
@@ -21,7 +21,7 @@ def to_gateway(amount_minor: int, currency: str, decimals: int) -> int:
 
 
 def from_gateway(units: int, currency: str, decimals: int) -> int:
-    """Count a gateway's units in ours; ValueError where they are finer."""
+    """Convert a gateway's units to ours; ValueError where they are finer."""
     surplus = minor_decimals(currency) - decimals
     if surplus >= 0:
         return units * 10**surplus
@@ -32,9 +32,9 @@ def from_gateway(units: int, currency: str, decimals: int) -> int:
 
 
 def read_capture(reference: str, amount: str, currency: str) -> Capture:
-    """Read money that was taken, from a decimal amount in any currency.
+    """Build a capture from a decimal amount in any currency.
 
-    What is finer than the currency's minor unit is left out of `amount_minor` and said in
+    What is finer than the currency's minor unit is left out of `amount_minor` and kept in
     `verbatim`: such money pays nothing, but it was taken. ValueError for what is no amount.
     """
     if not _AMOUNT.fullmatch(amount) or not _CURRENCY.fullmatch(currency):

@@ -1,7 +1,7 @@
-"""Stablecoins through our own contract: a gateway whose word is what the chain has made final.
+"""Stablecoins through our gateway contract: a gateway whose reports come from final blocks.
 
-Nothing is called when a session opens, and nothing can be closed: the contract's deadline does it.
-What became of a session is read from the ledger that the watcher keeps.
+Nothing is called when a session opens, and nothing can be closed: the contract's deadline ends it.
+The state of a session is read from the records that the watcher stores.
 """
 
 import secrets
@@ -39,19 +39,19 @@ from payintent.domain.onchain_refund import (
 from payintent.domain.payment import FailureReason
 
 _UUID_BYTES = 16
-#: A transaction that nobody has seen for so long is sent again.
-REVERTS_MAX = 3  # transactions of one refund; then a person must look
+#: A transaction that no endpoint has seen for so long is sent again.
+REVERTS_MAX = 3  # transactions of one refund; then an operator must look
 _UNSEEN_S = 600.0
-_NOBODY: Mapping[str, OnchainRefundSender] = {}
+_NO_SENDERS: Mapping[str, OnchainRefundSender] = {}
 
 
 class OnchainGateway:
-    """Implements `Gateway` on the ledger; an account is one contract on one chain."""
+    """Implements `Gateway` on the stored records; an account is one contract on one chain."""
 
     provider = PROVIDER
     capabilities = GatewayCapabilities(
         credentials=frozenset({"chain", "network_id"}),
-        decimals=None,  # a token's, on its chain
+        decimals=None,  # those of the token on its chain
         remote=False,
     )
 
@@ -59,7 +59,7 @@ class OnchainGateway:
         self,
         ledger: OnchainRecords,
         api_base: str,
-        refunders: Mapping[str, OnchainRefundSender] = _NOBODY,
+        refunders: Mapping[str, OnchainRefundSender] = _NO_SENDERS,
     ) -> None:
         self._ledger = ledger
         self._api_base = api_base
@@ -68,7 +68,7 @@ class OnchainGateway:
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> SessionCreated | SessionRejected | OutcomeUnknown:
-        """Name a session on the chain by 16 random bytes, which tell nothing of ours."""
+        """Name a session on the chain by 16 random bytes, which reveal none of our ids."""
         session_id = ids.format_id(ids.SESSION, request.session_id)
         action = {
             "type": "onchain_session",
@@ -84,32 +84,32 @@ class OnchainGateway:
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        """Tell how a session stands; it ends when nothing can come of it any more."""
+        """Report the state of a session; it ends when no payment of it can come any more."""
         return await self.inquire(account, session)
 
     async def inquire(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        """Tell how a session stands on its chain."""
+        """Report the state of a session on its chain."""
         del account
         return await self._stands(session.session_id)
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
-        """Refuse: chains call nobody back."""
+        """Refuse every callback: chains send none."""
         del account, request
         raise InvalidCallbackError("a contract sends no callbacks")
 
     def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:
-        """Answer nothing."""
+        """Return an empty answer; chains send no callbacks."""
         del callback
         return CallbackAnswer()
 
     async def refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        """Have the refund signed and sent; it is done when its log is final, and not before.
+        """Have the refund signed and sent; it is done only when its log is final.
 
-        Whoever is asked first to send a refund sends it always, whatever the operator has set
+        The sender that is asked first sends this refund always, whatever the operator has set
         since: the contract does it once for each sender.
         """
         facts = await self._ledger.get_refund_facts(account.id, request)
@@ -130,7 +130,7 @@ class OnchainGateway:
     async def _ask(
         self, refunder: OnchainRefundSender, sender: bytes, call: ContractRefundCall
     ) -> RefundReport | OutcomeUnknown:
-        """Send a refund if it can be; the ledger knows of it before the signer does."""
+        """Send a refund if possible; the request is stored before the signer is asked."""
         gas = await refunder.estimate(sender, call)
         if isinstance(gas, NotContacted):
             return gas
@@ -148,10 +148,10 @@ class OnchainGateway:
     async def inquire_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        """Tell whether the refund is final on its chain, may still become so, or has to be sent.
+        """Report whether the refund is final on its chain, may still become so, or has to be sent.
 
-        Only a final log says that it is done. To call it absent too early costs a transaction that
-        the contract reverts, and no money.
+        Only a final log proves that it is done. To call it absent too early costs a transaction
+        that the contract reverts, and no money.
         """
         facts = await self._ledger.get_refund_facts(account.id, request)
         if facts is None:
@@ -171,7 +171,7 @@ class OnchainGateway:
         return fate if isinstance(fate, OutcomeUnknown) else _read(fate, facts)
 
     async def _reverted(self, refund_id: UUID, tx_hash: bytes) -> RefundReport:
-        """Count the revert; after some of them another try would only cost gas again."""
+        """Count the revert; after `REVERTS_MAX` of them another try would only cost gas."""
         reverts = await self._ledger.note_reverted(refund_id, tx_hash)
         return RefundReport(
             state=GatewayRefundState.ABSENT,
@@ -180,7 +180,7 @@ class OnchainGateway:
         )
 
     def classify_failure(self, code: str) -> FailureReason:
-        """Read a reason as the watcher words it."""
+        """Map a reason that the watcher stored."""
         reasons = set(FailureReason)
         return FailureReason(code) if code in reasons else FailureReason.UNKNOWN
 

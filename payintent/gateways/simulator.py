@@ -1,4 +1,4 @@
-"""The adapter to the simulator gateway of the sandbox."""
+"""The adapter for the sandbox's simulator gateway."""
 
 import hashlib
 import hmac
@@ -41,11 +41,11 @@ CALLBACK_TOLERANCE_S = 300
 DESCRIPTION_CHARS_MAX = 500  # the simulator refuses longer ones
 DETAIL_CHARS_MAX = 200
 
-# All 4xx but those after which the session may exist, or may come to exist.
+# All 4xx except those after which the session may exist, or may come to exist.
 _REFUSED = frozenset(range(400, 500)) - {408, 409, 425, 429}
 _NOT_KNOWN = frozenset({404})
-# Said only after a look for our reference: no such capture, or more than is left of it. A wrong key
-# is not among them: an earlier request may have come through before the key was changed.
+# Sent only after a search for our reference: no such capture, or more than is left of it. A wrong
+# key is not among them: an earlier request may have come through before the key was changed.
 _NEVER_GIVEN_BACK = frozenset({404, 422})
 _EVENT_ID = re.compile(r"[0-9A-Za-z_-]{1,100}")
 _TIMESTAMP = re.compile(r"[0-9]{1,12}")
@@ -140,7 +140,7 @@ class SimulatorGateway:
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> SessionCreated | SessionRejected | OutcomeUnknown:
-        """Open a session under our own id; the simulator gives the same one for the same id."""
+        """Open a session under our own id; the simulator returns the same one for the same id."""
         answer = await self._ask(account, "POST", "/sessions", _order(request))
         if isinstance(answer, OutcomeUnknown):
             return answer
@@ -160,7 +160,7 @@ class SimulatorGateway:
     async def inquire(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        """Ask what became of a session, by its reference or, while we have none, by our id."""
+        """Ask for the state of a session, by its reference or, while we have none, by our id."""
         path = f"/sessions/{_name(session)}"
         return _reported(await self._ask(account, "GET", path), session, (200,))
 
@@ -185,13 +185,13 @@ class SimulatorGateway:
         return VerifiedCallback(id=event_id, session_id=session_id, report=report)
 
     def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:  # noqa: ARG002 - the port's shape
-        """Answer what the simulator reads of it: the status alone."""
+        """Return any body: the simulator reads the status alone."""
         return CallbackAnswer(body=b'{"received":true}')
 
     async def refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        """Ask for money back under our own id; the simulator does one refund for one id."""
+        """Request a refund under our own id; the simulator does one refund for one id."""
         answer = await self._ask(account, "POST", "/refunds", _refund_order(request))
         if _says(answer, _NEVER_GIVEN_BACK):
             return RefundReport(state=GatewayRefundState.DECLINED, detail=_detail(answer))
@@ -200,14 +200,14 @@ class SimulatorGateway:
     async def inquire_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        """Ask what became of a refund, by our own id."""
+        """Ask for the state of a refund, by our own id."""
         answer = await self._ask(account, "GET", f"/refunds/{_refund_id(request)}")
         if _says(answer, _NOT_KNOWN):
             return RefundReport(state=GatewayRefundState.ABSENT)
         return _refunded(answer, request, (200,))
 
     def classify_failure(self, code: str) -> FailureReason:
-        """Translate a decline code."""
+        """Map a decline code to a failure reason."""
         return _FAILURES.get(code, FailureReason.UNKNOWN)
 
     async def _ask(
@@ -225,7 +225,7 @@ class SimulatorGateway:
         if not _EVENT_ID.fullmatch(event_id) or not _TIMESTAMP.fullmatch(timestamp):
             raise InvalidCallbackError("sim-id or sim-timestamp is missing or malformed")
         secret = account.credentials.get("signing_secret", "").encode()
-        if not secret:  # anybody can sign with an empty key
+        if not secret:  # with an empty key anyone could sign
             raise InvalidCallbackError("the account has no signing secret")
         content = f"{event_id}.{timestamp}.".encode() + request.body
         expected = f"v1={hmac.new(secret, content, hashlib.sha256).hexdigest()}"
@@ -319,7 +319,7 @@ def _refund_report(refund: _Refund) -> RefundReport:
 
 
 def _report(session: _Session) -> SessionReport | None:
-    """Translate the gateway's word; None where status and capture contradict each other."""
+    """Map the simulator's answer; None where status and capture contradict each other."""
     if (session.status is _Status.PAID) != (session.capture is not None):
         return None
     capture = session.capture and Capture(
@@ -344,7 +344,7 @@ def _read(body: bytes) -> _Session | None:
 
 
 def _says(answer: HttpAnswer | OutcomeUnknown, statuses: frozenset[int]) -> TypeGuard[HttpAnswer]:
-    """Tell whether these are the simulator's own words: a proxy's 404 knows nothing of money."""
+    """Tell whether the simulator itself answered: a proxy's 404 says nothing about money."""
     if isinstance(answer, OutcomeUnknown) or answer.status not in statuses:
         return False
     return _failure(answer.body) is not None

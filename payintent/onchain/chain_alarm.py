@@ -27,9 +27,9 @@ _log = get_logger("chain_alarm")
 
 
 def chain_alarm(database: Database, id_generator: IdGenerator) -> Callable[[], Awaitable[bool]]:
-    """Make a worker's step: it reports each change, opens cases and closes those that are decided.
+    """Return a worker's step: it reports each change, opens cases and closes decided ones.
 
-    The step gives whether there are more cases to open or to close.
+    The step returns whether there are more cases to open or to close.
     """
     watched_before: dict[str, bool] = {}
 

@@ -1,4 +1,4 @@
-"""Whether a chain is what the operator says: its endpoints, the tokens taken, our contracts."""
+"""Compares a chain with the operator's settings: its endpoints, tokens and our contracts."""
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _FAULTS = {
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One thing that was looked at: whether it is right, and what it is."""
+    """The result of one check: whether it passed, and what was found."""
 
     right: bool
     text: str
@@ -35,7 +35,7 @@ async def check_chain(
     tokens: Sequence[TokenRecord],
     contracts: Sequence[DeployedContract],
 ) -> AsyncGenerator[CheckResult]:
-    """Ask every endpoint who it is, and of what we work with there: enabled tokens, contracts."""
+    """Check each endpoint's identity, and there the enabled tokens and our contracts."""
     for name in reader.names:
         head = await _head(reader, name, chain)
         yield head
@@ -111,7 +111,7 @@ def _receiver(where: str, answer: bytes, receiver: bytes) -> CheckResult:
 
 
 def _fault(name: str, error: ChainUnavailableError) -> str:
-    """Say what is wrong with an endpoint, by its name and never by its address."""
+    """Return what is wrong with an endpoint, with its name but never its address."""
     fault = str(error).rpartition(": ")[2]
     return f"{name} {_FAULTS[fault]}" if fault in _FAULTS else str(error)
 
@@ -119,7 +119,7 @@ def _fault(name: str, error: ChainUnavailableError) -> str:
 async def read_contract_word(
     reader: RpcChainReader, name: str, to: bytes, data: bytes
 ) -> bytes | str:
-    """Ask for one word; a text says why there is none."""
+    """Call for one word of 32 bytes; a text says why there is none."""
     try:
         answer = await reader.call(name, to, data)
     except CallRevertedError:

@@ -1,7 +1,8 @@
-"""Proof of what one endpoint says: another one says it too, word for word, of the same block.
+"""Proof of one endpoint's logs: another endpoint has the same logs in the same block.
 
-It is asked for the logs of our contracts in that block alone, so that nobody can make the answer
-large. Silence is never proof of absence: that takes two endpoints which have the block, and deny.
+It is asked only for the logs of our contracts in that block, so that other contracts' logs cannot
+make the answer large. No answer is never proof of absence: that takes two endpoints which have the
+block and lack the log.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,10 +22,10 @@ from payintent.domain.evm import (
 from payintent.log import get_logger
 
 _log = get_logger("prove")
-_VOICES = 2  # that must say the same, where there are so many
-_ASKED_ALONE = 3  # times, where there is but one: it may be many machines, and some of them late
+_VOICES = 2  # that must agree, where there are so many
+_ASKED_ALONE = 3  # times, where there is only one: it may be many machines, some of them late
 
-LIES = Counter(
+WRONG_ANSWERS = Counter(
     "payintent_chain_lies_total",
     "What an endpoint said and another one disproved",
     ["chain", "what"],
@@ -35,8 +36,8 @@ LIES = Counter(
 class LogClaim:
     """What is to be proven of the blocks up to `last`, which are final.
 
-    `told` are the logs of one endpoint's search, `sighted` transactions that somebody has shown
-    before. Only the denial of an endpoint that has the block counts (`able`).
+    `claimed` are the logs of one endpoint's search, `pending` the transactions of pending
+    transfers. Only the denial of an endpoint that has the block counts (`able`).
     """
 
     supplier: str
@@ -49,17 +50,17 @@ class LogClaim:
 
 @dataclass(slots=True)
 class LogProof:
-    """What two endpoints say, or the only one there is."""
+    """What two endpoints confirm, or the only one there is."""
 
     logs: list[ContractLog]  # proven, in final blocks
     absent: set[bytes]  # proven to be in no final block, or without a payment
-    unproven: list[ContractLog]  # told by the supplier, and by nobody else
-    disputed: list[ContractLog]  # those of them that no two endpoints have denied: they may be true
+    unproven: list[ContractLog]  # reported by the supplier, and by no other endpoint
+    disputed: list[ContractLog]  # unproven, and denied by fewer than two: they may be true
 
 
 @dataclass(slots=True)
 class _Votes:
-    """Who says what so far."""
+    """The endpoints' votes so far."""
 
     claim: LogClaim
     needed: int
@@ -68,7 +69,7 @@ class _Votes:
     denials: dict[bytes, list[str]] = field(default_factory=dict[bytes, list[str]])
 
     def hear(self, name: str, tx_hash: bytes, logs: Sequence[ContractLog]) -> None:
-        """Count what an endpoint says of one transaction, in the blocks that it was asked for."""
+        """Count an endpoint's answer about one transaction, in the blocks that it was asked for."""
         for log in logs:
             self.logs.setdefault(log, set()).add(name)
         if tx_hash in self.claim.pending:  # as a payment: a refund beside it is none
@@ -77,40 +78,40 @@ class _Votes:
             self.denials.setdefault(tx_hash, []).append(name)
 
     def proven(self, log: ContractLog) -> bool:
-        """Tell whether enough endpoints say it."""
+        """Tell whether enough endpoints report the log."""
         return len(self.logs.get(log, ())) >= self.needed
 
     def denied(self, tx_hash: bytes) -> bool:
-        """Tell whether enough endpoints know of nothing by it."""
+        """Tell whether enough endpoints report no log of the transaction."""
         return len(self.denials.get(tx_hash, ())) >= self.denials_needed
 
     def disputed(self, log: ContractLog) -> bool:
-        """Tell whether a log that is not proven is not disproved either."""
+        """Tell whether a log is neither proven nor disproved."""
         return not self.proven(log) and len(set(self.denials.get(log.tx_hash, ()))) < _VOICES
 
     def open(self) -> list[bytes]:
-        """List the transactions of which more must be heard."""
+        """List the transactions that need more votes."""
         paid = {log.tx_hash for log in self.logs if isinstance(log, PaidLog)}
         settled = paid - self.doubtful()
         wanted = self.doubtful() | set(self.claim.pending) - settled
         return sorted(tx_hash for tx_hash in wanted if not self.denied(tx_hash))
 
     def doubtful(self) -> set[bytes]:
-        """Name the transactions of which not everything that was said is proven."""
+        """Return the transactions that have an unproven log."""
         return {log.tx_hash for log in self.logs if not self.proven(log)}
 
     def told_blocks(self, tx_hash: bytes) -> set[BlockId]:
-        """Name the blocks where a transaction was said to be."""
+        """Return the blocks in which a transaction was reported."""
         return {
             BlockId(log.block_number, log.block_hash) for log in self.logs if log.tx_hash == tx_hash
         }
 
 
 async def prove_logs(reader: ChainReader, claim: LogClaim) -> LogProof:
-    """Look logs up at the other endpoints, and where these do not suffice at all of them.
+    """Check logs at the other endpoints, and where these do not suffice at all of them.
 
-    What counts are the logs of our contracts in a transaction's block, also those that the
-    supplier has left out.
+    All logs of our contracts in a transaction's block count, also those that the supplier has left
+    out.
     """
     others = [name for name in reader.names if name != claim.supplier]
     votes = _Votes(
@@ -132,7 +133,7 @@ async def prove_logs(reader: ChainReader, claim: LogClaim) -> LogProof:
 
 
 async def _ask(reader: ChainReader, name: str, votes: _Votes, tx_hashes: Sequence[bytes]) -> None:
-    """Hear one endpoint about transactions; what it does not answer is no vote."""
+    """Ask one endpoint about transactions; without an answer it has no vote."""
     claim = votes.claim
     lost = [tx_hash for tx_hash in tx_hashes if tx_hash in claim.pending]
     found = await reader.transactions(name, lost) if lost else []
@@ -158,7 +159,7 @@ def _logs_in(
     blocks: Iterable[BlockId],
     logs_of: Mapping[BlockId, Sequence[ContractLog] | Unanswered],
 ) -> list[ContractLog] | None:
-    """Give a transaction's logs in some blocks; None where one of them was not answered."""
+    """Return a transaction's logs in some blocks; None where one of them was not answered."""
     found: list[ContractLog] = []
     for block in blocks:
         logs = logs_of[block]
@@ -175,7 +176,7 @@ def _block_of(tx: ChainTransaction | Unanswered | None) -> set[BlockId]:
 
 
 def _is_unsettled(tx: ChainTransaction | Unanswered | None, last: int) -> bool:
-    """Tell whether it is not known yet which final block has a transaction, or that none has."""
+    """Tell whether it is still unknown which final block has a transaction, or that none has."""
     if tx is None or isinstance(tx, Unanswered):
         return tx is not None
     return tx.block_number is not None and tx.block_number > last
@@ -183,13 +184,13 @@ def _is_unsettled(tx: ChainTransaction | Unanswered | None, last: int) -> bool:
 
 def _summed(votes: _Votes) -> LogProof:
     proven = [log for log in votes.logs if votes.proven(log)]
-    spoken = {log.tx_hash for log in proven if isinstance(log, PaidLog)}
+    found_transactions = {log.tx_hash for log in proven if isinstance(log, PaidLog)}
     return LogProof(
         logs=[log for log in proven if log.block_number <= votes.claim.last],
         absent={
             tx_hash
             for tx_hash in votes.claim.pending
-            if votes.denied(tx_hash) and tx_hash not in spoken
+            if votes.denied(tx_hash) and tx_hash not in found_transactions
         },
         unproven=[log for log in votes.claim.claimed if not votes.proven(log)],
         disputed=[log for log in votes.claim.claimed if votes.disputed(log)],
@@ -197,7 +198,7 @@ def _summed(votes: _Votes) -> LogProof:
 
 
 def report_unproven_logs(chain: str, proof: LogProof) -> None:
-    """Count logs that one endpoint told and that no other one knows."""
+    """Count logs that one endpoint reported and no other one has."""
     for log in proof.unproven:
-        LIES.labels(chain, "unproven_log").inc()
+        WRONG_ANSWERS.labels(chain, "unproven_log").inc()
         _log.warning("unproven_log", chain=chain, tx=log.tx_hash.hex(), block=log.block_number)

@@ -1,4 +1,4 @@
-"""Payments that are on a chain and do not become final: an alarm, and after a day a case."""
+"""Payments seen on a chain that do not become final: an alarm, and after a day a case."""
 
 from prometheus_client import Gauge
 
@@ -22,7 +22,7 @@ OVERDUE = Gauge(
 async def report_overdue_transfers(
     database: Database, id_generator: IdGenerator, chain: ChainRecord
 ) -> None:
-    """Tell of payments that are not final within the chain's grace; none is ever failed."""
+    """Report payments that are not final within the chain's grace time; none ever fails."""
     found = await pending_transfers.list_overdue(database, chain.slug, chain.grace_s, _SHOWN_MAX)
     OVERDUE.labels(chain.slug).set(len(found))
     for transfer in found:

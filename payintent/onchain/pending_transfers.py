@@ -1,6 +1,6 @@
-"""What is not final yet: sightings in the newest blocks, and hashes that the page has posted.
+"""What is not final yet: pending transfers in the newest blocks, and posted transactions.
 
-None of it moves money. It tells the buyer what we see, and keeps us from giving up too early.
+None of it moves money. It is shown to the buyer, and keeps sessions from ending too early.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from payintent.storage.onchain import chains, pending_transfers, transfers
 from payintent.storage.onchain.chains import ChainCursor, DeployedContract
 from payintent.storage.onchain.pending_transfers import PendingTransfer, PostedHash
 
-_WITNESSES = 2  # endpoints that must be silent before it counts
+_WITNESSES = 2  # endpoints that must lack a transaction before that counts
 _WINDOW_STRETCHES_MAX = 50
 _HINTS_MAX = 100
 _ALREADY_PAID = "already paid"
@@ -32,16 +32,16 @@ _ALREADY_PAID = "already paid"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingTransferScanner:
-    """What looking at a chain's newest blocks works with."""
+    """Reads a chain's newest blocks and its posted transactions."""
 
     database: Database
     reader: ChainReader
     chain: str
 
     async def scan(self, cursor: ChainCursor, heads: Sequence[ChainHeads]) -> None:
-        """Read everything above the cursor anew; what is there is a sighting.
+        """Read all blocks above the cursor again; payments in them are pending transfers.
 
-        Where two endpoints have shown all, a session that neither has a log of is unpaid so far.
+        Where two endpoints have shown all logs, a session without one is unpaid so far.
         """
         contracts_listed = await chains.list_contracts(self.database, self.chain)
         contracts = {contract.address: contract for contract in contracts_listed}
@@ -75,9 +75,7 @@ class PendingTransferScanner:
     ) -> None:
         if not logs:
             return
-        named = await transfers.find_billed_sessions(
-            self.database, list({log.uuid for log in logs})
-        )
+        named = await transfers.find_named_sessions(self.database, list({log.uuid for log in logs}))
         pending: list[PendingTransfer] = []
         for log in logs:
             name, contract = named.get(log.uuid), contracts[log.contract]
@@ -89,14 +87,14 @@ class PendingTransferScanner:
                     tx_hash=log.tx_hash,
                     log_index=log.log_index,
                     session_id=name.session_id,
-                    exact=name.bill is not None and is_exact_transfer(paid, name.bill),
+                    exact=name.expected is not None and is_exact_transfer(paid, name.expected),
                     block=log.block_number,
                 )
             )
         await pending_transfers.save_pending(self.database, self.chain, pending)
 
     async def check_posted_transactions(self, cursor: ChainCursor) -> None:
-        """Look posted transactions up; only a final one is decided, and a hint is never proof."""
+        """Look posted transactions up; only a final one is decided, and a hash proves nothing."""
         posted = await pending_transfers.list_undecided_posted(
             self.database, self.chain, _HINTS_MAX
         )
@@ -104,16 +102,16 @@ class PendingTransferScanner:
             return
         for name in self.reader.names:
             try:
-                posted = await self._judge_at(name, cursor, posted)
+                posted = await self._classify_at(name, cursor, posted)
             except ChainUnavailableError:
                 continue
             if not posted:
                 return
 
-    async def _judge_at(
+    async def _classify_at(
         self, name: str, cursor: ChainCursor, posted: Sequence[PostedHash]
     ) -> Sequence[PostedHash]:
-        """Judge what one endpoint knows of; gives the rest, which another one may know.
+        """Classify what one endpoint has; returns the rest, which another one may have.
 
         Only a call of our contract is looked up further: anybody may post the hash of a transaction
         with a receipt that is larger than we read.
@@ -132,8 +130,8 @@ class PendingTransferScanner:
         receipts_of = dict(zip(ours, await self.reader.receipts(name, ours), strict=True))
         for posted_hash, tx in located:
             await self._judge(name, cursor, posted_hash, tx, receipts_of.get(posted_hash.tx_hash))
-        judged = {posted_hash.tx_hash for posted_hash, _ in located}
-        return [posted_hash for posted_hash in posted if posted_hash.tx_hash not in judged]
+        classified = {posted_hash.tx_hash for posted_hash, _ in located}
+        return [posted_hash for posted_hash in posted if posted_hash.tx_hash not in classified]
 
     async def _judge(
         self,
@@ -161,7 +159,7 @@ class PendingTransferScanner:
         )
 
     async def _reason(self, name: str, tx: ChainTransaction, receipt: TransactionReceipt) -> str:
-        """Ask for the contract's word, by the same call on the block before."""
+        """Find the contract's reason, by the same call on the block before."""
         try:
             await self.reader.call(
                 name,
@@ -175,10 +173,10 @@ class PendingTransferScanner:
             return reverted.reason
         except ChainUnavailableError:
             return ""
-        return ""  # it would succeed by itself: out of gas, or another one came before it
+        return ""  # it would succeed: it ran out of gas, or another one came before it
 
     async def _agreed(self, name: str, receipt: TransactionReceipt) -> bool:
-        """Ask another endpoint, where there is one, whether a transaction really failed."""
+        """Ask a second endpoint, where there is one, whether a transaction really failed."""
         others = [other for other in self.reader.names if other != name]
         for other in others:
             try:

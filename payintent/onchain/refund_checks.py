@@ -1,4 +1,4 @@
-"""Whether refunds can be sent on a chain: its signer, and what the refunder has and may spend."""
+"""Whether refunds can be sent on a chain: its signer, and the refund sender's funds."""
 
 from collections.abc import AsyncGenerator, Sequence
 
@@ -18,7 +18,7 @@ async def check_refund_setup(
     tokens: Sequence[TokenRecord],
     contracts: Sequence[DeployedContract],
 ) -> AsyncGenerator[CheckResult]:
-    """Ask the signer who it is, and the chain what the refunder could give back right now."""
+    """Check the signer's identity, and on the chain what the sender could refund right now."""
     sender = chain.refunder
     if signer is None or sender is None:
         missing = "signer" if signer is None else "refunder"
@@ -50,7 +50,7 @@ async def _signer(signer: ExternalSigner, chain: ChainRecord, sender: bytes) -> 
 
 
 async def _coins(signer: ExternalSigner, chain: ChainRecord, sender: bytes) -> CheckResult:
-    """Every refund costs some of the chain's coin, and one in that coin its amount too."""
+    """Check the sender's coins: each refund costs gas, one in coins its amount too."""
     where = f"the refunder {to_checksum_address(sender)}"
     try:
         coins = await signer.coins(sender)

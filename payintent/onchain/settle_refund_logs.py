@@ -1,7 +1,7 @@
-"""Finalized `Refunded` logs take their effect: ours settle refunds, all others are only counted.
+"""Applies final `Refunded` logs: ours settle refunds, all others are only counted.
 
-Logs are kept with the cursor, in its transaction, and judged after it: each in a transaction of
-its own, which locks one payment, its capture and its refund, as everybody else who settles one.
+Logs are stored in the cursor's transaction and classified after it: each in a transaction of
+its own, which locks one payment, its capture and its refund, like every settlement of a refund.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,10 +22,10 @@ from payintent.storage import refunds
 from payintent.storage.database import Database, Tx
 from payintent.storage.onchain import refund_logs
 from payintent.storage.onchain.chains import DeployedContract
-from payintent.storage.onchain.refund_logs import JudgedRefundLog, NewRefundLog
+from payintent.storage.onchain.refund_logs import ClassifiedRefundLog, NewRefundLog
 
 _log = get_logger("chain_refunds")
-_JUDGED_MAX = 500  # at one look
+_CLASSIFIED_MAX = 500  # in one pass
 
 REFUNDS = Counter(
     "payintent_chain_refunds_total",
@@ -41,7 +41,7 @@ async def store_refund_logs(
     logs: Sequence[RefundedLog],
     contracts: Mapping[bytes, DeployedContract],
 ) -> int:
-    """Keep finalized logs of our contracts (by address), each once; gives how many were new."""
+    """Store final logs of our contracts (by address), each once; returns how many were new."""
     fresh = [
         NewRefundLog(
             id=id_generator.new_id(), account_id=contracts[log.contract].account_id, log=log
@@ -52,25 +52,27 @@ async def store_refund_logs(
 
 
 async def settle_refund_logs(database: Database, id_generator: IdGenerator, chain: str) -> None:
-    """Judge what was kept and nobody has judged yet; whoever dies here leaves it to the next."""
-    for log_id in await refund_logs.list_unjudged(database, chain, _JUDGED_MAX):
+    """Classify stored logs that are not classified yet; after a crash the next call continues."""
+    for log_id in await refund_logs.list_unclassified(database, chain, _CLASSIFIED_MAX):
         async with database.transaction() as tx:
-            judged = await refund_logs.lock(tx, log_id)
-            if judged is None:
+            classified = await refund_logs.lock(tx, log_id)
+            if classified is None:
                 continue
-            await _take_effect(tx, id_generator, judged)
-            await refund_logs.set_disposition(tx, log_id, judged)
-        _tell(chain, judged)
+            await _apply(tx, id_generator, classified)
+            await refund_logs.set_disposition(tx, log_id, classified)
+        _report(chain, classified)
 
 
-async def _take_effect(tx: Tx, id_generator: IdGenerator, judged: JudgedRefundLog) -> None:
-    if judged.refund_id is None:
+async def _apply(tx: Tx, id_generator: IdGenerator, classified: ClassifiedRefundLog) -> None:
+    if classified.refund_id is None:
         return
-    if judged.disposition is RefundLogDisposition.SETTLES:
-        report = RefundReport(state=GatewayRefundState.DONE, reference=f"0x{judged.tx_hash.hex()}")
-        await settle_refund(tx, id_generator, judged.refund_id, report)
-    elif judged.disposition in _ALARMING:
-        await _open_case(tx, id_generator, judged.refund_id)
+    if classified.disposition is RefundLogDisposition.SETTLES:
+        report = RefundReport(
+            state=GatewayRefundState.DONE, reference=f"0x{classified.tx_hash.hex()}"
+        )
+        await settle_refund(tx, id_generator, classified.refund_id, report)
+    elif classified.disposition in _ALARMING:
+        await _open_case(tx, id_generator, classified.refund_id)
 
 
 async def _open_case(tx: Tx, id_generator: IdGenerator, refund_id: UUID) -> None:
@@ -90,9 +92,12 @@ async def _open_case(tx: Tx, id_generator: IdGenerator, refund_id: UUID) -> None
 _ALARMING = {RefundLogDisposition.MISMATCHED, RefundLogDisposition.TWICE}
 
 
-def _tell(chain: str, judged: JudgedRefundLog) -> None:
-    REFUNDS.labels(chain, judged.disposition.value).inc()
-    if judged.disposition in _ALARMING and judged.refund_id is not None:
-        refund, tx_hash = ids.format_id(ids.REFUND, judged.refund_id), f"0x{judged.tx_hash.hex()}"
-        what = judged.disposition.value
+def _report(chain: str, classified: ClassifiedRefundLog) -> None:
+    REFUNDS.labels(chain, classified.disposition.value).inc()
+    if classified.disposition in _ALARMING and classified.refund_id is not None:
+        refund, tx_hash = (
+            ids.format_id(ids.REFUND, classified.refund_id),
+            f"0x{classified.tx_hash.hex()}",
+        )
+        what = classified.disposition.value
         _log.error("refund_astray", chain=chain, refund=refund, tx=tx_hash, what=what)

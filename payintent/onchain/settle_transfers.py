@@ -22,7 +22,7 @@ from payintent.storage.captures import SettledCapture
 from payintent.storage.database import Tx
 from payintent.storage.onchain import transfers
 from payintent.storage.onchain.chains import DeployedContract
-from payintent.storage.onchain.transfers import BilledSession, NewTransfer
+from payintent.storage.onchain.transfers import NamedSession, NewTransfer
 from payintent.storage.settlements import Settlement
 
 
@@ -32,7 +32,7 @@ class _Batch:
 
     chain: str
     contracts: Mapping[bytes, DeployedContract]
-    named: Mapping[bytes, BilledSession]
+    named: Mapping[bytes, NamedSession]
     payments: dict[UUID, Payment]  # as the logs before have left them
     sessions: Mapping[UUID, Session]
 
@@ -46,15 +46,15 @@ async def settle_transfers(
 ) -> Counter[TransferDisposition]:
     """Decide on finalized logs of our contracts (by address) and write what follows from them.
 
-    Logs that were kept before change nothing. The caller has locked the cursor; then payments are
+    Logs that are stored already change nothing. The caller has locked the cursor; then payments are
     locked, then their sessions.
     """
     fresh = await transfers.pick_unknown(tx, chain, logs)
     if not fresh:
         return Counter()
-    named = await transfers.find_billed_sessions(tx, list({log.uuid for log in fresh}))
-    payment_ids = list({billed.payment_id for billed in named.values()})
-    session_ids = [billed.session_id for billed in named.values()]
+    named = await transfers.find_named_sessions(tx, list({log.uuid for log in fresh}))
+    payment_ids = list({named_session.payment_id for named_session in named.values()})
+    session_ids = [named_session.session_id for named_session in named.values()]
     locked = await settlements.load(tx, payment_ids, session_ids, [])
     batch = _Batch(chain, contracts, named, dict(locked.payments), locked.sessions)
     decided: list[Settlement] = []
@@ -70,15 +70,17 @@ async def settle_transfers(
 
 def _decide(batch: _Batch, id_generator: IdGenerator, log: PaidLog) -> Settlement:
     account_id = batch.contracts[log.contract].account_id
-    billed = batch.named.get(log.uuid)
+    named_session = batch.named.get(log.uuid)
     details = TransferDetails(account_id, log.token, log.amount, log.receiver)
-    payment = batch.payments[billed.payment_id] if billed else None
-    session = batch.sessions[billed.session_id] if billed else None
-    disposition = classify_transfer(details, billed.bill if billed else None, payment, session)
-    if billed is None or disposition is TransferDisposition.UNKNOWN_UUID:
+    payment = batch.payments[named_session.payment_id] if named_session else None
+    session = batch.sessions[named_session.session_id] if named_session else None
+    disposition = classify_transfer(
+        details, named_session.expected if named_session else None, payment, session
+    )
+    if named_session is None or disposition is TransferDisposition.UNKNOWN_UUID:
         payment, session, origin = None, None, UNKNOWN_ORIGIN
     else:
-        origin = billed.origin
+        origin = named_session.origin
     transfer = NewTransfer(
         id=id_generator.new_id(),
         chain=batch.chain,

@@ -1,4 +1,4 @@
-"""Tokens on their chain: what the operator says of them is compared with what they say."""
+"""Compares tokens on their chain with the operator's settings."""
 
 from collections.abc import Sequence
 
@@ -14,10 +14,10 @@ _log = get_logger("tokens")
 async def token_decimals_match(
     chain: str, reader: ChainReader, tokens: Sequence[TokenRecord]
 ) -> bool:
-    """Tell whether every enabled token counts in the decimals that the operator has set.
+    """Tell whether every enabled token has the decimals that the operator has set.
 
     A token of 6 decimals that is taken for one of 18 is an error of 10^12: such a chain is not
-    watched. Raises `ChainUnavailableError` where nobody can say.
+    watched. Raises `ChainUnavailableError` where no endpoint answers.
     """
     for token in tokens:
         if token.enabled and token.address is not None and not token.native:
@@ -29,7 +29,7 @@ async def token_decimals_match(
 
 
 async def _decimals(reader: ChainReader, token: bytes) -> int | None:
-    """Ask a token; None where there is none, or none that knows the question."""
+    """Read a token's decimals; None where there is no token, or it has no such function."""
     for name in reader.names:
         try:
             answer = await reader.call(name, token, encode_decimals())

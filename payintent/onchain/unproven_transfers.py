@@ -1,7 +1,7 @@
-"""Logs that one endpoint tells and that cannot be proven: set aside as cases, never credited.
+"""Logs of one endpoint that cannot be proven: set aside as cases, never credited.
 
-The session that such a log names waits for its proof, as for a transfer that is not final, and the
-cursor goes on for all others.
+The session that such a log names waits for its proof, as for a pending transfer, and the cursor
+moves on for all others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from payintent.storage.database import Executor, Tx
 from payintent.storage.onchain import pending_transfers, transfers
 from payintent.storage.onchain.chains import DeployedContract
 from payintent.storage.onchain.pending_transfers import PendingTransfer
-from payintent.storage.onchain.transfers import BilledSession
+from payintent.storage.onchain.transfers import NamedSession
 
 #: Open cases of one chain. With more of them its endpoints are wrong, and nothing is read.
 OPEN_MAX = 100
@@ -55,7 +55,7 @@ async def set_aside(
         return
     paid = [log for log in doubts if isinstance(log, PaidLog)]
     named = (
-        await transfers.find_billed_sessions(tx, list({log.uuid for log in paid})) if paid else {}
+        await transfers.find_named_sessions(tx, list({log.uuid for log in paid})) if paid else {}
     )
     sessions = {log: _session_of(log, named, contracts) for log in doubts}
     new_cases = {
@@ -74,7 +74,7 @@ async def set_aside(
             tx_hash = log.tx_hash.hex()
             _log.error("log_set_aside", chain=chain, tx=tx_hash, endpoint=endpoint)
     pending = [
-        _sighting(log, session, contracts)
+        _pending_transfer(log, session, contracts)
         for log, session in sessions.items()
         if session is not None and isinstance(log, PaidLog)
     ]
@@ -82,7 +82,7 @@ async def set_aside(
 
 
 async def settle_doubts(tx: Tx, chain: str, logs: Sequence[ContractLog]) -> None:
-    """Close the cases of logs that are proven after all."""
+    """Close the cases of logs that are proven by now."""
     if logs:
         await cases.dismiss_proven(tx, [_subject(chain, log) for log in logs])
 
@@ -94,23 +94,23 @@ def _subject(chain: str, log: ContractLog) -> str:
 
 def _session_of(
     log: ContractLog,
-    named: Mapping[bytes, BilledSession],
+    named: Mapping[bytes, NamedSession],
     contracts: Mapping[bytes, DeployedContract],
-) -> BilledSession | None:
+) -> NamedSession | None:
     name = named.get(log.uuid) if isinstance(log, PaidLog) else None
     if name is None or name.account_id != contracts[log.contract].account_id:
         return None
     return name
 
 
-def _sighting(
-    log: PaidLog, name: BilledSession, contracts: Mapping[bytes, DeployedContract]
+def _pending_transfer(
+    log: PaidLog, name: NamedSession, contracts: Mapping[bytes, DeployedContract]
 ) -> PendingTransfer:
     paid = TransferDetails(contracts[log.contract].account_id, log.token, log.amount, log.receiver)
     return PendingTransfer(
         tx_hash=log.tx_hash,
         log_index=log.log_index,
         session_id=name.session_id,
-        exact=name.bill is not None and is_exact_transfer(paid, name.bill),
+        exact=name.expected is not None and is_exact_transfer(paid, name.expected),
         block=log.block_number,
     )

@@ -1,4 +1,4 @@
-"""What wallets and pages are shown: a chain, and a session on it with its calls ready to send."""
+"""Views for wallets and pages: a chain, and a session on it with its calls ready to send."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,15 +22,15 @@ from payintent.storage.onchain import chains, pending_transfers
 from payintent.storage.onchain.chains import ChainCursor, ChainRecord, DeployedContract, TokenRecord
 from payintent.storage.onchain.pending_transfers import SessionTransaction
 
-#: The page stops offering "pay" so long before the deadline: a transaction needs time to be mined.
+#: The page stops offering to pay so long before the deadline: transactions take time to be mined.
 LAST_CALL = timedelta(seconds=60)
-_PAYER = "{payer}"  # 40 hex digits, which the browser puts in: its only work on texts
+_PAYER = "{payer}"  # 40 hex digits, which the browser fills in: its only work on texts
 _PAYER_WORD = "000000000000000000000000" + _PAYER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
-    """Everything that a session's view is made of."""
+    """All that a session's view is built from."""
 
     payment: Payment
     session: Session
@@ -43,7 +43,7 @@ class _Seen:
 
 
 async def chain_view(database: Database, slug: str) -> dict[str, Any]:
-    """Give a chain as `GET /chains/{slug}` shows it; refused (`NOT_FOUND`) where there is none."""
+    """Return a chain as `GET /chains/{slug}` shows it; raise `NOT_FOUND` where there is none."""
     chain = await chains.get_chain(database, slug)
     if chain is None:
         raise RefusedError(ErrorCode.NOT_FOUND, "no such chain")
@@ -81,9 +81,9 @@ async def chain_view(database: Database, slug: str) -> dict[str, Any]:
 async def session_view(
     database: Database, session_id: UUID | None, checkout_base: str
 ) -> dict[str, Any]:
-    """Give a session as wallets need it.
+    """Return a session as wallets need it.
 
-    Refused: `NOT_FOUND` where there is none, `SESSION_GONE` once it has ended or was replaced.
+    Raises `NOT_FOUND` where there is none, `SESSION_GONE` once it has ended or was replaced.
     """
     snapshot = await _see(database, session_id)
     amount = snapshot.session.quote.total_minor
@@ -119,7 +119,7 @@ async def session_view(
 
 
 async def find_open_session(database: Database, session_id: UUID | None) -> Session:
-    """Find a session that transactions may be posted to; refused as `session_view` is."""
+    """Return a session that transactions may be posted to; raises what `session_view` does."""
     return (await _see(database, session_id)).session
 
 
@@ -154,7 +154,7 @@ def _refuse_gone(payment: Payment, session: Session) -> None:
 
 
 def _payable(snapshot: _Seen) -> dict[str, Any]:
-    """Say whether to offer paying, and if not, why."""
+    """Return whether to offer paying, and if not, why."""
     reason = _unpayable_reason(snapshot)
     return {"payable": True} if reason is None else {"payable": False, "unpayable_reason": reason}
 
@@ -187,7 +187,7 @@ def _session_status(snapshot: _Seen) -> str:
 
 
 def _depth(snapshot: _Seen) -> int:
-    """Count the blocks that stand on an exact sighting, its own among them."""
+    """Count the confirmations of an exact pending transfer, its own block included."""
     blocks = [trace.block for trace in snapshot.traces if trace.exact and trace.block is not None]
     head = snapshot.cursor.head if snapshot.cursor else None
     return max(0, head - max(blocks) + 1) if blocks and head is not None else 0
@@ -206,7 +206,7 @@ def _confirmations(snapshot: _Seen) -> dict[str, Any]:
 
 
 def _steps(snapshot: _Seen, uuid: bytes, amount: int, deadline: int) -> list[dict[str, Any]]:
-    """Give the transactions to send, each with when it is needed."""
+    """Return the transactions to send, each with the condition under which it is needed."""
     token, contract = snapshot.token, snapshot.contract.address
     steps: list[dict[str, Any]] = []
     if not token.native:
@@ -287,13 +287,13 @@ def _coin(chain: ChainRecord, symbol: str) -> dict[str, Any]:
 
 
 def _wallet_chain(chain: ChainRecord) -> dict[str, Any]:
-    """Give the literal parameter of `wallet_addEthereumChain` (EIP-3085)."""
+    """Return the literal parameter of `wallet_addEthereumChain` (EIP-3085)."""
     fields: dict[str, Any] = {
         "chainId": hex(chain.network_id),
         "chainName": chain.name,
         "nativeCurrency": _coin(chain, chain.wallet_symbol),
     }
-    # Wallets refuse a list without anything in it.
+    # Wallets refuse an empty list.
     if chain.public_rpc_urls:
         fields["rpcUrls"] = list(chain.public_rpc_urls)
     if chain.explorer_urls:

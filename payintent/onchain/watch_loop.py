@@ -1,4 +1,4 @@
-"""The watchers' loops: one for each chain that has endpoints, in one process at a time."""
+"""The watch loops: one for each chain that has endpoints, in one process at a time."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -31,10 +31,10 @@ from payintent.storage.onchain.chains import ChainRecord, TokenRecord
 from payintent.waiting import wait_until_stopped
 
 _log = get_logger("watching")
-_LOOK_S = 1.0  # how often we see whether somebody waits for the chain
-_MISFIT = "a token is not what is set here; doctor says which"  # so that nobody is billed in it
+_LOOK_S = 1.0  # how often we check whether a session or a refund waits for the chain
+_MISFIT = "a token is not what is set here; doctor says which"  # so that no quote is made in it
 _LOOKS_WHILE_WATCHED = 3  # two may fail
-_FOLLOW_S = 5.0  # how often another process is asked for the lead
+_FOLLOW_S = 5.0  # how often another process's lock is tried
 
 FAILURES = Counter("payintent_chain_failures_total", "Looks at a chain that failed", ["chain"])
 HEAD = Gauge("payintent_chain_head", "The newest block that was shown", ["chain"])
@@ -43,7 +43,7 @@ LAG = Gauge("payintent_chain_lag_seconds", "Age of the last block that was read"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchContext:
-    """What a watcher works with."""
+    """What a watch loop runs with."""
 
     settings: Settings
     database: Database
@@ -51,7 +51,7 @@ class WatchContext:
 
 
 async def run_watch_loop(context: WatchContext, slug: str, stop: asyncio.Event) -> None:
-    """Watch one chain until told to stop; where another process does, wait for its end."""
+    """Watch one chain until `stop` is set; where another process does, wait for its end."""
     url = context.settings.database_direct_url or context.settings.database_url
     while not stop.is_set():
         try:
@@ -82,7 +82,7 @@ async def _lead(
 
 
 async def _is_awaited(context: WatchContext, view: "_ReaderHolder") -> bool:
-    """Tell whether somebody waits for the next look, if only to be offered the chain again."""
+    """Tell whether the next pass is awaited, if only to offer the chain again."""
     if await chains.is_busy(context.database, view.slug):
         return True
     return view.reader is not None and await chain_watch.is_unwatched(context.database, view.slug)
@@ -90,7 +90,7 @@ async def _is_awaited(context: WatchContext, view: "_ReaderHolder") -> bool:
 
 @dataclass(slots=True)
 class _ReaderHolder:
-    """A chain's reader, made anew when the operator changes the chain; None where it is unfit."""
+    """A chain's reader, rebuilt when the operator changes the chain; None where it is unfit."""
 
     context: WatchContext
     slug: str
@@ -98,7 +98,7 @@ class _ReaderHolder:
     reader: RpcChainReader | None = None
 
     async def open(self) -> tuple[ChainRecord, RpcChainReader] | None:
-        """Give the chain and its reader, once its tokens are what the operator says they are."""
+        """Return the chain and its reader, once its tokens match the operator's settings."""
         chain = await chains.get_chain(self.context.database, self.slug)
         if chain is None:
             return None
@@ -117,7 +117,7 @@ class _ReaderHolder:
     async def _halt(self, tokens: list[TokenRecord]) -> None:
         """Halt the chain, unless the operator has changed its tokens since they were compared.
 
-        Under the lock that `resume` takes too: what was compared before it halts nothing after it.
+        It takes the lock that `resume` takes too: a comparison from before a change halts nothing.
         """
         async with self.context.database.transaction() as tx:
             await chains.lock_cursor(tx, self.slug)
@@ -133,7 +133,7 @@ class _ReaderHolder:
 
 
 async def _look(context: WatchContext, view: _ReaderHolder) -> float:
-    """Look once; gives the seconds until the next time."""
+    """Make one pass; returns the seconds until the next one."""
     try:
         opened = await view.open()
         if opened is None:
@@ -141,23 +141,23 @@ async def _look(context: WatchContext, view: _ReaderHolder) -> float:
         return 0.0 if await watch_once(context, *opened) else _idle_s(context.settings)
     except (ChainUnavailableError, StorageUnavailableError, LockTimeoutError) as error:
         _log.warning("chain_away", chain=view.slug, why=str(error) or type(error).__name__)
-    except Exception as error:  # noqa: BLE001 - the edge of a worker, as of a request
+    except Exception as error:  # noqa: BLE001 - the top level of a worker, as of a request
         _log.error("watch_failed", chain=view.slug, exc_info=error)
     FAILURES.labels(view.slug).inc()
     return _poll_s(context, view.slug)
 
 
 async def watch_once(context: WatchContext, chain: ChainRecord, reader: RpcChainReader) -> bool:
-    """Look at a chain once: what is final, what is seen, what was posted; then let decide.
+    """Make one pass: final blocks, pending transfers, posted transactions; then inquiries.
 
-    True where there is more that is final. Where the final blocks cannot be read or proven
-    (ChainUnavailableError), what is new is still looked at.
+    True where there are more final blocks. Where the final blocks cannot be read or proven
+    (ChainUnavailableError), the newest ones are still read.
     """
     database, slug = context.database, chain.slug
     watcher = FinalBlockReader(
         database=database, id_generator=context.id_generator, reader=reader, chain=chain
     )
-    lookout = PendingTransferScanner(database=database, reader=reader, chain=slug)
+    scanner = PendingTransferScanner(database=database, reader=reader, chain=slug)
     heads = await reader.heads()
     HEAD.labels(slug).set(max(head.latest.number for head in heads))
     away: ChainUnavailableError | None = None
@@ -171,8 +171,8 @@ async def watch_once(context: WatchContext, chain: ChainRecord, reader: RpcChain
         LAG.labels(slug).set(_age_s(cursor.at, max(head.latest.at for head in heads)))
     if away is None and cursor.block < agreed_final_block(heads):
         return True
-    await lookout.scan(cursor, heads)
-    await lookout.check_posted_transactions(cursor)
+    await scanner.scan(cursor, heads)
+    await scanner.check_posted_transactions(cursor)
     if away is None:
         await watcher.recheck_recent_blocks(cursor, heads)
     await settle_refund_logs(database, context.id_generator, slug)
@@ -187,7 +187,7 @@ async def watch_once(context: WatchContext, chain: ChainRecord, reader: RpcChain
 
 
 async def _is_near_head(context: WatchContext, heads: Sequence[ChainHeads]) -> bool:
-    """Tell whether the newest block is so young that a payment of now would be seen soon."""
+    """Tell whether the newest block is young enough that a payment made now is seen soon."""
     behind_max_s = context.settings.chain_behind_max_s
     if not behind_max_s:
         return True
@@ -196,7 +196,7 @@ async def _is_near_head(context: WatchContext, heads: Sequence[ChainHeads]) -> b
 
 
 def open_configured_reader(settings: Settings, chain: ChainRecord) -> RpcChainReader | None:
-    """Make the reader of a chain that has endpoints; None where its settings allow none."""
+    """Build the reader of a chain that has endpoints; None where its settings allow none."""
     try:
         config = ReaderConfig(
             network_id=chain.network_id,
@@ -216,7 +216,7 @@ def _poll_s(context: WatchContext, slug: str) -> float:
 
 
 def _idle_s(settings: Settings) -> float:
-    """Give the pause while nobody waits, in which a chain must not become unwatched."""
+    """Return the pause while nothing waits, short enough that the chain stays watched."""
     return min(settings.chain_poll_idle_s, settings.chain_watched_s / _LOOKS_WHILE_WATCHED)
 
 

@@ -1,7 +1,7 @@
-"""The watcher of one chain: reads its final blocks one after the other, and moves money on them.
+"""The watcher of one chain: reads its final blocks in order, and settles their transfers.
 
-One transaction holds what a stretch of blocks said, what followed from it, and the cursor: a
-watcher that dies anywhere goes on where the last commit stands, and a second one is harmless.
+One transaction stores the logs of a stretch of blocks, what follows from them, and the cursor: a
+watcher that dies continues after its last commit, and a second one does no harm.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from payintent.domain.evm import (
 from payintent.domain.onchain import TransferDisposition
 from payintent.id_generator import IdGenerator
 from payintent.log import get_logger
-from payintent.onchain.log_proof import LIES, LogClaim, prove_logs, report_unproven_logs
+from payintent.onchain.log_proof import WRONG_ANSWERS, LogClaim, prove_logs, report_unproven_logs
 from payintent.onchain.settle_refund_logs import store_refund_logs
 from payintent.onchain.settle_transfers import settle_transfers
 from payintent.onchain.unproven_transfers import Doubts, has_room, set_aside, settle_doubts
@@ -37,14 +37,14 @@ from payintent.storage.onchain.chains import ChainCursor, ChainRecord, DeployedC
 
 _log = get_logger("watch")
 LOGS_MAX = 500  # in one transaction
-STRETCHES_MAX = 200  # in one look: then it is time to see what else is new
-_SIGHTINGS_MAX = 1_000  # looked up in one stretch
+STRETCHES_MAX = 200  # in one pass: then it is time to see what else is new
+_PENDING_MAX = 1_000  # looked up in one stretch
 _TRIES = 4  # at each endpoint, for one stretch
-_PAUSE_S = 0.06  # an endpoint that has failed once is left alone for 50 ms
+_PAUSE_S = 0.06  # an endpoint that has failed once pauses for 50 ms
 _VOICES = 2  # endpoints that must agree, where there are so many
 _SECOND_LOOK_EVERY_S = 600
 _SECOND_LOOK_S = 3_600
-_SECOND_LOOK_STRETCHES_MAX = 20  # in one look
+_SECOND_LOOK_STRETCHES_MAX = 20  # in one pass
 
 RECEIPTS = Counter(
     "payintent_chain_receipts_total", "Finalized logs by what they were", ["chain", "disposition"]
@@ -57,7 +57,7 @@ HALTED = Gauge("payintent_chain_halted", "1 while a person must look", ["chain"]
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """From where the cursor stood to the end of what was read, and what was searched for."""
+    """The blocks from the cursor to the end of what was read, and the contracts searched for."""
 
     cursor: ChainCursor
     end: Block
@@ -66,7 +66,7 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """One try to read the next stretch: from whom, how far, and what was doubtful before."""
+    """One try to read the next stretch: which endpoint, how far, and the doubtful logs before."""
 
     source: ChainHeads
     final: int
@@ -78,7 +78,7 @@ class _Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinalBlockReader:
-    """What watching a chain works with."""
+    """Reads a chain's final blocks and settles what they show."""
 
     database: Database
     id_generator: IdGenerator
@@ -88,7 +88,7 @@ class FinalBlockReader:
     async def read_final(self, heads: Sequence[ChainHeads]) -> ChainCursor | None:
         """Read final blocks that were not read, many; None where nothing can be read.
 
-        Raises `ChainUnavailableError` where no endpoint could give or prove the next stretch.
+        Raises `ChainUnavailableError` where no endpoint could supply or prove the next stretch.
         """
         slug, final = self.chain.slug, agreed_final_block(heads)
         FINAL.labels(slug).set(final)
@@ -115,19 +115,19 @@ class FinalBlockReader:
                 raise ChainUnavailableError(
                     f"{slug}: no endpoint gives and proves block {cursor.block + 1}"
                 )
-            if failures % len(ahead) == 0:  # they were all asked, and rest
+            if failures % len(ahead) == 0:  # all were asked, and pause
                 await asyncio.sleep(_PAUSE_S * failures / len(ahead))
 
     async def recheck_recent_blocks(self, cursor: ChainCursor, heads: Sequence[ChainHeads]) -> None:
-        """Read the last hour of final blocks once more, from another endpoint, now and then.
+        """Read the last hour of final blocks again, from another endpoint, now and then.
 
         A few stretches at a time, so that nothing new has to wait; an endpoint that fails here
-        is asked again at the next look.
+        is asked again in the next pass.
         """
         slug = self.chain.slug
         contracts = await self._contracts()
         start = await self._second_start(cursor, contracts)
-        # Names are healthy first; the last one is least likely to be whom we usually ask.
+        # Working endpoints come first; the last one is least likely to be the one usually asked.
         able = _able(heads, cursor.block)
         source = next((name for name in reversed(self.reader.names) if name in able), None)
         if start is None or source is None:
@@ -148,7 +148,7 @@ class FinalBlockReader:
     async def _second_start(
         self, cursor: ChainCursor, contracts: Mapping[bytes, DeployedContract]
     ) -> int | None:
-        """Tell where to begin or to go on; None where it is not time yet."""
+        """Return the block to begin or continue at; None where it is not time yet."""
         if cursor.second_look_block is not None:
             return cursor.second_look_block + 1
         now = await payments.now(self.database)
@@ -175,7 +175,7 @@ class FinalBlockReader:
     async def _stretch(
         self, cursor: ChainCursor, source: ChainHeads, final: int, contracts: Sequence[bytes]
     ) -> LogBatch:
-        """Ask for as many blocks as an endpoint gives at once."""
+        """Request as many blocks as an endpoint returns at once."""
         before = cursor.block if cursor.hash is not None else None
         last = min(final, source.final.number)
         while True:
@@ -189,9 +189,10 @@ class FinalBlockReader:
                     raise
 
     async def _doubt(self, cursor: ChainCursor) -> None:
-        """Halt where two endpoints have another block than we read, and nobody has ours any more.
+        """Halt where two endpoints have another block than we read, and none has ours any more.
 
-        One alone may be lying, and no step is made meanwhile. The only one there is decides.
+        A single one of several may be wrong: then no block is read meanwhile. If there is only one
+        endpoint, it decides.
         """
         others = 0
         for name in self.reader.names:
@@ -200,7 +201,7 @@ class FinalBlockReader:
             except ChainUnavailableError:
                 continue
             if block is not None and block.hash == cursor.hash:
-                LIES.labels(self.chain.slug, "other_block").inc()
+                WRONG_ANSWERS.labels(self.chain.slug, "other_block").inc()
                 _log.warning("other_block", chain=self.chain.slug, block=cursor.block)
                 return
             others += block is not None
@@ -213,8 +214,8 @@ class FinalBlockReader:
     async def _take(self, step: _Step, chunk: LogBatch, reading: _Reading) -> bool:
         """Prove and apply logs, at most 500 in a transaction; the last one moves the cursor.
 
-        While one piece is written the next one is proven. False where one cannot be, and may be at
-        another try; at the last one it is set aside.
+        While one part is written the next one is proven. False where one cannot be proven but may
+        be in another try; in the last try it is set aside.
         """
         claimed = chunk.all_logs
         pieces = [claimed[at : at + LOGS_MAX] for at in range(0, len(claimed), LOGS_MAX)] or [[]]
@@ -245,14 +246,14 @@ class FinalBlockReader:
     async def _proven(
         self, chunk: LogBatch, claimed: Sequence[ContractLog], step: _Step, reading: _Reading
     ) -> list[ContractLog] | None:
-        """Give logs that were told, and those that were left out; None where one is not proven.
+        """Return the logs reported, and those left out; None where one is not proven.
 
-        Who tells one log that nobody else knows is not believed for the rest either, until the last
-        try: then what is proven counts, and the rest is doubtful.
+        An endpoint with a log that no other one has is not believed for the rest either, until the
+        last try: then what is proven counts, and the rest is doubtful.
         """
         slug, last = self.chain.slug, chunk.end.number
         sighted = await pending_transfers.list_pending_up_to(
-            self.database, slug, last, _SIGHTINGS_MAX
+            self.database, slug, last, _PENDING_MAX
         )
         claim = LogClaim(
             supplier=chunk.endpoint,
@@ -282,9 +283,10 @@ class FinalBlockReader:
         *,
         moves: bool,
     ) -> int:
-        """Apply logs in one transaction, and set aside what is doubtful; gives how many were new.
+        """Apply logs in one transaction, and set doubtful ones aside; returns how many were new.
 
-        The cursor is locked before all payments: whoever applies logs of this chain waits here.
+        The cursor is locked before all payments: every other writer of this chain's logs waits
+        here.
         """
         slug = self.chain.slug
         async with self.database.transaction() as tx:
@@ -347,25 +349,25 @@ class FinalBlockReader:
 
 
 def agreed_final_block(heads: Sequence[ChainHeads]) -> int:
-    """Give the last block that two endpoints call final; where one answers alone, its word."""
+    """Return the last block that two endpoints call final; a single endpoint's own."""
     numbers = sorted((head.final.number for head in heads), reverse=True)
     return numbers[min(_VOICES, len(numbers)) - 1]
 
 
 def _up_to(doubts: Doubts, last: int) -> Doubts:
-    """Pick what is doubtful in the blocks up to `last`."""
+    """Pick the doubtful logs of the blocks up to `last`."""
     return {log: name for log, name in doubts.items() if log.block_number <= last}
 
 
 def _able(heads: Sequence[ChainHeads], block: int) -> frozenset[str]:
-    """Name the endpoints that have a block, and call it final."""
+    """Return the endpoints that have a block, and call it final."""
     return frozenset(head.endpoint for head in heads if head.final.number >= block)
 
 
 async def read_block_ranges(
     reader: ChainReader, endpoint: str, start: int, last: int, contracts: Sequence[bytes]
 ) -> AsyncGenerator[LogBatch]:
-    """Read blocks from `start` to `last` from one endpoint, as many at a time as it gives."""
+    """Read blocks from `start` to `last` from one endpoint, as many at a time as it returns."""
     while start <= last:
         end = min(start + reader.span(endpoint) - 1, last)
         try:
@@ -378,5 +380,5 @@ async def read_block_ranges(
 
 
 async def wake_decidable_sessions(database: Database, slug: str) -> None:
-    """Let the janitor look at once at what the chain has decided."""
+    """Make the sessions due for an inquiry that the chain has decided."""
     await sessions.request_chain_inquiries(database, slug)

@@ -1,1 +1,1 @@
-"""What an operator does: every change is one operation, written with its line in the audit log."""
+"""The operator's operations: every change is one operation, written with its audit entry."""

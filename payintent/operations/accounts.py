@@ -1,4 +1,4 @@
-"""Provider accounts: the platform's and merchants' own, their credentials sealed."""
+"""Gateway accounts, the platform's and the merchants' own, with encrypted credentials."""
 
 import secrets as chance
 from collections.abc import Mapping, Sequence
@@ -49,12 +49,12 @@ class AddAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
     )
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Need it always: buyers' money goes where the credentials say."""
+        """Return True: buyers' money goes where the credentials say."""
         del context
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Say whose account it is, and where."""
+        """Describe the new account: its owner and its base URL."""
         del context
         return [
             f"a new account at {self.provider}, of {_whose(self.merchant_id)}: {self.base_url}",
@@ -63,7 +63,7 @@ class AddAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
         ]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a provider that this installation cannot speak to, and an unknown merchant."""
+        """Refuse a provider without an adapter here, and an unknown merchant."""
         if self.provider not in context.providers:
             names = ", ".join(sorted(context.providers))
             raise RefusedError(ErrorCode.BAD_REQUEST, f"provider must be one of {names}")
@@ -76,7 +76,7 @@ class AddAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
         await check_merchant(context.database, self.merchant_id)
 
     async def apply(self, context: OperationContext, tx: Tx) -> AccountRecord:
-        """Write the account, then seal its credentials to its id."""
+        """Add the account, then encrypt its credentials with its id as context."""
         await ensure_writing_key(context, tx)
         new = NewAccount(
             provider=self.provider,
@@ -99,7 +99,7 @@ class ListAccounts(ReadOperation[list[AccountRecord]], frozen=True, kw_only=True
     limit: int = LISTED_MAX
 
     async def read(self, context: OperationContext) -> list[AccountRecord]:
-        """Give them."""
+        """Return accounts by id, without credentials."""
         check_list_limit(self.limit)
         return await accounts.list_accounts(context.database, self.limit)
 
@@ -111,7 +111,7 @@ class ShowAccount(ReadOperation[AccountRecord], frozen=True, kw_only=True):
     account_id: _AccountId
 
     async def read(self, context: OperationContext) -> AccountRecord:
-        """Give it."""
+        """Return the account; raise `NOT_FOUND` where there is none of this id."""
         return await _known(context.database, self.account_id)
 
 
@@ -127,12 +127,12 @@ class ChangeAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
     countries: Annotated[list[str] | None, option('With commas; "" is all of its gateway.')] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Need it for address and credentials: buyers' money goes where the credentials say."""
+        """Return True for base URL and credentials: buyers' money goes where these say."""
         del context
         return self.base_url is not None or self.credentials is not None
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Say what becomes of which account."""
+        """Describe what changes of which account."""
         account = await _known(context.database, self.account_id)
         words = [f"account {account.id} at {account.provider}, of {_whose(account.merchant_id)}"]
         if self.base_url is not None:
@@ -147,7 +147,7 @@ class ChangeAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
         return words + _credential_words(self.credentials or {})
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse what could not be used, and an unknown account."""
+        """Refuse values that could not be used, and an unknown account."""
         if self.name:
             check_name("name", self.name)
         if self.base_url is not None:
@@ -166,7 +166,7 @@ class ChangeAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
         _check_origins(context, account.provider, self.base_url, self.credentials)
 
     async def apply(self, context: OperationContext, tx: Tx) -> AccountRecord:
-        """Write what was given; processes know within seconds."""
+        """Update what was given; all processes use it within seconds."""
         if self.credentials is not None:
             await ensure_writing_key(context, tx)
         before = await _locked(tx, self.account_id)
@@ -183,7 +183,7 @@ class ChangeAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
         return changed
 
     def merchant_id_of(self, result: AccountRecord) -> int | None:
-        """Name the account's merchant, if it is one's own."""
+        """Return the account's merchant; None for the platform's."""
         return result.merchant_id
 
 
@@ -194,12 +194,12 @@ class EnableAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
     account_id: _AccountId
 
     async def apply(self, context: OperationContext, tx: Tx) -> AccountRecord:
-        """Write it."""
+        """Enable the account; raise `NOT_FOUND` where there is none of this id."""
         del context
         return await _switch(tx, self.account_id, enabled=True)
 
     def merchant_id_of(self, result: AccountRecord) -> int | None:
-        """Name the account's merchant, if it is one's own."""
+        """Return the account's merchant; None for the platform's."""
         return result.merchant_id
 
 
@@ -210,12 +210,12 @@ class DisableAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
     account_id: _AccountId
 
     async def apply(self, context: OperationContext, tx: Tx) -> AccountRecord:
-        """Write it."""
+        """Disable the account; raise `NOT_FOUND` where there is none of this id."""
         del context
         return await _switch(tx, self.account_id, enabled=False)
 
     def merchant_id_of(self, result: AccountRecord) -> int | None:
-        """Name the account's merchant, if it is one's own."""
+        """Return the account's merchant; None for the platform's."""
         return result.merchant_id
 
 
@@ -245,7 +245,7 @@ def _unknown(account_id: int) -> RefusedError:
 
 @dataclass(frozen=True, slots=True)
 class NewSeal:
-    """What an account's credentials are bound to."""
+    """What an account's credentials are bound to by encryption."""
 
     account_id: int
     provider: str
@@ -255,7 +255,7 @@ class NewSeal:
 async def seal_credentials(
     context: OperationContext, tx: Tx, account: NewSeal, credentials: Mapping[str, str]
 ) -> None:
-    """Keep an account's credentials, sealed to its id, its provider and its address."""
+    """Store an account's credentials, encrypted with its id, provider and base URL as context."""
     sealed = context.encryption.encrypt(
         msgspec.json.encode(dict(credentials)),
         account_context(account.account_id, account.provider, account.base_url),
@@ -267,7 +267,7 @@ async def seal_credentials(
 def _check_origins(
     context: OperationContext, provider: str, base_url: str | None, credentials: Mapping[str, str]
 ) -> None:
-    """Refuse an address that is not the gateway's own, unless the installation names its origin."""
+    """Refuse a base URL outside the gateway's origins, unless the settings allow its origin."""
     if context.sandbox:
         return
     origins = context.origins.get(provider, frozenset())
@@ -288,7 +288,7 @@ def _check_origins(
 def _check_countries(
     context: OperationContext, provider: str, countries: Sequence[str] | None
 ) -> None:
-    """Refuse countries that the service does not know, or where the gateway takes no payments."""
+    """Refuse countries that are not supported, or where the gateway takes no payments."""
     check_market(countries, None)
     allowed = context.countries.get(provider)
     if countries is None or allowed is None:
@@ -309,7 +309,7 @@ def _whose(merchant_id: int | None) -> str:
 
 
 def _credential_words(credentials: Mapping[str, str]) -> list[str]:
-    """Name the credentials; their values are secrets, but for addresses."""
+    """Describe the changed credentials; values are secret, except URLs."""
     return [
         f"its {name} becomes {quote_input(value)}"
         if name.endswith("_url")
@@ -328,7 +328,7 @@ def _check_credentials(credentials: Mapping[str, str]) -> None:
 def _check_complete(
     context: OperationContext, provider: str, credentials: Mapping[str, str]
 ) -> None:
-    """Refuse credentials that the provider's adapter could not work with."""
+    """Refuse credentials that lack what the provider's adapter needs."""
     missing = context.credentials.get(provider, frozenset()) - credentials.keys()
     if missing:
         lacking = ", ".join(sorted(missing))

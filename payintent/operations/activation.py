@@ -1,4 +1,4 @@
-"""A merchant's way into service (spec section 1): every step is noted, and none is skipped."""
+"""A merchant's way into service (spec section 1): every step is recorded, and none is skipped."""
 
 from dataclasses import replace
 from typing import Annotated, ClassVar
@@ -22,7 +22,7 @@ class ShowActivation(ReadOperation[ActivationRecord], frozen=True, kw_only=True)
     merchant_id: MerchantId
 
     async def read(self, context: OperationContext) -> ActivationRecord:
-        """Give it."""
+        """Return the stored activation; raise `NOT_FOUND` for an unknown merchant."""
         await require_merchant(context.database, self.merchant_id)
         found = await merchants.get_activation(context.database, self.merchant_id)
         assert found is not None  # noqa: S101 - merchants are never deleted
@@ -40,14 +40,14 @@ class RequestActivation(ChangeOperation[ActivationRecord], frozen=True, kw_only=
     kyc: Annotated[str, option("Where the check of the merchant is filed.")]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse what is not known, and a request without contract or KYC."""
+        """Refuse unknown countries and currencies, and a request without agreement or KYC."""
         del context
         check_market(self.countries, self.currencies)
         check_name("contract", self.contract, _FILED_MAX)
         check_name("kyc", self.kyc, _FILED_MAX)
 
     async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
-        """File the request."""
+        """Store the request, with where agreement and KYC are filed."""
         del context
         file = await _step(tx, self.merchant_id, ActivationAction.REQUEST)
         return await _file(
@@ -90,7 +90,7 @@ class ValidateActivation(ChangeOperation[ActivationRecord], frozen=True, kw_only
     merchant_id: MerchantId
 
     async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
-        """Take the step."""
+        """Mark the flow as validated; raise `CONFLICT` where that is not the next step."""
         del context
         return await _file(tx, await _step(tx, self.merchant_id, ActivationAction.VALIDATE))
 
@@ -102,7 +102,7 @@ class ActivateMerchant(ChangeOperation[ActivationRecord], frozen=True, kw_only=T
     merchant_id: MerchantId
 
     async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
-        """Take the step."""
+        """Mark the merchant as active; raise `CONFLICT` where that is not the next step."""
         del context
         return await _file(tx, await _step(tx, self.merchant_id, ActivationAction.ACTIVATE))
 
@@ -117,7 +117,7 @@ class SuspendMerchant(ChangeOperation[ActivationRecord], frozen=True, kw_only=Tr
     merchant_id: MerchantId
 
     async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
-        """Take the step."""
+        """Suspend the merchant; raise `CONFLICT` where that is not the next step."""
         del context
         return await _file(tx, await _step(tx, self.merchant_id, ActivationAction.SUSPEND))
 
@@ -132,7 +132,7 @@ class ResumeMerchant(ChangeOperation[ActivationRecord], frozen=True, kw_only=Tru
     merchant_id: MerchantId
 
     async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:
-        """Take the step."""
+        """Restore the status before; raise `CONFLICT` where the merchant is not suspended."""
         del context
         return await _file(tx, await _step(tx, self.merchant_id, ActivationAction.RESUME))
 

@@ -1,4 +1,4 @@
-"""What waits for another person: proposals of operators, and refunds; approved or rejected."""
+"""Proposals and refunds that wait for a second operator: approved or rejected."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -40,7 +40,7 @@ _REFUND = "refund"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalView:
-    """A proposal, or a refund that waits for another person, as people read it."""
+    """A proposal, or a refund that waits for a second operator, as an operator reads it."""
 
     id: str
     action: str
@@ -50,7 +50,7 @@ class ApprovalView:
     proposed_by: str
     why: str
     proposed_at: datetime
-    expires_at: datetime | None  # refunds wait until somebody decides
+    expires_at: datetime | None  # refunds wait until they are decided
     decided_by: str | None
     decided_at: datetime | None
     note: str
@@ -58,7 +58,7 @@ class ApprovalView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approved:
-    """An approved proposal, and what its operation gave; secrets in it are shown this once."""
+    """An approved proposal with the result of its operation; secrets in it are shown only now."""
 
     approval: ApprovalView
     result: Any
@@ -80,7 +80,7 @@ class ListApprovals(ReadOperation[list[ApprovalView]], frozen=True, kw_only=True
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[ApprovalView]:
-        """Give them."""
+        """Return proposals of a status, and where they may wait also refunds, newest first."""
         check_list_limit(self.limit)
         status = None if self.status == "ALL" else self.status
         kept = await proposals.list_proposals(context.database, status, self.limit)
@@ -99,7 +99,7 @@ class ShowApproval(ReadOperation[ApprovalView], frozen=True, kw_only=True):
     approval_id: _ApprovalId
 
     async def read(self, context: OperationContext) -> ApprovalView:
-        """Give it."""
+        """Return the proposal or refund; raise `NOT_FOUND` where there is none of this id."""
         if _is_refund(self.approval_id):
             return _refund_view(await ShowRefund(refund_id=self.approval_id).read(context))
         proposal = await _known(context.database, self.approval_id)
@@ -119,7 +119,7 @@ class Approve(ChangeOperation[Approved], frozen=True, kw_only=True):
     note: Annotated[str, option("Kept with it.")] = ""
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse what the operation itself would refuse."""
+        """Refuse what the operation itself refuses."""
         check_note(self.note, needed=False)
         if _is_refund(self.approval_id):
             return
@@ -130,7 +130,7 @@ class Approve(ChangeOperation[Approved], frozen=True, kw_only=True):
         await operation.check(_as_proposer(context, proposal))
 
     async def apply(self, context: OperationContext, tx: Tx) -> Approved:
-        """Run the operation in the name of whoever proposed it."""
+        """Run the operation in the name of the operator who proposed it."""
         if _is_refund(self.approval_id):
             approval = ApproveRefund(refund_id=self.approval_id, note=self.note)
             refund = await run(context, tx, approval, {})
@@ -145,11 +145,11 @@ class Approve(ChangeOperation[Approved], frozen=True, kw_only=True):
         return Approved(approval=proposal_view(decided), result=to_json_value(result))
 
     def merchant_id_of(self, result: Approved) -> int | None:
-        """Name the merchant that it is about, if it is about one."""
+        """Return the merchant that it is about, if any."""
         return result.approval.merchant_id
 
     def audit_details(self, result: Approved) -> dict[str, object]:
-        """Keep what was approved, and whose it was."""
+        """Record which proposal was approved, and who made it."""
         return _outcome(result.approval)
 
 
@@ -162,12 +162,12 @@ class Reject(ChangeOperation[ApprovalView], frozen=True, kw_only=True):
     note: Annotated[str, option("Kept with it; left out: the reason.", or_reason=True)]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a rejection without a word."""
+        """Refuse a rejection without a note."""
         del context
         check_note(self.note)
 
     async def apply(self, context: OperationContext, tx: Tx) -> ApprovalView:
-        """Write it; the operation's arguments are forgotten."""
+        """Reject it; the operation's arguments are deleted."""
         if _is_refund(self.approval_id):
             rejection = RejectRefund(refund_id=self.approval_id, note=self.note)
             return _refund_view(await run(context, tx, rejection, {}))
@@ -176,16 +176,16 @@ class Reject(ChangeOperation[ApprovalView], frozen=True, kw_only=True):
         return proposal_view(await _decide(tx, proposal, "REJECTED", context.who, self.note))
 
     def merchant_id_of(self, result: ApprovalView) -> int | None:
-        """Name the merchant that it is about, if it is about one."""
+        """Return the merchant that it is about, if any."""
         return result.merchant_id
 
     def audit_details(self, result: ApprovalView) -> dict[str, object]:
-        """Keep what was rejected, and whose it was."""
+        """Record which proposal was rejected, and who made it."""
         return _outcome(result)
 
 
 def proposal_view(proposal: Proposal) -> ApprovalView:
-    """Show a proposal without its arguments."""
+    """Return the view of a proposal, without its arguments."""
     return ApprovalView(
         id=ids.format_id(ids.APPROVAL, proposal.id),
         action=proposal.action,
@@ -249,7 +249,7 @@ async def _known(database: Executor, approval_id: str) -> Proposal:
 
 
 async def _waiting(tx: Tx, approval_id: str) -> Proposal:
-    """Lock a proposal; refuse (`CONFLICT`) one that waits for nobody any more."""
+    """Lock a proposal; raise `CONFLICT` where it does not wait for a decision any more."""
     proposal_id = _parsed(approval_id)
     proposal = await proposals.lock(tx, proposal_id) if proposal_id else None
     if proposal is None:
@@ -271,7 +271,7 @@ def _check_waiting(proposal: Proposal) -> None:
 async def _check_second_person(
     context: OperationContext, tx: Tx, proposal: Proposal, operation: ChangeOperation[Any]
 ) -> None:
-    """Refuse whoever proposed it, a lesser role, and what nobody proposes any more."""
+    """Refuse the proposer, a lesser role, and a proposer who could not propose it any more."""
     check_role(context, operation)
     if context.who == proposal.proposed_by and not context.is_unbound:
         raise RefusedError(
@@ -295,7 +295,7 @@ async def _decide(tx: Tx, proposal: Proposal, status: str, who: str, note: str) 
 
 
 def _open(context: OperationContext, proposal: Proposal) -> ChangeOperation[Any]:
-    """Read the operation that was proposed, as whoever proposed it gave it."""
+    """Decrypt the operation that was proposed."""
     kind = context.operations.get(proposal.action)
     if kind is None or proposal.sealed is None or not issubclass(kind, ChangeOperation):
         raise RefusedError(ErrorCode.CONFLICT, "this version cannot run it: propose it again")

@@ -19,7 +19,7 @@ class ListAuditEntries(ReadOperation[list[AuditEntry]], frozen=True, kw_only=Tru
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[AuditEntry]:
-        """Give them."""
+        """Return entries, newest first, filtered by merchant, action and limit."""
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
         return await audit.list_entries(context.database, self.merchant_id, self.of, self.limit)

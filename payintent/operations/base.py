@@ -1,4 +1,4 @@
-"""What an operation is, who performs it, and with what."""
+"""What an operation is, and the context and actor that it runs with."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,15 +16,15 @@ from payintent.storage.database import Database, Tx
 
 R = TypeVar("R")
 T = TypeVar("T")
-#: What the audit log calls whoever works at a terminal begins so; no token's name does.
+#: Prefix of an actor's name at a terminal in the audit log; no token's name begins so.
 TERMINAL = "cli:"
-#: Names that begin so are no token's: of terminals, of merchants that ask, of our own rules.
-NOBODYS = (TERMINAL, "merchant:", "policy:")
+#: Prefixes that no token's name has: of terminals, of merchants' requests, of our own rules.
+RESERVED_PREFIXES = (TERMINAL, "merchant:", "policy:")
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who does something, and why; outside the sandbox a change needs a reason.
+    """Who runs an operation, and why; outside the sandbox a change needs a reason.
 
     `role` is that of an operator's token; without a token, at a terminal, there is none.
     """
@@ -37,121 +37,121 @@ class Actor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationContext:
-    """What operations work with."""
+    """The database, encryption, id generator and actor that an operation runs with."""
 
     database: Database
     encryption: Encryption
     id_generator: IdGenerator
     sandbox: bool
-    providers: frozenset[str]  # that this installation has adapters for
-    #: Names of the credentials that an account of each provider must hold.
+    providers: frozenset[str]  # the providers that have an adapter here
+    #: Names of the credentials that an account of each provider must have.
     credentials: Mapping[str, frozenset[str]]
-    #: Providers that do a refund once for one id, however often they are told.
+    #: Providers that do a refund once per id, however often it is sent.
     repeatable_refunds: frozenset[str]
     countries: Mapping[str, frozenset[str] | None]  # by provider: where it pays; None: all
-    origins: Mapping[str, frozenset[str]]  # by provider: where its accounts may be
-    endpoints: Mapping[str, Sequence[str]] = field(repr=False)  # by chain; they may hold keys
+    origins: Mapping[str, frozenset[str]]  # by provider: where its accounts' addresses may be
+    endpoints: Mapping[str, Sequence[str]] = field(repr=False)  # by chain; URLs may contain keys
     operations: Mapping[str, "type[ReadOperation[Any] | ChangeOperation[Any]]"] = field(repr=False)
     actor: Actor = Actor("")
-    approved_by: str | None = None  # the second person, where the operation needed one
+    approved_by: str | None = None  # the second operator, where the operation needed one
 
     @property
     def who(self) -> str:
-        """Name who performs the operation, or who proposed it."""
+        """Return who runs the operation, or who proposed it."""
         return self.actor.who
 
     @property
     def is_unbound(self) -> bool:
-        """Tell whether the actor may do everything alone: a terminal of the sandbox."""
+        """Tell whether the actor needs no approval for anything: a terminal of the sandbox."""
         return self.sandbox and self.actor.role is None
 
     @property
     def is_agreed(self) -> bool:
-        """Tell whether nobody else has to agree any more."""
+        """Tell whether no further approval is needed."""
         return self.is_unbound or self.approved_by is not None
 
 
 class ReadOperation(
     msgspec.Struct, Generic[R], frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
-    """An operation that changes nothing; its fields are what it needs to know."""
+    """An operation that changes nothing; its fields are its arguments."""
 
     action: ClassVar[str]
-    needs_role: ClassVar[Role] = Role.VIEWER  # the least that may do it
+    needs_role: ClassVar[Role] = Role.VIEWER  # the least role that may run it
     #: What a table of a list shows of each record; JSON shows all.
     columns: ClassVar[tuple[str, ...]] = ()
 
     def required_role(self) -> Role:
-        """Give the least role that may do it with these fields."""
+        """Return the least role that may run it with these fields."""
         return self.needs_role
 
     async def read(self, context: OperationContext) -> R:
-        """Give what was asked for."""
+        """Return the result; raise `RefusedError` where the arguments allow none."""
         raise NotImplementedError
 
 
 class ChangeOperation(
     msgspec.Struct, Generic[R], frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
-    """An operation that changes something; its fields are what is changed."""
+    """An operation that changes something; its fields are its arguments."""
 
     action: ClassVar[str]
-    needs_role: ClassVar[Role] = Role.ADMIN  # the least that may do it
+    needs_role: ClassVar[Role] = Role.ADMIN  # the least role that may run it
     #: What a table of a list shows of each record; JSON shows all.
     columns: ClassVar[tuple[str, ...]] = ()
-    #: Whether a terminal without a token may try it outside the sandbox; `apply` decides.
+    #: Whether a terminal without a token may run it outside the sandbox; `apply` decides.
     is_bootstrap: ClassVar[bool] = False
-    #: Fields that the audit log must not hold.
+    #: Fields that must not be in the audit log.
     hidden: ClassVar[frozenset[str]] = frozenset()
 
     def required_role(self) -> Role:
-        """Give the least role that may do it with these fields."""
+        """Return the least role that may run it with these fields."""
         return self.needs_role
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Tell whether another person must approve: it can redirect money or show a secret."""
+        """Tell whether a second operator must approve: it can redirect money or show a secret."""
         del context
         return False
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Say in words what would change, for the person who approves; never a secret."""
+        """Describe what would change, for the operator who approves; never with a secret."""
         del context
         shown = details(self)
         return [f"{name}: {value}" for name, value in shown.items()] or [self.action]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse what can be refused without a transaction; here the network may be asked."""
+        """Refuse what can be refused outside a transaction; only here network calls are allowed."""
 
     async def apply(self, context: OperationContext, tx: Tx) -> R:
-        """Make the change."""
+        """Make the change within the transaction of its audit entry; returns the result."""
         raise NotImplementedError
 
     def merchant_id_of(self, result: R) -> int | None:
-        """Name the merchant that the change is about, if it is about one."""
+        """Return the merchant that the change is about, if any."""
         del result
         return getattr(self, "merchant_id", None)
 
     def audit_details(self, result: R) -> Mapping[str, object]:
-        """Give what the audit log holds of the result, beside the fields."""
+        """Return what the audit entry has of the result, beside the fields."""
         del result
         return {}
 
 
 class BatchOperation(ChangeOperation[list[T]], Generic[T], frozen=True, kw_only=True):
-    """A change of any number of rows, in transactions of bounded size with an audit record each.
+    """A change of any number of rows, in transactions of bounded size, each with an audit entry.
 
-    Nobody else has to approve it. Where it breaks off, the batches before are done.
+    It needs no approval. Where it fails, the batches before it are done.
     """
 
     def following(self, batch: Sequence[T]) -> "BatchOperation[T] | None":
-        """Give what does the next batch, once this one has done `batch`; None after the last."""
+        """Return the operation for the next batch, once `batch` is done; None after the last."""
         raise NotImplementedError
 
 
 async def run(
     context: OperationContext, tx: Tx, change: ChangeOperation[R], noted: Mapping[str, object]
 ) -> R:
-    """Apply a change and write its audit record, with what else is `noted`."""
+    """Apply a change and write its audit entry, which also gets `noted`."""
     result = await change.apply(context, tx)
     entry = audit.NewAuditEntry(
         id=context.id_generator.new_id(),
@@ -168,7 +168,7 @@ async def run(
 
 
 def details(change: ChangeOperation[Any]) -> dict[str, Any]:
-    """Give a change's fields as the audit log holds them: without those that are hidden."""
+    """Return a change's fields as the audit entry has them: without the hidden ones."""
     return {
         name: "(hidden)" if name in change.hidden else to_json_value(value)
         for name in change.__struct_fields__
@@ -179,7 +179,7 @@ def details(change: ChangeOperation[Any]) -> dict[str, Any]:
 def check_role(
     context: OperationContext, operation: ReadOperation[Any] | ChangeOperation[Any]
 ) -> None:
-    """Refuse (`FORBIDDEN`) an operation that the actor's role does not include."""
+    """Raise `FORBIDDEN` for an operation that the actor's role does not include."""
     role, required = context.actor.role, operation.required_role()
     if role is None:
         if not context.sandbox:

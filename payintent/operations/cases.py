@@ -1,4 +1,4 @@
-"""Cases: money that no payment may own, and what needs a person. Listed, shown, resolved."""
+"""Cases: captured money that belongs to no payment, and contradictions. Listed, shown, resolved."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,13 +26,13 @@ from payintent.storage.cases import CaseDispute, CaseRecord, CaseRefund
 from payintent.storage.database import Executor, Tx
 
 _CLOSED = {"accept": "ACCEPTED", "dismiss": "DISMISSED"}
-#: What a provider's own list, or its change of mind, is about: no money of nobody's.
+#: About a gateway's own list, or a changed result: there is no money to refund in the case.
 _WORDS_ALONE = (CaseKind.RECONCILIATION, CaseKind.REFUND_REVERSED, CaseKind.DISPUTE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseRefundView:
-    """The last attempt to give a case's money back, as people read it."""
+    """The last refund of a case's money, as an operator reads it."""
 
     id: str
     status: str
@@ -42,7 +42,7 @@ class CaseRefundView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseDisputeView:
-    """The dispute that a case is about, as people read it."""
+    """The dispute that a case is about, as an operator reads it."""
 
     reference: str  # the gateway's own
     state: str
@@ -53,7 +53,7 @@ class CaseDisputeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseView:
-    """A case as people read it."""
+    """A case as an operator reads it."""
 
     id: str
     kind: str
@@ -73,9 +73,9 @@ class CaseView:
     tx_hash: str | None
     payer: str | None
     token: str | None
-    subject: str | None  # what a provider's own list says, or does not say
-    refund_id: str | None  # that it is about
-    refund: CaseRefundView | None  # that gives its money back
+    subject: str | None  # what a gateway's own list has, or lacks
+    refund_id: str | None  # the refund that it is about
+    refund: CaseRefundView | None  # the refund of its money
     dispute: CaseDisputeView | None = None
 
 
@@ -99,7 +99,7 @@ class ListCases(ReadOperation[list[CaseView]], frozen=True, kw_only=True):
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[CaseView]:
-        """Give them."""
+        """Return cases, newest first; open ones where no status is given."""
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
         status = None if self.status == "ALL" else self.status
@@ -116,7 +116,7 @@ class ShowCase(ReadOperation[CaseView], frozen=True, kw_only=True):
     case_id: _CaseId
 
     async def read(self, context: OperationContext) -> CaseView:
-        """Give it."""
+        """Return the case; raise `NOT_FOUND` where there is none of this id."""
         return _view(await _known(context.database, self.case_id))
 
 
@@ -140,18 +140,18 @@ class ResolveCase(ChangeOperation[CaseView], frozen=True, kw_only=True):
     ] = None
 
     def required_role(self) -> Role:
-        """Give the least role: money goes back by finance alone."""
+        """Return FINANCE for a refund, else the least role of the operation."""
         return Role.FINANCE if self.resolution == "refund" else self.needs_role
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a resolution without a word."""
+        """Refuse a resolution without a note."""
         del context
         check_note(self.note)
         if self.destination is not None and self.resolution != "refund":
             raise RefusedError(ErrorCode.BAD_REQUEST, "only a refund has a destination")
 
     async def apply(self, context: OperationContext, tx: Tx) -> CaseView:
-        """Write it; a closed case stays closed."""
+        """Resolve the case; raise `CONFLICT` where it is closed."""
         found = await _known(tx, self.case_id)
         if self.resolution == "refund":
             await self._refund(context, tx, found)
@@ -161,7 +161,7 @@ class ResolveCase(ChangeOperation[CaseView], frozen=True, kw_only=True):
         return _view(await _known(tx, self.case_id))
 
     async def _refund(self, context: OperationContext, tx: Tx, found: CaseRecord) -> None:
-        """Promise the money back; locked are payment, capture and case, in this order."""
+        """Create the refund; payment, capture and case are locked in this order."""
         capture_id = found.capture_id
         if capture_id is None or found.credited or found.kind in _WORDS_ALONE:
             raise RefusedError(ErrorCode.UNPROCESSABLE, _nothing_held(found))
@@ -177,7 +177,7 @@ class ResolveCase(ChangeOperation[CaseView], frozen=True, kw_only=True):
         await cases.add_note(tx, found.id, self.note)
 
     def merchant_id_of(self, result: CaseView) -> int | None:
-        """Name the case's merchant, if it has one."""
+        """Return the case's merchant, if it has one."""
         return result.merchant_id
 
 
@@ -190,7 +190,7 @@ async def _known(database: Executor, case_id: str) -> CaseRecord:
 
 
 async def _still_open(tx: Tx, case_id: UUID) -> None:
-    """Lock a case; refuse (`CONFLICT`) what is closed, or is being refunded."""
+    """Lock a case; raise `CONFLICT` where it is closed or being refunded."""
     await cases.lock(tx, case_id)
     found = await cases.get(tx, case_id)
     assert found is not None  # noqa: S101 - cases are never deleted
@@ -202,7 +202,7 @@ async def _still_open(tx: Tx, case_id: UUID) -> None:
 
 
 def _nothing_held(found: CaseRecord) -> str:
-    """Say why there is no money to give back."""
+    """Return why there is no money to refund."""
     if found.kind in _WORDS_ALONE:
         return f"a {found.kind} case holds no money: settle it at the provider, then close it"
     if found.credited:

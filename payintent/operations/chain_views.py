@@ -1,4 +1,4 @@
-"""Chains, contracts and tokens as people read them."""
+"""Chains, contracts and tokens as an operator reads them."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from payintent.storage.onchain.chains import ChainRecord, DeployedContract, Toke
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractView:
-    """One of our contracts, with its addresses as people read them."""
+    """One of our contracts, with checksummed addresses."""
 
     account_id: int
     merchant_id: int | None  # None: the platform's
@@ -24,7 +24,7 @@ class ContractView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenView:
-    """A token on one chain; its address is None where it is nowhere yet."""
+    """A token on one chain; its address is None until it has one."""
 
     chain: str
     symbol: str
@@ -47,8 +47,8 @@ class ChainView:
     instant_finality: bool
     public_rpc_urls: list[str]
     explorer_urls: list[str]
-    refunders: list[str]  # whose refunds are ours; the last one sends them
-    refund_approval_above: str  # tokens: more than this needs a second person
+    refunders: list[str]  # senders of our refunds; the last one sends them now
+    refund_approval_above: str  # tokens; more than this needs a second operator
     block: int | None
     head: int | None
     halted: str | None
@@ -57,7 +57,7 @@ class ChainView:
 
 
 async def load_chain_view(database: Executor, chain: ChainRecord) -> ChainView:
-    """Show a chain with everything of ours on it."""
+    """Load a chain with its contracts, tokens and cursor."""
     cursor = await chains.get_cursor(database, chain.slug)
     return ChainView(
         slug=chain.slug,
@@ -86,7 +86,7 @@ async def _merchant_of(database: Executor, account_id: int) -> int | None:
 
 
 def contract_view(row: DeployedContract, merchant_id: int | None) -> ContractView:
-    """Show a contract."""
+    """Return the view of a contract, with checksummed addresses."""
     return ContractView(
         account_id=row.account_id,
         merchant_id=merchant_id,
@@ -99,7 +99,7 @@ def contract_view(row: DeployedContract, merchant_id: int | None) -> ContractVie
 
 
 def token_view(row: TokenRecord) -> TokenView:
-    """Show a token."""
+    """Return the view of a token, with a checksummed address."""
     return TokenView(
         chain=row.chain,
         symbol=row.symbol,

@@ -54,7 +54,7 @@ class ListChains(ReadOperation[list[ChainView]], frozen=True, kw_only=True):
     columns = ("slug", "network_id", "finality", "confirmations", "block", "head", "halted")
 
     async def read(self, context: OperationContext) -> list[ChainView]:
-        """Give them."""
+        """Return all chains with contracts, tokens and cursors."""
         return [
             await load_chain_view(context.database, chain)
             for chain in await chains.list_chains(context.database)
@@ -75,12 +75,12 @@ class AddContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
     name: Purpose = ""
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Need it always: buyers' money goes to the contract's receiver."""
+        """Return True: buyers' money goes to the contract's receiver."""
         del context
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Say through which contract money goes to whom."""
+        """Describe through which contract money goes to which receiver."""
         del context
         whose = "the platform" if self.merchant_id is None else f"merchant {self.merchant_id}"
         return [
@@ -104,7 +104,7 @@ class AddContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
         await check_code(context, chain, address, receiver)
 
     async def apply(self, context: OperationContext, tx: Tx) -> ContractView:
-        """Write the account, which is the contract, and read the chain from its block."""
+        """Store the account of the contract, and read the chain from its block."""
         await ensure_writing_key(context, tx)
         chain = await require_chain(tx, self.chain)
         address = await self._check_new(tx)
@@ -147,7 +147,7 @@ class RetireContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
     account_id: Annotated[int, argument("The contract's account.")]
 
     async def apply(self, context: OperationContext, tx: Tx) -> ContractView:
-        """Write it, and turn the account off."""
+        """Retire the contract and disable its account."""
         del context
         account = (
             await accounts.lock(tx, self.account_id) if is_database_id(self.account_id) else None
@@ -159,7 +159,7 @@ class RetireContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
         return contract_view(retired, account.merchant_id)
 
     def merchant_id_of(self, result: ContractView) -> int | None:
-        """Name the contract's merchant, if it has one."""
+        """Return the contract's merchant; None for the platform's."""
         return result.merchant_id
 
 
@@ -195,12 +195,12 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
     ] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Need it for who sends refunds, and for how much money one person may send."""
+        """Return True for who sends refunds, and for the amount one operator may refund alone."""
         del context
         return self.refunder is not None or self.refund_approval_above is not None
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Say what holds for the chain from now on."""
+        """Describe the chain's new settings."""
         before = to_json_value(
             await load_chain_view(
                 context.database, await require_chain(context.database, self.chain)
@@ -234,7 +234,7 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
         )
 
     async def apply(self, context: OperationContext, tx: Tx) -> ChainView:
-        """Write what was given."""
+        """Store what was given; all else stays."""
         del context
         given = {
             name: getattr(self, name) for name in _SET_AS_GIVEN if getattr(self, name) is not None
@@ -295,7 +295,7 @@ class ResumeChain(ChangeOperation[ChainCursor], frozen=True, kw_only=True):
             raise RefusedError(ErrorCode.BAD_REQUEST, "block is the number of a block")
 
     async def apply(self, context: OperationContext, tx: Tx) -> ChainCursor:
-        """Write it; what is kept already is not judged twice."""
+        """Resume the chain; logs that are stored already are not classified twice."""
         del context
         found = await chains.resume(tx, self.chain, self.block)
         if found is None:

@@ -15,10 +15,10 @@ _LIMITS = RpcLimits(timeout_s=5.0, answer_bytes_max=256 * 1024)  # code has at m
 async def check_code(
     context: OperationContext, chain: ChainRecord, address: bytes, receiver: bytes
 ) -> None:
-    """Refuse (`UNPROCESSABLE`) a contract that one endpoint does not show as ours, or not at all.
+    """Raise `UNPROCESSABLE` where an endpoint shows other code than ours, or none.
 
     Outside the sandbox a chain without endpoints in this process is refused too. In the sandbox
-    nothing is compared there: no real money can go through such a contract.
+    nothing is compared: no real money can go through such a contract.
     """
     if not context.endpoints.get(chain.slug):
         if context.sandbox:
@@ -42,6 +42,6 @@ def _open(context: OperationContext, chain: ChainRecord) -> RpcChainReader:
     config = ReaderConfig(network_id=chain.network_id, limits=_LIMITS)
     try:
         return open_chain_reader(chain.slug, context.endpoints[chain.slug], config)
-    except ValueError as error:  # which names the endpoint, not its address
+    except ValueError as error:  # its message names the endpoint, not its address
         problem = str(error)
     raise RefusedError(ErrorCode.UNPROCESSABLE, problem)

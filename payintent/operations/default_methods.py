@@ -1,4 +1,4 @@
-"""What an account is offered as where nobody says otherwise: kinds, labels, fees, places."""
+"""The payment methods that an account offers by default: kinds, labels, fees, countries."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -9,7 +9,7 @@ from payintent.domain.currencies import FIAT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefaultMethod:
-    """One way to pay at an account; what its gateway does not take is left out of quotes anyway."""
+    """One method of an account; what its gateway does not take is left out of quotes anyway."""
 
     kind: Literal["card", "redirect"]
     label: str
@@ -34,11 +34,11 @@ _OFFERED = {
             countries=("TW",),
         ),
     ),
-    # Its page lets the buyer choose among all that the merchant has there.
+    # Its page lets the buyer choose among all methods of the merchant there.
     "2c2p": (DefaultMethod(kind="redirect", label="2C2P", fee_rate=_CARD_RATE),),
 }
 
 
 def default_methods(provider: str) -> tuple[DefaultMethod, ...]:
-    """Give the ways to pay at a provider; a card, and a transfer that costs less, where unknown."""
+    """Return the default methods of a provider; a card, and a cheaper transfer, for others."""
     return _OFFERED.get(provider, _ANYWHERE)

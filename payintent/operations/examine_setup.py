@@ -1,4 +1,4 @@
-"""What `doctor` says of operators and gateway accounts: what is set up, and cannot work so."""
+"""The checks of `doctor` on operators and gateway accounts: what is set up and cannot work."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ class SetupFinding:
 
 
 async def examine_setup(context: OperationContext) -> list[SetupFinding]:
-    """Examine operators and accounts; raises `EncryptionKeyError` for sealed credentials.
+    """Examine operators and accounts; raises `EncryptionKeyError` for undecryptable credentials.
 
-    In the sandbox operators are left out, for a terminal needs nobody's approval there.
+    In the sandbox operators are left out, because its terminals need no approval.
     """
     found = [] if context.sandbox else [await _examine_admins(context)]
     listed = await accounts.list_accounts(context.database, _ACCOUNTS_MAX)
@@ -72,7 +72,7 @@ def _examine_accounts(
 
 
 def _open(encryption: Encryption, account: AccountRecord) -> tuple[frozenset[str], bool]:
-    """Name an account's credentials, and tell whether they are bound to provider and address."""
+    """Return the names of an account's credentials, and whether they have the present context."""
     opened, is_bound = open_account(
         encryption, account.id, account.provider, account.base_url, account.sealed
     )

@@ -1,4 +1,4 @@
-"""Fraud rules: lists and velocities, and what they denied."""
+"""Fraud rules, lists and velocities, and the denials they caused."""
 
 import re
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ _DEFAULT_CODES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FraudDecisionView:
-    """One denial, as it is shown."""
+    """One denial as an operator reads it."""
 
     id: str
     merchant_id: int
@@ -126,7 +126,7 @@ class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
             _check_network(self.value)
 
     async def apply(self, context: OperationContext, tx: Tx) -> FraudRule:
-        """Write the rule; every process knows within seconds."""
+        """Add the rule; all processes use it within seconds."""
         del context
         if await fraud.count_rules(tx) >= fraud.RULES_MAX:
             raise RefusedError(
@@ -156,7 +156,7 @@ class ListFraudRules(ReadOperation[list[FraudRule]], frozen=True, kw_only=True):
     columns = ("id", "kind", "merchant_id", "denies", "code", "level", "score")
 
     async def read(self, context: OperationContext) -> list[FraudRule]:
-        """Give them."""
+        """Return the rules in force, of all merchants."""
         return await fraud.list_rules(context.database)
 
 
@@ -167,7 +167,7 @@ class RemoveFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
     rule_id: Annotated[int, argument("The rule's number.")]
 
     async def apply(self, context: OperationContext, tx: Tx) -> FraudRule:
-        """Write it; the rule's past decisions stay."""
+        """Remove the rule; its past decisions stay."""
         del context
         removed = (
             await fraud.remove_rule(tx, self.rule_id) if is_database_id(self.rule_id) else None
@@ -177,7 +177,7 @@ class RemoveFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
         return removed
 
     def merchant_id_of(self, result: FraudRule) -> int | None:
-        """Name the rule's merchant, if it is for one."""
+        """Return the rule's merchant; None for a rule of all merchants."""
         return result.merchant_id
 
 
@@ -190,7 +190,7 @@ class ListFraudDecisions(ReadOperation[list[FraudDecisionView]], frozen=True, kw
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[FraudDecisionView]:
-        """Give them."""
+        """Return denials, newest first."""
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
         found = await fraud.list_decisions(context.database, self.merchant_id, self.limit)

@@ -1,4 +1,4 @@
-"""What operations give, as JSON values: the same for the command line and the routes."""
+"""Results of operations as JSON values: the same for the command line and the routes."""
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -13,7 +13,7 @@ from payintent.json_format import format_timestamp
 
 
 def to_json_value(value: object) -> Any:
-    """Turn records, times, amounts and ids into JSON values; secrets' bytes are left out."""
+    """Convert records, times, amounts and ids to JSON values; bytes of secrets are left out."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, datetime | Decimal | UUID):

@@ -1,4 +1,4 @@
-"""The key ring: whose database this is, and sealing everything anew under the first key."""
+"""The key ring: which database it belongs to, and re-encryption with its first key."""
 
 import secrets as chance
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _BATCH = 500
 
 @dataclass(frozen=True, slots=True)
 class KeyringRotation:
-    """What was sealed anew, and which keys nothing needs any more."""
+    """What was encrypted again, and which keys are not needed any more."""
 
     writer: str
     callback_secrets: int
@@ -39,21 +39,21 @@ class ShowKeyring(ReadOperation[list[EncryptionKeyRecord]], frozen=True, kw_only
     columns = ("name", "mark", "since", "retired_at")
 
     async def read(self, context: OperationContext) -> list[EncryptionKeyRecord]:
-        """Give them."""
+        """Return the keys that have encrypted something, newest first."""
         return await encryption_keys.list_keys(context.database)
 
 
 class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True):
-    """Seal every secret anew under the first key of the ring, so that the others can go.
+    """Encrypt every secret again with the first key of the ring, so that the others can go.
 
-    One transaction; readers are not held up, for both keys are in every ring meanwhile. Whoever
-    wants to seal something waits, so that nothing is missed that is sealed with another key.
+    One transaction; readers do not wait, for both keys are in every ring meanwhile. Writers of
+    secrets wait, so that no secret that is encrypted with another key is missed.
     """
 
     action: ClassVar[str] = "keyring.rotate"
 
     async def apply(self, context: OperationContext, tx: Tx) -> KeyringRotation:
-        """Open with the old key, seal with the first one, a batch at a time."""
+        """Decrypt with the old key, encrypt with the first one, a batch at a time."""
         await encryption_keys.lock_all_keys(tx)
         secrets = await _reseal_secrets(context.encryption, tx)
         sealed_accounts = await _reseal_accounts(context.encryption, tx)
@@ -63,7 +63,7 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
 
 
 async def check_encryption_keys(database: Database, encryption: Encryption) -> None:
-    """Refuse (`EncryptionKeyError`) to work on a database that needs other secrets than ours."""
+    """Raise `EncryptionKeyError` where the database was used with other secrets than ours."""
     if (
         await encryption_keys.get_pepper_fingerprint(database, encryption.pepper_mark)
         != encryption.pepper_mark
@@ -84,9 +84,9 @@ async def check_encryption_keys(database: Database, encryption: Encryption) -> N
 
 
 async def ensure_writing_key(context: OperationContext, tx: Tx) -> None:
-    """Note that our first key writes; whoever seals does so before anything else is locked.
+    """Record that our first key encrypts; writers of secrets call this before any other lock.
 
-    So a key that a process still writes with is never held to be retired.
+    So a key that a process still encrypts with never counts as retired.
     """
     name = context.encryption.writer
     if not await encryption_keys.lock_writing_key(tx, name):
@@ -127,7 +127,7 @@ async def _reseal_proposals(encryption: Encryption, tx: Tx) -> None:
     after = UUID(int=0)
     while batch := await proposals.sealed_after(tx, after, _BATCH):
         for proposal in batch:
-            assert proposal.sealed is not None  # noqa: S101 - as the query has it
+            assert proposal.sealed is not None  # noqa: S101 - the query selects only these
             encryption_context = proposal_place(proposal.id, proposal.action, proposal.proposed_by)
             if anew := _anew(encryption, proposal.sealed, encryption_context):
                 await proposals.seal(tx, proposal.id, anew)

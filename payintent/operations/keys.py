@@ -1,4 +1,4 @@
-"""API keys of merchants: issued, listed, revoked for good."""
+"""API keys of merchants: issued, listed, revoked."""
 
 import secrets as chance
 from dataclasses import dataclass
@@ -36,11 +36,11 @@ class IssueApiKey(ChangeOperation[IssuedApiKey], frozen=True, kw_only=True):
     name: Purpose = ""
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Need it over HTTP, where the key would be shown to whoever holds a token."""
+        """Return True over HTTP, where the key would be shown to the holder of one token alone."""
         return context.actor.over_http
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Say whose key it is."""
+        """Describe which merchant gets a key."""
         merchant = await require_merchant(context.database, self.merchant_id)
         return [
             f"merchant {merchant.id} ({quote_input(merchant.name)}) gets another API key"
@@ -54,7 +54,7 @@ class IssueApiKey(ChangeOperation[IssuedApiKey], frozen=True, kw_only=True):
         await require_merchant(context.database, self.merchant_id)
 
     async def apply(self, context: OperationContext, tx: Tx) -> IssuedApiKey:
-        """Write its digest."""
+        """Store the digest of a new key; the result has the key's text, this once."""
         return IssuedApiKey(
             self.merchant_id, await issue_api_key(context, tx, self.merchant_id, self.name)
         )
@@ -69,7 +69,7 @@ class ListApiKeys(ReadOperation[list[ApiKey]], frozen=True, kw_only=True):
     limit: int = LISTED_MAX
 
     async def read(self, context: OperationContext) -> list[ApiKey]:
-        """Give them."""
+        """Return a merchant's keys, newest first."""
         check_list_limit(self.limit)
         await require_merchant(context.database, self.merchant_id)
         return await api_keys.list_keys(context.database, self.merchant_id, self.limit)
@@ -82,7 +82,7 @@ class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
     public_id: Annotated[str, argument("The public part: the eight characters after sk_live_.")]
 
     async def apply(self, context: OperationContext, tx: Tx) -> ApiKey:
-        """Write when; revoking twice keeps the first time."""
+        """Revoke the key; revoking it again keeps the time of the first."""
         del context
         key = await api_keys.revoke_key(tx, self.public_id)
         if key is None:
@@ -90,12 +90,12 @@ class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
         return key
 
     def merchant_id_of(self, result: ApiKey) -> int:
-        """Name the key's merchant."""
+        """Return the key's merchant."""
         return result.merchant_id
 
 
 async def issue_api_key(context: OperationContext, tx: Tx, merchant_id: int, name: str) -> str:
-    """Make a key and keep its digest; gives the key's text."""
+    """Make a key and store its digest; returns the key's text."""
     key = generate_key_text(api_key.MERCHANT)
     await api_keys.add_key(
         tx, key.public_id, merchant_id, name, context.encryption.digest(key.text)

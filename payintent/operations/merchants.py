@@ -1,4 +1,4 @@
-"""Merchants: registered, described, reached."""
+"""Merchants: created, described, their callback URLs and secrets."""
 
 import re
 import secrets as chance
@@ -48,7 +48,7 @@ _ALLOW_HTTP = option(
 
 @dataclass(frozen=True, slots=True)
 class CreatedMerchant:
-    """A merchant and the two secrets that are shown this once."""
+    """A new merchant with its API key and callback secret, which are shown only now."""
 
     merchant: Merchant
     api_key: str
@@ -57,7 +57,7 @@ class CreatedMerchant:
 
 @dataclass(frozen=True, slots=True)
 class IssuedCallbackSecret:
-    """A new callback secret, shown this once."""
+    """A new callback secret, shown only now."""
 
     id: int  # the merchant's
     callback_secret: str
@@ -80,18 +80,18 @@ class CreateMerchant(ChangeOperation[CreatedMerchant], frozen=True, kw_only=True
     allow_http: Annotated[bool, _ALLOW_HTTP] = False
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Need it over HTTP, where key and secret would be shown to whoever holds a token."""
+        """Return True over HTTP, where secrets would be shown to the holder of one token alone."""
         return context.actor.over_http
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Say what is registered, and that secrets come of it."""
+        """Describe the merchant, and that its secrets are shown."""
         return [
             *await super().changes(context),
             "whoever approves is shown its API key and its callback secret, and hands them over",
         ]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a name that cannot be printed and a URL that may not be called."""
+        """Refuse a name that cannot be printed and a URL that must not be called."""
         check_name("name", self.name, _NAME_MAX)
         allow_http = self.allow_http or context.sandbox
         await check_merchant_callback_url(
@@ -99,7 +99,7 @@ class CreateMerchant(ChangeOperation[CreatedMerchant], frozen=True, kw_only=True
         )
 
     async def apply(self, context: OperationContext, tx: Tx) -> CreatedMerchant:
-        """Write the merchant, its key and its secret."""
+        """Create the merchant with its key and its secret."""
         await ensure_writing_key(context, tx)
         activation = ActivationStatus.ACTIVE if context.sandbox else ActivationStatus.NEW
         merchant = await merchants.add(
@@ -117,7 +117,7 @@ class CreateMerchant(ChangeOperation[CreatedMerchant], frozen=True, kw_only=True
         return CreatedMerchant(merchant, key, secret)
 
     def merchant_id_of(self, result: CreatedMerchant) -> int:
-        """Name the new merchant."""
+        """Return the new merchant's id."""
         return result.merchant.id
 
 
@@ -129,7 +129,7 @@ class ListMerchants(ReadOperation[list[Merchant]], frozen=True, kw_only=True):
     limit: int = LISTED_MAX
 
     async def read(self, context: OperationContext) -> list[Merchant]:
-        """Give them."""
+        """Return merchants by id, at most `limit`."""
         check_list_limit(self.limit)
         return await merchants.list_merchants(context.database, self.limit)
 
@@ -141,7 +141,7 @@ class ShowMerchant(ReadOperation[Merchant], frozen=True, kw_only=True):
     merchant_id: MerchantId
 
     async def read(self, context: OperationContext) -> Merchant:
-        """Give it."""
+        """Return the merchant; raise `NOT_FOUND` where there is none of this id."""
         return await require_merchant(context.database, self.merchant_id)
 
 
@@ -199,7 +199,7 @@ class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
             )
 
     async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
-        """Write what was given."""
+        """Store what was given; all else stays."""
         del context
         before = await _locked(tx, self.merchant_id)
         given = {
@@ -208,7 +208,7 @@ class SetMerchantProfile(ChangeOperation[Merchant], frozen=True, kw_only=True):
             if name != "merchant_id" and (value := getattr(self, name)) is not None
         }
         if self.allowed_origins is not None:
-            # In the form that browsers send, which others are compared with.
+            # In the form that browsers send, with which others are compared.
             origins = filter(None, map(web_origin, self.allowed_origins))
             given["allowed_origins"] = tuple(origins)
         merchant = replace(before, **given)
@@ -225,7 +225,7 @@ class SetCallbackUrl(ChangeOperation[Merchant], frozen=True, kw_only=True):
     allow_http: Annotated[bool | None, _ALLOW_HTTP] = None
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a URL that may not be called."""
+        """Refuse a URL that must not be called."""
         merchant = await require_merchant(context.database, self.merchant_id)
         allow_http = self._allows_http(merchant) or context.sandbox
         await check_merchant_callback_url(
@@ -233,7 +233,7 @@ class SetCallbackUrl(ChangeOperation[Merchant], frozen=True, kw_only=True):
         )
 
     async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
-        """Write it, unless the merchant's permission has been taken back meanwhile."""
+        """Set the URL, unless the permission for http was withdrawn meanwhile."""
         merchant = await _locked(tx, self.merchant_id)
         allow_http = self._allows_http(merchant) or (
             context.sandbox and _is_http(self.callback_url)
@@ -260,11 +260,11 @@ class RotateCallbackSecret(ChangeOperation[IssuedCallbackSecret], frozen=True, k
     )
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Need it over HTTP, where the secret would be shown to whoever holds a token."""
+        """Return True over HTTP, where one token's holder alone would be shown the secret."""
         return context.actor.over_http
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Say whose webhooks are signed otherwise, and from when on."""
+        """Describe whose webhooks get another signature, and from when on."""
         merchant = await require_merchant(context.database, self.merchant_id)
         return [
             (
@@ -283,7 +283,7 @@ class RotateCallbackSecret(ChangeOperation[IssuedCallbackSecret], frozen=True, k
         await require_merchant(context.database, self.merchant_id)
 
     async def apply(self, context: OperationContext, tx: Tx) -> IssuedCallbackSecret:
-        """Let the old ones end, and write the new one."""
+        """Let the old secrets expire after the overlap, and store the new one."""
         await ensure_writing_key(context, tx)
         await callback_secrets.retire_secrets(tx, self.merchant_id, self.overlap_s)
         return IssuedCallbackSecret(
@@ -292,7 +292,7 @@ class RotateCallbackSecret(ChangeOperation[IssuedCallbackSecret], frozen=True, k
 
 
 async def check_merchant_callback_url(url: str | None, *, sandbox: bool, allow_http: bool) -> None:
-    """Refuse (`BAD_REQUEST`) a URL that webhooks may not be sent to; its name is resolved."""
+    """Raise `BAD_REQUEST` for a URL that webhooks must not be sent to; its name is resolved."""
     if url is None:
         return
     _check_https(url, allow_http=allow_http)
@@ -333,7 +333,7 @@ async def _add_secret(context: OperationContext, tx: Tx, merchant_id: int) -> st
 
 
 async def _offer_all(tx: Tx, merchant_id: int) -> None:
-    """Offer what every platform account can do."""
+    """Add the default methods of all platform accounts."""
     new: list[payment_methods.NewPaymentMethod] = []
     for account in await accounts.list_platform_accounts(tx):
         contract = await chains.get_contract(tx, account.id)
@@ -367,7 +367,7 @@ def _fiat(
 async def _tokens_of(
     tx: Tx, merchant_id: int, contract: DeployedContract
 ) -> list[payment_methods.NewPaymentMethod]:
-    """Offer every token that a contract's chain takes, without a fee."""
+    """Return a method for every token that a contract's chain takes, without a fee."""
     chain = await chains.get_chain(tx, contract.chain)
     name = chain.name if chain else contract.chain
     return [

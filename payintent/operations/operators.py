@@ -1,4 +1,4 @@
-"""Operators' tokens: issued to persons, with a role and an end."""
+"""Operators' tokens: each is one operator's, with a role and an end."""
 
 import unicodedata
 from dataclasses import dataclass
@@ -8,7 +8,12 @@ from typing import Annotated, ClassVar
 from payintent.domain import api_key
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import FIRST_OPERATORS, TOKEN_DAYS, TOKEN_DAYS_MAX, Role
-from payintent.operations.base import NOBODYS, ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.base import (
+    RESERVED_PREFIXES,
+    ChangeOperation,
+    OperationContext,
+    ReadOperation,
+)
 from payintent.operations.fields import argument, option
 from payintent.operations.keys import generate_key_text
 from payintent.operations.validation import LISTED_MAX, check_list_limit, check_name, quote_input
@@ -19,7 +24,7 @@ from payintent.storage.operator_tokens import OperatorTokenRecord
 
 @dataclass(frozen=True, slots=True)
 class IssuedToken:
-    """An operator's token, shown this once."""
+    """An operator's token, shown only now."""
 
     name: str
     role: Role
@@ -41,12 +46,12 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
     days: _Days = TOKEN_DAYS
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Need it always: who has a token can act as one more person."""
+        """Return True: a token makes one more operator."""
         del context
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Say who becomes an operator."""
+        """Describe who becomes an operator."""
         del context
         return [
             (
@@ -57,14 +62,14 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
         ]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a name that is taken, or that could be taken for another."""
+        """Refuse a name that is taken, or that looks like another actor's."""
         _check_name(self.name)
         _check_days(self.days)
         if await operator_tokens.is_taken(context.database, self.name):
             raise _taken(self.name)
 
     async def apply(self, context: OperationContext, tx: Tx) -> IssuedToken:
-        """Write its digest."""
+        """Store the digest of a new token; the result has the token's text, this once."""
         if context.actor.role is None and not context.sandbox:
             await self._check_first(tx)
         token = generate_key_text(api_key.OPERATOR)
@@ -83,7 +88,7 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
         return IssuedToken(self.name, self.role, expires_at, token.text)
 
     async def _check_first(self, tx: Tx) -> None:
-        """Let a terminal without a token issue the first two, who must be able to go on."""
+        """Allow a terminal without a token to issue the first two, who can approve each other."""
         await operator_tokens.hold(tx)
         if await operator_tokens.count(tx) >= FIRST_OPERATORS:
             raise RefusedError(
@@ -102,21 +107,21 @@ class SetRole(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
     role: Annotated[Role, argument("What its holder may do.")]
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Need it where the role is raised."""
+        """Return True where the role is raised."""
         token = await _known(context, self.public_id)
         return not token.role.includes(self.role)
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Say whose role is raised."""
+        """Describe whose role is raised."""
         token = await _known(context, self.public_id)
         return [f"{quote_input(token.name)} gets the role {self.role}; it is {token.role}"]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a token that nobody knows."""
+        """Raise `NOT_FOUND` for an unknown token."""
         await _known(context, self.public_id)
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorTokenRecord:
-        """Write it; it holds for the next request."""
+        """Set the role; it applies from the next request on."""
         token = await operator_tokens.lock(tx, self.public_id)
         if token is None:
             raise _unknown(self.public_id)
@@ -134,24 +139,24 @@ class ExtendToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=Tru
     days: _Days = TOKEN_DAYS
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Need it always: it is as good as issuing one."""
+        """Return True: it is equivalent to issuing a token."""
         del context
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Say whose token lives on."""
+        """Describe whose token is extended."""
         token = await _known(context, self.public_id)
         return [
             f"the token of {quote_input(token.name)}, {token.role}, works for {self.days} days more"
         ]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a token that nobody knows."""
+        """Raise `NOT_FOUND` for an unknown token."""
         _check_days(self.days)
         _check_live(await _known(context, self.public_id))
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorTokenRecord:
-        """Write its end."""
+        """Extend the token from now; refuse a revoked or expired one."""
         del context
         token = await operator_tokens.lock(tx, self.public_id)
         if token is None:
@@ -171,7 +176,7 @@ class ReplaceToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True):
     needs_role: ClassVar[Role] = Role.VIEWER
 
     async def apply(self, context: OperationContext, tx: Tx) -> IssuedToken:
-        """Write its digest; the old token stops working."""
+        """Store the digest of the new token; the old one stops working."""
         token = await operator_tokens.lock_named(tx, context.who)
         if token is None or context.actor.role is None:
             raise RefusedError(
@@ -191,7 +196,7 @@ class ListOperatorTokens(ReadOperation[list[OperatorTokenRecord]], frozen=True, 
     limit: int = LISTED_MAX
 
     async def read(self, context: OperationContext) -> list[OperatorTokenRecord]:
-        """Give them."""
+        """Return operators' tokens, newest first."""
         check_list_limit(self.limit)
         return await operator_tokens.list_tokens(context.database, self.limit)
 
@@ -203,7 +208,7 @@ class RevokeOperatorToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_
     public_id: _PublicId
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorTokenRecord:
-        """Write when; revoking twice keeps the first time."""
+        """Revoke the token; revoking it again keeps the time of the first."""
         del context
         token = await operator_tokens.revoke(tx, self.public_id)
         if token is None:
@@ -217,7 +222,7 @@ def _check_name(name: str) -> None:
         raise RefusedError(
             ErrorCode.BAD_REQUEST, "name has plain letters, and no space at its ends"
         )
-    for prefix in NOBODYS:
+    for prefix in RESERVED_PREFIXES:
         if name.lower().startswith(prefix):
             raise RefusedError(ErrorCode.BAD_REQUEST, f"a name does not start with {prefix}")
 

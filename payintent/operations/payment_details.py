@@ -1,4 +1,4 @@
-"""What an operator sees of a payment: what its merchant sees, and everything that was behind it."""
+"""A payment as an operator reads it: what its merchant reads, and its sessions and cases."""
 
 from typing import Any
 
@@ -18,9 +18,9 @@ _TOLD_MAX = 60
 
 
 async def payment_details(database: Executor, payment_id: str) -> dict[str, Any]:
-    """Give a payment with its sessions, the chain's receipts and its cases.
+    """Return a payment with its sessions, chain transfers and cases.
 
-    The checkout's id is masked: it is a capability. Refused (`NOT_FOUND`) where nobody has it.
+    The checkout's id is masked: it is a capability. Raises `NOT_FOUND`.
     """
     parsed = ids.parse_id(ids.PAYMENT, payment_id)
     snapshot = await payments.get(database, parsed) if parsed else None

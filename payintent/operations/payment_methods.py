@@ -1,4 +1,4 @@
-"""Payment methods: what a merchant offers, through which account, where and at which fee."""
+"""Payment methods: what a merchant offers, with which account, countries and fee."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -44,7 +44,7 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
     position: Annotated[int, option("Lower ones are offered first.")] = 0
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse what is not known, and an account that is another merchant's."""
+        """Refuse unknown values, and an account of another merchant."""
         await require_merchant(context.database, self.merchant_id)
         _check(self.label, self.currencies, self.countries, self.fee_rate, self.position)
         is_id = is_database_id(self.account_id)
@@ -75,7 +75,7 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
             )
 
     async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
-        """Write the method."""
+        """Add the method to the merchant's offers."""
         del context
         contract = await chains.get_contract(tx, self.account_id)
         new = payment_methods.NewPaymentMethod(
@@ -102,7 +102,7 @@ class ListPaymentMethods(ReadOperation[list[PaymentMethod]], frozen=True, kw_onl
     merchant_id: MerchantId
 
     async def read(self, context: OperationContext) -> list[PaymentMethod]:
-        """Give them."""
+        """Return a merchant's methods in the order they are offered in."""
         await require_merchant(context.database, self.merchant_id)
         return await payment_methods.list_for_merchant(context.database, self.merchant_id)
 
@@ -120,12 +120,12 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
     position: Annotated[int | None, option("Lower ones are offered first.")] = None
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse what is not known."""
+        """Refuse unknown countries and currencies, and values out of range."""
         del context
         _check(self.label, self.currencies, self.countries or None, self.fee_rate, self.position)
 
     async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
-        """Write what was given."""
+        """Store what was given; all else stays."""
         del context
         before = await _known(tx, self.method_id)
         changed = replace(
@@ -141,7 +141,7 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
         return changed
 
     def merchant_id_of(self, result: PaymentMethod) -> int:
-        """Name the method's merchant."""
+        """Return the method's merchant."""
         return result.merchant_id
 
 
@@ -152,12 +152,12 @@ class EnablePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
     method_id: _MethodId
 
     async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
-        """Write it."""
+        """Enable the method; raise `NOT_FOUND` where there is none of this id."""
         del context
         return await _switch(tx, self.method_id, enabled=True)
 
     def merchant_id_of(self, result: PaymentMethod) -> int:
-        """Name the method's merchant."""
+        """Return the method's merchant."""
         return result.merchant_id
 
 
@@ -168,12 +168,12 @@ class DisablePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=
     method_id: _MethodId
 
     async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
-        """Write it."""
+        """Disable the method; raise `NOT_FOUND` where there is none of this id."""
         del context
         return await _switch(tx, self.method_id, enabled=False)
 
     def merchant_id_of(self, result: PaymentMethod) -> int:
-        """Name the method's merchant."""
+        """Return the method's merchant."""
         return result.merchant_id
 
 

@@ -1,4 +1,4 @@
-"""Payments that wait for a chain which nobody watches: ended by two people."""
+"""Payments that wait for an unwatched chain, ended by two operators."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +19,7 @@ from payintent.storage.payments import PaymentSnapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedPaymentView:
-    """A payment that was ended by hand, and the case for the money that may still come."""
+    """A payment that was ended by hand, and the case for money that may still come."""
 
     id: str
     merchant_id: int
@@ -39,12 +39,12 @@ class EndPayment(ChangeOperation[EndedPaymentView], frozen=True, kw_only=True):
     payment_id: Annotated[str, argument("Such as pay_0351NDickobV3yYH8omp8v.")]
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Need it always: the buyer may have paid, and the order is given up."""
+        """Return True: the buyer may have paid, and the payment is given up."""
         del context
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Say what ends, where it was to be paid, and whether anything of that was seen."""
+        """Describe what ends, where it was to be paid, and which transfers were seen."""
         payment = await _find(context.database, self.payment_id)
         session = await check_stranded(context.database, payment)
         found = await pending_transfers.list_session_transactions(context.database, session.id)
@@ -62,7 +62,7 @@ class EndPayment(ChangeOperation[EndedPaymentView], frozen=True, kw_only=True):
         ]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a payment that ends without a person."""
+        """Refuse a payment that ends without an operator."""
         await check_stranded(context.database, await _find(context.database, self.payment_id))
 
     async def apply(self, context: OperationContext, tx: Tx) -> EndedPaymentView:
@@ -78,7 +78,7 @@ class EndPayment(ChangeOperation[EndedPaymentView], frozen=True, kw_only=True):
         )
 
     def merchant_id_of(self, result: EndedPaymentView) -> int:
-        """Name the payment's merchant."""
+        """Return the payment's merchant."""
         return result.merchant_id
 
 

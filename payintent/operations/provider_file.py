@@ -1,4 +1,4 @@
-"""A provider's own list of payments and refunds: a CSV file, read line by line and never whole."""
+"""A gateway's own list of payments and refunds: a CSV file, streamed line by line."""
 
 import csv
 import hashlib
@@ -17,7 +17,7 @@ from payintent.operations.validation import quote_input
 from payintent.storage.reconciliation import ProviderFileLine
 
 HEADER = ("type", "reference", "our_reference", "amount", "currency", "at")
-_TYPES = {"payment": ids.SESSION, "refund": ids.REFUND}  # and whose id `our_reference` is
+_TYPES = {"payment": ids.SESSION, "refund": ids.REFUND}  # the type of the id in `our_reference`
 _TOLD_MAX = 20
 _LINE_CHARS_MAX = 4_000
 _REFERENCE_MAX = 200
@@ -34,7 +34,7 @@ _MICROSECONDS = re.compile(r"(\.\d{6})\d+")
 
 
 class InvalidProviderFileError(Exception):
-    """A file that is not as it should be; nothing was written. `problems` are a few of them."""
+    """A file has invalid lines; nothing was written. `problems` describes the first of them."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))
@@ -42,7 +42,7 @@ class InvalidProviderFileError(Exception):
 
 
 class _UnreadableFileError(Exception):
-    """What follows cannot be read any more."""
+    """The rest of the file cannot be read."""
 
 
 def _quiet(count: int) -> None:
@@ -51,7 +51,7 @@ def _quiet(count: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderFile:
-    """A file of good lines, as it was when it was examined."""
+    """A file of valid lines, as it was when it was checked."""
 
     path: Path = field(repr=False)
     sha256: str
@@ -61,7 +61,7 @@ class ProviderFile:
     progress: Callable[[int], None] = field(default=_quiet, repr=False, compare=False)
 
     def read(self) -> Iterator[ProviderFileLine]:
-        """Give the lines again; raises `InvalidProviderFileError` where the file has changed."""
+        """Yield the lines again; raises `InvalidProviderFileError` where the file has changed."""
         digest = hashlib.sha256()
         for found in _parsed(self.path, digest, self.progress):
             if isinstance(found, str):
@@ -106,7 +106,7 @@ def read_provider_file(path: Path, progress: Callable[[int], None] = _quiet) -> 
 
 
 class _Watched(io.RawIOBase):
-    """A file that is digested while it is read."""
+    """A file that is hashed while it is read."""
 
     def __init__(self, raw: io.FileIO, digest: Any, progress: Callable[[int], None]) -> None:
         super().__init__()
@@ -115,11 +115,11 @@ class _Watched(io.RawIOBase):
         self._progress = progress
 
     def readable(self) -> bool:
-        """Say that it can be read."""
+        """Tell that the stream can be read."""
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        """Read into a buffer; gives how many bytes."""
+        """Read into a buffer; returns the number of bytes."""
         count = self._raw.readinto(buffer) or 0
         self._digest.update(memoryview(buffer)[:count])
         self._progress(count)
@@ -129,7 +129,7 @@ class _Watched(io.RawIOBase):
 def _parsed(
     path: Path, digest: Any, progress: Callable[[int], None]
 ) -> Iterator[ProviderFileLine | str]:
-    """Give each line, or what is wrong with it."""
+    """Yield each line, or what is wrong with it."""
     try:
         with io.FileIO(path) as raw:
             watched = io.BufferedReader(_Watched(raw, digest, progress))
@@ -157,7 +157,7 @@ def _rows(reader: Any) -> Iterator[ProviderFileLine | str]:
 
 
 def _bounded(text: io.TextIOWrapper) -> Iterator[str]:
-    """Give lines that fit into memory."""
+    """Yield lines of bounded length."""
     while line := text.readline(_LINE_CHARS_MAX + 1):
         if len(line) > _LINE_CHARS_MAX:
             raise _UnreadableFileError(f"a line has at most {_LINE_CHARS_MAX} characters")
@@ -197,7 +197,7 @@ def _is_name(text: str) -> bool:
 
 
 def _time(text: str) -> datetime | None:
-    """Read an RFC 3339 time; what is finer than microseconds is cut off."""
+    """Parse an RFC 3339 time; digits beyond microseconds are cut off."""
     if not _AT.fullmatch(text):
         return None
     try:
@@ -207,7 +207,7 @@ def _time(text: str) -> datetime | None:
 
 
 def _our_id(prefix: str, text: str) -> UUID | None:
-    """Read an id of ours, as we write it or as gateways are told it; others' names are nobody's."""
+    """Parse an id of ours, as we write it or as gateways get it; None for any other text."""
     try:
         return ids.parse_id(prefix, text) or UUID(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Providers: on or off for everybody, and what they are called outside."""
+"""Providers: enabled or not for all merchants, and their names in the API."""
 
 import re
 from typing import Annotated, ClassVar
@@ -23,7 +23,7 @@ class ListProviders(ReadOperation[list[Provider]], frozen=True, kw_only=True):
     columns = ("name", "wire_name", "enabled", "changed_at")
 
     async def read(self, context: OperationContext) -> list[Provider]:
-        """Give them."""
+        """Return all providers of this installation."""
         return await accounts.list_providers(context.database)
 
 
@@ -34,7 +34,7 @@ class ListGatewayOutages(ReadOperation[list[GatewayOutage]], frozen=True, kw_onl
     columns = ("account_id", "provider", "name", "channel", "since", "until", "trips")
 
     async def read(self, context: OperationContext) -> list[GatewayOutage]:
-        """Give them; there are none where all is well."""
+        """Return the outages, oldest first; none where every gateway answers."""
         return await gateway_outages.list_outages(context.database)
 
 
@@ -45,7 +45,7 @@ class EnableProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
     provider: _Provider
 
     async def apply(self, context: OperationContext, tx: Tx) -> Provider:
-        """Write it."""
+        """Enable the provider; raise `NOT_FOUND` for an unknown one."""
         del context
         return await _switch(tx, self.provider, enabled=True)
 
@@ -57,7 +57,7 @@ class DisableProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
     provider: _Provider
 
     async def apply(self, context: OperationContext, tx: Tx) -> Provider:
-        """Write it."""
+        """Disable the provider; raise `NOT_FOUND` for an unknown one."""
         del context
         return await _switch(tx, self.provider, enabled=False)
 
@@ -70,7 +70,7 @@ class RenameProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
     wire_name: Annotated[str, argument("What merchants and buyers are shown from now on.")]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a name that could not stand on the wire."""
+        """Refuse a name that has not the form of one in the API."""
         del context
         if not _WIRE_NAME.fullmatch(self.wire_name):
             raise RefusedError(
@@ -78,7 +78,7 @@ class RenameProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
             )
 
     async def apply(self, context: OperationContext, tx: Tx) -> Provider:
-        """Write it."""
+        """Rename the provider; raise `NOT_FOUND` for an unknown one."""
         del context
         found = await accounts.rename_provider(tx, self.provider, self.wire_name)
         if found is None:

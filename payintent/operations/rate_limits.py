@@ -1,4 +1,4 @@
-"""Merchants' rate limits, where they differ from the installation's."""
+"""Merchants' own rate limits, where they differ from the default."""
 
 from typing import Annotated, ClassVar
 
@@ -30,7 +30,7 @@ class SetRateLimit(ChangeOperation[RateLimitSetting], frozen=True, kw_only=True)
     burst: Annotated[int | None, option("At once after a pause; left out: twice that.")] = None
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a limit that lets nothing pass, or anything."""
+        """Refuse a limit below 1 or above the largest one."""
         await require_merchant(context.database, self.merchant_id)
         if not 1 <= self.per_s <= _PER_S_MAX:
             raise RefusedError(ErrorCode.BAD_REQUEST, f"per_s must be from 1 to {_PER_S_MAX}")
@@ -38,7 +38,7 @@ class SetRateLimit(ChangeOperation[RateLimitSetting], frozen=True, kw_only=True)
             raise RefusedError(ErrorCode.BAD_REQUEST, f"burst must be from 1 to {_BURST_MAX}")
 
     async def apply(self, context: OperationContext, tx: Tx) -> RateLimitSetting:
-        """Write it; every process knows within a second."""
+        """Set the limit; all processes use it within a second."""
         del context
         limit = RateLimitSetting(
             merchant_id=self.merchant_id,
@@ -59,7 +59,7 @@ class ListRateLimits(ReadOperation[list[RateLimitSetting]], frozen=True, kw_only
     limit: int = LISTED_MAX
 
     async def read(self, context: OperationContext) -> list[RateLimitSetting]:
-        """Give them."""
+        """Return the limits that were set, of one merchant or of all."""
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
         return await rate_limits.list_limits(context.database, self.merchant_id, self.limit)
@@ -73,11 +73,11 @@ class ClearRateLimit(ChangeOperation[None], frozen=True, kw_only=True):
     kind: _Limited
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse an unknown merchant."""
+        """Raise `NOT_FOUND` for an unknown merchant."""
         await require_merchant(context.database, self.merchant_id)
 
     async def apply(self, context: OperationContext, tx: Tx) -> None:
-        """Remove it."""
+        """Remove the merchant's own limit; raise `NOT_FOUND` where it has none."""
         del context
         if not await rate_limits.clear_limit(tx, self.merchant_id, self.kind):
             raise RefusedError(

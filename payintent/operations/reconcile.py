@@ -1,4 +1,4 @@
-"""A provider's own list compared with ours: what differs becomes a case, each exactly once."""
+"""A gateway's own list compared with our records: each difference opens one case."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,13 +22,13 @@ from payintent.storage.cases import NewCase
 from payintent.storage.database import Executor, Tx
 from payintent.storage.reconciliation import ReconciliationDifference, ReconciliationScope
 
-#: We learn of money a moment after the gateway took it: what came to us within so many seconds
-#: of a file's first line may stand in the file before.
+#: We learn of money a moment after the gateway took it: what we recorded within so many seconds
+#: after a file's first line may be in the file before.
 LAG_S = 300
 _BATCH_MAX = 5_000
 _REPEATED_TOLD_MAX = 20
 _TOLD_MAX = 100
-#: More than this is no day's differences, it is another account's file.
+#: More than this is not a day's differences but another account's file.
 OPENED_MAX = 10_000
 _TYPES = ("payment", "refund")
 _THERE = ("lines", "extra", "different")
@@ -37,45 +37,45 @@ _REFERENCE_TOLD_MAX = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciliationTally:
-    """How many lines of a type there are, and how many are as ours."""
+    """How many lines of a type there are, and how many match our records."""
 
     type: str
     lines: int
     matched: int
-    missing: int  # we have them, the file has not
-    extra: int  # the file has them, we have not
+    missing: int  # in our records but not in the file
+    extra: int  # in the file but not in our records
     different: int  # in amount or currency
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciliationResult:
-    """What a comparison found."""
+    """The result of a comparison."""
 
     provider: str
     account_id: int | None
-    since: datetime  # when we learnt of what the file was found to lack
+    since: datetime  # records from then on are expected in the file
     until: datetime
     sha256: str
     tallies: list[ReconciliationTally]
-    opened: int  # cases; those that there were before are not counted
-    asked: int  # sessions and refunds that gateways are asked about at once
+    opened: int  # new cases only
+    asked: int  # sessions and refunds that gateways are asked about now
     differences: list[str]  # the first of them
 
     @property
     def found(self) -> int:
-        """Count the differences."""
+        """Count the differences of all types and kinds."""
         return sum(tally.missing + tally.extra + tally.different for tally in self.tallies)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciliationInput:
-    """Which file is compared with which accounts; times are when we learnt of money."""
+    """Which file is compared with which accounts; times are when we recorded money."""
 
     file: ProviderFile
     provider: str
     account_id: int | None = None
-    since: datetime | None = None  # left out: of the file's first line, and a moment
-    until: datetime | None = None  # left out: of its last line
+    since: datetime | None = None  # None: the time of the file's first line, and `LAG_S`
+    until: datetime | None = None  # None: the time of its last line
 
 
 class CompareProviderFile(ReadOperation[ReconciliationResult], frozen=True, kw_only=True):
@@ -85,7 +85,7 @@ class CompareProviderFile(ReadOperation[ReconciliationResult], frozen=True, kw_o
     comparison: ReconciliationInput
 
     async def read(self, context: OperationContext) -> ReconciliationResult:
-        """Give what differs."""
+        """Return the differences; nothing is written."""
         scope = await _scope(context.database, self.comparison)
         async with context.database.transaction() as tx:
             found, _ = await _compare(tx, self.comparison, scope)
@@ -104,7 +104,7 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
         await _scope(context.database, self.comparison)
 
     async def apply(self, context: OperationContext, tx: Tx) -> ReconciliationResult:
-        """Write the cases; have gateways asked about what may end by itself."""
+        """Open the cases, and schedule inquiries that may settle differences."""
         comparison = self.comparison
         found, differences = await _compare(tx, comparison, await _scope(tx, comparison))
         if found.found > OPENED_MAX:
@@ -124,7 +124,7 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
         return replace(found, opened=len(opened), asked=inquired)
 
     def audit_details(self, result: ReconciliationResult) -> dict[str, object]:
-        """Keep the counts; the lines stay in the file."""
+        """Record the counts; the lines stay in the file."""
         return {"tallies": result.tallies, "opened": result.opened, "asked": result.asked}
 
 
@@ -158,7 +158,7 @@ async def _scope(database: Executor, comparison: ReconciliationInput) -> Reconci
 async def _compare(
     tx: Tx, comparison: ReconciliationInput, scope: ReconciliationScope
 ) -> tuple[ReconciliationResult, Sequence[ReconciliationDifference]]:
-    """Load the file and find what differs; gives as many differences as there may be cases."""
+    """Load the file and find the differences; returns at most as many as may become cases."""
     await reconciliation.create_tables(tx)
     lines = comparison.file.read()
     while batch := list(islice(lines, _BATCH_MAX)):
@@ -215,7 +215,7 @@ def _case(case_id: UUID, provider: str, difference: ReconciliationDifference) ->
 
 
 def _subject(provider: str, difference: ReconciliationDifference) -> str:
-    """Say what differs; the same of the same, for a case has no other name."""
+    """Describe the difference; the same text each time, for it identifies the case."""
     reference = difference.reference or ""
     if len(reference) > _REFERENCE_TOLD_MAX:
         reference = reference[:_REFERENCE_TOLD_MAX] + "…"

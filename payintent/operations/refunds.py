@@ -1,4 +1,4 @@
-"""Refunds: listed, shown, and let go or not by a second person."""
+"""Refunds: listed, shown, and approved or rejected by a second operator."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,7 +26,7 @@ from payintent.storage.refund_reviews import RefundFilter, RefundReview
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefundView:
-    """A refund as people read it."""
+    """A refund as an operator reads it."""
 
     id: str
     status: str
@@ -38,9 +38,9 @@ class RefundView:
     provider: str
     account_id: int
     capture_reference: str
-    amount: str | None  # a part of the payment's amount; of a case, all that was left
+    amount: str | None  # a part of the payment's amount; for a case, all that was left
     currency: str
-    amount_minor: str  # what the provider gives back, in the smallest units of what came
+    amount_minor: str  # what the gateway refunds, in the capture's smallest units
     chain: str | None
     payer: str | None
     destination: str | None
@@ -75,7 +75,7 @@ class ListRefunds(ReadOperation[list[RefundView]], frozen=True, kw_only=True):
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[RefundView]:
-        """Give them."""
+        """Return refunds, newest first, filtered by the fields that are given."""
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
         wanted = RefundFilter(
@@ -105,7 +105,7 @@ class ShowRefund(ReadOperation[RefundView], frozen=True, kw_only=True):
     refund_id: _RefundId
 
     async def read(self, context: OperationContext) -> RefundView:
-        """Give it."""
+        """Return the refund; raise `NOT_FOUND` where there is none of this id."""
         return _view(await _known(context.database, self.refund_id))
 
 
@@ -118,12 +118,12 @@ class ApproveRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
     note: Annotated[str, option("Needed where the money goes to another than its payer.")] = ""
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a note that cannot be kept."""
+        """Refuse a note that cannot be stored."""
         del context
         check_note(self.note, needed=False)
 
     async def apply(self, context: OperationContext, tx: Tx) -> RefundView:
-        """Write who approved; a worker sends it."""
+        """Record the approval; a worker sends the refund."""
         review = await _known(tx, self.refund_id)
         refund, at = await _waiting(tx, review)
         _check_second_person(context, refund)
@@ -133,7 +133,7 @@ class ApproveRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
         return _view(await _known(tx, self.refund_id))
 
     def merchant_id_of(self, result: RefundView) -> int | None:
-        """Name the refund's merchant, if it has one."""
+        """Return the refund's merchant, if it has one."""
         return result.merchant_id
 
 
@@ -146,12 +146,12 @@ class RejectRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
     note: Annotated[str, option("Kept with the refund; left out: the reason.", or_reason=True)]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a rejection without a word."""
+        """Refuse a rejection without a note."""
         del context
         check_note(self.note)
 
     async def apply(self, context: OperationContext, tx: Tx) -> RefundView:
-        """End it; whoever asked may take it back this way too."""
+        """End the refund; its requester may withdraw it this way too."""
         del context
         refund, at = await _waiting(tx, await _known(tx, self.refund_id))
         await refunds.mark_failed(tx, refund, RefundFailureReason.REJECTED, None, at)
@@ -159,7 +159,7 @@ class RejectRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
         return _view(await _known(tx, self.refund_id))
 
     def merchant_id_of(self, result: RefundView) -> int | None:
-        """Name the refund's merchant, if it has one."""
+        """Return the refund's merchant, if it has one."""
         return result.merchant_id
 
 
@@ -167,7 +167,7 @@ class ResendRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
     """Send a refund again that rests with a case and was surely not done; needs two people.
 
     A worker asks the gateway, or the chain, before it sends anything: a refund is sent again only
-    where nothing was given back, or where the gateway does it once however often it is told.
+    where nothing was refunded, or where the gateway does it once however often it is sent.
     """
 
     action: ClassVar[str] = "refund.resend"
@@ -176,12 +176,12 @@ class ResendRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
     note: Annotated[str, option("Kept with its case; left out: the reason.", or_reason=True)]
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Need it always: it moves money, on a later day than the one it was counted for."""
+        """Return True: it moves money, on a later day than the one it was counted for."""
         del context
         return True
 
     async def changes(self, context: OperationContext) -> list[str]:
-        """Say what goes back, and where to."""
+        """Describe what is refunded, and where to."""
         refund = await _known(context.database, self.refund_id)
         amount = f"{refund.amount_minor} smallest units of {refund.capture_currency}"
         destination = refund.destination or "the way that it came"
@@ -192,14 +192,14 @@ class ResendRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
         ]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse a refund that does not rest, or may have been done."""
+        """Refuse a refund that is still polled, or may have been done."""
         check_note(self.note)
         await _check_resting(
             context, context.database, await _known(context.database, self.refund_id)
         )
 
     async def apply(self, context: OperationContext, tx: Tx) -> RefundView:
-        """Let a worker look after it; its case stays open, or is opened again."""
+        """Resume polling the refund; its case stays open, or is reopened."""
         found = await _known(tx, self.refund_id)
         await _lock(tx, found)
         await _check_resting(context, tx, found)
@@ -209,14 +209,14 @@ class ResendRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
         return _view(await _known(tx, self.refund_id))
 
     def merchant_id_of(self, result: RefundView) -> int | None:
-        """Name the refund's merchant, if it has one."""
+        """Return the refund's merchant, if it has one."""
         return result.merchant_id
 
 
 async def _check_resting(
     context: OperationContext, database: Executor, refund: RefundReview
 ) -> None:
-    """Refuse (`CONFLICT`, `UNPROCESSABLE`) a refund that does not rest, or may have been done."""
+    """Raise `CONFLICT` or `UNPROCESSABLE` where it is still polled, or may have been done."""
     found = await resting_refunds.get(database, refund.id)
     if not found.resting:
         state = found.status if found.step == RefundStep.ENDED else found.step
@@ -246,7 +246,7 @@ async def _known(database: Executor, refund_id: str) -> RefundReview:
 
 
 async def _waiting(tx: Tx, review: RefundReview) -> tuple[Refund, datetime]:
-    """Lock payment, capture and refund; refuse (`CONFLICT`) one that waits for nobody."""
+    """Lock payment, capture and refund; raise `CONFLICT` where it does not wait for approval."""
     refund = await _lock(tx, review)
     if refund.step is not RefundStep.APPROVAL:
         how_far = refund.failure_reason or refund.step
@@ -263,7 +263,7 @@ async def _lock(tx: Tx, review: RefundReview) -> Refund:
 
 
 def _check_second_person(context: OperationContext, refund: Refund) -> None:
-    """Refuse (`CONFLICT`) whoever asked; of a merchant's refund one operator's word is enough."""
+    """Refuse (`CONFLICT`) the requester; a merchant's refund needs only one operator."""
     requester = refund.requested_by
     if requester == context.who:
         raise RefusedError(

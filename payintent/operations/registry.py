@@ -1,6 +1,6 @@
 """Every operation on one screen: `merchant.create` is a command and a route of the operator.
 
-But for `reconcile`: its file lies where the command is typed.
+Except `reconcile`: its file is on the machine where the command is typed.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Country-level restrictions of crypto and of on-ramp orders (spec section 2.7)."""
+"""Restrictions by country: of crypto and of on-ramp orders (spec section 2.7)."""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -36,12 +36,12 @@ class AddRestriction(ChangeOperation[RestrictionChange], frozen=True, kw_only=Tr
     country: IsoCountry
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse what is no country code."""
+        """Refuse an invalid country code."""
         del context
         check_iso_country(self.country)
 
     async def apply(self, context: OperationContext, tx: Tx) -> RestrictionChange:
-        """Write it; restricting twice changes nothing."""
+        """Add the restriction; adding it again changes nothing."""
         del context
         await restrictions.set_restriction(tx, self.type, self.country, active=True)
         return RestrictionChange(self.type, self.country, active=True)
@@ -54,7 +54,7 @@ class ListRestrictions(ReadOperation[list[Restriction]], frozen=True, kw_only=Tr
     columns = ("type", "country", "active", "changed_at")
 
     async def read(self, context: OperationContext) -> list[Restriction]:
-        """Give them."""
+        """Return restrictions by type and country, lifted ones too."""
         return await restrictions.list_restrictions(context.database)
 
 
@@ -66,7 +66,7 @@ class LiftRestriction(ChangeOperation[RestrictionChange], frozen=True, kw_only=T
     country: IsoCountry
 
     async def apply(self, context: OperationContext, tx: Tx) -> RestrictionChange:
-        """Write it."""
+        """Lift the restriction; lifting it again changes nothing."""
         del context
         if not await restrictions.set_restriction(tx, self.type, self.country, active=False):
             raise RefusedError(

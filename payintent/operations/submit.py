@@ -1,4 +1,4 @@
-"""The one way an operator reads or changes anything, alone or with another person's approval."""
+"""Runs operations: directly, or as a proposal that a second operator must approve."""
 
 import secrets as chance
 from dataclasses import replace
@@ -32,11 +32,11 @@ _WHO_MAX, _WHY_MAX = 200, 500
 async def submit(
     context: OperationContext, operation: ReadOperation[R] | ChangeOperation[R], actor: Actor
 ) -> R | Proposal:
-    """Do what an operator asks, or keep it as a proposal where another person must approve.
+    """Run an operation, or store it as a proposal where a second operator must approve.
 
-    A change and its audit record are one transaction, or one for each batch of a `BatchOperation`.
-    Refused (`FORBIDDEN`) where the actor's role does not include it, `BAD_REQUEST` without a
-    reason outside the sandbox, and as the operation refuses.
+    A change and its audit entry are one transaction, or one for each batch of a `BatchOperation`.
+    Raises `FORBIDDEN` where the actor's role does not include it, `BAD_REQUEST` without a
+    reason outside the sandbox, and what the operation raises.
     """
     context = replace(context, actor=actor)
     if isinstance(operation, ReadOperation):
@@ -57,7 +57,7 @@ async def submit(
 async def run_operation(
     context: OperationContext, operation: ReadOperation[R] | ChangeOperation[R], actor: Actor
 ) -> R:
-    """Do what needs nobody else; refused (`CONFLICT`) where another person must approve."""
+    """Run an operation that needs no approval; raise `CONFLICT` where it needs one."""
     alone = replace(context, actor=actor)
     if (
         isinstance(operation, ChangeOperation)
@@ -66,7 +66,7 @@ async def run_operation(
     ):
         raise RefusedError(ErrorCode.CONFLICT, f"another person must approve {operation.action}")
     result = await submit(context, operation, actor)
-    assert not isinstance(result, Proposal)  # noqa: S101 - nobody else has to approve it
+    assert not isinstance(result, Proposal)  # noqa: S101 - no approval is needed
     return result
 
 
@@ -90,7 +90,7 @@ def _check_actor(context: OperationContext, actor: Actor) -> None:
 
 
 async def _propose(context: OperationContext, operation: ChangeOperation[Any]) -> Proposal:
-    """Keep an operation until another person has decided, its arguments sealed."""
+    """Store an operation as a proposal, with encrypted arguments."""
     proposal_id = context.id_generator.new_id()
     changes = await operation.changes(context)
     merchant_id: int | None = getattr(operation, "merchant_id", None)

@@ -29,7 +29,7 @@ class SetTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
     rate: Annotated[Decimal, argument("0.07 is 7 %.", metavar="RATE")]
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse an unknown country and a rate that is none."""
+        """Refuse an unknown country and an invalid rate."""
         del context
         if self.country not in COUNTRIES:
             raise RefusedError(
@@ -38,7 +38,7 @@ class SetTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
         check_rate("rate", self.rate)
 
     async def apply(self, context: OperationContext, tx: Tx) -> TaxRate:
-        """Write it."""
+        """Set the rate and return it with its country."""
         del context
         await tax_rates.set_tax_rate(tx, self.country, self.rate)
         return TaxRate(self.country, self.rate)
@@ -51,7 +51,7 @@ class ListTaxRates(ReadOperation[list[TaxRate]], frozen=True, kw_only=True):
     columns = ("country", "rate")
 
     async def read(self, context: OperationContext) -> list[TaxRate]:
-        """Give them."""
+        """Return the tax rates by country."""
         rates = await tax_rates.list_tax_rates(context.database)
         return [TaxRate(country, rate) for country, rate in rates.items()]
 
@@ -63,7 +63,7 @@ class RemoveTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
     country: IsoCountry
 
     async def apply(self, context: OperationContext, tx: Tx) -> TaxRate:
-        """Remove it."""
+        """Remove the rate; raise `NOT_FOUND` where there is none."""
         del context
         if not await tax_rates.remove_tax_rate(tx, self.country):
             raise RefusedError(ErrorCode.NOT_FOUND, f"no tax rate of {quote_input(self.country)}")

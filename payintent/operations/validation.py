@@ -1,4 +1,4 @@
-"""What several operations refuse: names, places, currencies, rates, web addresses."""
+"""Checks that several operations share: names, countries, currencies, rates, URLs."""
 
 import re
 from collections.abc import Sequence
@@ -31,14 +31,14 @@ def check_name(what: str, name: str, longest: int = NAME_MAX) -> None:
 
 
 def check_note(note: str, *, needed: bool = True) -> None:
-    """Refuse a note that is too long, that cannot be kept, or that is needed and says nothing."""
+    """Refuse a note that is too long or cannot be stored, and a missing one that is needed."""
     empty = needed and not note.strip()
     if empty or len(note.strip()) > _NOTE_MAX or "\x00" in note:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"note has 1 to {_NOTE_MAX} characters")
 
 
 def check_iso_country(country: str) -> None:
-    """Refuse what has not the form of ISO 3166-1 alpha-2; any country of the world may be named."""
+    """Refuse what has not the form of ISO 3166-1 alpha-2; any country may be named."""
     if not _ISO_COUNTRY.fullmatch(country):
         raise RefusedError(
             ErrorCode.BAD_REQUEST, f"country {quote_input(country)} is not two capital letters"
@@ -46,7 +46,7 @@ def check_iso_country(country: str) -> None:
 
 
 def check_market(countries: Sequence[str] | None, currencies: Sequence[str] | None) -> None:
-    """Refuse countries and currencies that the service does not know, and empty lists."""
+    """Refuse unsupported countries and currencies, and empty lists."""
     for what, values, allowed in (
         ("countries", countries, COUNTRIES),
         ("currencies", currencies, TENDER),
@@ -74,7 +74,7 @@ def check_rate(what: str, rate: Decimal) -> None:
 
 
 def check_web_url(what: str, url: str, *, sandbox: bool) -> None:
-    """Refuse what is no web address, or not https outside the sandbox."""
+    """Refuse an invalid URL, and outside the sandbox one that is not https."""
     if not _is_url(url, sandbox=sandbox):
         raise RefusedError(ErrorCode.BAD_REQUEST, f"{what} must be an https address")
 
@@ -89,7 +89,7 @@ def check_origin(origin: str, *, sandbox: bool) -> None:
 
 
 async def require_merchant(database: Executor, merchant_id: int) -> Merchant:
-    """Find a merchant, or refuse (`NOT_FOUND`)."""
+    """Return a merchant; raise `NOT_FOUND` where there is none."""
     found = await merchants.get(database, merchant_id) if is_database_id(merchant_id) else None
     if found is None:
         raise RefusedError(ErrorCode.NOT_FOUND, f"no merchant {merchant_id}")
@@ -97,18 +97,18 @@ async def require_merchant(database: Executor, merchant_id: int) -> Merchant:
 
 
 async def check_merchant(database: Executor, merchant_id: int | None) -> None:
-    """Refuse (`NOT_FOUND`) a merchant that is named and that nobody knows."""
+    """Raise `NOT_FOUND` for an unknown merchant; None passes."""
     if merchant_id is not None:
         await require_merchant(database, merchant_id)
 
 
 def is_database_id(number: int) -> bool:
-    """Tell whether the database could have given this number."""
+    """Tell whether this number is in the range of the database's ids."""
     return 0 < number <= _ID_MAX
 
 
 def quote_input(sent: str) -> str:
-    """Quote what was sent, cut short."""
+    """Quote an input in a message, cut short."""
     return repr(sent if len(sent) <= _TOLD_MAX else sent[:_TOLD_MAX] + "…")
 
 
@@ -123,7 +123,7 @@ def _is_url(url: str, *, sandbox: bool) -> bool:
         return False
     try:
         parts = urlsplit(url)
-        _ = parts.port  # a port that is no number fails here
+        _ = parts.port  # an invalid port fails here
     except ValueError:
         return False
     schemes = {"https", "http"} if sandbox else {"https"}

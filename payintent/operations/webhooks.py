@@ -35,7 +35,7 @@ class ReplayEvent(ChangeOperation[ReplayedEvent], frozen=True, kw_only=True):
     event_id: Annotated[UUID, argument("Such as 01a1fd8e-30f1-7452-8742-48e063df9146.")]
 
     async def apply(self, context: OperationContext, tx: Tx) -> ReplayedEvent:
-        """Make it due."""
+        """Make the event's delivery due; raise `NOT_FOUND` for an unknown event."""
         del context
         merchant_id = await outbox.replay(tx, self.event_id)
         if merchant_id is None:
@@ -43,7 +43,7 @@ class ReplayEvent(ChangeOperation[ReplayedEvent], frozen=True, kw_only=True):
         return ReplayedEvent(self.event_id, merchant_id)
 
     def merchant_id_of(self, result: ReplayedEvent) -> int:
-        """Name the event's merchant."""
+        """Return the event's merchant."""
         return result.merchant_id
 
 
@@ -61,7 +61,7 @@ class ReplayMissedEvents(BatchOperation[UUID], frozen=True, kw_only=True):
     until: Annotated[datetime | None, option("Events before this time, UTC.")] = None
 
     async def check(self, context: OperationContext) -> None:
-        """Refuse to send everything of everybody."""
+        """Refuse a replay without merchant and without time."""
         if self.merchant_id is None and self.since is None and self.until is None:
             raise RefusedError(ErrorCode.BAD_REQUEST, "name a merchant or a time")
         await check_merchant(context.database, self.merchant_id)
@@ -69,7 +69,7 @@ class ReplayMissedEvents(BatchOperation[UUID], frozen=True, kw_only=True):
             as_utc(name, moment)
 
     async def apply(self, context: OperationContext, tx: Tx) -> list[UUID]:
-        """Make the next of them due, by their ids."""
+        """Make the next batch due; returns its event ids."""
         del context
         missed = MissedEvents(
             merchant_id=self.merchant_id,
@@ -79,11 +79,11 @@ class ReplayMissedEvents(BatchOperation[UUID], frozen=True, kw_only=True):
         return await outbox.replay_missed(tx, missed, self.done_up_to(), BATCH)
 
     def done_up_to(self) -> UUID:
-        """Name the last event that an earlier batch has made due."""
+        """Return the id of the last event of the batch before."""
         return UUID(int=0)
 
     def following(self, batch: Sequence[UUID]) -> "ReplayMissedEvents | None":
-        """Go on after the last one, so that no event is taken twice."""
+        """Continue after the last one, so that no event is sent twice."""
         if len(batch) < BATCH:
             return None
         return _FurtherMissedEvents(
@@ -92,7 +92,7 @@ class ReplayMissedEvents(BatchOperation[UUID], frozen=True, kw_only=True):
 
 
 class _FurtherMissedEvents(ReplayMissedEvents, frozen=True, kw_only=True):
-    """The events beyond those of the batch before; the audit log names where it began."""
+    """The events after those of the batch before; the audit entry has where it began."""
 
     after: UUID
 

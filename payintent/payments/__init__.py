@@ -1,1 +1,1 @@
-"""The arrows of the state diagram, one file each; `advance` is the only place a status changes."""
+"""What happens to a payment; only `transitions` changes a payment's status."""

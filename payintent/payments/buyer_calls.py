@@ -1,6 +1,6 @@
-"""What buyers may make us ask of gateways: a token bucket for each account, for all processes.
+"""Gateway calls that buyers cause: a token bucket for each account, shared by all processes.
 
-A gateway counts our calls by account, and a checkout's address is in any buyer's hands. Calls of
+A gateway counts our calls by account, and every buyer has the address of a checkout. Calls of
 workers are not counted: they pace themselves.
 """
 
@@ -22,9 +22,9 @@ REFUSED = Counter(
 
 
 class BuyerCalls:
-    """Spends the calls of gateway accounts.
+    """Spends gateway calls from the accounts' buckets.
 
-    `limit` None bounds nothing; accounts at `local` providers are called by nobody.
+    `limit` None means no limit; accounts at `local` providers need no network calls.
     """
 
     def __init__(self, database: Database, limit: RateLimit | None, local: Collection[str]) -> None:
@@ -42,7 +42,7 @@ class BuyerCalls:
         return False
 
     async def spend(self, account_id: int, provider: str) -> None:
-        """Spend one call; refused (`RATE_LIMITED`) where the account has none left now."""
+        """Spend one call; raise `RATE_LIMITED` where the account has none left now."""
         if not await self.allow(account_id, provider):
             raise RefusedError(
                 ErrorCode.RATE_LIMITED,

@@ -18,7 +18,7 @@ async def cancel_by_merchant(
 ) -> bool:
     """Cancel for the merchant, who gets the event; False where this key has done so before.
 
-    Refused: `INVALID_PAYMENT_STATE` for every state but PENDING, `IDEMPOTENCY_CONFLICT` for a key
+    Raises `INVALID_PAYMENT_STATE` for every status but PENDING, `IDEMPOTENCY_CONFLICT` for a key
     that cancelled another payment. A refusal rolls the key back, so it stays free.
     """
     if key is not None and await _is_repeated(tx, payment, key):
@@ -28,7 +28,7 @@ async def cancel_by_merchant(
 
 
 async def cancel_by_buyer(tx: Tx, id_generator: IdGenerator, payment_id: UUID) -> None:
-    """Cancel for the buyer; no event reaches the merchant (spec section 3)."""
+    """Cancel for the buyer; the merchant gets no event (spec section 3)."""
     await _cancel(tx, id_generator, payment_id, PaymentTrigger.BUYER_CANCEL)
 
 

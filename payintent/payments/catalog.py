@@ -1,4 +1,4 @@
-"""A merchant's catalog: the same bytes and the same tag until what it shows changes."""
+"""A merchant's catalog: the same bytes and the same ETag until its content changes."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,13 +19,13 @@ from payintent.payments.policy_cache import PolicyCache
 from payintent.storage import payment_methods
 from payintent.storage.database import Database
 
-_CACHED_MAX = 1_000  # written catalogs in memory, some 4 KiB each
+_CACHED_MAX = 1_000  # encoded catalogs in memory, some 4 KiB each
 _ANYBODY = ""  # a viewer whose country was never restricted
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogDocument:
-    """The JSON of spec section 2.3 and its strong tag."""
+    """The JSON of spec section 2.3 and its strong ETag."""
 
     body: bytes
     etag: str
@@ -33,7 +33,7 @@ class CatalogDocument:
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """The countries of a catalog as JSON, and what tells them from others."""
+    """The countries of a catalog as JSON, and their hash."""
 
     countries: bytes
     hash: bytes
@@ -46,7 +46,7 @@ async def build_catalog(
     merchant_id: int,
     viewer: str | None,
 ) -> CatalogDocument:
-    """Give what a merchant can be paid with where, to a viewer from a country (None: unknown)."""
+    """Return what a merchant can be paid with where, for a viewer's country (None: unknown)."""
     restrictions = await policies.restrictions()
     listed = viewer if viewer in restrictions.crypto_listed else None
     found = await payment_methods.range_of(database, merchant_id, listed or _ANYBODY)
@@ -67,12 +67,12 @@ async def _since(
     shown: tuple[payment_methods.Shown, ...],
     content_hash: bytes,
 ) -> datetime:
-    """Tell since when a viewer is shown this; a change is noted when it is first shown."""
+    """Return since when a viewer is shown this content; a change counts from its first view."""
     before = {catalog.viewer: catalog for catalog in shown}
     if viewer in before and before[viewer].content_hash == content_hash:
         return before[viewer].since
     anybody = before.get(_ANYBODY)
-    # Whoever becomes a viewer of its own was shown what anybody was.
+    # A country that gets a content of its own was shown the general one before.
     since = anybody.since if anybody is not None and anybody.content_hash == content_hash else None
     return await payment_methods.show(database, merchant_id, viewer, content_hash, since)
 

@@ -1,6 +1,6 @@
-"""Whoever looks at a checkout is told when it changes: one question a moment for all who look.
+"""Notifies open checkout streams of changes: one query at a time for all of them.
 
-Commits wake it where they record an event; whatever else changes is seen a second later.
+Commits that record an event wake it; other changes are found within a second.
 """
 
 import asyncio
@@ -24,18 +24,18 @@ _log = get_logger("lookout")
 OF_ONE_MAX = 5  # of one checkout
 _ALL_MAX = 10_000  # of this process
 _LOOK_EVERY_S = 1.0
-_LOOK_PAUSE_S = 0.05  # wake-ups in between are one
+_LOOK_PAUSE_S = 0.05  # wake-ups within this time are one
 
 
 @dataclass(eq=False, slots=True)
 class ChangeSubscriber:
-    """One who looks at one payment."""
+    """A subscriber to the changes of one payment."""
 
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class ChangeFeed:
-    """Who looks at what in this process; nothing runs while nobody does."""
+    """The subscribers of this process; nothing runs while there are none."""
 
     def __init__(self, database: Database, wake: EventNotifier) -> None:
         self._database = database
@@ -48,21 +48,21 @@ class ChangeFeed:
 
     @property
     def count(self) -> int:
-        """Count who looks."""
+        """Return the number of subscribers in this process."""
         return sum(len(watches) for watches in self._watches.values())
 
     def require_capacity(self, payment_id: UUID) -> None:
-        """Refuse (`RATE_LIMITED`) one more who looks where enough others do."""
+        """Raise `RATE_LIMITED` where a payment, or the process, has enough subscribers."""
         watches = self._watches.get(payment_id, ())
         if len(watches) >= OF_ONE_MAX or self.count >= _ALL_MAX:
             raise RefusedError(ErrorCode.RATE_LIMITED, "too many streams are open", retry_after_s=5)
 
     @contextmanager
     def subscribe(self, payment_id: UUID, subscriber: ChangeSubscriber) -> Generator[None]:
-        """Look at a payment."""
+        """Subscribe to a payment's changes while the context is open."""
         watches = self._watches.setdefault(payment_id, set())
         watches.add(subscriber)
-        self._known.pop(payment_id, None)  # whoever is new must hear of what is changing now
+        self._known.pop(payment_id, None)  # a new subscriber must get a present change
         self._start()
         try:
             yield
@@ -75,7 +75,7 @@ class ChangeFeed:
                 self._stop()
 
     def close(self) -> None:
-        """Let all streams end, for this process does."""
+        """End all streams, because this process stops."""
         self.closing = True
         for watches in self._watches.values():
             for subscriber in watches:
@@ -104,7 +104,7 @@ class ChangeFeed:
             await asyncio.sleep(_LOOK_PAUSE_S)
 
     async def _look(self) -> None:
-        """Tell those whose payment is not as it was at the last look; a first look tells too."""
+        """Notify the subscribers whose payment has changed since the last look, and new ones."""
         marks = await payment_changes.change_markers(self._database, list(self._watches))
         for payment_id, mark in marks.items():
             if payment_id in self._watches and self._known.get(payment_id) != mark:

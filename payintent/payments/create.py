@@ -30,7 +30,7 @@ _RESOLVE_WAIT_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class CreatedPayment:
-    """A payment as it was when it was created, for this request or an earlier one."""
+    """A payment as it was when created, by this request or an earlier one."""
 
     payment: Payment
     country: str | None
@@ -48,9 +48,9 @@ async def create_payment(
     A `check` that must hold while the payment is written makes one transaction with it; without
     one, the create is a single statement.
 
-    Refused: `IDEMPOTENCY_CONFLICT` where the key did something else, `CONFLICT` where another
-    request holds it for longer than we wait. `StorageUnavailableError` where nobody can tell what
-    happened.
+    Raises `IDEMPOTENCY_CONFLICT` where the key did something else, `CONFLICT` where another
+    request holds it beyond the lock timeout, `StorageUnavailableError` where the outcome is
+    unknown.
     """
     payment_id, checkout_id = id_generator.new_id(), id_generator.new_checkout_id()
     try:
@@ -65,7 +65,7 @@ async def create_payment(
         payment = Payment.new(request, payment_id, checkout_id, *times)
         return CreatedPayment(payment, request.country, replayed=False)
     found = await replay_create(database, request.merchant_id, request.key, request.request_hash)
-    if found is None:  # it was pruned this very moment
+    if found is None:  # it was deleted just now
         raise RefusedError(
             ErrorCode.CONFLICT, "the Idempotency-Key has just expired", retry_after_s=1
         )
@@ -75,7 +75,7 @@ async def create_payment(
 async def replay_create(
     database: Database, merchant_id: int, key: UUID, fingerprint: bytes
 ) -> CreatedPayment | None:
-    """Find what a key created; None where it is free, refused where the request differs.
+    """Find what a key created; None where it is free; raises where the request differs.
 
     `FraudDeniedError` where the key's first request was denied.
     """
@@ -92,14 +92,14 @@ async def replay_create(
 
 
 def decode_denial(text: str) -> FraudDenial:
-    """Read a denial that was kept under a key."""
+    """Decode a denial that was stored under a key."""
     kept: dict[str, Any] = msgspec.json.decode(text)
     level = RiskLevel(kept.pop("level"))
     return FraudDenial(level=level, **kept)
 
 
 def as_originally_created(payment: Payment) -> Payment:
-    """Show a payment as its create answered it: only columns that never change are left."""
+    """Return a payment as its create answered it: only columns that never change are left."""
     return replace(
         payment,
         status=PaymentStatus.PENDING,
@@ -117,7 +117,7 @@ def as_originally_created(payment: Payment) -> Payment:
 
 
 async def _resolve(database: Database, request: CreatePaymentRequest) -> CreatedPayment:
-    """Find out whether a commit whose answer was lost took place; the caller must not guess."""
+    """Find out whether a commit whose answer was lost took place, so that no caller guesses."""
     found = None
     try:
         async with asyncio.timeout(_RESOLVE_S):

@@ -1,7 +1,7 @@
-"""Money is promised back: by a merchant of a payment, or by an operator of what nobody owns.
+"""Accepts refunds: of payments by merchants, and of cases by operators.
 
 Everything is reserved in the transaction that accepts the refund; a worker sends it later. So no
-two refunds, however parallel, can give back more than came in.
+two refunds, however parallel, can refund more than was captured.
 """
 
 import re
@@ -37,25 +37,25 @@ from payintent.storage.idempotency import FirstRequest
 from payintent.storage.refunds import NewRefund
 
 OPERATION = "refund"
-POLICY = "policy:auto_refund"  # who asks for refunds that nobody had to ask for
+POLICY = "policy:auto_refund"  # the requester of automatic refunds
 _REFUNDABLE = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED)
 _ZERO = re.compile(r"0(\.0+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateRefundRequest:
-    """What a merchant asks for; without `amount`, all that is left."""
+    """A merchant's request; without `amount`, all that is left."""
 
     merchant_id: int
     payment_id: UUID
     key: UUID
     amount: str | None = None  # as sent
     reason: str | None = None
-    destination: str | None = None  # an address on the chain that the money came by
+    destination: str | None = None  # an address on the chain of the capture
 
     @property
     def fingerprint(self) -> bytes:
-        """Tell it from another request under the same key."""
+        """Return the hash that tells it from another request under the same key."""
         return request_fingerprint(
             OPERATION, str(self.payment_id), self.amount, self.reason, self.destination
         )
@@ -63,7 +63,7 @@ class CreateRefundRequest:
 
 @dataclass(frozen=True, slots=True)
 class CreatedRefund:
-    """A refund as it was when it was accepted, for this request or an earlier one."""
+    """A refund as it was when accepted, by this request or an earlier one."""
 
     refund: Refund
     replayed: bool
@@ -71,17 +71,17 @@ class CreatedRefund:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefundCreator:
-    """What refunds are accepted with."""
+    """Accepts the refunds that merchants request."""
 
     database: Database
     accounts: GatewayAccounts
     id_generator: IdGenerator
 
     async def create(self, ask: CreateRefundRequest) -> CreatedRefund:
-        """Accept a merchant's refund: one transaction keeps the key, reserves and queues.
+        """Accept a merchant's refund: one transaction stores the key, reserves and queues.
 
-        Refused: `IDEMPOTENCY_CONFLICT`, `INVALID_PAYMENT_STATE` unless something was paid and is
-        left, `INVALID_AMOUNT`, `UNPROCESSABLE` (what the gateway cannot give back),
+        Raises `IDEMPOTENCY_CONFLICT`, `INVALID_PAYMENT_STATE` unless something was paid and is
+        left, `INVALID_AMOUNT`, `UNPROCESSABLE` (what the gateway cannot refund),
         `REFUND_EXCEEDS_REMAINING`, `REFUND_PROVIDER_UNAVAILABLE`.
         """
         down = await self.accounts.health.unavailable_channels()
@@ -119,7 +119,7 @@ class RefundCreator:
                 "the provider gives nothing back just now",
                 retry_after_s=PAUSE_S,
             )
-        destination, step = await _where(tx, capture, ask.destination, amount_minor)
+        destination, step = await _destination_and_step(tx, capture, ask.destination, amount_minor)
         return await refunds.add(
             tx,
             NewRefund(
@@ -146,7 +146,7 @@ class RefundCreator:
 
 
 def as_originally_accepted(refund: Refund) -> Refund:
-    """Show a refund as its request answered it: only columns that never change are left."""
+    """Return a refund as its request answered it: only columns that never change are left."""
     return replace(
         refund,
         status=RefundStatus.PENDING,
@@ -163,7 +163,7 @@ async def auto_refund_case(
     capture_id: UUID,
     merchant_id: int | None,
 ) -> None:
-    """Refund a case at once where its merchant wants that, and it is of a kind that allows it."""
+    """Refund a case at once where its merchant wants that and its kind allows it."""
     if kind not in AUTOMATIC or merchant_id is None:
         return
     if not await captures.has_auto_refund(tx, merchant_id):
@@ -181,11 +181,11 @@ async def refund_case(
     who: str,
     destination: str | None = None,
 ) -> Refund:
-    """Promise back all that is left of a capture that no payment may own.
+    """Reserve all that is left of a capture that belongs to no payment, and queue its refund.
 
-    Refused (`CONFLICT`) where nothing is left, or where the money has paid its payment: of that,
-    only the payment's own refunds take. The case closes when the money has gone back. The
-    capture's payment, if it has one, is locked by whoever calls.
+    Raises `CONFLICT` where nothing is left, or where the capture has paid its payment: only the
+    payment's own refunds refund that. The case closes when the refund has succeeded. The caller
+    has locked the capture's payment, if it has one.
     """
     capture = await captures.lock(tx, capture_id)
     if capture.credited:
@@ -194,7 +194,7 @@ async def refund_case(
         )
     if capture.left_minor == 0:
         raise RefusedError(ErrorCode.CONFLICT, "nothing is left to give back")
-    destination, step = await _where(tx, capture, destination, capture.left_minor)
+    destination, step = await _destination_and_step(tx, capture, destination, capture.left_minor)
     return await refunds.add(
         tx,
         NewRefund(
@@ -232,12 +232,12 @@ async def _earlier(tx: Tx, ask: CreateRefundRequest, refund_id: UUID) -> Refund 
 
 
 def _part(payment: Payment, raw: str | None, left: Decimal) -> tuple[Decimal, str]:
-    """Read how much is wanted; refuse zero, and more than is left."""
+    """Read the requested amount; refuse zero, and more than is left."""
     if raw is None:
         if left == 0:
             raise _exceeds(payment, left)
         return left, _text(payment, left)
-    # What is left is the upper bound, and is told with a code of its own.
+    # What is left is the upper bound, and has an error code of its own.
     part = parse_amount(raw, payment.currency, Decimal(0), Decimal("Infinity"))
     if part > left:
         raise _exceeds(payment, left)
@@ -250,7 +250,7 @@ def _undisputed(
     left: Decimal,
     capabilities: GatewayCapabilities | None,
 ) -> Decimal:
-    """Give what is left of a payment without what disputes hold, in whole units of the gateway."""
+    """Return what is left of a payment and not disputed, in whole units of the gateway."""
     if capture.left_minor == capture.remaining_minor:
         return left
     free = refundable(payment.amount, left, capture.amount_minor, capture.left_minor)
@@ -279,7 +279,7 @@ def _minor(
     left: Decimal,
     capabilities: GatewayCapabilities | None,
 ) -> int:
-    """Count what the gateway gives back; refuse (`UNPROCESSABLE`) what it cannot."""
+    """Return what the gateway refunds, in minor units; `UNPROCESSABLE` for what it cannot."""
     unit = 1
     if capabilities is not None:
         whole = part == payment.amount
@@ -293,7 +293,7 @@ def _minor(
             )
         decimals = (capabilities.decimals or {}).get(capture.currency)
         if decimals is not None:
-            # All that is left can be given back, whatever it counts in: it was collected.
+            # All that is left can be refunded, in whatever units: it was collected.
             if part != left and to_smallest_unit(part, decimals) is None:
                 raise RefusedError(
                     ErrorCode.UNPROCESSABLE,
@@ -317,13 +317,13 @@ def _minor(
     return amount_minor
 
 
-async def _where(
+async def _destination_and_step(
     tx: Tx, capture: LockedCapture, wanted: str | None, amount_minor: int
 ) -> tuple[str | None, RefundStep]:
-    """Say where money goes and whether a second person must agree: only a chain can be told.
+    """Return the destination and the first step: only a refund on a chain can choose these.
 
-    Back to the payer where nobody says otherwise. Refused (`BAD_REQUEST`): no address;
-    `UNPROCESSABLE`: a gateway gives back the way the money came.
+    Back to the payer unless the request names an address. Raises `BAD_REQUEST` for an invalid
+    address, `UNPROCESSABLE` at a gateway, which refunds the way the money came.
     """
     if capture.chain is None or capture.payer is None:
         if wanted is not None:
@@ -339,10 +339,10 @@ async def _where(
 
 
 async def _needs_approval(tx: Tx, capture: LockedCapture, chain: str, amount_minor: int) -> bool:
-    """Tell whether a refund is more than its merchant may give back in a day without an approval.
+    """Tell whether a refund is more than its merchant may refund in a day without an approval.
 
-    The threshold is one number of tokens for the chain, and what went back within a day counts,
-    whatever token it was: many small refunds are not less than a large one.
+    The threshold is one number of tokens for the chain, and what was refunded within a day counts,
+    in any token: many small refunds count like a large one.
     """
     if capture.token_decimals is None or capture.approval_above_minor is None:
         return True

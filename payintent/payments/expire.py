@@ -24,14 +24,14 @@ _log = get_logger("expire")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedPayment:
-    """A payment that has expired while its session goes on, and the case for money of that."""
+    """A payment that has expired while its session goes on, and the case for its money."""
 
     payment: Payment
     case_id: UUID
 
 
 async def expire_pending(tx: Tx, id_generator: IdGenerator, limit: int) -> int:
-    """Expire PENDING payments, many in one transaction; gives how many."""
+    """Expire PENDING payments, many in one transaction; returns how many."""
     due = await payments.lock_due_pending(tx, limit)
     if due is None:
         return 0
@@ -45,11 +45,11 @@ async def expire_pending(tx: Tx, id_generator: IdGenerator, limit: int) -> int:
 async def expire_processing(
     tx: Tx, id_generator: IdGenerator, limit: int, patience_s: float
 ) -> int:
-    """Let PROCESSING payments go towards EXPIRED; gives how many were touched.
+    """Expire PROCESSING payments or begin to close their sessions; returns how many.
 
-    Money may be on its way, so an open session is first closed by its provider: here it is only
-    marked, the janitor asks. A session that has ended, or a provider that has been silent for
-    `patience_s`, lets the payment expire; a silent session stays `closing` with the janitor.
+    Money may be on its way, so an open session is first closed by its gateway: here it is only
+    marked, and the inquiry loop calls the gateway. A session that has ended, or a gateway that has
+    been silent for `patience_s`, lets the payment expire; a silent session stays `closing`.
     """
     due = await payments.lock_due_processing(tx, limit, patience_s)
     to_close = [
@@ -76,9 +76,9 @@ async def expire_processing(
 async def expire_undecided(
     tx: Tx, id_generator: IdGenerator, session: Session, patience: timedelta
 ) -> None:
-    """Expire a payment whose gateway has just said that it is still deciding, after `patience`.
+    """Expire a payment whose gateway has answered that it is still deciding, after `patience`.
 
-    It leaves a case, which what comes of the session will fill or close. On a chain nothing
+    It opens a case, which the outcome of the session will fill or close. On a chain nothing
     expires this way unless the chain is read now, and was read past the payment's deadline.
     """
     locked = await lock_payments(tx, [session.payment_id])
@@ -97,10 +97,10 @@ async def expire_undecided(
 
 
 async def expire_stranded(tx: Tx, id_generator: IdGenerator, payment_id: UUID) -> EndedPayment:
-    """Expire a payment whose chain is not watched, because people have decided so.
+    """Expire a payment whose chain is not watched, because two operators have decided so.
 
-    It leaves a case for the money that the chain may still show. The session stays `closing`, and
-    ends when the chain is read again. Refused (`CONFLICT`) as `check_stranded` does.
+    It opens a case for the money that the chain may still show. The session stays `closing`, and
+    ends when the chain is read again. Raises `CONFLICT` as `check_stranded` does.
     """
     locked = await lock_payments(tx, [payment_id])
     payment, now = locked.payments[0], locked.now
@@ -111,7 +111,7 @@ async def expire_stranded(tx: Tx, id_generator: IdGenerator, payment_id: UUID) -
 
 
 async def check_stranded(database: Executor, snapshot: PaymentSnapshot) -> Session:
-    """Refuse (`CONFLICT`) a payment that ends without a person; gives the session it waits for."""
+    """Raise `CONFLICT` for a payment that ends without an operator; returns its session."""
     payment, session = snapshot.payment, snapshot.session
     if payment.status is not PaymentStatus.PROCESSING:
         raise RefusedError(ErrorCode.CONFLICT, f"the payment is {payment.status}, not PROCESSING")
@@ -149,7 +149,7 @@ async def _expire_with_case(
 
 
 async def expire_if_due(database: Database, id_generator: IdGenerator, *payment_ids: UUID) -> None:
-    """Expire PENDING payments that somebody found elapsed, in a transaction of its own."""
+    """Expire PENDING payments that a reader found past their deadline, in an own transaction."""
     async with database.transaction() as tx:
         locked = await lock_payments(tx, payment_ids)
         requests = [
@@ -163,7 +163,7 @@ async def expire_if_due(database: Database, id_generator: IdGenerator, *payment_
 async def require_open_checkout(
     database: Database, id_generator: IdGenerator, snapshot: PaymentSnapshot
 ) -> None:
-    """Refuse what an ended checkout no longer allows; expires it where nobody has done so yet."""
+    """Refuse what an ended checkout no longer allows; expires it first where it is due."""
     if snapshot.payment.is_past_expiry(snapshot.now):
         await expire_if_due(database, id_generator, snapshot.payment.id)
         raise checkout_expired_error()
@@ -171,7 +171,7 @@ async def require_open_checkout(
 
 
 def require_not_ended(payment: Payment) -> None:
-    """Refuse (`CHECKOUT_EXPIRED`, `INVALID_CHECKOUT_STATE`) where the payment has ended."""
+    """Raise `CHECKOUT_EXPIRED` or `INVALID_CHECKOUT_STATE` where the payment has ended."""
     if payment.status is PaymentStatus.EXPIRED:
         raise checkout_expired_error()
     if payment.status in TERMINAL:
@@ -181,7 +181,7 @@ def require_not_ended(payment: Payment) -> None:
 
 
 def checkout_expired_error() -> RefusedError:
-    """Word the refusal of a checkout whose time is over."""
+    """Return the refusal for a checkout past its deadline."""
     return RefusedError(
         ErrorCode.CHECKOUT_EXPIRED, "the checkout has expired; a new payment is needed"
     )

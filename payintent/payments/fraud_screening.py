@@ -34,7 +34,7 @@ _log = get_logger("screen")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FraudScreening:
-    """What screening works with."""
+    """Screens buyers by the fraud rules."""
 
     database: Database
     policies: PolicyCache
@@ -44,7 +44,7 @@ class FraudScreening:
     async def create_payment(self, request: CreatePaymentRequest) -> CreatedPayment:
         """Create a payment, screened on what the merchant sent.
 
-        A key that has done its work replays it; else a denial is kept under the key
+        A key that has a result replays it; else a denial is stored under the key
         (`FraudDeniedError`).
         """
         rules = await self.policies.rules()
@@ -77,7 +77,7 @@ class FraudScreening:
     async def screen_checkout(
         self, payment: Payment, viewer: str | None, address: str | None, email: str | None = None
     ) -> None:
-        """Screen whoever uses a checkout; `FraudDeniedError` where a rule matches."""
+        """Screen the buyer of a checkout; `FraudDeniedError` where a rule matches."""
         rules = await self.policies.rules()
         if not rules:
             return
@@ -112,7 +112,7 @@ class FraudScreening:
     async def _payments(
         self, tx: Tx, velocities: Iterable[FraudRule], subject: FraudSubject
     ) -> dict[int, int]:
-        """Count a payer's payments; whoever creates another meanwhile waits until this one is."""
+        """Count a payer's payments; concurrent creates for the payer wait for this one."""
         name = f"payer:{subject.merchant_id}:{subject.payer_uid}"
         await fraud.lock_counter(tx, self.encryption.digest(name))
         return {

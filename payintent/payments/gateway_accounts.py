@@ -53,25 +53,25 @@ class GatewayAccounts:
 
     @property
     def providers(self) -> frozenset[str]:
-        """Name the providers that this installation has adapters for."""
+        """Return the providers that have an adapter here."""
         return frozenset(self._gateways)
 
     @property
     def credentials(self) -> Mapping[str, frozenset[str]]:
-        """Name the credentials that an account of each provider must hold."""
+        """Return the names of the credentials that an account of each provider must have."""
         return {name: gateway.capabilities.credentials for name, gateway in self._gateways.items()}
 
     @property
     def countries(self) -> Mapping[str, frozenset[str] | None]:
-        """Name the countries where each provider's gateway takes payments; None: all."""
+        """Return the countries where each provider's gateway takes payments; None: all."""
         return {name: gateway.capabilities.countries for name, gateway in self._gateways.items()}
 
     def gateway(self, provider: str) -> Gateway | None:
-        """Give the adapter of a provider, where this installation has one."""
+        """Return the adapter of a provider; None where there is none."""
         return self._gateways.get(provider)
 
     async def apply_capabilities(self, methods: Iterable[PaymentMethod]) -> list[PaymentMethod]:
-        """Tell of methods what their gateways can do; those that do not answer take nothing."""
+        """Apply gateways' capabilities to methods; without an answering one they take nothing."""
         down = {
             account_id
             for account_id, channel in await self.health.unavailable_channels()
@@ -85,7 +85,7 @@ class GatewayAccounts:
         ]
 
     def narrowed(self, method: A) -> A:
-        """Narrow a method to what its gateway can do; one without a gateway takes nothing."""
+        """Apply its gateway's capabilities to a method; without an adapter it takes nothing."""
         gateway = self._gateways.get(method.provider)
         if gateway is None:
             return replace(method, account_enabled=False)

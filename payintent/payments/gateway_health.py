@@ -1,7 +1,7 @@
-"""Which gateways answer: a circuit breaker for each account, known to every process.
+"""The circuit breaker of each gateway account and channel, shared by all processes.
 
-Five questions in a row without an answer, within a minute, and nobody asks for a while. Then one
-may try; who gets an answer, to whatever question, ends the outage for all.
+The circuit opens after five consecutive unanswered requests within 60 seconds. After a pause one
+request may probe; any answer, to any request, closes the circuit for all processes.
 """
 
 import time
@@ -37,18 +37,18 @@ THROTTLED = Counter(
 
 
 class GatewayChannel(StrEnum):
-    """What a gateway may fail at on its own."""
+    """Parts of a gateway that can fail separately."""
 
     SESSIONS = "sessions"
     REFUNDS = "refunds"
 
 
 _Key = tuple[int, GatewayChannel]
-_Known = Mapping[_Key, bool]  # True: nobody is to try yet
+_Known = Mapping[_Key, bool]  # True: no request may be made yet
 
 
 class GatewayHealth:
-    """What this process sees of gateways, and what all of them know."""
+    """What this process counts of gateways' failures, and the outages that all share."""
 
     def __init__(self, database: Database, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._database = database
@@ -57,18 +57,18 @@ class GatewayHealth:
         self._channels: TtlCache[_Known] = TtlCache(self._read, {}, _KEPT_S, monotonic)
 
     async def unavailable_channels(self) -> frozenset[_Key]:
-        """Name what is not to be tried; a second old at most."""
+        """Return the channels whose circuit is open; a second old at most."""
         return frozenset(key for key, shut in (await self._channels.get()).items() if shut)
 
     async def allows(self, account_id: int, channel: GatewayChannel) -> bool:
-        """Tell whether to try now; after an outage, one caller at a time."""
+        """Tell whether to make a request now; after an outage, one probe at a time."""
         shut = (await self._channels.get()).get((account_id, channel))
         if shut is None:
             return True
         return not shut and await gateway_outages.try_probe(self._database, account_id, channel)
 
     async def record_answer(self, account_id: int, channel: GatewayChannel, answer: object) -> None:
-        """Count an answer, or that there was none; who is held back has met no outage."""
+        """Count an answer or its absence; a gateway that limits our requests is no outage."""
         key = (account_id, channel)
         if isinstance(answer, OutcomeUnknown) and answer.throttled:
             THROTTLED.labels(channel).inc()
@@ -88,7 +88,7 @@ class GatewayHealth:
         recent = [at for at in self._failures.get(key, ()) if now - at < _WITHIN_S]
         self._failures[key] = [*recent, now][-FAILURES_MAX:]
         channels = await self._channels.get()
-        counted = len(self._failures.get(key, ()))  # meanwhile others may have begun anew
+        counted = len(self._failures.get(key, ()))  # other calls may have begun anew
         if counted < FAILURES_MAX and key not in channels:
             return
         account_id, channel = key

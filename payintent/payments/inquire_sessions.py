@@ -1,6 +1,6 @@
-"""The janitor: asks providers about sessions that have not ended, and closes unwanted ones.
+"""Asks gateways for the state of unfinished sessions, and closes sessions no longer wanted.
 
-Callbacks get lost, processes die, gateways answer late: what is asked here repairs all of that.
+Callbacks get lost, processes die, gateways answer late: these inquiries repair all of that.
 """
 
 from dataclasses import dataclass
@@ -26,27 +26,27 @@ from payintent.storage.sessions import DueSession
 
 _log = get_logger("inquire")
 
-#: Seconds between questions, the last one again and again; the first comes 30 s after opening.
+#: Seconds between inquiries, the last one repeated; the first comes 30 s after opening.
 OPEN_WAITS_S = (120.0, 600.0, 3600.0)
-#: A payment may be waiting for its session to close, so this begins at once and in earnest.
+#: A payment may be waiting for its session to close, so this begins at once and at short intervals.
 CLOSING_WAITS_S = (5.0, 10.0, 15.0, 30.0, 120.0, 600.0, 3600.0)
 DECIDING_WAIT_S = 30.0
-#: A request of ours may still be on its way when a provider says that it knows nothing of it.
+#: A request of ours may still be on its way when a gateway answers that it does not know a session.
 ABSENT_PROVES_AFTER_S = 600
 GIVE_UP_AFTER_S = 7 * 24 * 3600
 
 _ABSENT = GatewaySessionState.ABSENT
-#: No reason for an elapsed payment to wait: a gateway that cannot close leaves a session open at
-#: which nothing happens, and one that does not know it may never hear of it.
+#: States for which an elapsed payment does not wait: a gateway that cannot close leaves a session
+#: open at which nothing happens, and one that does not know it may never receive it.
 _SILENCE = frozenset({GatewaySessionState.OPEN, GatewaySessionState.ABSENT})
 
 
-#: A buyer's way back can be reloaded as often as he likes.
+#: A buyer can reload the return page as often as he likes.
 RETURN_EVERY_S = 5.0
 
 
 async def ask_on_return(database: Database, accounts: GatewayAccounts, session: Session) -> None:
-    """Have the provider asked at once, since the buyer has come back; now and then only."""
+    """Ask the gateway at once, since the buyer has come back; at most every `RETURN_EVERY_S`."""
     if not await sessions.note_return(database, session.id, RETURN_EVERY_S):
         return
     quote = session.quote
@@ -56,7 +56,7 @@ async def ask_on_return(database: Database, accounts: GatewayAccounts, session: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionInquirer:
-    """What the janitor works with."""
+    """Asks gateways about sessions and applies their answers."""
 
     database: Database
     accounts: GatewayAccounts
@@ -64,7 +64,7 @@ class SessionInquirer:
     authorising_patience: timedelta
 
     async def inquire(self, ask: DueSession) -> None:
-        """Ask about one session, apply the answer, and set the next question."""
+        """Ask about one session, apply the answer, and schedule the next inquiry."""
         try:
             await self._inquire(ask)
         except (StorageUnavailableError, LockTimeoutError):
@@ -92,7 +92,7 @@ class SessionInquirer:
         await sessions.schedule_inquiry(self.database, session, wait_s)
 
     async def _take_in(self, ask: DueSession, report: SessionReport, age_s: float) -> None:
-        """Apply an answer; what neither decides nor says that it is deciding is silence."""
+        """Apply an answer; it is silence unless it decides or says that it is deciding."""
         session = ask.session
         if report.state not in _SILENCE:
             await sessions.clear_silence(self.database, session.id)
@@ -104,7 +104,7 @@ class SessionInquirer:
                 await expire_undecided(tx, self.id_generator, session, self.authorising_patience)
 
     async def _note_silence(self, session: Session) -> None:
-        if session.status is SessionStatus.CLOSING:  # nobody waits for the silence of others
+        if session.status is SessionStatus.CLOSING:  # no payment waits for others
             await sessions.mark_silent(self.database, session.id)
 
     async def _ask(self, session: Session) -> SessionReport | OutcomeUnknown:
@@ -126,7 +126,7 @@ class SessionInquirer:
             await settle_session(tx, self.id_generator, session.payment_id, session.id, report)
 
     async def _release(self, session: Session) -> None:
-        """Give up a selection that nobody finished, so that the buyer can make another."""
+        """Give up a selection that was never completed, so that the buyer can make another."""
         async with self.database.transaction() as tx:
             locked = await lock_payments(tx, [session.payment_id])
             present = await sessions.lock(tx, session.id)
@@ -136,8 +136,8 @@ class SessionInquirer:
     async def _hand_over(self, session: Session) -> bool:
         """Open a case after a week without a final answer; False while inquiries go on.
 
-        A payment may still wait for this session. Nobody has to look at one on a chain that is
-        not watched: it ends when the chain is read again.
+        A payment may still wait for this session. A session on a chain that is not watched needs no
+        operator: it ends when the chain is read again.
         """
         async with self.database.transaction() as tx:
             locked = await lock_payments(tx, [session.payment_id])
@@ -158,7 +158,7 @@ def _wait_s(session: Session, answer: SessionReport | OutcomeUnknown) -> float:
     waits = CLOSING_WAITS_S if session.status is SessionStatus.CLOSING else OPEN_WAITS_S
     wait_s = waits[min(session.inquiries, len(waits) - 1)]
     deciding = isinstance(answer, SessionReport) and answer.state is GatewaySessionState.AUTHORISING
-    # A payment may be held up by what is being decided, so it is asked for again soon.
+    # A payment may wait for the decision, so the next inquiry comes soon.
     return (
         min(wait_s, DECIDING_WAIT_S)
         if deciding and session.status is SessionStatus.CLOSING

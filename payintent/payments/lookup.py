@@ -1,4 +1,4 @@
-"""What may be seen: a payment by its merchant, a checkout by whoever has its id."""
+"""Read access: a payment for its merchant, a checkout for the holder of its id."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -16,7 +16,7 @@ from payintent.storage.database import Database
 from payintent.storage.payment_list import PaymentFilter
 from payintent.storage.payments import PaymentSnapshot
 
-_LIST_TRIES_MAX = 5  # where the elapsed leave the list, others move up, and may be elapsed too
+_LIST_TRIES_MAX = 5  # elapsed payments leave the page, and others that follow may be elapsed too
 
 
 async def get_merchant_payment(
@@ -24,7 +24,7 @@ async def get_merchant_payment(
 ) -> PaymentSnapshot:
     """Read a merchant's payment, expired first where its time is over.
 
-    Refused: `NOT_FOUND` where nobody has it, `FORBIDDEN` where another merchant has.
+    Raises `NOT_FOUND` where there is none, `FORBIDDEN` where it is another merchant's.
     """
     snapshot = await payments.get(database, payment_id) if payment_id else None
     if snapshot is None:
@@ -37,7 +37,7 @@ async def get_merchant_payment(
 async def list_merchant_payments(
     database: Database, id_generator: IdGenerator, wanted: PaymentFilter
 ) -> tuple[list[PaymentSnapshot], tuple[datetime, UUID] | None]:
-    """List a merchant's payments, and where the next page starts; the elapsed are expired first."""
+    """List a merchant's payments and the next page's start; elapsed ones are expired first."""
     found: list[PaymentSnapshot] = []
     for _ in range(_LIST_TRIES_MAX):
         found = await payment_list.list_payments(database, replace(wanted, limit=wanted.limit + 1))
@@ -55,10 +55,10 @@ async def list_merchant_payments(
 async def get_merchant_refund(
     database: Database, merchant_id: int, refund_id: UUID | None
 ) -> Refund:
-    """Read what a merchant gave back of a payment.
+    """Read a merchant's refund of a payment.
 
-    Refused: `NOT_FOUND` where nobody has it, `FORBIDDEN` where another merchant has. What goes back
-    because of a case is the operator's: it is no part of any payment's amount.
+    Raises `NOT_FOUND` where there is none, `FORBIDDEN` where it is another merchant's. The refund
+    of a case is the operator's: it is no part of any payment's amount.
     """
     refund = await refunds.get(database, refund_id) if refund_id else None
     if refund is None or refund.case_id is not None:
@@ -71,7 +71,7 @@ async def get_merchant_refund(
 async def list_payment_refunds(
     database: Database, payment_id: UUID, before: UUID | None, limit: int
 ) -> tuple[list[Refund], UUID | None]:
-    """List what was given back of a payment, newest first, and where the next page starts."""
+    """List the refunds of a payment, newest first, and where the next page starts."""
     found = await refunds.list_page_for_payment(database, payment_id, before, limit + 1)
     page = found[:limit]
     return page, page[-1].id if len(found) > limit else None
@@ -80,7 +80,7 @@ async def list_payment_refunds(
 async def find_checkout_payment(
     database: Database, id_generator: IdGenerator, checkout_id: str
 ) -> PaymentSnapshot:
-    """Read the payment behind a checkout id; refused (`CHECKOUT_NOT_FOUND`) where there is none."""
+    """Read the payment of a checkout id; raise `CHECKOUT_NOT_FOUND` where there is none."""
     well_formed = ids.is_checkout_id(checkout_id)
     snapshot = await payments.find_by_checkout(database, checkout_id) if well_formed else None
     if snapshot is None:

@@ -1,4 +1,4 @@
-"""Restrictions and fraud rules as this process knows them: a second old at most."""
+"""Restrictions and fraud rules, cached in this process for a second at most."""
 
 import time
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from payintent.ttl_cache import TtlCache
 
 
 class PolicyCache:
-    """Reads them when they are asked for and what is known has become old."""
+    """Reads restrictions and rules on use, when the cached ones are too old."""
 
     def __init__(
         self,
@@ -24,15 +24,15 @@ class PolicyCache:
         self._restrictions = TtlCache(self._read_restrictions, Restrictions(), kept_s, monotonic)
 
     async def rules(self) -> FraudRuleSet:
-        """Give the fraud rules in force."""
+        """Return the fraud rules in force."""
         return await self._rules.get()
 
     async def restrictions(self) -> Restrictions:
-        """Give the restrictions in force."""
+        """Return the restrictions in force."""
         return await self._restrictions.get()
 
     async def _read_rules(self, previous: FraudRuleSet) -> FraudRuleSet:
-        """Read the rules where they are others than those that are known: they may be many."""
+        """Read the rules only where their version has changed: they may be many."""
         mark = await fraud.rules_version(self._database)
         if mark == previous.mark:
             return previous

@@ -1,4 +1,4 @@
-"""Prices of payment methods, with the operator's tax rates of the moment."""
+"""Quotes of payment methods, with the operator's present tax rates."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ async def price_methods(
     quote_country: QuoteCountry,
     currency: str | None,
 ) -> list[Quote]:
-    """Price methods for a place."""
+    """Price methods for a country."""
     taxed = taxed_country(merchant, quote_country)
     rate = tax_rate_for(payment, taxed, await tax_rates.list_tax_rates(database))
     return make_quotes(payment, merchant, methods, quote_country, currency, rate)
@@ -40,7 +40,7 @@ async def price_methods(
 
 @dataclass(frozen=True, slots=True)
 class QuoteList:
-    """What is on offer for a payment in one place."""
+    """The quotes of a payment in one country."""
 
     place: QuoteCountry
     offers: list[Quote]
@@ -48,7 +48,7 @@ class QuoteList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuoteQuery:
-    """What quotes are asked for: by the buyer, and by what the edge knows of the viewer."""
+    """What quotes are requested for: the buyer's choices, and the viewer's country."""
 
     restrictions: Restrictions
     country: str | None = None
@@ -63,9 +63,9 @@ async def list_quotes(
     snapshot: PaymentSnapshot,
     query: QuoteQuery,
 ) -> QuoteList:
-    """Price every way to pay this checkout; refused where it has ended, as selecting would be.
+    """Price every method for this checkout; raises where it has ended, as selecting would.
 
-    A merchant that is out of service offers nothing, and a gateway that does not answer neither.
+    A merchant out of service has no quotes, nor has a gateway that does not answer.
     """
     await require_open_checkout(database, id_generator, snapshot)
     merchant = await get_payment_merchant(database, snapshot.payment)

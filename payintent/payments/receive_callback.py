@@ -1,4 +1,4 @@
-"""A verified callback comes in: stored once, in the transaction that applies it."""
+"""Receives a verified callback: stored once, in the transaction that applies it."""
 
 from dataclasses import dataclass
 from uuid import UUID
@@ -41,7 +41,7 @@ class _Kept(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class CallbackResult:
-    """What became of a callback; every one of these is answered with success."""
+    """The result of a callback; each of these is answered with success."""
 
     fresh: bool
     payment_id: UUID | None
@@ -56,7 +56,7 @@ async def receive_callback(
 ) -> CallbackResult:
     """Store a callback and apply it; a duplicate, or one about nothing of ours, changes nothing.
 
-    Money for a session that nobody knows is a case at once; it pays the session if that appears.
+    Money for an unknown session opens a case at once; it pays the session if that appears.
     """
     if callback.refund_id is not None:
         return await _receive_refund(database, id_generator, account_id, callback, body)
@@ -90,7 +90,7 @@ async def receive_callback(
 async def _keep_unknown(
     tx: Tx, id_generator: IdGenerator, account_id: int, callback: VerifiedCallback
 ) -> None:
-    """Keep money that no session is known for, and let a person look."""
+    """Store a capture of an unknown session, and open a case."""
     if callback.report is None or callback.report.capture is None:
         return
     money = callback.report.capture
@@ -119,11 +119,11 @@ async def _receive_refund(
     callback: VerifiedCallback,
     body: bytes,
 ) -> CallbackResult:
-    """Store what a provider says of a refund, and apply it where it is one of this account.
+    """Store a report about a refund, and apply it where the refund is of this account.
 
-    A refund is kept before its provider hears of it, so nothing has to wait for one.
+    A refund is stored before its gateway gets it, so no report has to wait for one.
     """
-    assert callback.refund_id is not None  # noqa: S101 - the caller has looked
+    assert callback.refund_id is not None  # noqa: S101 - checked by the caller
     found = await refunds.find_account_and_payment(database, callback.refund_id)
     ours = found is not None and found[0] == account_id
     async with database.transaction() as tx:
@@ -145,7 +145,7 @@ async def _receive_refund(
 
 
 async def apply_waiting_callbacks(database: Database, id_generator: IdGenerator, limit: int) -> int:
-    """Apply callbacks whose session has appeared since they came; gives how many."""
+    """Apply callbacks whose session was stored after they came; returns how many."""
     done = 0
     for waiting in await callbacks.list_waiting(database, limit):
         payment_id = await sessions.find_payment_id(

@@ -1,6 +1,6 @@
-"""What a gateway says of a dispute takes its effect: a case, and money that cannot be refunded.
+"""Applies reports of disputes: a case, and money that cannot be refunded.
 
-A payment's status never changes by a dispute: the specification has no such state.
+A payment's status never changes by a dispute: the specification has no such status.
 """
 
 from uuid import UUID
@@ -14,7 +14,7 @@ from payintent.log import get_logger
 from payintent.payments.cases import open_case
 from payintent.payments.transitions import lock_payments
 from payintent.storage import captures, cases, disputes
-from payintent.storage.captures import Found
+from payintent.storage.captures import FoundCapture
 from payintent.storage.database import Tx
 
 _log = get_logger("dispute")
@@ -23,10 +23,10 @@ _log = get_logger("dispute")
 async def take_dispute(
     tx: Tx, id_generator: IdGenerator, account_id: int, report: DisputeReport
 ) -> UUID | None:
-    """Apply a report, however late or disordered it comes; gives the payment, if there is one.
+    """Apply a report, however late or out of order it comes; returns the payment, if any.
 
-    The payment is locked first, then the capture, then the dispute. A dispute of money that was
-    never told to us is another shop's at the same gateway, and is only logged.
+    The payment is locked first, then the capture, then the dispute. A dispute of a capture that we
+    never had is another shop's at the same gateway, and is only logged.
     """
     found = await captures.find(tx, account_id, report.capture)
     if found is None:
@@ -42,7 +42,7 @@ async def take_dispute(
     after = follow(before, report)
     if after != before:
         await disputes.update(tx, after)
-        await cases.add_note(tx, after.case_id, _words(after))
+        await cases.add_note(tx, after.case_id, _describe(after))
         _log.warning(
             "dispute_followed", case=ids.format_id(ids.CASE, after.case_id), state=after.state
         )
@@ -50,7 +50,7 @@ async def take_dispute(
 
 
 async def _open(
-    tx: Tx, id_generator: IdGenerator, account_id: int, found: Found, report: DisputeReport
+    tx: Tx, id_generator: IdGenerator, account_id: int, found: FoundCapture, report: DisputeReport
 ) -> None:
     origin = MoneyOrigin(
         merchant_id=found.merchant_id,
@@ -64,7 +64,7 @@ async def _open(
         origin,
         capture_id=found.id,
         subject=report.reference,
-        note=_words(report),
+        note=_describe(report),
     )
     assert case_id is not None  # noqa: S101 - the dispute is new, and it is the subject
     dispute = Dispute(
@@ -84,5 +84,5 @@ async def _open(
     _log.error("dispute_opened", case=ids.format_id(ids.CASE, case_id), state=dispute.state)
 
 
-def _words(dispute: Dispute | DisputeReport) -> str:
+def _describe(dispute: Dispute | DisputeReport) -> str:
     return f"dispute {dispute.state}, money {dispute.funds}"

@@ -1,8 +1,8 @@
-"""PENDING or PROCESSING → PROCESSING: the buyer selects a way to pay, or another one.
+"""PENDING or PROCESSING → PROCESSING: the buyer selects a payment method, or another one.
 
-Three phases, and no transaction while the gateway is called: keep the session as `opening`, ask
-the gateway, then take its answer in. If the process dies in between, the session's row tells the
-session inquirer what to ask about.
+Three phases, and no transaction while the gateway is called: store the session as `opening`,
+call the gateway, then apply its answer. If the process dies in between, the session
+inquirer finds the session in the database and asks about it.
 """
 
 from dataclasses import dataclass, replace
@@ -47,15 +47,15 @@ from payintent.storage.database import Database, Executor, Tx
 from payintent.storage.payments import PaymentSnapshot
 
 _log = get_logger("select_quote")
-#: A buyer who has chosen so often has made us call gateways often enough.
+#: A buyer who has selected so often has made us call gateways often enough.
 SELECTIONS_MAX = 20
-#: The janitor looks after a selection whose process died; it asks first when this is over.
+#: A selection whose process died is inquired about, but not before this time.
 FIRST_INQUIRY_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuoteSelection:
-    """What the buyer chose, and what restricts the choice."""
+    """The buyer's selection, and what restricts it."""
 
     payment_method_id: int
     restrictions: Restrictions
@@ -70,7 +70,7 @@ class QuoteSelection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceUrls:
-    """Where providers and buyers find us again."""
+    """Our addresses for gateways and buyers."""
 
     api_base: str
     checkout_base: str
@@ -86,7 +86,7 @@ class SelectedSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SelectionContext:
-    """What one selection works with."""
+    """What one selection runs with."""
 
     database: Database
     accounts: GatewayAccounts
@@ -102,9 +102,9 @@ async def select_quote(
     snapshot: PaymentSnapshot,
     selection: QuoteSelection,
 ) -> SelectedSession:
-    """Freeze a quote and open its session at the provider.
+    """Freeze a quote and open its session at the gateway.
 
-    Refused: `CHECKOUT_EXPIRED`, `INVALID_CHECKOUT_STATE` (ended, or money was detected at the
+    Raises `CHECKOUT_EXPIRED`, `INVALID_CHECKOUT_STATE` (ended, or money was detected at the
     present method), `PAYMENT_METHOD_NOT_FOUND`, `PG_NOT_AVAILABLE`, `UNSUPPORTED_…`, `CONFLICT`
     (another selection runs, or the total has changed), `PG_UPSTREAM_ERROR`, `RATE_LIMITED` (too
     many selections of this payment, or calls of this account).
@@ -115,7 +115,7 @@ async def select_quote(
     await require_open_checkout(database, id_generator, snapshot)
     merchant = await merchants.get(database, snapshot.payment.merchant_id)
     assert merchant is not None  # noqa: S101 - merchants are never deleted
-    quote = await _offer(context, merchant, snapshot.payment, selection)
+    quote = await _quote_selection(context, merchant, snapshot.payment, selection)
     _check_return_url(merchant, selection.return_url)
     if await accounts.connect(quote.account_id, quote.provider) is None:
         raise _not_available()
@@ -135,10 +135,10 @@ async def select_quote(
     return await _finish(context, session, answer)
 
 
-async def _offer(
+async def _quote_selection(
     context: _SelectionContext, merchant: Merchant, payment: Payment, selection: QuoteSelection
 ) -> Quote:
-    """Price the chosen method as GET quotes does."""
+    """Price the selected method as GET quotes does."""
     database = context.database
     methods = await context.accounts.apply_capabilities(
         await payment_methods.list_for_merchant(database, merchant.id)
@@ -176,7 +176,7 @@ def _not_available() -> RefusedError:
 
 
 def _refuse_token(payment: Payment, method: PaymentMethod) -> None:
-    """Refuse a token that its chain does not take, or that cannot hold what was asked in it."""
+    """Refuse a token that its chain does not take, or that cannot represent its own amount."""
     if method.token is None:
         return
     if method.token_decimals is None:
@@ -200,7 +200,7 @@ def _check_return_url(merchant: Merchant, url: str | None) -> None:
 
 
 async def _ask_present(context: _SelectionContext, snapshot: PaymentSnapshot) -> None:
-    """Before a change of method, ask what became of the present one: it may have been paid."""
+    """Before a change of method, inquire about the present session: it may have been paid."""
     session = snapshot.session
     if session is None or session.status is not SessionStatus.OPEN:
         return
@@ -213,7 +213,7 @@ async def _ask_present(context: _SelectionContext, snapshot: PaymentSnapshot) ->
         lambda gateway, account: gateway.inquire(account, session.gateway_ref),
     )
     if isinstance(report, OutcomeUnknown):
-        return  # the janitor closes it; if it was paid after all, that becomes a case
+        return  # the inquiry loop closes it; if it was paid after all, that becomes a case
     if report.state is GatewaySessionState.AUTHORISING:
         raise RefusedError(ErrorCode.INVALID_CHECKOUT_STATE, "a payment is under way, please wait")
     async with context.database.transaction() as tx:
@@ -226,7 +226,7 @@ async def _ask_present(context: _SelectionContext, snapshot: PaymentSnapshot) ->
 
 
 async def _refuse_used_up(database: Executor, payment: Payment, now: datetime) -> None:
-    """Refuse a payment whose buyer has chosen often enough; it can be paid as it is."""
+    """Refuse a payment whose buyer has selected too often; it can be paid as it is."""
     if await sessions.count(database, payment.id) >= SELECTIONS_MAX:
         raise RefusedError(
             ErrorCode.RATE_LIMITED,
@@ -238,7 +238,7 @@ async def _refuse_used_up(database: Executor, payment: Payment, now: datetime) -
 async def _begin(
     context: _SelectionContext, snapshot: PaymentSnapshot, quote: Quote, selection: QuoteSelection
 ) -> Session:
-    """Phase 1: keep the session before anybody hears of it."""
+    """Phase 1: store the session before the gateway is called."""
     async with context.database.transaction() as tx:
         locked = await lock_payments(tx, [snapshot.payment.id])
         payment = locked.payments[0]
@@ -301,7 +301,7 @@ async def _finish(
     session: Session,
     answer: SessionCreated | SessionRejected | OutcomeUnknown,
 ) -> SelectedSession:
-    """Phase 2: take the provider's answer in, unless the world was faster."""
+    """Phase 2: apply the gateway's answer, unless a callback or the deadline was faster."""
     async with context.database.transaction() as tx:
         locked = await lock_payments(tx, [session.payment_id])
         payment, now = locked.payments[0], locked.now
@@ -338,7 +338,7 @@ async def _take_in(
     if wanted and payment.status not in TERMINAL:
         payment = await complete_selection(tx, context.id_generator, payment, session, now)
         return payment, replace(session, status=SessionStatus.OPEN)
-    # A callback was faster (then this session is the payment's own), or it came too late.
+    # A callback was faster (then this session is the payment's own), or the answer came too late.
     await sessions.mark_open(tx, session.id, session.reference, session.next_action)
     if payment.session_id != session.id:
         await sessions.mark_closing(tx, [session.id], now)
@@ -348,7 +348,7 @@ async def _take_in(
 async def _give_up(
     tx: Tx, session: Session, answer: SessionRejected | OutcomeUnknown, now: datetime
 ) -> None:
-    """Let the buyer choose again: nothing exists there, or the janitor sees to it."""
+    """Let the buyer select again: nothing exists there, or the inquiry loop closes the session."""
     if isinstance(answer, SessionRejected):
         await sessions.mark_ended(tx, session.id, "rejected", now)
     elif isinstance(answer, NotContacted):

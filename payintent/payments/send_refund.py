@@ -1,8 +1,8 @@
-"""Refunds go to their gateways: sent once, asked about until they have ended.
+"""Sends refunds to their gateways: sent once, then inquired about until they have ended.
 
-A refund is marked as sent before its gateway hears of it, so that whoever finds it after a death
-asks first. It is sent again only where surely nothing was done, or where the gateway does it once
-for one id.
+A refund is marked as sent before its gateway gets it, so that after a crash it is inquired about
+first. It is sent again only where surely nothing was done, or where the gateway does it once per
+id.
 """
 
 from collections.abc import Awaitable, Callable
@@ -37,18 +37,18 @@ _RefundCall = Callable[
     [GatewayAccount, GatewayRefundRequest], Awaitable[RefundReport | OutcomeUnknown]
 ]
 
-#: Seconds between looks at a refund that has not ended, the last one again and again.
+#: Seconds between inquiries about a refund that has not ended, the last one repeated.
 WAITS_S = (5.0, 15.0, 30.0, 120.0, 600.0, 3600.0)
-#: What was never sent is not kept back for long once its gateway answers again.
+#: A refund that was never sent is not delayed for long once its gateway answers again.
 UNSENT_WAIT_MAX_S = 60.0
-#: A request of ours may still be on its way when a provider says that it knows nothing of it.
+#: A request of ours may still be on its way when a gateway answers that it does not know a refund.
 ABSENT_PROVES_AFTER_S = 600
 GIVE_UP_AFTER_S = 7 * 24 * 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefundSender:
-    """What refunds are sent with."""
+    """Sends refunds and inquires about them."""
 
     database: Database
     accounts: GatewayAccounts
@@ -56,7 +56,7 @@ class RefundSender:
     api_base: str
 
     async def process(self, due: DueRefund) -> None:
-        """Send one refund, or ask about it, and take the answer in."""
+        """Send one refund, or ask about it, and apply the answer."""
         answer = await self._turn(due)
         if answer is None:
             return
@@ -102,7 +102,7 @@ class RefundSender:
     async def _read(
         self, due: DueRefund, gateway: Gateway, answer: RefundReport | OutcomeUnknown
     ) -> RefundReport | OutcomeUnknown:
-        """Take "I know nothing of it" for what it proves: to be sent again, or not done."""
+        """Decide what an answer of `ABSENT` proves: to be sent again, or not done."""
         if not isinstance(answer, RefundReport) or answer.state is not GatewayRefundState.ABSENT:
             return answer
         if answer.hopeless:
@@ -121,7 +121,7 @@ class RefundSender:
     async def _next(self, due: DueRefund, answer: RefundReport | OutcomeUnknown) -> None:
         refund = due.refund
         hopeless = isinstance(answer, RefundReport) and answer.hopeless
-        # Since it was accepted or approved: a person may have thought about it for long.
+        # Since it was accepted or approved: an approval may have taken long.
         if hopeless or (due.now - refund.updated_at).total_seconds() > GIVE_UP_AFTER_S:
             await self._hand_over(due)
         elif refund.step is RefundStep.QUEUED and isinstance(answer, RefundReport):
@@ -150,7 +150,7 @@ class RefundSender:
         )
 
     async def _session(self, due: DueRefund) -> GatewaySessionRef | None:
-        """Name the session that the money came for; some gateways refund by it alone."""
+        """Return the session of the capture; some gateways refund by it alone."""
         if due.session_id is not None:
             session = await sessions.get(self.database, due.session_id)
             return session.gateway_ref if session else None
@@ -165,7 +165,7 @@ class RefundSender:
         )
 
     async def _hand_over(self, due: DueRefund) -> None:
-        """After a week, or where nothing can come of it, a person must look; it stays reserved."""
+        """After a week, or where nothing can come of it, open a case; the amount stays reserved."""
         refund = due.refund
         async with self.database.transaction() as tx:
             present = await refunds.lock(tx, refund.id)

@@ -1,4 +1,4 @@
-"""How a payment is written for the outside: the API's payment object and the merchant's event."""
+"""How a payment is written: the API's payment object and the merchant's event."""
 
 from datetime import datetime
 from typing import Any
@@ -19,7 +19,7 @@ from payintent.json_format import encode_json, format_timestamp
 
 
 def payment_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
-    """Give the fields of spec section 2.1 that are known; an unknown one is left out."""
+    """Return the fields of spec section 2.1 that have a value."""
     fields: dict[str, Any] = {
         "id": ids.format_id(ids.PAYMENT, payment.id),
         "checkout_id": payment.checkout_id,
@@ -45,7 +45,7 @@ def payment_fields(payment: Payment, session: Session | None) -> dict[str, Any]:
 
 
 def refund_fields(refund: Refund) -> dict[str, Any]:
-    """Give a refund of a payment as its merchant sees it; what is not known is left out."""
+    """Return a refund of a payment as its merchant reads it, without fields that have no value."""
     assert refund.payment_id is not None  # noqa: S101 - refund_owner: a merchant's has one
     fields: dict[str, Any] = {
         "id": ids.format_id(ids.REFUND, refund.id),
@@ -102,7 +102,7 @@ def _end_fields(payment: Payment) -> dict[str, Any]:
 
 def _quote_fields(payment: Payment, session: Session) -> dict[str, Any]:
     quote = session.quote.price
-    # The amounts of a quote are in its own currency, which is told where it is not the payment's.
+    # The amounts of a quote are in its own currency, which is named where it is not the payment's.
     other = {"quote_currency": quote.currency} if quote.currency != payment.currency else {}
     return {
         "payment_method_id": session.quote.payment_method_id,
@@ -116,11 +116,11 @@ def _quote_fields(payment: Payment, session: Session) -> dict[str, Any]:
     }
 
 
-_MESSAGE = "this payment cannot be made"  # whoever is blocked learns no more than the code
+_MESSAGE = "this payment cannot be made"  # a blocked buyer learns no more than the code
 
 
 def denial_fields(denial: FraudDenial) -> dict[str, Any]:
-    """Give the envelope of spec section 7.4, alone in its body."""
+    """Return the envelope of spec section 7.4, alone in its body."""
     return {
         "fds": {
             "outcome": "DENY",

@@ -22,7 +22,7 @@ from payintent.storage.settlements import EarlierCapture, LockedRecords, Settlem
 async def settle_session(
     tx: Tx, id_generator: IdGenerator, payment_id: UUID, session_id: UUID, report: SessionReport
 ) -> Payment:
-    """Apply a report: however often, late or disordered it comes, it has its effect once.
+    """Apply a report: however often, late or out of order it comes, it takes effect once.
 
     The payment is locked first, then the session; the decision is written in this transaction.
     """
@@ -33,7 +33,7 @@ async def settle_session(
     if earlier is not None and not earlier.adoptable:
         return payment
     if earlier is not None and earlier.given_back:
-        # Nobody knew the session when this money came, and it does not pay what it went back from.
+        # The session was unknown when this money came, and what was partly refunded pays nothing.
         report, earlier = SessionReport(state=GatewaySessionState.CLOSED), None
     if completes_selection(payment, session, report):
         payment = await complete_selection(tx, id_generator, payment, session, locked.now)

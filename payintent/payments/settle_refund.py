@@ -1,4 +1,4 @@
-"""PAID → PARTIALLY_REFUNDED → REFUNDED: what a provider says of a refund takes its effect."""
+"""PAID → PARTIALLY_REFUNDED → REFUNDED: applies what a gateway reports of a refund."""
 
 from datetime import datetime
 from uuid import UUID
@@ -21,7 +21,7 @@ _log = get_logger("settle_refund")
 async def settle_refund(
     tx: Tx, id_generator: IdGenerator, refund_id: UUID, report: RefundReport
 ) -> RefundEffect:
-    """Apply a report: however often, late or disordered it comes, it has its effect once.
+    """Apply a report: however often, late or out of order it comes, it takes effect once.
 
     The payment is locked first, then the capture, then the refund.
     """

@@ -1,4 +1,4 @@
-"""The only place a payment's status changes: lock, step, write, record the event."""
+"""The only place where a payment's status changes: lock, decide, write, record the event."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,30 +22,30 @@ class TransitionRequest:
     payment: Payment
     trigger: PaymentTrigger
     at: datetime
-    session: Session | None = None  # the one that is selected, or that brought the news
+    session: Session | None = None  # the session that is selected, or that the report is about
     reason: FailureReason | None = None
-    refunded: Decimal | None = None  # what has gone back, of what was reserved
+    refunded: Decimal | None = None  # the part of the reserved amount that was refunded
 
 
 class ConcurrentChangeError(Exception):
-    """A payment changed between its lock and its step: it was not locked here. A bug."""
+    """A payment changed between its lock and its write: it was not locked here. A bug."""
 
 
 async def lock_payments(tx: Tx, payment_ids: Sequence[UUID]) -> payments.LockedPayments:
-    """Lock payments in the order of their ids; what is read is true until the commit."""
+    """Lock payments in the order of their ids; what is read holds until the commit."""
     return await payments.lock(tx, payment_ids)
 
 
 async def apply_transitions(
     tx: Tx, requests: Sequence[TransitionRequest], id_generator: IdGenerator
 ) -> list[Payment]:
-    """Step locked payments, at most one step each, and record what merchants are told of it.
+    """Change the status of locked payments, at most once each, and record their events.
 
-    Refused (`INVALID_TRANSITION`) where the table has no such arrow; then nothing is written.
+    Raises `INVALID_TRANSITION` where the table has no such transition; then nothing is written.
     """
     if not requests:
         return []
-    arrows = {
+    transitions = {
         move.payment.id: find_transition(move.payment.status, move.trigger) for move in requests
     }
     written = await payments.write_changes(
@@ -54,7 +54,7 @@ async def apply_transitions(
             payments.PaymentChange(
                 id=move.payment.id,
                 version=move.payment.version,
-                status=arrows[move.payment.id].to,
+                status=transitions[move.payment.id].to,
                 at=move.at,
                 session_id=_selected(move),
                 receipt_id=id_generator.new_id()
@@ -74,7 +74,7 @@ async def apply_transitions(
     events = [
         _event(after[move.payment.id], move, kind, id_generator)
         for move in requests
-        if (kind := arrows[move.payment.id].event) is not None
+        if (kind := transitions[move.payment.id].event) is not None
     ]
     await outbox.add(tx, events)
     return [after[move.payment.id] for move in requests]

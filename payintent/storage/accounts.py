@@ -1,4 +1,4 @@
-"""Providers, and the accounts at them: the platform's and merchants' own."""
+"""Providers, and gateway accounts: the platform's and the merchants' own."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ _PROVIDERS_MAX = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountRecord:
-    """A provider account as it is kept."""
+    """A gateway account as it is stored."""
 
     id: int
     provider: str
@@ -26,17 +26,17 @@ class AccountRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """A provider, on or off for everybody."""
+    """A provider, enabled or not for all merchants."""
 
     name: str
-    wire_name: str  # what merchants and buyers read
+    wire_name: str  # the name that merchants and buyers see
     enabled: bool
     changed_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewAccount:
-    """An account to add, without its credentials."""
+    """A gateway account to add, without its credentials."""
 
     provider: str
     merchant_id: int | None
@@ -46,7 +46,7 @@ class NewAccount:
 
 
 async def add(tx: Tx, account: NewAccount) -> int:
-    """Add an account; its credentials are sealed to the id that this gives."""
+    """Add an account; its credentials are then encrypted with the returned id as context."""
     row = await tx.row(
         """
         WITH known AS (
@@ -67,12 +67,12 @@ async def add(tx: Tx, account: NewAccount) -> int:
 
 
 async def set_credentials(tx: Tx, account_id: int, sealed: bytes) -> None:
-    """Keep an account's credentials."""
+    """Store an account's encrypted credentials."""
     await tx.fetch("UPDATE provider_account SET sealed = $2 WHERE id = $1", account_id, sealed)
 
 
 async def update(tx: Tx, account: AccountRecord) -> None:
-    """Write an account's name, its address, its countries and whether it is on."""
+    """Update an account's name, base URL, countries and whether it is enabled."""
     await tx.fetch(
         """
         UPDATE provider_account
@@ -89,7 +89,7 @@ async def update(tx: Tx, account: AccountRecord) -> None:
 
 
 async def get(database: Executor, account_id: int) -> AccountRecord | None:
-    """Read one account."""
+    """Read an account without its credentials; None where there is none of this id."""
     row = await database.row(
         """
         SELECT id, provider, merchant_id, name, base_url, countries, sealed, enabled
@@ -102,7 +102,7 @@ async def get(database: Executor, account_id: int) -> AccountRecord | None:
 
 
 async def lock(tx: Tx, account_id: int) -> AccountRecord | None:
-    """Read an account that is about to be changed."""
+    """Lock an account that is about to be changed."""
     row = await tx.row(
         """
         SELECT id, provider, merchant_id, name, base_url, countries, sealed, enabled
@@ -116,7 +116,7 @@ async def lock(tx: Tx, account_id: int) -> AccountRecord | None:
 
 
 async def list_platform_accounts(database: Executor) -> list[AccountRecord]:
-    """List the platform's own accounts that are on, which any merchant's methods may use."""
+    """List the platform's enabled accounts, which any merchant's methods may use."""
     rows = await database.fetch(
         """
         SELECT id, provider, merchant_id, name, base_url, countries, sealed, enabled
@@ -130,7 +130,7 @@ async def list_platform_accounts(database: Executor) -> list[AccountRecord]:
 
 
 async def list_accounts(database: Executor, limit: int) -> list[AccountRecord]:
-    """List every account."""
+    """List the accounts that have credentials, the platform's and merchants', by id."""
     rows = await database.fetch(
         """
         SELECT id, provider, merchant_id, name, base_url, countries, sealed, enabled
@@ -145,7 +145,7 @@ async def list_accounts(database: Executor, limit: int) -> list[AccountRecord]:
 
 
 async def list_providers(database: Executor) -> list[Provider]:
-    """List the providers that this installation knows."""
+    """List the providers of this installation."""
     rows = await database.fetch(
         "SELECT name, wire_name, enabled, changed_at FROM provider ORDER BY name LIMIT $1",
         _PROVIDERS_MAX,
@@ -154,7 +154,7 @@ async def list_providers(database: Executor) -> list[Provider]:
 
 
 async def set_provider_enabled(tx: Tx, name: str, *, enabled: bool) -> Provider | None:
-    """Turn a provider on or off for everybody; None where nobody knows it."""
+    """Enable or disable a provider for all merchants; None where there is no such provider."""
     row = await tx.row(
         """
         UPDATE provider
@@ -169,7 +169,7 @@ async def set_provider_enabled(tx: Tx, name: str, *, enabled: bool) -> Provider 
 
 
 async def rename_provider(tx: Tx, name: str, wire_name: str) -> Provider | None:
-    """Give a provider another name outside; None where nobody knows it."""
+    """Change the name that merchants see of a provider; None where there is no such provider."""
     row = await tx.row(
         """
         UPDATE provider

@@ -1,4 +1,4 @@
-"""One process at a time: an advisory lock on a connection of its own, gone when that one is."""
+"""One process at a time: an advisory lock on a connection of its own, released when that closes."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -6,14 +6,14 @@ from zlib import crc32
 
 from payintent.storage.driver import GONE, connect
 
-_CLASS = 0x5041  # so that our names meet no other application's
+_CLASS = 0x5041  # so that our locks do not collide with another application's
 
 
 @asynccontextmanager
 async def hold_advisory_lock(url: str, name: str) -> AsyncGenerator[Callable[[], bool]]:
-    """Try to be the one that does `name`; gives what tells whether one is, and still is.
+    """Try to take the advisory lock `name`; yields a function that tells whether it is still held.
 
-    `url` goes past a pooler: the lock belongs to the connection.
+    `url` must bypass a pooler: the lock belongs to the connection.
     """
     connection = await connect(url)
     try:
@@ -29,6 +29,6 @@ async def hold_advisory_lock(url: str, name: str) -> AsyncGenerator[Callable[[],
 
 
 def _signed(name: str) -> int:
-    """Make a number of a name that fits PostgreSQL's signed int."""
+    """Map a name to a number that fits PostgreSQL's signed int."""
     number = crc32(name.encode())
     return number - (1 << 32) if number >= 1 << 31 else number

@@ -14,7 +14,7 @@ from payintent.storage.database import Executor, Tx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """An API key as it is kept: never the key itself."""
+    """An API key as it is stored: its digest, never the key itself."""
 
     public_id: str
     merchant_id: int
@@ -25,7 +25,7 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatedMerchant:
-    """Who holds a key, and what the key's text must digest to."""
+    """The merchant of a key, and the digest that the key's text must have."""
 
     merchant_id: int
     activation: ActivationStatus
@@ -33,13 +33,13 @@ class AuthenticatedMerchant:
     digest: bytes
     market: Market
     methods: tuple[Acceptance, ...]
-    limits: Mapping[RateLimitClass, RateLimit]  # those that the operator has set
-    #: What it can be paid with, and the most decimals that a method holds each currency with.
+    limits: Mapping[RateLimitClass, RateLimit]  # the limits that the operator has set
+    #: The currencies it can be paid with, and the most decimals a method supports of each.
     payable: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 async def add_key(tx: Tx, public_id: str, merchant_id: int, name: str, digest: bytes) -> None:
-    """Keep the digest of a new API key."""
+    """Store the digest of a new API key."""
     await tx.fetch(
         "INSERT INTO api_key (public_id, merchant_id, name, digest) VALUES ($1, $2, $3, $4)",
         public_id,
@@ -50,7 +50,7 @@ async def add_key(tx: Tx, public_id: str, merchant_id: int, name: str, digest: b
 
 
 async def find_by_public_id(database: Executor, public_id: str) -> AuthenticatedMerchant | None:
-    """Find who holds a key that was not revoked."""
+    """Find the merchant of a key that was not revoked."""
     row = await database.row(
         """
         SELECT k.merchant_id, k.digest, merchant.activation, merchant.tax_manager,
@@ -101,7 +101,7 @@ async def list_keys(database: Executor, merchant_id: int, limit: int) -> list[Ap
 
 
 async def revoke_key(tx: Tx, public_id: str) -> ApiKey | None:
-    """Revoke a key for good; revoking twice keeps the first time."""
+    """Revoke a key for good; revoking it again keeps the time of the first."""
     row = await tx.row(
         """
         UPDATE api_key

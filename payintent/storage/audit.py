@@ -1,4 +1,4 @@
-"""The audit log: who changed what, and why; only ever added to."""
+"""The audit log: who changed what, and why; entries are only ever added."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from payintent.storage.database import Executor, Tx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewAuditEntry:
-    """A change that is being made."""
+    """The audit entry of a change that is being made."""
 
     id: UUID
     who: str
@@ -25,7 +25,7 @@ class NewAuditEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """A change that was made."""
+    """The audit entry of a change that was made."""
 
     id: UUID
     at: datetime
@@ -55,7 +55,7 @@ async def add(tx: Tx, entry: NewAuditEntry) -> None:
 async def list_entries(
     database: Executor, merchant_id: int | None, action: str | None, limit: int
 ) -> list[AuditEntry]:
-    """List changes, newest first, of one merchant or all, of one kind or all."""
+    """List changes, newest first; `None` for the merchant or the action means all."""
     rows = await database.fetch(
         """
         SELECT id, at, who, why, action, merchant_id, details
@@ -73,7 +73,7 @@ async def list_entries(
 
 
 async def is_writable(database: Executor) -> bool:
-    """Tell whether PostgreSQL lets the role of this connection change or remove entries."""
+    """Tell whether PostgreSQL lets the role of this connection change or delete entries."""
     row = await database.row(
         "SELECT has_table_privilege('audit', 'UPDATE, DELETE, TRUNCATE') AS writable"
     )

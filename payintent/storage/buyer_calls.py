@@ -1,4 +1,4 @@
-"""The bucket of each gateway account for calls that buyers cause: GCRA, one call at a time."""
+"""The rate limit of gateway calls that buyers cause, for each gateway account (GCRA)."""
 
 from payintent.domain.rate_limit import RateLimit
 from payintent.storage.database import Executor
@@ -7,7 +7,7 @@ from payintent.storage.database import Executor
 async def take(database: Executor, account_id: int, limit: RateLimit) -> bool:
     """Take one call out of an account's bucket; False where it is empty.
 
-    The bucket is the time at which it will be full, as in `storage/rate_limits.py`.
+    The bucket is stored as the time at which it will be full, as in `storage/rate_limits.py`.
     """
     row = await database.row(
         """

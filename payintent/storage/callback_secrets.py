@@ -9,14 +9,14 @@ from payintent.storage.database import Executor, Tx
 
 @dataclass(frozen=True, slots=True)
 class CallbackSecretRecord:
-    """A callback secret as it is kept, newest first where there are several."""
+    """An encrypted callback secret as it is stored."""
 
     id: UUID
     sealed: bytes
 
 
 async def add_secret(tx: Tx, secret_id: UUID, merchant_id: int, sealed: bytes) -> None:
-    """Keep a new callback secret."""
+    """Store a new encrypted callback secret."""
     await tx.fetch(
         "INSERT INTO callback_secret (id, merchant_id, sealed) VALUES ($1, $2, $3)",
         secret_id,
@@ -26,7 +26,7 @@ async def add_secret(tx: Tx, secret_id: UUID, merchant_id: int, sealed: bytes) -
 
 
 async def retire_secrets(tx: Tx, merchant_id: int, overlap_s: int) -> None:
-    """Let the present secrets end after an overlap, so that receivers can change over."""
+    """Let the present secrets expire after an overlap, so that receivers can change over."""
     await tx.fetch(
         """
         UPDATE callback_secret
@@ -42,7 +42,7 @@ async def retire_secrets(tx: Tx, merchant_id: int, overlap_s: int) -> None:
 async def list_secrets(
     database: Executor, merchant_id: int, limit: int
 ) -> Sequence[CallbackSecretRecord]:
-    """Read the secrets to sign with, newest first."""
+    """List the secrets to sign with, newest first."""
     rows = await database.fetch(
         """
         SELECT id, sealed

@@ -1,4 +1,4 @@
-"""The inbox: every verified callback of a provider, once."""
+"""The inbox: every verified callback of a gateway, stored once."""
 
 from dataclasses import dataclass
 from uuid import UUID
@@ -8,7 +8,7 @@ from payintent.storage.database import Executor, Tx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingCallback:
-    """A callback that came before its session was known, and can be applied now."""
+    """A callback that came before its session was stored, and can be applied now."""
 
     account_id: int
     callback_id: str
@@ -18,7 +18,7 @@ class WaitingCallback:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewCallback:
-    """A verified callback; `report` is JSON, `applied` that it has its effect with this write."""
+    """A verified callback; `report` is JSON, `applied` tells that this transaction applies it."""
 
     account_id: int
     callback_id: str
@@ -30,7 +30,7 @@ class NewCallback:
 
 
 async def add(tx: Tx, received: NewCallback) -> bool:
-    """Keep a callback; False where it came before."""
+    """Store a callback; False where it is stored already."""
     row = await tx.row(
         """
         INSERT INTO callback
@@ -51,7 +51,7 @@ async def add(tx: Tx, received: NewCallback) -> bool:
 
 
 async def mark_applied(tx: Tx, account_id: int, callback_id: str) -> bool:
-    """Note that a callback has had its effect; False where another process was first."""
+    """Mark a callback as applied; False where another process did so first."""
     row = await tx.row(
         """
         UPDATE callback
@@ -66,7 +66,7 @@ async def mark_applied(tx: Tx, account_id: int, callback_id: str) -> bool:
 
 
 async def list_waiting(database: Executor, limit: int) -> list[WaitingCallback]:
-    """Find callbacks whose session has appeared since."""
+    """List callbacks whose session has been stored since they came."""
     rows = await database.fetch(
         """
         SELECT c.account_id, c.callback_id, c.session_id, c.report
@@ -82,7 +82,7 @@ async def list_waiting(database: Executor, limit: int) -> list[WaitingCallback]:
 
 
 async def prune_bodies(database: Executor, days: int, limit: int) -> int:
-    """Forget the bodies of callbacks that were applied so long ago; gives how many."""
+    """Delete the bodies of callbacks that were applied so long ago; returns how many."""
     rows = await database.fetch(
         """
         UPDATE callback
@@ -104,7 +104,7 @@ async def prune_bodies(database: Executor, days: int, limit: int) -> int:
 
 
 async def delete_unmatched(database: Executor, hours: int, limit: int) -> int:
-    """Forget callbacks about sessions that never appeared, but for those that tell of money."""
+    """Delete callbacks of sessions that never appeared, except those that report money."""
     rows = await database.fetch(
         """
         DELETE FROM callback

@@ -22,17 +22,17 @@ class LockedCapture:
     currency: str
     amount_minor: int
     remaining_minor: int  # neither refunded nor reserved
-    left_minor: int  # of that, what no dispute holds
+    left_minor: int  # of `remaining_minor`, what no dispute holds
     credited: bool
     chain: str | None
-    payer: bytes | None  # on its chain
-    approval_above_minor: int | None  # more than this in a day needs a second person
+    payer: bytes | None  # the sender's address on its chain
+    approval_above_minor: int | None  # more than this within a day needs a second operator
     token_decimals: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """A capture, and whose it is."""
+class FoundCapture:
+    """A capture with its payment and session."""
 
     id: UUID
     merchant_id: int | None
@@ -57,17 +57,17 @@ class SettledCapture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownCapture:
-    """A capture that was kept without a session."""
+    """A capture that was stored without a session."""
 
     id: UUID
-    merchant_id: int | None  # whose the account is; None: the platform's
+    merchant_id: int | None  # the owner of the account; None: the platform
     at: datetime
 
 
 async def add_unknown(
     tx: Tx, capture_id: UUID, account_id: int, callback_id: str, capture: Capture
 ) -> UnknownCapture | None:
-    """Keep a capture for a session that nobody knows; None where it was reported before."""
+    """Store a capture of an unknown session; None where it was reported before."""
     row = await tx.row(
         """
         INSERT INTO capture
@@ -137,8 +137,8 @@ async def add(tx: Tx, captures: Sequence[SettledCapture], at: datetime) -> None:
     )
 
 
-async def find(tx: Tx, account_id: int, reference: str) -> Found | None:
-    """Find a capture by its provider's name for it."""
+async def find(tx: Tx, account_id: int, reference: str) -> FoundCapture | None:
+    """Find a capture by its gateway's reference."""
     row = await tx.row(
         """
         SELECT c.id, c.payment_id, c.session_id,
@@ -151,11 +151,11 @@ async def find(tx: Tx, account_id: int, reference: str) -> Found | None:
         account_id,
         reference,
     )
-    return Found(**row) if row else None
+    return FoundCapture(**row) if row else None
 
 
 async def lock(tx: Tx, capture_id: UUID) -> LockedCapture:
-    """Lock a capture, to give back of it; its payment must be locked before."""
+    """Lock a capture that is to be refunded; its payment must be locked before."""
     row = await tx.row(_HELD + "WHERE c.id = $1 FOR UPDATE OF c", capture_id)
     assert row is not None  # noqa: S101 - captures are never deleted
     return _held(row)
@@ -164,7 +164,7 @@ async def lock(tx: Tx, capture_id: UUID) -> LockedCapture:
 async def lock_credited(tx: Tx, payment_id: UUID) -> LockedCapture:
     """Lock the capture that paid a payment, which is locked and was paid."""
     row = await tx.row(_HELD + "WHERE c.payment_id = $1 AND c.credited FOR UPDATE OF c", payment_id)
-    assert row is not None  # noqa: S101 - what is PAID has one
+    assert row is not None  # noqa: S101 - a payment that is PAID has one
     return _held(row)
 
 
@@ -196,6 +196,6 @@ def _held(row: Row) -> LockedCapture:
 
 
 async def has_auto_refund(tx: Tx, merchant_id: int) -> bool:
-    """Tell whether a merchant gives back at once what no payment may own."""
+    """Tell whether a merchant refunds at once what belongs to no payment."""
     row = await tx.row("SELECT auto_refund FROM merchant WHERE id = $1", merchant_id)
     return row is not None and row["auto_refund"]

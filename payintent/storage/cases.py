@@ -14,7 +14,7 @@ STATUSES = ("OPEN", "REFUNDED", "ACCEPTED", "DISMISSED")
 
 @dataclass(frozen=True, slots=True)
 class CaseRefund:
-    """The last attempt to give a case's money back."""
+    """The last refund of a case's money."""
 
     id: UUID
     status: str
@@ -35,7 +35,7 @@ class CaseDispute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseRecord:
-    """A case with the money it is about, where a receipt or a capture tells."""
+    """A case with the money it is about, where a transfer or a capture states it."""
 
     id: UUID
     kind: str
@@ -48,7 +48,7 @@ class CaseRecord:
     closed_by: str | None
     note: str
     account_id: int | None
-    reference: str | None  # of the capture, at its provider
+    reference: str | None  # of the capture, at its gateway
     currency: str | None
     amount_minor: str | None  # smallest units
     chain: str | None
@@ -56,9 +56,9 @@ class CaseRecord:
     payer: bytes | None
     token: bytes | None
     capture_id: UUID | None
-    credited: bool  # the capture pays its payment, whose refunds give it back
-    refund_id: UUID | None  # that it is about
-    subject: str | None  # what a provider's own list says, or does not say
+    credited: bool  # the capture pays its payment; only that payment's refunds refund it
+    refund_id: UUID | None  # the refund that the case is about
+    subject: str | None  # what a gateway's own list says, or lacks
     refund: CaseRefund | None
     dispute: CaseDispute | None
 
@@ -111,18 +111,18 @@ async def list_cases(
 
 
 async def get(database: Executor, case_id: UUID) -> CaseRecord | None:
-    """Read one case."""
+    """Read a case with its money; None where there is none of this id."""
     row = await database.row("SELECT" + _CASE + _FROM + "WHERE m.id = $1", case_id)
     return _case(row) if row else None
 
 
 async def lock(tx: Tx, case_id: UUID) -> None:
-    """Lock a case, whose payment, capture and refund are locked before where they must be."""
+    """Lock a case; its payment, capture and refund must be locked before where they are needed."""
     await tx.row("SELECT id FROM money_case WHERE id = $1 FOR NO KEY UPDATE", case_id)
 
 
 async def add_note(tx: Tx, case_id: UUID, note: str) -> None:
-    """Keep a word with an open case, below those that it has."""
+    """Append a note to an open case."""
     await tx.fetch(
         """
         UPDATE money_case
@@ -135,7 +135,7 @@ async def add_note(tx: Tx, case_id: UUID, note: str) -> None:
 
 
 async def close(tx: Tx, case_id: UUID, status: str, closed_by: str, note: str) -> bool:
-    """Close a case, its last word below those that it has; False where that was done before."""
+    """Close a case and append a note; False where it was closed before."""
     row = await tx.row(
         """
         UPDATE money_case
@@ -169,7 +169,7 @@ def _case(row: Row) -> CaseRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaymentCase:
-    """A case as it is kept."""
+    """A case of a payment as it is stored."""
 
     id: UUID
     kind: CaseKind

@@ -1,4 +1,4 @@
-"""A pool of connections: borrow one, give it back, and nothing in between.
+"""A minimal pool of connections.
 
 The driver's own pool wraps what it lends and starts a task to take it back, which costs more than
 the driver spends on a query.
@@ -12,11 +12,11 @@ from weakref import WeakSet
 
 from payintent.storage.driver import Connection
 
-IDLE_MAX_S = 300.0  # then something between us and the database may have forgotten it
+IDLE_MAX_S = 300.0  # after this a firewall or pooler in between may have dropped it
 
 
 class ConnectionPool:
-    """At most `size_max` connections, opened when they are needed, the last used lent first."""
+    """At most `size_max` connections, opened on demand; the last used one is lent first."""
 
     def __init__(
         self,
@@ -28,12 +28,12 @@ class ConnectionPool:
         self._size_max = size_max
         self._idle_max_s = idle_max_s
         self._size = 0  # open, or being opened
-        self._idle: list[tuple[Connection, float]] = []  # and since when
+        self._idle: list[tuple[Connection, float]] = []  # with the time of release
         self._turns: deque[asyncio.Future[Connection | None]] = deque()
         self._known: WeakSet[Connection] = WeakSet()
 
     async def acquire(self, timeout_s: float) -> Connection:
-        """Borrow a connection; raises `TimeoutError` where there is none in time."""
+        """Borrow a connection; raises `TimeoutError` where none is free in time."""
         while self._idle:
             connection, since = self._idle.pop()
             if not connection.is_closed() and monotonic() - since < self._idle_max_s:
@@ -53,7 +53,7 @@ class ConnectionPool:
         self._pass_on(None if connection.is_closed() else connection)
 
     async def close(self) -> None:
-        """Close every connection, each when it is given back; no more are opened."""
+        """Close every connection, borrowed ones when they are released; no more are opened."""
         self._size_max = 0
         while self._size:
             connection = self._idle.pop()[0] if self._idle else await self._turn()
@@ -62,12 +62,12 @@ class ConnectionPool:
             self._size -= 1
 
     def terminate(self) -> None:
-        """Cut every connection off."""
+        """Cut off every connection."""
         for connection in self._known:
             connection.terminate()
 
     def _pass_on(self, connection: Connection | None) -> None:
-        """Give a connection, or the room for one, to whoever waits longest."""
+        """Hand a connection, or the right to open one, to the caller that waits longest."""
         while self._turns:
             turn = self._turns.popleft()
             if not turn.done():
@@ -84,7 +84,7 @@ class ConnectionPool:
         try:
             return await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():  # it came just as we gave up
+            if not turn.cancelled():  # it was handed over just as we gave up
                 self._pass_on(turn.result())
             raise
 

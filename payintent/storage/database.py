@@ -1,4 +1,4 @@
-"""The one way to PostgreSQL: a pool, transactions, and the driver's errors in our words."""
+"""Access to PostgreSQL: a pool, transactions, and the driver's errors as our own classes."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -29,30 +29,30 @@ _FAILURES = (*NOT_TEXT, *OLD_SCHEMA, LOCK_TIMEOUT, *GONE)
 
 
 class Executor(Protocol):
-    """Whatever runs a query: the database for a statement of its own, or a transaction."""
+    """Runs a query: the database for a statement of its own, or a transaction."""
 
     async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
-        """Give all rows."""
+        """Return all rows of a query."""
         ...
 
     async def row(self, query: LiteralString, *args: object) -> Row | None:
-        """Give the first row, or None."""
+        """Return the first row, or None."""
         ...
 
 
 class Tx:
-    """One open transaction. Nothing that holds it may use the network."""
+    """One open transaction. Its holder must not use the network."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self.wakes_delivery = False  # set where an event is recorded
 
     async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
-        """Give all rows."""
+        """Return all rows of a query within this transaction."""
         return await self._connection.fetch(query, *args)
 
     async def row(self, query: LiteralString, *args: object) -> Row | None:
-        """Give the first row, or None."""
+        """Return the first row, or None."""
         return await self._connection.fetchrow(query, *args)
 
 
@@ -74,29 +74,29 @@ class Database:
         self._pool.release(await self._borrow())
 
     async def close(self) -> None:
-        """Give all connections back, waiting briefly for work that is under way."""
+        """Close the pool, waiting briefly for statements under way."""
         try:
             await asyncio.wait_for(self._pool.close(), timeout=5)
         except TimeoutError:
             self._pool.terminate()
 
     async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
-        """Give all rows of a statement that commits by itself."""
+        """Return all rows of a statement that commits by itself."""
         connection = await self._borrow()
         try:
             return await connection.fetch(query, *args)
         except _FAILURES as error:
-            raise _ours(error) from error
+            raise _translate_error(error) from error
         finally:
             self._pool.release(connection)
 
     async def row(self, query: LiteralString, *args: object) -> Row | None:
-        """Give the first row of a statement that commits by itself."""
+        """Return the first row of a statement that commits by itself."""
         connection = await self._borrow()
         try:
             return await connection.fetchrow(query, *args)
         except _FAILURES as error:
-            raise _ours(error) from error
+            raise _translate_error(error) from error
         finally:
             self._pool.release(connection)
 
@@ -120,7 +120,7 @@ class Database:
         try:
             yield connection
         except _FAILURES as error:
-            raise _ours(error) from error
+            raise _translate_error(error) from error
         finally:
             self._pool.release(connection)
 
@@ -131,8 +131,8 @@ class Database:
             raise StorageUnavailableError(str(error) or type(error).__name__) from error
 
 
-def _ours(error: BaseException) -> Exception:
-    """Say in our words what the driver's error means."""
+def _translate_error(error: BaseException) -> Exception:
+    """Map a driver's error to one of our own."""
     if isinstance(error, NOT_TEXT):
         return InvalidTextError()
     if isinstance(error, OLD_SCHEMA):

@@ -1,4 +1,4 @@
-"""Disputes of captures, and what they hold of each."""
+"""Disputes of captures, and the amount they hold of each."""
 
 from decimal import Decimal
 from typing import Any
@@ -15,7 +15,7 @@ _COLUMNS = """
 
 
 async def lock(tx: Tx, account_id: int, reference: str) -> Dispute | None:
-    """Lock a dispute by its gateway's name for it; its capture must be locked before."""
+    """Lock a dispute by its gateway's reference; its capture must be locked before."""
     row = await tx.row(
         "SELECT"
         + _COLUMNS
@@ -37,7 +37,7 @@ async def find_by_case(database: Executor, case_id: UUID) -> Dispute | None:
 
 
 async def add(tx: Tx, dispute: Dispute) -> None:
-    """Keep a dispute that nobody reported before."""
+    """Store a dispute that was not reported before."""
     await tx.fetch(
         """
         INSERT INTO dispute
@@ -83,9 +83,9 @@ async def update(tx: Tx, dispute: Dispute) -> None:
 
 
 async def _hold(tx: Tx, capture_id: UUID) -> None:
-    """Count against a locked capture what its disputes hold.
+    """Store on a locked capture how much of it its disputes hold.
 
-    An amount in another currency than the capture's holds all of it.
+    A dispute in another currency than the capture's holds all of it.
     """
     await tx.fetch(
         """

@@ -1,5 +1,5 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-"""The PostgreSQL driver with types: asyncpg ships none, so its casts stand here alone."""
+"""The PostgreSQL driver with types: asyncpg ships none, so its casts are here alone."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -10,13 +10,13 @@ import asyncpg
 Row = Mapping[str, Any]
 
 _CONNECT_TIMEOUT_S = 10
-_STATEMENTS_MAX = 200  # that one connection keeps prepared
+_STATEMENTS_MAX = 200  # prepared statements that one connection keeps
 
-#: The database is away, ending, or has given up on us; whoever asked may ask again.
+#: The database is unreachable, shutting down, or has given up on us; the caller may retry.
 GONE: tuple[type[BaseException], ...] = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # its word for a socket that died between two messages
+    asyncpg.InternalClientError,  # raised for a socket that died between two messages
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
@@ -25,7 +25,7 @@ GONE: tuple[type[BaseException], ...] = (
     asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.DiskFullError,
-    OSError,  # TimeoutError is one: nobody gave us a connection in time
+    OSError,  # includes TimeoutError: no connection in time
 )
 LOCK_TIMEOUT: type[BaseException] = asyncpg.LockNotAvailableError
 NOT_TEXT: tuple[type[BaseException], ...] = (
@@ -48,15 +48,15 @@ class Connection(Protocol):
     """One connection, as far as we use it."""
 
     async def fetch(self, query: str, *args: object) -> list[Row]:
-        """Give all rows."""
+        """Return all rows of a query."""
         ...
 
     async def fetchrow(self, query: str, *args: object) -> Row | None:
-        """Give the first row."""
+        """Return the first row, or None."""
         ...
 
     async def fetchval(self, query: str, *args: object) -> Any:
-        """Give the first column of the first row."""
+        """Return the first column of the first row."""
         ...
 
     async def execute(self, query: str, *args: object) -> str:
@@ -64,19 +64,19 @@ class Connection(Protocol):
         ...
 
     def transaction(self) -> AbstractAsyncContextManager[object]:
-        """Open a transaction."""
+        """Open a transaction; it commits at the end of the block and rolls back on an exception."""
         ...
 
     async def add_listener(self, channel: str, callback: Callable[..., object]) -> None:
-        """Call back for each notification on a channel."""
+        """Call `callback` for each notification on a channel."""
         ...
 
     def add_termination_listener(self, callback: Callable[[object], object]) -> None:
-        """Call back when the connection is gone."""
+        """Call `callback` when the connection is closed or lost."""
         ...
 
     def is_closed(self) -> bool:
-        """Tell whether it is of no more use."""
+        """Tell whether the connection can no longer be used."""
         ...
 
     def is_in_transaction(self) -> bool:
@@ -84,16 +84,16 @@ class Connection(Protocol):
         ...
 
     async def close(self) -> None:
-        """Close the connection."""
+        """Close the connection after telling the server."""
         ...
 
     def terminate(self) -> None:
-        """Cut the connection off; harmless when it is closed."""
+        """Cut off the connection at once; harmless where it is closed."""
         ...
 
 
 async def connect(url: str) -> Connection:
-    """Open a connection of its own: for LISTEN, migrations and locks."""
+    """Open a single connection: for LISTEN, migrations and locks."""
     try:
         return cast("Connection", await asyncpg.connect(url, timeout=_CONNECT_TIMEOUT_S))
     except _UNREACHABLE as error:
@@ -101,7 +101,7 @@ async def connect(url: str) -> Connection:
 
 
 async def connect_as(url: str, server_settings: dict[str, str] | None) -> Connection:
-    """Open a connection of a pool; without server settings it is fit for a pooler of its own."""
+    """Open a connection of a pool; without server settings it also works through a pooler."""
     behind_pooler = server_settings is None
     try:
         opened: object = await asyncpg.connect(
@@ -116,5 +116,5 @@ async def connect_as(url: str, server_settings: dict[str, str] | None) -> Connec
 
 
 def _unreachable(error: BaseException) -> ConnectionError:
-    """Name the error and no more: its message may hold the address, and with it a password."""
+    """Report the error's class only: its message may hold the address, and with it a password."""
     return ConnectionError(f"the database cannot be reached: {type(error).__name__}")

@@ -1,4 +1,4 @@
-"""The key ring as the database knows it, and everything that is sealed under it."""
+"""The encryption keys that the database knows, and every value that is encrypted with one."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +11,7 @@ _KEYS_MAX = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncryptionKeyRecord:
-    """A key that has written; `mark` tells it from another of the same name."""
+    """A key that has encrypted something; `mark` tells it from another key of the same name."""
 
     name: str
     mark: str
@@ -21,7 +21,7 @@ class EncryptionKeyRecord:
 
 @dataclass(frozen=True, slots=True)
 class EncryptedRow:
-    """One sealed callback secret, and where it is kept."""
+    """One encrypted callback secret and its row."""
 
     id: UUID
     merchant_id: int
@@ -30,7 +30,7 @@ class EncryptedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealedCredentials:
-    """The sealed credentials of one account, and what they are bound to."""
+    """The encrypted credentials of one account, and the context they are bound to."""
 
     id: int
     provider: str
@@ -39,7 +39,7 @@ class SealedCredentials:
 
 
 async def get_pepper_fingerprint(database: Executor, ours: str) -> str:
-    """Read the mark of the pepper this database is used with; the first one is kept."""
+    """Return the fingerprint of this database's pepper; stores `ours` where there is none."""
     row = await database.row(
         """
         INSERT INTO installation AS i (pepper_mark)
@@ -50,12 +50,12 @@ async def get_pepper_fingerprint(database: Executor, ours: str) -> str:
         """,
         ours,
     )
-    assert row is not None  # noqa: S101 - the statement writes one row, whatever was there
+    assert row is not None  # noqa: S101 - the statement always returns one row
     return row["pepper_mark"]
 
 
 async def list_keys(database: Executor) -> list[EncryptionKeyRecord]:
-    """List the keys that have written, the newest first."""
+    """List the keys that have encrypted something, newest first."""
     rows = await database.fetch(
         "SELECT name, mark, since, retired_at FROM ring_key ORDER BY since DESC, name LIMIT $1",
         _KEYS_MAX,
@@ -64,7 +64,7 @@ async def list_keys(database: Executor) -> list[EncryptionKeyRecord]:
 
 
 async def record_writing_key(database: Executor, name: str, mark: str) -> None:
-    """Note that a key writes, for the first time or again."""
+    """Record that a key encrypts, for the first time or again."""
     await database.fetch(
         """
         INSERT INTO ring_key (name, mark)
@@ -78,7 +78,7 @@ async def record_writing_key(database: Executor, name: str, mark: str) -> None:
 
 
 async def lock_writing_key(tx: Tx, name: str) -> bool:
-    """Tell whether a key is known to write; it cannot be retired before this transaction ends."""
+    """Tell whether a key is in use; it cannot be retired until this transaction ends."""
     row = await tx.row(
         "SELECT name FROM ring_key WHERE name = $1 AND retired_at IS NULL FOR SHARE", name
     )
@@ -86,12 +86,12 @@ async def lock_writing_key(tx: Tx, name: str) -> bool:
 
 
 async def lock_all_keys(tx: Tx) -> None:
-    """Wait for whoever seals just now, and let nobody begin to before this transaction ends."""
+    """Wait for transactions that encrypt, and block new ones until this transaction ends."""
     await tx.fetch("LOCK TABLE ring_key IN EXCLUSIVE MODE")
 
 
 async def retire_other_keys(tx: Tx, writer: str) -> list[str]:
-    """Note that nothing needs the other keys any more; names them."""
+    """Mark all other keys as no longer needed; returns their names."""
     rows = await tx.fetch(
         """
         UPDATE ring_key
@@ -122,7 +122,7 @@ async def lock_callback_secrets_after(tx: Tx, after: UUID, limit: int) -> list[E
 
 
 async def lock_accounts_after(tx: Tx, after: int, limit: int) -> list[SealedCredentials]:
-    """Lock provider accounts in the order of their ids, a batch at a time."""
+    """Lock gateway accounts in the order of their ids, a batch at a time."""
     rows = await tx.fetch(
         """
         SELECT id, provider, base_url, sealed
@@ -139,5 +139,5 @@ async def lock_accounts_after(tx: Tx, after: int, limit: int) -> list[SealedCred
 
 
 async def replace_callback_secret(tx: Tx, secret_id: UUID, sealed: bytes) -> None:
-    """Keep a callback secret under another key."""
+    """Store a callback secret that was encrypted with another key."""
     await tx.fetch("UPDATE callback_secret SET sealed = $2 WHERE id = $1", secret_id, sealed)

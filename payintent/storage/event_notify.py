@@ -1,7 +1,7 @@
-"""Waking deliverers: one NOTIFY after a commit, at most one per 20 ms, on its own connection.
+"""Waking dispatchers: one NOTIFY after a commit, at most one per 20 ms, on its own connection.
 
-A NOTIFY inside a transaction takes a lock that the whole cluster shares at commit; this one loses
-nothing if it gets lost, for deliverers poll behind it.
+A NOTIFY inside a transaction takes a lock that the whole cluster shares at commit. A lost
+notification does no harm, for dispatchers also poll.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _log = get_logger("wake")
 
 
 class EventNotifier:
-    """Tells deliverers in all processes that an event was recorded, or listens for that."""
+    """Notifies dispatchers in all processes of a recorded event, or listens for that."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -27,7 +27,7 @@ class EventNotifier:
         self._listeners: list[Callable[[], None]] = []
 
     def notify(self) -> None:
-        """Wake deliverers soon; costs the caller nothing."""
+        """Wake dispatchers soon; returns at once."""
         for listener in self._listeners:
             listener()
         self._wanted.set()
@@ -35,7 +35,7 @@ class EventNotifier:
             self._task = asyncio.create_task(self._notify())
 
     async def listen(self, callback: Callable[[], None]) -> None:
-        """Call back for each wake-up, from this process or another; runs until cancelled."""
+        """Call `callback` for each wake-up, from this process or another; runs until cancelled."""
         self._listeners.append(callback)
         try:
             while True:
@@ -48,7 +48,7 @@ class EventNotifier:
             self._listeners.remove(callback)
 
     async def close(self) -> None:
-        """Stop notifying."""
+        """Cancel the task that sends notifications, and wait for its end."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

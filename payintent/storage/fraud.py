@@ -1,4 +1,4 @@
-"""What keeps buyers out or narrows what they are offered: restrictions and fraud rules."""
+"""Restrictions and fraud rules, the denials they caused, and the counts that rules need."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +10,7 @@ from payintent.domain.payment import PaymentStatus
 from payintent.storage.database import Executor, Row, Tx
 
 RULES_MAX = 10_000
-_COUNT_LOCKS = 7_001  # the first number of our advisory locks on what is counted
+_COUNT_LOCKS = 7_001  # the first number of our advisory locks on counters
 
 _RULE_COLUMNS = """
     id, kind, merchant_id, value, count_max, window_s, code, level, score
@@ -19,7 +19,7 @@ _RULE_COLUMNS = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FraudDecisionRecord:
-    """One denial, as it is kept."""
+    """One denial as it is stored."""
 
     id: UUID
     merchant_id: int
@@ -32,7 +32,7 @@ class FraudDecisionRecord:
 
 
 async def list_rules(database: Executor) -> list[FraudRule]:
-    """Read the rules that are in force."""
+    """List the rules in force."""
     rows = await database.fetch(
         "SELECT" + _RULE_COLUMNS + "FROM fraud_rule WHERE enabled ORDER BY id LIMIT $1", RULES_MAX
     )
@@ -40,7 +40,7 @@ async def list_rules(database: Executor) -> list[FraudRule]:
 
 
 async def rules_version(database: Executor) -> str:
-    """Tell one set of rules in force from another; a rule never changes, it comes and goes."""
+    """Return a text that identifies the set of rules in force; a rule never changes in place."""
     row = await database.row(
         "SELECT md5(string_agg(id::text, ',' ORDER BY id)) AS mark FROM fraud_rule WHERE enabled"
     )
@@ -48,14 +48,14 @@ async def rules_version(database: Executor) -> str:
 
 
 async def count_rules(tx: Tx) -> int:
-    """Count the rules in force; whoever adds one meanwhile waits."""
+    """Count the rules in force; a concurrent insert waits for this transaction."""
     await tx.fetch("LOCK TABLE fraud_rule IN SHARE ROW EXCLUSIVE MODE")
     row = await tx.row("SELECT count(*) AS found FROM fraud_rule WHERE enabled")
     return row["found"] if row else 0
 
 
 async def add_rule(tx: Tx, rule: FraudRule) -> FraudRule:
-    """Keep a new rule; its `id` is given by the database."""
+    """Store a new rule; the database assigns its `id`."""
     row = await tx.row(
         """
         INSERT INTO fraud_rule (kind, merchant_id, value, count_max, window_s, code, level, score)
@@ -76,7 +76,7 @@ async def add_rule(tx: Tx, rule: FraudRule) -> FraudRule:
 
 
 async def remove_rule(tx: Tx, rule_id: int) -> FraudRule | None:
-    """Put a rule out of force; it stays, for decisions name it."""
+    """Remove a rule from force; its row stays, because decisions refer to it."""
     row = await tx.row(
         "UPDATE fraud_rule SET enabled = false WHERE id = $1 AND enabled RETURNING" + _RULE_COLUMNS,
         rule_id,
@@ -91,7 +91,7 @@ async def record_denial(
     payment_id: UUID | None,
     denial: FraudDenial,
 ) -> None:
-    """Record a denial; of a checkout that asks again and again only the first one."""
+    """Store a denial; for a checkout that repeats its request only the first one."""
     await database.fetch(
         """
         INSERT INTO fraud_decision (id, merchant_id, payment_id, rule_id, code, level, score)
@@ -127,7 +127,7 @@ async def list_decisions(
 
 
 async def lock_counter(tx: Tx, digest: bytes) -> None:
-    """Let nobody else count and add the same until this transaction ends (`LockTimeoutError`)."""
+    """Serialize counting and adding for one counter until commit (`LockTimeoutError`)."""
     await tx.fetch(
         "SELECT pg_advisory_xact_lock($1::int, hashtext(encode($2, 'hex')))", _COUNT_LOCKS, digest
     )
@@ -136,7 +136,7 @@ async def lock_counter(tx: Tx, digest: bytes) -> None:
 async def count_payments(
     database: Executor, merchant_id: int, payer_uid: str, window_s: int, enough: int
 ) -> int:
-    """Count a payer's payments within a time, up to `enough`."""
+    """Count a payer's payments within a time window, up to `enough`."""
     row = await database.row(
         """
         SELECT count(*) AS found
@@ -189,7 +189,7 @@ async def count_attempts(
 
 
 async def add_attempt(database: Executor, address_digest: bytes, merchant_id: int) -> None:
-    """Count a selection that was let pass."""
+    """Store a selection that was allowed."""
     await database.fetch(
         "INSERT INTO buyer_attempt (address_digest, merchant_id) VALUES ($1, $2)",
         address_digest,
@@ -198,9 +198,9 @@ async def add_attempt(database: Executor, address_digest: bytes, merchant_id: in
 
 
 async def delete_old(database: Executor, decisions_days: int, limit: int) -> int:
-    """Forget old decisions, and attempts that no rule can count any more, `limit` of each.
+    """Delete old decisions, and attempts outside every rule's window, `limit` of each.
 
-    Gives how many went of what most went of: where that is `limit`, there may be more.
+    Returns the larger count of the two: where that is `limit`, there may be more.
     """
     row = await database.row(
         """

@@ -1,4 +1,4 @@
-"""Gateways that do not answer, as all processes know them."""
+"""Outages of gateways, shared by all processes."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,28 +11,28 @@ _PROBE_S = 20.0  # longer than a gateway may take
 
 @dataclass(frozen=True, slots=True)
 class ChannelState:
-    """One channel of one account that is out of order, or was until a moment ago."""
+    """The circuit breaker of one channel of one account, with its state in the database."""
 
     account_id: int
     channel: str
-    open: bool  # nobody is to try yet
+    open: bool  # no request may be made yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayOutage:
-    """An outage as people read it."""
+    """An outage as an operator reads it."""
 
     account_id: int
     provider: str
-    name: str  # the account's
+    name: str  # of the account
     channel: str
     since: datetime
-    until: datetime  # then somebody may try
-    trips: int  # how often nobody got through
+    until: datetime  # a probe is allowed from then on
+    trips: int  # how often the circuit opened in a row
 
 
 async def list_outages(database: Executor) -> list[GatewayOutage]:
-    """List them for people, the oldest first."""
+    """List outages for the operator, the oldest first."""
     rows = await database.fetch(
         """
         SELECT o.account_id, a.provider, a.name, o.channel, o.since, o.until, o.trips
@@ -47,7 +47,7 @@ async def list_outages(database: Executor) -> list[GatewayOutage]:
 
 
 async def list_channel_states(database: Executor) -> list[ChannelState]:
-    """List them; a row stays until somebody got through."""
+    """List the channels whose circuit has opened; a row stays until a request succeeds."""
     rows = await database.fetch(
         """
         SELECT account_id, channel,
@@ -65,9 +65,9 @@ async def list_channel_states(database: Executor) -> list[ChannelState]:
 async def open_circuit(
     database: Executor, account_id: int, channel: str, first_s: float, longest_s: float
 ) -> bool:
-    """Note that a channel fails: nobody tries for `first_s`, each time twice as long.
+    """Open a channel's circuit for `first_s`, twice as long each time up to `longest_s`.
 
-    False where somebody has just noted it.
+    False where another process has just opened it.
     """
     row = await database.row(
         """
@@ -89,7 +89,7 @@ async def open_circuit(
 
 
 async def try_probe(database: Executor, account_id: int, channel: str) -> bool:
-    """Be the one who tries a channel again; False where another one does, or it is too early."""
+    """Claim the probe of a channel; False where another process has it, or it is too early."""
     row = await database.row(
         """
         UPDATE gateway_outage
@@ -106,7 +106,7 @@ async def try_probe(database: Executor, account_id: int, channel: str) -> bool:
 
 
 async def close_circuit(database: Executor, account_id: int, channel: str) -> None:
-    """Note that a channel works."""
+    """Close a channel's circuit after a successful request."""
     await database.fetch(
         "DELETE FROM gateway_outage WHERE account_id = $1 AND channel = $2", account_id, channel
     )

@@ -1,4 +1,4 @@
-"""Idempotency keys: which request came first, and what it did."""
+"""Idempotency keys: the first request with a key, and its result."""
 
 from dataclasses import dataclass
 from uuid import UUID
@@ -14,13 +14,13 @@ class FirstRequest:
     payment_id: UUID | None
     country: str | None
     denial: str | None = None  # JSON
-    refund_id: UUID | None = None  # that it asked for, of its payment
+    refund_id: UUID | None = None  # the refund it requested
 
 
 async def find_first_request(
     database: Executor, merchant_id: int, operation: str, key: UUID
 ) -> FirstRequest | None:
-    """Find who took a key in the last 24 hours."""
+    """Find the request that took a key in the last 24 hours."""
     row = await database.row(
         """
         SELECT request_hash, payment_id, country, denial, refund_id
@@ -68,7 +68,7 @@ async def claim_key(
 
 
 async def delete_old_keys(database: Executor, limit: int) -> int:
-    """Forget keys older than 24 hours, a batch at a time; gives how many went."""
+    """Delete keys older than 24 hours, a batch at a time; returns how many."""
     rows = await database.fetch(
         """
         DELETE FROM idempotency

@@ -1,4 +1,4 @@
-"""Cases as their merchant may see them: listed by their ids, newest first."""
+"""Cases as their merchant may read them: listed by id, newest first."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,7 +24,7 @@ class CaseFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MerchantCase:
-    """A case without what is between the operator and a gateway."""
+    """A case without the details between the operator and a gateway."""
 
     id: UUID
     kind: str
@@ -32,7 +32,7 @@ class MerchantCase:
     payment_id: UUID | None
     currency: str | None
     amount_minor: int | None  # smallest units
-    token_decimals: int | None  # of money on a chain, where its token is one that is taken
+    token_decimals: int | None  # of a transfer on a chain, where its token is one we take
     on_chain: bool
     opened_at: datetime
     closed_at: datetime | None

@@ -1,4 +1,4 @@
-"""Merchants, their API keys and their callback secrets."""
+"""Merchants: settings, profile and activation."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +18,7 @@ COLUMNS = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivationRecord:
-    """What is filed of a merchant's activation; lists of None are `all`."""
+    """The stored activation of a merchant; None for a list means all."""
 
     merchant_id: int
     activation: str
@@ -40,7 +40,7 @@ async def add(
     auto_refund: bool,
     allow_http: bool,
 ) -> Merchant:
-    """Register a merchant."""
+    """Add a merchant with its settings and return it with its new id."""
     row = await tx.row(
         """
         INSERT INTO merchant AS m
@@ -59,7 +59,7 @@ async def add(
 
 
 async def get(database: Executor, merchant_id: int) -> Merchant | None:
-    """Read one merchant."""
+    """Read a merchant by id; None where there is none."""
     row = await database.row("SELECT" + COLUMNS + "FROM merchant m WHERE id = $1", merchant_id)
     return from_row(row) if row else None
 
@@ -83,7 +83,7 @@ async def set_callback_url(
 
 
 async def set_profile(tx: Tx, merchant: Merchant) -> None:
-    """Keep what buyers see of a merchant, where it is at home, and what we do for it."""
+    """Store what buyers see of a merchant, its default country, and its automatic choices."""
     await tx.fetch(
         """
         UPDATE merchant
@@ -107,7 +107,7 @@ async def set_profile(tx: Tx, merchant: Merchant) -> None:
 
 
 async def lock(tx: Tx, merchant_id: int) -> Merchant | None:
-    """Read a merchant that is about to be changed."""
+    """Lock a merchant that is about to be changed."""
     row = await tx.row(
         "SELECT" + COLUMNS + "FROM merchant m WHERE id = $1 FOR NO KEY UPDATE", merchant_id
     )
@@ -115,7 +115,7 @@ async def lock(tx: Tx, merchant_id: int) -> Merchant | None:
 
 
 async def get_activation(database: Executor, merchant_id: int) -> ActivationRecord | None:
-    """Read what is filed of a merchant's activation."""
+    """Read the stored activation of a merchant."""
     row = await database.row(
         """
         SELECT id AS merchant_id, activation, contract, kyc, requested_countries,
@@ -129,7 +129,7 @@ async def get_activation(database: Executor, merchant_id: int) -> ActivationReco
 
 
 async def save_activation(tx: Tx, file: ActivationRecord) -> None:
-    """Keep what is filed of a merchant's activation; the first ACTIVE sets `activated_at`."""
+    """Store a merchant's activation; the first ACTIVE sets `activated_at`."""
     await tx.fetch(
         """
         UPDATE merchant
@@ -151,7 +151,7 @@ async def save_activation(tx: Tx, file: ActivationRecord) -> None:
 
 
 def from_row(row: Row) -> Merchant:
-    """Read a merchant out of a row with `COLUMNS`."""
+    """Build a merchant from a row with `COLUMNS`."""
     return Merchant(
         id=row["id"],
         name=row["name"],

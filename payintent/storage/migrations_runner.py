@@ -8,7 +8,7 @@ from payintent.domain.errors import StorageUnavailableError
 from payintent.storage.driver import GONE, Connection, connect
 
 FOLDER = Path(__file__).parent / "migrations"
-_LOCK = 0x7061_7969_6E74  # "payint": one migration at a time, whoever starts it
+_LOCK = 0x7061_7969_6E74  # "payint": one migration at a time, in whichever process
 _RECORDS = """
 CREATE TABLE IF NOT EXISTS schema_migration (
     number int PRIMARY KEY,
@@ -29,12 +29,12 @@ class Migration:
 
     @property
     def checksum(self) -> str:
-        """Tell apart what was applied from what the file says now."""
+        """Return the digest that reveals a change of a file after it was applied."""
         return hashlib.sha256(self.sql.encode()).hexdigest()
 
 
 class MigrationChangedError(Exception):
-    """A migration that was applied has another text now; migrations are never edited."""
+    """The text of an applied migration has changed; migrations must never be edited."""
 
 
 def all_migrations() -> list[Migration]:
@@ -46,7 +46,7 @@ def all_migrations() -> list[Migration]:
 
 
 async def migrate(url: str) -> list[str]:
-    """Apply what is missing and name it; safe to run from many processes at once."""
+    """Apply the missing migrations and return their names; safe from many processes at once."""
     connection = await connect(url)
     try:
         await connection.execute("SELECT pg_advisory_lock($1)", _LOCK)
@@ -62,7 +62,7 @@ async def migrate(url: str) -> list[str]:
 
 
 async def pending(url: str) -> list[str]:
-    """Name the migrations that the database lacks (no answer: `StorageUnavailableError`)."""
+    """Return the migrations that the database lacks (unreachable: `StorageUnavailableError`)."""
     try:
         connection = await connect(url)
     except GONE as error:

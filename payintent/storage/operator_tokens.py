@@ -1,4 +1,4 @@
-"""Operators' tokens: named for ever, with a role and an end, kept as digests."""
+"""Operators' tokens: a name for ever, a role and an end, stored as digests."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,7 +10,7 @@ from payintent.storage.database import Executor, Row, Tx
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatedOperator:
-    """Whose token it is, what it may do, and what the token's text must digest to."""
+    """The operator of a token, its role, and the digest that the token's text must have."""
 
     name: str
     role: Role
@@ -20,7 +20,7 @@ class AuthenticatedOperator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorTokenRecord:
-    """A token as it is kept: never the token itself."""
+    """A token as it is stored: its digest, never the token itself."""
 
     public_id: str
     name: str
@@ -43,7 +43,7 @@ class NewToken:
 
 
 async def add(tx: Tx, new: NewToken) -> datetime | None:
-    """Keep a new token; gives when it ends, or None where its name is or was somebody's."""
+    """Store a new token; returns its end, or None where the name is or was taken."""
     row = await tx.row(
         """
         INSERT INTO operator_token (public_id, name, role, digest, expires_at)
@@ -61,7 +61,7 @@ async def add(tx: Tx, new: NewToken) -> datetime | None:
 
 
 async def hold(tx: Tx) -> None:
-    """Let nobody else issue a token before this transaction ends."""
+    """Block other issues of tokens until this transaction ends."""
     await tx.fetch("LOCK TABLE operator_token IN SHARE ROW EXCLUSIVE MODE")
 
 
@@ -79,7 +79,7 @@ async def is_readable(database: Executor) -> bool:
 
 
 async def count_live(database: Executor, role: Role) -> int:
-    """Count the tokens of a role that work: not revoked, their time not over."""
+    """Count the tokens of a role that are valid: not revoked, not expired."""
     row = await database.row(
         """
         SELECT count(*) AS n
@@ -93,7 +93,7 @@ async def count_live(database: Executor, role: Role) -> int:
 
 
 async def find_by_public_id(database: Executor, public_id: str) -> AuthenticatedOperator | None:
-    """Find a token that works: not revoked, its time not over."""
+    """Find a token that is valid: not revoked, not expired."""
     row = await database.row(
         """
         SELECT name, role, digest,
@@ -109,14 +109,14 @@ async def find_by_public_id(database: Executor, public_id: str) -> Authenticated
 
 
 async def note_use(database: Executor, public_id: str) -> None:
-    """Note that a token is used now."""
+    """Record that a token is used now."""
     await database.fetch(
         "UPDATE operator_token SET last_used_at = clock() WHERE public_id = $1", public_id
     )
 
 
 async def role_of(database: Executor, name: str) -> Role | None:
-    """Give the role of whoever has this name and a token that works."""
+    """Return the role of the operator of this name with a valid token."""
     row = await database.row(
         """
         SELECT role
@@ -129,25 +129,25 @@ async def role_of(database: Executor, name: str) -> Role | None:
 
 
 async def is_taken(database: Executor, name: str) -> bool:
-    """Tell whether a name is or was somebody's."""
+    """Tell whether a name is or was in use."""
     row = await database.row("SELECT FROM operator_token WHERE lower(name) = lower($1)", name)
     return row is not None
 
 
 async def lock(tx: Tx, public_id: str) -> OperatorTokenRecord | None:
-    """Read a token that is about to be changed."""
+    """Lock a token that is about to be changed."""
     row = await tx.row(_SELECT + "WHERE public_id = $1 FOR UPDATE", public_id)
     return _token(row) if row else None
 
 
 async def lock_named(tx: Tx, name: str) -> OperatorTokenRecord | None:
-    """Read the token of a name that is about to be changed."""
+    """Lock the token of a name that is about to be changed."""
     row = await tx.row(_SELECT + "WHERE lower(name) = lower($1) FOR UPDATE", name)
     return _token(row) if row else None
 
 
 async def get(database: Executor, public_id: str) -> OperatorTokenRecord | None:
-    """Read one token."""
+    """Read a token by its public id; None where there is none."""
     row = await database.row(_SELECT + "WHERE public_id = $1", public_id)
     return _token(row) if row else None
 
@@ -164,7 +164,7 @@ async def set_role(tx: Tx, public_id: str, role: Role) -> None:
 
 
 async def extend(tx: Tx, public_id: str, days: int) -> None:
-    """Let a locked token work for so many days from now."""
+    """Extend a locked token: it is valid for `days` days from now."""
     await tx.fetch(
         """
         UPDATE operator_token
@@ -177,7 +177,7 @@ async def extend(tx: Tx, public_id: str, days: int) -> None:
 
 
 async def replace(tx: Tx, old: str, public_id: str, digest: bytes) -> None:
-    """Put another secret in the place of a locked token's; name, role and end stay."""
+    """Replace the secret of a locked token; name, role and end stay."""
     await tx.fetch(
         "UPDATE operator_token SET public_id = $2, digest = $3 WHERE public_id = $1",
         old,
@@ -187,7 +187,7 @@ async def replace(tx: Tx, old: str, public_id: str, digest: bytes) -> None:
 
 
 async def revoke(tx: Tx, public_id: str) -> OperatorTokenRecord | None:
-    """Revoke a token for good; revoking twice keeps the first time."""
+    """Revoke a token for good; revoking it again keeps the time of the first."""
     row = await tx.row(
         """
         UPDATE operator_token

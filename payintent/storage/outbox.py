@@ -1,4 +1,4 @@
-"""Events, their deliveries to the merchant, and every attempt at one."""
+"""Events, their deliveries to the merchant, and every attempt at a delivery."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from uuid import UUID
 from payintent.domain.delivery import MissedEvents
 from payintent.storage.database import Executor, Row, Tx
 
-#: How far a delivery can be; `dead` and `skipped` ones are sent again on demand.
+#: The states of a delivery; `dead` and `skipped` ones are sent again on demand.
 STATES = ("pending", "delivered", "dead", "skipped")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRecord:
-    """An event as it is kept: its bytes are those that are sent."""
+    """An event as it is stored: exactly the bytes that are sent."""
 
     id: UUID
     payment_id: UUID
@@ -26,11 +26,11 @@ class EventRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedDelivery:
-    """A delivery that this process has taken, until its lease ends."""
+    """A delivery that this process has claimed, until its lease ends."""
 
     event_id: UUID
     merchant_id: int
-    attempts: int  # that were made before
+    attempts: int  # attempts made before this one
     callback_url: str | None
     body: str
     occurred_at: datetime
@@ -54,7 +54,7 @@ class AttemptRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryRecord:
-    """An event and how far its delivery is."""
+    """An event and the state of its delivery."""
 
     event_id: UUID
     type: str
@@ -67,7 +67,7 @@ class DeliveryRecord:
 
 
 async def add(tx: Tx, events: Sequence[EventRecord]) -> None:
-    """Record events with the change they tell of; without a callback URL they are kept, skipped."""
+    """Store events in the transaction of their change; without a callback URL they are skipped."""
     if not events:
         return
     tx.wakes_delivery = True
@@ -96,7 +96,7 @@ async def add(tx: Tx, events: Sequence[EventRecord]) -> None:
 
 
 async def list_due_merchants(database: Executor, limit: int) -> list[int]:
-    """Find the merchants with something due, the longest waiting first; one index probe each."""
+    """List the merchants with due deliveries, the longest waiting first; one index probe each."""
     rows = await database.fetch(
         """
         WITH RECURSIVE waiting AS (
@@ -130,11 +130,11 @@ async def list_due_merchants(database: Executor, limit: int) -> list[int]:
 
 
 async def claim_due(
-    database: Executor, rooms: Sequence[tuple[int, int]], lease_s: float
+    database: Executor, limits: Sequence[tuple[int, int]], lease_s: float
 ) -> list[ClaimedDelivery]:
-    """Take due deliveries, of each merchant as many as it has room for: `(merchant_id, room)`.
+    """Claim due deliveries, of each merchant at most its limit: `(merchant_id, limit)`.
 
-    A taken delivery is due again when its lease ends, should this process die.
+    A claimed delivery is due again when its lease ends, should this process die.
     """
     rows = await database.fetch(
         """
@@ -144,13 +144,13 @@ async def claim_due(
                 lease_until = clock() + $3 * interval '1 second'
             WHERE d.event_id IN (
                 SELECT one.event_id
-                FROM unnest($1::bigint[], $2::int[]) AS w (merchant_id, room)
+                FROM unnest($1::bigint[], $2::int[]) AS w (merchant_id, most)
                 CROSS JOIN LATERAL (
                     SELECT event_id
                     FROM delivery
                     WHERE state = 'pending' AND merchant_id = w.merchant_id AND next_at <= clock()
                     ORDER BY next_at
-                    LIMIT w.room
+                    LIMIT w.most
                     FOR UPDATE SKIP LOCKED
                 ) one
             )
@@ -163,8 +163,8 @@ async def claim_due(
         ORDER BY e.id
         LIMIT 10000
         """,
-        [merchant_id for merchant_id, _ in rooms],
-        [room for _, room in rooms],
+        [merchant_id for merchant_id, _ in limits],
+        [limit for _, limit in limits],
         lease_s,
     )
     return [ClaimedDelivery(**row) for row in rows]
@@ -184,7 +184,7 @@ async def release(database: Executor, merchant_id: int) -> None:
 
 
 async def record(database: Executor, made: Sequence[AttemptRecord]) -> None:
-    """Record attempts and what follows. One that another process overtook changes nothing else."""
+    """Store attempts and their effect on deliveries; an outdated attempt has no effect."""
     await database.fetch(
         """
         WITH made AS (
@@ -248,7 +248,7 @@ async def list_deliveries(
 
 
 async def get_event(database: Executor, event_id: UUID) -> EventRecord | None:
-    """Read one event."""
+    """Read an event; None where there is none of this id."""
     row = await database.row(
         """
         SELECT id, payment_id, merchant_id, type, body, occurred_at
@@ -261,7 +261,7 @@ async def get_event(database: Executor, event_id: UUID) -> EventRecord | None:
 
 
 async def list_attempts(database: Executor, event_id: UUID) -> list[Row]:
-    """List the attempts at an event, oldest first."""
+    """List the attempts to deliver an event, oldest first."""
     return await database.fetch(
         """
         SELECT number, outcome, status, detail, answer, duration_ms, started_at
@@ -277,7 +277,7 @@ async def list_attempts(database: Executor, event_id: UUID) -> list[Row]:
 async def replay(tx: Tx, event_id: UUID) -> int | None:
     """Make an event due again from the first attempt on, under its own id, whatever its state.
 
-    Gives its merchant; None where nobody knows the event.
+    Returns its merchant; None where there is no such event.
     """
     tx.wakes_delivery = True
     row = await tx.row(
@@ -294,7 +294,7 @@ async def replay(tx: Tx, event_id: UUID) -> int | None:
 
 
 async def replay_missed(tx: Tx, missed: MissedEvents, after: UUID, limit: int) -> list[UUID]:
-    """Make due again what is dead or was skipped, under its own ids; gives them in their order.
+    """Make dead and skipped deliveries due again, under their own ids; returns them in order.
 
     At most `limit` of them, with ids beyond `after`; fewer only where there are no more.
     """
@@ -329,7 +329,7 @@ async def replay_missed(tx: Tx, missed: MissedEvents, after: UUID, limit: int) -
 
 
 async def is_fully_delivered(database: Executor, payment_id: UUID) -> bool:
-    """Tell whether nothing is left to be told of an ended payment, as far as we can."""
+    """Tell whether no delivery of an ended payment is pending; dead ones count as done."""
     row = await database.row(
         """
         SELECT 1 AS open

@@ -1,4 +1,4 @@
-"""What tells whether a checkout looks otherwise than a moment ago."""
+"""Markers that tell whether a checkout has changed since the last look."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -7,10 +7,10 @@ from payintent.storage.database import Executor
 
 
 async def change_markers(database: Executor, payment_ids: Sequence[UUID]) -> dict[UUID, str]:
-    """Give a text for each payment that changes with whatever its page shows.
+    """Return for each payment a text that changes whenever its checkout page would.
 
-    Its version, how its session stands, and on a chain what was seen there: the head counts only
-    once something was, for it moves confirmations then.
+    It holds the payment's version, its session's state, and on a chain the transfers seen there.
+    The chain's head counts only once there is a transfer, whose confirmations it moves.
     """
     rows = await database.fetch(
         """

@@ -1,4 +1,4 @@
-"""Lists of a merchant's payments: newest first, at a flat cost whatever is asked for."""
+"""Lists of a merchant's payments: newest first, at a constant cost whatever the filter."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,13 +25,13 @@ class PaymentFilter:
     statuses: tuple[PaymentStatus, ...] = tuple(PaymentStatus)
     currencies: tuple[str, ...] = tuple(CURRENCIES)
     payer_uid: str | None = None
-    created_from: datetime | None = None  # that moment included
-    created_to: datetime | None = None  # that moment left out
+    created_from: datetime | None = None  # inclusive
+    created_to: datetime | None = None  # exclusive
     before: tuple[datetime, UUID] | None = None
     limit: int = 20
 
 
-# One upper bound, never two: a scan can start at one only, and may choose the other.
+# One upper bound, never two: a scan can start at only one, and might pick the other.
 _ALL: LiteralString = """
     WITH page AS (
         SELECT id
@@ -43,8 +43,8 @@ _ALL: LiteralString = """
         LIMIT $5
     )
 """
-# The indexes hold each kind in order: the newest of each are looked up and merged. Nothing is NULL:
-# each index has an order of its own, and is the only one that fits.
+# Each index holds one kind in order: the newest of each are looked up and merged. Nothing is
+# NULL: each index has an order of its own, and only one fits.
 _OF_KINDS: LiteralString = """
     WITH page AS (
         SELECT one.id
@@ -86,7 +86,7 @@ _OF_PAYER: LiteralString = """
         LIMIT $5
     )
 """
-# Looked up one by one: the planner may think that a page is longer than it is.
+# Looked up one by one: the planner may overestimate the length of a page.
 _PAGE: LiteralString = (
     """
     SELECT clock() AS now,"""
@@ -118,13 +118,13 @@ async def list_payments(database: Executor, wanted: PaymentFilter) -> list[Payme
 
 
 def _before(wanted: PaymentFilter) -> tuple[datetime, UUID]:
-    """Give the lower one of the two upper bounds."""
+    """Return the lower one of the two upper bounds."""
     until = (wanted.created_to, UUID(int=0)) if wanted.created_to else _LAST
     return min(until, wanted.before or _LAST)
 
 
 def _choose(wanted: PaymentFilter) -> tuple[LiteralString, Sequence[object]]:
-    """Choose the index whose order fits, and the values that its query takes on top."""
+    """Choose the index whose order fits, and the further arguments of its query."""
     kinds = list(wanted.currencies), list(wanted.statuses)
     if wanted.payer_uid is not None:
         return _OF_PAYER, (*kinds, wanted.payer_uid)

@@ -1,4 +1,4 @@
-"""Payment methods: what of which account a merchant offers, where and at which fee."""
+"""Payment methods: which methods a merchant offers, with their accounts, countries and fees."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from payintent.storage.onchain.chain_watch import WATCHED
 
 METHODS_MAX = 200  # of one merchant
 
-#: What decides whether a method can be used: the fields of `Acceptance` but its gateway's.
+#: What decides whether a method can be used: the fields of `Acceptance` except its gateway's.
 _ACCEPTANCE = f"""
     a.provider, m.currencies, m.countries, a.countries AS account_countries, m.token,
     CASE WHEN t.enabled AND t.address IS NOT NULL THEN t.decimals END AS token_decimals,
@@ -52,7 +52,7 @@ ACCEPTANCES = f"""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPaymentMethod:
-    """A payment method to provision."""
+    """A payment method to add."""
 
     merchant_id: int
     account_id: int
@@ -69,7 +69,7 @@ class NewPaymentMethod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What was last shown to a viewer, and since when."""
+    """The catalog that a viewer was shown last, and since when."""
 
     viewer: str  # a country, or empty
     content_hash: bytes
@@ -82,15 +82,15 @@ _shown = msgspec.json.Decoder(tuple[Shown, ...]).decode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """What a merchant was activated for, its methods, and what catalogs were shown of them."""
+    """A merchant's market, its methods, and the catalogs last shown to viewers."""
 
     market: Market
-    methods: tuple[Acceptance, ...]  # none where the merchant is out of service
+    methods: tuple[Acceptance, ...]  # empty where the merchant is out of service
     shown: tuple[Shown, ...]
 
 
 async def add(tx: Tx, new: NewPaymentMethod) -> int:
-    """Provision a payment method."""
+    """Add a payment method and return its id."""
     row = await tx.row(
         """
         INSERT INTO payment_method
@@ -133,7 +133,7 @@ async def list_for_merchant(database: Executor, merchant_id: int) -> list[Paymen
 
 
 async def lock(tx: Tx, method_id: int) -> PaymentMethod | None:
-    """Read a method that is about to be changed."""
+    """Lock a method that is about to be changed."""
     row = await tx.row(
         "SELECT"
         + _COLUMNS
@@ -148,7 +148,7 @@ async def lock(tx: Tx, method_id: int) -> PaymentMethod | None:
 
 
 async def update(tx: Tx, method: PaymentMethod) -> None:
-    """Keep what may change of a method; sessions that were opened keep the quote they froze."""
+    """Update a method; sessions that exist keep the quote they froze."""
     await tx.fetch(
         """
         UPDATE payment_method
@@ -168,7 +168,7 @@ async def update(tx: Tx, method: PaymentMethod) -> None:
 
 
 async def range_of(database: Executor, merchant_id: int, viewer: str) -> Range:
-    """Read in one statement all that a merchant's catalog is made of, restrictions apart."""
+    """Read in one statement all that a merchant's catalog is built from, except restrictions."""
     row = await database.row(
         "SELECT merchant.countries, merchant.currencies, merchant.activation,"
         + ACCEPTANCES
@@ -198,7 +198,7 @@ async def range_of(database: Executor, merchant_id: int, viewer: str) -> Range:
 async def show(
     database: Executor, merchant_id: int, viewer: str, content_hash: bytes, since: datetime | None
 ) -> datetime:
-    """Note what a catalog shows to a viewer from now on; gives since when it is shown.
+    """Store the catalog that a viewer is shown from now on; returns since when it is shown.
 
     That is now, or `since`, where another viewer was shown the same and this one nothing yet.
     """
@@ -219,17 +219,17 @@ async def show(
         content_hash,
         since,
     )
-    assert row is not None  # noqa: S101 - the statement writes one row, whatever was there
+    assert row is not None  # noqa: S101 - the statement always returns one row
     return row["since"]
 
 
 def market_of(row: Row) -> Market:
-    """Read what a merchant was activated for out of a row with its columns."""
+    """Build a merchant's market from a row with its columns."""
     return Market(_texts(row["countries"]), _texts(row["currencies"]))
 
 
 def acceptances_of(row: Row) -> tuple[Acceptance, ...]:
-    """Read a merchant's methods out of a row with `ACCEPTANCES` as `methods`."""
+    """Build a merchant's methods from a row with `ACCEPTANCES` as `methods`."""
     return _acceptances.decode(row["methods"] or "[]")
 
 

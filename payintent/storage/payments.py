@@ -21,7 +21,7 @@ COLUMNS = """
     p.expired_at, p.cancelled_at, p.created_at, p.updated_at
 """
 _FIELDS = tuple(name.strip().removeprefix("p.") for name in COLUMNS.split(","))
-# The hottest row is read by position, which is safe where columns and fields have one order.
+# Rows of this table are read most and by position, so columns and fields must agree in order.
 assert tuple(field.name for field in fields(Payment)) == _FIELDS  # noqa: S101
 _values = cast("Callable[[Row], tuple[Any, ...]]", itemgetter(*_FIELDS))
 _STATUS = _FIELDS.index("status")
@@ -40,7 +40,7 @@ class PaymentSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class LockedPayments:
-    """Payments under lock, and the database's clock when they were asked for."""
+    """Locked payments, and the database's clock when they were requested."""
 
     payments: list[Payment]
     now: datetime
@@ -48,16 +48,16 @@ class LockedPayments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaymentChange:
-    """What one step writes; `None` leaves the column as it is."""
+    """What one transition writes; `None` leaves the column as it is."""
 
     id: UUID
-    version: int  # that was read under the lock
+    version: int  # as read under the lock
     status: PaymentStatus
     at: datetime
     session_id: UUID | None = None
     receipt_id: UUID | None = None
     failure_reason: FailureReason | None = None
-    refunded: Decimal | None = None  # was reserved, and has gone back
+    refunded: Decimal | None = None  # was reserved, and has been refunded
 
 
 async def create(
@@ -129,7 +129,7 @@ async def get(database: Executor, payment_id: UUID) -> PaymentSnapshot | None:
 
 
 async def find_by_checkout(database: Executor, checkout_id: str) -> PaymentSnapshot | None:
-    """Read the payment that a checkout id is the capability for."""
+    """Read the payment that a checkout id gives access to."""
     row = await database.row(
         "SELECT clock() AS now,"
         + COLUMNS
@@ -147,7 +147,7 @@ async def find_by_checkout(database: Executor, checkout_id: str) -> PaymentSnaps
 
 
 async def lock(tx: Tx, payment_ids: Sequence[UUID]) -> LockedPayments:
-    """Lock payments in the order of their ids, which is the order everyone locks in."""
+    """Lock payments in the order of their ids, the order that every caller locks in."""
     rows = await tx.fetch(
         "SELECT clock() AS now,"
         + COLUMNS
@@ -164,14 +164,14 @@ async def lock(tx: Tx, payment_ids: Sequence[UUID]) -> LockedPayments:
 
 
 async def now(database: Executor) -> datetime:
-    """Read the service's one clock."""
+    """Read the database's clock, the only one that decides about payments."""
     row = await database.row("SELECT clock() AS now")
     assert row is not None  # noqa: S101 - SELECT without FROM has one row
     return row["now"]
 
 
 async def lock_due_pending(tx: Tx, limit: int) -> LockedPayments | None:
-    """Lock PENDING payments whose time is over and that nobody else is at, oldest first."""
+    """Lock PENDING payments past their deadline, oldest first; locked ones are skipped."""
     rows = await tx.fetch(
         "SELECT clock() AS now,"
         + COLUMNS
@@ -188,11 +188,11 @@ async def lock_due_pending(tx: Tx, limit: int) -> LockedPayments | None:
 
 
 async def lock_due_processing(tx: Tx, limit: int, patience_s: float) -> list[PaymentSnapshot]:
-    """Lock PROCESSING payments whose time is over and whose session lets us go on.
+    """Lock PROCESSING payments past their deadline whose session allows them to go on.
 
-    Their session is still open (so it must be closed), has ended, or its provider has been silent
-    for longer than our patience. One that is being decided is left alone, so that it blocks no
-    other: a provider that says so is waited for.
+    Their session is still open (so it must be closed), has ended, or its gateway has been silent
+    for longer than `patience_s`. A session whose gateway answers that it is still deciding is
+    skipped, so that it blocks no other payment.
     """
     rows = await tx.fetch(
         "SELECT clock() AS now,"
@@ -217,7 +217,7 @@ async def lock_due_processing(tx: Tx, limit: int, patience_s: float) -> list[Pay
 
 
 async def oldest_processing_s(database: Executor) -> float:
-    """Give the age of the PROCESSING payment with the earliest deadline; 0 where there is none."""
+    """Return the age of the PROCESSING payment with the earliest deadline, or 0."""
     row = await database.row(
         """
         SELECT extract(epoch FROM clock() - created_at)::float8 AS age_s
@@ -231,7 +231,7 @@ async def oldest_processing_s(database: Executor) -> float:
 
 
 async def write_changes(tx: Tx, changes: Sequence[PaymentChange]) -> list[Payment]:
-    """Write steps; a payment that is not at the version that was read is not written."""
+    """Write changes; a payment whose version differs from the one read is not written."""
     rows = await tx.fetch(
         """
         UPDATE payment p
@@ -266,19 +266,19 @@ async def write_changes(tx: Tx, changes: Sequence[PaymentChange]) -> list[Paymen
 
 
 async def get_reserved_amount(tx: Tx, payment_id: UUID) -> Decimal:
-    """Tell how much of a locked payment is promised back."""
+    """Return how much of a locked payment is reserved for refunds."""
     row = await tx.row("SELECT reserved_amount FROM payment WHERE id = $1", payment_id)
     assert row is not None  # noqa: S101 - it is locked
     return row["reserved_amount"]
 
 
 async def set_payer_email(tx: Tx, payment_id: UUID, payer_email: str) -> None:
-    """Keep the e-mail that the buyer entered; it replaces the merchant's (spec 2.2)."""
+    """Store the e-mail that the buyer entered; it replaces the merchant's (spec 2.2)."""
     await tx.fetch("UPDATE payment SET payer_email = $2 WHERE id = $1", payment_id, payer_email)
 
 
 def snapshot_from_row(row: Row) -> PaymentSnapshot:
-    """Read a payment and its session out of a row with the columns of both."""
+    """Build a payment and its session from a row with the columns of both."""
     session = sessions.from_row(row) if row["session_id"] is not None else None
     return PaymentSnapshot(_payment(row), session, row["now"])
 

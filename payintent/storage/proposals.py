@@ -1,4 +1,4 @@
-"""Operations that wait for another person: who proposed what, and what became of it."""
+"""Operations that wait for a second operator: who proposed what, and the decision."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,7 +10,7 @@ from payintent.storage.database import Executor, Row, Tx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewProposal:
-    """An operation that is being proposed; its arguments are sealed."""
+    """An operation that is being proposed; its arguments are encrypted."""
 
     id: UUID
     action: str
@@ -23,7 +23,7 @@ class NewProposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """A proposal as it is kept; `status` is LAPSED where its time ran out."""
+    """A proposal as it is stored; `status` is LAPSED where its time ran out."""
 
     id: UUID
     action: str
@@ -50,7 +50,7 @@ _PROPOSAL = """
 
 
 async def add(tx: Tx, new: NewProposal) -> None:
-    """Keep a proposal."""
+    """Store a new proposal with its encrypted arguments."""
     await tx.fetch(
         """
         INSERT INTO proposal (id, action, merchant_id, sealed, changes, proposed_by, why)
@@ -67,19 +67,19 @@ async def add(tx: Tx, new: NewProposal) -> None:
 
 
 async def get(database: Executor, proposal_id: UUID) -> Proposal | None:
-    """Read one proposal."""
+    """Read a proposal; None where there is none of this id."""
     row = await database.row(_PROPOSAL + "WHERE id = $1", proposal_id)
     return _proposal(row) if row else None
 
 
 async def lock(tx: Tx, proposal_id: UUID) -> Proposal | None:
-    """Read a proposal that is about to be decided."""
+    """Lock a proposal that is about to be decided."""
     row = await tx.row(_PROPOSAL + "WHERE id = $1 FOR UPDATE", proposal_id)
     return _proposal(row) if row else None
 
 
 async def list_proposals(database: Executor, status: str | None, limit: int) -> list[Proposal]:
-    """List proposals, newest first, of one status or all."""
+    """List proposals, newest first; `None` for the status means all."""
     rows = await database.fetch(
         _PROPOSAL
         + """
@@ -97,7 +97,7 @@ async def list_proposals(database: Executor, status: str | None, limit: int) -> 
 
 
 async def mark_decided(tx: Tx, proposal_id: UUID, status: str, who: str, note: str) -> None:
-    """Write who approved or rejected a locked proposal; its arguments are forgotten."""
+    """Write who approved or rejected a locked proposal, and delete its arguments."""
     await tx.fetch(
         """
         UPDATE proposal
@@ -112,7 +112,7 @@ async def mark_decided(tx: Tx, proposal_id: UUID, status: str, who: str, note: s
 
 
 async def forget_lapsed(database: Executor, limit: int) -> int:
-    """Forget the arguments of proposals whose time ran out; gives how many."""
+    """Delete the arguments of proposals whose time ran out; returns how many."""
     rows = await database.fetch(
         """
         UPDATE proposal
@@ -132,7 +132,7 @@ async def forget_lapsed(database: Executor, limit: int) -> int:
 
 
 async def sealed_after(tx: Tx, after: UUID, limit: int) -> list[Proposal]:
-    """Lock proposals with sealed arguments in the order of their ids, a batch at a time."""
+    """Lock proposals with encrypted arguments in the order of their ids, a batch at a time."""
     rows = await tx.fetch(
         _PROPOSAL + "WHERE id > $1 AND sealed IS NOT NULL ORDER BY id LIMIT $2 FOR NO KEY UPDATE",
         after,
@@ -142,7 +142,7 @@ async def sealed_after(tx: Tx, after: UUID, limit: int) -> list[Proposal]:
 
 
 async def seal(tx: Tx, proposal_id: UUID, sealed: bytes) -> None:
-    """Keep a proposal's arguments under another key."""
+    """Store a proposal's arguments encrypted with another key."""
     await tx.fetch("UPDATE proposal SET sealed = $2 WHERE id = $1", proposal_id, sealed)
 
 

@@ -1,4 +1,4 @@
-"""Rate limits and the buckets behind them: GCRA, one statement for many requests."""
+"""Rate limits and their buckets: GCRA, one statement for many requests."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from payintent.storage.database import Executor, Tx
 
 @dataclass(frozen=True, slots=True)
 class RateLimitGrant:
-    """How many requests were granted, and how long until the bucket is full again."""
+    """How many requests were granted, and the seconds until the bucket is full again."""
 
     granted: int
     full_in_s: float
@@ -29,8 +29,8 @@ async def take_tokens(
 ) -> RateLimitGrant:
     """Take up to `wanted` requests out of a merchant's bucket; none where it is empty.
 
-    The bucket is the time at which it will be full: a request moves it `1 / per_s` on, and at most
-    `burst` requests fit between now and then (the generic cell rate algorithm of ATM Forum).
+    The bucket is stored as the time at which it will be full: a request moves it `1 / per_s` on,
+    and at most `burst` requests fit between now and then (the generic cell rate algorithm, GCRA).
     """
     row = await database.row(
         """
@@ -61,7 +61,7 @@ async def take_tokens(
         limit.burst,
         wanted,
     )
-    assert row is not None  # noqa: S101 - the statement writes one row, whatever was there
+    assert row is not None  # noqa: S101 - the statement always returns one row
     return RateLimitGrant(row["granted"], row["full_in_s"])
 
 
@@ -83,7 +83,7 @@ async def set_limit(tx: Tx, limit: RateLimitSetting) -> None:
 
 
 async def clear_limit(tx: Tx, merchant_id: int, kind: str) -> bool:
-    """Go back to the installation's own limit; False where none was set."""
+    """Remove a merchant's own limit, so that the default applies; False where there was none."""
     row = await tx.row(
         "DELETE FROM rate_limit WHERE merchant_id = $1 AND class = $2 RETURNING class",
         merchant_id,
@@ -96,7 +96,7 @@ async def clear_limit(tx: Tx, merchant_id: int, kind: str) -> bool:
 async def list_limits(
     database: Executor, merchant_id: int | None, limit: int
 ) -> list[RateLimitSetting]:
-    """List the limits that were set, of one merchant or of all."""
+    """List the limits that the operator has set, of one merchant or of all."""
     rows = await database.fetch(
         """
         SELECT merchant_id, class AS kind, per_s, burst

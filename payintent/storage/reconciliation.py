@@ -1,4 +1,4 @@
-"""A provider's own list beside ours: loaded for one transaction, compared as sets."""
+"""A gateway's own list compared with our records: loaded for one transaction, compared as sets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,19 +11,19 @@ from payintent.storage.database import Executor, Tx
 _ACCOUNTS_MAX = 100_000
 _TIMEOUT_MS = 30 * 60_000  # a million lines take longer than a request may
 _LOCK_TIMEOUT_MS = 30_000
-#: The decimals of a minor unit, where `u` is the currency in the table of them; else
-#: MINOR_DECIMALS_ELSE, written out, for queries are literals.
+#: The decimals of a minor unit, where `u` is the currency in the table of decimals; else
+#: MINOR_DECIMALS_ELSE, written out, because queries are literals.
 _DECIMALS = "coalesce(u.decimals, 2)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderFileLine:
-    """One line of a provider's file."""
+    """One line of a gateway's file."""
 
     number: int
     type: str  # payment or refund
-    reference: str  # the provider's
-    our_id: UUID | None  # of a session or a refund, as the file says
+    reference: str  # the gateway's
+    our_id: UUID | None  # of a session or a refund, as the file has it
     amount: Decimal  # in units of the currency
     currency: str
     at: datetime
@@ -31,17 +31,17 @@ class ProviderFileLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciliationScope:
-    """What is compared: accounts, and when we learnt of what the file may lack."""
+    """What is compared: accounts, and the time span whose records must be in the file."""
 
     accounts: Sequence[int]
     since: datetime
     until: datetime
-    decimals: Mapping[str, int]  # of minor units; currencies without have MINOR_DECIMALS_ELSE
+    decimals: Mapping[str, int]  # of minor units; MINOR_DECIMALS_ELSE for other currencies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciliationDifference:
-    """Something that only one of both has, or that both have otherwise."""
+    """A record that only one side has, or that differs between both."""
 
     type: str
     what: str  # missing, extra or different
@@ -60,7 +60,7 @@ class ReconciliationDifference:
 
 
 async def list_accounts_of(database: Executor, provider: str) -> list[int]:
-    """Name a provider's accounts, but for contracts on chains."""
+    """Return a provider's account ids, except those of gateway contracts."""
     rows = await database.fetch(
         """
         SELECT a.id
@@ -77,7 +77,7 @@ async def list_accounts_of(database: Executor, provider: str) -> list[int]:
 
 
 async def create_tables(tx: Tx) -> None:
-    """Make room for a file, until the commit; statements of this transaction may take long."""
+    """Create the temporary tables and raise this transaction's statement timeout, until commit."""
     await tx.fetch(
         """
         SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)
@@ -122,7 +122,7 @@ async def create_tables(tx: Tx) -> None:
 
 
 async def add(tx: Tx, lines: Sequence[ProviderFileLine]) -> None:
-    """Load some lines."""
+    """Load a batch of the file's lines into the temporary table."""
     await tx.fetch(
         """
         INSERT INTO provider_line (number, type, reference, our_id, amount, currency, at)
@@ -141,7 +141,7 @@ async def add(tx: Tx, lines: Sequence[ProviderFileLine]) -> None:
 
 
 async def list_repeated(tx: Tx, limit: int) -> list[tuple[int, int]]:
-    """Give lines that come again, and where they came first; all lines are loaded by now."""
+    """Return lines that repeat an earlier one, with both line numbers; load all lines before."""
     await tx.fetch("ANALYZE provider_line")
     rows = await tx.fetch(
         """
@@ -158,7 +158,7 @@ async def list_repeated(tx: Tx, limit: int) -> list[tuple[int, int]]:
 
 
 async def compare(tx: Tx, scope: ReconciliationScope) -> None:
-    """Find what differs. A line's payment or refund is looked for whenever it was."""
+    """Find the differences. A line's payment or refund is looked up in all of time."""
     accounts = list(scope.accounts)
     units = list(scope.decimals), list(scope.decimals.values())
     await tx.fetch(_PAYMENTS_THERE, accounts, *units)
@@ -270,7 +270,7 @@ async def count_differences(tx: Tx) -> dict[tuple[str, str], int]:
 
 
 async def list_differences(tx: Tx, limit: int) -> list[ReconciliationDifference]:
-    """Read the first of them: those of the file in its order, then what it lacks."""
+    """Return the first differences: those of the file in its order, then what it lacks."""
     rows = await tx.fetch(
         """
         SELECT type, what, reference, there, there_currency, here, here_currency, at, merchant_id,
@@ -285,9 +285,9 @@ async def list_differences(tx: Tx, limit: int) -> list[ReconciliationDifference]
 
 
 async def request_inquiries(tx: Tx) -> int:
-    """Have gateways asked at once about sessions and refunds that the file knows more of.
+    """Schedule inquiries at once for sessions and refunds of which the file knows more.
 
-    It waits for no lock: somebody is busy with those that are locked. Gives how many.
+    It waits for no lock: what is locked is being worked on. Returns how many.
     """
     sessions = await tx.fetch(
         """

@@ -1,4 +1,4 @@
-"""Refunds as an operator works on them: listed, looked at, approved."""
+"""Refunds as an operator works on them: listed, shown, approved."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +11,7 @@ from payintent.storage.database import Executor, Row, Tx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefundReview:
-    """A refund with the money that it gives back, and where that came from."""
+    """A refund with its capture, and where that came from."""
 
     id: UUID
     status: str
@@ -27,15 +27,15 @@ class RefundReview:
     capture_currency: str
     amount_text: str | None  # of the payment's amount
     currency: str
-    amount_minor: str  # what the provider gives back, in the capture's smallest units
+    amount_minor: str  # what the gateway refunds, in the capture's smallest units
     chain: str | None
-    payer: bytes | None  # on its chain
+    payer: bytes | None  # the sender's address on its chain
     destination: str | None
     reason: str | None
     requested_by: str
     approved_by: str | None
     note: str
-    reference: str | None  # the provider's own name for it
+    reference: str | None  # the gateway's own id of the refund
     inquiries: int
     sent_at: datetime | None
     created_at: datetime
@@ -44,7 +44,7 @@ class RefundReview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefundFilter:
-    """Which refunds; None is any."""
+    """Which refunds to list; None means any."""
 
     merchant_id: int | None = None
     payment_id: UUID | None = None
@@ -87,13 +87,13 @@ async def list_refunds(database: Executor, wanted: RefundFilter, limit: int) -> 
 
 
 async def get(database: Executor, refund_id: UUID) -> RefundReview | None:
-    """Read one refund."""
+    """Read a refund with its capture; None where there is none of this id."""
     row = await database.row(_ASKED + "WHERE f.id = $1", refund_id)
     return _asked(row) if row else None
 
 
 async def approve(tx: Tx, refund_id: UUID, approved_by: str, note: str, at: datetime) -> None:
-    """Let a locked refund that waits for it be sent."""
+    """Approve a locked refund that waits for approval, so that it is sent."""
     await tx.fetch(
         """
         UPDATE refund
@@ -108,7 +108,7 @@ async def approve(tx: Tx, refund_id: UUID, approved_by: str, note: str, at: date
 
 
 async def add_note(tx: Tx, refund_id: UUID, note: str) -> None:
-    """Keep why a refund was not approved."""
+    """Store why a refund was not approved."""
     await tx.fetch("UPDATE refund SET note = $2 WHERE id = $1", refund_id, note)
 
 
@@ -118,10 +118,10 @@ def _asked(row: Row) -> RefundReview:
 
 
 async def sum_unapproved(tx: Tx, merchant_id: int | None, chain: str) -> Decimal:
-    """Sum up what a merchant gave back on a chain within a day without a second person, in tokens.
+    """Sum up what a merchant refunded on a chain within a day without a second operator, in tokens.
 
-    Until the end of the transaction nobody else can add to it. A token that is not at its address
-    any more adds nothing: its refunds always need a second person.
+    Until the end of the transaction no other can add to it. A token that is not at its address
+    any more adds nothing: its refunds always need a second operator.
     """
     await tx.fetch(
         "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))",

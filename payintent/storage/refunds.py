@@ -1,4 +1,4 @@
-"""Refunds, and what they reserve: on the capture that they come from, and on its payment."""
+"""Refunds, and the amounts they reserve on their capture and on its payment."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class NewRefund:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueRefund:
-    """A refund that somebody has to look after, and the account that its money came by."""
+    """A refund that needs work now, and the account of its capture."""
 
     refund: Refund
     account_id: int
@@ -51,13 +51,13 @@ class DueRefund:
     capture_currency: str
     capture_minor: int
     session_id: UUID | None
-    named_session_id: UUID | None  # of money for a session that nobody knows
+    named_session_id: UUID | None  # of a capture for an unknown session
     captured_at: datetime
     now: datetime
 
 
 async def add(tx: Tx, new: NewRefund) -> Refund:
-    """Keep a refund and reserve what it gives back; the capture and the payment are locked."""
+    """Store a refund and reserve its amount; the capture and the payment must be locked."""
     row = await tx.row(
         """
         WITH reserved AS (
@@ -96,7 +96,7 @@ async def add(tx: Tx, new: NewRefund) -> Refund:
 
 
 async def get(database: Executor, refund_id: UUID) -> Refund | None:
-    """Read one refund."""
+    """Read a refund; None where there is none of this id."""
     row = await database.row("SELECT" + COLUMNS + "FROM refund r WHERE r.id = $1", refund_id)
     return _refund(row) if row else None
 
@@ -104,7 +104,7 @@ async def get(database: Executor, refund_id: UUID) -> Refund | None:
 async def list_page_for_payment(
     database: Executor, payment_id: UUID, before: UUID | None, limit: int
 ) -> list[Refund]:
-    """List a page of what a merchant gave back of a payment, newest first."""
+    """List a page of the refunds that a merchant requested of a payment, newest first."""
     rows = await database.fetch(
         "SELECT"
         + COLUMNS
@@ -124,7 +124,7 @@ async def list_page_for_payment(
 async def find_account_and_payment(
     database: Executor, refund_id: UUID
 ) -> tuple[int, UUID | None] | None:
-    """Tell by which account a refund's money came, and for which payment."""
+    """Return the account and the payment of a refund's capture."""
     row = await database.row(
         """
         SELECT c.account_id, r.payment_id
@@ -145,7 +145,7 @@ async def lock(tx: Tx, refund_id: UUID) -> Refund:
 
 
 async def mark_succeeded(tx: Tx, refund: Refund, reference: str | None, at: datetime) -> None:
-    """Note that the money went back; its payment is stepped by whoever calls."""
+    """Mark a refund as succeeded; the caller makes the transition of its payment."""
     await tx.fetch(
         """
         WITH returned AS (
@@ -169,7 +169,7 @@ async def mark_succeeded(tx: Tx, refund: Refund, reference: str | None, at: date
 async def mark_failed(
     tx: Tx, refund: Refund, why: RefundFailureReason, reference: str | None, at: datetime
 ) -> None:
-    """Note that no money went back, and let go of what was reserved."""
+    """Mark a refund as failed, and release what it reserved."""
     await tx.fetch(
         """
         WITH released AS (
@@ -198,14 +198,14 @@ async def mark_failed(
 
 
 async def set_reference(tx: Tx, refund_id: UUID, reference: str) -> None:
-    """Keep the provider's own name for a refund."""
+    """Store the gateway's own id of a refund."""
     await tx.fetch("UPDATE refund SET reference = $2 WHERE id = $1", refund_id, reference)
 
 
 async def claim_due(
     database: Executor, limit: int, lease_s: float, busy_accounts: Sequence[int]
 ) -> list[DueRefund]:
-    """Take refunds to look after; whoever dies holding one loses it when the lease ends."""
+    """Claim refunds that need work, until the lease ends."""
     rows = await database.fetch(
         """
         WITH taken AS (
@@ -242,7 +242,7 @@ async def claim_due(
 
 
 async def mark_sending(database: Executor, refund_id: UUID) -> bool:
-    """Note that a refund is about to be sent; False where it is not waiting for that any more."""
+    """Mark a refund as about to be sent; False where it does not wait for that any more."""
     row = await database.row(
         """
         UPDATE refund
@@ -256,7 +256,7 @@ async def mark_sending(database: Executor, refund_id: UUID) -> bool:
 
 
 async def skip_approval(tx: Tx, refund_id: UUID) -> None:
-    """Let a refund be sent that would wait for another person, where nobody else must agree."""
+    """Queue a refund that waits for approval, where no second operator has to agree."""
     await tx.fetch(
         """
         UPDATE refund
@@ -268,7 +268,7 @@ async def skip_approval(tx: Tx, refund_id: UUID) -> None:
 
 
 async def mark_queued(database: Executor, refund_id: UUID) -> None:
-    """Have a refund sent that surely was not done, or that may be sent twice."""
+    """Queue a refund again that surely was not done, or that may be sent twice."""
     await database.fetch(
         "UPDATE refund SET step = 'queued' WHERE id = $1 AND step = 'sent'", refund_id
     )
@@ -277,7 +277,7 @@ async def mark_queued(database: Executor, refund_id: UUID) -> None:
 async def schedule_inquiry(
     database: Executor, refund_id: UUID, wait_s: float, *, inquiries: int
 ) -> None:
-    """Set when to look again, and how often somebody has looked in vain."""
+    """Schedule the next inquiry, and store how many were without a result."""
     await database.fetch(
         """
         UPDATE refund
@@ -291,7 +291,7 @@ async def schedule_inquiry(
 
 
 async def stop_inquiries(database: Executor, refund_id: UUID) -> None:
-    """Look no more; only news of it does anything."""
+    """Stop polling this refund; a callback can still settle it."""
     await database.fetch("UPDATE refund SET next_at = NULL WHERE id = $1", refund_id)
 
 

@@ -1,4 +1,4 @@
-"""Refunds that nobody looks after any more: what is known of them, and how they are taken up."""
+"""Refunds that are not polled any more: their facts, and how polling is resumed."""
 
 from dataclasses import dataclass
 from uuid import UUID
@@ -8,18 +8,18 @@ from payintent.storage.database import Executor, Tx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestingRefund:
-    """What decides whether a refund may be taken up again."""
+    """What decides whether the polling of a refund may be resumed."""
 
     status: str
     step: str
     provider: str
-    resting: bool  # was or may have been sent, has not ended, and is not looked at by itself
-    logged: bool  # a final log of the chain names it, by a sender of ours or not judged yet
-    disputed: bool  # a dispute holds some of what it gives back
+    resting: bool  # sent or possibly sent, not ended, and not polled
+    logged: bool  # a final log of the chain names it, by a sender of ours or not classified yet
+    disputed: bool  # a dispute holds some of its amount
 
 
 async def get(database: Executor, refund_id: UUID) -> RestingRefund:
-    """Read what is known of a refund."""
+    """Read the facts of a refund."""
     row = await database.row(
         """
         SELECT f.status, f.step, a.provider,
@@ -39,7 +39,7 @@ async def get(database: Executor, refund_id: UUID) -> RestingRefund:
 
 
 async def resume(tx: Tx, refund_id: UUID) -> None:
-    """Let a locked refund be looked after from now on, for another week and three more reverts."""
+    """Resume polling a locked refund, for another week and three more reverts."""
     await tx.fetch(
         """
         WITH anew AS (

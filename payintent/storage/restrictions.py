@@ -43,7 +43,7 @@ async def list_restrictions(database: Executor) -> list[Restriction]:
 
 
 def active_restrictions(listed: Sequence[Restriction]) -> Restrictions:
-    """Sum up what is in force."""
+    """Collect the restrictions in force by type."""
     active = {kind: frozenset(_countries(listed, kind)) for kind in RestrictionType}
     return Restrictions(
         crypto=active[RestrictionType.CRYPTO],

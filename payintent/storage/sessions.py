@@ -1,4 +1,4 @@
-"""Sessions: selections at a provider, their frozen quotes and their own lives."""
+"""Sessions: attempts to pay at a gateway, with their frozen quotes and their status (`life`)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from payintent.storage.database import Executor, Row, Tx
 from payintent.storage.onchain.chain_watch import WATCHED
 
 _SHOWN_MAX = 1_000
-_DECIDABLE_MAX = 1_000  # sessions of a chain, at one look
-# Prefixed names, so that they can stand beside a payment's in one row.
+_DECIDABLE_MAX = 1_000  # sessions of a chain in one pass
+# Prefixed names, so that they can be selected beside a payment's in one row.
 COLUMNS = """
     s.id AS s_id, s.payment_id AS s_payment_id, s.account_id AS s_account_id,
     s.payment_method_id AS s_payment_method_id, s.provider AS s_provider,
@@ -31,14 +31,14 @@ COLUMNS = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueSession:
-    """A session that the janitor has taken, to ask its provider about."""
+    """A session claimed for an inquiry to its gateway."""
 
     session: Session
     now: datetime
 
 
 async def add(tx: Tx, session: Session, first_inquiry_s: float) -> bool:
-    """Keep a session as `opening`; False where the payment has one already."""
+    """Store a session as `opening`; False where the payment has one already."""
     quote, price = session.quote, session.quote.price
     expected = quote.expected_token
     row = await tx.row(
@@ -85,7 +85,7 @@ async def add(tx: Tx, session: Session, first_inquiry_s: float) -> bool:
 
 
 async def find_payment_id(database: Executor, session_id: UUID, account_id: int) -> UUID | None:
-    """Tell whose session it is; a session of another account is nobody's."""
+    """Return the payment of a session; None where the session is of another account."""
     row = await database.row(
         "SELECT payment_id FROM session WHERE id = $1 AND account_id = $2", session_id, account_id
     )
@@ -93,20 +93,20 @@ async def find_payment_id(database: Executor, session_id: UUID, account_id: int)
 
 
 async def count(database: Executor, payment_id: UUID) -> int:
-    """Tell how many sessions a payment has had."""
+    """Count the sessions that a payment has had."""
     row = await database.row("SELECT count(*) FROM session WHERE payment_id = $1", payment_id)
     assert row is not None  # noqa: S101 - an aggregate gives one row
     return row["count"]
 
 
 async def get(database: Executor, session_id: UUID) -> Session | None:
-    """Read one session."""
+    """Read a session; None where there is none of this id."""
     row = await database.row("SELECT" + COLUMNS + "FROM session s WHERE id = $1", session_id)
     return from_row(row) if row else None
 
 
 async def list_for_payment(database: Executor, payment_id: UUID) -> list[Session]:
-    """List a payment's sessions, the first one first."""
+    """List a payment's sessions, oldest first."""
     rows = await database.fetch(
         "SELECT"
         + COLUMNS
@@ -132,7 +132,7 @@ async def lock(tx: Tx, session_id: UUID) -> Session:
 async def mark_open(
     tx: Tx, session_id: UUID, reference: str | None, next_action: str | None
 ) -> None:
-    """Note what the provider answered to the creation."""
+    """Mark a session as open, with the gateway's answer to its creation."""
     await tx.fetch(
         """
         UPDATE session
@@ -148,7 +148,7 @@ async def mark_open(
 
 
 async def mark_closing(tx: Tx, session_ids: Sequence[UUID], now: datetime) -> None:
-    """Want sessions closed: the janitor asks their providers at once."""
+    """Mark sessions as closing and due now: the inquiry loop asks their gateways to close them."""
     await tx.fetch(
         """
         UPDATE session
@@ -190,7 +190,7 @@ async def mark_all_ended(tx: Tx, outcomes: Mapping[UUID, str], now: datetime) ->
 async def claim_due(
     database: Executor, limit: int, lease_s: float, busy_accounts: Sequence[int]
 ) -> list[DueSession]:
-    """Take sessions to ask about; whoever dies holding one loses it when the lease ends."""
+    """Claim sessions that are due for an inquiry, until the lease ends."""
     rows = await database.fetch(
         """
         UPDATE session s
@@ -213,7 +213,7 @@ async def claim_due(
 
 
 async def schedule_inquiry(database: Executor, session: Session, wait_s: float | None) -> None:
-    """Set the next question; None asks never again. A session that moved on keeps its own."""
+    """Schedule the next inquiry; None stops them. A session that has changed keeps its own."""
     await database.fetch(
         """
         UPDATE session
@@ -228,7 +228,7 @@ async def schedule_inquiry(database: Executor, session: Session, wait_s: float |
 
 
 async def clear_silence(database: Executor, session_id: UUID) -> None:
-    """Note that a provider has answered about a session."""
+    """Record that a gateway has answered about a session."""
     await database.fetch(
         """
         UPDATE session
@@ -240,7 +240,7 @@ async def clear_silence(database: Executor, session_id: UUID) -> None:
 
 
 async def mark_silent(database: Executor, session_id: UUID) -> None:
-    """Note that a provider was asked to close a session and has told nothing; the first counts."""
+    """Record since when a gateway that was asked to close a session has not answered."""
     await database.fetch(
         """
         UPDATE session
@@ -266,7 +266,7 @@ async def can_be_read(database: Executor, chain: str, past: datetime) -> bool:
 
 
 async def note_return(database: Executor, session_id: UUID, every_s: float) -> bool:
-    """Note that the buyer has come back; False where that was noted less than `every_s` ago."""
+    """Record that the buyer has come back; False within `every_s` seconds of the last time."""
     row = await database.row(
         """
         UPDATE session
@@ -282,18 +282,18 @@ async def note_return(database: Executor, session_id: UUID, every_s: float) -> b
 
 
 async def request_inquiry(database: Executor, session_id: UUID) -> None:
-    """Let the janitor ask at once."""
+    """Make a session due for an inquiry now."""
     await database.fetch(
         "UPDATE session SET inquire_at = clock() WHERE id = $1 AND life <> 'ended'", session_id
     )
 
 
 async def request_chain_inquiries(database: Executor, chain: str) -> None:
-    """Let the janitor look at once at a chain's sessions that can be decided by now.
+    """Make a chain's sessions due for an inquiry that can be decided by now.
 
-    Past their deadline by final blocks, or by what two endpoints have shown where nothing has ever
-    been seen of them; before it where the buyer's own transactions have come to nothing. It waits
-    for no lock: who is busy with a session is asked at the next look.
+    Past their deadline by final blocks, or by what two endpoints have shown where no transfer was
+    ever seen of them; before it where the buyer's own transactions have failed. It waits for no
+    lock: a session that is locked now comes with the next call.
     """
     await database.fetch(
         """
@@ -329,13 +329,13 @@ async def request_chain_inquiries(database: Executor, chain: str) -> None:
 
 
 def from_row(row: Row) -> Session:
-    """Read a session out of a row with `COLUMNS`."""
+    """Build a session from a row with `COLUMNS`."""
     return Session(
         id=row["s_id"],
         payment_id=row["s_payment_id"],
         status=SessionStatus(row["s_life"]),
         outcome=row["s_outcome"],
-        quote=_offer(row),
+        quote=_quote_from_row(row),
         reference=row["s_reference"],
         next_action=row["s_next_action"],
         return_url=row["s_return_url"],
@@ -346,7 +346,7 @@ def from_row(row: Row) -> Session:
     )
 
 
-def _offer(row: Row) -> Quote:
+def _quote_from_row(row: Row) -> Quote:
     price = Price(
         currency=row["s_currency"],
         amount=row["s_amount"],

@@ -7,7 +7,7 @@ from payintent.storage.database import Executor, Tx
 
 
 async def list_tax_rates(database: Executor) -> Mapping[str, Decimal]:
-    """Read the operator's tax rates by country; at most one for each."""
+    """Read the operator's tax rates by country, at most one for each."""
     rows = await database.fetch("SELECT country, rate FROM tax_rate ORDER BY country LIMIT 300")
     return {row["country"]: row["rate"] for row in rows}
 
@@ -27,6 +27,6 @@ async def set_tax_rate(tx: Tx, country: str, rate: Decimal) -> None:
 
 
 async def remove_tax_rate(tx: Tx, country: str) -> bool:
-    """Forget a country's tax rate, which is zero then; False where there was none."""
+    """Remove a country's tax rate, which is zero then; False where there was none."""
     row = await tx.row("DELETE FROM tax_rate WHERE country = $1 RETURNING country", country)
     return row is not None

@@ -1,1 +1,1 @@
-"""Webhooks on their way out: signed, sent within limits, spaced, and kept apart by endpoint."""
+"""Outgoing webhooks: signed, rate-limited, retried, and isolated by endpoint."""

@@ -1,4 +1,4 @@
-"""Delivers what waits in the outbox: fast to the healthy, patient with the ill, blocked by none."""
+"""Delivers the outbox: fast to endpoints that answer, slowly to failing ones, delayed by none."""
 
 import asyncio
 import random
@@ -16,7 +16,7 @@ from payintent.webhooks.sender import AttemptResult, WebhookRequest, WebhookSend
 
 _log = get_logger("dispatcher")
 _RECORD_MAX = 50  # attempts in one statement
-_MERCHANTS_MAX = 2_000  # looked at in one round
+_MERCHANTS_MAX = 2_000  # considered in one round
 _TAKE_MAX = 500
 
 ATTEMPTS = Counter("payintent_webhook_attempts_total", "Attempts at deliveries", ["outcome"])
@@ -30,7 +30,7 @@ class _FinishedAttempt:
 
 
 class Dispatcher:
-    """One process's deliverer. `wake` makes it look at once; it polls all the same."""
+    """One process's dispatcher. `wake` makes it look at once; it polls all the same."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Dispatcher:
         self._woken.set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Deliver until told to stop, then finish what is under way."""
+        """Deliver until `stop` is set, then finish what is under way."""
         recorder = asyncio.create_task(self._record_forever())
         while not stop.is_set():
             await self._round()
@@ -73,7 +73,7 @@ class Dispatcher:
         self._woken.clear()
 
     async def _round(self) -> None:
-        """Take whatever there is room for, and send each delivery in a task of its own."""
+        """Claim as much as the limits allow, and send each delivery in a task of its own."""
         try:
             while (taken := await self._take()) >= _TAKE_MAX:
                 _log.debug("backlog", taken=taken)
@@ -82,12 +82,12 @@ class Dispatcher:
 
     async def _take(self) -> int:
         merchants = await self._outbox.due_merchants()
-        rooms = self._windows.share(merchants[:_MERCHANTS_MAX], _TAKE_MAX)
-        if not rooms:
+        limits = self._windows.share(merchants[:_MERCHANTS_MAX], _TAKE_MAX)
+        if not limits:
             return 0
-        deliveries = await self._outbox.claim(rooms)
+        deliveries = await self._outbox.claim(limits)
         for delivery in deliveries:
-            # Counted in before its task runs, so that the next look sees what is taken.
+            # Counted before its task runs, so that the next claim takes it into account.
             flight = self._windows.started(delivery.merchant_id)
             task = asyncio.create_task(self._send(delivery, flight))
             self._sending.add(task)
@@ -114,21 +114,21 @@ class Dispatcher:
         await self._done.put(_FinishedAttempt(delivery, attempt))
         if healed:
             await self._release(delivery.merchant_id)
-        self._woken.set()  # there is room again
+        self._woken.set()  # a slot is free again
 
     def _pause(self, merchant_id: int, attempt: AttemptResult) -> None:
         if attempt.retry_after_s is not None:
             self._windows.pause(merchant_id, attempt.retry_after_s)
 
     async def _release(self, merchant_id: int) -> None:
-        """Send at once what was held back from an endpoint that has come back."""
+        """Make due at once what was held back from an endpoint whose circuit has closed."""
         try:
             await self._outbox.release(merchant_id)
         except (StorageUnavailableError, LockTimeoutError) as error:
             _complain("outbox_away", error)
 
     async def _record_forever(self) -> None:
-        """Keep attempts, as many at a time as have come together."""
+        """Store attempts, in batches of all that are finished."""
         while True:
             done = [await self._done.get()]
             while len(done) < _RECORD_MAX and not self._done.empty():
@@ -136,7 +136,7 @@ class Dispatcher:
             try:
                 await self._outbox.record([self._outcome(result) for result in done])
             except Exception as error:  # noqa: BLE001 - nor one bad record
-                # The lease ends and the event goes out again: at least once, as promised.
+                # The lease ends and the event is sent again: at least once, as promised.
                 _complain("attempts_lost", error)
             for _ in done:
                 self._done.task_done()

@@ -19,7 +19,7 @@ HOST_CHARS_MAX = 253
 PORTS = frozenset({80, 443, 8080, 8443})
 DEFAULT_PORTS = {"http": 80, "https": 443}
 DNS_TIMEOUT_S = 2.0
-DNS_THREADS_MAX = 128  # getaddrinfo cannot be cancelled: a dead name keeps its thread for a while
+DNS_THREADS_MAX = 128  # getaddrinfo cannot be cancelled: a slow name keeps its thread for a while
 
 Address = IPv4Address | IPv6Address
 AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]  # as from getaddrinfo
@@ -27,7 +27,7 @@ Lookup = Callable[[str], Awaitable[Sequence[str]]]  # a name's addresses, as tex
 
 
 class EgressRefusedError(PermissionError):
-    """A callback URL or address that may not be called, and why.
+    """A callback URL or address must not be called; the message says why.
 
     An OSError, so that the HTTP client passes it on like any failure to connect.
     """
@@ -39,7 +39,7 @@ class EgressRefusedError(PermissionError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackTarget:
-    """A callback URL that passed, in the spelling to be used; `address` is set for literals."""
+    """A checked callback URL, in the spelling to be used; `address` is set for IP literals."""
 
     url: str
     host: str
@@ -48,7 +48,7 @@ class CallbackTarget:
 
 
 def check_callback_url(url: str, sandbox: bool = False) -> CallbackTarget:
-    """Read a callback URL, or raise EgressRefused; a name's addresses are checked elsewhere."""
+    """Parse and check a callback URL (`EgressRefusedError`); names are resolved elsewhere."""
     parts, port = _split(url)
     if parts.scheme not in DEFAULT_PORTS:
         raise EgressRefusedError("the scheme must be http or https")
@@ -67,7 +67,7 @@ def check_callback_url(url: str, sandbox: bool = False) -> CallbackTarget:
 
 
 def address_refusal(address: str | Address, sandbox: bool = False) -> str | None:
-    """Say why an address may not be called, None if it may; the sandbox opens private networks."""
+    """Return why an address must not be called, or None; the sandbox allows private networks."""
     ip = ip_address(address)
     if reason := _listed(ip, _NEVER):
         return reason
@@ -75,7 +75,7 @@ def address_refusal(address: str | Address, sandbox: bool = False) -> str | None
         return None
     if reason := _listed(ip, _NOT_PUBLIC):
         return reason
-    # What is on no list is refused too, unless it lies where public addresses are given out.
+    # Addresses on no list are refused too, unless they are where public addresses are allocated.
     public = ip in _PUBLIC_IPV6 if ip.version == 6 else ip.is_global and not ip.is_reserved  # noqa: PLR2004
     return None if public else "not a public address"
 
@@ -83,7 +83,7 @@ def address_refusal(address: str | Address, sandbox: bool = False) -> str | None
 async def check_callback_registration(
     url: str, sandbox: bool = False, *, lookup: Lookup | None = None
 ) -> CallbackTarget:
-    """Check a callback URL and every address its name has now; raise EgressRefused, with reason."""
+    """Check a callback URL and every address that its name has now (`EgressRefusedError`)."""
     target = check_callback_url(url, sandbox)
     if target.address is None:
         resolver = CheckedResolver(sandbox=sandbox, lookup=lookup)
@@ -101,8 +101,7 @@ async def check_callback_registration(
 class CheckedResolver:
     """Resolves names for the HTTP client, which connects to no address but those it returns.
 
-    The client asks no resolver about IP literals: `check_callback_url` and `checked_socket` see to
-    those.
+    The client resolves no IP literals: `check_callback_url` and `checked_socket` check those.
     """
 
     def __init__(
@@ -124,7 +123,7 @@ class CheckedResolver:
         port: int = 0,
         family: socket.AddressFamily = socket.AF_UNSPEC,  # noqa: ARG002 - every answer is checked
     ) -> "list[ResolveResult]":
-        """Give a name's addresses; one refused among them refuses the name (EgressRefused)."""
+        """Return a name's addresses; one refused refuses the name (`EgressRefusedError`)."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 answers = await asyncio.shield(self._ask_once(host))
@@ -138,7 +137,7 @@ class CheckedResolver:
         return [_result(host, answer, port) for answer in answers]
 
     async def close(self) -> None:
-        """Give up the questions still open."""
+        """Cancel the lookups still open."""
         for task in self._asked.values():
             task.cancel()
         if self._threads is not None:
@@ -146,7 +145,7 @@ class CheckedResolver:
             self._threads = None
 
     def _ask_once(self, host: str) -> asyncio.Task[Sequence[str]]:
-        """Let everyone who waits for one name share one question, so it holds one thread."""
+        """Share one lookup among all callers of the same name, so it holds one thread."""
         task = self._asked.get(host)
         if task is None:
             task = asyncio.ensure_future(self._ask(host))
@@ -160,18 +159,19 @@ class CheckedResolver:
     def _forget(self, host: str, done: asyncio.Task[Sequence[str]]) -> None:
         self._asked.pop(host, None)
         if not done.cancelled():
-            done.exception()  # seen, even when everyone who asked has given up
+            done.exception()  # retrieved, even when every caller has given up
 
     async def _ask_system(self, host: str) -> Sequence[str]:
         if self._threads is None:
-            # Threads of its own: dead names must not hold up whatever else uses the loop's.
+            # Threads of its own: unresponsive names must not block other users of the loop's
+            # threads.
             self._threads = ThreadPoolExecutor(DNS_THREADS_MAX, thread_name_prefix="dns")
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, _system_addresses, host)
 
 
 def checked_socket(info: AddressInfo, sandbox: bool = False) -> socket.socket:
-    """Open the socket for one connection, or raise EgressRefused: no address gets around this."""
+    """Open the socket of a connection (`EgressRefusedError`); every one is opened here."""
     family, kind, protocol, _, address = info
     if reason := address_refusal(str(address[0]), sandbox):
         raise EgressRefusedError(f"the address is refused: {reason}")
@@ -266,9 +266,10 @@ def _check_host(parts: SplitResult, sandbox: bool) -> tuple[str, Address | None]
 
 
 def _literal(host: str) -> Address | None:
-    """Read an IP literal; None for a name. The C library reads `0x7f.1` and `127.1` as addresses.
+    """Parse an IP literal; None for a name.
 
-    So a host whose last label is a number must be a dotted quad, as in the WHATWG URL standard.
+    The C library accepts `0x7f.1` and `127.1` as addresses. So a host whose last label is a number
+    must be a dotted quad, as in the WHATWG URL standard.
     """
     is_number = _NUMBER.fullmatch(host.removesuffix(".").rpartition(".")[2]) is not None
     if ":" not in host and not is_number:
@@ -282,7 +283,7 @@ def _literal(host: str) -> Address | None:
 
 
 def _system_addresses(host: str) -> list[str]:
-    # As bytes: a text would go through a codec that folds odd digits into plain ones.
+    # As bytes: a text would go through a codec that maps other digits to ASCII ones.
     infos = socket.getaddrinfo(host.encode("ascii"), None, type=socket.SOCK_STREAM)
     return [str(info[4][0]) for info in infos]
 

@@ -1,7 +1,8 @@
-"""How much each endpoint may receive at once, so that a dead merchant never delays another.
+"""Concurrency limit and circuit breaker of each webhook endpoint.
 
-Three limits together: a window per endpoint that grows with success; a breaker, behind which
-nothing is sent and no attempt is spent; and a bounded share of the sockets for suspects.
+Three limits together: a window per endpoint that grows with success; a circuit breaker, which
+while open sends nothing and spends no attempt; and a bounded share of the sockets for suspects.
+So an endpoint that does not answer never delays another.
 """
 
 from collections import deque
@@ -20,25 +21,25 @@ OPEN_SAMPLE_S = 60.0
 OPEN_SAMPLE_MAX = 64  # outcomes remembered
 OPEN_S = 30.0  # doubled each time a probe fails
 OPEN_MAX_S = 900.0
-OPEN_DOUBLINGS_MAX = 5  # reach OPEN_MAX_S
+OPEN_DOUBLINGS_MAX = 5  # reaches OPEN_MAX_S
 
 PAUSE_MAX_S = 3_600.0  # of a Retry-After
 SUSPECT_DIVISOR = 2  # suspects together get at most half of the sockets
-FORGET_AFTER_S = 300.0  # an endpoint that is well and idle
-FORGET_ILL_AFTER_S = 3_600.0  # or whose breaker could have closed this long ago
+FORGET_AFTER_S = 300.0  # an endpoint that works and is idle
+FORGET_ILL_AFTER_S = 3_600.0  # or whose circuit could have closed this long ago
 SWEEP_EVERY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InFlightAttempt:
-    """One attempt on its way; `since` is on the monotonic clock."""
+    """One attempt under way; `since` is on the monotonic clock."""
 
     endpoint_id: int
     since: float
 
 
 class EndpointWindows:
-    """The state of every endpoint of one process; forgets those that are well and idle."""
+    """The state of every endpoint of one process; forgets those that work and are idle."""
 
     def __init__(self, sockets_max: int, clock: Callable[[], float]) -> None:
         self._sockets_max = sockets_max
@@ -49,7 +50,7 @@ class EndpointWindows:
         self._suspects_in_flight = 0
         self._young: deque[InFlightAttempt] = (
             deque()
-        )  # in order of start, until seen to be slow or done
+        )  # in order of start, until found to be slow or finished
         self._sweep_at = clock() + SWEEP_EVERY_S
 
     def __len__(self) -> int:
@@ -65,15 +66,15 @@ class EndpointWindows:
         for endpoint_id in endpoint_ids:
             endpoint = self._endpoints.get(endpoint_id, _UNKNOWN)
             limit = min(free, suspects_free) if endpoint.is_suspect else free
-            room = 0 if now < endpoint.shut_until else min(endpoint.vacant, limit)
-            if room > 0:
-                shares.append((endpoint_id, room))
-                free -= room
-                suspects_free -= room if endpoint.is_suspect else 0
+            slots = 0 if now < endpoint.shut_until else min(endpoint.vacant, limit)
+            if slots > 0:
+                shares.append((endpoint_id, slots))
+                free -= slots
+                suspects_free -= slots if endpoint.is_suspect else 0
         return shares
 
     def started(self, endpoint_id: int) -> InFlightAttempt:
-        """Count an attempt in; whoever calls this owes `finished`, whatever happens."""
+        """Count an attempt in; the caller must call `finished`, whatever happens."""
         now = self._clock()
         self._sweep(now)
         flight = InFlightAttempt(endpoint_id, now)
@@ -86,7 +87,7 @@ class EndpointWindows:
         return flight
 
     def finished(self, flight: InFlightAttempt, ok: bool) -> bool:
-        """Count an attempt out; True if it closed the breaker, so what was held may go at once."""
+        """Count an attempt out; True if it closed the circuit: deliveries held back may go."""
         now = self._clock()
         self._notice_slow(now)
         endpoint = self._endpoints[flight.endpoint_id]
@@ -99,7 +100,7 @@ class EndpointWindows:
         return healed
 
     def pause(self, endpoint_id: int, seconds: float) -> None:
-        """Send this endpoint nothing for a while: it said Retry-After."""
+        """Send this endpoint nothing for a while, because it answered with Retry-After."""
         endpoint = self._endpoints.setdefault(endpoint_id, _Endpoint())
         endpoint.used_at = self._clock()
         endpoint.paused_until = endpoint.used_at + min(max(0.0, seconds), PAUSE_MAX_S)
@@ -134,7 +135,7 @@ class _Endpoint:
     outcomes: deque[tuple[float, bool]] = field(
         default_factory=lambda: deque[tuple[float, bool]](maxlen=OPEN_SAMPLE_MAX)
     )
-    opened_times: int = 0  # since the breaker was last closed; 0 is closed
+    opened_times: int = 0  # since the circuit was last closed; 0 is closed
     opened_at: float = -inf
     open_until: float = -inf
     paused_until: float = -inf
@@ -165,7 +166,7 @@ class _Endpoint:
 
     def learn(self, flight: InFlightAttempt, ok: bool, now: float) -> bool:
         if flight.since < self.opened_at:
-            return False  # sent before the breaker opened: only a probe has a say
+            return False  # sent before the circuit opened: only a probe counts
         self.outcomes.append((now, ok))
         if not ok:
             self._fail(now)
@@ -198,4 +199,4 @@ class _Endpoint:
         self.outcomes.clear()
 
 
-_UNKNOWN = _Endpoint()  # what an endpoint is taken for before its first attempt; never changed
+_UNKNOWN = _Endpoint()  # the state of an endpoint before its first attempt; never changed

@@ -1,4 +1,4 @@
-"""The outbox as deliverers see it: what is due, with the secrets to sign it."""
+"""The outbox as the dispatcher uses it: due deliveries, with the secrets to sign them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,12 +25,12 @@ class DatabaseOutbox:
     lease_s: float
 
     async def due_merchants(self) -> list[int]:
-        """Name the merchants that have something due, the longest waiting first."""
+        """Return the merchants that have due deliveries, the longest waiting first."""
         return await outbox.list_due_merchants(self.database, _MERCHANTS_MAX)
 
-    async def claim(self, rooms: Sequence[tuple[int, int]]) -> list[OutgoingDelivery]:
-        """Take due deliveries, of each merchant at most its room."""
-        taken = await outbox.claim_due(self.database, rooms, self.lease_s)
+    async def claim(self, limits: Sequence[tuple[int, int]]) -> list[OutgoingDelivery]:
+        """Claim due deliveries, of each merchant at most its limit."""
+        taken = await outbox.claim_due(self.database, limits, self.lease_s)
         keys = await self._keys_of({delivery.merchant_id for delivery in taken})
         return [
             OutgoingDelivery(
@@ -46,15 +46,15 @@ class DatabaseOutbox:
         ]
 
     async def record(self, outcomes: Sequence[DeliveryResult]) -> None:
-        """Keep attempts and what follows from them."""
+        """Store attempts and the new state of their deliveries."""
         await outbox.record(self.database, [self._attempted(result) for result in outcomes])
 
     async def release(self, merchant_id: int) -> None:
-        """Make everything of a merchant due now."""
+        """Make all of a merchant's deliveries due now."""
         await outbox.release(self.database, merchant_id)
 
     async def _keys_of(self, merchant_ids: set[int]) -> dict[int, list[bytes]]:
-        """Open merchants' secrets; one that cannot be opened holds up its own merchant alone."""
+        """Decrypt merchants' secrets; one that cannot be decrypted delays only its own merchant."""
         keys: dict[int, list[bytes]] = {}
         for merchant_id in merchant_ids:
             try:

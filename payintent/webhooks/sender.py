@@ -1,4 +1,4 @@
-"""Sends one webhook once: whatever the other side does, the answer is an `AttemptResult`."""
+"""Sends one webhook once: whatever the endpoint does, the result is an `AttemptResult`."""
 
 import asyncio
 import errno
@@ -28,7 +28,7 @@ from payintent.webhooks.egress import (
 from payintent.webhooks.signature import sign
 
 USER_AGENT = f"PaymentIntentService-Webhooks/{API_VERSION}"
-KEEP_ALIVE_S = 30.0  # a connection this idle is closed, so that a moved name is looked up again
+KEEP_ALIVE_S = 30.0  # then an idle connection is closed, so that a changed address is looked up
 HEADER_LINE_BYTES_MAX = 8 * 1024
 HEADER_BYTES_MAX = 32 * 1024
 DETAIL_CHARS_MAX = 200
@@ -39,7 +39,7 @@ _GONE, _TOO_MANY, _UNAVAILABLE = 410, 429, 503
 
 
 class _ClientResolver(CheckedResolver, AbstractResolver):
-    """The checked resolver as the HTTP client's own kind."""
+    """The checked resolver as the HTTP client's own type."""
 
 
 class AttemptOutcome(StrEnum):
@@ -49,15 +49,15 @@ class AttemptOutcome(StrEnum):
     HTTP_ERROR = "http_error"
     TIMEOUT = "timeout"
     CONNECT_ERROR = "connect_error"
-    BLOCKED = "blocked"  # the URL or its address may not be called
+    BLOCKED = "blocked"  # the URL or its address must not be called
     TLS_ERROR = "tls_error"
-    BAD_ANSWER = "bad_answer"  # not HTTP, or broken off, or too large a header
+    BAD_ANSWER = "bad_answer"  # not HTTP, cut off, or too large headers
     REDIRECT = "redirect"  # never followed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookRequest:
-    """What is to be sent where; `secrets` are decoded, the newest first."""
+    """The event to send and its endpoint; `secrets` are decrypted, newest first."""
 
     url: str
     webhook_id: str
@@ -67,7 +67,7 @@ class WebhookRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptResult:
-    """What became of it. `detail` is a few words of ours, `answer` the start of theirs."""
+    """The result of an attempt. `detail` is a short text of ours, `answer` the start of theirs."""
 
     outcome: AttemptOutcome
     status: int | None = None
@@ -78,12 +78,12 @@ class AttemptResult:
 
     @property
     def ok(self) -> bool:
-        """Tell whether the endpoint took it."""
+        """Tell whether the endpoint accepted the event."""
         return self.outcome is AttemptOutcome.DELIVERED
 
     @property
     def gone(self) -> bool:
-        """Tell whether the endpoint wants nothing any more (410)."""
+        """Tell whether the endpoint wants no more events (410)."""
         return self.status == _GONE
 
 
@@ -113,7 +113,7 @@ class WebhookSender:
         try:
             async with asyncio.timeout(self._settings.webhook_timeout_s):
                 attempt = await self._post(delivery)
-        except Exception as error:  # noqa: BLE001 - a stranger's server must not break a worker
+        except Exception as error:  # noqa: BLE001 - a foreign server must not break a worker
             attempt = _failed(error)
         return replace(attempt, duration_ms=round((loop.time() - started) * 1000))
 
@@ -168,7 +168,7 @@ class WebhookSender:
         return self._session
 
     async def _read(self, response: aiohttp.ClientResponse) -> str:
-        """Read as far as the limit, then close; text that PostgreSQL can keep."""
+        """Read the answer up to the limit, then close; returns text that PostgreSQL can store."""
         chunks: list[bytes] = []
         missing = self._settings.webhook_answer_bytes_max
         while missing > 0 and (chunk := await response.content.read(missing)):
@@ -215,7 +215,7 @@ def _open_session(connector: aiohttp.TCPConnector, settings: Settings) -> aiohtt
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.webhook_connect_timeout_s),
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,  # a few bytes may inflate to gigabytes
-        trust_env=False,  # a proxy would connect to addresses that nobody checked
+        trust_env=False,  # a proxy would connect to addresses that were not checked
         read_bufsize=settings.webhook_answer_bytes_max,
         max_line_size=HEADER_LINE_BYTES_MAX,
         max_field_size=HEADER_LINE_BYTES_MAX,
@@ -240,7 +240,7 @@ _PLAIN: tuple[tuple[type[Exception], AttemptOutcome, str], ...] = (
 
 
 def _explain(error: Exception) -> tuple[AttemptOutcome, str]:
-    """Tell the outcome; in words of our own, for a library's message may hold the whole URL."""
+    """Map an error to an outcome and a text of ours: a library's may hold the whole URL."""
     if isinstance(error, EgressRefusedError):
         return AttemptOutcome.BLOCKED, error.reason
     if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
@@ -284,7 +284,7 @@ def _header_bytes(response: aiohttp.ClientResponse) -> int:
 
 
 def _host(location: str) -> str:
-    """Give the host of a Location and no more: the rest may hold secrets of theirs."""
+    """Return the host of a Location and no more: the rest may contain the endpoint's secrets."""
     try:
         host = urlsplit(location).hostname or "a relative address"
     except ValueError:
@@ -293,7 +293,7 @@ def _host(location: str) -> str:
 
 
 def _seconds(retry_after: str, now_s: float) -> int | None:
-    """Read a Retry-After, whole seconds or an HTTP date (RFC 9110, 10.2.3), else None."""
+    """Parse a Retry-After, whole seconds or an HTTP date (RFC 9110, 10.2.3), else None."""
     text = retry_after.strip()
     if text.isascii() and text.isdecimal():
         return int(text) if len(text) <= RETRY_AFTER_DIGITS_MAX else None

@@ -14,9 +14,9 @@ SIGNATURES_MAX = 3  # of one delivery, while secrets rotate
 
 
 def sign(keys: Sequence[bytes], webhook_id: str, timestamp_s: int, body: bytes) -> str:
-    """Give the `webhook-signature` header: one `v1,<base64>` for each key, newest key first.
+    """Return the `webhook-signature` header: one `v1,<base64>` for each key, newest key first.
 
-    Beyond three keys the older ones are left out. The id must have no dot: it would move the
+    Beyond three keys the older ones are left out. The id must contain no dot: it would move the
     borders of the signed text.
     """
     if not keys or not webhook_id or "." in webhook_id:
@@ -27,12 +27,12 @@ def sign(keys: Sequence[bytes], webhook_id: str, timestamp_s: int, body: bytes) 
 
 
 def new_key() -> bytes:
-    """Make a key from the operating system's randomness."""
+    """Generate a key of `SECRET_BYTES` random bytes."""
     return secrets.token_bytes(SECRET_BYTES)
 
 
 def encode_secret(key: bytes) -> str:
-    """Write a key as the merchant sees it, `whsec_…`."""
+    """Write a key as the merchant reads it, `whsec_…`."""
     _check_length(key)
     return SECRET_PREFIX + base64.b64encode(key).decode()
 

@@ -199,7 +199,7 @@ async def test_a_stream_without_news_gives_signs_of_life_and_ends_after_a_while(
         await stream.told()
         for _ in range(3):
             assert await stream.next() == {"": "here"}
-    monkeypatch.setattr(checkout_events, "_LIFE_S", 0.0)
+    monkeypatch.setattr(checkout_events, "_STREAM_S", 0.0)
     async with listening(api, created) as stream:
         await stream.told()
         await stream.ends()

@@ -3,7 +3,7 @@
 import pytest
 
 from payintent.domain.activation import (
-    ARROWS,
+    TRANSITIONS,
     ActivationAction,
     ActivationStatus,
     is_in_service,
@@ -39,7 +39,7 @@ def test_there_are_the_six_states_and_six_steps_and_these_arrows_and_no_others()
         *("NEW", "REQUESTED", "APPLIED", "VALIDATED", "ACTIVE", "SUSPENDED")
     }
     assert {one.value for one in ActivationAction} == {step for _, step in EXPECTED}
-    known = {(now.value, step.value): to.value for (now, step), to in ARROWS.items()}
+    known = {(now.value, step.value): to.value for (now, step), to in TRANSITIONS.items()}
     assert known == EXPECTED
 
 
@@ -81,7 +81,7 @@ def test_nobody_becomes_active_without_having_been_validated() -> None:
     while ways:
         now = ways.pop()
         for step in ActivationAction:
-            if (now, step) not in ARROWS:
+            if (now, step) not in TRANSITIONS:
                 continue
             after = next_activation_status(now, step, was_active=False)
             assert after is not ActivationStatus.ACTIVE or now in {

@@ -10,8 +10,8 @@ import pytest
 from payintent.domain.gateway import GatewaySessionState, SessionReport
 from payintent.domain.onchain import (
     CASES,
-    HINT_HOLDS,
     OUTAGE_MAX,
+    POSTED_TRANSACTION_HOLDS,
     SECOND_THOUGHT,
     ExpectedTransfer,
     MismatchedTransfer,
@@ -170,7 +170,7 @@ def test_nothing_is_decided_before_the_deadline_where_nothing_happened() -> None
 @pytest.mark.parametrize("at", [NOW, DEADLINE, DEADLINE + OUTAGE_MAX * 30])
 def test_an_exact_sighting_is_waited_for_whatever_else_is_known(at: Any) -> None:
     worst = {
-        "hints": (revert("expired", SECOND_THOUGHT),),
+        "posted": (revert("expired", SECOND_THOUGHT),),
         "mismatches": (mismatch(TransferDisposition.UNDERPAID, SECOND_THOUGHT, posted=True),),
         "exact_gone": True,
     }
@@ -185,31 +185,36 @@ def test_an_exact_sighting_is_waited_for_whatever_else_is_known(at: Any) -> None
 def test_a_fresh_hash_holds_up_a_change_of_method_for_a_while(
     state: PostedTransactionState,
 ) -> None:
-    assert decide_onchain_session(evidence(hints=(hint(state),))) == UNDER_WAY
+    assert decide_onchain_session(evidence(posted=(hint(state),))) == UNDER_WAY
     assert (
-        decide_onchain_session(evidence(hints=(hint(state, posted_at=NOW - HINT_HOLDS),))) == OPEN
+        decide_onchain_session(
+            evidence(posted=(hint(state, posted_at=NOW - POSTED_TRANSACTION_HOLDS),))
+        )
+        == OPEN
     )
 
 
 def test_a_final_revert_by_the_deadline_fails_at_once() -> None:
-    told = evidence(hints=(revert("expired", timedelta(0)),))
+    told = evidence(posted=(revert("expired", timedelta(0)),))
     assert decide_onchain_session(told) == failed(FailureReason.TX_REVERTED)
 
 
 def test_another_revert_fails_after_a_second_thought_without_another_attempt() -> None:
     early = revert("transfer", SECOND_THOUGHT - SECOND)
     late = revert("transfer", SECOND_THOUGHT)
-    assert decide_onchain_session(evidence(hints=(early,))) == OPEN
-    assert decide_onchain_session(evidence(hints=(late,))) == failed(FailureReason.TX_REVERTED)
+    assert decide_onchain_session(evidence(posted=(early,))) == OPEN
+    assert decide_onchain_session(evidence(posted=(late,))) == failed(FailureReason.TX_REVERTED)
     assert (
-        decide_onchain_session(evidence(hints=(late, hint(PostedTransactionState.PENDING))))
+        decide_onchain_session(evidence(posted=(late, hint(PostedTransactionState.PENDING))))
         == UNDER_WAY
     )
 
 
 def test_a_revert_that_is_not_final_ends_nothing() -> None:
-    told = hint(PostedTransactionState.REVERTED, reason="expired", posted_at=NOW - HINT_HOLDS)
-    assert decide_onchain_session(evidence(hints=(told,))) == OPEN
+    told = hint(
+        PostedTransactionState.REVERTED, reason="expired", posted_at=NOW - POSTED_TRANSACTION_HOLDS
+    )
+    assert decide_onchain_session(evidence(posted=(told,))) == OPEN
 
 
 @pytest.mark.parametrize(
@@ -261,7 +266,7 @@ def test_nothing_seen_expires_at_once_where_two_endpoints_have_shown_the_blocks(
 @pytest.mark.parametrize(
     "trace",
     [
-        {"hints": (hint(PostedTransactionState.UNKNOWN),)},
+        {"posted": (hint(PostedTransactionState.UNKNOWN),)},
         {"exact_gone": True},
         {"mismatches": (mismatch(TransferDisposition.UNDERPAID, SECOND, posted=False),)},
     ],
@@ -276,7 +281,7 @@ def test_any_trace_waits_for_the_final_blocks(trace: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("state", [PostedTransactionState.UNKNOWN, PostedTransactionState.PENDING])
 def test_a_hash_that_was_never_mined_is_a_timeout_on_chain(state: PostedTransactionState) -> None:
-    assert decide_onchain_session(after(hints=(hint(state),))) == failed(
+    assert decide_onchain_session(after(posted=(hint(state),))) == failed(
         FailureReason.ONCHAIN_TIMEOUT
     )
 
@@ -287,7 +292,7 @@ def test_an_exact_payment_that_is_gone_for_good_is_a_timeout_on_chain() -> None:
 
 def test_a_revert_is_told_before_a_timeout_and_money_before_both() -> None:
     reverted = (revert("transfer", SECOND), hint(PostedTransactionState.UNKNOWN))
-    assert decide_onchain_session(after(hints=reverted)) == failed(FailureReason.TX_REVERTED)
+    assert decide_onchain_session(after(posted=reverted)) == failed(FailureReason.TX_REVERTED)
     arrived = (mismatch(TransferDisposition.WRONG_TOKEN, SECOND, posted=False),)
-    told = after(hints=reverted, mismatches=arrived)
+    told = after(posted=reverted, mismatches=arrived)
     assert decide_onchain_session(told) == failed(FailureReason.TOKEN_MISMATCH)

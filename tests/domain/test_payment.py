@@ -7,9 +7,9 @@ import pytest
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.event import EventType, event_payload_fields
 from payintent.domain.payment import (
-    ARROWS,
     OPEN,
     TERMINAL,
+    TRANSITIONS,
     FailureReason,
     PaymentStatus,
     PaymentTrigger,
@@ -70,12 +70,14 @@ def test_every_state_takes_every_trigger_as_the_table_says(
 
 
 def test_nothing_leads_from_pending_to_paid_or_failed() -> None:
-    reached = {arrow.to for (status, _), arrow in ARROWS.items() if status is PaymentStatus.PENDING}
+    reached = {
+        arrow.to for (status, _), arrow in TRANSITIONS.items() if status is PaymentStatus.PENDING
+    }
     assert not reached & {PaymentStatus.PAID, PaymentStatus.FAILED}
 
 
 def test_an_event_is_told_only_on_the_way_into_an_end() -> None:
-    for (status, _), arrow in ARROWS.items():
+    for (status, _), arrow in TRANSITIONS.items():
         if arrow.event is not None:
             assert status in OPEN
             assert arrow.to in TERMINAL

@@ -10,7 +10,7 @@ import pytest
 
 from payintent.evm.event_logs import REFUNDED
 from payintent.evm.refund_sender import RpcRefundSender
-from payintent.onchain.log_proof import LIES
+from payintent.onchain.log_proof import WRONG_ANSWERS
 from payintent.onchain.settle_refund_logs import REFUNDS
 from payintent.onchain.watcher import LATE
 from payintent.operations.chains import AddContract, SetChain
@@ -85,11 +85,11 @@ async def test_a_refund_that_one_endpoint_invents_settles_nothing(
         f"{24 * '0'}{world.ground.payer[2:].lower()}{24 * '0'}{world.refunder[2:].lower()}",
     }
     liar.faults = Faults(forge_logs=1.0)
-    before = LIES.labels("native", "unproven_log")._value.get()
+    before = WRONG_ANSWERS.labels("native", "unproven_log")._value.get()
     await world.ground.final()
     await world.ground.final()
     assert liar.done["forged"]
-    assert LIES.labels("native", "unproven_log")._value.get() > before
+    assert WRONG_ANSWERS.labels("native", "unproven_log")._value.get() > before
     assert await world.logs() == []
     await still_ours_to_send(world, payment, refund)
 
@@ -251,7 +251,7 @@ async def test_what_was_kept_and_not_judged_is_settled_by_whoever_comes_first(
         return []
 
     with monkeypatch.context() as patch:
-        patch.setattr(refund_logs, "list_unjudged", died)
+        patch.setattr(refund_logs, "list_unclassified", died)
         await refunding.ground.look()
     assert await refunding.logs() == [None]
     assert await refunding.stands(refund) == SENT

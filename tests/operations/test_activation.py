@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from payintent.domain.activation import ARROWS, ActivationAction, ActivationStatus
+from payintent.domain.activation import TRANSITIONS, ActivationAction, ActivationStatus
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.operations.activation import (
     ActivateMerchant,
@@ -141,7 +141,7 @@ async def test_no_step_can_be_skipped_or_taken_twice(stage: Stage, state: Activa
     for step in _WAY[state]:
         await _step(stage, step)
     for step in ActivationAction:
-        if (state, step) in ARROWS:
+        if (state, step) in TRANSITIONS:
             continue
         with pytest.raises(
             RefusedError, match=f"cannot {step} a merchant that is {state}"
@@ -159,9 +159,9 @@ _WAY = {state: _ALONG[:number] for number, state in enumerate(ActivationStatus)}
 
 
 def test_the_table_names_every_state_and_step() -> None:
-    assert {state for state, _ in ARROWS} == set(ActivationStatus)
-    assert {step for _, step in ARROWS} == set(ActivationAction)
-    assert len(ARROWS) < len(list(product(ActivationStatus, ActivationAction)))
+    assert {state for state, _ in TRANSITIONS} == set(ActivationStatus)
+    assert {step for _, step in TRANSITIONS} == set(ActivationAction)
+    assert len(TRANSITIONS) < len(list(product(ActivationStatus, ActivationAction)))
 
 
 async def test_a_merchant_of_the_sandbox_has_nothing_to_apply(stage: Stage) -> None:

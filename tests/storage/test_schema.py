@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
-from payintent.domain.payment import ARROWS, PaymentStatus
+from payintent.domain.payment import TRANSITIONS, PaymentStatus
 from payintent.storage.migrations_runner import FOLDER
 from tests.support.fakes import captured
 from tests.support.world import World
@@ -113,7 +113,7 @@ async def test_only_the_arrows_of_the_domain_can_be_drawn(scene: Scene) -> None:
             assert refusal in {None, "payment_arrow"}
             if refusal is None:
                 drawn.add((before, after))
-    arrows = {(before, arrow.to) for (before, _), arrow in ARROWS.items()}
+    arrows = {(before, arrow.to) for (before, _), arrow in TRANSITIONS.items()}
     assert {pair for pair in drawn if pair[0] is not pair[1]} == {
         pair for pair in arrows if pair[0] is not pair[1]
     }

@@ -1,4 +1,4 @@
-"""The documents that the service ships: the API document and pages, in a checkout or installed."""
+"""The documents that the service ships: the API document and pages, in a checkout or a wheel."""
 
 from functools import cache
 from importlib import resources
@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-#: What the wheel has beside the templates, and where a checkout keeps it.
+#: Where the wheel has each document, and where a checkout of the repository has it.
 _PLACES = {name: f"docs/{name}" for name in ("openapi.yaml", "integrate.md", "glossary.md")}
 
 
@@ -19,7 +19,7 @@ def read_document(name: str) -> str:
 
 @cache
 def openapi_document() -> dict[str, Any]:
-    """Give the contract as it is written; nobody changes it."""
+    """Return the API document as parsed YAML; it is shared, so read-only."""
     return yaml.load(read_document("openapi.yaml"), Loader=yaml.CSafeLoader)
 
 

@@ -1,4 +1,4 @@
-"""The documentation as it is served: the contract itself, and pages for people, made from files."""
+"""The served documentation: the API document itself, and HTML pages made from Markdown."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ _HEADERS = {
     ),
 }
 _ANY_ORIGIN = {"Access-Control-Allow-Origin": "*"}
-#: Where a page's links lead when it is served; what is not served becomes plain text.
+#: Where a page's links lead when it is served; links to other files become plain text.
 _SERVED = {
     "": "",
     "integrate.md": "/docs/integrate",
@@ -41,12 +41,12 @@ _markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
 
 
 async def openapi_yaml(request: Request) -> Response:
-    """`GET /openapi.yaml`: the contract, for any browser's tools too."""
+    """`GET /openapi.yaml`: the API document, with CORS open for any browser's tools."""
     return _answer(request, _contract_bytes(), "application/yaml", _ANY_ORIGIN)
 
 
 async def get_docs_index(request: Request) -> Response:
-    """`GET /docs`: what there is to read."""
+    """`GET /docs`: an index of the pages."""
     return _answer(request, await asyncio.to_thread(_index), "text/html")
 
 
@@ -60,7 +60,7 @@ async def get_docs_page(request: Request) -> Response:
 
 
 def render_markdown(markdown: str) -> tuple[list[tuple[str, str]], str]:
-    """Give a page's HTML, and before it the anchors and texts of its second headings."""
+    """Render Markdown; returns anchors and texts of second-level headings, then the HTML."""
     tokens = _markdown.parse(markdown)
     contents = _name_headings(tokens)
     _name_cells(tokens)
@@ -154,7 +154,7 @@ def _templates() -> Environment:
 
 
 def _name_headings(tokens: Sequence[Token]) -> list[tuple[str, str]]:
-    """Give each heading the anchor that links name it by, and list those of the second level."""
+    """Give each heading the anchor that links use, and list those of the second level."""
     contents: list[tuple[str, str]] = []
     for opening, inline in pairwise(tokens):
         if opening.type == "heading_open":
@@ -166,7 +166,7 @@ def _name_headings(tokens: Sequence[Token]) -> list[tuple[str, str]]:
 
 
 def _name_cells(tokens: Sequence[Token]) -> None:
-    """Tell each cell its column's name: on a narrow screen the cells stand below each other."""
+    """Label each cell with its column's name: narrow screens show the cells below each other."""
     names: list[str] = []
     column = 0
     for opening, inline in pairwise(tokens):
@@ -187,7 +187,7 @@ def _anchor(heading: str) -> str:
 
 
 def _led(tokens: list[Token]) -> list[Token]:
-    """Lead links to what is served, and leave of the others the text alone."""
+    """Point links to served pages, and reduce the others to their text."""
     for token in tokens:
         if token.children:
             token.children = list(_links(token.children))

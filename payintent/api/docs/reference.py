@@ -1,4 +1,4 @@
-"""The contract as people read it: operations, events, shapes and errors, one row a field."""
+"""The API reference built from the API document: operations, events, schemas and errors."""
 
 import json
 from collections import Counter
@@ -11,12 +11,12 @@ Json = Mapping[str, Any]
 _METHODS = ("get", "post", "put", "patch", "delete")
 _PATTERN_CHARS_MAX = 40
 _NOTHING: Json = {}
-_EVERYWHERE = "X-Request-Id"  # told once, at the top
+_EVERYWHERE = "X-Request-Id"  # documented once, at the top
 
 
 @dataclass(frozen=True, slots=True)
 class TypePart:
-    """A piece of a type's name; `shape` is the shape that it names, to be linked."""
+    """A part of a type's name; `shape` is the schema that it links to."""
 
     text: str
     shape: bool = False
@@ -36,7 +36,7 @@ class FieldDoc:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerDoc:
-    """One status that an operation answers with, its codes where it is an error."""
+    """A response status of an operation, with its codes where it is an error."""
 
     status: str
     about: str
@@ -64,7 +64,7 @@ class OperationDoc:
 
 @dataclass(frozen=True, slots=True)
 class OperationGroup:
-    """Operations that belong together."""
+    """The operations of one tag."""
 
     name: str
     about: str
@@ -72,7 +72,7 @@ class OperationGroup:
 
     @property
     def id(self) -> str:
-        """Give the group's anchor."""
+        """Return the group's anchor."""
         return self.name.lower().replace(" ", "-")
 
 
@@ -87,14 +87,14 @@ class SchemaDoc:
 
 
 class ApiReference:
-    """Reads the contract's parts in the order in which they are shown."""
+    """Reads the API document's parts in the order in which they are shown."""
 
     def __init__(self, contract: Json) -> None:
         self._contract = contract
         self._members = _used_once(contract)
 
     def groups(self) -> list[OperationGroup]:
-        """Give the operations by tag; a tag without any is that of the events."""
+        """Return the operations by tag; a tag without any is that of the events."""
         found = list(self._operations(self._contract["paths"]))
         used = {tag for tags, _ in found for tag in tags}
         return [
@@ -108,11 +108,11 @@ class ApiReference:
         ]
 
     def events(self) -> list[OperationDoc]:
-        """Give the webhooks."""
+        """Return the webhook events as operations."""
         return [operation for _, operation in self._operations(self._contract["webhooks"])]
 
     def shapes(self) -> list[SchemaDoc]:
-        """Give the named schemas that are not shown where they are used, objects first."""
+        """Return the named schemas that are not shown where they are used, objects first."""
         named = self._contract["components"]["schemas"]
         shown_in_place = self._bodies() | self._members
         shapes = [self._shape(name, named[name]) for name in named if name not in shown_in_place]
@@ -190,8 +190,9 @@ class ApiReference:
         )
 
     def _fields(self, schema: Json, prefix: str = "") -> Iterator[FieldDoc]:
-        """Give an object's members; those of a schema that is used only here have dotted names."""
-        # Where fraud screening may deny, the fields are required unless it has: `if`, `else`.
+        """Yield an object's members; those of a schema that is used only here have dotted names."""
+        # With fraud screening, fields are required only in the branch that is not denied: `if`,
+        # `else`.
         needed = schema.get("required", schema.get("else", _NOTHING).get("required", []))
         for name, member in schema.get("properties", {}).items():
             of_items = "items" in member
@@ -223,7 +224,7 @@ class ApiReference:
         )
 
     def _target(self, said: Json) -> Json:
-        """Follow a reference within the document."""
+        """Resolve a reference within the document."""
         if "$ref" not in said:
             return said
         found: Any = self._contract
@@ -233,18 +234,18 @@ class ApiReference:
 
 
 def _content(said: Json) -> Json:
-    """Give the first content of a body."""
+    """Return the first content of a body."""
     contents: Json = said.get("content", {})
     return next(iter(contents.values()), _NOTHING)
 
 
 def _name(schema: Json) -> str:
-    """Give the name of the schema that a reference leads to; empty where it is none."""
+    """Return the name of the schema that a reference leads to; empty where it is none."""
     return schema.get("$ref", "").rpartition("/")[2]
 
 
 def _used_once(contract: Json) -> set[str]:
-    """Name the objects that are the member of one other object alone: they are shown there."""
+    """Return the objects that are a member of only one other object: they are shown there."""
     named = contract["components"]["schemas"]
     members = Counter(
         _name(member.get("items", member))
@@ -260,7 +261,7 @@ def _used_once(contract: Json) -> set[str]:
 
 
 def _references(node: Any) -> Iterator[str]:
-    """Give the name of every reference below a node."""
+    """Yield the name of every reference below a node."""
     if isinstance(node, dict):
         members = cast("dict[str, Any]", node)
         if isinstance(members.get("$ref"), str):
@@ -273,7 +274,7 @@ def _references(node: Any) -> Iterator[str]:
 
 
 def _type(schema: Json) -> tuple[TypePart, ...]:
-    """Name a schema's type, with the shapes that it refers to."""
+    """Return a schema's type, with links to the schemas that it refers to."""
     if "$ref" in schema:
         return (TypePart(schema["$ref"].rpartition("/")[2], shape=True),)
     if "oneOf" in schema:

@@ -1,4 +1,4 @@
-"""The adapter to ECPay (Taiwan): card payments on its hosted page, AIO version 5."""
+"""The adapter for ECPay (Taiwan): card payments on its hosted page, AIO version 5."""
 
 import re
 import time
@@ -46,16 +46,16 @@ from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.minor_units import read_capture, to_gateway
 
 URL_CHARS_MAX = 200
-DESCRIPTION_CHARS_MAX = 200  # of TradeDesc; ItemName may have 400, and says the same
-#: ECPay cannot close an order, and an unpaid one looks the same while a card is tried and when the
-#: buyer has left. Its own modules give a card order up after an hour, and so does this one.
-#: No deadline can be carried either: `ExpireDate` (days) is read of ATM orders alone, and
-#: `StoreExpireDate` (minutes, or days) of those that are paid in shops.
+DESCRIPTION_CHARS_MAX = 200  # of TradeDesc; ItemName may have 400, and gets the same text
+#: ECPay cannot close an order, and an unpaid one looks the same while a card is tried and after
+#: the buyer has left. Its own modules give up a card order after an hour, and so does this one.
+#: No deadline can be sent either: `ExpireDate` (days) is only read for ATM orders, and
+#: `StoreExpireDate` (minutes, or days) only for those that are paid in shops.
 ABANDONED_AFTER_S = 3600
 
 _PAGE = "/Cashier/AioCheckOut/V5"
 _UNPAID = "0"  # or the bank has not answered yet
-_NOT_ESTABLISHED = "10200095"  # nothing was paid: the page is open, was left, or the card failed
+_NOT_ESTABLISHED = "10200095"  # nothing was paid: the page is open or was left, or the card failed
 _CODE = re.compile(r"-?[0-9]{1,10}")
 _TRADE_NO = re.compile(r"[0-9A-Z]{0,20}")
 _SESSION = re.compile(r"[0-9a-f]{32}")
@@ -65,9 +65,9 @@ _SIMPLIFIED = frozenset({"zh-hans", "zh-cn", "zh-sg"})
 
 #: Codes of the result notification that decide nothing.
 _UNDECIDED = {
-    "2": None,  # a transfer's number was given out
-    "10100073": None,  # a shop's number was given out
-    "10300028": None,  # the order was posted twice: the first may well be paid
+    "2": None,  # a bank transfer's account number was issued
+    "10100073": None,  # a convenience store's payment code was issued
+    "10300028": None,  # the order was posted twice: the first one may be paid
     "10300066": SessionReport(state=GatewaySessionState.AUTHORISING),  # to be confirmed
 }
 _FAILURES = {
@@ -75,19 +75,19 @@ _FAILURES = {
     "10100248": FailureReason.DECLINED,  # refused by the bank
     "10100251": FailureReason.DECLINED,  # expired card
     "10100252": FailureReason.DECLINED,  # no funds
-    "10100254": FailureReason.DECLINED,  # the card's own limits
+    "10100254": FailureReason.DECLINED,  # over the card's own limits
     "10100255": FailureReason.DECLINED,  # reported lost
     "10100256": FailureReason.DECLINED,  # reported stolen
-    "10800001": FailureReason.DECLINED,  # ECPay's own screening
+    "10800001": FailureReason.DECLINED,  # ECPay's own fraud screening
 }
 
 
 class EcpayGateway:
     """ECPay, as a `Gateway`.
 
-    Credentials: `merchant_id`, `hash_key`, `hash_iv`. With `credit_check_code`, refunds are fitted
-    to what became of the card's authorisation, and can be inquired. `auto_close`, `off` where the
-    account's daily closing is off, lets refunds pass at that hour too. `page_url`.
+    Credentials: `merchant_id`, `hash_key`, `hash_iv`. With `credit_check_code`, refunds follow the
+    state of the card's authorisation, and can be inquired. `auto_close`, `off` where the
+    account's daily closing is off, allows refunds at that hour too. `page_url`.
     """
 
     provider = "ecpay"
@@ -107,7 +107,7 @@ class EcpayGateway:
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> SessionCreated | SessionRejected | OutcomeUnknown:
-        """Word the form that the buyer posts; ECPay knows of the trade when that has happened."""
+        """Build the form that the buyer posts; ECPay knows the trade only after that."""
         if missing := missing_credentials(account):
             return SessionRejected(detail=missing)
         if request.currency != CURRENCY:
@@ -132,7 +132,7 @@ class EcpayGateway:
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        """Ask, for nothing closes an order: an unpaid one is given up when it is old enough."""
+        """Inquire, for nothing closes an order: an unpaid one is given up when it is old enough."""
         report = await self.inquire(account, session)
         unpaid = isinstance(report, SessionReport) and report.state is GatewaySessionState.OPEN
         if unpaid and self._is_abandoned(session):
@@ -142,7 +142,7 @@ class EcpayGateway:
     async def inquire(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        """Ask what became of a trade. It is absent while the buyer has not posted the form."""
+        """Ask for the state of a trade. It is absent while the buyer has not posted the form."""
         trade = await self._ecpay.look_up(account, session)
         if isinstance(trade, OutcomeUnknown):
             return trade
@@ -163,12 +163,12 @@ class EcpayGateway:
             notice = _read(account, fields)
         except ValueError as error:
             raise InvalidCallbackError(str(error)) from None
-        if notice.simulated:  # by the merchant, from its back office: nobody has paid
+        if notice.simulated:  # simulated by the merchant in its back office: no buyer has paid
             return VerifiedCallback(id=f"{notice.id}.simulated", session_id=notice.session_id)
         if notice.code in _UNDECIDED:
             report = _UNDECIDED[notice.code]
         elif notice.code != PAID:
-            # A trade's number is used up by its first attempt: the buyer cannot try again.
+            # The first attempt uses up a trade's number: the buyer cannot try again.
             reason = self.classify_failure(notice.code)
             report = SessionReport(state=GatewaySessionState.DECLINED, reason=reason)
         else:
@@ -178,23 +178,23 @@ class EcpayGateway:
         return VerifiedCallback(id=notice.id, session_id=notice.session_id, report=report)
 
     def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:  # noqa: ARG002 - the port's shape
-        """Answer the four characters without which ECPay calls again."""
+        """Return the four characters without which ECPay sends the callback again."""
         return CallbackAnswer(body=b"1|OK", content_type="text/plain")
 
     async def refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        """Give money back by what its card's authorisation has come to."""
+        """Refund by the action that the state of the card's authorisation allows."""
         return await refund_trade(self._ecpay, account, request)
 
     async def inquire_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        """Tell from how much has gone back at all: ECPay has no names for refunds."""
+        """Decide from the sum refunded so far: ECPay has no ids for refunds."""
         return await inquire_trade_refund(self._ecpay, account, request)
 
     def classify_failure(self, code: str) -> FailureReason:
-        """Translate a result code (RtnCode)."""
+        """Map a result code (RtnCode) to a failure reason."""
         return _FAILURES.get(code, FailureReason.UNKNOWN)
 
     def _is_abandoned(self, session: GatewaySessionRef) -> bool:
@@ -205,7 +205,7 @@ class EcpayGateway:
 class _Notice:
     """A verified result notification about one of our sessions."""
 
-    #: ECPay words one fact in several ways, so that only what it is about names it.
+    #: ECPay reports one fact in several forms, so the id is built from what it is about.
     id: str
     session_id: UUID
     code: str
@@ -215,9 +215,9 @@ class _Notice:
 
 
 def _read(account: GatewayAccount, fields: Mapping[str, str]) -> _Notice:
-    """Read the fields of a notification; ValueError where they cannot be about a session of ours.
+    """Read the fields of a notification; ValueError where it cannot be about a session of ours.
 
-    Letters are hashed in lower case, so that whatever names something is taken in one case only.
+    Letters are hashed in lower case, so every identifier is accepted in one case only.
     """
     if fields.get("MerchantID") != account.credentials.get("merchant_id"):
         raise ValueError("it is for another merchant")
@@ -258,14 +258,14 @@ def _order(account: GatewayAccount, request: GatewaySessionRequest, units: int) 
         "CustomField1": request.session_id.hex,
     }
     if request.return_url:
-        # Not ClientBackURL, a mere link: this one brings the buyer back at once, by a POST.
+        # Not ClientBackURL, a mere link: this one returns the buyer at once, by a POST.
         fields["OrderResultURL"] = request.return_url
     language = _language(request.locale)
     return fields | ({"Language": language} if language else {})
 
 
 def _plain(text: str) -> str:
-    """Keep letters, digits and a few signs: `#` parts items, and ECPay's firewall reads along."""
+    """Keep letters, digits and a few signs: `#` separates items, and a firewall checks the text."""
     kept = "".join(
         character if character.isalnum() or character in "-_.," else " " for character in text
     )
@@ -273,7 +273,7 @@ def _plain(text: str) -> str:
 
 
 def _language(locale: str | None) -> str | None:
-    """Name one of ECPay's languages; English where it has not the buyer's own."""
+    """Return ECPay's code of the buyer's language; English where it has no such language."""
     if not locale:
         return None
     tag = locale.lower().replace("_", "-")

@@ -1,4 +1,4 @@
-"""ECPay's servers as the adapter asks them: signed forms out, and what is believed of answers."""
+"""The client of ECPay's servers: signed forms out, and which answers are accepted."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -15,12 +15,12 @@ from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, unusab
 CREDENTIALS = frozenset({"merchant_id", "hash_key", "hash_iv"})
 CURRENCY = "TWD"
 DECIMALS = 0
-TAIPEI = timezone(timedelta(hours=8))  # Taiwan keeps one time all year
+TAIPEI = timezone(timedelta(hours=8))  # Taiwan has no daylight saving time
 TRADE_NO_CHARS = 20
 NOT_FOUND = "10200047"
 PAID = "1"
 _QUERY = "/Cashier/QueryTradeInfo/V5"
-#: Whole dollars, as documented; what is finer was not asked for, and yet it was taken.
+#: Whole dollars, as documented; a finer amount was never requested, yet it was taken.
 _AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,18})?")
 _FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 _OK, _TOO_FAST = 200, 403
@@ -28,24 +28,24 @@ _OK, _TOO_FAST = 200, 403
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EcpayTrade:
-    """What ECPay says of one trade."""
+    """What ECPay reports of one trade."""
 
     merchant_trade_no: str
     status: str
     trade_no: str
     amount: str  # in dollars
-    authorisation: str  # of the card (`gwsr`): names it to the credit operations
+    authorisation: str  # of the card (`gwsr`): its id in the credit operations
     tried: bool  # the bank has decided on a card
 
     @property
     def units(self) -> int:
-        """Count whole dollars, as everything that is asked of a trade is counted."""
+        """Return whole dollars, in which every later request about the trade counts."""
         return int(self.amount.partition(".")[0])
 
 
 @dataclass(frozen=True, slots=True)
 class EcpayApi:
-    """The servers, and the clock that requests are stamped with."""
+    """The servers, and the clock that stamps requests."""
 
     http: GatewayHttpClient
     now: Callable[[], float]
@@ -53,7 +53,7 @@ class EcpayApi:
     async def post(
         self, account: GatewayAccount, path: str, fields: Mapping[str, str]
     ) -> HttpAnswer | OutcomeUnknown:
-        """Send a signed form; whatever is not a plain success is `OutcomeUnknown`."""
+        """Send a signed form; anything but a plain success is `OutcomeUnknown`."""
         if missing := missing_credentials(account):
             return NotContacted(detail=missing)
         form = sign_form(account, {"MerchantID": account.credentials["merchant_id"], **fields})
@@ -71,7 +71,7 @@ class EcpayApi:
     async def look_up(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> EcpayTrade | OutcomeUnknown:
-        """Ask for the trade of a session; one that ECPay has never seen has its own status."""
+        """Query the trade of a session; one that ECPay has never seen has a status of its own."""
         merchant_trade_no = session_trade_no(session)
         form = {"MerchantTradeNo": merchant_trade_no, "TimeStamp": str(int(self.now()))}
         answer = await self.post(account, _QUERY, form)
@@ -85,23 +85,23 @@ class EcpayApi:
 
 
 def merchant_trade_no_of(session_id: UUID) -> str:
-    """Name a session's trade: ECPay takes 20 of our id's 22 digits, which is 119 bits."""
+    """Return a session's trade number: 20 of our id's 22 digits, which is 119 bits."""
     return ids.to_base62(session_id.int, ids.UUID_CHARS)[-TRADE_NO_CHARS:]
 
 
 def session_trade_no(session: GatewaySessionRef) -> str:
-    """Give the number of a session's trade, also while its creation is unanswered."""
+    """Return the number of a session's trade, also while its creation is unanswered."""
     return session.reference or merchant_trade_no_of(session.session_id)
 
 
 def missing_credentials(account: GatewayAccount) -> str:
-    """Say which credentials an account lacks; nothing where it has all."""
+    """Return which credentials an account lacks, as a text; empty where it has all."""
     missing = sorted(name for name in CREDENTIALS if not account.credentials.get(name))
     return f"the account lacks {', '.join(missing)}" if missing else ""
 
 
 def amount_of(fields: Mapping[str, str]) -> str:
-    """Read dollars, zero where none are told; ValueError for what is no amount."""
+    """Read an amount in dollars, zero where there is none; ValueError for what is no amount."""
     text = fields.get("TradeAmt") or "0"
     if not _AMOUNT.fullmatch(text):
         raise ValueError("an amount that is no number")

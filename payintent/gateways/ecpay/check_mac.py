@@ -1,4 +1,4 @@
-"""ECPay's CheckMacValue: a hash with two secrets over all fields of a form, on both ways."""
+"""ECPay's CheckMacValue: a hash with two secrets over all fields of a form, in both directions."""
 
 import hashlib
 import hmac
@@ -14,7 +14,7 @@ _NAME = re.compile(r"[0-9A-Za-z_]{1,50}")
 
 
 def check_mac_value(fields: Mapping[str, str], hash_key: str, hash_iv: str) -> str:
-    """Hash all fields but the check value itself: SHA-256, upper case hex."""
+    """Hash all fields except the check value itself: SHA-256, upper case hex."""
     ordered = sorted((name for name in fields if name != CHECK), key=str.lower)
     joined = "&".join(f"{name}={fields[name]}" for name in ordered)
     encoded = _encoded(f"HashKey={hash_key}&{joined}&HashIV={hash_iv}")
@@ -22,7 +22,7 @@ def check_mac_value(fields: Mapping[str, str], hash_key: str, hash_iv: str) -> s
 
 
 def sign_form(account: GatewayAccount, fields: Mapping[str, str]) -> dict[str, str]:
-    """Add the check value to what goes out under an account."""
+    """Add the check value to an outgoing form of an account."""
     hash_key, hash_iv = account.credentials["hash_key"], account.credentials["hash_iv"]
     return {**fields, CHECK: check_mac_value(fields, hash_key, hash_iv)}
 
@@ -31,7 +31,7 @@ def verify_form(account: GatewayAccount, body: bytes) -> dict[str, str]:
     """Read a form that this account's secrets have signed; ValueError for anything else."""
     hash_key = account.credentials.get("hash_key", "")
     hash_iv = account.credentials.get("hash_iv", "")
-    if not hash_key or not hash_iv:  # anybody can sign with empty secrets
+    if not hash_key or not hash_iv:  # with empty secrets anyone could sign
         raise ValueError("the account has no secrets")
     fields = read_form(body)
     given = fields.get(CHECK, "")
@@ -39,13 +39,13 @@ def verify_form(account: GatewayAccount, body: bytes) -> dict[str, str]:
     if not hmac.compare_digest(expected.encode(), given.encode(errors="replace")):
         raise ValueError("CheckMacValue is not this account's")
     if any("&" in value for value in fields.values()):
-        # The hash joins fields with the same sign: cut elsewhere, they would mean something else.
+        # The hash joins fields with the same signs: cut elsewhere, they would mean something else.
         raise ValueError("a signed value could be cut into fields in another way")
     return fields
 
 
 def read_form(body: bytes) -> dict[str, str]:
-    """Read a form, unverified; ValueError where a name is odd or comes twice."""
+    """Parse a form without verifying it; ValueError where a name is invalid or comes twice."""
     pairs = parse_qsl(
         body.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX
     )

@@ -1,4 +1,4 @@
-"""ECPay's refunds: what is asked of a card payment depends on how far its closing has come."""
+"""ECPay's refunds: the actions for a card payment depend on how far its closing has come."""
 
 import asyncio
 import re
@@ -30,22 +30,22 @@ from payintent.gateways.ecpay.api import (
 from payintent.gateways.ecpay.check_mac import read_form
 from payintent.gateways.minor_units import to_gateway
 
-#: While ECPay closes the day's trades, nothing may be asked of them.
+#: While ECPay closes the day's trades, no action on them is allowed.
 CLOSING_BEGINS, CLOSING_ENDS = time(20, 15), time(20, 31)
 DETAIL_CHARS_MAX = 100
-LOOK_MAX_S = 10.0  # for both questions: there are up to two actions to come
+LOOK_MAX_S = 10.0  # for both queries: up to two actions follow
 _ACT, _DETAIL = "/CreditDetail/DoAction", "/CreditDetail/QueryTrade/V2"
 _CODE = re.compile(r"-?[0-9]{1,10}")
 
 
 class _Phase(StrEnum):
-    """How far the closing of a card's authorisation has come: before it, no money has moved."""
+    """How far the closing of a card's authorisation has come: before it, no money moves."""
 
     AUTHORISED = "authorised"
     CLOSING = "closing"  # the bank will be asked for the money
     CLOSED = "closed"
-    WITHDRAWN = "withdrawn"  # the closing was, so that it is authorised as before
-    GIVEN_UP = "given_up"  # the authorisation was: all has gone back
+    WITHDRAWN = "withdrawn"  # the closing was withdrawn, so that it is authorised as before
+    GIVEN_UP = "given_up"  # the authorisation was given up: all is refunded
 
 
 _PHASES = {
@@ -61,8 +61,8 @@ _PHASES = {
     "Canceled": _Phase.GIVEN_UP,
 }
 
-#: Actions in their order: C closes, R gives back a closed amount, E withdraws the closing, N gives
-#: the authorisation up. All but R are for the whole; only the last one gives anything back.
+#: Actions in their order: C closes, R refunds a closed amount, E withdraws the closing, N gives up
+#: the authorisation. All but R are for the whole amount; only the last one refunds anything.
 _WHOLE = {
     _Phase.AUTHORISED: "N",
     _Phase.WITHDRAWN: "N",
@@ -79,7 +79,7 @@ _PART = {
 
 class _Row(Struct, frozen=True):
     status: str
-    amount: int  # below zero: given back
+    amount: int  # below zero: refunded
 
 
 class _Credit(Struct, frozen=True):
@@ -96,7 +96,7 @@ class _Detail(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Card:
-    """A card payment as it stands; in whole dollars."""
+    """The state of a card payment; in whole dollars."""
 
     phase: _Phase
     whole: int
@@ -106,7 +106,7 @@ class _Card:
 async def refund_trade(
     ecpay: EcpayApi, account: GatewayAccount, request: GatewayRefundRequest
 ) -> RefundReport | OutcomeUnknown:
-    """Give money back; where nobody could say what to ask for, nothing was asked."""
+    """Refund a trade; where its state cannot be read, nothing is requested."""
     units = _units(request)
     if request.session is None or units is None:
         return _declined("no trade is known, or the amount is not in whole dollars")
@@ -125,7 +125,7 @@ async def refund_trade(
 async def inquire_trade_refund(
     ecpay: EcpayApi, account: GatewayAccount, request: GatewayRefundRequest
 ) -> RefundReport | OutcomeUnknown:
-    """Tell what became of a refund, where the sum of all refunds can tell it."""
+    """Report the outcome of a refund, where the sum of all refunds allows it."""
     if request.session is None or not account.credentials.get("credit_check_code"):
         return OutcomeUnknown(
             detail="ECPay cannot be asked without credit_check_code and a session"
@@ -152,7 +152,7 @@ async def _go(
     for action in actions[:-1]:
         prepared = await _act(ecpay, account, request, action, card.whole)
         if isinstance(prepared, OutcomeUnknown):
-            # Nothing gives back yet; the next try looks anew how far this one has come.
+            # Nothing is refunded yet; the next try reads the state anew.
             return NotContacted(detail=f"{action}: {prepared.detail}")
         if prepared.state is GatewayRefundState.DECLINED:
             return prepared
@@ -162,8 +162,8 @@ async def _go(
 async def _act(
     ecpay: EcpayApi, account: GatewayAccount, request: GatewayRefundRequest, action: str, units: int
 ) -> RefundReport | OutcomeUnknown:
-    """Ask for one action; its answer is not signed, so that it must at least name the trade."""
-    assert request.session is not None  # noqa: S101 - seen to by whoever asks for a refund
+    """Request one action; its answer is not signed, so it must at least name the trade."""
+    assert request.session is not None  # noqa: S101 - checked by the caller
     trade = {
         "MerchantTradeNo": session_trade_no(request.session),
         "TradeNo": request.capture.reference,
@@ -180,7 +180,7 @@ async def _act(
     if not _CODE.fullmatch(code) or any(said.get(field) != trade[field] for field in trade):
         return OutcomeUnknown(detail="an answer to no action of ours")
     if code == PAID:
-        # ECPay names no refunds: that it did this one is all there is to remember.
+        # ECPay has no ids for refunds: the reference only says that it did this one.
         reference = f"{request.capture.reference}-{action}"
         return RefundReport(state=GatewayRefundState.DONE, reference=reference)
     return _declined(f"{action}: {code} {said.get('RtnMsg', '')[:DETAIL_CHARS_MAX]}")
@@ -192,7 +192,7 @@ async def _look(
     request: GatewayRefundRequest,
     session: GatewaySessionRef,
 ) -> _Card | RefundReport | OutcomeUnknown:
-    """See how a card payment stands; a report where it is none that can be given back."""
+    """Query the state of a card payment; a report where it cannot be refunded."""
     try:
         async with asyncio.timeout(LOOK_MAX_S):
             trade = await ecpay.look_up(account, session)
@@ -231,7 +231,7 @@ async def _card(
 
 
 def _phase(credit: _Credit) -> _Phase | None:
-    """Go by the closing itself, where there is one; the overall word is about the last action."""
+    """Use the closing's own status where there is one; the overall one is of the last action."""
     words = {row.status for row in credit.close_data or () if row.amount > 0}
     return _PHASES.get(words.pop() if len(words) == 1 else credit.status)
 

@@ -1,4 +1,4 @@
-"""The adapter to Stripe: payment intents that the buyer confirms in Stripe's own element."""
+"""The adapter for Stripe: payment intents that the buyer confirms in Stripe's own element."""
 
 import asyncio
 import time
@@ -50,16 +50,16 @@ API_VERSION = "2026-10-28.endive"
 #: Stripe.js of the same release.
 SCRIPT_URL = "https://js.stripe.com/endive/stripe.js"
 CALLS_TIMEOUT_S = 15.0  # for an operation of several requests together
-#: Stripe forgets idempotency keys after 24 h; by then a repetition would open a second intent.
+#: Stripe forgets idempotency keys after 24 h; then a repetition would open a second intent.
 REPLAYS_FOR_S = 23 * 3600
 REFUNDS_PAGE = 100  # Stripe's maximum
 REFUNDS_PAGES_MAX = 10
 
 _OK = 200
 _NOT_FOUND = 404
-# These are 4xx by number, and yet it may have been done or may come to be.
+# These are 4xx by number, and yet the request may have been or may still be carried out.
 _UNSETTLED = frozenset({408, 409, 425, 429})
-_REFUSING = frozenset({400, 402, 404})  # what was asked is wrong, not who asked
+_REFUSING = frozenset({400, 402, 404})  # the request is wrong, not the key
 _REFUSALS = frozenset({"invalid_request_error", "card_error"})
 
 S = TypeVar("S", bound=Struct)
@@ -80,7 +80,7 @@ class StripeGateway:
         credentials=frozenset({"secret_key", "publishable_key", "webhook_secret"}),
         decimals=DECIMALS,
         origins=frozenset({"https://api.stripe.com", "https://js.stripe.com"}),
-        callback_bytes_max=256 * 1024,  # an event holds the whole object, with its metadata
+        callback_bytes_max=256 * 1024,  # an event contains the whole object, with its metadata
     )
 
     def __init__(self, http: GatewayHttpClient, now: Callable[[], float] = time.time) -> None:
@@ -90,7 +90,7 @@ class StripeGateway:
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> SessionCreated | SessionRejected | OutcomeUnknown:
-        """Open a payment intent under our own id as the idempotency key."""
+        """Open a payment intent with our own id as the idempotency key."""
         order = _order(request)
         answer = await self._post(account, "/payment_intents", order, _wire_id(request))
         if isinstance(answer, OutcomeUnknown):
@@ -103,13 +103,13 @@ class StripeGateway:
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        """Cancel a payment intent; where Stripe will not, the report says what it is instead."""
+        """Cancel a payment intent; where Stripe refuses, the report has its actual state."""
         return await _in_time(self._close(account, session))
 
     async def inquire(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        """Ask what became of a payment intent."""
+        """Ask for the state of a payment intent."""
         return await _in_time(self._inquire(account, session))
 
     def parse_callback(self, account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
@@ -120,26 +120,26 @@ class StripeGateway:
         return read_event(request.body)
 
     def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:  # noqa: ARG002 - the port's shape
-        """Answer what Stripe reads of it: the status alone."""
+        """Return any body: Stripe reads the status alone."""
         return CallbackAnswer(body=b'{"received":true}')
 
     async def refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        """Ask for money back, unless Stripe already has a refund of this id.
+        """Request a refund, unless Stripe already has a refund of this id.
 
-        Its idempotency key keeps repetitions apart for a day; what stands at Stripe, for ever.
+        Its idempotency key keeps repetitions apart for a day; the search at Stripe, for ever.
         """
         return await _in_time(self._refund(account, request))
 
     async def inquire_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        """Look for the refund of our id among those of the payment intent."""
+        """Look for the refund with our id among those of the payment intent."""
         return await _in_time(self._find_refund(account, request))
 
     def classify_failure(self, code: str) -> FailureReason:
-        """Translate a decline code, or the error code of an attempt that has none."""
+        """Map a decline code, or the error code of an attempt that has none."""
         return FAILURES.get(code, FailureReason.UNKNOWN)
 
     async def _inquire(
@@ -158,17 +158,17 @@ class StripeGateway:
             return reference
         answer = await self._post(account, f"{_path(reference)}/cancel", {})
         if isinstance(answer, HttpAnswer) and answer.status in _REFUSING and _trouble(answer):
-            # It was paid, is being paid or was cancelled before: it tells itself.
+            # It was paid, is being paid or was cancelled before: its own status says which.
             answer = await self._get(account, _path(reference))
         return _reported(answer, session)
 
     async def _recall(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> str | SessionReport | OutcomeUnknown:
-        """Find a creation that nobody answered: sent again it gives the intent that it made.
+        """Find the intent of an unanswered creation: the same request again returns it.
 
-        Where it never arrived, this opens the intent: nobody has its client secret, so that it
-        cannot be paid, and it is known from now on.
+        If the first request never arrived, this one opens the intent: no buyer has its client
+        secret, so it cannot be paid, and from now on we know it.
         """
         if self._now() - session.opened_at.timestamp() > REPLAYS_FOR_S:
             return OutcomeUnknown(detail="its creation is too old to be sent again")
@@ -236,7 +236,7 @@ class StripeGateway:
 
 
 async def _in_time(work: Awaitable[R]) -> R | OutcomeUnknown:
-    """Bound several requests by the time that one operation has."""
+    """Bound several requests by the time limit of one operation."""
     try:
         async with asyncio.timeout(CALLS_TIMEOUT_S):
             return await work
@@ -260,7 +260,7 @@ def _path(reference: str) -> str:
 
 
 def _order(session: GatewaySessionRequest | GatewaySessionRef) -> dict[str, str]:
-    """Word a creation, twice the same for the same session.
+    """Build the creation request, the same each time for the same session.
 
     No `payment_method_types`: newer versions refuse it, and the account's own settings decide.
     """
@@ -305,7 +305,7 @@ def _reported(
     if isinstance(answer, OutcomeUnknown):
         return answer
     if answer.status == _NOT_FOUND and _trouble(answer):
-        # Its own words: a proxy's 404 knows nothing about money.
+        # Stripe's own answer: a proxy's 404 says nothing about money.
         return SessionReport(state=GatewaySessionState.ABSENT)
     intent = _read(answer, StripePaymentIntent)
     if intent is None or session_id_of(intent) != requested.session_id:
@@ -327,7 +327,7 @@ def _trouble(answer: HttpAnswer) -> StripeErrorBody | None:
 
 
 def _refused(answer: HttpAnswer) -> SessionRejected | None:
-    """Tell whether Stripe understood and will not: a key used for something else is not that."""
+    """Return a rejection where Stripe understood and refuses; a reused idempotency key is none."""
     trouble = _trouble(answer)
     settled = answer.status // 100 == 4 and answer.status not in _UNSETTLED  # noqa: PLR2004 - 4xx
     if trouble is None or trouble.type not in _REFUSALS or not settled:

@@ -1,4 +1,4 @@
-"""What Stripe says and how it signs: the shapes that are read of it, and what its words mean."""
+"""Stripe's objects and signatures: the fields that are read, and how states are mapped."""
 
 import hashlib
 import hmac
@@ -26,19 +26,20 @@ from payintent.domain.gateway import (
 from payintent.domain.payment import FailureReason
 from payintent.gateways.minor_units import from_gateway, to_gateway
 
-#: Stripe counts in a currency's minor unit. Of ours only the yen has none in charges; that TWD is
-#: paid out in whole dollars is the account owner's affair, it is charged with two decimals.
+#: Stripe counts in a currency's minor unit. Of ours only the yen has none in charges; TWD is
+#: charged with two decimals, though it is paid out to the account's owner in whole dollars.
 DECIMALS = {"USD": 2, "THB": 2, "TWD": 2, "IDR": 2, "PHP": 2, "JPY": 0}
 
 _STATES = {
     # After a decline too: callbacks count those.
     "requires_payment_method": GatewaySessionState.OPEN,
     "requires_confirmation": GatewaySessionState.OPEN,
-    # The buyer is asked by the bank, and may have left for good. No money moves before the answer,
-    # and Stripe cancels it at once or not at all: so it may be closed, and another way chosen.
+    # The bank asks the buyer to authenticate, and the buyer may have left for good. No money moves
+    # before the answer, and Stripe cancels it at once or not at all: so it may be closed, and
+    # another method selected.
     "requires_action": GatewaySessionState.OPEN,
     "processing": GatewaySessionState.AUTHORISING,
-    # We never ask for that; the money is reserved.
+    # We never request that; the money is reserved.
     "requires_capture": GatewaySessionState.AUTHORISING,
     "succeeded": GatewaySessionState.CAPTURED,
     "canceled": GatewaySessionState.CLOSED,
@@ -69,7 +70,7 @@ _DISPUTE_EVENTS = {
     "charge.dispute.funds_reinstated": DisputedFunds.REINSTATED,
 }
 
-#: Decline codes as documented, but for those in which nobody decided.
+#: Decline codes as documented, except those where neither bank nor Stripe has decided.
 _DECLINES = """
     approve_with_id authentication_not_handled authentication_required call_issuer
     card_not_supported card_velocity_exceeded currency_not_supported do_not_honor
@@ -83,7 +84,7 @@ _DECLINES = """
     revocation_of_authorization security_violation service_not_allowed stolen_card
     stop_payment_order testmode_decline transaction_not_allowed withdrawal_count_limit_exceeded
 """
-#: Error codes of an attempt that came with no decline code.
+#: Error codes of an attempt without a decline code.
 _ERRORS = """
     authentication_failure bank_account_declined card_declined debit_not_authorized
     expired_payment_method payment_intent_authentication_failure
@@ -111,14 +112,14 @@ _REFUND_EVENTS = frozenset(
     {"refund.created", "refund.updated", "refund.failed", "charge.refund.updated"}
 )
 
-# What the database can hold: no NUL, and whole numbers of 64 bits.
+# What the database can store: no NUL, and whole numbers of 64 bits.
 _Text = Annotated[str, Meta(pattern=r"^[!-~]{1,255}\Z")]
 _Amount = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 _Time = Annotated[int, Meta(ge=0, le=4_102_444_800)]  # the year 2100
 
 
 class StripeErrorBody(Struct, frozen=True):
-    """An error object; its message is left alone, for it may quote what was sent."""
+    """Stripe's error object; its message is not read, because it may quote what was sent."""
 
     type: str = ""
     code: str | None = None
@@ -131,7 +132,7 @@ class _Refusal(Struct, frozen=True):
 
 
 class StripePaymentIntent(Struct, frozen=True):
-    """A payment intent."""
+    """Stripe's payment intent, with the fields that we read; amounts in Stripe's units."""
 
     object: Literal["payment_intent"]
     id: _Text
@@ -145,7 +146,7 @@ class StripePaymentIntent(Struct, frozen=True):
 
 
 class StripeRefund(Struct, frozen=True):
-    """A refund."""
+    """Stripe's refund, with the fields that we read; amounts in Stripe's units."""
 
     object: Literal["refund"]
     id: _Text
@@ -167,7 +168,7 @@ class _Evidence(Struct, frozen=True):
 
 
 class StripeDispute(Struct, frozen=True):
-    """A dispute; of charges without a payment intent, none of which is ours, it names none."""
+    """Stripe's dispute; without a payment intent it is about a charge that is none of ours."""
 
     object: Literal["dispute"]
     id: _Text
@@ -190,19 +191,19 @@ class _Event(Struct, frozen=True):
 
 
 def to_stripe_units(amount_minor: int, currency: str) -> int:
-    """Count an amount as Stripe does."""
+    """Convert our minor units to Stripe's units."""
     decimals = DECIMALS.get(currency)
     return amount_minor if decimals is None else to_gateway(amount_minor, currency, decimals)
 
 
 def from_stripe_units(units: int, currency: str) -> int:
-    """Count what Stripe says in our minor units; what we never ask for stays as it is."""
+    """Convert Stripe's units to our minor units; currencies we never charge stay as they are."""
     decimals = DECIMALS.get(currency)
     return units if decimals is None else from_gateway(units, currency, decimals)
 
 
 def read_error_body(body: bytes) -> StripeErrorBody | None:
-    """Read an error object; None where it is not Stripe that speaks."""
+    """Parse an error object; None where the answer is not Stripe's."""
     try:
         trouble = msgspec.json.decode(body, type=_Refusal).error
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -211,17 +212,17 @@ def read_error_body(body: bytes) -> StripeErrorBody | None:
 
 
 def session_id_of(intent: StripePaymentIntent) -> UUID | None:
-    """Say whose session it is; None where it is not ours."""
+    """Return the session of an intent; None where it is not ours."""
     return ids.parse_id(ids.SESSION, intent.metadata.get("session_id", ""))
 
 
 def refund_id_of(refund: StripeRefund) -> UUID | None:
-    """Say whose refund it is; None where it is not ours."""
+    """Return our id of a refund; None where it is not ours."""
     return ids.parse_id(ids.REFUND, (refund.metadata or {}).get("refund_id", ""))
 
 
 def session_report(intent: StripePaymentIntent) -> SessionReport | None:
-    """Translate a payment intent; None where its status is a new one."""
+    """Map a payment intent to a report; None where its status is unknown."""
     state = _STATES.get(intent.status)
     if state is None:
         return None
@@ -231,7 +232,7 @@ def session_report(intent: StripePaymentIntent) -> SessionReport | None:
 
 
 def refund_report(refund: StripeRefund) -> RefundReport | None:
-    """Translate a refund; None where its status is a new one."""
+    """Map a refund to a report; None where its status is unknown."""
     state = _REFUND_STATES.get(refund.status or "")
     if state is None:
         return None
@@ -241,7 +242,7 @@ def refund_report(refund: StripeRefund) -> RefundReport | None:
 
 
 def failure_reason(trouble: StripeErrorBody | None) -> FailureReason:
-    """Translate why an attempt failed, by the finest word for it that is known."""
+    """Map a failed attempt to a reason, by the most specific code that is listed."""
     codes = (trouble.decline_code, trouble.code) if trouble else ()
     return next((FAILURES[word] for word in codes if word in FAILURES), FailureReason.UNKNOWN)
 
@@ -249,9 +250,9 @@ def failure_reason(trouble: StripeErrorBody | None) -> FailureReason:
 def verify_signature(secret: str, header: str, body: bytes, now_s: float) -> None:
     """Verify `Stripe-Signature` over the raw body, in constant time. Raises `InvalidCallbackError`.
 
-    There are several `v1` while a secret is being replaced; one that fits is enough.
+    There are several `v1` while a secret is being replaced; one match is enough.
     """
-    if not secret.strip():  # anybody can sign with an empty key
+    if not secret.strip():  # with an empty key anyone could sign
         raise InvalidCallbackError("the account has no webhook secret")
     parts = [part.partition("=")[::2] for part in header.split(",")]
     timestamp = next((value for name, value in parts if name == "t"), "")
@@ -267,7 +268,7 @@ def verify_signature(secret: str, header: str, body: bytes, now_s: float) -> Non
 
 
 def read_event(body: bytes) -> VerifiedCallback:
-    """Read a verified event; one of another kind, or of another software, is about nothing."""
+    """Read a verified event; one of another type or program is about nothing of ours."""
     try:
         event = msgspec.json.decode(body, type=_Event)
         if event.type in _REFUND_EVENTS:
@@ -302,7 +303,7 @@ def _about_refund(event_id: str, refund: StripeRefund) -> VerifiedCallback:
 
 
 def _about_dispute(event_id: str, kind: str, dispute: StripeDispute) -> VerifiedCallback:
-    """Tell of a dispute; what a status means that nobody knows yet, a person must see."""
+    """Report a dispute; an unlisted status counts as open, so that an operator sees it."""
     if dispute.payment_intent is None:
         return VerifiedCallback(id=event_id)
     currency = dispute.currency.upper()
@@ -346,9 +347,9 @@ _SESSION_EVENTS = {
 
 
 def _capture(intent: StripePaymentIntent) -> Capture:
-    # The intent's own id names the money: it captures once, refunds take it, and it is the same
-    # in every version of the API. The charge is a text, an object or in a list, as versions go,
-    # and a callback comes in the endpoint's version, not in ours.
+    # The intent's own id identifies the capture: an intent captures once, refunds accept it, and it
+    # is the same in every version of the API. The charge is a text, an object or in a list,
+    # depending on the version, and a callback comes in the endpoint's version, not in ours.
     currency = intent.currency.upper()
     units = intent.amount if intent.amount_received is None else intent.amount_received
     return Capture(

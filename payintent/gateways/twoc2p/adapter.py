@@ -1,7 +1,7 @@
-"""The adapter to 2C2P's hosted page (PGW 4.3): every word of both sides is a signed JWT.
+"""The adapter for 2C2P's hosted page (PGW 4.3): all messages are signed JWTs.
 
-An invoice is one session, and is paid once at most. 2C2P closes nothing: its payment token ends by
-itself, half an hour after it was made, and what the buyer began by then is waited for.
+An invoice is one session, and is paid once at most. 2C2P closes nothing: its payment token expires
+half an hour after it was made, and a payment that the buyer began by then is waited for.
 """
 
 import html
@@ -46,23 +46,23 @@ from payintent.gateways.twoc2p.messages import TwoC2pEnvelope, TwoC2pPayment, Tw
 from payintent.gateways.twoc2p.refunds import TwoC2pRefundApi
 
 TOKEN_LIFE_S = 30 * 60
-#: Clocks differ, and the last buyer may have pressed the button in the last second.
+#: Clocks differ, and a buyer may press the button in the last second.
 TOKEN_MARGIN_S = 5 * 60
-INVOICE_CHARS = 20  # QR payments take no longer one
+INVOICE_CHARS = 20  # QR payments accept no longer one
 DESCRIPTION_CHARS_MAX = 250
 DETAIL_CHARS_MAX = 200
 
-#: Where 2C2P has merchants: an account's contract names some of them, and so do its methods.
+#: Where 2C2P has merchants: an account's agreement names some of them, and so do its methods.
 COUNTRIES = frozenset({"TH", "ID", "PH", "SG", "MY", "HK", "TW", "VN", "KH"})
 _OFFSET = re.compile(r"[+-](0[0-9]|1[0-4]):[0-5][0-9]")
 _CHANNELS = {"card": ["CC"], "qr": ["QR"]}  # every other kind: all that the merchant has
-_INVOICE = re.compile(r"[0-9A-Za-z._-]{1,50}")  # other shops of the merchant name theirs
+_INVOICE = re.compile(r"[0-9A-Za-z._-]{1,50}")  # other shops of the merchant use their own form
 _TRAN_REF = re.compile(r"[0-9A-Za-z_-]{0,50}")
 _SERVER_ERROR = 500
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _Answer:
     """A readable answer: JSON, and whether it is signed with the account's key."""
 
     status: int
@@ -107,9 +107,9 @@ class TwoC2pGateway:
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> SessionCreated | SessionRejected | OutcomeUnknown:
-        """Ask for a payment token; the session's id is invoice and idempotency key in one.
+        """Request a payment token; the session's id is both invoice and idempotency key.
 
-        2C2P closes no session, so that none is opened without the payment's deadline.
+        2C2P closes no session, so a session is opened only with the payment's deadline.
         """
         if not _OFFSET.fullmatch(account.credentials.get("utc_offset", "")):
             return SessionRejected(
@@ -124,8 +124,8 @@ class TwoC2pGateway:
             return unusable(said.status, f"unreadable answer to a creation, status {said.status}")
         if token.respCode == codes.OK and said.signed and token.webPaymentUrl:
             return _created(account, request, token.webPaymentUrl)
-        # A refusal may be unsigned, for who cannot read us cannot sign for us. It may be believed:
-        # nobody can pay where nobody was given the page.
+        # A refusal may be unsigned, for a server that cannot read us cannot sign for us. It may be
+        # believed: without a page no buyer can pay.
         if token.respCode == codes.OK or token.respCode in codes.UNSETTLED:
             return OutcomeUnknown(detail=_detail(token.respCode, token.respDesc))
         return SessionRejected(detail=_detail(token.respCode, token.respDesc))
@@ -133,13 +133,13 @@ class TwoC2pGateway:
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        """Tell how a session stands: its token ends by itself, and nothing ends it earlier."""
+        """Report the state of a session: its token expires by itself, never earlier."""
         return await self.inquire(account, session)
 
     async def inquire(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        """Ask what became of an invoice; only what is signed is believed."""
+        """Ask for the state of an invoice; only a signed answer is believed."""
         invoice = invoice_no(session.session_id)
         query = {"merchantID": _merchant(account), "invoiceNo": invoice, "locale": "en"}
         said = await self._ask(account, "paymentInquiry", msgspec.json.encode(query))
@@ -160,7 +160,7 @@ class TwoC2pGateway:
         payment = _payment(facts)
         if payment is None or payment.merchantID != _merchant(account) or not _is_named(payment):
             raise InvalidCallbackError("the signed body cannot be read, or is another merchant's")
-        # The facts and not the bytes: a notification that is sent again may be worded anew.
+        # Built from the facts: a repeated notification may have other bytes.
         callback_id = f"{payment.invoiceNo}.{payment.tranRef or ''}.{payment.respCode}"
         try:
             report = _report(payment)
@@ -169,7 +169,7 @@ class TwoC2pGateway:
         session_id = ids.parse_id(ids.SESSION, payment.userDefined1 or "")
         if session_id is not None and invoice_no(session_id) != payment.invoiceNo:
             raise InvalidCallbackError("the signed body names two sessions")
-        if report is None:  # verified, but it says nothing: we shall ask
+        if report is None:  # verified, but without a result: an inquiry follows
             return VerifiedCallback(id=callback_id, facts=facts)
         return VerifiedCallback(
             id=callback_id,
@@ -180,29 +180,29 @@ class TwoC2pGateway:
         )
 
     def acknowledge(self, callback: VerifiedCallback) -> CallbackAnswer:  # noqa: ARG002 - the port's shape
-        """Answer what 2C2P reads of it: the status alone."""
+        """Return any body: 2C2P reads the status alone."""
         return CallbackAnswer(body=b"OK", content_type="text/plain")
 
     async def refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        """Give money back: what is settled is refunded; the whole of what is not, voided."""
+        """Refund a settled payment; void the whole of one that is not settled."""
         return await self._maintenance.refund(account, request)
 
     async def inquire_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        """Ask for the refunds of an invoice, and find the one that is meant."""
+        """Query the refunds of an invoice, and find the one with our id."""
         return await self._maintenance.inquire(account, request)
 
     def classify_failure(self, code: str) -> FailureReason:
-        """Translate a response code."""
+        """Map a response code to a failure reason."""
         return codes.FAILURES.get(code, FailureReason.UNKNOWN)
 
     def _unpaid(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
-        """Say what it means that nobody has paid: while a token may live, somebody still may."""
+        """Decide an unpaid invoice: while a token may be valid, the buyer may still pay."""
         age_s = self._now() - session.opened_at.timestamp()
         over = age_s >= TOKEN_LIFE_S + TOKEN_MARGIN_S
         if session.reference == _reference(account, session.session_id):
@@ -220,28 +220,28 @@ class TwoC2pGateway:
             return OutcomeUnknown(detail="the answer contradicts itself")
         if report is None:
             return OutcomeUnknown(detail=_detail(payment.respCode, payment.respDesc))
-        if report.state is GatewaySessionState.ATTEMPTED:  # a word of callbacks alone
+        if report.state is GatewaySessionState.ATTEMPTED:  # only callbacks report this state
             return SessionReport(state=GatewaySessionState.OPEN)
         return report
 
     async def _ask(
         self, account: GatewayAccount, name: str, content: bytes
-    ) -> _Said | OutcomeUnknown:
+    ) -> _Answer | OutcomeUnknown:
         url = f"{account.base_url.rstrip('/')}/payment/4.3/{name}"
         secret = account.credentials.get("secret_key", "")
         body = msgspec.json.encode({"payload": sign_jwt(content, secret)})
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         answer = await self._http.request("POST", url, headers=headers, body=body)
-        return answer if isinstance(answer, OutcomeUnknown) else _said(answer, secret)
+        return answer if isinstance(answer, OutcomeUnknown) else _read_answer(answer, secret)
 
 
 def invoice_no(session_id: UUID) -> str:
-    """Name a session in 20 letters and digits: the last of its base62, 119 random bits."""
+    """Return a session's invoice number: the last 20 base62 digits of its id, 119 bits."""
     return ids.to_base62(session_id.int, ids.UUID_CHARS)[-INVOICE_CHARS:]
 
 
 def _reference(account: GatewayAccount, session_id: UUID) -> str:
-    """Name a token: an invoice belongs to one merchant."""
+    """Return the reference of a token: an invoice number is unique within one merchant."""
     return f"{_merchant(account)}.{invoice_no(session_id)}"
 
 
@@ -269,7 +269,7 @@ def _order(account: GatewayAccount, request: GatewaySessionRequest) -> bytes:
 
 
 def _description(text: str) -> str:
-    """Escape as the gateway wants it, and cut so that no escape is broken."""
+    """Escape as the gateway requires, and cut so that no escape is broken."""
     escaped = ""
     for letter in text:
         longer = escaped + html.escape(letter)
@@ -302,15 +302,15 @@ def _created(account: GatewayAccount, request: GatewaySessionRequest, url: str) 
     )
 
 
-def _said(answer: HttpAnswer, secret: str) -> _Said | OutcomeUnknown:
+def _read_answer(answer: HttpAnswer, secret: str) -> _Answer | OutcomeUnknown:
     if answer.status >= _SERVER_ERROR:
         return OutcomeUnknown(detail=f"status {answer.status}")
     try:
         envelope = msgspec.json.decode(answer.body, type=TwoC2pEnvelope)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return _Said(answer.status, answer.body, signed=False)
+        return _Answer(answer.status, answer.body, signed=False)
     try:
-        return _Said(answer.status, verify_jwt(envelope.payload, secret), signed=True)
+        return _Answer(answer.status, verify_jwt(envelope.payload, secret), signed=True)
     except InvalidTokenError as bad:
         return unusable(answer.status, f"status {answer.status}: {bad}")
 
@@ -333,7 +333,7 @@ def _payment(content: bytes) -> TwoC2pPayment | None:
 
 
 def _report(payment: TwoC2pPayment) -> SessionReport | None:
-    """Translate the gateway's word; None for a code that says nothing, ValueError for nonsense."""
+    """Map the gateway's answer; None for a code without a result, ValueError for invalid data."""
     state = codes.STATES.get(payment.respCode)
     if state is None:
         return None
@@ -346,7 +346,7 @@ def _report(payment: TwoC2pPayment) -> SessionReport | None:
 
 
 def _dispute(payment: TwoC2pPayment, report: SessionReport) -> DisputeReport | None:
-    """Read a chargeback: of the whole transaction, with no name of its own and no deadline."""
+    """Read a chargeback: of the whole transaction, without an own id or a deadline."""
     code = payment.respCode
     disputed = codes.DISPUTES.get(code)
     if disputed is None or report.capture is None:
@@ -364,7 +364,7 @@ def _dispute(payment: TwoC2pPayment, report: SessionReport) -> DisputeReport | N
 
 
 def _capture(payment: TwoC2pPayment) -> Capture:
-    """Read the money; its reference names the invoice too, by which alone it can be refunded."""
+    """Build the capture; its reference includes the invoice, by which alone it can be refunded."""
     if not payment.tranRef or not _is_named(payment):
         raise ValueError("money without a reference")
     text = bytes(payment.amount).decode().strip('"')

@@ -1,11 +1,11 @@
-"""Amounts as 2C2P writes them: decimal texts with up to five places, counted exactly."""
+"""Amounts as 2C2P writes them: decimal texts with up to five places, converted exactly."""
 
 import re
 
 from payintent.domain.currencies import minor_decimals
 from payintent.gateways.minor_units import from_gateway, to_gateway
 
-#: What is asked for. As in ISO 4217, but rupiah are whole.
+#: The decimals that are requested: those of ISO 4217, except that rupiah are whole.
 DECIMALS = {"USD": 2, "THB": 2, "TWD": 2, "PHP": 2, "IDR": 0, "JPY": 0}
 
 _PLACES = 5
@@ -14,14 +14,14 @@ _AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,5})?")
 
 
 def format_order_amount(amount_minor: int, currency: str) -> str:
-    """Write what a buyer is to pay, such as `1590.00`; ValueError where 2C2P cannot hold it."""
+    """Format a price, such as `1590.00`; ValueError where 2C2P cannot represent it."""
     return _text(amount_minor, currency, DECIMALS[currency])
 
 
 def format_refund_amount(amount_minor: int, currency: str) -> str:
-    """Write what goes back, with two places or more; ValueError where 2C2P cannot hold it.
+    """Format a refund, with two places or more; ValueError where 2C2P cannot represent it.
 
-    In any currency: money that nobody asked for goes back as well.
+    In any currency: a capture in a currency that we never charge can be refunded as well.
     """
     decimals = DECIMALS.get(currency, minor_decimals(currency))
     to_gateway(amount_minor, currency, decimals)
@@ -29,7 +29,7 @@ def format_refund_amount(amount_minor: int, currency: str) -> str:
 
 
 def parse_order_amount(text: str, currency: str) -> int:
-    """Count an amount in our minor units; ValueError where it is none or has a finer rest."""
+    """Parse an amount to our minor units; ValueError where it is none or is finer than that."""
     if not currency or not _AMOUNT.fullmatch(text):
         raise ValueError("this is no amount of a currency")
     whole, _, places = text.partition(".")

@@ -1,4 +1,4 @@
-"""How 2C2P wraps its messages: JWTs under a shared secret, and JWE in JWS under two key pairs."""
+"""2C2P's message formats: JWTs with a shared secret, and JWE in JWS with two key pairs."""
 
 import base64
 import binascii
@@ -16,7 +16,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import RSAKey
 from msgspec import Struct
 
-KEYS_MAX = 128  # kept as read: reading and checking a private key takes 20 ms
+KEYS_MAX = 128  # parsed keys in memory: parsing and checking a private key takes 20 ms
 
 _BASE64URL = re.compile(r"[0-9A-Za-z_-]*")
 _HEADER = b'{"alg":"HS256","typ":"JWT"}'
@@ -43,14 +43,14 @@ class TwoC2pKeys:
 
 
 def sign_jwt(content: bytes, secret: str) -> str:
-    """Wrap JSON in a JWT, HS256; the secret is text, also where it looks like hexadecimal."""
+    """Sign JSON as a JWT, HS256; the secret is text, also where it looks like hexadecimal."""
     signed = f"{_encode(_HEADER)}.{_encode(content)}"
     return f"{signed}.{_mac(signed, secret)}"
 
 
 def verify_jwt(token: str, secret: str) -> bytes:
-    """Give the JSON of a JWT; raises `InvalidTokenError` unless it is HS256 under this secret."""
-    if not secret:  # anybody can sign with an empty one
+    """Return the JSON of a JWT; raises `InvalidTokenError` unless it is HS256 with this secret."""
+    if not secret:  # with an empty secret anyone could sign
         raise InvalidTokenError("the account has no secret key")
     signed, _, mac = token.rpartition(".")
     # As text, not as bytes: base64 has several spellings of the same bytes.
@@ -96,7 +96,7 @@ def verify_and_decrypt(token: str, keys: TwoC2pKeys) -> bytes:
 
 @lru_cache(maxsize=KEYS_MAX)
 def _public(pem: str) -> RSAKey:
-    """Read a public key, or the certificate that holds one: the portal gives either."""
+    """Parse a public key, or the certificate that holds one: the portal issues either."""
     if pem.lstrip().startswith(_CERTIFICATE):
         key = load_pem_x509_certificate(pem.encode()).public_key()
         pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()

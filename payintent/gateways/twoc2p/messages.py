@@ -1,4 +1,4 @@
-"""The messages of 2C2P that the adapter reads, by the names of the wire."""
+"""The messages of 2C2P that the adapter reads; field names as on the wire."""
 
 from typing import Annotated
 
@@ -9,13 +9,13 @@ _Url = Annotated[str, Meta(pattern=r"^https?://[^\s/]", max_length=2048)]
 
 
 class TwoC2pEnvelope(Struct, frozen=True):
-    """A JWT on its way."""
+    """A message that carries a JWT."""
 
     payload: str
 
 
 class TwoC2pToken(Struct, frozen=True):
-    """The answer to an order: where the buyer pays."""
+    """The answer to an order: the page where the buyer pays."""
 
     respCode: _Code  # noqa: N815 - the wire's names, here and below
     respDesc: str = ""  # noqa: N815
@@ -23,7 +23,7 @@ class TwoC2pToken(Struct, frozen=True):
 
 
 class TwoC2pPayment(Struct, frozen=True):
-    """What became of an invoice, by notification or inquiry."""
+    """The state of an invoice, by notification or inquiry."""
 
     respCode: _Code  # noqa: N815
     respDesc: str = ""  # noqa: N815

@@ -1,7 +1,7 @@
-"""2C2P's maintenance API: XML, encrypted and signed, for refunds, voids and what became of them.
+"""2C2P's maintenance API: refunds, voids and their inquiry, as encrypted and signed XML.
 
-A settled payment is refunded, in parts too. One that is not settled yet cannot be; as long as the
-acquirer's day is not over, the whole of it can be voided, which gives it back as well.
+A settled payment can be refunded, in parts too. One that is not settled cannot be; until the
+acquirer's day is over, the whole of it can be voided, which refunds it as well.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ DETAIL_CHARS_MAX = 200
 
 _OK = 200
 _PATH = "/PaymentAction/2.0/action"
-#: Where the maintenance API lives, if not beside the payment API.
+#: Base URLs of the maintenance API, where it is not beside the payment API.
 _ELSEWHERE = {
     "https://pgw.2c2p.com": f"https://t.2c2p.com{_PATH}",
     "https://sandbox-pgw.2c2p.com": f"https://demo2.2c2p.com/2C2PFrontend{_PATH}",
@@ -50,7 +50,7 @@ class _Item:
     amount: str
     status: str
     reference: str
-    name: str  # ours, where it is told
+    name: str  # our id of the refund, where the list has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,12 @@ class _Reply:
 
     @property
     def detail(self) -> str:
-        """Say it for our logs."""
+        """Return a description for our logs."""
         return f"result {self.code} {self.status}: {self.description[:DETAIL_CHARS_MAX]}"
 
 
 class TwoC2pRefundApi:
-    """Refunds over HTTP."""
+    """Refunds through 2C2P's maintenance API, over HTTP."""
 
     def __init__(self, http: GatewayHttpClient, now: Callable[[], float]) -> None:
         self._http = http
@@ -79,7 +79,7 @@ class TwoC2pRefundApi:
     async def refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        """Give money back; never sent a second time."""
+        """Refund or void a payment; never sent a second time."""
         try:
             async with asyncio.timeout(BOTH_TIMEOUT_S):
                 return await self._refund(account, request)
@@ -89,7 +89,7 @@ class TwoC2pRefundApi:
     async def inquire(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
-        """Tell what became of a refund, from the list of all refunds of its invoice."""
+        """Ask for the state of a refund, from the list of all refunds of its invoice."""
         whole = request.capture.amount_minor
         reply = await self._ask(account, request, "RS", whole)
         if isinstance(reply, OutcomeUnknown):
@@ -108,7 +108,7 @@ class TwoC2pRefundApi:
         reply = await self._ask(account, request, "R", request.amount_minor)
         whole = request.amount_minor == request.capture.amount_minor
         if isinstance(reply, _Reply) and reply.code in codes.UNREFUNDABLE and whole:
-            # Surely not refunded, so that nothing is given back twice.
+            # Surely not refunded, so that nothing is refunded twice.
             reply = await self._ask(account, request, "V", request.amount_minor)
         return reply if isinstance(reply, OutcomeUnknown) else _answered(reply)
 
@@ -158,7 +158,7 @@ class TwoC2pRefundApi:
             "processType": process,
             "invoiceNo": _invoice(request),
             "actionAmount": format_refund_amount(amount_minor, request.capture.currency),
-            "idempotencyID": name,  # a second fence only: nothing is promised for it
+            "idempotencyID": name,  # an additional guard only: its effect is not documented
             "userDefined1": name,
         }.items():
             ET.SubElement(root, tag).text = text
@@ -176,7 +176,7 @@ def _invoice(request: GatewayRefundRequest) -> str:
 
 
 def _fits(reply: _Reply, process: str, invoice: str) -> bool:
-    """Tell whether an answer is about what was asked; a refusal may leave out what."""
+    """Tell whether an answer is about this request; a refusal may leave out some fields."""
     if reply.code in codes.REFUSED:
         return reply.process in {"", process} and reply.invoice in {"", invoice}
     return (reply.process, reply.invoice) == (process, invoice)
@@ -186,9 +186,9 @@ def _answered(reply: _Reply) -> RefundReport | OutcomeUnknown:
     if reply.code == codes.DONE:
         return _reported(reply.status, reply.reference, reply.detail)
     if reply.code == codes.REFUND_PENDING:
-        return _told(GatewayRefundState.PENDING, reply)
+        return _refund_report(GatewayRefundState.PENDING, reply)
     if reply.code in codes.REFUSED:
-        return _told(GatewayRefundState.DECLINED, reply)
+        return _refund_report(GatewayRefundState.DECLINED, reply)
     return OutcomeUnknown(detail=reply.detail)
 
 
@@ -198,14 +198,14 @@ def _reported(status: str, reference: str | None, detail: str) -> RefundReport:
     return RefundReport(state=state, reference=reference, detail=detail)
 
 
-def _told(state: GatewayRefundState, reply: _Reply) -> RefundReport:
+def _refund_report(state: GatewayRefundState, reply: _Reply) -> RefundReport:
     return RefundReport(state=state, reference=reply.reference, detail=reply.detail)
 
 
 def _found(reply: _Reply, request: GatewayRefundRequest) -> RefundReport | OutcomeUnknown:
-    """Find our refund by its reference or by the name that we gave it.
+    """Find our refund in the list by its reference or by the id that we gave it.
 
-    One that bears no name and has our amount may be ours, so that nothing is known.
+    One without an id that has our amount may be ours, so the outcome is unknown.
     """
     name = ids.format_id(ids.REFUND, request.refund_id)
     for item in reply.items:
@@ -227,10 +227,10 @@ def _may_be(item: _Item, request: GatewayRefundRequest) -> bool:
 
 
 def _reply(content: bytes) -> _Reply:
-    """Read an answer; ValueError for what is none.
+    """Parse an answer; ValueError for what is none.
 
-    Without a document type there are no entities, which is all that makes XML of this size unsafe;
-    and text, not bytes, is parsed, so that no declared encoding can hide one.
+    Without a document type there are no entities, the only risk in XML of this size; and text, not
+    bytes, is parsed, so that no declared encoding can hide one.
     """
     text = content.decode()
     if len(content) > XML_BYTES_MAX or "<!" in text:

@@ -1,7 +1,6 @@
-"""The response codes of 2C2P as data: what each says of a payment, and of a refund.
+"""The response codes of 2C2P as data: what each means for a payment, and for a refund.
 
-A code that does not stand here says nothing: it is `OutcomeUnknown`, and the gateway is asked
-again.
+A code that is not listed means `OutcomeUnknown`, and the gateway is asked again.
 """
 
 from payintent.domain.gateway import (
@@ -13,11 +12,11 @@ from payintent.domain.gateway import (
 from payintent.domain.payment import FailureReason
 
 OK = "0000"
-NOT_FOUND = "2002"  # nobody has tried to pay: a token that waits for its buyer sounds the same
+NOT_FOUND = "2002"  # no buyer has tried to pay: a token that waits for its buyer looks the same
 SOFT_DECLINED = "0004"  # the buyer is led through 3-D Secure and tries again
 INVOICE_EXISTS = "9015"
 
-#: An order answered so may stand all the same; any other refusal made nothing.
+#: An order answered with one of these may exist; any other refusal made nothing.
 UNSETTLED = frozenset(
     {INVOICE_EXISTS, "0001", "0999", "2001", "2003", "4009", "5002", "9038", "9041"}
     | {f"99{last}" for last in range(90, 100)}
@@ -32,7 +31,7 @@ _FAILED = """
     5003 5004 5006 5008 5014 9035
 """
 
-#: Why a payment ended without money, in the words that merchants are told.
+#: Why a payment ended without money, as the reasons that merchants read.
 FAILURES: dict[str, FailureReason] = (
     dict.fromkeys(_DECLINED.split(), FailureReason.DECLINED)
     | dict.fromkeys(_FAILED.split(), FailureReason.UNKNOWN)
@@ -40,7 +39,7 @@ FAILURES: dict[str, FailureReason] = (
 )
 
 # What became of the money afterwards (settled, refunded, charged back) does not change that it was
-# taken. Left out are 4010, 4011, 4016 and 4032: approvals of a kind that must be looked at.
+# taken. Left out are 4010, 4011, 4016 and 4032: approvals of a kind that an operator must look at.
 STATES: dict[str, GatewaySessionState] = dict.fromkeys(FAILURES, GatewaySessionState.DECLINED) | {
     OK: GatewaySessionState.CAPTURED,
     "4110": GatewaySessionState.CAPTURED,  # settled
@@ -60,8 +59,8 @@ STATES: dict[str, GatewaySessionState] = dict.fromkeys(FAILURES, GatewaySessionS
     SOFT_DECLINED: GatewaySessionState.ATTEMPTED,
 }
 
-#: What the buyer's bank has asked back, and whether it has got it. 4130 is published; what 4131 and
-#: 4132 mean is to be confirmed with 2C2P (`docs/refunds.md`, "Disputed money").
+#: Disputes and whether the buyer's bank has the money. 4130 is published; what 4131 and 4132 mean
+#: is to be confirmed with 2C2P (`docs/refunds.md`, "Disputed money").
 DISPUTES: dict[str, tuple[DisputeState, DisputedFunds]] = {
     "4130": (DisputeState.OPEN, DisputedFunds.WITHDRAWN),
     "4131": (DisputeState.WON, DisputedFunds.REINSTATED),
@@ -84,7 +83,7 @@ _REFUSED = """
 #: 50 to 53, 95, 98 and 99.
 REFUSED = frozenset(_REFUSED.split())
 
-#: What a transaction or a refund has come to, where the request itself went well.
+#: The state of a transaction or a refund, where the request itself succeeded.
 REFUND_STATES: dict[str, GatewayRefundState] = {
     "RF": GatewayRefundState.DONE,
     "V": GatewayRefundState.DONE,

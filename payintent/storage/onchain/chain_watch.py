@@ -1,4 +1,4 @@
-"""Until when each chain is watched: the one rule of whether its methods may be offered."""
+"""Until when each chain counts as watched: the one rule by which its methods are offered."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -6,16 +6,16 @@ from uuid import UUID
 
 from payintent.storage.database import Executor
 
-#: Whether a chain is watched, of its row `k` in `chain_cursor`; not where it has none.
+#: Whether a chain is watched, by its row `k` in `chain_cursor`; false where it has no row.
 WATCHED = "(k.halted IS NULL AND coalesce(k.watched_until > clock(), false))"
-#: The new `watched_until` of a chain that is watched no more from now on.
+#: The new `watched_until` of a chain that stops being watched now.
 UNTIL_NOW = "CASE WHEN k.watched_until > clock() THEN clock() ELSE k.watched_until END"
 
 
 async def mark_watched(database: Executor, slug: str, block: int, watched_s: float) -> None:
-    """Note that a look has found everything in order up to a block, the last one that is final.
+    """Record that a check found everything in order up to a block, the last final one.
 
-    The chain is watched for `watched_s` seconds from now on; 0 means that it is not any more,
+    The chain counts as watched for the next `watched_s` seconds; 0 means that it no longer does,
     because its endpoints are far behind.
     """
     await database.fetch(
@@ -40,7 +40,7 @@ async def mark_watched(database: Executor, slug: str, block: int, watched_s: flo
 
 
 async def is_unwatched(database: Executor, slug: str) -> bool:
-    """Tell whether a chain with a contract of ours waits for its watcher; not where it halted."""
+    """Tell whether a chain with our contract is not watched; False where it is halted."""
     row = await database.row(
         "SELECT FROM chain_cursor k WHERE k.chain = $1 AND k.halted IS NULL AND NOT " + WATCHED,
         slug,
@@ -49,7 +49,7 @@ async def is_unwatched(database: Executor, slug: str) -> bool:
 
 
 async def is_watched(database: Executor, slug: str) -> bool:
-    """Tell whether a chain is watched; not where it halted, or has no contract of ours."""
+    """Tell whether a chain is watched; False where it is halted, or has no contract of ours."""
     row = await database.row(
         "SELECT FROM chain_cursor k WHERE k.chain = $1 AND" + WATCHED,
         slug,
@@ -59,7 +59,7 @@ async def is_watched(database: Executor, slug: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainWatch:
-    """Whether a chain is watched, and how many sessions wait there that have not ended."""
+    """Whether a chain is watched, and how many unfinished sessions depend on it."""
 
     chain: str
     watched: bool
@@ -68,14 +68,14 @@ class ChainWatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stranded:
-    """A payment whose time is over, and whose chain has not been watched for long."""
+    """A payment past its deadline whose chain has not been watched for long."""
 
     session_id: UUID
     payment_id: UUID
 
 
 async def list_watches(database: Executor) -> list[ChainWatch]:
-    """List the chains with contracts of ours."""
+    """List the chains that have contracts of ours."""
     rows = await database.fetch(
         """
         SELECT k.chain, """
@@ -94,7 +94,7 @@ async def list_watches(database: Executor) -> list[ChainWatch]:
 async def list_stranded(
     database: Executor, chain: str, after: timedelta, limit: int
 ) -> list[Stranded]:
-    """List payments past their time on a chain that is not watched for so long, without a case."""
+    """List payments past their deadline on a chain unwatched for so long, without a case."""
     rows = await database.fetch(
         """
         SELECT s.id AS session_id, p.id AS payment_id

@@ -32,19 +32,19 @@ class ChainRecord:
     wallet_symbol: str
     public_rpc_urls: Sequence[str]
     explorer_urls: Sequence[str]
-    refunders: Sequence[bytes]  # whose refunds are ours; the last one sends them
-    refund_approval_above: Decimal  # tokens: more than this needs a second person
+    refunders: Sequence[bytes]  # senders of our refunds; the last one sends them now
+    refund_approval_above: Decimal  # tokens; more than this needs a second operator
     updated_at: datetime
 
     @property
     def refunder(self) -> bytes | None:
-        """Say who sends refunds now."""
+        """Return the address that sends refunds now."""
         return self.refunders[-1] if self.refunders else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRecord:
-    """A token on one chain; 20 zero bytes are the chain's own coin, None is nowhere yet."""
+    """A token on one chain; 20 zero bytes are the native coin, None means no address yet."""
 
     chain: str
     symbol: str
@@ -56,13 +56,13 @@ class TokenRecord:
 
     @property
     def native(self) -> bool:
-        """Tell whether it is the chain's own coin."""
+        """Tell whether it is the chain's native coin."""
         return self.address == NATIVE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployedContract:
-    """One of our contracts; retired ones stay watched."""
+    """One of our gateway contracts; retired ones stay watched."""
 
     account_id: int
     chain: str
@@ -74,7 +74,7 @@ class DeployedContract:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainCursor:
-    """How far a chain was read, and what is known of its head."""
+    """How far a chain was read, and what is known of its newest blocks."""
 
     chain: str
     block: int
@@ -84,10 +84,10 @@ class ChainCursor:
     head_at: datetime | None
     window_at: datetime | None
     second_look_at: datetime
-    second_look_block: int | None  # how far one has come that is not through yet
+    second_look_block: int | None  # how far an unfinished second look has come
     halted: str | None
     polled_at: datetime | None
-    watched: bool  # so that what is paid there is seen: read near to its head, a moment ago
+    watched: bool  # read near to its head a moment ago, so that payments there are seen
 
 
 _CHAIN = """
@@ -104,19 +104,19 @@ _CURSOR = """
 
 
 async def list_chains(database: Executor) -> list[ChainRecord]:
-    """List the chains."""
+    """List at most 100 chains by slug."""
     rows = await database.fetch("SELECT" + _CHAIN + "FROM chain ORDER BY slug LIMIT 100")
     return [ChainRecord(**row) for row in rows]
 
 
 async def get_chain(database: Executor, slug: str) -> ChainRecord | None:
-    """Read one chain."""
+    """Read a chain by its slug; None where there is none."""
     row = await database.row("SELECT" + _CHAIN + "FROM chain WHERE slug = $1", slug)
     return ChainRecord(**row) if row else None
 
 
 async def lock_chain(tx: Tx, slug: str) -> ChainRecord | None:
-    """Lock a chain that is about to be changed, or one of its tokens; nothing paid waits for it."""
+    """Lock a chain that is about to be changed, or one of its tokens; no payment waits for it."""
     row = await tx.row(
         "SELECT" + _CHAIN + "FROM chain WHERE slug = $1 FOR NO KEY UPDATE",
         slug,
@@ -135,7 +135,7 @@ async def list_tokens(database: Executor, slug: str) -> list[TokenRecord]:
 
 
 async def get_session_token(database: Executor, session_id: UUID) -> TokenRecord | None:
-    """Read a session's token as it was when its quote was made; None where it had no address."""
+    """Read a session's token as of its quote; None where it had no address."""
     row = await database.row(
         """
         SELECT t.chain, t.symbol, s.token_address AS address,
@@ -164,7 +164,7 @@ async def list_contracts(database: Executor, slug: str) -> list[DeployedContract
 
 
 async def get_contract(database: Executor, account_id: int) -> DeployedContract | None:
-    """Read the contract that an account stands for."""
+    """Read the contract that belongs to an account."""
     row = await database.row(
         "SELECT " + _CONTRACT + " FROM chain_contract WHERE account_id = $1", account_id
     )
@@ -172,7 +172,7 @@ async def get_contract(database: Executor, account_id: int) -> DeployedContract 
 
 
 async def get_offered_contract(database: Executor, slug: str) -> DeployedContract | None:
-    """Find the platform's contract that is offered on a chain, the newest of several."""
+    """Return the platform's contract offered on a chain, the newest of several."""
     row = await database.row(
         """
         SELECT c.account_id, c.chain, c.address, c.receiver, c.deployed_block, c.current
@@ -188,7 +188,7 @@ async def get_offered_contract(database: Executor, slug: str) -> DeployedContrac
 
 
 async def add_contract(tx: Tx, new: DeployedContract) -> None:
-    """Keep a contract, and read its chain from the block that it was deployed in."""
+    """Store a contract, and read its chain from the block that it was deployed in."""
     await tx.fetch(
         """
         INSERT INTO chain_contract (account_id, chain, address, receiver, deployed_block)
@@ -217,7 +217,7 @@ async def add_contract(tx: Tx, new: DeployedContract) -> None:
 
 
 async def retire_contract(tx: Tx, account_id: int) -> DeployedContract | None:
-    """Offer a contract no more; it stays watched."""
+    """Stop offering a contract; it stays watched."""
     row = await tx.row(
         "UPDATE chain_contract SET current = false WHERE account_id = $1 RETURNING " + _CONTRACT,
         account_id,
@@ -226,7 +226,7 @@ async def retire_contract(tx: Tx, account_id: int) -> DeployedContract | None:
 
 
 async def save_token(tx: Tx, token: TokenRecord) -> None:
-    """Keep what the operator says of a token."""
+    """Store the operator's settings of a token."""
     await tx.fetch(
         """
         INSERT INTO chain_token
@@ -248,7 +248,7 @@ async def save_token(tx: Tx, token: TokenRecord) -> None:
 
 
 async def save_chain(tx: Tx, row: ChainRecord) -> None:
-    """Keep what the operator says of a chain."""
+    """Store the operator's settings of a chain."""
     await tx.fetch(
         """
         UPDATE chain
@@ -268,13 +268,13 @@ async def save_chain(tx: Tx, row: ChainRecord) -> None:
 
 
 async def get_cursor(database: Executor, slug: str) -> ChainCursor | None:
-    """Read how far a chain was read; None where nothing of ours is there."""
+    """Read the cursor of a chain; None where we have no contract there."""
     row = await database.row("SELECT" + _CURSOR + "FROM chain_cursor WHERE chain = $1", slug)
     return ChainCursor(**row) if row else None
 
 
 async def lock_cursor(tx: Tx, slug: str) -> ChainCursor | None:
-    """Lock a chain's cursor, which is locked before the payments that its logs are about."""
+    """Lock a chain's cursor; it must be locked before the payments that its logs are about."""
     row = await tx.row(
         "SELECT" + _CURSOR + "FROM chain_cursor WHERE chain = $1 FOR NO KEY UPDATE", slug
     )
@@ -282,7 +282,7 @@ async def lock_cursor(tx: Tx, slug: str) -> ChainCursor | None:
 
 
 async def advance_cursor(tx: Tx, slug: str, block: int, block_hash: bytes, at: datetime) -> None:
-    """Note that a chain is read up to a block; the cursor is locked."""
+    """Record that a chain is read up to a block; the cursor must be locked."""
     await tx.fetch(
         "UPDATE chain_cursor SET block = $2, hash = $3, at = $4 WHERE chain = $1",
         slug,
@@ -295,7 +295,7 @@ async def advance_cursor(tx: Tx, slug: str, block: int, block_hash: bytes, at: d
 async def set_head(
     database: Executor, slug: str, head: int, head_at: datetime, window_at: datetime | None
 ) -> None:
-    """Note the newest block that was shown to us, and up to when two endpoints showed all."""
+    """Record the newest block shown to us, and up to when two endpoints showed all logs."""
     await database.fetch(
         """
         UPDATE chain_cursor
@@ -311,7 +311,7 @@ async def set_head(
 
 
 async def set_second_look(database: Executor, slug: str, block: int, *, ended: bool) -> None:
-    """Note how far a second look has come, and when it is through."""
+    """Record how far a second look has come, and whether it has finished."""
     await database.fetch(
         """
         UPDATE chain_cursor
@@ -326,7 +326,7 @@ async def set_second_look(database: Executor, slug: str, block: int, *, ended: b
 
 
 async def halt(database: Executor, slug: str, why: str) -> None:
-    """Stop reading a chain until a person says how to go on."""
+    """Stop reading a chain until an operator resumes it."""
     await database.fetch(
         """
         UPDATE chain_cursor k
@@ -341,7 +341,7 @@ async def halt(database: Executor, slug: str, why: str) -> None:
 
 
 async def resume(tx: Tx, slug: str, block: int | None) -> ChainCursor | None:
-    """Read a halted chain again, from a block that a person has chosen or from where it stood."""
+    """Resume a halted chain, from a block that an operator chose or from where it stopped."""
     row = await tx.row(
         """
         UPDATE chain_cursor k
@@ -359,7 +359,7 @@ async def resume(tx: Tx, slug: str, block: int | None) -> ChainCursor | None:
 
 
 async def is_busy(database: Executor, slug: str) -> bool:
-    """Tell whether somebody waits for a chain: a session or a refund that has not ended."""
+    """Tell whether a chain has a session or a refund that has not ended."""
     row = await database.row(
         """
         SELECT

@@ -25,30 +25,30 @@ class DatabaseOnchainRecords:
     database: Executor
 
     async def evidence(self, session_id: UUID) -> OnchainEvidence | None:
-        """Give what is known of a session; None where it is not an on-chain one."""
+        """Return the facts of a session; None where it is not an on-chain one."""
         return await get_evidence(self.database, session_id)
 
     async def get_refund_facts(
         self, account_id: int, request: GatewayRefundRequest
     ) -> OnchainRefundFacts | None:
-        """Give what is known of a refund; None where its money did not come by a chain."""
+        """Return the facts of a refund; None where its money did not come by a chain."""
         return await refund_logs.get_refund_facts(self.database, account_id, request)
 
     async def claim_for_sender(self, refund_id: UUID, sender: bytes) -> bool:
-        """Note that a signer is about to be asked; False where another sender was asked before."""
+        """Record that a signer is about to be asked; False where another sender was before."""
         return await refund_logs.claim_for_sender(self.database, refund_id, sender)
 
     async def set_transaction_hash(self, refund_id: UUID, tx_hash: bytes) -> None:
-        """Keep the transaction that a signer told."""
+        """Store the transaction hash that a signer returned."""
         await refund_logs.set_transaction_hash(self.database, refund_id, tx_hash)
 
     async def note_reverted(self, refund_id: UUID, tx_hash: bytes) -> int:
-        """Count a transaction whose revert is final, once; gives how many of the refund were."""
+        """Count a transaction whose revert is final, once; returns the refund's count of them."""
         return await refund_logs.note_reverted(self.database, refund_id, tx_hash)
 
 
 async def get_evidence(database: Executor, session_id: UUID) -> OnchainEvidence | None:
-    """Sum up what is known of a session on its chain, at one moment."""
+    """Collect the facts of a session on its chain, at one moment."""
     row = await database.row(
         """
         SELECT clock() AS now, p.expires_at AS deadline, c.window_at, c.at AS final_at,
@@ -72,7 +72,7 @@ async def get_evidence(database: Executor, session_id: UUID) -> OnchainEvidence 
     return OnchainEvidence(
         **columns,
         captured=_captured(row),
-        hints=tuple(await _hints(database, session_id)),
+        posted=tuple(await _posted_transactions(database, session_id)),
         mismatches=tuple(await _mismatches(database, session_id)),
     )
 
@@ -87,7 +87,7 @@ def _captured(row: Row) -> Capture | None:
     )
 
 
-async def _hints(database: Executor, session_id: UUID) -> list[PostedTransaction]:
+async def _posted_transactions(database: Executor, session_id: UUID) -> list[PostedTransaction]:
     rows = await database.fetch(
         """
         SELECT state, reason, final, posted_at, settled_at

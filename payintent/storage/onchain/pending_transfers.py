@@ -1,4 +1,4 @@
-"""What is known of a session before it is final: sightings, posted hashes, and the sum of it."""
+"""Pending transfers (`chain_sighting`) and posted transactions (`chain_hint`) of sessions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ MISMATCHES_MAX = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingTransfer:
-    """A log in a block that is not final, of a session that we know."""
+    """A log of a known session in a block that is not final."""
 
     tx_hash: bytes
     log_index: int
@@ -32,7 +32,7 @@ class PostedHash:
     tx_hash: bytes
     uuid: bytes
     contract: bytes
-    reason: str  # of a revert, where one is known already
+    reason: str  # of a revert, where one is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,18 +48,18 @@ class SessionTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverdueTransfer:
-    """A session whose exact payment was seen, and has not become final in time."""
+    """A session whose exact payment was seen and has not become final in time."""
 
     session_id: UUID
     payment_id: UUID
     late_s: int  # since its deadline
-    has_case: bool  # a person has a case of it already
+    has_case: bool  # an operator has a case of it
 
 
 async def list_session_transactions(
     database: Executor, session_id: UUID
 ) -> list[SessionTransaction]:
-    """List what is known of a session's transactions: final, seen, or only posted."""
+    """List a session's transactions: final, pending, or only posted."""
     rows = await database.fetch(
         """
         SELECT tx_hash, 'pay' AS step, disposition = 'credited' AS exact, block,
@@ -88,10 +88,10 @@ async def list_session_transactions(
 
 
 async def save_pending(
-    database: Executor, chain: str, sightings: Sequence[PendingTransfer]
+    database: Executor, chain: str, transfers: Sequence[PendingTransfer]
 ) -> None:
-    """Keep what was seen in blocks that are not final; one that comes back is there again."""
-    if not sightings:
+    """Store the logs of blocks that are not final; one that was gone and returns counts again."""
+    if not transfers:
         return
     await database.fetch(
         """
@@ -104,18 +104,18 @@ async def save_pending(
             gone_at = NULL
         """,
         chain,
-        [transfer.tx_hash for transfer in sightings],
-        [transfer.log_index for transfer in sightings],
-        [transfer.session_id for transfer in sightings],
-        [transfer.exact for transfer in sightings],
-        [transfer.block for transfer in sightings],
+        [transfer.tx_hash for transfer in transfers],
+        [transfer.log_index for transfer in transfers],
+        [transfer.session_id for transfer in transfers],
+        [transfer.exact for transfer in transfers],
+        [transfer.block for transfer in transfers],
     )
 
 
 async def list_pending_up_to(
     database: Executor, chain: str, block: int, limit: int
 ) -> list[PendingTransfer]:
-    """List sightings of blocks that are final by now, and that nobody has proven gone."""
+    """List pending transfers of blocks that are final by now, unless they are proven gone."""
     rows = await database.fetch(
         """
         SELECT tx_hash, log_index, session_id, exact, block
@@ -132,7 +132,7 @@ async def list_pending_up_to(
 
 
 async def delete_finalized(tx: Tx, chain: str, tx_hashes: Sequence[bytes]) -> None:
-    """Forget sightings whose logs are final."""
+    """Delete pending transfers whose logs are final."""
     await tx.fetch(
         "DELETE FROM chain_sighting WHERE chain = $1 AND tx_hash = ANY($2::bytea[])",
         chain,
@@ -141,7 +141,7 @@ async def delete_finalized(tx: Tx, chain: str, tx_hashes: Sequence[bytes]) -> No
 
 
 async def mark_gone(database: Executor, chain: str, tx_hashes: Sequence[bytes]) -> None:
-    """Note that sightings are proven to be no more."""
+    """Record that pending transfers are proven to be gone."""
     await database.fetch(
         """
         UPDATE chain_sighting
@@ -180,7 +180,7 @@ async def list_overdue(
 
 
 async def add_posted(tx: Tx, session_id: UUID, tx_hash: bytes, step: str) -> bool:
-    """Keep a posted hash; False where the session has ten others already."""
+    """Store a posted hash; False where the session has ten others already."""
     await tx.fetch("SELECT FROM session WHERE id = $1 FOR NO KEY UPDATE", session_id)
     row = await tx.row(
         """
@@ -200,7 +200,7 @@ async def add_posted(tx: Tx, session_id: UUID, tx_hash: bytes, step: str) -> boo
 
 
 async def list_undecided_posted(database: Executor, chain: str, limit: int) -> list[PostedHash]:
-    """Take posted hashes whose fate is open, of sessions that have not ended, each in its turn."""
+    """List undecided posted transactions of unfinished sessions, in rotation."""
     rows = await database.fetch(
         """
         WITH next AS (
@@ -243,7 +243,7 @@ async def set_posted_state(
     *,
     final: bool,
 ) -> None:
-    """Note what became of a posted transaction."""
+    """Store the state of a posted transaction."""
     await database.fetch(
         """
         UPDATE chain_hint

@@ -1,4 +1,4 @@
-"""Finalized `Refunded` logs, what each is to us, and what signers were asked for."""
+"""Final `Refunded` logs, their classification, and the requests made to signers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,8 @@ from payintent.domain.gateway import GatewayRefundRequest
 from payintent.domain.onchain_refund import OnchainRefundFacts, RefundLogDisposition
 from payintent.storage.database import Executor, Tx
 
-#: That a log `l` by a sender of ours gives back what was promised to whom; `h` is its chain.
+#: Matches a log `l` by a sender of ours that refunds what was promised to that address;
+#: `h` is its chain.
 _MATCHES = """
     l.sender = ANY(h.refunders) AND l.account_id = c.account_id AND l.token = r.token
     AND l.amount = {amount} AND l.destination = {destination}
@@ -21,7 +22,7 @@ _BYTES = "decode(right({}, -2), 'hex')"  # of an address in hex digits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRefundLog:
-    """A finalized log that nobody has kept before."""
+    """A final log that is not stored yet."""
 
     id: UUID
     account_id: int
@@ -29,8 +30,8 @@ class NewRefundLog:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedRefundLog:
-    """A locked log, and what it is to us; the refund is missing where it names none of ours."""
+class ClassifiedRefundLog:
+    """A locked log with its classification; the refund is missing where it names none of ours."""
 
     disposition: RefundLogDisposition
     refund_id: UUID | None
@@ -41,7 +42,7 @@ class JudgedRefundLog:
 async def pick_unknown(
     database: Executor, chain: str, logs: Sequence[RefundedLog]
 ) -> list[RefundedLog]:
-    """Pick the logs that nobody has kept."""
+    """Return the logs that are not stored yet."""
     if not logs:
         return []
     rows = await database.fetch(
@@ -58,7 +59,7 @@ async def pick_unknown(
 
 
 async def add(tx: Tx, chain: str, logs: Sequence[NewRefundLog]) -> int:
-    """Keep logs, each once; gives how many were new. They are judged later."""
+    """Store logs, each once; returns how many were new. They are classified later."""
     if not logs:
         return 0
     rows = await tx.fetch(
@@ -89,8 +90,8 @@ async def add(tx: Tx, chain: str, logs: Sequence[NewRefundLog]) -> int:
     return len(rows)
 
 
-async def list_unjudged(database: Executor, chain: str, limit: int) -> list[UUID]:
-    """List logs that nobody has judged, in the order of the chain."""
+async def list_unclassified(database: Executor, chain: str, limit: int) -> list[UUID]:
+    """List logs that are not classified yet, in the order of the chain."""
     rows = await database.fetch(
         """
         SELECT id
@@ -105,8 +106,8 @@ async def list_unjudged(database: Executor, chain: str, limit: int) -> list[UUID
     return [row["id"] for row in rows]
 
 
-async def lock(tx: Tx, log_id: UUID) -> JudgedRefundLog | None:
-    """Lock a log and judge it; None where that was done. It is locked before any payment."""
+async def lock(tx: Tx, log_id: UUID) -> ClassifiedRefundLog | None:
+    """Lock and classify a log; None where that was done. It must be locked before any payment."""
     row = await tx.row(
         "SELECT id FROM chain_refund WHERE id = $1 AND disposition IS NULL FOR UPDATE", log_id
     )
@@ -128,8 +129,8 @@ async def lock(tx: Tx, log_id: UUID) -> JudgedRefundLog | None:
         """,
         log_id,
     )
-    assert row is not None  # noqa: S101 - it is locked
-    return JudgedRefundLog(
+    assert row is not None  # noqa: S101 - the row is locked
+    return ClassifiedRefundLog(
         disposition=_disposition(row),
         refund_id=row["refund_id"],
         capture_id=row["capture_id"],
@@ -147,19 +148,19 @@ def _disposition(row: Any) -> RefundLogDisposition:
     return RefundLogDisposition.SETTLES if row["matches"] else RefundLogDisposition.MISMATCHED
 
 
-async def set_disposition(tx: Tx, log_id: UUID, judged: JudgedRefundLog) -> None:
-    """Note what a locked log is."""
-    settles = judged.disposition is RefundLogDisposition.SETTLES
+async def set_disposition(tx: Tx, log_id: UUID, classified: ClassifiedRefundLog) -> None:
+    """Store the classification of a locked log."""
+    settles = classified.disposition is RefundLogDisposition.SETTLES
     await tx.fetch(
         "UPDATE chain_refund SET disposition = $2, refund_id = $3 WHERE id = $1",
         log_id,
-        judged.disposition,
-        judged.refund_id if settles else None,
+        classified.disposition,
+        classified.refund_id if settles else None,
     )
 
 
 async def reset_dispositions(tx: Tx, chain: str, sender: bytes) -> None:
-    """Let logs be judged once more whose sender has become one of ours."""
+    """Classify again the logs whose sender has become one of ours."""
     await tx.fetch(
         """
         UPDATE chain_refund
@@ -174,7 +175,7 @@ async def reset_dispositions(tx: Tx, chain: str, sender: bytes) -> None:
 async def get_refund_facts(
     database: Executor, account_id: int, request: GatewayRefundRequest
 ) -> OnchainRefundFacts | None:
-    """Sum up what is known of a refund on its chain; None where its money came by no receipt."""
+    """Collect the facts of a refund on its chain; None where its money came by no chain."""
     row = await database.row(
         """
         SELECT r.chain, h.network_id, k.address AS contract, r.uuid, r.token,
@@ -205,7 +206,7 @@ async def get_refund_facts(
 
 
 async def claim_for_sender(database: Executor, refund_id: UUID, sender: bytes) -> bool:
-    """Note that a signer is about to be asked; False where another sender was asked before."""
+    """Record that a signer is about to be asked; False where another sender was asked before."""
     row = await database.row(
         """
         INSERT INTO chain_refund_try AS t (refund_id, sender)
@@ -220,14 +221,14 @@ async def claim_for_sender(database: Executor, refund_id: UUID, sender: bytes) -
 
 
 async def set_transaction_hash(database: Executor, refund_id: UUID, tx_hash: bytes) -> None:
-    """Keep the transaction that a signer told."""
+    """Store the transaction hash that a signer returned."""
     await database.fetch(
         "UPDATE chain_refund_try SET tx_hash = $2 WHERE refund_id = $1", refund_id, tx_hash
     )
 
 
 async def note_reverted(database: Executor, refund_id: UUID, tx_hash: bytes) -> int:
-    """Count a transaction whose revert is final, once; gives how many of the refund were."""
+    """Count a transaction whose revert is final, once; returns the refund's count of them."""
     row = await database.row(
         """
         UPDATE chain_refund_try
@@ -238,5 +239,5 @@ async def note_reverted(database: Executor, refund_id: UUID, tx_hash: bytes) -> 
         refund_id,
         tx_hash,
     )
-    assert row is not None  # noqa: S101 - it was handed over
+    assert row is not None  # noqa: S101 - its request was recorded before
     return row["reverts"]

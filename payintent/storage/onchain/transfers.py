@@ -14,18 +14,18 @@ _SHOWN_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BilledSession:
-    """A session that a log names: whose it is and what it must say."""
+class NamedSession:
+    """A session that a log names, and the transfer that it expects."""
 
     session_id: UUID
     payment_id: UUID
     merchant_id: int
     account_id: int
-    bill: ExpectedTransfer | None  # None: its token had no address
+    expected: ExpectedTransfer | None  # None: its token had no address
 
     @property
     def origin(self) -> MoneyOrigin:
-        """Name its money."""
+        """Give the origin of money that comes for this session."""
         return MoneyOrigin(
             merchant_id=self.merchant_id,
             payment_id=self.payment_id,
@@ -35,7 +35,7 @@ class BilledSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTransfer:
-    """A finalized log and what it is to us."""
+    """A final log and its classification."""
 
     id: UUID
     chain: str
@@ -47,7 +47,7 @@ class NewTransfer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferRecord:
-    """A receipt of a known session, as it is kept."""
+    """A stored transfer of a known session."""
 
     session_id: UUID
     disposition: str
@@ -61,10 +61,10 @@ class TransferRecord:
     final_at: datetime
 
 
-async def find_billed_sessions(
+async def find_named_sessions(
     database: Executor, uuids: Sequence[bytes]
-) -> dict[bytes, BilledSession]:
-    """Find the sessions that logs name by their uuid, and what their logs must say."""
+) -> dict[bytes, NamedSession]:
+    """Find the sessions that logs name by their uuid, and the transfers they expect."""
     rows = await database.fetch(
         """
         SELECT s.id, s.payment_id, p.merchant_id, s.account_id, s.reference,
@@ -79,23 +79,23 @@ async def find_billed_sessions(
     return {bytes.fromhex(row["reference"][2:]): _named(row) for row in rows}
 
 
-def _named(row: Row) -> BilledSession:
-    bill = None
+def _named(row: Row) -> NamedSession:
+    expected = None
     if row["token"] is not None:
-        bill = ExpectedTransfer(
+        expected = ExpectedTransfer(
             token=row["token"], amount=int(row["amount"]), receiver=row["receiver"]
         )
-    return BilledSession(
+    return NamedSession(
         session_id=row["id"],
         payment_id=row["payment_id"],
         merchant_id=row["merchant_id"],
         account_id=row["account_id"],
-        bill=bill,
+        expected=expected,
     )
 
 
 def session_reference(uuid: bytes) -> str:
-    """Write a uuid as sessions keep it: `0x` and 32 hex digits."""
+    """Write a uuid as sessions store it: `0x` and 32 hex digits."""
     return f"0x{uuid.hex()}"
 
 
@@ -151,7 +151,7 @@ async def add(tx: Tx, new: Sequence[NewTransfer], at: datetime) -> None:
 
 
 async def list_for_payment(database: Executor, payment_id: UUID) -> list[TransferRecord]:
-    """List what finalized blocks said of a payment's sessions, in the order of the chain."""
+    """List the final transfers of a payment's sessions, in the order of the chain."""
     rows = await database.fetch(
         """
         SELECT r.session_id, r.disposition, r.chain, r.block, r.tx_hash, r.log_index, r.payer,
