@@ -26,7 +26,7 @@ def quick(tmp_path: Path) -> tuple[str, dict[str, Any]]:
         env=os.environ | {"VAR_DIR": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

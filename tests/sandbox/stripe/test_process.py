@@ -51,7 +51,7 @@ def api(url: str, http: aiohttp.ClientSession) -> stripe.StripeClient:
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "payintent_sandbox.emulators.stripe", *arguments]
     return subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=60, check=False
+        command, env=environment, capture_output=True, text=True, timeout=240, check=False
     )
 
 
