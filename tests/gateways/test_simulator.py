@@ -277,7 +277,7 @@ async def test_closing_ends_an_open_session_for_good(
 async def test_an_expired_session_reports_itself_closed(
     gateway: SimulatorGateway, account: GatewayAccount, request_: GatewaySessionRequest, shop: Shop
 ) -> None:
-    soon = datetime.now(UTC) + timedelta(milliseconds=150)
+    soon = datetime.now(UTC) + timedelta(seconds=2)
     created = await opened(gateway, account, replace(request_, expires_at=soon))
     await shop.until(created.reference, "expired")
     assert await gateway.inquire(account, ref(request_)) == SessionReport(

@@ -192,7 +192,7 @@ async def test_money_is_taken_after_the_merchant_closed_the_session(
 
 
 async def test_money_is_taken_after_the_session_expired(shop: Shop, merchant: Merchant) -> None:
-    expires_at = datetime.now(UTC) + timedelta(milliseconds=200)
+    expires_at = datetime.now(UTC) + timedelta(seconds=3)  # it is paid before, on any machine
     session = await shop.create(expires_at=expires_at.isoformat())
     await shop.pay(session, PAID_AFTER_EXPIRY)
     [received] = await merchant.wait_for(1)
@@ -206,8 +206,8 @@ async def test_a_close_and_an_expiry_together_take_the_money_once(
     shop: Shop, merchant: Merchant
 ) -> None:
     now = datetime.now(UTC)
-    closed = await shop.create(expires_at=(now + timedelta(milliseconds=250)).isoformat())
-    later = await shop.create(expires_at=(now + timedelta(milliseconds=350)).isoformat())
+    closed = await shop.create(expires_at=(now + timedelta(seconds=3)).isoformat())
+    later = await shop.create(expires_at=(now + timedelta(seconds=3.1)).isoformat())
     await shop.pay(closed, PAID_AFTER_EXPIRY)
     await shop.pay(later, PAID_AFTER_EXPIRY)
     await shop.cancel(closed["id"])
