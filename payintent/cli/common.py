@@ -19,6 +19,7 @@ from payintent.config import Settings
 from payintent.domain.errors import (
     InvalidTextError,
     LockTimeoutError,
+    PermissionDeniedError,
     RefusedError,
     StorageUnavailableError,
 )
@@ -40,6 +41,8 @@ SANDBOX_ENV = "dev.env"
 TOKEN_ENV = "PAYINTENT_OPERATOR_TOKEN"  # noqa: S105 - a name
 #: The exit status of a command whose operation waits for another person.
 PROPOSED = 3
+#: What ends a command or keeps a process from starting; the message is for the operator.
+STOPPING = (StorageUnavailableError, PermissionDeniedError, EncryptionKeyError, PlacesUnusableError)
 _PIPE_COLUMNS = 240
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)  # as on the wire
 _WHOLE_MAX = 36  # characters, such as an event's id
@@ -86,7 +89,7 @@ def with_service(work: Callable[[Service], Awaitable[T]]) -> T:
         return asyncio.run(run())
     except RefusedError as refused:
         fail(refused.message)
-    except (StorageUnavailableError, EncryptionKeyError, PlacesUnusableError) as error:
+    except STOPPING as error:
         fail(str(error))
     except LockTimeoutError:
         fail("somebody else is changing this just now; try again")

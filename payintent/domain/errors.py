@@ -62,6 +62,14 @@ class StorageUnavailableError(Exception):
     """The database cannot be reached or gave up; whether this attempt was stored is unknown."""
 
 
+class DatabaseRefusedError(StorageUnavailableError):
+    """The database refuses this role, password or name; trying again does not help."""
+
+
+class PermissionDeniedError(Exception):
+    """The database role may not do what a statement needs; the message names the object."""
+
+
 class ChainUnavailableError(Exception):
     """One endpoint of a chain, or all of them, gave no usable answer; the outcome is unknown."""
 

@@ -7,11 +7,18 @@ from contextvars import ContextVar
 from typing import LiteralString, Protocol
 
 from payintent.config import Settings
-from payintent.domain.errors import InvalidTextError, LockTimeoutError, StorageUnavailableError
+from payintent.domain.errors import (
+    InvalidTextError,
+    LockTimeoutError,
+    PermissionDeniedError,
+    StorageUnavailableError,
+)
+from payintent.storage.connect_errors import storage_error
 from payintent.storage.connection_pool import ConnectionPool
 from payintent.storage.driver import (
     GONE,
     LOCK_TIMEOUT,
+    NO_PERMISSION,
     NOT_TEXT,
     OLD_SCHEMA,
     Connection,
@@ -25,7 +32,7 @@ __all__ = ["Database", "Executor", "Row", "Tx", "in_transaction"]
 in_transaction: ContextVar[bool] = ContextVar("in_transaction", default=False)
 
 _IDLE_IN_TRANSACTION_MS = 10_000
-_FAILURES = (*NOT_TEXT, *OLD_SCHEMA, LOCK_TIMEOUT, *GONE)
+_FAILURES = (*NOT_TEXT, *OLD_SCHEMA, LOCK_TIMEOUT, NO_PERMISSION, *GONE)
 
 
 class Executor(Protocol):
@@ -70,7 +77,7 @@ class Database:
         self.on_event: Callable[[], None] = lambda: None
 
     async def open(self) -> None:
-        """Connect; raises `StorageUnavailableError` where the database cannot be reached."""
+        """Connect (away: `StorageUnavailableError`; refused for good: `DatabaseRefusedError`)."""
         self._pool.release(await self._borrow())
 
     async def close(self) -> None:
@@ -128,7 +135,7 @@ class Database:
         try:
             return await self._pool.acquire(self._settings.database_acquire_timeout_s)
         except GONE as error:
-            raise StorageUnavailableError(str(error) or type(error).__name__) from error
+            raise storage_error(error) from error
 
 
 def _translate_error(error: BaseException) -> Exception:
@@ -137,6 +144,8 @@ def _translate_error(error: BaseException) -> Exception:
         return InvalidTextError()
     if isinstance(error, OLD_SCHEMA):
         return StorageUnavailableError("the schema is missing or old; run payintent migrate")
+    if isinstance(error, NO_PERMISSION):
+        return PermissionDeniedError(str(error).partition("\n")[0])
     if isinstance(error, LOCK_TIMEOUT):
         return LockTimeoutError()
     return StorageUnavailableError(type(error).__name__)

@@ -7,6 +7,8 @@ from typing import Any, Protocol, cast
 
 import asyncpg
 
+from payintent.storage.connect_errors import connect_error
+
 Row = Mapping[str, Any]
 
 _CONNECT_TIMEOUT_S = 10
@@ -34,14 +36,13 @@ NOT_TEXT: tuple[type[BaseException], ...] = (
     asyncpg.CharacterNotInRepertoireError,
     asyncpg.StatementTooComplexError,
 )
-
-
+NO_PERMISSION: type[BaseException] = asyncpg.InsufficientPrivilegeError
 OLD_SCHEMA: tuple[type[BaseException], ...] = (
     asyncpg.UndefinedTableError,
     asyncpg.UndefinedColumnError,
     asyncpg.UndefinedFunctionError,
 )
-_UNREACHABLE = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError)
+_UNREACHABLE = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError, OverflowError)
 
 
 class Connection(Protocol):
@@ -97,7 +98,7 @@ async def connect(url: str) -> Connection:
     try:
         return cast("Connection", await asyncpg.connect(url, timeout=_CONNECT_TIMEOUT_S))
     except _UNREACHABLE as error:
-        raise _unreachable(error) from error
+        raise connect_error(error) from error
 
 
 async def connect_as(url: str, server_settings: dict[str, str] | None) -> Connection:
@@ -111,10 +112,5 @@ async def connect_as(url: str, server_settings: dict[str, str] | None) -> Connec
             server_settings=server_settings,
         )
     except _UNREACHABLE as error:
-        raise _unreachable(error) from error
+        raise connect_error(error) from error
     return cast("Connection", opened)
-
-
-def _unreachable(error: BaseException) -> ConnectionError:
-    """Report the error's class only: its message may hold the address, and with it a password."""
-    return ConnectionError(f"the database cannot be reached: {type(error).__name__}")

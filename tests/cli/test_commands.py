@@ -153,6 +153,19 @@ async def test_secrets_of_another_installation_are_refused(run: Run, world: Worl
     assert (await _off(run, "merchant", "list", PAYINTENT_KEYRING=ring)).status == 0
 
 
+async def test_a_role_without_rights_is_named_in_one_line(run: Run, database_url: str) -> None:
+    role = f"role_{uuid4().hex}"
+    parts = urlsplit(database_url)
+    netloc = f"{role}:of-a-role@{parts.hostname}:{parts.port}"
+    url = urlunsplit(parts._replace(netloc=netloc))
+    await _execute(database_url, f"CREATE ROLE {role} LOGIN PASSWORD 'of-a-role'")
+    try:
+        line = (await _off(run, "merchant", "list", DATABASE_URL=url)).line
+    finally:
+        await _execute(database_url, f"DROP ROLE {role}")
+    assert line == "payintent: permission denied for table installation"
+
+
 async def _off(run: Run, *arguments: object, **changes: str | None) -> Any:
     """Run beside this loop, which the service's own connections live in."""
     return await asyncio.to_thread(run, *arguments, **changes)
