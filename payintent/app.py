@@ -31,7 +31,7 @@ def build_app(
     settings: Settings,
     open_: Callable[[Settings], Awaitable[Service]] = open_service,
     operator: Starlette | None = None,
-) -> CommonHeaders:
+) -> "Application":
     """Build the application; it opens the service when it starts and closes it when it stops.
 
     The `operator` application, if there is one, uses the same service.
@@ -65,12 +65,28 @@ def build_app(
     app = Starlette(routes=ROUTES, exception_handlers=_HANDLERS, lifespan=lifespan)
     app.router.redirect_slashes = False  # only the exact path is a route; nothing is redirected
 
-    def stopping() -> None:
-        context = cast("AppContext | None", getattr(app.state, "context", None))
-        if context is not None:
+    return Application(app)
+
+
+class Application(CommonHeaders):
+    """The whole application, which is told when its process is about to end."""
+
+    def __init__(self, app: Starlette) -> None:
+        super().__init__(app)
+        self._state = app.state
+
+    def draining(self) -> None:
+        """Answer `/readyz` with 503 from now on."""
+        if (context := self._context()) is not None:
+            context.readiness.is_stopping = True
+
+    def stopping(self) -> None:
+        """End the streams, which would otherwise go on for ever."""
+        if (context := self._context()) is not None:
             context.change_feed.close()
 
-    return CommonHeaders(app, stopping)
+    def _context(self) -> AppContext | None:
+        return cast("AppContext | None", getattr(self._state, "context", None))
 
 
 def build_operator_app() -> Starlette:

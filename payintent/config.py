@@ -58,6 +58,9 @@ class Settings(BaseSettings):
     requests_waiting_max: int = 512  # more are shed at once
     request_wait_s: float = 1.0  # for a place, then the request is shed
     readiness_cache_s: float = 1.0  # how old an answer of /readyz may be
+    #: After SIGTERM, how long requests are accepted while /readyz is 503; longer than a proxy keeps
+    #: an idle connection, and than it takes a balancer to see the 503.
+    drain_s: float = Field(default=5.0, ge=0, le=15)
 
     # Payments
     amount_min: Decimal = Decimal(0)

@@ -117,6 +117,7 @@ class SandboxInstallation:
                 "PAYINTENT_EDGE_SECRET": self.kept["edge_secret"],
                 "PAYINTENT_EDGE_TRUSTED_PROXIES": "127.0.0.1",
                 "PAYINTENT_CHECKOUT_PER_ADDRESS_PER_S": "0",
+                "PAYINTENT_DRAIN_S": "0",  # no proxy stands before it
             }
         )
 

@@ -160,6 +160,7 @@ def _settings(database_url: str) -> Settings:
             "sandbox": True,
             "database_connections_max": 8,
             "readiness_cache_s": 0.0,
+            "drain_s": 0.0,  # no proxy stands before it
             "request_wait_s": 60.0,  # what is not shed by intent is not shed by a slow machine
             "api_key_cache_s": 0.0,
             "policy_cache_s": 0.0,

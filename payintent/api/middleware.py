@@ -2,7 +2,7 @@
 
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import count
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -43,9 +43,8 @@ def add_headers(scope: Scope, headers: Mapping[str, str]) -> None:
 class CommonHeaders:
     """Wraps the application; pure ASGI, for it is on the way of every request."""
 
-    def __init__(self, app: ASGIApp, stopping: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self.stopping = stopping  # ends answers that would otherwise go on for ever
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, and add the headers that all answers carry."""

@@ -15,8 +15,9 @@ from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from payintent.api.gate import Gate, Place, Waiting
-from payintent.api.middleware import Header, headers_of
+from payintent.api.middleware import headers_of
 from payintent.api.overload import again_s, shed
+from payintent.api.request_body import announced_bytes, head_bytes
 from payintent.api.transport import (
     BODY_TOO_LARGE,
     BODY_TOO_SLOW,
@@ -27,6 +28,7 @@ from payintent.api.transport import (
     TOO_MANY_PIPELINED,
     JoinedTransport,
     Words,
+    written,
 )
 from payintent.config import Settings
 
@@ -44,10 +46,11 @@ class Bounds:
     settings: Settings
     gate: Gate
     connections_max: int
+    draining: bool = False  # every answer is the last one of its connection
     idle: "dict[LimitedProtocol, None]" = field(default_factory=dict["LimitedProtocol", None])
 
 
-def limited_protocol(settings: Settings, connections_max: int) -> type[HttpToolsProtocol]:
+def limited_protocol(settings: Settings, connections_max: int) -> "type[LimitedProtocol]":
     """Return the protocol class of one server with these limits; uvicorn takes a class."""
     bounds = Bounds(settings, Gate(settings), connections_max)
     return type("Limited", (LimitedProtocol,), {"bounds": bounds})
@@ -87,7 +90,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_made(cast("asyncio.Transport", self._joined))
         if len(self.connections) > self.bounds.connections_max and not self._make_room():
             wait = (b"retry-after", b"%d" % again_s())
-            self.transport.write(_written(TOO_MANY_CONNECTIONS, [wait]))
+            self.transport.write(written(TOO_MANY_CONNECTIONS, [wait]))
             self._is_over = True
             self._close_now()
             return
@@ -114,6 +117,18 @@ class LimitedProtocol(HttpToolsProtocol):
             self._close_now()
         else:
             super().shutdown()
+
+    @property
+    def is_awaited(self) -> bool:
+        """Tell whether the connection's first request, or the rest of one, has yet to come."""
+        is_open = not self.transport.is_closing()
+        return is_open and (self._current is None or self._header_bytes > 0)
+
+    def drain(self) -> None:
+        """Say that the answer under way is the last one, unless it has begun."""
+        cycle = self._current
+        if cycle is not None and not cycle.response_started and not self.pipeline:
+            cycle.keep_alive = False
 
     # Bytes come in
 
@@ -173,7 +188,7 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         self._stop_timer()
         most = self.bounds.settings.header_bytes_max
-        if self._received > most and _size(self.url, self.headers) > most:
+        if self._received > most and head_bytes(self.url, self.headers) > most:
             self._answer = HEADERS_TOO_LARGE
             raise _RequestRefusedError
         if len(self.pipeline) >= _PIPELINED_MAX:
@@ -230,6 +245,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _begin(self, cycle: RequestResponseCycle, app: Any, place: Place | None = None) -> None:
         self._place = place
+        if self.bounds.draining and not self.pipeline:
+            cycle.keep_alive = False
         task = self.loop.create_task(_run(cycle, app, place))
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
@@ -272,7 +289,7 @@ class LimitedProtocol(HttpToolsProtocol):
         cycle = self._incoming
         if cycle is None or self._timer is not None:
             return
-        if _announced(cycle.scope["headers"]) > self._body_bytes_max():
+        if announced_bytes(cycle.scope["headers"]) > self._body_bytes_max():
             self._refuse(BODY_TOO_LARGE)
             return
         if cycle.waiting_for_100_continue:
@@ -304,9 +321,9 @@ class LimitedProtocol(HttpToolsProtocol):
         self._stop_timer()
         self._is_over = True
         if self._in_headers:
-            answer = _written(words, [(b"x-request-id", secrets.token_hex(16).encode())])
+            answer = written(words, [(b"x-request-id", secrets.token_hex(16).encode())])
         else:
-            answer = _written(words, headers_of(cast("Scope", self.cycle.scope)))
+            answer = written(words, headers_of(cast("Scope", self.cycle.scope)))
             self._forget(self.cycle)
         if self._is_answered():
             self.transport.write(answer)
@@ -380,21 +397,3 @@ async def _run(cycle: RequestResponseCycle, app: Any, place: Place | None) -> No
     finally:
         if place is not None:
             place.leave()
-
-
-def _written(words: Words, headers: list[Header]) -> bytes:
-    status, body = words
-    lines = b"".join(b"%b: %b\r\n" % header for header in headers)
-    return (
-        b"HTTP/1.1 %b\r\n%bcontent-type: application/json\r\ncontent-length: %d\r\n"
-        b"connection: close\r\n\r\n%b" % (status, lines, len(body), body)
-    )
-
-
-def _size(url: bytes, headers: list[tuple[bytes, bytes]]) -> int:
-    return len(url) + sum(len(name) + len(value) + 4 for name, value in headers)
-
-
-def _announced(headers: Any) -> int:
-    """Return the announced body length; the parser has checked that it is a number."""
-    return next((int(value) for name, value in headers if name == b"content-length"), 0)

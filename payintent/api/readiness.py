@@ -7,11 +7,14 @@ from payintent.domain.errors import StorageUnavailableError
 from payintent.storage import migrations_runner
 from payintent.ttl_cache import TtlCache
 
+_STOPPING = "the process is about to end"
+
 
 class Readiness:
     """Caches why the process is not ready; concurrent callers share one query."""
 
     def __init__(self, settings: Settings) -> None:
+        self.is_stopping = False
         self._url = settings.database_direct_url or settings.database_url
         self._why: TtlCache[str] = TtlCache(
             self._look, "", settings.readiness_cache_s, time.monotonic
@@ -19,7 +22,7 @@ class Readiness:
 
     async def why_not(self) -> str:
         """Return why the process is not ready; empty where it is ready."""
-        return await self._why.get()
+        return _STOPPING if self.is_stopping else await self._why.get()
 
     async def _look(self, _: str) -> str:
         try:

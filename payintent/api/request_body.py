@@ -1,7 +1,7 @@
 """Reading requests: sizes and types are checked here, once, before anything is parsed."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from typing import Protocol, TypeVar
 from uuid import UUID
@@ -128,3 +128,13 @@ def read_idempotency_key(headers: Mapping[str, str]) -> UUID | None:
 def _explained(error: Exception) -> str:
     """Describe the error in a few words; msgspec names the field as `$.field`."""
     return f"the body is not as expected: {error}".replace("`$.", "`")[:300]
+
+
+def announced_bytes(headers: Iterable[tuple[bytes, bytes]]) -> int:
+    """Return the announced body length; the parser has checked that it is a number."""
+    return next((int(value) for name, value in headers if name == b"content-length"), 0)
+
+
+def head_bytes(url: bytes, headers: Iterable[tuple[bytes, bytes]]) -> int:
+    """Return the size of a request's address and headers."""
+    return len(url) + sum(len(name) + len(value) + 4 for name, value in headers)

@@ -4,18 +4,23 @@ import asyncio
 import gc
 import resource
 import signal
-from collections.abc import Callable, Sequence
+import socket
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol, cast
 
 import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
-from payintent.api.protocol import limited_protocol
+from payintent.api.listener import stop_listening
+from payintent.api.protocol import Bounds, LimitedProtocol, limited_protocol
 from payintent.config import Settings
 
 _KEEP_ALIVE_S = 75
-_STOP_WAIT_S = 20
+_STOP_WAIT_S = 20  # from SIGTERM to the last answer; the drain is a part of it
+_LOOK_S = 0.02
+_LAST_LOOKS = 100  # at connections that were made at the very last, until their requests are there
 _BACKLOG = 2_048
 # Requests leave few reference cycles; collecting every 700 objects takes a tenth of the CPU.
 _GARBAGE_OBJECTS = 50_000
@@ -23,50 +28,110 @@ _NOT_STARTED = 3  # uvicorn's own exit status for this
 _FILES_SPARE = 256  # for the database, gateways and other files
 
 
+class Stoppable(Protocol):
+    """An application that is told of the end of its process."""
+
+    def draining(self) -> None:
+        """Tell load balancers that other processes should be asked."""
+        ...
+
+    def stopping(self) -> None:
+        """End answers that would otherwise go on for ever."""
+        ...
+
+
 def serve_until_stopped(
-    servers: Sequence[uvicorn.Server], stopping: Callable[[], None] = lambda: None
+    servers: "Sequence[DrainingServer]", application: Stoppable, drain_s: float
 ) -> None:
     """Serve on several ports until SIGTERM or Ctrl-C, then finish what is under way.
 
-    `stopping` is called first, to end answers that would otherwise go on for ever.
+    After SIGTERM requests are still accepted for `drain_s`, each the last one of its connection,
+    so that balancers find another process before this one refuses them. Ctrl-C waits for nothing.
     """
     gc.freeze()  # what is loaded by now is never collected
     gc.set_threshold(_GARBAGE_OBJECTS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(servers, stopping))
+        runner.run(_serve(servers, application, drain_s))
     if not all(server.started for server in servers):
         raise SystemExit(_NOT_STARTED)
 
 
-async def _serve(servers: Sequence[uvicorn.Server], stopping: Callable[[], None]) -> None:
+async def _serve(
+    servers: "Sequence[DrainingServer]", application: Stoppable, drain_s: float
+) -> None:
+    loop = asyncio.get_running_loop()
+
     def stop() -> None:
-        stopping()
+        application.stopping()
         for server in servers:
             server.should_exit = True
 
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
+    def drain() -> None:
+        is_first = not any(server.is_draining for server in servers)
+        if is_first and drain_s > 0 and all(server.started for server in servers):
+            application.draining()
+            for server in servers:
+                server.drain()
+            loop.call_later(drain_s, stop)
+        else:
+            stop()
+
+    loop.add_signal_handler(signal.SIGTERM, drain)
+    loop.add_signal_handler(signal.SIGINT, stop)
     await asyncio.gather(*(server.serve() for server in servers))
 
 
-class _Server(uvicorn.Server):
-    """A server that leaves signals to the code that runs several servers."""
+class DrainingServer(uvicorn.Server):
+    """A server that leaves signals to its caller, and loses no request when it stops."""
+
+    def __init__(self, config: uvicorn.Config, bounds: Bounds) -> None:
+        super().__init__(config)
+        self._bounds = bounds
+
+    @property
+    def is_draining(self) -> bool:
+        """Tell whether every answer is the last one of its connection."""
+        return self._bounds.draining
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        """Leave signals to the code that runs several servers."""
         return nullcontext()
+
+    def drain(self) -> None:
+        """Let every answer be the last one of its connection; idle ones are left to clients."""
+        self._bounds.draining = True
+        for connection in self._connections():
+            connection.drain()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close the listening sockets, then the connections as their requests end."""
+        await stop_listening(self.servers)
+        if self.is_draining:
+            await self._last_requests()
+        await super().shutdown(sockets)
+
+    async def _last_requests(self) -> None:
+        """Wait for the requests of connections that were made at the very last."""
+        for _ in range(_LAST_LOOKS):
+            if not any(connection.is_awaited for connection in self._connections()):
+                return
+            await asyncio.sleep(_LOOK_S)
+
+    def _connections(self) -> list[LimitedProtocol]:
+        return [cast("LimitedProtocol", found) for found in self.server_state.connections]
 
 
 def make_server(
     app: ASGIApp, settings: Settings, host: str, port: int, *, lifespan: bool = True
-) -> uvicorn.Server:
+) -> DrainingServer:
     """Build a server with our limits; `lifespan` tells whether the app opens something first."""
-    return _Server(
+    protocol = limited_protocol(settings, _connections_max(settings.connections_max))
+    return DrainingServer(
         uvicorn.Config(
             app,
             host=host,
             port=port,
-            http=limited_protocol(settings, _connections_max(settings.connections_max)),
+            http=protocol,
             ws="none",
             loop="uvloop",
             backlog=_BACKLOG,
@@ -76,8 +141,9 @@ def make_server(
             server_header=False,
             lifespan="on" if lifespan else "off",
             timeout_keep_alive=_KEEP_ALIVE_S,
-            timeout_graceful_shutdown=_STOP_WAIT_S,
-        )
+            timeout_graceful_shutdown=max(1, int(_STOP_WAIT_S - settings.drain_s)),
+        ),
+        protocol.bounds,
     )
 
 

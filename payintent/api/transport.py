@@ -1,7 +1,7 @@
 """A transport that joins writes, and the answers that the connection itself sends."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 Words = tuple[bytes, bytes]  # the rest of the status line, and a JSON body
@@ -31,6 +31,16 @@ TOO_MANY_CONNECTIONS = (
     b"503 Service Unavailable",
     b'{"code":"SERVICE_UNAVAILABLE","message":"too many connections; send again later"}',
 )
+
+
+def written(words: Words, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """Return an answer as bytes, the last one of its connection."""
+    status, body = words
+    lines = b"".join(b"%b: %b\r\n" % header for header in headers)
+    return (
+        b"HTTP/1.1 %b\r\n%bcontent-type: application/json\r\ncontent-length: %d\r\n"
+        b"connection: close\r\n\r\n%b" % (status, lines, len(body), body)
+    )
 
 
 class JoinedTransport:

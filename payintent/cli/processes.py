@@ -50,7 +50,7 @@ def api(
             )
         )
     try:
-        serve_until_stopped(servers, application.stopping)
+        serve_until_stopped(servers, application, chosen.drain_s)
     except (StorageUnavailableError, EncryptionKeyError, PlacesUnusableError) as error:
         fail(str(error))
 

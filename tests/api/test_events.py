@@ -327,6 +327,7 @@ async def test_sigterm_ends_a_process_at_once_though_streams_are_open(world: Wor
             "DATABASE_URL": settings.database_url,
             "PAYINTENT_PEPPER": settings.pepper.get_secret_value(),
             "PAYINTENT_KEYRING": settings.keyring.get_secret_value(),
+            "PAYINTENT_DRAIN_S": "0",
         },
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

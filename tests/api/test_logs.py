@@ -32,6 +32,7 @@ class _Process:
             "PAYINTENT_PEPPER": settings.pepper.get_secret_value(),
             "PAYINTENT_KEYRING": settings.keyring.get_secret_value(),
             "PAYINTENT_LOG_LEVEL": "DEBUG",
+            "PAYINTENT_DRAIN_S": "0",
         }
 
     async def start(self) -> None:

@@ -117,7 +117,7 @@ async def front(
         return
     port = urlsplit(api.base).port
     assert port is not None
-    async with proxied(port, tmp_path) as (base, trusting):
+    async with proxied(port, folder=tmp_path) as (base, trusting):
         yield base, trusting
 
 

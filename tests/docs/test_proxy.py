@@ -55,7 +55,19 @@ def test_the_proxy_waits_for_the_two_gateways_that_a_selection_may_ask() -> None
 def test_the_proxy_lets_go_of_an_idle_connection_before_the_service_does() -> None:
     [upstream] = _CONF.inner("upstream")
     assert seconds(upstream.one("keepalive_timeout")[0]) < _KEEP_ALIVE_S
+    assert 2 * seconds(upstream.one("keepalive_timeout")[0]) < _default("drain_s")
     assert _SERVER.one("proxy_http_version") == ["1.1"]
+
+
+def test_a_process_that_refuses_or_dies_is_passed_over_and_none_is_left_out_for_a_while() -> None:
+    """By default nginx leaves a server alone for 10 s: in a rolling restart it has none left."""
+    [upstream] = _CONF.inner("upstream")
+    servers = upstream.all("server")
+    assert len(servers) > 1
+    assert {one[1] for one in servers} == {"max_fails=0"}
+    assert _SERVER.one("proxy_next_upstream") == ["error", "timeout", "non_idempotent"]
+    within, whole = (_SERVER.one(f"proxy_{name}_timeout")[0] for name in ("next_upstream", "read"))
+    assert seconds(within) < seconds(whole)  # what took that long is not begun anew
 
 
 @pytest.mark.parametrize("path", sorted({*_paths(ROUTES)} - _INSIDE))

@@ -1,9 +1,10 @@
 """deploy/nginx.conf as Debian's nginx runs it, in front of a service of the tests."""
 
 import asyncio
+import re
 import ssl
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tests.support.world import free_port
 
 NAME = "pay.example.com"
 _WAIT_S = 30.0
+_UPSTREAMS = re.compile(r"(?:    server 127\.0\.0\.1:\d+ max_fails=0;\n)+")
 
 _AROUND = """
 daemon off;
@@ -32,21 +34,20 @@ http {{
 
 
 @asynccontextmanager
-async def proxied(port: int, folder: Path) -> AsyncIterator[tuple[str, ssl.SSLContext]]:
-    """Put nginx in front of the service at a port; gives its address, and what trusts it."""
+async def proxied(*ports: int, folder: Path) -> AsyncIterator[tuple[str, ssl.SSLContext]]:
+    """Put nginx in front of processes at these ports; gives its address, and what trusts it."""
     _certify(folder)
     ours, plain = free_port(), free_port()
     conf = page("deploy/nginx.conf")
     for there, here in (
         ("listen 443 ", f"listen 127.0.0.1:{ours} "),
         ("listen 80;", f"listen 127.0.0.1:{plain};"),
-        ("127.0.0.1:8080", f"127.0.0.1:{port}"),
         ("/etc/ssl/payintent", str(folder)),
         ("/var/log/nginx", str(folder)),
     ):
         assert there in conf
         conf = conf.replace(there, here)
-    (folder / "payintent.conf").write_text(conf)
+    (folder / "payintent.conf").write_text(_UPSTREAMS.sub(_servers(ports), conf))
     (folder / "nginx.conf").write_text(_AROUND.format(folder=folder))
     running = subprocess.Popen(
         [tool("nginx"), "-p", str(folder), "-c", str(folder / "nginx.conf")],
@@ -60,6 +61,10 @@ async def proxied(port: int, folder: Path) -> AsyncIterator[tuple[str, ssl.SSLCo
     finally:
         running.terminate()
         running.communicate()
+
+
+def _servers(ports: Sequence[int]) -> str:
+    return "".join(f"    server 127.0.0.1:{port} max_fails=0;\n" for port in ports)
 
 
 def _certify(folder: Path) -> None:

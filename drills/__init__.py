@@ -1,0 +1,1 @@
+"""Drills: faults under load, with a table of what clients saw of them."""

@@ -1,0 +1,54 @@
+"""A rolling restart behind deploy/nginx.conf loses nothing; `make drill-restart` is longer."""
+
+from pathlib import Path
+
+from drills.client import Target
+from drills.load import CREATE, Load, failures
+from drills.processes import Program, payintent
+from drills.restart import drill
+from payintent.config import Settings
+from payintent.domain import ids
+from tests.e2e.drill import variables_of
+from tests.support.installed import add_simulator_method
+from tests.support.patience import PATIENCE_S
+from tests.support.proxy import NAME, proxied
+from tests.support.world import World, free_port
+
+_PER_S = 30.0
+_REQUESTS_MAX = 3_000  # for a machine on which a restart takes a minute
+_RESTARTS = 2
+
+
+async def test_a_rolling_restart_loses_no_request(
+    settings: Settings, world: World, tmp_path: Path
+) -> None:
+    await add_simulator_method(settings, world.merchant_id)  # the fake gateway lives in the test
+    environment = variables_of(settings) | {"PAYINTENT_DRAIN_S": "3"}
+    ports = free_port(), free_port()
+    programs = [
+        Program(
+            f"api-{port}",
+            payintent("api", "--port", str(port)),
+            environment,
+            tmp_path,
+            f"http://127.0.0.1:{port}/readyz",
+        )
+        for port in ports
+    ]
+    try:
+        for program in programs:
+            await program.start()
+        async with proxied(*ports, folder=tmp_path) as (base, trusting):
+            target = Target("127.0.0.1", int(base.rpartition(":")[2]), trusting, NAME)
+            load = Load(target, world.api_key, _PER_S, _REQUESTS_MAX, PATIENCE_S)
+            done, calls = await drill(load, programs, _RESTARTS)
+    finally:
+        for program in programs:
+            await program.kill()
+    assert [restart.process for restart in done] == [program.name for program in programs]
+    assert failures(calls) == {}
+    assert len(calls) > _RESTARTS * _PER_S
+    created = {call.payment_id for call in calls if call.kind == CREATE}
+    rows = await world.rows("SELECT id FROM payment")
+    assert {ids.format_id(ids.PAYMENT, row["id"]) for row in rows} == created
+    assert not any('"event": "bug"' in program.log.read_text() for program in programs)
