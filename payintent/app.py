@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import cast
 
 # Imported at the start, so that the first call to a gateway does not wait for the import.
@@ -26,10 +27,12 @@ from payintent.payments.change_feed import ChangeFeed
 from payintent.routes import OPERATOR_ROUTES, ROUTES
 from payintent.service import Service, open_service
 
+_open = partial(open_service, process="payintent-api")
+
 
 def build_app(
     settings: Settings,
-    open_: Callable[[Settings], Awaitable[Service]] = open_service,
+    open_: Callable[[Settings], Awaitable[Service]] = _open,
     operator: Starlette | None = None,
 ) -> "Application":
     """Build the application; it opens the service when it starts and closes it when it stops.

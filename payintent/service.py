@@ -165,17 +165,20 @@ class Service:
 
 
 async def open_service(
-    settings: Settings, gateways: Mapping[str, Gateway] | None = None
+    settings: Settings,
+    gateways: Mapping[str, Gateway] | None = None,
+    process: str = "payintent",
 ) -> Service:
     """Wire a service; waits up to a minute for the database, and refuses one of other secrets.
 
     Unfit addresses are refused before (`PlacesUnusableError`).
 
-    `gateways` replaces the adapters of this installation, by provider.
+    `gateways` replaces the adapters of this installation, by provider; `process` names the
+    connections of this process in the database.
     """
     check_places(settings)
     encryption = load_encryption(settings)
-    database = Database(settings)
+    database = Database(settings, process)
     await _open_patiently(database)
     http = GatewayHttpClient(settings.gateway_timeout_s, settings.gateway_answer_bytes_max)
     wake = EventNotifier(settings.database_direct_url or settings.database_url)

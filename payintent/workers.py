@@ -51,7 +51,7 @@ async def run_worker(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    service = await open_service(settings)
+    service = await open_service(settings, process="payintent-worker")
     try:
         await run_loops(service, stop)
     finally:

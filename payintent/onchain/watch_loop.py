@@ -1,8 +1,8 @@
 """The watch loops: one for each chain that has endpoints, in one process at a time."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from prometheus_client import Counter, Gauge
@@ -24,7 +24,7 @@ from payintent.onchain.watcher import (
     wake_decidable_sessions,
 )
 from payintent.storage import payments
-from payintent.storage.advisory_lock import hold_advisory_lock
+from payintent.storage.advisory_lock import AdvisoryLock, LockLostError, hold_advisory_lock
 from payintent.storage.database import Database
 from payintent.storage.onchain import chain_watch, chains
 from payintent.storage.onchain.chains import ChainRecord, TokenRecord
@@ -55,21 +55,21 @@ async def run_watch_loop(context: WatchContext, slug: str, stop: asyncio.Event) 
     url = context.settings.database_direct_url or context.settings.database_url
     while not stop.is_set():
         try:
-            async with hold_advisory_lock(url, f"watch:{slug}") as leads:
-                await _lead(context, slug, stop, leads)
-        except (StorageUnavailableError, LockTimeoutError, OSError) as error:
+            async with hold_advisory_lock(url, f"watch:{slug}") as lock:
+                await _lead(context, slug, stop, lock)
+        except (StorageUnavailableError, LockTimeoutError, LockLostError, OSError) as error:
             _log.warning("watch_deferred", chain=slug, why=type(error).__name__)
         await wait_until_stopped(stop, _FOLLOW_S)
 
 
-async def _lead(
-    context: WatchContext, slug: str, stop: asyncio.Event, leads: Callable[[], bool]
-) -> None:
+async def _lead(context: WatchContext, slug: str, stop: asyncio.Event, lock: AdvisoryLock) -> None:
+    """Watch a chain while the lock is held, which is proven again before every commit."""
+    context = replace(context, database=context.database.guarded_by(lock.prove))
     view = _ReaderHolder(context, slug)
     next_at = 0.0
     loop = asyncio.get_running_loop()
     try:
-        while leads() and not stop.is_set():
+        while lock.held and not stop.is_set():
             if loop.time() >= next_at:
                 next_at = loop.time() + await _look(context, view)
             elif await _is_awaited(context, view):
@@ -141,6 +141,8 @@ async def _look(context: WatchContext, view: _ReaderHolder) -> float:
         return 0.0 if await watch_once(context, *opened) else _idle_s(context.settings)
     except (ChainUnavailableError, StorageUnavailableError, LockTimeoutError) as error:
         _log.warning("chain_away", chain=view.slug, why=str(error) or type(error).__name__)
+    except LockLostError:
+        raise
     except Exception as error:  # noqa: BLE001 - the top level of a worker, as of a request
         _log.error("watch_failed", chain=view.slug, exc_info=error)
     FAILURES.labels(view.slug).inc()

@@ -22,6 +22,12 @@ _FINAL_AT_POOLER = re.compile(
 )
 #: Beginnings of the driver's messages about a URL that quote nothing secret.
 _SAFE_URL_MESSAGES = ("root certificate file ", "`ssl", "direct TLS requires ")
+_ABSENCES: dict[type[BaseException], str] = {
+    asyncpg.TargetServerAttributeNotMatched: "it takes no writes: a standby, or set to read only",
+    TimeoutError: "no answer in time",
+    socket.gaierror: "its name cannot be resolved",
+    FileNotFoundError: "no such file: a socket, or a certificate that its URL names",
+}
 _HOST = re.compile(r"""host(?: name)? (?:"[^"]*"|'[^']*')""")
 _QUOTED_HOST = re.compile(r"'[^']*'")
 _NO_TLS = "rejected SSL upgrade"
@@ -70,12 +76,9 @@ def _absence(error: BaseException) -> str:
     """Say why the database is away, as far as that holds no address."""
     if isinstance(error, asyncpg.PostgresError):
         return _server_words(error)
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    if isinstance(error, socket.gaierror):
-        return "its name cannot be resolved"
-    if isinstance(error, FileNotFoundError):
-        return "no such file: a socket, or a certificate that its URL names"
+    for kind, words in _ABSENCES.items():
+        if isinstance(error, kind):
+            return words
     if isinstance(error, OSError) and error.errno and not isinstance(error, ssl.SSLError):
         return os.strerror(error.errno).lower()
     return type(error).__name__

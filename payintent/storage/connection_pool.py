@@ -1,56 +1,85 @@
 """A minimal pool of connections.
 
 The driver's own pool wraps what it lends and starts a task to take it back, which costs more than
-the driver spends on a query.
+the driver spends on a query. A deadline for each statement would cost a timer each: one timer
+looks at all borrowed connections instead.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from time import monotonic
-from weakref import WeakSet
 
 from payintent.storage.driver import Connection
 
 IDLE_MAX_S = 300.0  # after this a firewall or pooler in between may have dropped it
+DEADLINE_S = 7.0
+_LOOKS = 10  # at a borrowed connection until its deadline
+
+_NOT_SEEN = (-1, 0)
 
 
 class ConnectionPool:
-    """At most `size_max` connections, opened on demand; the last used one is lent first."""
+    """At most `size_max` connections, opened on demand; the last used one is lent first.
+
+    A borrowed connection on which no statement begins for `deadline_s` is cut off, with the idle
+    ones of the same server: it does not answer.
+    """
 
     def __init__(
         self,
         connect: Callable[[], Awaitable[Connection]],
         size_max: int,
+        deadline_s: float = DEADLINE_S,
         idle_max_s: float = IDLE_MAX_S,
+        *,
+        writes: bool = True,
     ) -> None:
         self._connect = connect
         self._size_max = size_max
         self._idle_max_s = idle_max_s
+        self._writes = writes
+        self._look_s = deadline_s / _LOOKS
         self._size = 0  # open, or being opened
         self._idle: list[tuple[Connection, float]] = []  # with the time of release
         self._turns: deque[asyncio.Future[Connection | None]] = deque()
-        self._known: WeakSet[Connection] = WeakSet()
+        #: Each with its statements as of the last look, and in how many looks there was no new one.
+        self._lent: dict[Connection, tuple[int, int]] = {}
+        self._timer: asyncio.TimerHandle | None = None
 
     async def acquire(self, timeout_s: float) -> Connection:
         """Borrow a connection; raises `TimeoutError` where none is free in time."""
         while self._idle:
             connection, since = self._idle.pop()
             if not connection.is_closed() and monotonic() - since < self._idle_max_s:
-                return connection
+                break
             connection.terminate()
             self._size -= 1
-        async with asyncio.timeout(timeout_s):
-            if self._size < self._size_max:
-                self._size += 1
-                return await self._open()
-            return await self._turn() or await self._open()
+        else:
+            async with asyncio.timeout(timeout_s):
+                connection = await self._open_or_wait()
+        self._lent[connection] = _NOT_SEEN
+        if self._timer is None:
+            self._look_later()
+        return connection
 
     def release(self, connection: Connection) -> None:
         """Take a connection back; one that was left inside a transaction is closed."""
-        if connection.is_in_transaction():
+        del self._lent[connection]
+        if connection.is_closed():
+            self._pass_on(None)
+        elif connection.is_in_transaction():
             connection.terminate()
-        self._pass_on(None if connection.is_closed() else connection)
+            self._pass_on(None)
+        else:
+            self._pass_on(connection)
+
+    def discard(self, connection: Connection) -> None:
+        """Cut off a connection, and all idle ones of its server, which would fail like it."""
+        connection.terminate()
+        for idle, _ in self._idle:
+            if idle.server == connection.server:
+                idle.terminate()
 
     async def close(self) -> None:
         """Close every connection, borrowed ones when they are released; no more are opened."""
@@ -63,8 +92,14 @@ class ConnectionPool:
 
     def terminate(self) -> None:
         """Cut off every connection."""
-        for connection in self._known:
+        for connection in [*self._lent, *(idle for idle, _ in self._idle)]:
             connection.terminate()
+
+    async def _open_or_wait(self) -> Connection:
+        if self._size < self._size_max:
+            self._size += 1
+            return await self._open()
+        return await self._turn() or await self._open()
 
     def _pass_on(self, connection: Connection | None) -> None:
         """Hand a connection, or the right to open one, to the caller that waits longest."""
@@ -90,9 +125,33 @@ class ConnectionPool:
 
     async def _open(self) -> Connection:
         try:
-            connection = await self._connect()
+            return await self._connect()
         except BaseException:
             self._pass_on(None)
             raise
-        self._known.add(connection)
-        return connection
+
+    def _look_later(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._look_s, self.look)
+
+    def look(self) -> None:
+        """Cut off what does not answer, or has reported that it takes no writes.
+
+        Looks are counted, not seconds: a process that was stopped for a while cuts nothing off.
+        """
+        self._timer = None
+        for connection, (count, looks) in list(self._lent.items()):
+            if connection.is_closed():
+                continue
+            now = connection.statement_count()
+            if now != count:
+                self._lent[connection] = (now, 0)
+            elif looks < _LOOKS - 1:
+                self._lent[connection] = (count, looks + 1)
+            else:
+                self.discard(connection)
+        if self._writes:
+            for connection, _ in self._idle:
+                if not connection.is_closed() and connection.is_read_only():
+                    connection.terminate()
+        if self._lent:
+            self._look_later()

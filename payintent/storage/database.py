@@ -1,7 +1,7 @@
 """Access to PostgreSQL: a pool, transactions, and the driver's errors as our own classes."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import LiteralString, Protocol
@@ -21,17 +21,20 @@ from payintent.storage.driver import (
     NO_PERMISSION,
     NOT_TEXT,
     OLD_SCHEMA,
+    READ_ONLY,
     Connection,
     Row,
     connect_as,
+    transaction,
 )
 
-__all__ = ["Database", "Executor", "Row", "Tx", "in_transaction"]
+__all__ = ["Database", "Executor", "GuardedDatabase", "Row", "Tx", "in_transaction"]
 
 #: True inside a transaction; ports assert that it is not, since no network is used inside one.
 in_transaction: ContextVar[bool] = ContextVar("in_transaction", default=False)
 
 _IDLE_IN_TRANSACTION_MS = 10_000
+_ANSWER_S = 1.0  # beyond the time that the server gives a statement
 _FAILURES = (*NOT_TEXT, *OLD_SCHEMA, LOCK_TIMEOUT, NO_PERMISSION, *GONE)
 
 
@@ -66,13 +69,11 @@ class Tx:
 class Database:
     """A pool of connections; each statement outside `transaction` commits by itself."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(
+        self, settings: Settings, process: str = "payintent", pool: ConnectionPool | None = None
+    ) -> None:
         self._settings = settings
-        server_settings = None if settings.database_pooled else _server_settings(settings)
-        self._pool = ConnectionPool(
-            lambda: connect_as(settings.database_url, server_settings),
-            settings.database_connections_max,
-        )
+        self._pool = pool or _open_pool(settings, process)
         #: Called after the commit of a transaction that recorded an event.
         self.on_event: Callable[[], None] = lambda: None
 
@@ -93,7 +94,7 @@ class Database:
         try:
             return await connection.fetch(query, *args)
         except _FAILURES as error:
-            raise _translate_error(error) from error
+            raise self._fail(connection, error) from error
         finally:
             self._pool.release(connection)
 
@@ -103,7 +104,7 @@ class Database:
         try:
             return await connection.fetchrow(query, *args)
         except _FAILURES as error:
-            raise _translate_error(error) from error
+            raise self._fail(connection, error) from error
         finally:
             self._pool.release(connection)
 
@@ -113,7 +114,7 @@ class Database:
         async with self._connection() as connection:
             token = in_transaction.set(True)
             try:
-                async with connection.transaction():
+                async with transaction(connection):
                     tx = Tx(connection)
                     yield tx
             finally:
@@ -127,15 +128,57 @@ class Database:
         try:
             yield connection
         except _FAILURES as error:
-            raise _translate_error(error) from error
+            raise self._fail(connection, error) from error
         finally:
             self._pool.release(connection)
+
+    def guarded_by(self, prove: Callable[[], Awaitable[None]]) -> "GuardedDatabase":
+        """Return a view that runs `prove` before every statement of its own and every commit."""
+        guarded = GuardedDatabase(self._settings, self._pool, prove)
+        guarded.on_event = self.on_event
+        return guarded
+
+    def _fail(self, connection: Connection, error: BaseException) -> Exception:
+        """Drop connections to a server that takes no writes any more; gives our own error."""
+        if isinstance(error, READ_ONLY):
+            self._pool.discard(connection)
+        return _translate_error(error)
 
     async def _borrow(self) -> Connection:
         try:
             return await self._pool.acquire(self._settings.database_acquire_timeout_s)
         except GONE as error:
             raise storage_error(error) from error
+
+
+class GuardedDatabase(Database):
+    """The same pool, but each statement and each commit needs a proof first: an exception or not.
+
+    Two processes that must not both write prove so that they hold the lock.
+    """
+
+    def __init__(
+        self, settings: Settings, pool: ConnectionPool, prove: Callable[[], Awaitable[None]]
+    ) -> None:
+        super().__init__(settings, pool=pool)
+        self._prove = prove
+
+    async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
+        """Return all rows of a statement that commits by itself."""
+        await self._prove()
+        return await super().fetch(query, *args)
+
+    async def row(self, query: LiteralString, *args: object) -> Row | None:
+        """Return the first row of a statement that commits by itself."""
+        await self._prove()
+        return await super().row(query, *args)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[Tx]:
+        """Open a transaction; the proof comes last, before it commits."""
+        async with super().transaction() as tx:
+            yield tx
+            await self._prove()
 
 
 def _translate_error(error: BaseException) -> Exception:
@@ -151,9 +194,20 @@ def _translate_error(error: BaseException) -> Exception:
     return StorageUnavailableError(type(error).__name__)
 
 
+def _open_pool(settings: Settings, process: str) -> ConnectionPool:
+    pooled = settings.database_pooled
+    server_settings = {"application_name": process}
+    if not pooled:
+        server_settings |= _server_settings(settings)
+    return ConnectionPool(
+        lambda: connect_as(settings.database_url, server_settings, pooled=pooled),
+        settings.database_connections_max,
+        settings.database_statement_timeout_ms / 1000 + _ANSWER_S,
+    )
+
+
 def _server_settings(settings: Settings) -> dict[str, str]:
     return {
-        "application_name": "payintent",
         "statement_timeout": str(settings.database_statement_timeout_ms),
         "lock_timeout": str(settings.database_lock_timeout_ms),
         "idle_in_transaction_session_timeout": str(_IDLE_IN_TRANSACTION_MS),

@@ -1,17 +1,25 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-"""The PostgreSQL driver with types: asyncpg ships none, so its casts are here alone."""
+# pyright: reportUntypedBaseClass=false
+"""The PostgreSQL driver with types: asyncpg ships none, so its casts are here alone.
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+No statement is ever cancelled: where the driver would send a CancelRequest, the connection is
+closed. A commit that waits for a standby and is cancelled stays committed on this server alone.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Protocol, cast
 
 import asyncpg
 
-from payintent.storage.connect_errors import connect_error
+from payintent.storage.connect_errors import RefusedConnectionError, connect_error
+from payintent.storage.database_hosts import database_hosts
 
 Row = Mapping[str, Any]
 
-_CONNECT_TIMEOUT_S = 10
+_CONNECT_TIMEOUT_S = 10.0
+_HOST_TIMEOUT_S = 2.0  # of each host, where the URL has several
+_CLOSE_TIMEOUT_S = 2.0
 _STATEMENTS_MAX = 200  # prepared statements that one connection keeps
 
 #: The database is unreachable, shutting down, or has given up on us; the caller may retry.
@@ -29,6 +37,7 @@ GONE: tuple[type[BaseException], ...] = (
     asyncpg.DiskFullError,
     OSError,  # includes TimeoutError: no connection in time
 )
+READ_ONLY: type[BaseException] = asyncpg.ReadOnlySQLTransactionError
 LOCK_TIMEOUT: type[BaseException] = asyncpg.LockNotAvailableError
 NOT_TEXT: tuple[type[BaseException], ...] = (
     asyncpg.InvalidTextRepresentationError,
@@ -42,11 +51,20 @@ OLD_SCHEMA: tuple[type[BaseException], ...] = (
     asyncpg.UndefinedColumnError,
     asyncpg.UndefinedFunctionError,
 )
-_UNREACHABLE = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError, OverflowError)
+_UNREACHABLE = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # includes a server that takes no writes
+    OSError,
+    ValueError,
+    OverflowError,
+)
 
 
 class Connection(Protocol):
     """One connection, as far as we use it."""
+
+    server: str  # the address that it leads to
 
     async def fetch(self, query: str, *args: object) -> list[Row]:
         """Return all rows of a query."""
@@ -62,10 +80,6 @@ class Connection(Protocol):
 
     async def execute(self, query: str, *args: object) -> str:
         """Run a statement, or several where there are no arguments."""
-        ...
-
-    def transaction(self) -> AbstractAsyncContextManager[object]:
-        """Open a transaction; it commits at the end of the block and rolls back on an exception."""
         ...
 
     async def add_listener(self, channel: str, callback: Callable[..., object]) -> None:
@@ -84,8 +98,16 @@ class Connection(Protocol):
         """Tell whether a transaction is open."""
         ...
 
+    def is_read_only(self) -> bool:
+        """Tell whether the server has reported that it takes no writes."""
+        ...
+
+    def statement_count(self) -> int:
+        """Return how many statements were begun; it stands still while one is under way."""
+        ...
+
     async def close(self) -> None:
-        """Close the connection after telling the server."""
+        """Close the connection after telling the server; cut it off where that takes long."""
         ...
 
     def terminate(self) -> None:
@@ -93,24 +115,132 @@ class Connection(Protocol):
         ...
 
 
-async def connect(url: str) -> Connection:
-    """Open a single connection: for LISTEN, migrations and locks."""
+class _UncancelledConnection(asyncpg.Connection):
+    """A connection that is closed where the driver would have its statement cancelled."""
+
+    server = ""
+
+    def _cancel_current_command(self, waiter: object, cancel_waiter: object = None) -> None:
+        """Close the socket: the driver calls this after a timeout and for a cancelled task.
+
+        The protocol is still at work, so that it learns of it in the next turn of the loop.
+        """
+        del waiter, cancel_waiter
+        self._aborted = True
+        self._transport.abort()
+
+    def is_read_only(self) -> bool:
+        """Tell whether the server has reported that it takes no writes."""
+        reported = cast("object", self.get_settings())
+        return (
+            getattr(reported, "default_transaction_read_only", "off") == "on"
+            or getattr(reported, "in_hot_standby", "off") == "on"
+        )
+
+    def statement_count(self) -> int:
+        """Return how many statements were begun; it stands still while one is under way."""
+        return self._protocol.queries_count if self._protocol else 0
+
+    async def close(self, *, timeout: float | None = _CLOSE_TIMEOUT_S) -> None:  # noqa: ASYNC109
+        """Close the connection after telling the server; cut it off where that takes long."""
+        try:
+            await super().close(timeout=timeout)
+        except GONE:
+            self.terminate()
+
+
+async def connect(
+    url: str, name: str = "payintent", statement_timeout_s: float | None = None
+) -> Connection:
+    """Open a connection of its own, for LISTEN, migrations or locks, under a name.
+
+    A statement that takes longer than `statement_timeout_s` ends the connection.
+    """
+    return await _connect(
+        url,
+        server_settings={"application_name": name},
+        command_timeout=statement_timeout_s,
+        target_session_attrs=_writable(url),
+    )
+
+
+async def connect_as(
+    url: str, server_settings: dict[str, str], *, pooled: bool, writes: bool = True
+) -> Connection:
+    """Open a connection of a pool; `pooled` where a pooler stands between.
+
+    A server that takes no writes is refused, unless the pool only reads.
+    """
+    return await _connect(
+        url,
+        statement_cache_size=0 if pooled else _STATEMENTS_MAX,
+        server_settings=server_settings,
+        target_session_attrs=_writable(url) if writes else None,
+    )
+
+
+@asynccontextmanager
+async def transaction(connection: Connection) -> AsyncGenerator[None]:
+    """Open a transaction; it commits at the end of the block and rolls back on an exception."""
+    await connection.execute("BEGIN")
     try:
-        return cast("Connection", await asyncpg.connect(url, timeout=_CONNECT_TIMEOUT_S))
-    except _UNREACHABLE as error:
+        yield
+    except BaseException:
+        await _roll_back(connection)
+        raise
+    if await connection.execute("COMMIT") != "COMMIT":  # one of its statements had failed
+        raise asyncpg.InterfaceError("the transaction was rolled back")
+
+
+async def _roll_back(connection: Connection) -> None:
+    """Roll back; a connection that cannot is cut off, and with it its transaction."""
+    try:
+        if not connection.is_closed():
+            await connection.execute("ROLLBACK")
+    except GONE:
+        connection.terminate()
+
+
+def _writable(url: str) -> str | None:
+    """Ask for a server that takes writes, unless the URL itself says which one it wants."""
+    return None if "target_session_attrs=" in url else "read-write"
+
+
+async def _connect(url: str, **options: Any) -> Connection:
+    """Try the hosts of a URL one by one, for as long each as one may take."""
+    try:
+        hosts = database_hosts(url)
+    except ValueError as error:
         raise connect_error(error) from error
+    order = hosts.in_order()
+    timeout_s = _CONNECT_TIMEOUT_S if len(order) == 1 else _HOST_TIMEOUT_S
+    failures: list[ConnectionError] = []
+    for number, host_url in order:
+        try:
+            connection = await _connect_host(host_url, timeout_s, options)
+        except ConnectionError as error:
+            hosts.mark_bad(number)
+            failures.append(error)
+        except BaseException:
+            hosts.mark_bad(number)  # cancelled while this host gave no answer
+            raise
+        else:
+            hosts.mark_good(number)
+            return connection
+    # What trying again cannot mend is said only where every host says so.
+    passing = [error for error in failures if not isinstance(error, RefusedConnectionError)]
+    raise (passing or failures)[0]
 
 
-async def connect_as(url: str, server_settings: dict[str, str] | None) -> Connection:
-    """Open a connection of a pool; without server settings it also works through a pooler."""
-    behind_pooler = server_settings is None
+async def _connect_host(url: str, timeout_s: float, options: dict[str, Any]) -> Connection:
     try:
-        opened: object = await asyncpg.connect(
+        opened = await asyncpg.connect(
             url,
-            timeout=_CONNECT_TIMEOUT_S,
-            statement_cache_size=0 if behind_pooler else _STATEMENTS_MAX,
-            server_settings=server_settings,
+            timeout=timeout_s,  # type: ignore[arg-type] - a float will do
+            connection_class=_UncancelledConnection,
+            **options,
         )
     except _UNREACHABLE as error:
         raise connect_error(error) from error
+    opened.server = url
     return cast("Connection", opened)

@@ -9,10 +9,13 @@ from collections.abc import Callable
 
 from payintent.log import get_logger
 from payintent.storage.driver import GONE, Connection, connect
+from payintent.waiting import wait_until_stopped
 
 CHANNEL = "payintent_event"
 _PAUSE_S = 0.02
 _RETRY_S = 1.0
+_ANSWER_S = 5.0  # how long the server may take
+_PROOF_EVERY_S = 10.0  # a listener that hears nothing sees whether its server is still there
 
 _log = get_logger("wake")
 
@@ -55,18 +58,20 @@ class EventNotifier:
 
     async def _listen_once(self, callback: Callable[[], None]) -> None:
         lost = asyncio.Event()
-        connection = await connect(self._url)
+        connection = await connect(self._url, "payintent-listen", _ANSWER_S)
         try:
             connection.add_termination_listener(lambda _: lost.set())
             await connection.add_listener(CHANNEL, lambda *_: callback())
-            await lost.wait()
+            while not lost.is_set():
+                await connection.fetchval("SELECT 1")
+                await wait_until_stopped(lost, _PROOF_EVERY_S)
         finally:
             await connection.close()
 
     async def _notify(self) -> None:
         connection: Connection | None = None
         try:
-            connection = await connect(self._url)
+            connection = await connect(self._url, "payintent-notify", _ANSWER_S)
             while True:
                 await self._wanted.wait()
                 self._wanted.clear()

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from payintent.domain.errors import StorageUnavailableError
-from payintent.storage.driver import GONE, Connection, connect
+from payintent.storage.driver import GONE, Connection, connect, transaction
 
 FOLDER = Path(__file__).parent / "migrations"
 _LOCK = 0x7061_7969_6E74  # "payint": one migration at a time, in whichever process
+_ANSWER_S = 5.0  # how long the server may take, where nothing is changed
 _RECORDS = """
 CREATE TABLE IF NOT EXISTS schema_migration (
     number int PRIMARY KEY,
@@ -47,7 +48,7 @@ def all_migrations() -> list[Migration]:
 
 async def migrate(url: str) -> list[str]:
     """Apply the missing migrations and return their names; safe from many processes at once."""
-    connection = await connect(url)
+    connection = await connect(url, "payintent-migrate")
     try:
         await connection.execute("SELECT pg_advisory_lock($1)", _LOCK)
         await connection.execute(_RECORDS)
@@ -64,14 +65,16 @@ async def migrate(url: str) -> list[str]:
 async def pending(url: str) -> list[str]:
     """Return the migrations that the database lacks (unreachable: `StorageUnavailableError`)."""
     try:
-        connection = await connect(url)
+        connection = await connect(url, "payintent-migrate", _ANSWER_S)
+        try:
+            has_table = await connection.fetchval(
+                "SELECT to_regclass('schema_migration') IS NOT NULL"
+            )
+            applied = await _applied(connection) if has_table else {}
+        finally:
+            await connection.close()
     except GONE as error:
-        raise StorageUnavailableError(str(error)) from error
-    try:
-        has_table = await connection.fetchval("SELECT to_regclass('schema_migration') IS NOT NULL")
-        applied = await _applied(connection) if has_table else {}
-    finally:
-        await connection.close()
+        raise StorageUnavailableError(str(error) or type(error).__name__) from error
     return [item.name for item in all_migrations() if item.number not in applied]
 
 
@@ -87,7 +90,7 @@ async def _apply(connection: Connection, migration: Migration, applied: str | No
         if applied != migration.checksum:
             raise MigrationChangedError(f"{migration.name} was edited after it was applied")
         return False
-    async with connection.transaction():
+    async with transaction(connection):
         await connection.execute("SET LOCAL lock_timeout = '5s'")
         await connection.execute(migration.sql)
         await connection.execute(

@@ -157,10 +157,10 @@ async def test_one_process_leads_until_its_connection_is_gone(settings: Settings
         hold_advisory_lock(url, "watch:native") as first,
         hold_advisory_lock(url, "watch:native") as second,
     ):
-        assert first()
-        assert not second()
+        assert first.held
+        assert not second.held
         async with hold_advisory_lock(url, "watch:bsc") as elsewhere:
-            assert elsewhere()
+            assert elsewhere.held
         raw = await asyncpg.connect(url)
         await raw.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_locks "
@@ -169,11 +169,11 @@ async def test_one_process_leads_until_its_connection_is_gone(settings: Settings
         )
 
         async def lost() -> bool:
-            return not first()
+            return not first.held
 
         async def taken() -> bool:
             async with hold_advisory_lock(url, "watch:native") as third:
-                return third()
+                return third.held
 
         await until(lost)
         await until(taken)
