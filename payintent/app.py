@@ -19,6 +19,7 @@ from payintent.api.errors import HANDLERS, error_response
 from payintent.api.middleware import CommonHeaders
 from payintent.api.rate_limits import AddressRateLimiter, MerchantRateLimiter
 from payintent.api.readiness import Readiness
+from payintent.api.refusal_log import RefusalLog
 from payintent.api.request_body import BodyTooLargeError, WrongContentTypeError
 from payintent.api.viewer import ViewerReader
 from payintent.config import Settings
@@ -63,9 +64,11 @@ def build_app(
         if operator is not None:
             operator.state.context = app.state.context
         yield
+        app.state.refusals.flush()
         await service.close()
 
     app = Starlette(routes=ROUTES, exception_handlers=_HANDLERS, lifespan=lifespan)
+    app.state.refusals = RefusalLog()
     app.router.redirect_slashes = False  # only the exact path is a route; nothing is redirected
 
     return Application(app)
@@ -95,6 +98,7 @@ class Application(CommonHeaders):
 def build_operator_app() -> Starlette:
     """Build the application of the operator's port; `build_app` gives it the service."""
     app = Starlette(routes=OPERATOR_ROUTES, exception_handlers=_HANDLERS)
+    app.state.refusals = RefusalLog()
     app.router.redirect_slashes = False
     return app
 

@@ -1,5 +1,6 @@
 """The table from error codes to HTTP statuses, and the handler of each exception."""
 
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import cast
@@ -10,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
 
+from payintent.api.refusal_log import RefusalLog
 from payintent.domain.errors import (
     ErrorCode,
     InvalidTextError,
@@ -55,7 +57,13 @@ STATUS: dict[ErrorCode, int] = {
     ErrorCode.REFUND_PROVIDER_UNAVAILABLE: 503,
 }
 _MALFORMED_STATUS = 400
-RETRY_AFTER_S = 1
+RETRY_AFTER_S = 1  # where a lock was waited for
+_AGAIN_MAX_S = 5
+
+
+def again_s() -> int:
+    """Return seconds to come back after; random, so that not all clients come back at once."""
+    return 1 + secrets.randbelow(_AGAIN_MAX_S)
 
 
 def http_status(refused: RefusedError) -> int:
@@ -91,12 +99,16 @@ async def on_denied(_: Request, exc: Exception) -> Response:
     return Response(encode_json(denial_fields(denied.denial)), 200, headers, "application/json")
 
 
-async def on_storage_down(_: Request, exc: Exception) -> Response:
+async def on_storage_down(request: Request, exc: Exception) -> Response:
     """Answer 503 with Retry-After: whether this attempt was stored is unknown."""
-    _log.error("storage_down", why=str(exc))
-    return error_response(
-        ErrorCode.SERVICE_UNAVAILABLE, "temporarily unavailable", retry_after_s=RETRY_AFTER_S
-    )
+    code = ErrorCode.SERVICE_UNAVAILABLE
+    refusal_log(request).note(code, str(exc))
+    return error_response(code, "temporarily unavailable", retry_after_s=again_s())
+
+
+def refusal_log(request: Request) -> RefusalLog:
+    """Return the log of requests that were refused because the database is away."""
+    return cast("RefusalLog", request.app.state.refusals)
 
 
 async def on_lock_timeout(_: Request, exc: Exception) -> Response:

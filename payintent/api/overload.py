@@ -1,26 +1,18 @@
 """The answer to a request that is shed, because too many others are under way."""
 
-import secrets
-
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from payintent.api.content_security_policy import content_security_policy
-from payintent.api.errors import error_response
+from payintent.api.errors import again_s, error_response
 from payintent.api.middleware import CommonHeaders
 from payintent.domain.errors import ErrorCode
 
-_AGAIN_MAX_S = 5
 _PAGES = "/c/"
 _PAGE = (
     "<!doctype html><title>Just a moment</title>"
     "<p>Too many people are here just now. Please try again in a moment."
 )
-
-
-def again_s() -> int:
-    """Return seconds to come back after; random, so that not all clients come back at once."""
-    return 1 + secrets.randbelow(_AGAIN_MAX_S)
 
 
 async def _busy(scope: Scope, receive: Receive, send: Send) -> None:

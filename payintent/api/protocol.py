@@ -14,9 +14,10 @@ import httptools
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from payintent.api.errors import again_s
 from payintent.api.gate import Gate, Place, Waiting
 from payintent.api.middleware import headers_of
-from payintent.api.overload import again_s, shed
+from payintent.api.overload import shed
 from payintent.api.request_body import announced_bytes, head_bytes
 from payintent.api.transport import (
     BODY_TOO_LARGE,

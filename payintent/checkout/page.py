@@ -15,7 +15,7 @@ from payintent.api import checkout, schemas
 from payintent.api.checkout_fields import next_action_fields, quote_fields
 from payintent.api.content_security_policy import ScriptSources, content_security_policy
 from payintent.api.context import AppContext, get_context
-from payintent.api.errors import RETRY_AFTER_S, http_status
+from payintent.api.errors import RETRY_AFTER_S, again_s, http_status, refusal_log
 from payintent.api.request_body import BodyTooLargeError, read_raw
 from payintent.checkout.card_step import card_step
 from payintent.checkout.languages import Language
@@ -54,7 +54,6 @@ from payintent.domain.merchant import Merchant
 from payintent.domain.payment import OPEN, PaymentStatus
 from payintent.domain.web_origin import web_origin
 from payintent.json_format import format_timestamp
-from payintent.log import get_logger
 from payintent.payments.inquire_sessions import ask_on_return
 from payintent.payments.lookup import find_checkout_payment, get_payment_merchant
 from payintent.payments.select_quote import QuoteSelection, SelectedSession
@@ -62,7 +61,6 @@ from payintent.storage.payments import PaymentSnapshot
 
 Handler = Callable[[Request], Awaitable[Response]]
 
-_log = get_logger("page")
 _FORM_BYTES_MAX = 16 * 1024
 _FORM_FIELDS_MAX = 20
 _ID_DIGITS_MAX = 18
@@ -83,8 +81,8 @@ def _answers_with_pages(handler: Handler) -> Handler:
         try:
             return await _answered(handler, request)
         except StorageUnavailableError as down:
-            _log.warning("storage_down", why=str(down))
-            return _later(request, "sorry_later", 503, RETRY_AFTER_S)
+            refusal_log(request).note(ErrorCode.SERVICE_UNAVAILABLE, str(down))
+            return _later(request, "sorry_later", 503, again_s())
         except LockTimeoutError:
             return _later(request, "sorry_busy", 409, RETRY_AFTER_S)
 

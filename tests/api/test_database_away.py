@@ -1,15 +1,22 @@
 """The database goes away, or its answer does: nobody guesses, and nothing is done twice."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
 
+from payintent.api.refusal_log import RefusalLog
 from payintent.config import Settings
+from payintent.domain.errors import ErrorCode
+from payintent.log import _name_request, request_id
 from tests.api.arrange import cancel, count, document, post, quotes, refusal
 from tests.api.fault_proxy import FaultProxy
+from tests.support.patience import until
 from tests.support.world import Answer, Api
 
 _AWAY = (503, "SERVICE_UNAVAILABLE")
@@ -58,13 +65,61 @@ async def test_without_the_database_everything_is_503_until_it_is_back(
     ):
         assert _comes_back(answer) == _AWAY
     page = await api.send("GET", f"/c/{created.json['checkout_id']}")
-    assert (page.status, page.headers["Retry-After"]) == (503, "1")
+    assert page.status == 503
+    assert 1 <= int(page.headers["Retry-After"]) <= 5
     assert page.headers["Content-Type"].startswith("text/html")
     await proxy.mend()
     assert (await api.send("GET", "/readyz")).status == 200
     assert (await post(api, document(), Idempotency_Key=key)).status == 201
     assert (await api.get(created.json["id"])).json["status"] == "PENDING"
     assert await count(api) == 2
+
+
+async def test_a_hundred_refusals_are_a_line_a_second_and_a_hundred_counts(
+    api: Api, proxy: FaultProxy
+) -> None:
+    created = await api.create()
+    await proxy.cut()
+    before, begun = _refused(), time.monotonic()
+    with capture_logs() as lines:
+        answers = [await api.get(created.json["id"]) for _ in range(100)]
+    assert {refusal(answer) for answer in answers} == {_AWAY}
+    assert _refused() - before == 100
+    assert len({answer.headers["Retry-After"] for answer in answers}) > 1
+    down = [line for line in lines if line["event"] == "storage_down"]
+    reasons = {line["why"] for line in down}
+    assert reasons
+    assert len(down) <= len(reasons) * (2 + time.monotonic() - begun)
+
+
+def _refused() -> float:
+    name, labels = "payintent_database_refusals_total", {"code": "SERVICE_UNAVAILABLE"}
+    return REGISTRY.get_sample_value(name, labels) or 0
+
+
+async def test_what_was_refused_within_a_second_is_one_count_by_code_and_reason() -> None:
+    log = RefusalLog(3600.0)
+    with capture_logs() as lines:
+        for number in range(10):
+            log.note(ErrorCode.SERVICE_UNAVAILABLE, "away" if number else "broken")
+        log.flush()
+        log.flush()
+    assert [(line["why"], line["count"]) for line in lines] == [
+        ("broken", 1),
+        ("away", 1),
+        ("away", 8),
+    ]
+
+
+async def test_refusals_of_a_second_are_logged_though_no_more_follow() -> None:
+    log = RefusalLog(0.001)
+    request_id.set("of-the-first-request")
+    with capture_logs(processors=[_name_request]) as lines:
+        for _ in range(5):
+            log.note(ErrorCode.SERVICE_UNAVAILABLE, "away")
+        await until(lambda: len(lines) == 2, "the second line")
+    assert [line["count"] for line in lines] == [1, 4]
+    assert [line.get("request_id") for line in lines] == ["of-the-first-request", None]
 
 
 async def test_a_schema_that_lacks_a_migration_is_not_ready(api: Api) -> None:

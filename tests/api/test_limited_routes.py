@@ -340,6 +340,6 @@ class TestWithoutTheDatabase:
         asked = [api.send("GET", "/v1/payments", headers=api.bearer()) for _ in range(10)]
         for answer in (*await asyncio.gather(*asked), await api.create()):
             assert refusal(answer) == (503, "SERVICE_UNAVAILABLE")
-            assert answer.headers["Retry-After"] == "1"
+            assert 1 <= int(answer.headers["Retry-After"]) <= 5
         await proxy.mend()
         assert (await api.send("GET", "/v1/payments", headers=api.bearer())).status == 200

@@ -169,7 +169,7 @@ async def test_a_first_request_whose_connection_dies_spoils_nothing_for_the_othe
     answers = await asyncio.gather(*sent)
     for answer in answers:
         assert answer.status in {201, 409, 503}
-        assert answer.status == 201 or answer.headers["Retry-After"] == "1"
+        assert answer.status == 201 or 1 <= int(answer.headers["Retry-After"]) <= 5
     again = [await post(api, body, Idempotency_Key=key) for _ in range(2)]
     assert {answer.body for answer in again if answer.status == 201} == {again[1].body}
     assert await count(api) == 2
