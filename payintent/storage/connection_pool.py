@@ -8,6 +8,7 @@ looks at all borrowed connections instead.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from math import ceil
 from time import monotonic
 
 from payintent.storage.driver import Connection
@@ -23,7 +24,7 @@ class ConnectionPool:
     """At most `size_max` connections, opened on demand; the last used one is lent first.
 
     A borrowed connection on which no statement begins for `deadline_s` is cut off, with the idle
-    ones of the same server: it does not answer.
+    ones of the same server: it does not answer. `allow` gives a long transaction more time.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class ConnectionPool:
         self._idle_max_s = idle_max_s
         self._writes = writes
         self._look_s = deadline_s / _LOOKS
+        self._allowed: dict[Connection, int] = {}  # looks, where it is more than `_LOOKS`
         self._size = 0  # open, or being opened
         self._idle: list[tuple[Connection, float]] = []  # with the time of release
         self._turns: deque[asyncio.Future[Connection | None]] = deque()
@@ -66,6 +68,7 @@ class ConnectionPool:
     def release(self, connection: Connection) -> None:
         """Take a connection back; one that was left inside a transaction is closed."""
         del self._lent[connection]
+        self._allowed.pop(connection, None)
         if connection.is_closed():
             self._pass_on(None)
         elif connection.is_in_transaction():
@@ -73,6 +76,10 @@ class ConnectionPool:
             self._pass_on(None)
         else:
             self._pass_on(connection)
+
+    def allow(self, connection: Connection, seconds: float) -> None:
+        """Let the statements of a borrowed connection take longer, until it is released."""
+        self._allowed[connection] = ceil(seconds / self._look_s)
 
     def discard(self, connection: Connection) -> None:
         """Cut off a connection, and all idle ones of its server, which would fail like it."""
@@ -145,7 +152,7 @@ class ConnectionPool:
             now = connection.statement_count()
             if now != count:
                 self._lent[connection] = (now, 0)
-            elif looks < _LOOKS - 1:
+            elif looks < self._allowed.get(connection, _LOOKS) - 1:
                 self._lent[connection] = (count, looks + 1)
             else:
                 self.discard(connection)

@@ -53,8 +53,9 @@ class Executor(Protocol):
 class Tx:
     """One open transaction. Its holder must not use the network."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, pool: ConnectionPool) -> None:
         self._connection = connection
+        self._pool = pool
         self.wakes_delivery = False  # set where an event is recorded
 
     async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
@@ -64,6 +65,21 @@ class Tx:
     async def row(self, query: LiteralString, *args: object) -> Row | None:
         """Return the first row, or None."""
         return await self._connection.fetchrow(query, *args)
+
+    async def allow(self, *, statement_s: float, lock_s: float) -> None:
+        """Let each statement take longer, and what this process does between two, until the end.
+
+        For work that no request waits for.
+        """
+        await self._connection.fetch(
+            """
+            SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true),
+                set_config('idle_in_transaction_session_timeout', $1, true)
+            """,
+            f"{statement_s:.0f}s",
+            f"{lock_s:.0f}s",
+        )
+        self._pool.allow(self._connection, statement_s + _ANSWER_S)
 
 
 class Database:
@@ -115,7 +131,7 @@ class Database:
             token = in_transaction.set(True)
             try:
                 async with transaction(connection):
-                    tx = Tx(connection)
+                    tx = Tx(connection, self._pool)
                     yield tx
             finally:
                 in_transaction.reset(token)

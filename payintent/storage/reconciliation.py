@@ -9,8 +9,8 @@ from uuid import UUID
 from payintent.storage.database import Executor, Tx
 
 _ACCOUNTS_MAX = 100_000
-_TIMEOUT_MS = 30 * 60_000  # a million lines take longer than a request may
-_LOCK_TIMEOUT_MS = 30_000
+_STATEMENT_S = 30 * 60  # a million lines take longer than a request may
+_LOCK_S = 30
 #: The decimals of a minor unit, where `u` is the currency in the table of decimals; else
 #: MINOR_DECIMALS_ELSE, written out, because queries are literals.
 _DECIMALS = "coalesce(u.decimals, 2)"
@@ -77,14 +77,8 @@ async def list_accounts_of(database: Executor, provider: str) -> list[int]:
 
 
 async def create_tables(tx: Tx) -> None:
-    """Create the temporary tables and raise this transaction's statement timeout, until commit."""
-    await tx.fetch(
-        """
-        SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)
-        """,
-        str(_TIMEOUT_MS),
-        str(_LOCK_TIMEOUT_MS),
-    )
+    """Create the temporary tables and give this transaction more time, until commit."""
+    await tx.allow(statement_s=_STATEMENT_S, lock_s=_LOCK_S)
     await tx.fetch(
         """
         CREATE TEMPORARY TABLE provider_line (

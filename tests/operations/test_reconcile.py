@@ -470,6 +470,25 @@ async def test_a_long_file_is_never_in_memory_as_a_whole(world: World, tmp_path:
     assert most < 3 * path.stat().st_size  # all lines at once are six times as much
 
 
+async def test_a_file_that_is_read_slowly_keeps_its_transaction(
+    world: World, tmp_path: Path
+) -> None:
+    path = tmp_path / "slow.csv"
+    lines = (f"payment,cap-{number},,1590.00,THB,{_AT}" for number in range(1_000))
+    path.write_text("\n".join([_HEADER, *lines]))
+    pool = world.service.database._pool  # its looks are its clock
+
+    def let_time_pass(_: int) -> None:
+        for _ in range(12):
+            pool.look()
+
+    comparison = ReconciliationInput(
+        file=read_provider_file(path, let_time_pass), provider="fake", since=_LONG_AGO
+    )
+    found = await world.perform(CompareProviderFile(comparison=comparison))
+    assert _counts(found)["payment"] == (1_000, 0, 0, 1_000, 0)
+
+
 def test_a_file_is_told_without_its_place() -> None:
     file = ProviderFile(path=Path("/somewhere"), sha256="00", lines=0, first=None, last=None)
     assert "somewhere" not in repr(file)

@@ -87,6 +87,26 @@ async def test_a_statement_without_an_answer_is_given_up_with_its_connection(
     await is_well_again(proxy, database, 2)
 
 
+async def test_a_transaction_that_needs_longer_is_given_more_time_and_its_connection_no_more(
+    database: Database, pool: ConnectionPool
+) -> None:
+    async with database.transaction() as tx:
+        await tx.allow(statement_s=36_000, lock_s=30)
+        look(pool, 2 * _LOOKS)
+        for setting, value in (("idle_in_transaction_session", "10h"), ("lock", "30s")):
+            [shown] = (await tx.fetch(f"SHOW {setting}_timeout"))[0].values()  # type: ignore[arg-type]
+            assert shown == value
+    with pytest.raises(StorageUnavailableError):
+        await _pausing(database, pool)
+
+
+async def _pausing(database: Database, pool: ConnectionPool) -> None:
+    async with database.transaction() as tx:
+        await tx.fetch("SELECT 1")
+        look(pool)
+        await tx.fetch("SELECT 2")
+
+
 async def test_a_frozen_server_holds_no_statement_longer_than_its_deadline(
     proxy: DatabaseProxy, world: World
 ) -> None:
