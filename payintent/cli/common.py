@@ -24,12 +24,12 @@ from payintent.domain.errors import (
     StorageUnavailableError,
 )
 from payintent.encryption import EncryptionKeyError
+from payintent.gateways.packages import GatewayPackageError
 from payintent.log import configure_logging
 from payintent.operations.approvals import proposal_view
 from payintent.operations.base import TERMINAL, Actor, ChangeOperation, ReadOperation, check_role
 from payintent.operations.json_values import to_json_value
 from payintent.service import Service, open_service
-from payintent.settings_problems import problem_lines
 from payintent.storage.proposals import Proposal
 
 if TYPE_CHECKING:
@@ -43,7 +43,13 @@ TOKEN_ENV = "PAYINTENT_OPERATOR_TOKEN"  # noqa: S105 - a name
 #: The exit status of a command whose operation waits for another person.
 PROPOSED = 3
 #: What ends a command or keeps a process from starting; the message is for the operator.
-STOPPING = (StorageUnavailableError, PermissionDeniedError, EncryptionKeyError, PlacesUnusableError)
+STOPPING = (
+    StorageUnavailableError,
+    PermissionDeniedError,
+    EncryptionKeyError,
+    PlacesUnusableError,
+    GatewayPackageError,
+)
 _PIPE_COLUMNS = 240
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)  # as on the wire
 _WHOLE_MAX = 36  # characters, such as an event's id
@@ -54,19 +60,15 @@ Limit = typer.Option(20, min=1, max=1000, help="How many at most.")
 
 
 def settings() -> Settings:
-    """Read the settings; ends the command with a line for each that is wrong.
+    """Read the settings; ends the command with what is missing.
 
     Without secrets in the environment a sandbox that was started here lends its own.
     """
     try:
-        return read_settings()
+        found = Settings(_env_file=_sandbox_file())  # pyright: ignore[reportCallIssue]
     except ValidationError as error:
-        fail("\npayintent: ".join(problem_lines(error)))
-
-
-def read_settings() -> Settings:
-    """Read the settings and set up logging (`ValidationError`)."""
-    found = Settings(_env_file=_sandbox_file())  # pyright: ignore[reportCallIssue]
+        names = ", ".join(_variable(str(item["loc"][0])) for item in error.errors())
+        fail(f"settings missing or wrong: {names}")
     configure_logging(found.log_level)
     return found
 
@@ -230,3 +232,7 @@ def _cell(value: object) -> str:
 
 def _title(name: str) -> str:
     return "merchant" if name == "merchant_id" else name.replace("_", " ")
+
+
+def _variable(name: str) -> str:
+    return name.upper() if name.startswith("database_") else f"PAYINTENT_{name.upper()}"

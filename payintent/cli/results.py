@@ -8,10 +8,13 @@ from dataclasses import asdict
 from typing import Any, cast
 from uuid import UUID
 
+import typer
+
 from payintent.cli.common import fail, print_record, print_table
 from payintent.domain.fraud import FraudRule
 from payintent.domain.merchant import Merchant, PaymentMethod
 from payintent.domain.price import format_rate
+from payintent.operations.accounts import AccountCheckResult
 from payintent.operations.approvals import Approve, Approved
 from payintent.operations.base import ChangeOperation, ReadOperation
 from payintent.operations.chain_views import ChainView
@@ -52,6 +55,8 @@ def print_result(
             print_table(cast("list[object]", value), columns, as_json=as_json)
         else:
             print_record(value, as_json=as_json)
+    if isinstance(result, AccountCheckResult) and not result.works:
+        raise typer.Exit(1)
 
 
 def _secrets(_: CreateMerchant, created: CreatedMerchant) -> dict[str, object]:

@@ -44,6 +44,8 @@ class GatewayCapabilities:
     """What a gateway can do, known without asking it."""
 
     credentials: frozenset[str]  # names of the fields an account must have
+    #: Names of the fields that an account may have besides; any other name is refused.
+    optional_credentials: frozenset[str] = frozenset()
     #: Decimals in which the gateway counts each currency; it takes no other currency. None: it
     #: counts each currency as the quote does.
     decimals: Mapping[str, int] | None
@@ -147,6 +149,26 @@ class SessionRejected:
     detail: str  # for our logs, never for the merchant
 
 
+class AccountProblem(StrEnum):
+    """Why an account cannot be used, as far as a harmless request to its gateway shows."""
+
+    ADDRESS = "address"  # no connection: the name, the port, or a firewall
+    TLS = "tls"  # the certificate cannot be verified
+    SILENCE = "silence"  # connected, and no usable answer
+    THROTTLED = "throttled"  # it limits our requests, or refuses our address
+    CREDENTIALS = "credentials"
+    CLOCK = "clock"  # ours and the gateway's differ
+    OTHER_GATEWAY = "other_gateway"  # what answers is not this gateway
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountCheck:
+    """What a harmless request about an account showed; `detail` is for operators, no secrets."""
+
+    problem: AccountProblem | None  # None: it can be used
+    detail: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeUnknown:
     """No usable answer: the request may have been carried out."""
@@ -154,11 +176,15 @@ class OutcomeUnknown:
     detail: str
     #: The gateway limits our requests: it is reachable, though it may have done nothing.
     throttled: bool = False
+    #: What this would mean for an account that is only being checked.
+    problem: AccountProblem = field(default=AccountProblem.SILENCE, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotContacted(OutcomeUnknown):
     """Nothing was sent, so that surely nothing happened: the request may be repeated or dropped."""
+
+    problem: AccountProblem = field(default=AccountProblem.ADDRESS, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,4 +343,8 @@ class Gateway(Protocol):
 
     def classify_failure(self, code: str) -> FailureReason:
         """Map the gateway's own failure code to a reason; `UNKNOWN` for a code not listed."""
+        ...
+
+    async def check_account(self, account: GatewayAccount) -> AccountCheck:
+        """Ask the gateway something that changes nothing and moves no money."""
         ...

@@ -1,10 +1,10 @@
 """The HTTP client of the gateway adapters: bounded, and its failures are values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from payintent.domain.gateway import NotContacted, OutcomeUnknown
+from payintent.domain.gateway import AccountProblem, NotContacted, OutcomeUnknown
 
 if TYPE_CHECKING:
     import aiohttp
@@ -22,6 +22,7 @@ class HttpAnswer:
 
     status: int
     body: bytes
+    date: str = field(default="", compare=False)  # the header of that name
 
 
 def unusable(status: int, detail: str) -> OutcomeUnknown:
@@ -57,7 +58,7 @@ class GatewayHttpClient:
             ) as response:
                 return await self._read(response)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            return NotContacted(detail=f"no connection: {type(error).__name__}")
+            return _not_contacted(error)
         except TimeoutError:
             return OutcomeUnknown(detail=f"no answer within {self._timeout_s:g} s")
         except (aiohttp.ClientError, OSError) as error:
@@ -93,4 +94,19 @@ class GatewayHttpClient:
             if len(body) > self._answer_bytes_max:
                 response.close()
                 return OutcomeUnknown(detail=f"the answer exceeds {self._answer_bytes_max} bytes")
-        return HttpAnswer(response.status, bytes(body))
+        return HttpAnswer(response.status, bytes(body), response.headers.get("Date", ""))
+
+
+def _not_contacted(error: Exception) -> NotContacted:
+    """Say why no connection came about: never by the message, which may contain the URL."""
+    import aiohttp
+
+    name = type(error).__name__
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        # OpenSSL's own reason, such as "self-signed certificate".
+        why = str(getattr(error.certificate_error, "verify_message", "")) or "not verified"
+        detail = f"no connection: {name}: {why}"
+        return NotContacted(detail=detail, problem=AccountProblem.TLS)
+    if isinstance(error, aiohttp.ClientConnectorSSLError):
+        return NotContacted(detail=f"no connection: {name}", problem=AccountProblem.TLS)
+    return NotContacted(detail=f"no connection: {name}")

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from payintent.domain import ids
 from payintent.domain.gateway import (
+    AccountCheck,
     CallbackAnswer,
     CallbackRequest,
     GatewayAccount,
@@ -183,6 +184,13 @@ class OnchainGateway:
         """Map a reason that the watcher stored."""
         reasons = set(FailureReason)
         return FailureReason(code) if code in reasons else FailureReason.UNKNOWN
+
+    async def check_account(self, account: GatewayAccount) -> AccountCheck:
+        """Ask nobody: `payintent doctor` compares each contract with its chain."""
+        chain = account.credentials["chain"]
+        return AccountCheck(
+            problem=None, detail=f"a contract on {chain}, which payintent doctor examines"
+        )
 
     async def _stands(self, session_id: UUID) -> SessionReport:
         evidence = await self._ledger.evidence(session_id)

@@ -16,6 +16,7 @@ from msgspec import Meta, Struct
 
 from payintent.domain import ids
 from payintent.domain.gateway import (
+    AccountCheck,
     CallbackAnswer,
     CallbackRequest,
     Capture,
@@ -35,6 +36,7 @@ from payintent.domain.gateway import (
     VerifiedCallback,
 )
 from payintent.domain.payment import FailureReason
+from payintent.gateways.account_check import common_problem, not_understood, refused, works
 from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, unusable
 
 CALLBACK_TOLERANCE_S = 300
@@ -209,6 +211,18 @@ class SimulatorGateway:
     def classify_failure(self, code: str) -> FailureReason:
         """Map a decline code to a failure reason."""
         return _FAILURES.get(code, FailureReason.UNKNOWN)
+
+    async def check_account(self, account: GatewayAccount) -> AccountCheck:
+        """Inquire about a session that does not exist."""
+        answer = await self._ask(account, "GET", "/sessions/account-check")
+        if problem := common_problem(account, answer, self._now()):
+            return problem
+        if _says(answer, _NOT_KNOWN):
+            return works("the simulator accepts api_key; signing_secret was not tried")
+        if _says(answer, _REFUSED):
+            return refused(f"the simulator refuses api_key: {_detail(answer)}")
+        assert isinstance(answer, HttpAnswer)  # noqa: S101 - anything else is a problem
+        return not_understood(account, answer)
 
     async def _ask(
         self, account: GatewayAccount, method: str, path: str, body: bytes | None = None

@@ -2,15 +2,17 @@
 
 import secrets as chance
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, ClassVar
 
 import msgspec
 
 from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.operator import Role
 from payintent.domain.web_origin import web_origin
 from payintent.encryption import NONCE_BYTES, account_context
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
+from payintent.operations.credentials import check_credentials, check_names
 from payintent.operations.fields import OwnerId, Purpose, argument, option
 from payintent.operations.keyring import ensure_writing_key
 from payintent.operations.validation import (
@@ -27,14 +29,31 @@ from payintent.storage import accounts
 from payintent.storage.accounts import AccountRecord, NewAccount
 from payintent.storage.database import Tx
 
-_CREDENTIALS_MAX, _CREDENTIAL_CHARS_MAX = 20, 20_000
 _CREDENTIALS_HELP = (
     "A file with a JSON object of texts, or - for standard input: never on the command line."
 )
 _AccountId = Annotated[int, argument("The account's number.")]
 
 
-class AddAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountView(AccountRecord):
+    """An account with the address that its gateway is to call back."""
+
+    callback_url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountCheckResult:
+    """What a harmless request to an account's gateway showed."""
+
+    account_id: int
+    provider: str
+    works: bool
+    problem: str | None
+    detail: str
+
+
+class AddAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
     """Add an account; its credentials are sealed and never shown again."""
 
     action: ClassVar[str] = "account.add"
@@ -69,13 +88,13 @@ class AddAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
             raise RefusedError(ErrorCode.BAD_REQUEST, f"provider must be one of {names}")
         check_name("name", self.name or "-")
         check_web_url("base_url", self.base_url, sandbox=context.sandbox)
-        _check_credentials(self.credentials)
-        _check_complete(context, self.provider, self.credentials)
+        check_credentials(self.credentials)
+        check_names(context, self.provider, self.credentials)
         _check_origins(context, self.provider, self.base_url, self.credentials)
         _check_countries(context, self.provider, self.countries)
         await check_merchant(context.database, self.merchant_id)
 
-    async def apply(self, context: OperationContext, tx: Tx) -> AccountRecord:
+    async def apply(self, context: OperationContext, tx: Tx) -> AccountView:
         """Add the account, then encrypt its credentials with its id as context."""
         await ensure_writing_key(context, tx)
         new = NewAccount(
@@ -88,7 +107,7 @@ class AddAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
         account_id = await accounts.add(tx, new)
         account = NewSeal(account_id, self.provider, self.base_url)
         await seal_credentials(context, tx, account, self.credentials)
-        return await _known(tx, account_id)
+        return _view(context, await _known(tx, account_id))
 
 
 class ListAccounts(ReadOperation[list[AccountRecord]], frozen=True, kw_only=True):
@@ -104,18 +123,38 @@ class ListAccounts(ReadOperation[list[AccountRecord]], frozen=True, kw_only=True
         return await accounts.list_accounts(context.database, self.limit)
 
 
-class ShowAccount(ReadOperation[AccountRecord], frozen=True, kw_only=True):
+class ShowAccount(ReadOperation[AccountView], frozen=True, kw_only=True):
     """Show one account."""
 
     action: ClassVar[str] = "account.show"
     account_id: _AccountId
 
-    async def read(self, context: OperationContext) -> AccountRecord:
+    async def read(self, context: OperationContext) -> AccountView:
         """Return the account; raise `NOT_FOUND` where there is none of this id."""
-        return await _known(context.database, self.account_id)
+        return _view(context, await _known(context.database, self.account_id))
 
 
-class ChangeAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
+class CheckAccount(ReadOperation[AccountCheckResult], frozen=True, kw_only=True):
+    """Ask an account's gateway something harmless, and say what is wrong."""
+
+    action: ClassVar[str] = "account.check"
+    needs_role: ClassVar[Role] = Role.SUPPORT
+    account_id: _AccountId
+
+    async def read(self, context: OperationContext) -> AccountCheckResult:
+        """Check the account, also a disabled one; `NOT_FOUND` where there is none of this id."""
+        account = await _known(context.database, self.account_id)
+        check = await context.check_account(account.id, account.provider)
+        return AccountCheckResult(
+            account_id=account.id,
+            provider=account.provider,
+            works=check.problem is None,
+            problem=check.problem,
+            detail=check.detail,
+        )
+
+
+class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
     """Give an account another name, address, countries or credentials; what is not given stays."""
 
     action: ClassVar[str] = "account.change"
@@ -161,11 +200,11 @@ class ChangeAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
                     "credentials are needed with base_url: they are bound to it",
                 )
             return
-        _check_credentials(self.credentials)
-        _check_complete(context, account.provider, self.credentials)
+        check_credentials(self.credentials)
+        check_names(context, account.provider, self.credentials)
         _check_origins(context, account.provider, self.base_url, self.credentials)
 
-    async def apply(self, context: OperationContext, tx: Tx) -> AccountRecord:
+    async def apply(self, context: OperationContext, tx: Tx) -> AccountView:
         """Update what was given; all processes use it within seconds."""
         if self.credentials is not None:
             await ensure_writing_key(context, tx)
@@ -180,49 +219,55 @@ class ChangeAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
         if self.credentials is not None:
             account = NewSeal(changed.id, changed.provider, changed.base_url)
             await seal_credentials(context, tx, account, self.credentials)
-        return changed
+        return _view(context, changed)
 
-    def merchant_id_of(self, result: AccountRecord) -> int | None:
+    def merchant_id_of(self, result: AccountView) -> int | None:
         """Return the account's merchant; None for the platform's."""
         return result.merchant_id
 
 
-class EnableAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
+class EnableAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
     """Turn an account on."""
 
     action: ClassVar[str] = "account.enable"
     account_id: _AccountId
 
-    async def apply(self, context: OperationContext, tx: Tx) -> AccountRecord:
+    async def apply(self, context: OperationContext, tx: Tx) -> AccountView:
         """Enable the account; raise `NOT_FOUND` where there is none of this id."""
-        del context
-        return await _switch(tx, self.account_id, enabled=True)
+        return await _switch(context, tx, self.account_id, enabled=True)
 
-    def merchant_id_of(self, result: AccountRecord) -> int | None:
+    def merchant_id_of(self, result: AccountView) -> int | None:
         """Return the account's merchant; None for the platform's."""
         return result.merchant_id
 
 
-class DisableAccount(ChangeOperation[AccountRecord], frozen=True, kw_only=True):
+class DisableAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
     """Turn an account off: nothing new is offered through it, what runs there ends."""
 
     action: ClassVar[str] = "account.disable"
     account_id: _AccountId
 
-    async def apply(self, context: OperationContext, tx: Tx) -> AccountRecord:
+    async def apply(self, context: OperationContext, tx: Tx) -> AccountView:
         """Disable the account; raise `NOT_FOUND` where there is none of this id."""
-        del context
-        return await _switch(tx, self.account_id, enabled=False)
+        return await _switch(context, tx, self.account_id, enabled=False)
 
-    def merchant_id_of(self, result: AccountRecord) -> int | None:
+    def merchant_id_of(self, result: AccountView) -> int | None:
         """Return the account's merchant; None for the platform's."""
         return result.merchant_id
 
 
-async def _switch(tx: Tx, account_id: int, *, enabled: bool) -> AccountRecord:
+async def _switch(
+    context: OperationContext, tx: Tx, account_id: int, *, enabled: bool
+) -> AccountView:
     changed = replace(await _locked(tx, account_id), enabled=enabled)
     await accounts.update(tx, changed)
-    return changed
+    return _view(context, changed)
+
+
+def _view(context: OperationContext, account: AccountRecord) -> AccountView:
+    values = {name.name: getattr(account, name.name) for name in fields(account)}
+    callback_url = f"{context.api_base}/callbacks/{account.provider}/{account.id}"
+    return AccountView(**values, callback_url=callback_url)
 
 
 async def _locked(tx: Tx, account_id: int) -> AccountRecord:
@@ -316,22 +361,3 @@ def _credential_words(credentials: Mapping[str, str]) -> list[str]:
         else f"its {name} becomes another secret"
         for name, value in sorted(credentials.items())
     ]
-
-
-def _check_credentials(credentials: Mapping[str, str]) -> None:
-    if not 1 <= len(credentials) <= _CREDENTIALS_MAX:
-        raise RefusedError(ErrorCode.BAD_REQUEST, f"there are 1 to {_CREDENTIALS_MAX} credentials")
-    if any(not 1 <= len(value) <= _CREDENTIAL_CHARS_MAX for value in credentials.values()):
-        raise RefusedError(ErrorCode.BAD_REQUEST, "a credential is empty or too long")
-
-
-def _check_complete(
-    context: OperationContext, provider: str, credentials: Mapping[str, str]
-) -> None:
-    """Refuse credentials that lack what the provider's adapter needs."""
-    missing = context.credentials.get(provider, frozenset()) - credentials.keys()
-    if missing:
-        lacking = ", ".join(sorted(missing))
-        raise RefusedError(
-            ErrorCode.BAD_REQUEST, f"credentials: an account at {provider} needs {lacking}"
-        )

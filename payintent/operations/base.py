@@ -1,12 +1,13 @@
 """What an operation is, and the context and actor that it runs with."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
 from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.gateway import AccountCheck
 from payintent.domain.operator import Role
 from payintent.encryption import Encryption
 from payintent.id_generator import IdGenerator
@@ -46,6 +47,10 @@ class OperationContext:
     providers: frozenset[str]  # the providers that have an adapter here
     #: Names of the credentials that an account of each provider must have.
     credentials: Mapping[str, frozenset[str]]
+    optional_credentials: Mapping[str, frozenset[str]]  # names of those that it may have besides
+    api_base: str  # the public address of the API, for gateways' callbacks
+    #: Asks the gateway of an account something harmless.
+    check_account: Callable[[int, str], Awaitable[AccountCheck]] = field(repr=False)
     #: Providers that do a refund once per id, however often it is sent.
     repeatable_refunds: frozenset[str]
     countries: Mapping[str, frozenset[str] | None]  # by provider: where it pays; None: all

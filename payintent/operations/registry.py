@@ -61,6 +61,7 @@ _ALL: tuple[Operation, ...] = (
     accounts.AddAccount,
     accounts.ListAccounts,
     accounts.ShowAccount,
+    accounts.CheckAccount,
     accounts.ChangeAccount,
     accounts.EnableAccount,
     accounts.DisableAccount,

@@ -7,7 +7,13 @@ from typing import TypeVar
 
 import msgspec
 
-from payintent.domain.gateway import Gateway, GatewayAccount, OutcomeUnknown
+from payintent.domain.gateway import (
+    AccountCheck,
+    AccountProblem,
+    Gateway,
+    GatewayAccount,
+    OutcomeUnknown,
+)
 from payintent.domain.merchant import Acceptance, PaymentMethod
 from payintent.domain.payable import common_countries
 from payintent.domain.rate_limit import RateLimit
@@ -60,6 +66,14 @@ class GatewayAccounts:
     def credentials(self) -> Mapping[str, frozenset[str]]:
         """Return the names of the credentials that an account of each provider must have."""
         return {name: gateway.capabilities.credentials for name, gateway in self._gateways.items()}
+
+    @property
+    def optional_credentials(self) -> Mapping[str, frozenset[str]]:
+        """Return the names of the credentials that an account may have besides those it must."""
+        return {
+            name: gateway.capabilities.optional_credentials
+            for name, gateway in self._gateways.items()
+        }
 
     @property
     def countries(self) -> Mapping[str, frozenset[str] | None]:
@@ -117,6 +131,16 @@ class GatewayAccounts:
         answer = await request(connection.gateway, connection.account)
         await self.health.record_answer(account_id, channel, answer)
         return answer
+
+    async def check(self, account_id: int, provider: str) -> AccountCheck:
+        """Have an adapter ask its gateway something harmless; this opens and closes no breaker."""
+        connection = await self.connect(account_id, provider)
+        if connection is None:
+            return AccountCheck(
+                problem=AccountProblem.OTHER_GATEWAY,
+                detail=f"no adapter of {provider} is installed",
+            )
+        return await connection.gateway.check_account(connection.account)
 
     async def get(self, account_id: int) -> GatewayAccount | None:
         """Read an account and its credentials."""

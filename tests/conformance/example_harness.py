@@ -1,24 +1,21 @@
-"""The example of docs/extend.md, which speaks as the simulator does and so stands before one."""
+"""The example of docs/extend.md, which speaks as the simulator does and so stands before one.
+
+It is installed as a package, and found by its entry point.
+"""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
 from tests.conformance.harness import Harness
 from tests.conformance.simulator_harness import before_simulator
-from tests.docs.reading import blocks, page
+from tests.support.example_package import lay_out_example, loading_example
 
 
 @asynccontextmanager
 async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harness]:
-    async with before_simulator(_example()) as harness:
-        yield harness
-
-
-def _example() -> Any:
-    [code] = [one for one in blocks(page("docs/extend.md"), "python") if "class ExamplePay" in one]
-    scope: dict[str, Any] = {"__name__": "example"}
-    exec(compile(code, "docs/extend.md", "exec"), scope)  # noqa: S102 - our own page
-    return scope["ExamplePay"]
+    folders: pytest.TempPathFactory = fixtures.getfixturevalue("tmp_path_factory")
+    with loading_example(lay_out_example(folders.mktemp("example"))) as adapter:
+        async with before_simulator(adapter) as harness:
+            yield harness

@@ -4,6 +4,8 @@ import asyncio
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from enum import StrEnum
 from urllib.parse import urlsplit
 
@@ -29,6 +31,7 @@ class Fault(StrEnum):
     HTML_404 = "html_404"  # a proxy's page, not the gateway's word
     FORBIDDEN = "forbidden"  # by what stands before the gateway
     TOO_MANY = "too_many"
+    OTHER_TIME = "other_time"  # answered as ever, by a clock that is an hour behind
     CUT = "cut"  # delivered and done; the answer is lost
 
 
@@ -60,6 +63,7 @@ class FaultProxy:
         self._over = asyncio.Event()
         self._spared = 0  # requests that still pass
         self.asked = 0  # requests that have arrived
+        self.paths: set[str] = set()  # those that were asked for
         self.disturbed = 0  # those of them that a fault has hit
 
     @property
@@ -109,6 +113,7 @@ class FaultProxy:
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         self.asked += 1
+        self.paths.add(request.path)
         fault = self._next_fault()
         if fault is Fault.HANG:
             await self._over.wait()
@@ -119,6 +124,8 @@ class FaultProxy:
         answer = await self._pass_on(request)
         if fault is Fault.CUT and request.transport is not None:
             request.transport.abort()
+        if fault is Fault.OTHER_TIME:
+            answer.headers["Date"] = format_datetime(datetime.now(UTC) - timedelta(hours=1))
         return answer
 
     def _next_fault(self) -> Fault:

@@ -42,6 +42,8 @@ class Traits:
     finds_refunds: bool = True  # a refund that never was is ABSENT; else that is Unknown
     pending_refunds: bool = True  # a refund can be pending, and `settle_refund` decides it
     disputes: bool = False  # banks ask money back, and callbacks tell of it
+    #: Credentials whose being wrong a check of the account shows.
+    tried_credentials: frozenset[str] = frozenset()
     declines_refunds: bool = True  # a refund can be declined that is within the remainder
 
 
@@ -52,6 +54,12 @@ TRAITS = {
         calls_back_refunds=False,
         refunds_again=False,
         disputes=True,
+        tried_credentials=frozenset(
+            {
+                *("merchant_id", "secret_key", "merchant_private_key", "gateway_public_key"),
+                "utc_offset",
+            }
+        ),
     ),
     "ecpay": Traits(
         calls=frozenset(Call) - {Call.CREATE},
@@ -60,8 +68,9 @@ TRAITS = {
         calls_back_refunds=False,
         refunds_again=False,
         pending_refunds=False,
+        tried_credentials=frozenset({"merchant_id", "hash_key", "hash_iv"}),
     ),
-    "example": Traits(tells_decimals=False),
+    "example": Traits(tells_decimals=False, tried_credentials=frozenset({"api_key"})),
     "gateway_contract": Traits(
         over_http=False,
         creates_once=False,
@@ -73,8 +82,14 @@ TRAITS = {
         knows_remainder=False,
         declines_refunds=False,
     ),
-    "simulator": Traits(tells_decimals=False),
-    "stripe": Traits(ends_on_decline=False, asking_opens=True, tells_decimals=False, disputes=True),
+    "simulator": Traits(tells_decimals=False, tried_credentials=frozenset({"api_key"})),
+    "stripe": Traits(
+        ends_on_decline=False,
+        asking_opens=True,
+        tells_decimals=False,
+        disputes=True,
+        tried_credentials=frozenset({"secret_key", "publishable_key", "webhook_secret"}),
+    ),
 }
 
 

@@ -95,6 +95,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
     "account.list": {},
     "account.show": {"account_id": "$account"},
+    "account.check": {"account_id": "$account"},
     "account.change": {
         "account_id": "$account",
         "name": "theirs",

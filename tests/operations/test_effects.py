@@ -12,12 +12,14 @@ import pytest
 from payintent.config import Settings
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.fraud import FraudRuleKind, RiskLevel
+from payintent.domain.gateway import AccountCheck, AccountProblem
 from payintent.domain.price import FeeMode, TaxCountry, TaxManager
 from payintent.domain.rate_limit import RateLimitClass
 from payintent.domain.restriction import RestrictionType
 from payintent.operations.accounts import (
     AddAccount,
     ChangeAccount,
+    CheckAccount,
     DisableAccount,
     EnableAccount,
     ListAccounts,
@@ -503,11 +505,46 @@ async def test_a_limit_is_told_in_the_answers_until_it_is_cleared(api: Api) -> N
 
 
 async def test_an_account_without_what_its_provider_needs_is_refused(world: World) -> None:
+    page = {"script_url": "http://gateway.test/script.js"}
     for operation in (
-        AddAccount(provider="fake", base_url="http://gateway.test", credentials={"key": "x"}),
-        ChangeAccount(account_id=world.account_id, credentials={"key": "x"}),
+        AddAccount(provider="fake", base_url="http://gateway.test", credentials=page),
+        ChangeAccount(account_id=world.account_id, credentials=page),
     ):
         with pytest.raises(RefusedError, match="needs signing_secret") as refused:
             await world.perform(operation)
         assert refused.value.code is ErrorCode.BAD_REQUEST
     assert len(await world.perform(ListAccounts())) == 1
+
+
+async def test_a_credential_that_no_adapter_reads_is_refused_and_the_right_name_said(
+    world: World,
+) -> None:
+    mistyped = {"signing_secret": "x", "signing_secrets": "x"}
+    for operation in (
+        AddAccount(provider="fake", base_url="http://gateway.test", credentials=mistyped),
+        ChangeAccount(account_id=world.account_id, credentials=mistyped),
+    ):
+        with pytest.raises(RefusedError) as refused:
+            await world.perform(operation)
+        assert refused.value.message == (
+            "credentials: an account at fake has no 'signing_secrets' (did you mean "
+            "signing_secret?); it has page_url, script_url, signing_secret"
+        )
+
+
+async def test_an_account_is_shown_with_the_address_that_its_gateway_calls_back(
+    world: World,
+) -> None:
+    shown = await world.perform(ShowAccount(account_id=world.account_id))
+    base = world.service.settings.api_base
+    assert shown.callback_url == f"{base}/callbacks/fake/{world.account_id}"
+
+
+async def test_a_check_of_an_account_says_what_its_adapter_found(world: World) -> None:
+    good = await world.perform(CheckAccount(account_id=world.account_id))
+    assert (good.works, good.problem, good.detail) == (True, None, "as it should be")
+    world.gateway.answer_check = AccountCheck(
+        problem=AccountProblem.CREDENTIALS, detail="the key was revoked"
+    )
+    bad = await world.perform(CheckAccount(account_id=world.account_id))
+    assert (bad.works, bad.problem, bad.detail) == (False, "credentials", "the key was revoked")

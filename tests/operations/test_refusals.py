@@ -16,6 +16,7 @@ _MERCHANT = [action for action, fields in EXAMPLES.items() if fields.get("mercha
 _BY_ID = {
     "account_id": (
         "account.show",
+        "account.check",
         "account.change",
         "account.enable",
         "account.disable",

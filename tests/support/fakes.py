@@ -7,6 +7,7 @@ from uuid import UUID
 import msgspec
 
 from payintent.domain.gateway import (
+    AccountCheck,
     CallbackAnswer,
     CallbackRequest,
     Capture,
@@ -36,6 +37,7 @@ class FakeGateway:
     provider = "fake"
     capabilities = GatewayCapabilities(
         credentials=frozenset({"signing_secret"}),
+        optional_credentials=frozenset({"page_url", "script_url"}),
         decimals=None,
         origins=frozenset({"https://gateway.example.com"}),
     )
@@ -61,6 +63,7 @@ class FakeGateway:
         self.answer_inquire_refund: RefundReport | OutcomeUnknown = RefundReport(
             state=GatewayRefundState.DONE
         )
+        self.answer_check = AccountCheck(problem=None, detail="as it should be")
         self.hold: asyncio.Event | None = None  # creations wait for it
         self.asked = asyncio.Event()  # a creation has come in
 
@@ -123,6 +126,10 @@ class FakeGateway:
 
     def classify_failure(self, code: str) -> FailureReason:
         return FailureReason.UNKNOWN
+
+    async def check_account(self, account: GatewayAccount) -> AccountCheck:
+        _outside()
+        return self.answer_check
 
 
 def accept(request: GatewaySessionRequest) -> SessionCreated:

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from payintent.domain.gateway import (
+    AccountCheck,
     CallbackAnswer,
     CallbackRequest,
     GatewayAccount,
@@ -27,6 +28,7 @@ from payintent.domain.gateway import (
     VerifiedCallback,
 )
 from payintent.domain.payment import FailureReason
+from payintent.gateways.ecpay.account_check import check_ecpay_account
 from payintent.gateways.ecpay.api import (
     CREDENTIALS,
     CURRENCY,
@@ -93,6 +95,7 @@ class EcpayGateway:
     provider = "ecpay"
     capabilities = GatewayCapabilities(
         credentials=CREDENTIALS,
+        optional_credentials=frozenset({"credit_check_code", "auto_close", "page_url"}),
         decimals={CURRENCY: DECIMALS},
         countries=frozenset({"TW"}),
         refunds=RefundSupport.PARTS,
@@ -196,6 +199,10 @@ class EcpayGateway:
     def classify_failure(self, code: str) -> FailureReason:
         """Map a result code (RtnCode) to a failure reason."""
         return _FAILURES.get(code, FailureReason.UNKNOWN)
+
+    async def check_account(self, account: GatewayAccount) -> AccountCheck:
+        """Query a trade that does not exist."""
+        return await check_ecpay_account(self._ecpay, account)
 
     def _is_abandoned(self, session: GatewaySessionRef) -> bool:
         return self._now() - session.opened_at.timestamp() > ABANDONED_AFTER_S

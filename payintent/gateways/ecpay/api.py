@@ -8,7 +8,13 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from payintent.domain import ids
-from payintent.domain.gateway import GatewayAccount, GatewaySessionRef, NotContacted, OutcomeUnknown
+from payintent.domain.gateway import (
+    AccountProblem,
+    GatewayAccount,
+    GatewaySessionRef,
+    NotContacted,
+    OutcomeUnknown,
+)
 from payintent.gateways.ecpay.check_mac import sign_form, verify_form
 from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, unusable
 
@@ -54,19 +60,31 @@ class EcpayApi:
         self, account: GatewayAccount, path: str, fields: Mapping[str, str]
     ) -> HttpAnswer | OutcomeUnknown:
         """Send a signed form; anything but a plain success is `OutcomeUnknown`."""
+        answer = await self._send(account, path, fields)
+        if isinstance(answer, OutcomeUnknown) or answer.status == _OK:
+            return answer
+        why = ", asked too often" if answer.status == _TOO_FAST else ""
+        return unusable(answer.status, f"status {answer.status}{why}")
+
+    async def query(
+        self, account: GatewayAccount, merchant_trade_no: str
+    ) -> HttpAnswer | OutcomeUnknown:
+        """Query a trade, and return whatever is answered."""
+        form = {"MerchantTradeNo": merchant_trade_no, "TimeStamp": str(int(self.now()))}
+        return await self._send(account, _QUERY, form)
+
+    async def _send(
+        self, account: GatewayAccount, path: str, fields: Mapping[str, str]
+    ) -> HttpAnswer | OutcomeUnknown:
         if missing := missing_credentials(account):
-            return NotContacted(detail=missing)
+            return NotContacted(detail=missing, problem=AccountProblem.CREDENTIALS)
         form = sign_form(account, {"MerchantID": account.credentials["merchant_id"], **fields})
-        answer = await self.http.request(
+        return await self.http.request(
             "POST",
             account.base_url.rstrip("/") + path,
             headers=_FORM,
             body=urlencode(form).encode(),
         )
-        if isinstance(answer, OutcomeUnknown) or answer.status == _OK:
-            return answer
-        why = ", asked too often" if answer.status == _TOO_FAST else ""
-        return unusable(answer.status, f"status {answer.status}{why}")
 
     async def look_up(
         self, account: GatewayAccount, session: GatewaySessionRef

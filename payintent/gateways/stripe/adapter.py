@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from payintent.domain import ids
 from payintent.domain.gateway import (
+    AccountCheck,
     CallbackAnswer,
     CallbackRequest,
     GatewayAccount,
@@ -29,6 +30,7 @@ from payintent.domain.gateway import (
 )
 from payintent.domain.payment import FailureReason
 from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, unusable
+from payintent.gateways.stripe.account_check import mistaken_credentials, read_balance
 from payintent.gateways.stripe.api import (
     DECIMALS,
     FAILURES,
@@ -78,6 +80,7 @@ class StripeGateway:
     provider = "stripe"
     capabilities = GatewayCapabilities(
         credentials=frozenset({"secret_key", "publishable_key", "webhook_secret"}),
+        optional_credentials=frozenset({"script_url"}),
         decimals=DECIMALS,
         origins=frozenset({"https://api.stripe.com", "https://js.stripe.com"}),
         callback_bytes_max=256 * 1024,  # an event contains the whole object, with its metadata
@@ -141,6 +144,11 @@ class StripeGateway:
     def classify_failure(self, code: str) -> FailureReason:
         """Map a decline code, or the error code of an attempt that has none."""
         return FAILURES.get(code, FailureReason.UNKNOWN)
+
+    async def check_account(self, account: GatewayAccount) -> AccountCheck:
+        """Retrieve the balance, once the keys look as Stripe's do."""
+        mistaken = mistaken_credentials(account)
+        return mistaken or read_balance(account, await self._get(account, "/balance"), self._now())
 
     async def _inquire(
         self, account: GatewayAccount, session: GatewaySessionRef

@@ -344,6 +344,10 @@ _SESSION_EVENTS = {
     "payment_intent.payment_failed": _failed,
     "payment_intent.canceled": _canceled,
 }
+#: What a webhook endpoint is to send; `charge.refund.updated` is the old name of `refund.updated`.
+EVENTS = frozenset({*_SESSION_EVENTS, *_REFUND_EVENTS, *_DISPUTE_EVENTS}) - {
+    "charge.refund.updated"
+}
 
 
 def _capture(intent: StripePaymentIntent) -> Capture:

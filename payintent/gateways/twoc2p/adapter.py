@@ -18,6 +18,7 @@ from msgspec import Raw
 
 from payintent.domain import ids
 from payintent.domain.gateway import (
+    AccountCheck,
     CallbackAnswer,
     CallbackRequest,
     Capture,
@@ -37,9 +38,11 @@ from payintent.domain.gateway import (
     VerifiedCallback,
 )
 from payintent.domain.payment import FailureReason
+from payintent.gateways.account_check import refused
 from payintent.gateways.http_client import GatewayHttpClient, HttpAnswer, unusable
 from payintent.gateways.minor_units import read_capture
 from payintent.gateways.twoc2p import response_codes as codes
+from payintent.gateways.twoc2p.account_check import TwoC2pAccountCheck
 from payintent.gateways.twoc2p.amounts import DECIMALS, format_order_amount
 from payintent.gateways.twoc2p.jwt import InvalidTokenError, sign_jwt, verify_jwt
 from payintent.gateways.twoc2p.messages import TwoC2pEnvelope, TwoC2pPayment, TwoC2pToken
@@ -87,6 +90,7 @@ class TwoC2pGateway:
             }
         ),
         decimals=DECIMALS,
+        optional_credentials=frozenset({"page_url", "maintenance_url"}),
         countries=COUNTRIES,
         refund_is_idempotent=False,  # its documents promise nothing about a repeated refund
         origins=frozenset(
@@ -198,6 +202,12 @@ class TwoC2pGateway:
     def classify_failure(self, code: str) -> FailureReason:
         """Map a response code to a failure reason."""
         return codes.FAILURES.get(code, FailureReason.UNKNOWN)
+
+    async def check_account(self, account: GatewayAccount) -> AccountCheck:
+        """Inquire about an invoice that does not exist, at both of 2C2P's interfaces."""
+        if not _OFFSET.fullmatch(account.credentials.get("utc_offset", "")):
+            return refused("utc_offset is missing, or is not like +08:00")
+        return await TwoC2pAccountCheck(self._http, self._maintenance, self._now).run(account)
 
     def _unpaid(
         self, account: GatewayAccount, session: GatewaySessionRef

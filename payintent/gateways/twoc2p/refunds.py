@@ -6,12 +6,13 @@ acquirer's day is over, the whole of it can be voided, which refunds it as well.
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from xml.etree import ElementTree as ET
 
 from payintent.domain import ids
 from payintent.domain.gateway import (
+    AccountProblem,
     GatewayAccount,
     GatewayRefundRequest,
     GatewayRefundState,
@@ -127,7 +128,10 @@ class TwoC2pRefundApi:
         try:
             body = encrypt_and_sign(order, keys).encode()
         except ValueError:
-            return NotContacted(detail="the account's keys for refunds cannot be read")
+            return NotContacted(
+                detail="the account's keys for refunds cannot be read",
+                problem=AccountProblem.CREDENTIALS,
+            )
         answer = await self._http.request(
             "POST", _url(account), headers={"Content-Type": "text/plain"}, body=body
         )
@@ -136,7 +140,10 @@ class TwoC2pRefundApi:
         try:
             reply = _reply(verify_and_decrypt(answer.body.decode().strip(), keys))
         except (InvalidTokenError, ValueError):
-            return unusable(answer.status, f"unreadable answer, status {answer.status}")
+            return replace(
+                unusable(answer.status, f"unreadable answer, status {answer.status}"),
+                problem=AccountProblem.CREDENTIALS,  # for what our keys cannot read
+            )
         if answer.status != _OK or not _fits(reply, process, _invoice(request)):
             return OutcomeUnknown(detail=f"status {answer.status}: {reply.detail}")
         return reply

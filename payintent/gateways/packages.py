@@ -1,0 +1,75 @@
+"""Gateways from other installed packages, found by the entry point group `payintent.gateways`.
+
+An entry point's name is the provider; its object makes the adapter of a `GatewayHttpClient`.
+"""
+
+from collections.abc import Iterable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import cast
+
+from payintent.domain.gateway import Gateway, GatewayCapabilities
+from payintent.gateways.http_client import GatewayHttpClient
+
+GROUP = "payintent.gateways"
+_OPERATIONS = tuple(
+    name for name, member in vars(Gateway).items() if callable(member) and name[0] != "_"
+)
+
+
+class GatewayPackageError(Exception):
+    """An installed gateway package cannot be used; the message names it and says why."""
+
+
+def load_gateway_packages(
+    http: GatewayHttpClient, built_in: Iterable[str], found: Iterable[EntryPoint] | None = None
+) -> dict[str, Gateway]:
+    """Load the adapters of all installed packages, by provider.
+
+    Raises `GatewayPackageError` where two have one name, and for one that cannot be used: a
+    gateway that is missing would leave its payments without anybody who asks about them.
+    """
+    owners = dict.fromkeys(built_in, "payintent itself")
+    gateways: dict[str, Gateway] = {}
+    for entry in sorted(entry_points(group=GROUP) if found is None else found, key=_order):
+        if entry.name in owners:
+            raise GatewayPackageError(
+                f"two packages bring the gateway {entry.name}: {owners[entry.name]} and "
+                f"{_owner(entry)}; uninstall one of them"
+            )
+        owners[entry.name] = _owner(entry)
+        gateways[entry.name] = _load(entry, http)
+    return gateways
+
+
+def list_gateway_packages() -> Mapping[str, str]:
+    """Return the packages of installed gateways, by provider, without importing any."""
+    return {entry.name: _owner(entry) for entry in sorted(entry_points(group=GROUP), key=_order)}
+
+
+def _load(entry: EntryPoint, http: GatewayHttpClient) -> Gateway:
+    try:
+        gateway = entry.load()(http)
+    except Exception as error:
+        raise _unusable(entry, f"{type(error).__name__}: {error}") from error
+    if getattr(gateway, "provider", None) != entry.name:
+        raise _unusable(entry, f"its provider is {getattr(gateway, 'provider', None)!r}")
+    if not isinstance(getattr(gateway, "capabilities", None), GatewayCapabilities):
+        raise _unusable(entry, "it has no GatewayCapabilities")
+    if missing := [name for name in _OPERATIONS if not callable(getattr(gateway, name, None))]:
+        raise _unusable(entry, f"it lacks {', '.join(missing)}")
+    return cast("Gateway", gateway)
+
+
+def _unusable(entry: EntryPoint, why: str) -> GatewayPackageError:
+    return GatewayPackageError(
+        f"the gateway {entry.name} ({entry.value}, of {_owner(entry)}) cannot be used: {why}"
+    )
+
+
+def _owner(entry: EntryPoint) -> str:
+    dist = entry.dist
+    return "an unknown package" if dist is None else f"{dist.name} {dist.version}"
+
+
+def _order(entry: EntryPoint) -> tuple[str, str]:
+    return entry.name, _owner(entry)

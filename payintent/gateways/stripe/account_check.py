@@ -1,0 +1,68 @@
+"""The check of an account at Stripe: it retrieves the balance, which changes nothing."""
+
+import msgspec
+from msgspec import Struct
+
+from payintent.domain.gateway import AccountCheck, GatewayAccount, OutcomeUnknown
+from payintent.gateways.account_check import (
+    common_problem,
+    not_understood,
+    plain_text,
+    refused,
+    works,
+)
+from payintent.gateways.http_client import HttpAnswer
+from payintent.gateways.stripe.api import read_error_body
+
+#: How each credential begins at Stripe; `rk_` is a restricted key.
+PREFIXES = {
+    "secret_key": ("sk_", "rk_"),
+    "publishable_key": ("pk_",),
+    "webhook_secret": ("whsec_",),
+}
+_OK = 200
+_REFUSING = frozenset({401, 403})
+
+
+class _Balance(Struct, tag_field="object", tag="balance"):
+    livemode: bool = False
+
+
+def mistaken_credentials(account: GatewayAccount) -> AccountCheck | None:
+    """Return what is wrong with the credentials by their look alone; None where nothing is."""
+    for name, prefixes in PREFIXES.items():
+        if not account.credentials.get(name, "").startswith(prefixes):
+            return refused(f"{name} does not begin with {' or '.join(prefixes)}")
+    modes = {_mode(account, name) for name in ("secret_key", "publishable_key")}
+    if len(modes) > 1:
+        return refused("secret_key and publishable_key are of different modes, test and live")
+    return None
+
+
+def read_balance(
+    account: GatewayAccount, answer: HttpAnswer | OutcomeUnknown, now: float
+) -> AccountCheck:
+    """Judge Stripe's answer to a request for the balance."""
+    if problem := common_problem(account, answer, now):
+        return problem
+    assert isinstance(answer, HttpAnswer)  # noqa: S101 - anything else is a problem
+    trouble = read_error_body(answer.body)
+    if trouble is not None and answer.status in _REFUSING:
+        code = plain_text(trouble.code or trouble.type or "")
+        return refused(f"Stripe refuses secret_key: status {answer.status} {code}".rstrip())
+    if answer.status != _OK or not _is_balance(answer.body):
+        return not_understood(account, answer)
+    mode = _mode(account, "secret_key")
+    return works(f"Stripe accepts secret_key, of {mode} mode; webhook_secret was not tried")
+
+
+def _mode(account: GatewayAccount, name: str) -> str:
+    return "live" if "_live_" in account.credentials.get(name, "")[:9] else "test"
+
+
+def _is_balance(body: bytes) -> bool:
+    try:
+        msgspec.json.decode(body, type=_Balance)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return True

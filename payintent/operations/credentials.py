@@ -1,0 +1,43 @@
+"""Which credentials an account may have, and which it must, by its adapter's own declaration."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.operations.base import OperationContext
+from payintent.operations.validation import quote_input
+
+_CREDENTIALS_MAX, _CREDENTIAL_CHARS_MAX = 20, 20_000
+
+
+def check_credentials(credentials: Mapping[str, str]) -> None:
+    """Refuse too many credentials, and values that are empty or too long."""
+    if not 1 <= len(credentials) <= _CREDENTIALS_MAX:
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"there are 1 to {_CREDENTIALS_MAX} credentials")
+    if any(not 1 <= len(value) <= _CREDENTIAL_CHARS_MAX for value in credentials.values()):
+        raise RefusedError(ErrorCode.BAD_REQUEST, "a credential is empty or too long")
+
+
+def check_names(context: OperationContext, provider: str, credentials: Mapping[str, str]) -> None:
+    """Refuse names that the provider's adapter does not know, and a lack of those it needs."""
+    needed = context.credentials.get(provider)
+    if needed is None:  # no adapter here: nothing is known of it
+        return
+    allowed = needed | context.optional_credentials.get(provider, frozenset())
+    if unknown := sorted(credentials.keys() - allowed):
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST,
+            f"credentials: an account at {provider} has no "
+            f"{', '.join(_named(name, allowed) for name in unknown)}; "
+            f"it has {', '.join(sorted(allowed))}",
+        )
+    if missing := needed - credentials.keys():
+        lacking = ", ".join(sorted(missing))
+        raise RefusedError(
+            ErrorCode.BAD_REQUEST, f"credentials: an account at {provider} needs {lacking}"
+        )
+
+
+def _named(name: str, allowed: frozenset[str]) -> str:
+    close = get_close_matches(name, sorted(allowed), n=1)
+    return quote_input(name) + (f" (did you mean {close[0]}?)" if close else "")

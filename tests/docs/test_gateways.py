@@ -1,0 +1,90 @@
+"""Each gateway's page says what its adapter says of itself."""
+
+import re
+
+import pytest
+
+from payintent.domain.gateway import Gateway, GatewayCapabilities
+from payintent.gateways.ecpay.adapter import EcpayGateway
+from payintent.gateways.onchain import OnchainGateway
+from payintent.gateways.stripe import api as stripe_api
+from payintent.gateways.stripe.adapter import StripeGateway
+from payintent.gateways.twoc2p.adapter import TwoC2pGateway
+from payintent.service import BUILT_IN
+from tests.docs.reading import ROOT, links, page, rows, section, spans
+
+ADAPTERS: dict[str, type[Gateway]] = {
+    adapter.provider: adapter
+    for adapter in (StripeGateway, TwoC2pGateway, EcpayGateway, OnchainGateway)
+}
+PARTS = ("Credentials", "The callback", "Test and live", "Refunds and disputes", "Known limits")
+_EVENT = re.compile(r"(?:payment_intent|refund|charge\.dispute)\.[a-z_]+")
+
+each_adapter = pytest.mark.parametrize("provider", sorted(ADAPTERS))
+
+
+def _text(provider: str) -> str:
+    return page(f"docs/gateways/{provider}.md")
+
+
+def _capabilities(provider: str) -> GatewayCapabilities:
+    return ADAPTERS[provider].capabilities
+
+
+def test_every_gateway_but_the_sandboxs_has_a_page_that_operators_are_led_to() -> None:
+    pages = {path.stem for path in (ROOT / "docs" / "gateways").glob("*.md")}
+    assert pages == set(ADAPTERS) == BUILT_IN - {"simulator"}
+    assert {f"gateways/{name}.md" for name in pages} <= set(links(page("docs/operate.md")))
+
+
+@each_adapter
+def test_a_page_has_every_part(provider: str) -> None:
+    for part in PARTS:
+        assert section(_text(provider), f"## {part}").strip(), part
+
+
+@each_adapter
+def test_a_page_names_the_credentials_that_its_adapter_declares(provider: str) -> None:
+    table = {
+        name.strip("`"): needed
+        for name, needed, _ in rows(section(_text(provider), "## Credentials"))
+    }
+    capabilities = _capabilities(provider)
+    assert table == {
+        **dict.fromkeys(capabilities.credentials, "yes"),
+        **dict.fromkeys(capabilities.optional_credentials, "no"),
+    }
+
+
+@each_adapter
+def test_a_page_says_where_its_account_is_called_back(provider: str) -> None:
+    said = section(_text(provider), "## The callback")
+    assert "`callback_url`" in said
+    assert "`payintent account show`" in said
+    if provider != "gateway_contract":
+        assert re.search(rf"https://api\.pay\.example\.com/v1/callbacks/{provider}/\d`", said)
+
+
+@each_adapter
+def test_a_page_names_no_other_origin_than_its_adapters(provider: str) -> None:
+    named = {
+        "/".join(span.split("/")[:3]) for span in spans(_text(provider)) if span.startswith("https")
+    }
+    own = {origin for origin in named if "example.com" not in origin}
+    assert own <= _capabilities(provider).origins
+
+
+def test_stripes_page_has_the_events_that_the_adapter_reads() -> None:
+    said = set(_EVENT.findall(section(_text("stripe"), "## The callback")))
+    assert said == set(stripe_api.EVENTS)
+
+
+@each_adapter
+def test_a_page_names_every_country_and_currency_where_they_are_few(provider: str) -> None:
+    limits = section(_text(provider), "## Known limits")
+    capabilities = _capabilities(provider)
+    for name in capabilities.countries or ():
+        assert name in limits, name
+    if provider != "2c2p":
+        for name in capabilities.decimals or ():
+            assert name in limits, name

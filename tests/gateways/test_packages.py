@@ -1,0 +1,97 @@
+"""Gateways of other packages: found by entry points, or refused with the package's name."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from payintent.gateways.http_client import GatewayHttpClient
+from payintent.gateways.packages import GatewayPackageError, load_gateway_packages
+from payintent.service import BUILT_IN
+from tests.support.example_package import entry_points_in
+
+HTTP = GatewayHttpClient(timeout_s=1.0, answer_bytes_max=1)
+
+WHOLE = """
+from payintent.gateways.simulator import SimulatorGateway
+
+class Acme(SimulatorGateway):
+    provider = "acme"
+
+class Misnamed(SimulatorGateway):
+    provider = "other"
+
+class Halved(SimulatorGateway):
+    provider = "acme"
+    refund = None
+    inquire = None
+
+class Vague(SimulatorGateway):
+    provider = "acme"
+    capabilities = {}
+
+def failing(http):
+    raise RuntimeError("no licence")
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of installed packages, with a module of adapters that a gateway may be."""
+    (tmp_path / "acme_gateways.py").write_text(WHOLE)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    yield tmp_path
+    sys.modules.pop("acme_gateways", None)
+
+
+def _install(site: Path, package: str, name: str, value: str) -> None:
+    info = site / f"{package.replace('-', '_')}-2.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 2.1\n")
+    (info / "entry_points.txt").write_text(f"[payintent.gateways]\n{name} = {value}\n")
+
+
+def _refusal(site: Path) -> str:
+    with pytest.raises(GatewayPackageError) as refused:
+        load_gateway_packages(HTTP, BUILT_IN, entry_points_in(site))
+    return str(refused.value)
+
+
+def test_a_package_brings_a_gateway(site: Path) -> None:
+    _install(site, "acme-pay", "acme", "acme_gateways:Acme")
+    [(name, gateway)] = load_gateway_packages(HTTP, BUILT_IN, entry_points_in(site)).items()
+    assert (name, gateway.provider) == ("acme", "acme")
+
+
+def test_no_package_may_replace_a_built_in_gateway(site: Path) -> None:
+    _install(site, "acme-pay", "stripe", "acme_gateways:Acme")
+    assert _refusal(site) == (
+        "two packages bring the gateway stripe: payintent itself and acme-pay 2.1; "
+        "uninstall one of them"
+    )
+
+
+def test_two_packages_with_one_gateway_are_both_named(site: Path) -> None:
+    _install(site, "acme-pay", "acme", "acme_gateways:Acme")
+    _install(site, "zeta-pay", "acme", "acme_gateways:Acme")
+    assert "acme: acme-pay 2.1 and zeta-pay 2.1" in _refusal(site)
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("acme_nowhere:Acme", "ModuleNotFoundError: No module named 'acme_nowhere'"),
+        ("acme_gateways:Nothing", "AttributeError: module 'acme_gateways' has no attribute"),
+        ("acme_gateways:failing", "RuntimeError: no licence"),
+        ("acme_gateways:Misnamed", "its provider is 'other'"),
+        ("acme_gateways:Halved", "it lacks inquire, refund"),
+        ("acme_gateways:Vague", "it has no GatewayCapabilities"),
+    ],
+)
+def test_a_gateway_that_cannot_be_used_is_named_with_the_reason(
+    site: Path, value: str, why: str
+) -> None:
+    _install(site, "acme-pay", "acme", value)
+    said = _refusal(site)
+    assert said.startswith(f"the gateway acme ({value}, of acme-pay 2.1) cannot be used: {why}")

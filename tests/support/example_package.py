@@ -1,0 +1,86 @@
+"""The package that docs/extend.md builds, built from the page's own text and installed."""
+
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from importlib import invalidate_caches
+from importlib.metadata import EntryPoint, distributions
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+from payintent.domain.gateway import Gateway
+from payintent.gateways.http_client import GatewayHttpClient
+from payintent.gateways.packages import GROUP, load_gateway_packages
+from payintent.service import BUILT_IN
+from tests.docs.reading import blocks, page
+
+MODULE = "examplepay"
+
+
+def install_example(folder: Path) -> Path:
+    """Build the wheel as the page says, and unpack it where pip would; returns that folder."""
+    project, installed = folder / "project", folder / "installed"
+    project.mkdir()
+    code, pyproject = _files()
+    (project / f"{MODULE}.py").write_text(code)
+    (project / "pyproject.toml").write_text(pyproject)
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", "dist"]
+    subprocess.run(build, cwd=project, check=True, capture_output=True)
+    [wheel] = (project / "dist").glob("*.whl")
+    assert wheel.name in page("docs/extend.md")
+    with ZipFile(wheel) as archive:
+        archive.extractall(installed)
+    return installed
+
+
+def lay_out_example(folder: Path) -> Path:
+    """Write what `install_example` unpacks, without building it; a test compares the two."""
+    code, pyproject = _files()
+    project: dict[str, Any] = tomllib.loads(pyproject)["project"]
+    distribution = f"{project['name'].replace('-', '_')}-{project['version']}"
+    (folder / f"{MODULE}.py").write_text(code)
+    info = folder / f"{distribution}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.4\nName: {project['name']}\nVersion: {project['version']}\n"
+    )
+    entries = project["entry-points"][GROUP]
+    lines = [f"{name} = {value}" for name, value in entries.items()]
+    (info / "entry_points.txt").write_text("\n".join([f"[{GROUP}]", *lines, ""]))
+    return folder
+
+
+def _files() -> tuple[str, str]:
+    text = page("docs/extend.md")
+    [code] = [block for block in blocks(text, "python") if "class ExamplePay" in block]
+    [pyproject] = blocks(text, "toml")
+    return code, pyproject
+
+
+def entry_points_in(folder: Path) -> list[EntryPoint]:
+    """Find the gateways of the packages that are installed in a folder."""
+    return [
+        entry
+        for distribution in distributions(path=[str(folder)])
+        for entry in distribution.entry_points
+        if entry.group == GROUP
+    ]
+
+
+@contextmanager
+def loading_example(folder: Path) -> Generator[Callable[[GatewayHttpClient], Gateway]]:
+    """Give what makes the example's adapter, as the service makes it, from that folder."""
+
+    def load(http: GatewayHttpClient) -> Gateway:
+        return load_gateway_packages(http, BUILT_IN, entry_points_in(folder))["example"]
+
+    sys.path.append(str(folder))
+    invalidate_caches()
+    try:
+        yield load
+    finally:
+        sys.path.remove(str(folder))
+        sys.modules.pop(MODULE, None)
