@@ -177,6 +177,26 @@ async def test_a_page_is_shed_as_a_page() -> None:
     assert 1 <= int(headers[b"retry-after"]) <= 5
 
 
+async def shed_at(path: str) -> int:
+    """Shed a request; gives the seconds after which its client comes back."""
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    await shed({"type": "http", "method": "GET", "path": path, "headers": []}, receive, send)
+    return int(dict(sent[0]["headers"])[b"retry-after"])
+
+
+@pytest.mark.parametrize("path", ["/v1/payments", "/c/cs_0000000000000000"])
+async def test_clients_that_are_shed_together_come_back_at_different_times(path: str) -> None:
+    """By chance: 200 answers that lack one of five numbers are one run in 10^18."""
+    assert {await shed_at(path) for _ in range(200)} == {1, 2, 3, 4, 5}
+
+
 async def test_work_whose_client_has_gone_is_not_begun(
     api: Api, locked: asyncpg.Connection
 ) -> None:

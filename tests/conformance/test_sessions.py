@@ -38,6 +38,7 @@ async def test_a_session_opens_under_a_name_and_tells_the_buyer_what_to_do(
     session = await opened(harness)
     assert 0 < len(session.created.reference) <= 255
     action = session.created.next_action
+    assert action["type"] == harness.action
     assert set(action) == {"type", action["type"]}
     content = action[action["type"]]
     assert set(content) == CONTENTS[action["type"]]

@@ -22,6 +22,7 @@ class Call(StrEnum):
 class Traits:
     """What an adapter and its gateway do; by default everything."""
 
+    action: str = "redirect"  # what the buyer does next, as `NextAction` of the contract names it
     over_http: bool = True  # else no operation leaves the process, and `faults` is None
     #: What goes out over `faults`; the others must work though nobody listens.
     calls: frozenset[Call] = field(default_factory=lambda: frozenset(Call))
@@ -72,6 +73,7 @@ TRAITS = {
     ),
     "example": Traits(tells_decimals=False, tried_credentials=frozenset({"api_key"})),
     "gateway_contract": Traits(
+        action="onchain_session",
         over_http=False,
         creates_once=False,
         declines=False,
@@ -84,6 +86,7 @@ TRAITS = {
     ),
     "simulator": Traits(tells_decimals=False, tried_credentials=frozenset({"api_key"})),
     "stripe": Traits(
+        action="embedded_card",
         ends_on_decline=False,
         asking_opens=True,
         tells_decimals=False,

@@ -151,6 +151,39 @@ def refund(refund_id: UUID | None, **changes: Any) -> dict[str, Any]:
     } | changes
 
 
+def dispute(**changes: Any) -> dict[str, Any]:
+    """Word a dispute as the events of the pinned version do; `due_by` is the deadline."""
+    evidence = {
+        "due_by": changes.pop("due_by", int(NOW.timestamp()) + 7 * 24 * 3600),
+        "enhanced_eligibility": {},
+        "has_evidence": False,
+        "past_due": False,
+        "submission_count": 0,
+    }
+    return {
+        "id": "du_1",
+        "object": "dispute",
+        "amount": 50_000,
+        "balance_transactions": [{"id": "txn_1", "object": "balance_transaction", "net": -51_500}],
+        "charge": "ch_1",
+        "created": int(NOW.timestamp()),
+        "currency": "thb",
+        "enhanced_eligibility_types": [],
+        "evidence": {"customer_email_address": "buyer@example.com", "receipt": None},
+        "evidence_details": evidence,
+        "is_charge_refundable": False,
+        "livemode": False,
+        "metadata": {},
+        "payment_intent": "pi_1",
+        "payment_method_details": {
+            "type": "card",
+            "card": {"brand": "visa", "case_type": "chargeback", "network_reason_code": "10.4"},
+        },
+        "reason": "fraudulent",
+        "status": "needs_response",
+    } | changes
+
+
 def page(*refunds: dict[str, Any], more: bool = False) -> dict[str, Any]:
     return {"object": "list", "url": "/v1/refunds", "data": list(refunds), "has_more": more}
 

@@ -1,7 +1,8 @@
 """Stripe's events: verified as Stripe's own library verifies, and read in every version."""
 
 import json
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, get_args
 from uuid import uuid4
 
 import pytest
@@ -12,6 +13,9 @@ from hypothesis import strategies as st
 from payintent.domain.gateway import (
     CallbackRequest,
     Capture,
+    DisputedFunds,
+    DisputeReport,
+    DisputeState,
     GatewayAccount,
     GatewayRefundState,
     GatewaySessionState,
@@ -25,7 +29,7 @@ from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.stripe.adapter import StripeGateway
 from payintent.gateways.stripe.api import CALLBACK_TOLERANCE_S, verify_signature
 from payintent_sandbox.emulators.stripe.events import signature
-from tests.gateways.stripe_saying import NOW, intent, order, refund
+from tests.gateways.stripe_saying import NOW, dispute, intent, order, refund
 from tests.support.stripe import WEBHOOK_SECRET, credentials
 
 ACCOUNT = GatewayAccount(id=1, provider="stripe", base_url="http://x", credentials=credentials())
@@ -185,9 +189,82 @@ def test_every_event_of_a_refund_says_how_it_stands(gateway: StripeGateway, kind
     )
 
 
+DISPUTES = {
+    "warning_needs_response": DisputeState.INQUIRY,
+    "warning_under_review": DisputeState.INQUIRY,
+    "warning_closed": DisputeState.CLOSED,
+    "prevented": DisputeState.CLOSED,
+    "needs_response": DisputeState.OPEN,
+    "under_review": DisputeState.UNDER_REVIEW,
+    "appeal_needs_response": DisputeState.OPEN,
+    "appeal_under_review": DisputeState.UNDER_REVIEW,
+    "won": DisputeState.WON,
+    "lost": DisputeState.LOST,
+}
+
+
+def test_every_status_of_a_dispute_that_the_current_api_knows_has_its_state() -> None:
+    [documented, _] = get_args(official.Dispute.__annotations__["status"])
+    assert set(DISPUTES) == set(get_args(documented))
+
+
+@pytest.mark.parametrize("status", [*sorted(DISPUTES), "a_new_one"])
+def test_a_dispute_is_read_with_its_state_and_all_that_the_case_shows(
+    gateway: StripeGateway, status: str
+) -> None:
+    said = dispute(status=status, due_by=1_800_000_000)
+    report = DisputeReport(
+        reference="du_1",
+        capture="pi_1",
+        state=DISPUTES.get(status, DisputeState.OPEN),  # an operator looks at what is new
+        amount_minor=50_000,
+        currency="THB",
+        reason="fraudulent",
+        respond_by=datetime(2027, 1, 15, 8, 0, tzinfo=UTC),
+    )
+    callback = read(gateway, "charge.dispute.updated", said)
+    assert callback == VerifiedCallback(id="evt_1", dispute=report)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        dispute(due_by=0),  # the bank takes no answer
+        dispute(due_by=None),
+        dispute(evidence_details=None),
+        {name: value for name, value in dispute().items() if name != "evidence_details"},
+    ],
+)
+def test_a_dispute_that_cannot_be_answered_has_no_deadline(
+    gateway: StripeGateway, said: dict[str, Any]
+) -> None:
+    report = read(gateway, "charge.dispute.created", said).dispute
+    assert report is not None
+    assert (report.state, report.respond_by) == (DisputeState.OPEN, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "funds"),
+    [
+        ("created", DisputedFunds.UNTOUCHED),
+        ("updated", DisputedFunds.UNTOUCHED),
+        ("closed", DisputedFunds.UNTOUCHED),
+        ("funds_withdrawn", DisputedFunds.WITHDRAWN),
+        ("funds_reinstated", DisputedFunds.REINSTATED),
+    ],
+)
+def test_every_event_of_a_dispute_says_where_the_money_is(
+    gateway: StripeGateway, kind: str, funds: DisputedFunds
+) -> None:
+    report = read(gateway, f"charge.dispute.{kind}", dispute(amount=500, currency="jpy")).dispute
+    assert report is not None
+    assert (report.funds, report.amount_minor, report.currency) == (funds, 500, "JPY")
+
+
 @pytest.mark.parametrize(
     ("kind", "about"),
     [
+        ("charge.dispute.created", dispute(payment_intent=None)),
         ("payment_intent.created", {"object": "payment_intent"}),
         ("charge.refunded", {"object": "charge", "id": 1}),
         ("payment_intent.succeeded", intent(order(), metadata={})),

@@ -13,6 +13,9 @@ from payintent.domain import ids
 from payintent.domain.gateway import (
     CallbackRequest,
     Capture,
+    DisputedFunds,
+    DisputeReport,
+    DisputeState,
     GatewayAccount,
     GatewaySessionRef,
     GatewaySessionRequest,
@@ -466,6 +469,36 @@ def test_every_documented_code_says_one_thing_by_callback_and_inquiry(
     assert (report.capture is not None) == (report.state is GatewaySessionState.CAPTURED)
     assert report.reason == FAILURES.get(code)
     assert gateway.classify_failure(code) is FAILURES.get(code, FailureReason.UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("code", "state", "funds"),
+    [
+        ("4130", DisputeState.OPEN, DisputedFunds.WITHDRAWN),
+        ("4131", DisputeState.WON, DisputedFunds.REINSTATED),
+        ("4132", DisputeState.WON, DisputedFunds.REINSTATED),
+    ],
+)
+def test_a_chargeback_is_a_dispute_of_the_whole_payment_without_a_deadline(
+    gateway: TwoC2pGateway, code: str, state: DisputeState, funds: DisputedFunds
+) -> None:
+    session_id = uuid4()
+    callback = heard(gateway, facts(session_id, respCode=code, respDesc="Charge\x00back"))
+    capture = f"{invoice_no(session_id)}.2868821"
+    assert callback.dispute == DisputeReport(
+        reference=capture,
+        capture=capture,
+        state=state,
+        funds=funds,
+        amount_minor=159_000,
+        currency="THB",
+        reason=f"response {code}: Chargeback",
+    )
+
+
+@pytest.mark.parametrize("code", sorted(STATES.keys() - {"4130", "4131", "4132"}))
+def test_no_other_code_is_a_dispute(gateway: TwoC2pGateway, code: str) -> None:
+    assert heard(gateway, facts(uuid4(), respCode=code)).dispute is None
 
 
 async def test_a_soft_decline_is_an_attempt_by_callback_and_open_by_inquiry(

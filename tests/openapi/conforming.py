@@ -24,6 +24,8 @@ CONFORMANCE = [
     response_headers_conformance,
     response_schema_conformance,
 ]
+#: The next actions that no gateway gives: the service itself says them.
+OWN_ACTIONS = {"wait", "none"}
 
 
 def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:

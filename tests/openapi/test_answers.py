@@ -19,7 +19,8 @@ from payintent.domain.gateway import (
 from payintent.payments.receive_callback import receive_callback
 from tests.api.arrange import bring_to, callback, captured, payment_of, select
 from tests.api.refunding import REFUND, REFUNDS, ask, in_status, listed, paid, read, send
-from tests.openapi.conforming import conforms, operations
+from tests.openapi.conforming import OWN_ACTIONS, conforms, operations
+from tests.payments.test_expire import sweep
 from tests.support.contracts import TOKENS, offer_tokens
 from tests.support.world import Answer, Api
 
@@ -225,6 +226,22 @@ async def test_a_refund_is_described_in_every_status(api: Api, state: GatewayRef
     conforms("GET", REFUNDS, await listed(api, created))
     again = conforms("POST", REFUNDS, await ask(api, created, key))
     assert (again.body, again.headers["Idempotency-Replayed"]) == (first.body, "true")
+
+
+async def test_where_no_gateway_says_what_to_do_the_service_has_an_action_of_its_own(
+    api: Api,
+) -> None:
+    """One checkout has nothing selected, the other waits for its gateway to close the session."""
+    pending, elapsed = await api.create(), await api.create(expires_in=60)
+    assert (await select(api, elapsed)).status == 200
+    await api.world.move_clock(60)
+    await sweep(api.world)
+    made = set[str]()
+    for created in (pending, elapsed):
+        answer = await _get("/v1/checkout/{checkout_id}")(api, created)
+        conforms("GET", "/v1/checkout/{checkout_id}", answer)
+        made.add(answer.json["next_action"]["type"])
+    assert made == OWN_ACTIONS
 
 
 async def test_a_replay_says_so_as_the_contract_has_it(api: Api) -> None:

@@ -10,7 +10,9 @@ import pytest
 from payintent.api.docs.files import openapi_document
 from payintent.api.request_body import read_idempotency_key
 from payintent.domain.errors import RefusedError
-from tests.openapi.conforming import METHODS, operations
+from tests.conformance.adapters import HARNESSES
+from tests.conformance.traits import TRAITS
+from tests.openapi.conforming import METHODS, OWN_ACTIONS, operations
 
 _SCHEMAS = openapi_document()["components"]["schemas"]
 _RESPONSES = openapi_document()["components"]["responses"]
@@ -136,11 +138,18 @@ def test_the_pattern_of_a_key_takes_what_the_service_takes(key: str) -> None:
     assert bool(re.search(schema["pattern"], key)) is taken
 
 
+def test_every_next_action_of_the_contract_is_made_by_an_adapter_or_by_the_service() -> None:
+    """The kit holds each adapter to the action of its traits; `test_answers` the service's own."""
+    made = {TRAITS[provider].action for provider in HARNESSES}
+    mapping = _SCHEMAS["NextAction"]["discriminator"]["mapping"]
+    assert made | OWN_ACTIONS == set(mapping)
+
+
 def test_adapters_are_told_of_the_next_actions_that_the_contract_has() -> None:
     by_type = _SCHEMAS["NextAction"]["discriminator"]["mapping"]
     members = {
         type_: _named(_named(by_type[type_])["properties"][type_]["$ref"])["properties"].keys()
-        for type_ in by_type.keys() - {"wait", "none"}  # these are the service's own
+        for type_ in by_type.keys() - OWN_ACTIONS
     }
     text = (_ROOT / "docs" / "extend.md").read_text()
     table = text.partition("| `T` | Members |")[2].partition("\n\n")[0]

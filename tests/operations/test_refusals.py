@@ -1,5 +1,6 @@
 """What each operation refuses, in which words, and that nothing is left of it."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -7,7 +8,7 @@ import pytest
 
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.operations.registry import OPERATIONS
-from tests.operations.stage import ADA, EXAMPLES, Stage
+from tests.operations.stage import ADA, EXAMPLES, Stage, agreed
 
 _BAD, _UNKNOWN, _CONFLICT = ErrorCode.BAD_REQUEST, ErrorCode.NOT_FOUND, ErrorCode.CONFLICT
 _REFUSED = ErrorCode.UNPROCESSABLE
@@ -231,6 +232,19 @@ def test_every_operation_that_can_be_refused_is_refused_here() -> None:
     never |= {"operator.replace"}  # but for a terminal, which is no operator
     never |= {"restriction.list", "fraud.list", "chain.list", "provider.health"}
     assert set(OPERATIONS) - {action for action, *_ in REFUSED} == never
+
+
+async def test_an_address_beyond_the_adapters_own_is_taken_where_the_setting_names_it(
+    stage: Stage,
+) -> None:
+    fields = stage.fields("account.add") | {"base_url": "https://eu.gateway.example.com:8443/v1"}
+    adding = msgspec.convert(fields, OPERATIONS["account.add"])
+    with pytest.raises(RefusedError, match="is no origin of fake; others are named in PAYINTENT_"):
+        await stage.perform(adding, ADA)
+    named = "https://other.example.com, HTTPS://EU.gateway.example.com:8443/"
+    changed = stage.service.settings.model_copy(update={"gateway_origins": named})
+    account = await agreed(replace(stage.service, settings=changed), adding, ADA)
+    assert account.base_url == fields["base_url"]
 
 
 async def test_what_was_sent_is_not_repeated_at_length(stage: Stage) -> None:

@@ -3,6 +3,7 @@
 from uuid import UUID
 
 import pytest
+from prometheus_client import REGISTRY
 
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import GatewaySessionState, OutcomeUnknown, SessionReport
@@ -126,6 +127,24 @@ async def test_who_holds_us_back_is_in_no_outage_however_often(world: World) -> 
         await health.record_answer(world.account_id, GatewayChannel.SESSIONS, THROTTLED)
     assert await health.unavailable_channels() == frozenset()
     assert await world.rows("SELECT 1 FROM gateway_outage") == []
+
+
+def throttled(channel: GatewayChannel) -> float:
+    name = "payintent_gateway_throttled_total"
+    return REGISTRY.get_sample_value(name, {"channel": channel}) or 0
+
+
+async def test_calls_that_are_held_back_are_counted_by_channel_and_silence_is_not(
+    world: World,
+) -> None:
+    health = GatewayHealth(world.service.database)
+    before = {channel: throttled(channel) for channel in GatewayChannel}
+    account, said = world.account_id, SessionReport(state=GatewaySessionState.OPEN)
+    for answer in (THROTTLED, SILENT, said, THROTTLED, SILENT):
+        await health.record_answer(account, GatewayChannel.SESSIONS, answer)
+    await health.record_answer(account, GatewayChannel.REFUNDS, THROTTLED)
+    counted = {channel: throttled(channel) - before[channel] for channel in GatewayChannel}
+    assert counted == {GatewayChannel.SESSIONS: 2, GatewayChannel.REFUNDS: 1}
 
 
 async def test_being_held_back_hides_no_silence(world: World) -> None:

@@ -1,9 +1,11 @@
 """PENDING and PROCESSING payments whose time is over."""
 
+from typing import Any
 from uuid import UUID
 
 import pytest
 
+from payintent.config import Settings
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import GatewaySessionState, OutcomeUnknown, SessionReport
 from payintent.domain.payment import Payment
@@ -13,7 +15,8 @@ from payintent.payments.expire import expire_pending, expire_processing
 from payintent.payments.lookup import find_checkout_payment, get_merchant_payment
 from payintent.payments.quotes import QuoteQuery, list_quotes
 from payintent.storage import sessions
-from payintent.workers import OLDEST, measure
+from payintent.workers import OLDEST, _expire, _session_inquirers, measure
+from tests.support.clock import StoppedClock
 from tests.support.fakes import captured, declined
 from tests.support.world import World
 
@@ -223,6 +226,58 @@ async def test_a_session_that_its_gateway_does_not_know_or_cannot_close_is_silen
     await sweep(world)
     assert await world.events(payment) == ["payment.expired"]
     assert await world.cases(payment) == []
+
+
+async def test_by_default_a_payment_whose_order_was_never_opened_expires_within_30_seconds(
+    world: World,
+) -> None:
+    """Selected in the last minute, by the workers' own intervals, each answer a second late."""
+    clock = await StoppedClock(world).stop()
+    payment = await world.create()
+    await clock.move((TTL_S - 60) * 1_000)
+    await world.select(payment)
+    world.gateway.answer_inquire = world.gateway.answer_close = SessionReport(
+        state=GatewaySessionState.ABSENT
+    )
+    answers = world.gateway.close_session
+
+    async def late(*args: Any) -> SessionReport | OutcomeUnknown:
+        await clock.move(1_000)
+        return await answers(*args)
+
+    world.gateway.close_session = late  # type: ignore[method-assign]
+    await clock.move(60 * 1_000 - 1)  # the sweep before its time found nothing
+    ended = await work_until(world, clock, payment, (TTL_S + 60) * 1_000)
+    assert TTL_S * 1_000 < ended <= (TTL_S + 30) * 1_000
+    assert await world.events(payment) == ["payment.expired"]
+
+
+async def work_until(world: World, clock: StoppedClock, payment: Payment, latest_ms: int) -> int:
+    """Do the workers' steps by default intervals until a payment is EXPIRED; tells when that is.
+
+    The inquiries come just before the sweep, so that each has to wait for the other.
+    """
+    service, settings = world.service, Settings.model_fields
+    expire_ms, inquire_ms = (
+        round(settings[name].default * 1_000) for name in ("expire_every_s", "inquire_every_s")
+    )
+    assert service.settings.closing_patience_s == settings["closing_patience_s"].default
+    inquirers = _session_inquirers(service)
+    now_ms = round(clock.monotonic() * 1_000)
+    expire_at, inquire_at = now_ms, now_ms
+    while now_ms < latest_ms:
+        if inquire_at <= expire_at:
+            await inquirers.step()
+            await inquirers.finish()
+            inquire_at = round(clock.monotonic() * 1_000) + inquire_ms
+        else:
+            await _expire(service)
+            expire_at += expire_ms
+        if await world.status(payment) == "EXPIRED":
+            break
+        now_ms = round(clock.monotonic() * 1_000)
+        await clock.move(max(0, min(expire_at, inquire_at) - now_ms))
+    return round(clock.monotonic() * 1_000)
 
 
 async def test_money_that_its_gateway_has_told_for_another_session_is_silence(world: World) -> None:

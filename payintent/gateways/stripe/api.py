@@ -59,6 +59,8 @@ _DISPUTE_STATES = {
     "prevented": DisputeState.CLOSED,
     "needs_response": DisputeState.OPEN,
     "under_review": DisputeState.UNDER_REVIEW,
+    "appeal_needs_response": DisputeState.OPEN,
+    "appeal_under_review": DisputeState.UNDER_REVIEW,
     "won": DisputeState.WON,
     "lost": DisputeState.LOST,
 }
