@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest -n 3 --dist loadfile
 # Compiled modules are kept: without them every process of a test run compiles them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway drill-restart clients-long check web-check contract-check sdk-pack format bench bench-web shots schema contract lock clean
+.PHONY: help dev demo browser peers test test-fast test-burn test-pg15 fuzz storms chaos chaos-chain chaos-gateway drill-restart drill-ha clients-long check web-check contract-check sdk-pack format bench bench-web shots schema contract lock clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -49,6 +49,9 @@ chaos-gateway: $(VENV)/dev ## The long form of the outage test: a gateway that i
 
 drill-restart: $(VENV)/dev peers ## Restart two API processes behind nginx under load; prints what was lost (RATE=100 RESTARTS=6)
 	@$(BIN)/python -m drills.restart --rate $(or $(RATE),100) --restarts $(or $(RESTARTS),6)
+
+drill-ha: $(VENV)/dev ## Three databases with Patroni in network namespaces, and their faults under load; as root (RUNS=5 ONLY=freeze,haproxy RATE=40)
+	@$(BIN)/python -m drills.ha --runs $(or $(RUNS),5) --rate $(or $(RATE),40) --only "$(ONLY)"
 
 clients-long: $(VENV)/dev $(VENV)/clients-long/installed peers maven ## Java and Python clients by openapi-generator, compiled and used against the service
 	$(BIN)/pytest -v -s -p no:randomly --timeout 1800 tests/clients/long_form.py $(PYTEST_ARGS)

@@ -56,7 +56,7 @@ class Client:
         """Send a request and read its answer (`CallFailedError`)."""
         lines = [f"{method} {path} HTTP/1.1", f"Host: {self._target.name or self._target.host}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
-        if body:
+        if body or method != "GET":
             lines.append(f"Content-Length: {len(body)}")
         request = "\r\n".join([*lines, "", ""]).encode() + body
         try:

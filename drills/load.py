@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from drills.client import CallFailedError, Client, Target
+from drills.client import CallFailedError, Client, Reply, Target
 
 #: Requests that wait for an answer at once; more are not sent, and counted.
 _WAITING_MAX = 2_000
 _CREATED, _OK = 201, 200
-CREATE, GET = "create", "get"
+CREATE, GET, CANCEL = "create", "get", "cancel"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,79 +44,107 @@ class Load:
     requests_max: int
     timeout_s: float = 30.0
     reads: float = 0.5  # the share of requests that read a payment
+    cancels: float = 0.0  # and that cancel one, which ends it with an event
     body: Mapping[str, object] = field(
         default_factory=lambda: {"currency": "THB", "amount": "1590.00", "payer_uid": "drill"}
     )
     calls: list[Call] = field(default_factory=list[Call])
     is_stopped: bool = False
     _created: list[str] = field(default_factory=list[str])
+    _open: list[str] = field(default_factory=list[str])  # not cancelled yet
 
     async def run(self) -> None:
         """Send requests by the clock, then wait for the last answers."""
         client = Client(self.target, self.timeout_s)
         start = time.monotonic()
         waiting: set[asyncio.Task[None]] = set()
-        for number in range(self.requests_max):
-            due = start + number / self.per_s
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
-            if self.is_stopped:
-                break
-            if len(waiting) >= _WAITING_MAX:
-                self._keep(CREATE, due, "not sent", "", "")
-                continue
-            task = asyncio.create_task(self._call(client, due))
-            waiting.add(task)
-            task.add_done_callback(waiting.discard)
-        await asyncio.gather(*waiting)
+        async with asyncio.TaskGroup() as work:
+            for number in range(self.requests_max):
+                due = start + number / self.per_s
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+                if self.is_stopped:
+                    break
+                if len(waiting) >= _WAITING_MAX:
+                    self.calls.append(_made(CREATE, due, "not sent"))
+                    continue
+                task = work.create_task(self._call(client, due))
+                waiting.add(task)
+                task.add_done_callback(waiting.discard)
         await client.close()
 
     def stop(self) -> None:
         """Send no more; `run` ends with the last answer."""
         self.is_stopped = True
 
-    async def _call(self, client: Client, due: float) -> None:
-        if self._created and random.random() < self.reads:
-            await self._get(client, due, random.choice(self._created))
-        else:
-            await self._create(client, due)
+    async def resend(self, client: Client) -> list[Call]:
+        """Send each create without an answer once more, under its key; gives what came of it."""
+        fine = {call.key for call in self.calls if call.is_ok}
+        open_keys = {call.key for call in self.calls if call.kind == CREATE} - fine - {""}
+        return [await self._create(client, time.monotonic(), key) for key in sorted(open_keys)]
 
-    async def _create(self, client: Client, due: float) -> None:
-        key = str(uuid4())
+    async def _call(self, client: Client, due: float) -> None:
+        chance = random.random()
+        if self._created and chance < self.reads:
+            call = await self._get(client, due, random.choice(self._created))
+        elif self._open and chance < self.reads + self.cancels:
+            call = await self._cancel(client, due, self._open.pop())
+        else:
+            call = await self._create(client, due, str(uuid4()))
+            if call.is_ok:
+                self._created.append(call.payment_id)
+                self._open.append(call.payment_id)
+        self.calls.append(call)
+
+    async def _create(self, client: Client, due: float, key: str) -> Call:
         headers = self._headers() | {"Idempotency-Key": key, "Content-Type": "application/json"}
         body = json.dumps({**self.body, "payer_uid": key}).encode()
         try:
             reply = await client.call("POST", "/v1/payments", headers, body)
         except CallFailedError as error:
-            self._keep(CREATE, due, str(error), key, "")
-            return
-        payment_id = json.loads(reply.body)["id"] if reply.status == _CREATED else ""
-        if payment_id:
-            self._created.append(payment_id)
-        self._keep(CREATE, due, "ok" if payment_id else str(reply.status), key, payment_id)
+            return _made(CREATE, due, str(error), key=key)
+        if reply.status != _CREATED:
+            return _made(CREATE, due, str(reply.status), key=key)
+        return _made(CREATE, due, "ok", key=key, payment_id=_id(reply))
 
-    async def _get(self, client: Client, due: float, payment_id: str) -> None:
+    async def _cancel(self, client: Client, due: float, payment_id: str) -> Call:
+        path = f"/v1/payments/{payment_id}/cancel"
+        return await self._ask(client, due, (CANCEL, "POST", path), payment_id)
+
+    async def _get(self, client: Client, due: float, payment_id: str) -> Call:
+        path = f"/v1/payments/{payment_id}"
+        return await self._ask(client, due, (GET, "GET", path), payment_id)
+
+    async def _ask(
+        self, client: Client, due: float, what: tuple[str, str, str], payment_id: str
+    ) -> Call:
+        kind, method, path = what
         try:
-            reply = await client.call("GET", f"/v1/payments/{payment_id}", self._headers())
+            reply = await client.call(method, path, self._headers())
         except CallFailedError as error:
-            self._keep(GET, due, str(error), "", payment_id)
-            return
-        is_right = reply.status == _OK and json.loads(reply.body)["id"] == payment_id
-        self._keep(GET, due, "ok" if is_right else str(reply.status), "", payment_id)
+            return _made(kind, due, str(error), payment_id=payment_id)
+        # What a cancel answers names no payment; a read's must be the one that was asked for.
+        is_right = kind == CANCEL or reply.status != _OK or _id(reply) == payment_id
+        outcome = "ok" if reply.status == _OK and is_right else str(reply.status)
+        return _made(kind, due, outcome, payment_id=payment_id)
 
     def _headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.api_key}"}
 
-    def _keep(self, kind: str, due: float, outcome: str, key: str, payment_id: str) -> None:
-        self.calls.append(
-            Call(
-                kind=kind,
-                due=due,
-                seconds=time.monotonic() - due,
-                outcome=outcome,
-                key=key,
-                payment_id=payment_id,
-            )
-        )
+
+def _id(reply: Reply) -> str:
+    return json.loads(reply.body)["id"]
+
+
+def _made(kind: str, due: float, outcome: str, *, key: str = "", payment_id: str = "") -> Call:
+    """Make the record of a request that has come to its end just now."""
+    return Call(
+        kind=kind,
+        due=due,
+        seconds=time.monotonic() - due,
+        outcome=outcome,
+        key=key,
+        payment_id=payment_id,
+    )
 
 
 def failures(calls: list[Call]) -> Counter[str]:

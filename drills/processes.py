@@ -87,6 +87,13 @@ class Program:
         await self.stop(signal.SIGKILL)
 
 
+def api_program(number: int, port: int, environment: Mapping[str, str], folder: Path) -> Program:
+    """Describe one process of the API, which is ready when `/readyz` says so."""
+    command = payintent("api", "--port", str(port))
+    ready_url = f"http://127.0.0.1:{port}/readyz"
+    return Program(f"api-{number}", command, environment, folder, ready_url)
+
+
 def payintent(*words: str) -> list[str]:
     """Give the command line of one of the service's own commands."""
     return [sys.executable, "-m", "payintent", *words]

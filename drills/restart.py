@@ -16,7 +16,7 @@ from rich.table import Table
 from bench.installation import free_ports
 from drills.client import Target
 from drills.load import Call, Load, failures
-from drills.processes import Program, payintent
+from drills.processes import Program, api_program
 from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import SandboxInstallation, prepare_installation
 from payintent_sandbox.postgres import Postgres
@@ -87,20 +87,10 @@ def _figures(calls: Sequence[Call]) -> tuple[str, ...]:
     return f"{len(calls):,}", f"{fine:,}", f"{len(calls) - fine:,}", f"{slowest * 1000:,.0f} ms"
 
 
-def _programs(world: SandboxInstallation, folder: Path) -> list[Program]:
+def _programs(world: SandboxInstallation, folder: Path, ports: Sequence[int]) -> list[Program]:
     environment = world.service_environment()
     del environment["PAYINTENT_DRAIN_S"]  # as in production
-    ports = [free_port() for _ in range(2)]
-    return [
-        Program(
-            f"api-{number}",
-            payintent("api", "--port", str(port)),
-            environment,
-            folder,
-            f"http://127.0.0.1:{port}/readyz",
-        )
-        for number, port in enumerate(ports, 1)
-    ]
+    return [api_program(number, port, environment, folder) for number, port in enumerate(ports, 1)]
 
 
 async def _run(options: argparse.Namespace, folder: Path, console: Console) -> bool:
@@ -108,8 +98,8 @@ async def _run(options: argparse.Namespace, folder: Path, console: Console) -> b
     url = postgres.start()
     try:
         world = await prepare_installation(folder, free_ports(), url, DevChains(folder, (0, 0, 0)))
-        programs = _programs(world, folder)
-        ports = [int(program.ready_url.split(":")[2].split("/")[0]) for program in programs]
+        ports = [free_port() for _ in range(2)]
+        programs = _programs(world, folder, ports)
         for program in programs:
             await program.start()
         try:

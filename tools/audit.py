@@ -17,6 +17,7 @@ LOCKS = [
     "requirements/build.txt",
     "requirements/clients.txt",
     "requirements/clients-long.txt",
+    "requirements/ha.txt",
 ]
 TIMEOUT_S = int(os.environ.get("AUDIT_TIMEOUT_S", "120"))
 OSV_URL = os.environ.get("OSV_URL", "https://api.osv.dev/v1/query")

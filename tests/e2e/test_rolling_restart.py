@@ -4,7 +4,7 @@ from pathlib import Path
 
 from drills.client import Target
 from drills.load import CREATE, Load, failures
-from drills.processes import Program, payintent
+from drills.processes import api_program
 from drills.restart import drill
 from payintent.config import Settings
 from payintent.domain import ids
@@ -26,14 +26,7 @@ async def test_a_rolling_restart_loses_no_request(
     environment = variables_of(settings) | {"PAYINTENT_DRAIN_S": "3"}
     ports = free_port(), free_port()
     programs = [
-        Program(
-            f"api-{port}",
-            payintent("api", "--port", str(port)),
-            environment,
-            tmp_path,
-            f"http://127.0.0.1:{port}/readyz",
-        )
-        for port in ports
+        api_program(number, port, environment, tmp_path) for number, port in enumerate(ports, 1)
     ]
     try:
         for program in programs:

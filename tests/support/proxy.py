@@ -21,7 +21,7 @@ daemon off;
 master_process off;
 pid {folder}/nginx.pid;
 error_log {folder}/start.log;
-events {{ worker_connections 256; }}
+events {{ worker_connections 4096; }}
 http {{
     client_body_temp_path {folder}/body;
     proxy_temp_path {folder}/proxy;

@@ -1,0 +1,96 @@
+"""`make drill-ha`: makes the hosts, runs the faults on one of them, and removes everything."""
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import FrameType
+
+from drills.ha import network
+from drills.ha.faults import FAULTS
+from drills.ha.network import APP, within
+from drills.ha.patroni_venv import patroni_program
+from drills.ha.programs import missing_packages
+
+_STOP_S = 20
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make drill-ha")
+    parser.add_argument("--runs", type=int, default=5, help="of each fault")
+    parser.add_argument("--only", default="", help="names of faults, separated by commas")
+    parser.add_argument("--rate", type=float, default=40.0, help="requests a second")
+    options = parser.parse_args()
+    names = [fault.name for fault in FAULTS]
+    wrong = [name for name in options.only.split(",") if name and name not in names]
+    if wrong:
+        parser.error(f"there is no {', '.join(wrong)}; faults are {', '.join(names)}")
+    return options
+
+
+def _refuse_what_cannot_work() -> None:
+    if sys.platform != "linux" or os.geteuid() != 0:
+        sys.exit("make drill-ha makes network namespaces: run it as root, on Linux")
+    missing = missing_packages()
+    if missing:
+        sys.exit(f"make drill-ha needs more of Debian: apt-get install {' '.join(missing)}")
+
+
+def _run(command: list[str]) -> int:
+    """Run the drill until its end, or until this process is told to stop."""
+    running = subprocess.Popen(command, start_new_session=True)
+
+    def stop(number: int, _: FrameType | None) -> None:
+        raise KeyboardInterrupt(number)
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        return running.wait()
+    except KeyboardInterrupt:
+        print("stopping", flush=True)
+        running.send_signal(signal.SIGINT)
+        try:
+            running.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            running.kill()
+            running.wait()
+        return 130
+
+
+def main() -> int:
+    """Run the drill; gives 0 where nothing was lost, doubled or missing."""
+    options = _options()
+    _refuse_what_cannot_work()
+    var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
+    var_dir.mkdir(parents=True, exist_ok=True)
+    patroni = patroni_program(var_dir)
+    folder = Path(tempfile.mkdtemp(prefix="drill-ha-", dir=var_dir))
+    folder.chmod(0o711)  # so that the databases' own user can reach its data
+    try:
+        with network.hosts():
+            return _run([
+                *within(APP), sys.executable, "-m", "drills.ha.run",
+                *("--folder", str(folder), "--patroni", str(patroni)),
+                *("--table", str(var_dir / "drill-ha.md")),
+                *("--rate", str(options.rate), "--runs", str(options.runs)),
+                *("--only", options.only),
+            ])  # fmt: skip
+    finally:
+        _keep_logs(folder, var_dir / "drill-ha-logs")
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _keep_logs(folder: Path, kept: Path) -> None:
+    """Keep what the programs wrote, of the last drill alone."""
+    shutil.rmtree(kept, ignore_errors=True)
+    kept.mkdir()
+    for log in folder.glob("*.log"):
+        shutil.copy(log, kept)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""The tables: each run as it ends, and medians by fault."""
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+_ERRORS_SHOWN = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One fault, once."""
+
+    fault: str
+    title: str
+    acknowledged: int  # creates
+    outage_s: float
+    settled_s: float
+    errors: Counter[str]
+    lost: int
+    doubled: int
+    missing: int
+
+    @property
+    def is_clean(self) -> bool:
+        """Tell whether nothing was lost, doubled or missing."""
+        return not (self.lost or self.doubled or self.missing)
+
+
+def show_run(run: Run, number: int, console: Console) -> None:
+    """Print one run on a line."""
+    errors = ", ".join(f"{kind} {count}" for kind, count in run.errors.most_common(_ERRORS_SHOWN))
+    console.print(
+        f"{run.fault} {number}: {run.acknowledged} acknowledged; nothing accepted for "
+        f"{run.outage_s:.1f} s; quick again after {_seconds(run.settled_s)}; "
+        f"lost {run.lost}, doubled {run.doubled}, events missing {run.missing}; "
+        f"{errors or 'no errors'}"
+    )
+
+
+def table(runs: Sequence[Run]) -> Table:
+    """Show medians by fault, in the order in which they came."""
+    shown = Table(title="Faults under load: medians", show_lines=False)
+    shown.add_column("fault")
+    for name in ("runs", "no create for", "at most", "p99 < 250 ms after", "failed", "lost"):
+        shown.add_column(name, justify="right")
+    shown.add_column("doubled", justify="right")
+    shown.add_column("events missing", justify="right")
+    for title in dict.fromkeys(run.title for run in runs):
+        shown.add_row(title, *figures([run for run in runs if run.title == title]))
+    return shown
+
+
+def figures(runs: Sequence[Run]) -> list[str]:
+    """Give the cells of one fault: medians of times and errors, sums of what must be none."""
+    failed = statistics.median(run.errors.total() for run in runs)
+    return [
+        str(len(runs)),
+        _seconds(statistics.median(run.outage_s for run in runs)),
+        _seconds(max(run.outage_s for run in runs)),
+        _seconds(statistics.median(run.settled_s for run in runs)),
+        f"{failed:g}",
+        *(str(sum(counts)) for counts in _counts(runs)),
+    ]
+
+
+def markdown(runs: Sequence[Run]) -> Iterable[str]:
+    """Give the table's lines as the documentation has them."""
+    for title in dict.fromkeys(run.title for run in runs):
+        cells = figures([run for run in runs if run.title == title])
+        yield f"| {' | '.join([title, *cells])} |"
+
+
+def _counts(runs: Sequence[Run]) -> list[list[int]]:
+    return [[getattr(run, name) for run in runs] for name in ("lost", "doubled", "missing")]
+
+
+def _seconds(value: float) -> str:
+    return "not within the run" if math.isinf(value) else f"{value:.1f} s"

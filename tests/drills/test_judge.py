@@ -1,0 +1,133 @@
+"""The drills' own judgement: what they are fed wrong, they count."""
+
+import math
+
+from drills.ha.judge import StoredPayment, judge
+from drills.ha.observe import outage_s, percentile, settled_s
+from drills.ha.report import Run, markdown
+from drills.load import CANCEL, CREATE, GET, Call, failures
+
+
+def call(
+    kind: str, payment_id: str = "", key: str = "", outcome: str = "ok", **when: float
+) -> Call:
+    due, seconds = when.get("due", 0.0), when.get("seconds", 0.01)
+    return Call(
+        kind=kind, due=due, seconds=seconds, outcome=outcome, key=key, payment_id=payment_id
+    )
+
+
+#: Two payments, of which one was cancelled; all is well with them.
+CALLS = [call(CREATE, "pi_1", "k1"), call(CREATE, "pi_2", "k2"), call(CANCEL, "pi_2")]
+STORED = [StoredPayment("pi_1", "k1", "PENDING"), StoredPayment("pi_2", "k2", "CANCELLED")]
+
+
+def test_nothing_is_counted_where_all_is_well() -> None:
+    assert judge(CALLS, STORED, ["pi_2"], ["pi_2"]).is_clean
+
+
+def test_a_payment_that_was_acknowledged_and_is_not_stored_is_lost() -> None:
+    found = judge(CALLS, STORED[1:], ["pi_2"], ["pi_2"])
+    assert (found.lost, found.doubled, found.missing) == ({"pi_1"}, set(), set())
+
+
+def test_a_cancel_that_was_acknowledged_and_is_not_stored_is_lost() -> None:
+    back = [STORED[0], StoredPayment("pi_2", "k2", "PENDING")]
+    found = judge(CALLS, back, ["pi_2"], ["pi_2"])
+    assert found.lost == {"pi_2"}
+
+
+def test_two_payments_under_one_key_are_a_doubled_one() -> None:
+    twice = [*STORED, StoredPayment("pi_3", "k1", "PENDING")]
+    found = judge(CALLS, twice, ["pi_2"], ["pi_2"])
+    assert (found.lost, found.doubled, found.missing) == (set(), {"k1"}, set())
+
+
+def test_two_answers_to_one_key_with_two_payments_are_a_doubled_one() -> None:
+    twice = [*CALLS, call(CREATE, "pi_2", "k1")]
+    assert judge(twice, STORED, ["pi_2"], ["pi_2"]).doubled == {"k1"}
+
+
+def test_two_events_of_one_payment_are_a_doubled_one() -> None:
+    assert judge(CALLS, STORED, ["pi_2", "pi_2"], ["pi_2"]).doubled == {"pi_2"}
+
+
+def test_an_event_that_is_not_stored_or_was_not_delivered_is_missing() -> None:
+    for events, delivered in (([], ["pi_2"]), (["pi_2"], [])):
+        found = judge(CALLS, STORED, events, delivered)
+        assert (found.lost, found.doubled, found.missing) == (set(), set(), {"pi_2"})
+
+
+def test_a_cancel_without_an_answer_needs_its_event_if_it_was_done() -> None:
+    silent = [*CALLS[:2], call(CANCEL, "pi_2", outcome="no answer in time")]
+    assert judge(silent, STORED, [], []).missing == {"pi_2"}
+    undone = [STORED[0], StoredPayment("pi_2", "k2", "PENDING")]
+    assert judge(silent, undone, [], []).is_clean
+
+
+def test_a_create_without_an_answer_may_be_stored_once_or_not_at_all() -> None:
+    silent = [*CALLS, call(CREATE, "", "k3", "reset")]
+    once = StoredPayment("pi_3", "k3", "PENDING")
+    again = StoredPayment("pi_4", "k3", "PENDING")
+    for stored, doubled in (
+        (STORED, set()),
+        ([*STORED, once], set()),
+        ([*STORED, once, again], {"k3"}),
+    ):
+        found = judge(silent, stored, ["pi_2"], ["pi_2"])
+        assert (found.lost, found.doubled) == (set(), doubled)
+
+
+def _every_second(outcome: str, start: int, end: int) -> list[Call]:
+    return [
+        call(kind, "pi_1", f"k{second}", outcome, due=float(second), seconds=0.1)
+        for second in range(start, end)
+        for kind in (CREATE, GET)
+    ]
+
+
+def test_the_outage_is_the_longest_time_without_an_accepted_create() -> None:
+    calls = _every_second("ok", 0, 10) + _every_second("503", 10, 17) + _every_second("ok", 17, 40)
+    assert math.isclose(outage_s(calls, 9.5), 8.0)  # from the answer at 9.1 s to that at 17.1 s
+    reads = [one for one in calls if one.kind == GET]
+    assert outage_s(reads, 9.5) == 29.5  # no create was accepted at all
+    assert outage_s(_every_second("ok", 0, 10) + _every_second("503", 10, 31), 9.5) > 20
+
+
+def test_answers_are_quick_again_once_every_later_five_seconds_are() -> None:
+    bad = _every_second("503", 10, 17)
+    calls = _every_second("ok", 0, 10) + bad + _every_second("ok", 17, 40)
+    assert settled_s(calls, 10.0) == 7.0
+    late = call(GET, "pi_1", due=20.0, seconds=0.3)
+    assert settled_s([*calls, late], 10.0) == 11.0
+    assert settled_s(_every_second("ok", 0, 40), 10.0) == 0.0
+    assert settled_s(calls + _every_second("503", 40, 44), 10.0) == math.inf
+
+
+def test_a_percentile_is_a_value_that_was_measured() -> None:
+    assert percentile([3.0, 1.0, 2.0], 0.5) == 2.0
+    assert percentile([float(number) for number in range(1, 101)], 0.99) == 99.0
+    assert percentile([], 0.99) == 0.0
+
+
+def test_what_failed_is_counted_by_kind_and_outcome() -> None:
+    calls = [*_every_second("503", 0, 2), call(CREATE, outcome="reset"), call(GET)]
+    assert failures(calls) == {"create: 503": 2, "get: 503": 2, "create: reset": 1}
+
+
+def test_the_tables_figures_are_medians_and_what_must_be_none_is_added_up() -> None:
+    runs = [
+        Run(
+            fault="freeze",
+            title="frozen",
+            acknowledged=100,
+            outage_s=outage,
+            settled_s=outage + 1,
+            errors=failures([call(CREATE, outcome="503")] * number),
+            lost=number,
+            doubled=0,
+            missing=0,
+        )
+        for number, outage in ((1, 20.0), (2, 30.0), (3, 25.0))
+    ]
+    assert list(markdown(runs)) == ["| frozen | 3 | 25.0 s | 30.0 s | 26.0 s | 2 | 6 | 0 | 0 |"]
