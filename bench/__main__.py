@@ -217,7 +217,8 @@ class Bench:
         async def one(number: int) -> None:
             async with limit:
                 request = _create_request(self.installation.merchant_id)
-                await payments.create(database, raw.known_id(number), _checkout_id(), request)
+                new = payments.NewPayment(raw.known_id(number), _checkout_id(), request)
+                await payments.create(database, new)
 
         await asyncio.gather(*(one(number) for number in range(_KNOWN)))
         await database.close()

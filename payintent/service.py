@@ -27,6 +27,7 @@ from payintent.operations.base import Actor, ChangeOperation, OperationContext, 
 from payintent.operations.keyring import check_encryption_keys
 from payintent.operations.registry import OPERATIONS
 from payintent.operations.submit import run_operation, submit
+from payintent.payments.create import PaymentCreator
 from payintent.payments.create_refund import RefundCreator
 from payintent.payments.fraud_screening import FraudScreening
 from payintent.payments.gateway_accounts import GatewayAccounts
@@ -57,6 +58,7 @@ class Service:
     encryption: Encryption
     id_generator: IdGenerator
     accounts: GatewayAccounts
+    payment_creator: PaymentCreator
     policies: PolicyCache
     http: GatewayHttpClient
     refund_senders: RefundSenders  # of the chains that have a signer
@@ -77,6 +79,7 @@ class Service:
             policies=self.policies,
             encryption=self.encryption,
             id_generator=self.id_generator,
+            creator=self.payment_creator,
         )
 
     @property
@@ -168,6 +171,7 @@ class Service:
         await self.event_notifier.close()
         await self.http.close()
         await self.refund_senders.close()
+        await self.payment_creator.close()
         await self.database.close()
 
 
@@ -194,17 +198,19 @@ async def open_service(
     database.on_event = wake.notify
     refunders = open_refund_senders(settings.signers, settings.endpoints)
     adapters = _adapters(http, database, settings, refunders) | packages
+    id_generator = IdGenerator()
     service = Service(
         settings=settings,
         database=database,
         encryption=encryption,
-        id_generator=IdGenerator(),
+        id_generator=id_generator,
         accounts=GatewayAccounts(
             database,
             encryption,
             adapters if gateways is None else gateways,
             settings.buyer_calls,
         ),
+        payment_creator=PaymentCreator(database, id_generator),
         policies=PolicyCache(database, settings.policy_cache_s),
         http=http,
         refund_senders=refunders,

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +22,9 @@ from payintent.domain.payment import CreatePaymentRequest, Payment, PaymentStatu
 from payintent.id_generator import IdGenerator
 from payintent.payments.idempotency import require_match
 from payintent.storage import idempotency, payments
+from payintent.storage.batcher import Batcher
 from payintent.storage.database import Database, Tx
+from payintent.storage.payments import NewPayment
 
 OPERATION = "create"
 _RESOLVE_S = 2.0
@@ -37,39 +40,65 @@ class CreatedPayment:
     replayed: bool
 
 
-async def create_payment(
-    database: Database,
-    id_generator: IdGenerator,
-    request: CreatePaymentRequest,
-    check: Callable[[Tx], Awaitable[None]] | None = None,
-) -> CreatedPayment:
-    """Create a payment, or find the one that this key created.
+class PaymentCreator:
+    """Creates payments; requests at the same time share statements and commits."""
 
-    A `check` that must hold while the payment is written makes one transaction with it; without
-    one, the create is a single statement.
-
-    Raises `IDEMPOTENCY_CONFLICT` where the key did something else, `CONFLICT` where another
-    request holds it beyond the lock timeout, `StorageUnavailableError` where the outcome is
-    unknown.
-    """
-    payment_id, checkout_id = id_generator.new_id(), id_generator.new_checkout_id()
-    try:
-        times = await _write(database, payment_id, checkout_id, request, check)
-    except LockTimeoutError as error:
-        raise RefusedError(
-            ErrorCode.CONFLICT, "a request with this Idempotency-Key is running", retry_after_s=1
-        ) from error
-    except StorageUnavailableError:
-        return await _resolve(database, request)
-    if times is not None:
-        payment = Payment.new(request, payment_id, checkout_id, *times)
-        return CreatedPayment(payment, request.country, replayed=False)
-    found = await replay_create(database, request.merchant_id, request.key, request.request_hash)
-    if found is None:  # it was deleted just now
-        raise RefusedError(
-            ErrorCode.CONFLICT, "the Idempotency-Key has just expired", retry_after_s=1
+    def __init__(self, database: Database, id_generator: IdGenerator) -> None:
+        self._database = database
+        self._id_generator = id_generator
+        self._writes = Batcher(
+            alone=partial(payments.create, database),
+            together=partial(payments.create_batch, database),
+            identity=lambda new: (new.request.merchant_id, new.request.key),
         )
-    return found
+
+    async def create(
+        self, request: CreatePaymentRequest, check: Callable[[Tx], Awaitable[None]] | None = None
+    ) -> CreatedPayment:
+        """Create a payment, or find the one that this key created.
+
+        A `check` that must hold while the payment is written makes one transaction with it.
+
+        Raises `IDEMPOTENCY_CONFLICT` where the key did something else, `CONFLICT` where another
+        request holds it beyond the lock timeout, `StorageUnavailableError` where the outcome is
+        unknown.
+        """
+        ids = self._id_generator
+        new = NewPayment(ids.new_id(), ids.new_checkout_id(), request)
+        try:
+            times = await self._write(new, check)
+        except LockTimeoutError as error:
+            raise RefusedError(
+                ErrorCode.CONFLICT,
+                "a request with this Idempotency-Key is running",
+                retry_after_s=1,
+            ) from error
+        except StorageUnavailableError:
+            return await _resolve(self._database, request)
+        if times is not None:
+            payment = Payment.new(request, new.id, new.checkout_id, *times)
+            return CreatedPayment(payment, request.country, replayed=False)
+        found = await replay_create(
+            self._database, request.merchant_id, request.key, request.request_hash
+        )
+        if found is None:  # it was deleted just now
+            raise RefusedError(
+                ErrorCode.CONFLICT, "the Idempotency-Key has just expired", retry_after_s=1
+            )
+        return found
+
+    async def close(self) -> None:
+        """Wait for the writes whose callers have gone."""
+        await self._writes.close()
+
+    async def _write(
+        self, new: NewPayment, check: Callable[[Tx], Awaitable[None]] | None
+    ) -> tuple[datetime, datetime] | None:
+        if check is None:
+            return await self._writes.run(new)
+        async with self._database.transaction() as tx:
+            await check(tx)
+            return await payments.create(tx, new)
 
 
 async def replay_create(
@@ -134,17 +163,3 @@ async def _look(database: Database, request: CreatePaymentRequest) -> CreatedPay
         return await replay_create(database, request.merchant_id, request.key, request.request_hash)
     except StorageUnavailableError:
         return None
-
-
-async def _write(
-    database: Database,
-    payment_id: UUID,
-    checkout_id: str,
-    request: CreatePaymentRequest,
-    check: Callable[[Tx], Awaitable[None]] | None,
-) -> tuple[datetime, datetime] | None:
-    if check is None:
-        return await payments.create(database, payment_id, checkout_id, request)
-    async with database.transaction() as tx:
-        await check(tx)
-        return await payments.create(tx, payment_id, checkout_id, request)

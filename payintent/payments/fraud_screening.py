@@ -21,7 +21,7 @@ from payintent.log import get_logger
 from payintent.payments.create import (
     OPERATION,
     CreatedPayment,
-    create_payment,
+    PaymentCreator,
     replay_create,
 )
 from payintent.payments.policy_cache import PolicyCache
@@ -40,6 +40,7 @@ class FraudScreening:
     policies: PolicyCache
     encryption: Encryption
     id_generator: IdGenerator
+    creator: PaymentCreator
 
     async def create_payment(self, request: CreatePaymentRequest) -> CreatedPayment:
         """Create a payment, screened on what the merchant sent.
@@ -49,7 +50,7 @@ class FraudScreening:
         """
         rules = await self.policies.rules()
         if not rules:
-            return await create_payment(self.database, self.id_generator, request)
+            return await self.creator.create(request)
         subject = FraudSubject(
             merchant_id=request.merchant_id,
             payer_uid=request.terms.payer_uid,
@@ -65,9 +66,7 @@ class FraudScreening:
         try:
             if not velocities:
                 _deny(rules.evaluate(subject))
-            return await create_payment(
-                self.database, self.id_generator, request, check if velocities else None
-            )
+            return await self.creator.create(request, check if velocities else None)
         except FraudDeniedError as denied:
             if denied.replayed:
                 raise

@@ -144,6 +144,24 @@ async def test_a_create_whose_answer_was_lost_is_found_and_answered(
     assert await count(api) == 2
 
 
+async def test_a_batch_of_creates_whose_answer_was_lost_is_found_and_answered(
+    api: Api, proxy: FaultProxy
+) -> None:
+    async def create_together(*keys: str) -> list[Answer]:
+        return await asyncio.gather(*(post(api, document(), Idempotency_Key=key) for key in keys))
+
+    await create_together(*(str(uuid4()) for _ in range(8)))  # so that all is prepared
+    keys = [str(uuid4()) for _ in range(8)]
+    proxy.lose_answer_to = UUID(keys[-1]).bytes
+    answers = await create_together(*keys)
+    assert proxy.lose_answer_to is None
+    assert {answer.status for answer in answers} == {201}
+    assert len({answer.json["id"] for answer in answers}) == len(keys)
+    again = await create_together(*keys)
+    assert [each.body for each in again] == [answer.body for answer in answers]
+    assert await count(api) == 2 * len(keys)
+
+
 async def test_a_create_whose_connection_dies_before_its_commit_did_nothing(api: Api) -> None:
     key = str(uuid4())
     await api.create()

@@ -26,6 +26,7 @@ from payintent.service import open_service
 from payintent.storage import fraud, idempotency, payments
 from payintent.storage.database import Database
 from payintent.storage.idempotency import FirstRequest
+from payintent.storage.payments import NewPayment
 from payintent.workers import _prune
 from tests.payments.staging import held, until_waiting
 from tests.support.world import World, patient
@@ -163,14 +164,15 @@ async def test_a_second_create_of_a_payer_waits_for_the_first_to_be_counted(worl
 
 async def test_a_denial_waits_for_a_create_with_its_key_and_replays_it(world: World) -> None:
     request = world.request()
-    ids = world.service.id_generator.new_id(), world.service.id_generator.new_checkout_id()
-    async with held(world, lambda tx: payments.create(tx, *ids, request)) as first:
+    ids = world.service.id_generator
+    new = NewPayment(ids.new_id(), ids.new_checkout_id(), request)
+    async with held(world, lambda tx: payments.create(tx, new)) as first:
         await world.perform(_payer())
         denied = asyncio.create_task(world.service.fraud_screening.create_payment(request))
         await until_waiting(world, denied)
         await first.commit()
         created = await denied
-    assert (created.payment.id, created.replayed) == (ids[0], True)
+    assert (created.payment.id, created.replayed) == (new.id, True)
     assert await _kept(world) == (0, 0)
 
 

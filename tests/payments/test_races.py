@@ -10,7 +10,6 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import OutcomeUnknown, SessionReport, VerifiedCallback
 from payintent.domain.payment import CreatePaymentRequest, Payment, PaymentTerms
 from payintent.payments.cancel import cancel_by_buyer, cancel_by_merchant
-from payintent.payments.create import create_payment
 from payintent.payments.expire import expire_if_due, expire_pending, expire_processing
 from payintent.payments.receive_callback import CallbackResult, receive_callback
 from payintent.payments.select_quote import SelectedSession
@@ -380,8 +379,6 @@ async def test_a_create_that_waits_too_long_is_told_to_come_back(world: World) -
             expires_in_s=1800,
             country=None,
         )
-        waiting = asyncio.create_task(
-            create_payment(service.database, service.id_generator, request)
-        )
+        waiting = asyncio.create_task(service.payment_creator.create(request))
         refused = await refusal(waiting)
     assert (refused.code, refused.retry_after_s) == (ErrorCode.CONFLICT, 1)

@@ -18,7 +18,6 @@ from payintent.operations.accounts import AddAccount
 from payintent.operations.base import Actor, ChangeOperation, ReadOperation
 from payintent.operations.merchants import CreatedMerchant, CreateMerchant
 from payintent.operations.operators import IssueOperatorToken
-from payintent.payments.create import create_payment
 from payintent.payments.lookup import find_checkout_payment
 from payintent.payments.select_quote import QuoteSelection, SelectedSession, select_quote
 from payintent.payments.settle import settle_session
@@ -96,9 +95,7 @@ class World:
     async def create(self, **changes: Any) -> Payment:
         """Create a payment, by default of 1590.00 THB that lives half an hour."""
         request = self.request(**changes)
-        return (
-            await create_payment(self.service.database, self.service.id_generator, request)
-        ).payment
+        return (await self.service.payment_creator.create(request)).payment
 
     async def see(self, payment: Payment) -> PaymentSnapshot:
         """Read a payment as it is stored, changing nothing."""

@@ -1,0 +1,147 @@
+"""Creates that share a statement: each has its own outcome, as if it were alone."""
+
+import asyncio
+from decimal import Decimal
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.payment import CreatePaymentRequest
+from payintent.payments.create import CreatedPayment
+from payintent.storage import payments
+from payintent.storage.payments import NewPayment
+from tests.payments.staging import held, until_waiting
+from tests.support.world import World
+
+
+async def create_together(
+    world: World, *requests: CreatePaymentRequest
+) -> list[asyncio.Task[CreatedPayment]]:
+    """Start creates in one batch: they gather behind two that are run alone."""
+    creator = world.service.payment_creator
+    leading = [asyncio.create_task(creator.create(world.request())) for _ in range(2)]
+    started = [asyncio.create_task(creator.create(request)) for request in requests]
+    await asyncio.gather(*leading)
+    return started
+
+
+def new_payment(world: World, request: CreatePaymentRequest) -> NewPayment:
+    ids = world.service.id_generator
+    return NewPayment(ids.new_id(), ids.new_checkout_id(), request)
+
+
+async def outcome(work: asyncio.Task[CreatedPayment]) -> Any:
+    try:
+        return await work
+    except (RefusedError, asyncpg.PostgresError) as error:
+        return error
+
+
+async def test_a_batch_writes_what_single_creates_write(world: World) -> None:
+    alone = await world.service.payment_creator.create(world.request(country="TH"))
+    requests = [world.request(country=country) for country in ("TH", None, "JP")]
+    created = [await task for task in await create_together(world, *requests)]
+    for one, request in zip(created, requests, strict=True):
+        assert one.country == request.country
+        assert not one.replayed
+        stored = await payments.get(world.service.database, one.payment.id)
+        assert stored is not None
+        assert stored.payment == one.payment
+        found = await payments.find_by_checkout(world.service.database, one.payment.checkout_id)
+        assert found is not None
+        assert found.payment == one.payment
+        life = one.payment.expires_at - one.payment.created_at
+        assert life == alone.payment.expires_at - alone.payment.created_at
+    assert len({one.payment.created_at for one in created}) == 1  # one statement
+    rows = await world.rows("SELECT * FROM payment")
+    mine = {"id", "checkout_id", "created_at", "updated_at", "expires_at"}
+    assert len({str({k: v for k, v in row.items() if k not in mine}) for row in rows}) == 1
+
+
+async def test_a_bad_row_in_a_batch_fails_by_itself(world: World) -> None:
+    bad = world.request(amount=Decimal(0))  # refused by the table's constraint
+    requests = [world.request(), bad, world.request()]
+    first, second, third = await create_together(world, *requests)
+    assert isinstance(await outcome(second), asyncpg.CheckViolationError)
+    for task in (first, third):
+        assert not (await task).replayed
+    assert len(await world.rows("SELECT FROM payment")) == 4
+    assert len(await world.rows("SELECT FROM idempotency")) == 4
+    assert len(await world.rows("SELECT FROM checkout")) == 4
+
+
+async def test_used_keys_in_a_batch_are_replayed_or_refused_by_themselves(world: World) -> None:
+    first = world.request()
+    original = await world.service.payment_creator.create(first)
+    other = world.request(key=first.key)  # the same key, another body
+    again, conflict, fresh = await create_together(world, first, world.request(), other)
+    replayed = await again
+    assert (replayed.payment, replayed.replayed) == (original.payment, True)
+    assert not (await conflict).replayed
+    refused = await outcome(fresh)
+    assert refused.code is ErrorCode.IDEMPOTENCY_CONFLICT
+    assert len(await world.rows("SELECT FROM payment")) == 4
+
+
+async def test_two_bodies_under_one_new_key_make_one_payment(world: World) -> None:
+    key = uuid4()
+    requests = [world.request(key=key) for _ in range(3)] + [world.request()]
+    done = [await outcome(task) for task in await create_together(world, *requests)]
+    assert sum(isinstance(each, CreatedPayment) for each in done[:3]) == 1
+    assert {each.code for each in done if isinstance(each, RefusedError)} == {
+        ErrorCode.IDEMPOTENCY_CONFLICT
+    }
+    assert isinstance(done[3], CreatedPayment)
+
+
+async def test_a_key_that_another_transaction_holds_holds_up_no_other_member(world: World) -> None:
+    request = world.request()
+    new = new_payment(world, request)
+    async with held(world, lambda tx: payments.create(tx, new)) as first:
+        requests = [world.request(), request, world.request()]
+        before, waiting, after = await create_together(world, *requests)
+        assert not (await before).replayed
+        assert not (await after).replayed
+        await until_waiting(world, waiting)
+        await first.commit()
+        found = await waiting
+    assert (found.payment.id, found.replayed) == (new.id, True)
+
+
+async def test_batches_of_two_processes_claim_their_keys_in_one_order(world: World) -> None:
+    """Else each could wait for a key of the other, until the database ends one of them."""
+    requests = [world.request() for _ in range(40)]
+    database = world.service.database
+    batches = [[new_payment(world, request) for request in requests] for _ in range(2)]
+    batches[1].reverse()
+    written = await asyncio.gather(*(payments.create_batch(database, batch) for batch in batches))
+    assert sorted(sum(times is not None for times in each) for each in written) == [0, 40]
+
+
+async def test_a_cancelled_caller_in_a_batch_leaves_a_payment_that_its_key_finds(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(payments, "_BATCH_LOCK_TIMEOUT", "60s")  # it stays one batch
+    requests = [world.request() for _ in range(3)]
+    async with held(world, lambda tx: payments.create(tx, new_payment(world, requests[0]))) as key:
+        first, second, third = await create_together(world, *requests)
+        await until_waiting(world, third)
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        await key.roll_back()
+        assert [(await task).replayed for task in (first, third)] == [False, False]
+    assert (await world.service.payment_creator.create(requests[1])).replayed
+
+
+async def test_a_caller_that_went_before_its_batch_began_has_no_payment(world: World) -> None:
+    creator = world.service.payment_creator
+    requests = [world.request() for _ in range(4)]
+    first, second, third, fourth = (asyncio.create_task(creator.create(r)) for r in requests)
+    await asyncio.sleep(0)
+    third.cancel()
+    await asyncio.gather(first, second, third, fourth, return_exceptions=True)
+    assert not (await creator.create(requests[2])).replayed
