@@ -27,7 +27,7 @@ from payintent.config import Settings
 from payintent.domain import ids
 from payintent.domain.payment import CreatePaymentRequest, PaymentTerms
 from payintent.domain.price import TaxManager
-from payintent.storage import payments
+from payintent.storage import new_payments
 from payintent.storage.database import Database
 from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import prepare_installation
@@ -217,8 +217,8 @@ class Bench:
         async def one(number: int) -> None:
             async with limit:
                 request = _create_request(self.installation.merchant_id)
-                new = payments.NewPayment(raw.known_id(number), _checkout_id(), request)
-                await payments.create(database, new)
+                new = new_payments.NewPayment(raw.known_id(number), _checkout_id(), request)
+                await new_payments.create(database, new)
 
         await asyncio.gather(*(one(number) for number in range(_KNOWN)))
         await database.close()

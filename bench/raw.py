@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
 from payintent.domain.payment import CreatePaymentRequest
-from payintent.storage import payments
+from payintent.storage import new_payments, payments
 from payintent.storage.database import Row
-from payintent.storage.payments import NewPayment
+from payintent.storage.new_payments import NewPayment
 
 _THREADS = 2
 _EXTRA_S = 60  # beyond its measured time, before we give pgbench up
@@ -60,7 +60,7 @@ async def create_script(request: CreatePaymentRequest, series: int) -> Script:
     """Write payments such as this one, with ids of its own for every series."""
     recorder = _Recorder()
     payment_id, checkout_id = uuid4(), f"cs_{uuid4().hex[:16]}"
-    await payments.create(recorder, NewPayment(payment_id, checkout_id, request))
+    await new_payments.create(recorder, NewPayment(payment_id, checkout_id, request))
     ours = {
         payment_id: f"('{_NEW_HALF}' || :id)::uuid",
         request.key: f"('{_KEY_HALF}' || :key)::uuid",

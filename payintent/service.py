@@ -32,6 +32,7 @@ from payintent.payments.create_refund import RefundCreator
 from payintent.payments.fraud_screening import FraudScreening
 from payintent.payments.gateway_accounts import GatewayAccounts
 from payintent.payments.inquire_sessions import SessionInquirer
+from payintent.payments.lookup import PaymentLookup
 from payintent.payments.policy_cache import PolicyCache
 from payintent.payments.select_quote import ServiceUrls
 from payintent.payments.send_refund import RefundSender
@@ -59,6 +60,7 @@ class Service:
     id_generator: IdGenerator
     accounts: GatewayAccounts
     payment_creator: PaymentCreator
+    payment_lookup: PaymentLookup
     policies: PolicyCache
     http: GatewayHttpClient
     refund_senders: RefundSenders  # of the chains that have a signer
@@ -172,6 +174,7 @@ class Service:
         await self.http.close()
         await self.refund_senders.close()
         await self.payment_creator.close()
+        await self.payment_lookup.close()
         await self.database.close()
 
 
@@ -211,6 +214,7 @@ async def open_service(
             settings.buyer_calls,
         ),
         payment_creator=PaymentCreator(database, id_generator),
+        payment_lookup=PaymentLookup(database, id_generator),
         policies=PolicyCache(database, settings.policy_cache_s),
         http=http,
         refund_senders=refunders,

@@ -17,7 +17,7 @@ from payintent.domain.session import Session
 from payintent.json_format import format_timestamp
 from payintent.payments.cancel import cancel_by_buyer
 from payintent.payments.expire import require_open_checkout
-from payintent.payments.lookup import find_checkout_payment, get_payment_merchant
+from payintent.payments.lookup import get_payment_merchant
 from payintent.payments.quotes import QuoteList, QuoteQuery, list_quotes
 from payintent.payments.select_quote import QuoteSelection, SelectedSession, select_quote
 from payintent.storage import outbox, payments
@@ -159,9 +159,7 @@ async def reread_checkout(request: Request) -> PaymentSnapshot:
     """Read the checkout of a request again, after what the request changed."""
     app = get_context(request)
     checkout_id: str = request.path_params["checkout_id"]
-    snapshot = await find_checkout_payment(
-        app.service.database, app.service.id_generator, checkout_id
-    )
+    snapshot = await app.service.payment_lookup.find_checkout_payment(checkout_id)
     await screen_buyer(app, snapshot, request)
     return snapshot
 

@@ -23,7 +23,6 @@ from payintent.domain.rate_limit import RateLimitClass
 from payintent.payments.cancel import cancel_by_merchant
 from payintent.payments.create import OPERATION, CreatedPayment, replay_create
 from payintent.payments.idempotency import request_fingerprint
-from payintent.payments.lookup import get_merchant_payment
 from payintent.payments.serialization import payment_fields
 from payintent.storage.api_keys import AuthenticatedMerchant
 from payintent.storage.payments import PaymentSnapshot
@@ -58,8 +57,8 @@ async def get_payment(
 ) -> Response:
     """`GET /payments/{payment_id}`: the payment with its present status."""
     payment_id = ids.parse_id(ids.PAYMENT, request.path_params["payment_id"])
-    snapshot = await get_merchant_payment(
-        app.service.database, app.service.id_generator, merchant.merchant_id, payment_id
+    snapshot = await app.service.payment_lookup.get_merchant_payment(
+        merchant.merchant_id, payment_id
     )
     return json_response(payment_response_fields(app, snapshot))
 
@@ -71,8 +70,8 @@ async def cancel_payment(
     """`POST /payments/{payment_id}/cancel`: cancels a PENDING payment."""
     key = read_idempotency_key(request.headers)
     payment_id = ids.parse_id(ids.PAYMENT, request.path_params["payment_id"])
-    snapshot = await get_merchant_payment(
-        app.service.database, app.service.id_generator, merchant.merchant_id, payment_id
+    snapshot = await app.service.payment_lookup.get_merchant_payment(
+        merchant.merchant_id, payment_id
     )
     async with app.service.database.transaction() as tx:
         fresh = await cancel_by_merchant(tx, app.service.id_generator, snapshot.payment, key)

@@ -13,7 +13,6 @@ from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.payment import Payment
 from payintent.payments.create_refund import CreateRefundRequest
 from payintent.payments.lookup import (
-    get_merchant_payment,
     get_merchant_refund,
     list_payment_refunds,
 )
@@ -77,7 +76,5 @@ async def get_refund(
 async def _payment(request: Request, app: AppContext, merchant: AuthenticatedMerchant) -> Payment:
     payment_id = ids.parse_id(ids.PAYMENT, request.path_params["payment_id"])
     service = app.service
-    snapshot = await get_merchant_payment(
-        service.database, service.id_generator, merchant.merchant_id, payment_id
-    )
+    snapshot = await service.payment_lookup.get_merchant_payment(merchant.merchant_id, payment_id)
     return snapshot.payment

@@ -55,7 +55,7 @@ from payintent.domain.payment import OPEN, PaymentStatus
 from payintent.domain.web_origin import web_origin
 from payintent.json_format import format_timestamp
 from payintent.payments.inquire_sessions import ask_on_return
-from payintent.payments.lookup import find_checkout_payment, get_payment_merchant
+from payintent.payments.lookup import get_payment_merchant
 from payintent.payments.select_quote import QuoteSelection, SelectedSession
 from payintent.storage.payments import PaymentSnapshot
 
@@ -323,8 +323,8 @@ def _asking(app: AppContext, step: ScriptSources = _OURS) -> ScriptSources:
 async def _blocked(request: Request) -> Response:
     """Show a denied buyer the denial and the way back, but no reason."""
     app = get_context(request)
-    snapshot = await find_checkout_payment(
-        app.service.database, app.service.id_generator, request.path_params["checkout_id"]
+    snapshot = await app.service.payment_lookup.find_checkout_payment(
+        request.path_params["checkout_id"]
     )
     merchant = await get_payment_merchant(app.service.database, snapshot.payment)
     language = page_language(request, merchant.locale)

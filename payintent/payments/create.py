@@ -21,10 +21,10 @@ from payintent.domain.fraud import FraudDenial, FraudDeniedError, RiskLevel
 from payintent.domain.payment import CreatePaymentRequest, Payment, PaymentStatus
 from payintent.id_generator import IdGenerator
 from payintent.payments.idempotency import require_match
-from payintent.storage import idempotency, payments
+from payintent.storage import idempotency, new_payments, payments
 from payintent.storage.batcher import Batcher
 from payintent.storage.database import Database, Tx
-from payintent.storage.payments import NewPayment
+from payintent.storage.new_payments import NewPayment
 
 OPERATION = "create"
 _RESOLVE_S = 2.0
@@ -47,8 +47,8 @@ class PaymentCreator:
         self._database = database
         self._id_generator = id_generator
         self._writes = Batcher(
-            alone=partial(payments.create, database),
-            together=partial(payments.create_batch, database),
+            alone=partial(new_payments.create, database),
+            together=partial(new_payments.create_batch, database),
             identity=lambda new: (new.request.merchant_id, new.request.key),
         )
 
@@ -98,7 +98,7 @@ class PaymentCreator:
             return await self._writes.run(new)
         async with self._database.transaction() as tx:
             await check(tx)
-            return await payments.create(tx, new)
+            return await new_payments.create(tx, new)
 
 
 async def replay_create(

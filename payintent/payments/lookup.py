@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 from payintent.domain import ids
@@ -12,6 +13,7 @@ from payintent.domain.refund import Refund
 from payintent.id_generator import IdGenerator
 from payintent.payments.expire import expire_if_due
 from payintent.storage import merchants, payment_list, payments, refunds
+from payintent.storage.batcher import Batcher
 from payintent.storage.database import Database
 from payintent.storage.payment_list import PaymentFilter
 from payintent.storage.payments import PaymentSnapshot
@@ -19,19 +21,53 @@ from payintent.storage.payments import PaymentSnapshot
 _LIST_TRIES_MAX = 5  # elapsed payments leave the page, and others that follow may be elapsed too
 
 
-async def get_merchant_payment(
-    database: Database, id_generator: IdGenerator, merchant_id: int, payment_id: UUID | None
-) -> PaymentSnapshot:
-    """Read a merchant's payment, expired first where its time is over.
+class PaymentLookup:
+    """Finds a payment for its merchant or its buyer; readers at the same time share statements."""
 
-    Raises `NOT_FOUND` where there is none, `FORBIDDEN` where it is another merchant's.
-    """
-    snapshot = await payments.get(database, payment_id) if payment_id else None
-    if snapshot is None:
-        raise RefusedError(ErrorCode.NOT_FOUND, "no such payment")
-    if snapshot.payment.merchant_id != merchant_id:
-        raise RefusedError(ErrorCode.FORBIDDEN, "this payment belongs to another merchant")
-    return await _fresh(database, id_generator, snapshot)
+    def __init__(self, database: Database, id_generator: IdGenerator) -> None:
+        self._database = database
+        self._id_generator = id_generator
+        self._by_id = Batcher(
+            alone=partial(payments.get, database), together=partial(payments.get_batch, database)
+        )
+        self._by_checkout = Batcher(
+            alone=partial(payments.find_by_checkout, database),
+            together=partial(payments.find_by_checkouts, database),
+        )
+
+    async def get_merchant_payment(
+        self, merchant_id: int, payment_id: UUID | None
+    ) -> PaymentSnapshot:
+        """Read a merchant's payment, expired first where its time is over.
+
+        Raises `NOT_FOUND` where there is none, `FORBIDDEN` where it is another merchant's.
+        """
+        snapshot = await self._by_id.run(payment_id) if payment_id else None
+        if snapshot is None:
+            raise RefusedError(ErrorCode.NOT_FOUND, "no such payment")
+        if snapshot.payment.merchant_id != merchant_id:
+            raise RefusedError(ErrorCode.FORBIDDEN, "this payment belongs to another merchant")
+        return await self._fresh(snapshot)
+
+    async def find_checkout_payment(self, checkout_id: str) -> PaymentSnapshot:
+        """Read the payment of a checkout id; raise `CHECKOUT_NOT_FOUND` where there is none."""
+        well_formed = ids.is_checkout_id(checkout_id)
+        snapshot = await self._by_checkout.run(checkout_id) if well_formed else None
+        if snapshot is None:
+            raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "no such checkout")
+        return await self._fresh(snapshot)
+
+    async def close(self) -> None:
+        """Wait for the reads whose callers have gone."""
+        await self._by_id.close()
+        await self._by_checkout.close()
+
+    async def _fresh(self, snapshot: PaymentSnapshot) -> PaymentSnapshot:
+        if not _is_elapsed(snapshot):
+            return snapshot
+        payment_id = snapshot.payment.id
+        await expire_if_due(self._database, self._id_generator, payment_id)
+        return await payments.get(self._database, payment_id) or snapshot
 
 
 async def list_merchant_payments(
@@ -75,26 +111,6 @@ async def list_payment_refunds(
     found = await refunds.list_page_for_payment(database, payment_id, before, limit + 1)
     page = found[:limit]
     return page, page[-1].id if len(found) > limit else None
-
-
-async def find_checkout_payment(
-    database: Database, id_generator: IdGenerator, checkout_id: str
-) -> PaymentSnapshot:
-    """Read the payment of a checkout id; raise `CHECKOUT_NOT_FOUND` where there is none."""
-    well_formed = ids.is_checkout_id(checkout_id)
-    snapshot = await payments.find_by_checkout(database, checkout_id) if well_formed else None
-    if snapshot is None:
-        raise RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "no such checkout")
-    return await _fresh(database, id_generator, snapshot)
-
-
-async def _fresh(
-    database: Database, id_generator: IdGenerator, snapshot: PaymentSnapshot
-) -> PaymentSnapshot:
-    if not _is_elapsed(snapshot):
-        return snapshot
-    await expire_if_due(database, id_generator, snapshot.payment.id)
-    return await payments.get(database, snapshot.payment.id) or snapshot
 
 
 def _is_elapsed(snapshot: PaymentSnapshot) -> bool:

@@ -50,14 +50,14 @@ class Batcher(Generic[Item, Result]):
     may have been done, and each item is run alone: a bad one fails by itself. The exception is
     `StorageUnavailableError`, after which it is not known what was done: every caller gets it.
 
-    Two items of one `identity` are never in one batch.
+    Where `identity` is given, two items with the same are never in one batch.
     """
 
     def __init__(
         self,
         alone: Callable[[Item], Awaitable[Result]],
         together: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]],
-        identity: Callable[[Item], Hashable],
+        identity: Callable[[Item], Hashable] | None = None,
         size_max: int = _SIZE_MAX,
     ) -> None:
         self._alone = alone
@@ -114,7 +114,8 @@ class Batcher(Generic[Item, Result]):
             member = self._waiting.popleft()
             if member.future.done():  # its caller has gone: it is not begun
                 continue
-            if batch.setdefault(self._identity(member.item), member) is not member:
+            identity = self._identity(member.item) if self._identity else id(member)
+            if batch.setdefault(identity, member) is not member:
                 later.append(member)
         self._waiting.extendleft(reversed(later))
         return list(batch.values())

@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Any, cast
 from uuid import UUID
 
-from payintent.domain.payment import CreatePaymentRequest, FailureReason, Payment, PaymentStatus
+from payintent.domain.payment import FailureReason, Payment, PaymentStatus
 from payintent.domain.price import TaxManager
 from payintent.domain.session import Session
 from payintent.storage import sessions
@@ -27,7 +27,6 @@ _values = cast("Callable[[Row], tuple[Any, ...]]", itemgetter(*_FIELDS))
 _STATUS = _FIELDS.index("status")
 _TAX_MANAGER = _FIELDS.index("tax_manager")
 _FAILURE_REASON = _FIELDS.index("failure_reason")
-_BATCH_LOCK_TIMEOUT = "50ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,135 +58,6 @@ class PaymentChange:
     receipt_id: UUID | None = None
     failure_reason: FailureReason | None = None
     refunded: Decimal | None = None  # was reserved, and has been refunded
-
-
-@dataclass(frozen=True, slots=True)
-class NewPayment:
-    """A payment to be written, with the ids that it will have."""
-
-    id: UUID
-    checkout_id: str
-    request: CreatePaymentRequest
-
-
-async def create(database: Executor, new: NewPayment) -> tuple[datetime, datetime] | None:
-    """Write key, checkout and payment in one statement; give `created_at` and `expires_at`.
-
-    `None` where the key is taken and younger than 24 hours. Waits for another request with the
-    same key that has not committed, at most the lock timeout (`LockTimeoutError`).
-    """
-    request, terms = new.request, new.request.terms
-    row = await database.row(
-        """
-        WITH claimed AS (
-            INSERT INTO idempotency AS i
-                (merchant_id, operation, key, request_hash, payment_id, country, created_at)
-            VALUES ($2, 'create', $3, $4, $1, $5, clock())
-            ON CONFLICT (merchant_id, operation, key) DO UPDATE
-            SET request_hash = excluded.request_hash, payment_id = excluded.payment_id,
-                country = excluded.country, denial = NULL, created_at = excluded.created_at
-            WHERE i.created_at <= excluded.created_at - interval '24 hours'
-            RETURNING i.created_at AS now
-        ), named AS (
-            INSERT INTO checkout (id, payment_id)
-            SELECT $6, $1 FROM claimed
-        )
-        INSERT INTO payment
-            (id, merchant_id, checkout_id, currency, amount, amount_text, payer_uid, payer_email,
-             include_pegged_assets, metadata, tax_manager, expires_at, created_at, updated_at)
-        SELECT $1, $2, $6, $7, $8, $9, $10, $11, $12, $13, $14,
-            now + $15 * interval '1 second', now, now
-        FROM claimed
-        RETURNING created_at, expires_at
-        """,
-        new.id,
-        request.merchant_id,
-        request.key,
-        request.request_hash,
-        request.country,
-        new.checkout_id,
-        terms.currency,
-        terms.amount,
-        terms.amount_text,
-        terms.payer_uid,
-        terms.payer_email,
-        terms.include_pegged_assets,
-        terms.metadata,
-        terms.tax_manager,
-        request.expires_in_s,
-    )
-    return (row["created_at"], row["expires_at"]) if row else None
-
-
-async def create_batch(
-    database: Executor, batch: Sequence[NewPayment]
-) -> list[tuple[datetime, datetime] | None]:
-    """Write payments as `create` does, in one statement; gives what it gives, in their order.
-
-    No two have one key. Waits briefly where another request holds one of the keys
-    (`LockTimeoutError`), so that the others are not held up; nothing is written then.
-    """
-    # Keys are claimed in one order, so that batches of two processes cannot wait for each other.
-    ordered = sorted(batch, key=lambda new: (new.request.merchant_id, new.request.key))
-    requests = [new.request for new in ordered]
-    terms = [request.terms for request in requests]
-    rows = await database.fetch(
-        """
-        WITH patience AS MATERIALIZED (
-            SELECT set_config('lock_timeout', $16, true)
-        ), new AS MATERIALIZED (
-            SELECT n.*
-            FROM patience, unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::bytea[], $5::text[],
-                $6::text[], $7::text[], $8::numeric[], $9::text[], $10::text[], $11::text[],
-                $12::boolean[], $13::json[], $14::text[], $15::int[])
-                AS n (id, merchant_id, key, request_hash, country, checkout_id, currency, amount,
-                    amount_text, payer_uid, payer_email, include_pegged_assets, metadata,
-                    tax_manager, expires_in_s)
-        ), claimed AS (
-            INSERT INTO idempotency AS i
-                (merchant_id, operation, key, request_hash, payment_id, country, created_at)
-            SELECT merchant_id, 'create', key, request_hash, id, country, clock()
-            FROM new
-            ON CONFLICT (merchant_id, operation, key) DO UPDATE
-            SET request_hash = excluded.request_hash, payment_id = excluded.payment_id,
-                country = excluded.country, denial = NULL, created_at = excluded.created_at
-            WHERE i.created_at <= excluded.created_at - interval '24 hours'
-            RETURNING i.payment_id AS id, i.created_at AS now
-        ), named AS (
-            INSERT INTO checkout (id, payment_id)
-            SELECT new.checkout_id, new.id
-            FROM claimed
-            JOIN new USING (id)
-        )
-        INSERT INTO payment
-            (id, merchant_id, checkout_id, currency, amount, amount_text, payer_uid, payer_email,
-             include_pegged_assets, metadata, tax_manager, expires_at, created_at, updated_at)
-        SELECT new.id, merchant_id, checkout_id, currency, amount, amount_text, payer_uid,
-            payer_email, include_pegged_assets, metadata, tax_manager,
-            now + expires_in_s * interval '1 second', now, now
-        FROM claimed
-        JOIN new USING (id)
-        RETURNING id, created_at, expires_at
-        """,
-        [new.id for new in ordered],
-        [request.merchant_id for request in requests],
-        [request.key for request in requests],
-        [request.request_hash for request in requests],
-        [request.country for request in requests],
-        [new.checkout_id for new in ordered],
-        [term.currency for term in terms],
-        [term.amount for term in terms],
-        [term.amount_text for term in terms],
-        [term.payer_uid for term in terms],
-        [term.payer_email for term in terms],
-        [term.include_pegged_assets for term in terms],
-        [term.metadata for term in terms],
-        [term.tax_manager for term in terms],
-        [request.expires_in_s for request in requests],
-        _BATCH_LOCK_TIMEOUT,
-    )
-    times = {row["id"]: (row["created_at"], row["expires_at"]) for row in rows}
-    return [times.get(new.id) for new in batch]
 
 
 async def get(database: Executor, payment_id: UUID) -> PaymentSnapshot | None:
@@ -223,6 +93,49 @@ async def find_by_checkout(database: Executor, checkout_id: str) -> PaymentSnaps
         checkout_id,
     )
     return snapshot_from_row(row) if row else None
+
+
+async def get_batch(
+    database: Executor, payment_ids: Sequence[UUID]
+) -> list[PaymentSnapshot | None]:
+    """Read payments as `get` does, in one statement; gives what it gives, in their order."""
+    rows = await database.fetch(
+        "SELECT clock() AS now,"
+        + COLUMNS
+        + ","
+        + sessions.COLUMNS
+        + """
+        FROM payment p
+        LEFT JOIN session s ON s.id = p.session_id
+        WHERE p.id = ANY($1::uuid[])
+        LIMIT 10000
+        """,
+        payment_ids,
+    )
+    found = {row["id"]: snapshot_from_row(row) for row in rows}
+    return [found.get(payment_id) for payment_id in payment_ids]
+
+
+async def find_by_checkouts(
+    database: Executor, checkout_ids: Sequence[str]
+) -> list[PaymentSnapshot | None]:
+    """Read payments as `find_by_checkout` does, in one statement and in their order."""
+    rows = await database.fetch(
+        "SELECT clock() AS now,"
+        + COLUMNS
+        + ","
+        + sessions.COLUMNS
+        + """
+        FROM checkout c
+        JOIN payment p ON p.id = c.payment_id
+        LEFT JOIN session s ON s.id = p.session_id
+        WHERE c.id = ANY($1::text[])
+        LIMIT 10000
+        """,
+        checkout_ids,
+    )
+    found = {row["checkout_id"]: snapshot_from_row(row) for row in rows}
+    return [found.get(checkout_id) for checkout_id in checkout_ids]
 
 
 async def lock(tx: Tx, payment_ids: Sequence[UUID]) -> LockedPayments:

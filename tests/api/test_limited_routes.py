@@ -9,7 +9,6 @@ from uuid import uuid4
 
 import pytest
 
-from payintent.api import payments as merchant_routes
 from payintent.api.server import make_server
 from payintent.app import build_app
 from payintent.config import Settings
@@ -246,7 +245,7 @@ async def test_a_fault_of_the_service_says_where_the_merchant_stands(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await limit(api, READ, 10)
-    monkeypatch.setattr(merchant_routes, "get_merchant_payment", None)
+    monkeypatch.setattr(PaymentLookup, "get_merchant_payment", None)
     answer = await api.get("pay_nobody")
     assert (refusal(answer), told(answer)) == ((500, "INTERNAL_ERROR"), ("read", 9))
 

@@ -7,12 +7,12 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
+from payintent.new_payments.create import CreatedPayment
 
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.payment import CreatePaymentRequest
-from payintent.payments.create import CreatedPayment
-from payintent.storage import payments
-from payintent.storage.payments import NewPayment
+from payintent.storage import new_payments, payments
+from payintent.storage.new_payments import NewPayment
 from tests.payments.staging import held, until_waiting
 from tests.support.world import World
 
@@ -100,7 +100,7 @@ async def test_two_bodies_under_one_new_key_make_one_payment(world: World) -> No
 async def test_a_key_that_another_transaction_holds_holds_up_no_other_member(world: World) -> None:
     request = world.request()
     new = new_payment(world, request)
-    async with held(world, lambda tx: payments.create(tx, new)) as first:
+    async with held(world, lambda tx: new_payments.create(tx, new)) as first:
         requests = [world.request(), request, world.request()]
         before, waiting, after = await create_together(world, *requests)
         assert not (await before).replayed
@@ -117,16 +117,20 @@ async def test_batches_of_two_processes_claim_their_keys_in_one_order(world: Wor
     database = world.service.database
     batches = [[new_payment(world, request) for request in requests] for _ in range(2)]
     batches[1].reverse()
-    written = await asyncio.gather(*(payments.create_batch(database, batch) for batch in batches))
+    written = await asyncio.gather(
+        *(new_payments.create_batch(database, batch) for batch in batches)
+    )
     assert sorted(sum(times is not None for times in each) for each in written) == [0, 40]
 
 
 async def test_a_cancelled_caller_in_a_batch_leaves_a_payment_that_its_key_finds(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(payments, "_BATCH_LOCK_TIMEOUT", "60s")  # it stays one batch
+    monkeypatch.setattr(new_payments, "_BATCH_LOCK_TIMEOUT", "60s")  # it stays one batch
     requests = [world.request() for _ in range(3)]
-    async with held(world, lambda tx: payments.create(tx, new_payment(world, requests[0]))) as key:
+    async with held(
+        world, lambda tx: new_payments.create(tx, new_payment(world, requests[0]))
+    ) as key:
         first, second, third = await create_together(world, *requests)
         await until_waiting(world, third)
         second.cancel()

@@ -12,7 +12,6 @@ from payintent.domain.payment import Payment
 from payintent.domain.restriction import Restrictions
 from payintent.payments.cancel import cancel_by_buyer, cancel_by_merchant
 from payintent.payments.expire import expire_pending, expire_processing
-from payintent.payments.lookup import find_checkout_payment, get_merchant_payment
 from payintent.payments.quotes import QuoteQuery, list_quotes
 from payintent.storage import sessions
 from payintent.workers import OLDEST, _expire, _session_inquirers, measure
@@ -73,13 +72,9 @@ async def test_whoever_sees_an_elapsed_pending_payment_expires_it(world: World) 
     service = world.service
     for_merchant, for_buyer = await world.create(), await world.create()
     await world.move_clock(TTL_S)
-    seen = await get_merchant_payment(
-        service.database, service.id_generator, world.merchant_id, for_merchant.id
-    )
+    seen = await service.payment_lookup.get_merchant_payment(world.merchant_id, for_merchant.id)
     assert seen.payment.status == "EXPIRED"
-    seen = await find_checkout_payment(
-        service.database, service.id_generator, for_buyer.checkout_id
-    )
+    seen = await service.payment_lookup.find_checkout_payment(for_buyer.checkout_id)
     assert seen.payment.status == "EXPIRED"
     for payment in (for_merchant, for_buyer):
         assert await world.events(payment) == ["payment.expired"]
@@ -106,9 +101,7 @@ async def test_an_elapsed_payment_cannot_be_cancelled_though_nobody_expired_it(
 async def test_an_elapsed_checkout_can_neither_be_quoted_nor_selected(world: World) -> None:
     service = world.service
     for payment in (await world.create(), await elapsed_processing(world)):
-        seen = await find_checkout_payment(
-            service.database, service.id_generator, payment.checkout_id
-        )
+        seen = await service.payment_lookup.find_checkout_payment(payment.checkout_id)
         asked = QuoteQuery(restrictions=Restrictions())
         with pytest.raises(RefusedError) as refused:
             await list_quotes(service.database, service.accounts, service.id_generator, seen, asked)
@@ -140,9 +133,7 @@ async def test_a_payment_that_elapses_after_it_was_read_is_not_selected(world: W
 async def test_seeing_an_elapsed_processing_payment_changes_nothing(world: World) -> None:
     payment = await elapsed_processing(world)
     service = world.service
-    seen = await get_merchant_payment(
-        service.database, service.id_generator, world.merchant_id, payment.id
-    )
+    seen = await service.payment_lookup.get_merchant_payment(world.merchant_id, payment.id)
     assert seen.payment.status == "PROCESSING"
     with pytest.raises(RefusedError, match="PROCESSING"):
         async with service.database.transaction() as tx:

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import msgspec
 import pytest
+from payintent.new_payments.create import OPERATION
 
 from payintent.config import Settings
 from payintent.domain.errors import ErrorCode, RefusedError, StorageUnavailableError
@@ -20,13 +21,12 @@ from payintent.domain.fraud import (
 from payintent.domain.restriction import RestrictionType
 from payintent.operations.fraud import AddFraudRule, RemoveFraudRule
 from payintent.operations.restrictions import AddRestriction
-from payintent.payments.create import OPERATION
 from payintent.payments.policy_cache import PolicyCache
 from payintent.service import open_service
-from payintent.storage import fraud, idempotency, payments
+from payintent.storage import fraud, idempotency, new_payments
 from payintent.storage.database import Database
 from payintent.storage.idempotency import FirstRequest
-from payintent.storage.payments import NewPayment
+from payintent.storage.new_payments import NewPayment
 from payintent.workers import _prune
 from tests.payments.staging import held, until_waiting
 from tests.support.world import World, patient
@@ -166,7 +166,7 @@ async def test_a_denial_waits_for_a_create_with_its_key_and_replays_it(world: Wo
     request = world.request()
     ids = world.service.id_generator
     new = NewPayment(ids.new_id(), ids.new_checkout_id(), request)
-    async with held(world, lambda tx: payments.create(tx, new)) as first:
+    async with held(world, lambda tx: new_payments.create(tx, new)) as first:
         await world.perform(_payer())
         denied = asyncio.create_task(world.service.fraud_screening.create_payment(request))
         await until_waiting(world, denied)

@@ -44,7 +44,6 @@ from payintent.domain.gateway import (
 from payintent.domain.payment import Payment
 from payintent.payments.cancel import cancel_by_buyer, cancel_by_merchant
 from payintent.payments.gateway_health import FAILURES_MAX, GatewayChannel, GatewayHealth
-from payintent.payments.lookup import get_merchant_payment
 from payintent.payments.receive_callback import apply_waiting_callbacks, receive_callback
 from payintent.service import open_service
 from payintent.storage import sessions
@@ -224,9 +223,7 @@ class History(RuleBasedStateMachine):
 
     async def _look(self, number: int) -> None:
         service, payment = self.world.service, self._payment(number)
-        await get_merchant_payment(
-            service.database, service.id_generator, payment.merchant_id, payment.id
-        )
+        await service.payment_lookup.get_merchant_payment(payment.merchant_id, payment.id)
 
     async def _work(self, inquiry: str, close: str) -> None:
         service, gateway = self.world.service, self.world.gateway

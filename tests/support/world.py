@@ -18,7 +18,6 @@ from payintent.operations.accounts import AddAccount
 from payintent.operations.base import Actor, ChangeOperation, ReadOperation
 from payintent.operations.merchants import CreatedMerchant, CreateMerchant
 from payintent.operations.operators import IssueOperatorToken
-from payintent.payments.lookup import find_checkout_payment
 from payintent.payments.select_quote import QuoteSelection, SelectedSession, select_quote
 from payintent.payments.settle import settle_session
 from payintent.service import Service
@@ -111,9 +110,7 @@ class World:
     ) -> SelectedSession:
         """Select a way to pay, as the buyer's browser would."""
         service = self.service
-        seen = await find_checkout_payment(
-            service.database, service.id_generator, payment.checkout_id
-        )
+        seen = await service.payment_lookup.find_checkout_payment(payment.checkout_id)
         more.setdefault("restrictions", await service.policies.restrictions())
         chosen = QuoteSelection(payment_method_id=method or self.card, **more)
         return await select_quote(
