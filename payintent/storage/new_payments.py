@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import LiteralString
 from uuid import UUID
 
 from payintent.domain.payment import CreatePaymentRequest
@@ -10,6 +11,43 @@ from payintent.storage.database import Executor
 
 #: How long a batch waits for a key that another transaction holds, before it is taken apart.
 _BATCH_LOCK_TIMEOUT = "50ms"
+_CREATE_BATCH: LiteralString = """
+    WITH patience AS MATERIALIZED (
+        SELECT set_config('lock_timeout', $16, true)
+    ), new AS MATERIALIZED (
+        SELECT n.*
+        FROM patience, unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::bytea[], $5::text[],
+            $6::text[], $7::text[], $8::numeric[], $9::text[], $10::text[], $11::text[],
+            $12::boolean[], $13::json[], $14::text[], $15::int[])
+            AS n (id, merchant_id, key, request_hash, country, checkout_id, currency, amount,
+                amount_text, payer_uid, payer_email, include_pegged_assets, metadata,
+                tax_manager, expires_in_s)
+    ), claimed AS (
+        INSERT INTO idempotency AS i
+            (merchant_id, operation, key, request_hash, payment_id, country, created_at)
+        SELECT merchant_id, 'create', key, request_hash, id, country, clock()
+        FROM new
+        ON CONFLICT (merchant_id, operation, key) DO UPDATE
+        SET request_hash = excluded.request_hash, payment_id = excluded.payment_id,
+            country = excluded.country, denial = NULL, created_at = excluded.created_at
+        WHERE i.created_at <= excluded.created_at - interval '24 hours'
+        RETURNING i.payment_id AS id, i.created_at AS now
+    ), named AS (
+        INSERT INTO checkout (id, payment_id)
+        SELECT new.checkout_id, new.id
+        FROM claimed
+        JOIN new USING (id)
+    )
+    INSERT INTO payment
+        (id, merchant_id, checkout_id, currency, amount, amount_text, payer_uid, payer_email,
+         include_pegged_assets, metadata, tax_manager, expires_at, created_at, updated_at)
+    SELECT new.id, merchant_id, checkout_id, currency, amount, amount_text, payer_uid,
+        payer_email, include_pegged_assets, metadata, tax_manager,
+        now + expires_in_s * interval '1 second', now, now
+    FROM claimed
+    JOIN new USING (id)
+    RETURNING id, created_at, expires_at
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,43 +121,7 @@ async def create_batch(
     requests = [new.request for new in ordered]
     terms = [request.terms for request in requests]
     rows = await database.fetch(
-        """
-        WITH patience AS MATERIALIZED (
-            SELECT set_config('lock_timeout', $16, true)
-        ), new AS MATERIALIZED (
-            SELECT n.*
-            FROM patience, unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::bytea[], $5::text[],
-                $6::text[], $7::text[], $8::numeric[], $9::text[], $10::text[], $11::text[],
-                $12::boolean[], $13::json[], $14::text[], $15::int[])
-                AS n (id, merchant_id, key, request_hash, country, checkout_id, currency, amount,
-                    amount_text, payer_uid, payer_email, include_pegged_assets, metadata,
-                    tax_manager, expires_in_s)
-        ), claimed AS (
-            INSERT INTO idempotency AS i
-                (merchant_id, operation, key, request_hash, payment_id, country, created_at)
-            SELECT merchant_id, 'create', key, request_hash, id, country, clock()
-            FROM new
-            ON CONFLICT (merchant_id, operation, key) DO UPDATE
-            SET request_hash = excluded.request_hash, payment_id = excluded.payment_id,
-                country = excluded.country, denial = NULL, created_at = excluded.created_at
-            WHERE i.created_at <= excluded.created_at - interval '24 hours'
-            RETURNING i.payment_id AS id, i.created_at AS now
-        ), named AS (
-            INSERT INTO checkout (id, payment_id)
-            SELECT new.checkout_id, new.id
-            FROM claimed
-            JOIN new USING (id)
-        )
-        INSERT INTO payment
-            (id, merchant_id, checkout_id, currency, amount, amount_text, payer_uid, payer_email,
-             include_pegged_assets, metadata, tax_manager, expires_at, created_at, updated_at)
-        SELECT new.id, merchant_id, checkout_id, currency, amount, amount_text, payer_uid,
-            payer_email, include_pegged_assets, metadata, tax_manager,
-            now + expires_in_s * interval '1 second', now, now
-        FROM claimed
-        JOIN new USING (id)
-        RETURNING id, created_at, expires_at
-        """,
+        _CREATE_BATCH,
         [new.id for new in ordered],
         [request.merchant_id for request in requests],
         [request.key for request in requests],

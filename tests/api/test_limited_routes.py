@@ -17,6 +17,7 @@ from payintent.domain.rate_limit import RateLimitClass
 from payintent.operations.fraud import AddFraudRule
 from payintent.operations.keys import IssueApiKey
 from payintent.operations.rate_limits import ClearRateLimit, SetRateLimit
+from payintent.payments.lookup import PaymentLookup
 from payintent.service import Service
 from tests.api.arrange import count, document, post, refusal
 from tests.api.fault_proxy import FaultProxy

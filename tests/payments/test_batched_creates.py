@@ -7,10 +7,10 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
-from payintent.new_payments.create import CreatedPayment
 
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.payment import CreatePaymentRequest
+from payintent.payments.create import CreatedPayment
 from payintent.storage import new_payments, payments
 from payintent.storage.new_payments import NewPayment
 from tests.payments.staging import held, until_waiting

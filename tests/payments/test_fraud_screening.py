@@ -7,7 +7,6 @@ from uuid import uuid4
 
 import msgspec
 import pytest
-from payintent.new_payments.create import OPERATION
 
 from payintent.config import Settings
 from payintent.domain.errors import ErrorCode, RefusedError, StorageUnavailableError
@@ -21,6 +20,7 @@ from payintent.domain.fraud import (
 from payintent.domain.restriction import RestrictionType
 from payintent.operations.fraud import AddFraudRule, RemoveFraudRule
 from payintent.operations.restrictions import AddRestriction
+from payintent.payments.create import OPERATION
 from payintent.payments.policy_cache import PolicyCache
 from payintent.service import open_service
 from payintent.storage import fraud, idempotency, new_payments

@@ -17,7 +17,7 @@ import pytest
 from payintent.domain.errors import StorageUnavailableError
 from payintent.domain.payment import Payment
 from payintent.payments.cancel import cancel_by_merchant
-from payintent.payments.create import create_payment
+from payintent.payments.create import PaymentCreator
 from payintent.storage.connection_pool import ConnectionPool
 from payintent.storage.database import Database
 from payintent.storage.driver import connect_as
@@ -201,15 +201,15 @@ async def test_a_create_without_an_answer_is_replayed_with_the_same_payment(
     proxy: DatabaseProxy, pool: ConnectionPool, database: Database, world: World
 ) -> None:
     request = world.request(key=uuid4())
-    ids = world.service.id_generator
+    creator = PaymentCreator(database, world.service.id_generator)
     proxy.freeze_after(b"INSERT INTO payment")
-    creating = await withheld(proxy, create_payment(database, ids, request))
+    creating = await withheld(proxy, creator.create(request))
     look(pool)
     with pytest.raises(StorageUnavailableError):
         await creating
     proxy.thaw()
-    first = await create_payment(database, ids, request)
-    again = await create_payment(database, ids, replace(request))
+    first = await creator.create(request)
+    again = await creator.create(replace(request))
     assert first.payment.id == again.payment.id
     assert again.replayed
     assert len(await world.rows("SELECT 1 FROM payment")) == 1
