@@ -37,9 +37,14 @@ class Encryption:
 
     def encrypt(self, secret: bytes, context: str, nonce: bytes) -> bytes:
         """Encrypt for one context such as `callback_secret:<id>`; `nonce` is 12 random bytes."""
-        name = self.writer.encode()
         box = self._ring[self.writer].encrypt(nonce, secret, context.encode())
-        return bytes([len(name)]) + name + nonce + box
+        return self.writer_prefix + nonce + box
+
+    @property
+    def writer_prefix(self) -> bytes:
+        """Return what everything begins with that the first key of the ring encrypts."""
+        name = self.writer.encode()
+        return bytes([len(name)]) + name
 
     def key_name_of(self, sealed: bytes) -> str:
         """Return the name of the key that a value was encrypted with."""

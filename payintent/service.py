@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from payintent.address_checks import check_places
 from payintent.config import Settings
@@ -26,7 +26,7 @@ from payintent.onchain.watch_loop import WatchContext
 from payintent.operations.base import Actor, ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.keyring import check_encryption_keys
 from payintent.operations.registry import OPERATIONS
-from payintent.operations.submit import run_operation, submit
+from payintent.operations.submit import ShowProgress, describe, foresee, run_operation, submit
 from payintent.payments.create import PaymentCreator
 from payintent.payments.create_refund import RefundCreator
 from payintent.payments.fraud_screening import FraudScreening
@@ -99,6 +99,7 @@ class Service:
             check_account=self.accounts.check,
             repeatable_refunds=self._repeatable_refunds(),
             countries=self.accounts.countries,
+            refund_creator=self.refund_creator,
             origins=self._origins(),
             endpoints=self.settings.endpoints,
             operations=OPERATIONS,
@@ -123,10 +124,23 @@ class Service:
         }
 
     async def submit(
-        self, operation: ReadOperation[R] | ChangeOperation[R], actor: Actor
+        self,
+        operation: ReadOperation[R] | ChangeOperation[R],
+        actor: Actor,
+        show_progress: ShowProgress | None = None,
     ) -> R | Proposal:
         """Run an operation, or store it as a proposal until another operator approves it."""
-        return await submit(self.operation_context, operation, actor)
+        return await submit(self.operation_context, operation, actor, show_progress)
+
+    async def describe(self, operation: ChangeOperation[Any], actor: Actor) -> list[str]:
+        """Describe what an operation would change; raises where it would be refused."""
+        return await describe(self.operation_context, operation, actor)
+
+    async def foresee(
+        self, operation: ReadOperation[Any] | ChangeOperation[Any], actor: Actor
+    ) -> dict[str, object]:
+        """Count what an operation would do, and change nothing."""
+        return await foresee(self.operation_context, operation, actor)
 
     async def run_operation(
         self, operation: ReadOperation[R] | ChangeOperation[R], actor: Actor

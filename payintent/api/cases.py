@@ -1,7 +1,6 @@
 """`GET /cases`: a merchant's cases, newest first, a page at a time; read only."""
 
 import re
-from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -13,9 +12,8 @@ from payintent.api.merchant_access import merchant_route
 from payintent.api.pagination import read_id_cursor, read_limit, write_id_cursor
 from payintent.domain import ids
 from payintent.domain.case import CaseKind
-from payintent.domain.currencies import minor_decimals
 from payintent.domain.errors import ErrorCode, RefusedError
-from payintent.domain.money import format_amount
+from payintent.domain.money import format_smallest_units
 from payintent.json_format import format_timestamp
 from payintent.storage import merchant_cases
 from payintent.storage.api_keys import AuthenticatedMerchant
@@ -60,11 +58,9 @@ def _amount(case: MerchantCase) -> str | None:
     """Format the amount; None where the decimals of its token are unknown."""
     if case.amount_minor is None or case.currency is None:
         return None
-    decimals = case.token_decimals if case.on_chain else minor_decimals(case.currency)
-    if decimals is None:
-        return None
-    amount = Decimal(case.amount_minor).scaleb(-decimals)
-    return format_amount(amount, decimals, trim=case.on_chain)
+    return format_smallest_units(
+        case.amount_minor, case.currency, case.token_decimals, on_chain=case.on_chain
+    )
 
 
 def _dispute(case: MerchantCase) -> dict[str, Any] | None:

@@ -45,9 +45,8 @@ async def metrics(request: Request) -> Response:
 async def get_payment_details(request: Request) -> Response:
     """`GET /operator/payments/{payment_id}`: as its merchant reads it, and its history."""
     app, _ = await _operated(request)
-    return json_response(
-        await payment_details(app.service.database, request.path_params["payment_id"])
-    )
+    shown = await payment_details(app.service.database, request.path_params["payment_id"])
+    return json_response(to_json_value(shown))
 
 
 async def list_webhooks(request: Request) -> Response:
@@ -97,7 +96,12 @@ async def run_operation_route(request: Request) -> Response:
     else:
         fields = _fields(await read_raw(request, app.service.settings.body_bytes_max))
         why = _text("why", fields.pop("why", ""))
+        dry_run = fields.pop("dry_run", False)
         operation = _convert(fields, kind, strict=True)
+        if dry_run is True:
+            return json_response(to_json_value(await app.service.foresee(operation, operator)))
+        if dry_run is not False:
+            raise RefusedError(ErrorCode.BAD_REQUEST, "dry_run must be true or false")
         result = await app.service.submit(operation, replace(operator, why=why))
     if isinstance(result, Proposal):
         return json_response({"approval": to_json_value(proposal_view(result))}, 202)

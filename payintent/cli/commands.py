@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from payintent.cli import operation_commands, payments, processes, reconcile, webhooks
+from payintent.cli import operation_commands, processes, reconcile
 
 #: What the commands of a group are about: `merchant` is the group of `payintent merchant list`.
 _GROUPS = {
@@ -20,7 +20,7 @@ _GROUPS = {
     "fraud": "Rules of fraud screening, and what they denied.",
     "limit": "Merchants' own rate limits.",
     "chain": "Chains: contracts, tokens, finality, and how far each was read.",
-    "payment": "One payment, and everything that happened to it.",
+    "payment": "Payments: found, shown with all that happened, cancelled, refunded, ended.",
     "case": "Money that no payment may own, and what else a person must look at.",
     "refund": "Money that goes back, and who agrees to it.",
     "webhooks": "Events, their delivery, and sending them again.",
@@ -29,8 +29,6 @@ _GROUPS = {
     "keyring": "The keys that secrets are sealed with.",
     "audit": "Who changed what, and why.",
 }
-#: Groups that have commands beside those of operations.
-_BY_HAND = {"payment": payments.add_to, "webhooks": webhooks.add_to}
 #: The group under which a distribution names a function that adds commands to a Typer app.
 _ENTRY_POINTS = "payintent.commands"
 #: Raised for wrong arguments; Typer has no public name for it.
@@ -51,17 +49,11 @@ def build(opened: str | None = None) -> typer.Typer:
     for name, help_text in _GROUPS.items():
         group = typer.Typer(no_args_is_help=True, help=help_text)
         if opened in {None, name}:
-            _fill(group, name)
+            operation_commands.add_to(group, name)
         app.add_typer(group, name=name)
     for entry_point in entry_points(group=_ENTRY_POINTS):
         entry_point.load()(app)
     return app
-
-
-def _fill(group: typer.Typer, name: str) -> None:
-    if name in _BY_HAND:
-        _BY_HAND[name](group)
-    operation_commands.add_to(group, name)
 
 
 def find_group(words: list[str]) -> str:

@@ -6,7 +6,6 @@ import os
 import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
@@ -15,6 +14,7 @@ import typer
 from pydantic import ValidationError
 
 from payintent.address_checks import PlacesUnusableError
+from payintent.cli.progress import show_progress
 from payintent.config import Settings
 from payintent.domain.errors import (
     InvalidTextError,
@@ -27,7 +27,7 @@ from payintent.encryption import EncryptionKeyError
 from payintent.gateways.packages import GatewayPackageError
 from payintent.log import configure_logging
 from payintent.operations.approvals import proposal_view
-from payintent.operations.base import TERMINAL, Actor, ChangeOperation, ReadOperation, check_role
+from payintent.operations.base import TERMINAL, Actor, ChangeOperation, ReadOperation
 from payintent.operations.json_values import to_json_value
 from payintent.service import Service, open_service
 from payintent.storage.proposals import Proposal
@@ -56,7 +56,6 @@ _WHOLE_MAX = 36  # characters, such as an event's id
 _FOLDED_MIN = 8
 Json = typer.Option(False, "--json", help="Print JSON instead of a table.")
 Why = typer.Option("", help="The reason, for the audit log; needed outside the sandbox.")
-Limit = typer.Option(20, min=1, max=1000, help="How many at most.")
 
 
 def settings() -> Settings:
@@ -111,7 +110,7 @@ def run_as_operator(operation: ReadOperation[T] | ChangeOperation[T], why: str =
     """
 
     async def work(service: Service) -> T | Proposal:
-        return await service.submit(operation, await _actor(service, why))
+        return await service.submit(operation, await _actor(service, why), show_progress)
 
     result = with_service(work)
     if not isinstance(result, Proposal):
@@ -121,15 +120,22 @@ def run_as_operator(operation: ReadOperation[T] | ChangeOperation[T], why: str =
     raise typer.Exit(PROPOSED)
 
 
-def read_as_operator(work: Callable[[Service], Awaitable[T]]) -> T:
-    """Read something that is no operation; any role may, outside the sandbox nobody without one."""
+def describe_as_operator(operation: ChangeOperation[Any], why: str) -> list[str]:
+    """Describe what an operation would change; ends the command where it would be refused."""
 
-    async def checked(service: Service) -> T:
-        actor = await _actor(service, "")
-        check_role(replace(service.operation_context, actor=actor), ReadOperation())
-        return await work(service)
+    async def work(service: Service) -> list[str]:
+        return await service.describe(operation, await _actor(service, why))
 
-    return with_service(checked)
+    return with_service(work)
+
+
+def foresee_as_operator(operation: ChangeOperation[Any]) -> dict[str, object]:
+    """Count what an operation would do, and change nothing."""
+
+    async def work(service: Service) -> dict[str, object]:
+        return await service.foresee(operation, await _actor(service, ""))
+
+    return with_service(work)
 
 
 async def _actor(service: Service, why: str) -> Actor:
@@ -214,6 +220,22 @@ def print_record(row: object, *, as_json: bool) -> None:
 def print_json(value: object) -> None:
     """Print JSON on one line."""
     print(msgspec.json.encode(value).decode())
+
+
+def one_line(text: str) -> str:
+    """Write a text of others on one line, without what could steer a terminal."""
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def wrap_at_terminal(line: str, indent: int) -> str:
+    """Wrap a line at the terminal's width, further lines indented; a pipe gets it whole."""
+    if not sys.stdout.isatty():
+        return line
+    import shutil
+    import textwrap
+
+    width = max(shutil.get_terminal_size().columns, 2 * indent)
+    return textwrap.fill(line, width, subsequent_indent=" " * indent, break_on_hyphens=False)
 
 
 def _cell(value: object) -> str:

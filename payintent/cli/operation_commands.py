@@ -14,7 +14,15 @@ import msgspec
 import typer
 from msgspec.structs import FieldInfo
 
-from payintent.cli.common import Json, Why, run_as_operator
+from payintent.cli.common import (
+    Json,
+    Why,
+    describe_as_operator,
+    foresee_as_operator,
+    print_record,
+    run_as_operator,
+)
+from payintent.cli.confirmation import DryRun, Yes, confirm, is_at_terminal
 from payintent.cli.field_values import get_value_form
 from payintent.cli.results import print_result
 from payintent.operations.base import ChangeOperation
@@ -55,17 +63,34 @@ def _build_command(operation: Operation) -> Callable[..., None]:
     """Make the function that Typer calls; its signature tells Typer the parameters."""
     parameters = list(_read_parameters(operation))
 
-    def command(*, as_json: bool, why: str = "", **given: Any) -> None:
+    def command(
+        *, as_json: bool, why: str = "", yes: bool = False, dry_run: bool = False, **given: Any
+    ) -> None:
         fields = {parameter.field: parameter.get_value(given, why) for parameter in parameters}
         request = operation(**fields)
+        if isinstance(request, ChangeOperation):
+            if dry_run:
+                print_record(foresee_as_operator(request), as_json=as_json)
+                return
+            if request.is_destructive and not yes and is_at_terminal():
+                confirm(request.action, describe_as_operator(request, why))
         print_result(request, run_as_operator(request, why), as_json=as_json)
 
     declarations = [parameter.declaration for parameter in parameters]
     if issubclass(operation, ChangeOperation):
-        declarations.append(_declare("why", str, Why))
+        declarations += _declare_of_change(operation)
     declarations.append(_declare("as_json", bool, Json))
     cast("Any", command).__signature__ = inspect.Signature(declarations)
     return command
+
+
+def _declare_of_change(operation: type[ChangeOperation[Any]]) -> Iterator[inspect.Parameter]:
+    """Give the options that a change has beside its fields."""
+    yield _declare("why", str, Why)
+    if operation.is_destructive:
+        yield _declare("yes", bool, Yes)
+    if operation.has_dry_run:
+        yield _declare("dry_run", bool, DryRun)
 
 
 def _read_parameters(operation: Operation) -> Iterator[FieldParameter]:

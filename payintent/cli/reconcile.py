@@ -9,7 +9,15 @@ from typing import NoReturn
 
 import typer
 
-from payintent.cli.common import Json, Why, print_record, print_table, run_as_operator
+from payintent.cli.common import (
+    Json,
+    Why,
+    describe_as_operator,
+    print_record,
+    print_table,
+    run_as_operator,
+)
+from payintent.cli.confirmation import DryRun, Yes, confirm, is_at_terminal
 from payintent.operations.provider_file import InvalidProviderFileError, read_provider_file
 from payintent.operations.reconcile import (
     CompareProviderFile,
@@ -43,26 +51,49 @@ def reconcile(
     ),
     apply: bool = typer.Option(False, "--apply", help="Open a case for each difference."),
     why: str = Why,
+    yes: bool = Yes,
+    dry_run: bool = DryRun,
     as_json: bool = Json,
 ) -> None:
     """Compare a provider's file with ours; exit status 1 where they differ."""
+    period = (account, since, until)
     try:
-        with _progress(file) as report_progress:
-            comparison = ReconciliationInput(
-                file=read_provider_file(file, report_progress),
-                provider=provider,
-                account_id=account,
-                since=since,
-                until=until,
-            )
-            kind = ReconcileProviderFile if apply else CompareProviderFile
-            found = run_as_operator(kind(comparison=comparison), why)
+        if apply and not (yes or dry_run) and is_at_terminal():
+            with _read(file, provider, *period) as comparison:
+                changes = describe_as_operator(ReconcileProviderFile(comparison=comparison), why)
+            confirm("reconcile", changes)
+        with _read(file, provider, *period) as comparison:
+            if apply and not dry_run:
+                found = run_as_operator(ReconcileProviderFile(comparison=comparison), why)
+            else:
+                compare = CompareProviderFile(comparison=comparison, foresees_cases=dry_run)
+                found = run_as_operator(compare)
     except InvalidProviderFileError as bad:
         _end(bad.problems)
     except typer.Exit as ended:  # the refusal is printed already
         raise typer.Exit(_TROUBLE) from ended
-    _show(found, applied=apply, as_json=as_json)
+    done = f"opened, {found.asked} asked about at once" if apply else ""
+    _show(found, "would be opened" if dry_run else done, as_json=as_json)
     raise typer.Exit(_DIFFERS if found.found else 0)
+
+
+@contextmanager
+def _read(
+    file: Path,
+    provider: str,
+    account_id: int | None,
+    since: datetime | None,
+    until: datetime | None,
+) -> Generator[ReconciliationInput]:
+    """Read the file, and show how far it is read and compared."""
+    with _progress(file) as report_progress:
+        yield ReconciliationInput(
+            file=read_provider_file(file, report_progress),
+            provider=provider,
+            account_id=account_id,
+            since=since,
+            until=until,
+        )
 
 
 @contextmanager
@@ -86,7 +117,7 @@ def _progress(file: Path) -> Generator[Callable[[int], None]]:
         yield lambda count: progress.advance(task, count)
 
 
-def _show(found: ReconciliationResult, *, applied: bool, as_json: bool) -> None:
+def _show(found: ReconciliationResult, opened: str, *, as_json: bool) -> None:
     if as_json:
         print_record(found, as_json=True)
         return
@@ -95,8 +126,8 @@ def _show(found: ReconciliationResult, *, applied: bool, as_json: bool) -> None:
         print(difference)
     if (more := found.found - len(found.differences)) > 0:
         print(f"and {more} more")
-    if applied:
-        print(f"{found.opened} cases opened, {found.asked} asked about at once")
+    if opened:
+        print(f"{found.opened} cases {opened}")
 
 
 def _end(problems: list[str]) -> NoReturn:

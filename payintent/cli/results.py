@@ -6,14 +6,14 @@ An operation whose result is printed otherwise has its function here.
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any, cast
-from uuid import UUID
 
 import typer
 
-from payintent.cli.common import fail, print_record, print_table
+from payintent.cli.common import fail, one_line, print_record, print_table, wrap_at_terminal
 from payintent.domain.fraud import FraudRule
 from payintent.domain.merchant import Merchant, PaymentMethod
 from payintent.domain.price import format_rate
+from payintent.json_format import format_timestamp
 from payintent.operations.accounts import AccountCheckResult
 from payintent.operations.approvals import Approve, Approved
 from payintent.operations.base import ChangeOperation, ReadOperation
@@ -28,12 +28,22 @@ from payintent.operations.merchants import (
     SetMerchantProfile,
     ShowMerchant,
 )
+from payintent.operations.payment_details import ShowPayment
 from payintent.operations.payment_methods import ListPaymentMethods
+from payintent.operations.payment_timeline import TimelineEntry
 from payintent.operations.rate_limits import ClearRateLimit
-from payintent.operations.webhooks import ReplayMissedEvents
+from payintent.operations.webhooks import (
+    EventAttempts,
+    ReplayedEvents,
+    ReplayMissedEvents,
+    ShowEvent,
+)
+from payintent.storage.outbox import StoredAttempt
 
-#: A record, or a list with the columns of its table.
+#: A record, a list with the columns of its table, or lines of text.
 Part = tuple[Any, tuple[str, ...]]
+_ANSWER_CHARS_MAX = 200
+_HEAD_COLUMNS = 36  # of a line of a timeline: its time and what happened
 _CONTRACT = ("account_id", "chain", "address", "receiver", "deployed_block", "current")
 _TOKEN = ("chain", "symbol", "address", "decimals", "approve_zero_first", "minimum", "enabled")
 
@@ -51,7 +61,9 @@ def print_result(
     for number, (value, columns) in enumerate(parts):
         if number:
             print()
-        if isinstance(value, list):
+        if isinstance(value, str):
+            print(value)
+        elif isinstance(value, list):
             print_table(cast("list[object]", value), columns, as_json=as_json)
         else:
             print_record(value, as_json=as_json)
@@ -71,10 +83,10 @@ def _cleared_limit(cleared: ClearRateLimit, _: None) -> dict[str, object]:
     return {"merchant_id": cleared.merchant_id, "kind": cleared.kind, "cleared": True}
 
 
-def _replayed_events(_: ReplayMissedEvents, event_ids: list[UUID]) -> list[dict[str, UUID]]:
-    if not event_ids:
+def _replayed_events(_: ReplayMissedEvents, replayed: ReplayedEvents) -> ReplayedEvents:
+    if not replayed.events:
         fail("nothing to send again")
-    return [{"event_id": event_id} for event_id in event_ids]
+    return replayed
 
 
 def _merchant(merchant: Merchant) -> Iterator[Part]:
@@ -119,6 +131,43 @@ def _chain(chain: ChainView) -> Iterator[Part]:
     yield {name: fields[name] for name in fields if name not in {"contracts", "tokens"}}, ()
 
 
+def _payment(payment: dict[str, Any]) -> Iterator[Part]:
+    """Show the payment's own fields, then what happened, a line for each."""
+    parts = {"sessions", "receipts", "cases", "timeline"}
+    metadata = bytes(payment["metadata"]).decode()
+    own = {name: payment[name] for name in payment if name not in parts}
+    yield own | {"metadata": metadata}, ()
+    yield "\n".join(map(_happened, payment["timeline"])), ()
+
+
+def _happened(entry: TimelineEntry) -> str:
+    """Write one thing that happened: its time, what it was, its id, in words, and by whom."""
+    at = format_timestamp(entry.at)
+    head = f"{at[:10]} {at[11:]} {entry.what}"
+    words = " ".join(filter(None, (entry.id, one_line(entry.text))))
+    by = f" (by {entry.who})" if entry.who else ""
+    return wrap_at_terminal(f"{head:{_HEAD_COLUMNS}} {words}{by}", _HEAD_COLUMNS + 1)
+
+
+def _event(shown: EventAttempts) -> Iterator[Part]:
+    """Show the event, then each attempt with where it went and what was answered."""
+    yield shown.event, ()
+    if shown.attempts:
+        yield "\n".join(map(_attempt, shown.attempts)), ()
+
+
+def _attempt(attempt: StoredAttempt) -> str:
+    at = format_timestamp(attempt.started_at)
+    status = "" if attempt.status is None else f" HTTP {attempt.status}"
+    head = f"{attempt.number:3}  {at[:10]} {at[11:]}  {attempt.outcome}{status}"
+    lines = [f"{head}  {attempt.duration_ms} ms  {attempt.url or ''}".rstrip()]
+    if attempt.detail and attempt.detail != f"HTTP {attempt.status}":
+        lines.append(f"     {attempt.detail}")
+    if attempt.answer:
+        lines.append(f"     answer: {one_line(attempt.answer)[:_ANSWER_CHARS_MAX]}")
+    return "\n".join(wrap_at_terminal(line, 5) for line in lines)
+
+
 def _approved(approved: Approved) -> Iterator[Part]:
     """Show the approval, then what its operation gave."""
     yield approved.approval, ()
@@ -141,5 +190,7 @@ _FOR_PEOPLE: dict[type, Callable[[Any], Iterator[Part]]] = {
     ListFraudRules: _fraud_rules,
     ListChains: _chains,
     SetChain: _chain,
+    ShowPayment: _payment,
+    ShowEvent: _event,
     Approve: _approved,
 }

@@ -3,7 +3,7 @@
 import re
 from decimal import ROUND_HALF_UP, ROUND_UP, Context, Decimal, localcontext
 
-from payintent.domain.currencies import CURRENCIES
+from payintent.domain.currencies import CURRENCIES, minor_decimals
 from payintent.domain.errors import ErrorCode, RefusedError
 
 #: Keeps every digit of an amount times a rate; the default context would round them to 28.
@@ -50,6 +50,18 @@ def format_amount(value: Decimal, decimals: int, *, trim: bool = False) -> str:
     with localcontext(EXACT):
         shown = format(value.quantize(Decimal(1).scaleb(-decimals)), "f")
     return shown.rstrip("0").rstrip(".") if trim and "." in shown else shown
+
+
+def format_smallest_units(
+    amount_minor: int, currency: str, token_decimals: int | None, *, on_chain: bool
+) -> str | None:
+    """Format an amount of smallest units; None where the decimals of its token are unknown."""
+    decimals = token_decimals if on_chain else minor_decimals(currency)
+    if decimals is None:
+        return None
+    with localcontext(EXACT):
+        amount = Decimal(amount_minor).scaleb(-decimals)
+    return format_amount(amount, decimals, trim=on_chain)
 
 
 def round_half_up(value: Decimal, decimals: int) -> Decimal:

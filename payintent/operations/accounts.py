@@ -245,6 +245,7 @@ class DisableAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
     """Turn an account off: nothing new is offered through it, what runs there ends."""
 
     action: ClassVar[str] = "account.disable"
+    is_destructive: ClassVar[bool] = True
     account_id: _AccountId
 
     async def apply(self, context: OperationContext, tx: Tx) -> AccountView:

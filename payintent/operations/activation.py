@@ -114,6 +114,7 @@ class SuspendMerchant(ChangeOperation[ActivationRecord], frozen=True, kw_only=Tr
     """
 
     action: ClassVar[str] = "merchant.suspend"
+    is_destructive: ClassVar[bool] = True
     merchant_id: MerchantId
 
     async def apply(self, context: OperationContext, tx: Tx) -> ActivationRecord:

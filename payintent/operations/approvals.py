@@ -115,8 +115,13 @@ class Approve(ChangeOperation[Approved], frozen=True, kw_only=True):
 
     action: ClassVar[str] = "approval.approve"
     needs_role: ClassVar[Role] = Role.FINANCE
+    is_destructive: ClassVar[bool] = True
     approval_id: _ApprovalId
     note: Annotated[str, option("Kept with it.")] = ""
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        """Describe what the approved operation changes."""
+        return (await ShowApproval(approval_id=self.approval_id).read(context)).changes
 
     async def check(self, context: OperationContext) -> None:
         """Refuse what the operation itself refuses."""
@@ -158,6 +163,7 @@ class Reject(ChangeOperation[ApprovalView], frozen=True, kw_only=True):
 
     action: ClassVar[str] = "approval.reject"
     needs_role: ClassVar[Role] = Role.FINANCE
+    is_destructive: ClassVar[bool] = True
     approval_id: _ApprovalId
     note: Annotated[str, option("Kept with it; left out: the reason.", or_reason=True)]
 

@@ -12,11 +12,11 @@ from payintent.domain.operator import Role
 from payintent.encryption import Encryption
 from payintent.id_generator import IdGenerator
 from payintent.operations.json_values import to_json_value
+from payintent.payments.create_refund import RefundCreator
 from payintent.storage import audit
 from payintent.storage.database import Database, Tx
 
 R = TypeVar("R")
-T = TypeVar("T")
 #: Prefix of an actor's name at a terminal in the audit log; no token's name begins so.
 TERMINAL = "cli:"
 #: Prefixes that no token's name has: of terminals, of merchants' requests, of our own rules.
@@ -54,6 +54,7 @@ class OperationContext:
     #: Providers that do a refund once per id, however often it is sent.
     repeatable_refunds: frozenset[str]
     countries: Mapping[str, frozenset[str] | None]  # by provider: where it pays; None: all
+    refund_creator: RefundCreator
     origins: Mapping[str, frozenset[str]]  # by provider: where its accounts' addresses may be
     endpoints: Mapping[str, Sequence[str]] = field(repr=False)  # by chain; URLs may contain keys
     operations: Mapping[str, "type[ReadOperation[Any] | ChangeOperation[Any]]"] = field(repr=False)
@@ -106,6 +107,10 @@ class ChangeOperation(
     columns: ClassVar[tuple[str, ...]] = ()
     #: Whether a terminal without a token may run it outside the sandbox; `apply` decides.
     is_bootstrap: ClassVar[bool] = False
+    #: Whether a terminal asks first: the opposite command does not undo it, or payments stop.
+    is_destructive: ClassVar[bool] = False
+    #: Whether `foresee` counts what it would do, because it may touch many rows.
+    has_dry_run: ClassVar[bool] = False
     #: Fields that must not be in the audit log.
     hidden: ClassVar[frozenset[str]] = frozenset()
 
@@ -127,6 +132,10 @@ class ChangeOperation(
     async def check(self, context: OperationContext) -> None:
         """Refuse what can be refused outside a transaction; only here network calls are allowed."""
 
+    async def foresee(self, context: OperationContext) -> Mapping[str, object]:
+        """Count what it would do, and change nothing."""
+        raise NotImplementedError
+
     async def apply(self, context: OperationContext, tx: Tx) -> R:
         """Make the change within the transaction of its audit entry; returns the result."""
         raise NotImplementedError
@@ -142,14 +151,28 @@ class ChangeOperation(
         return {}
 
 
-class BatchOperation(ChangeOperation[list[T]], Generic[T], frozen=True, kw_only=True):
+class BatchOperation(ChangeOperation[R], Generic[R], frozen=True, kw_only=True):
     """A change of any number of rows, in transactions of bounded size, each with an audit entry.
 
     It needs no approval. Where it fails, the batches before it are done.
     """
 
-    def following(self, batch: Sequence[T]) -> "BatchOperation[T] | None":
+    batch_size: ClassVar[int]
+
+    async def total(self, context: OperationContext) -> int:
+        """Count the rows of all batches before the first one, to show how far it is."""
+        raise NotImplementedError
+
+    def count(self, done: R) -> int:
+        """Return how many rows were changed."""
+        raise NotImplementedError
+
+    def following(self, batch: R) -> "BatchOperation[R] | None":
         """Return the operation for the next batch, once `batch` is done; None after the last."""
+        raise NotImplementedError
+
+    def combine(self, done: R, batch: R) -> R:
+        """Return the result of what was done before and of one batch more."""
         raise NotImplementedError
 
 

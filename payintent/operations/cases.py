@@ -129,6 +129,7 @@ class ResolveCase(ChangeOperation[CaseView], frozen=True, kw_only=True):
 
     action: ClassVar[str] = "case.resolve"
     needs_role: ClassVar[Role] = Role.SUPPORT
+    is_destructive: ClassVar[bool] = True
     case_id: _CaseId
     resolution: Annotated[
         Literal["accept", "dismiss", "refund"],

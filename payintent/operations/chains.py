@@ -144,6 +144,7 @@ class RetireContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
     """Offer a contract no more; it stays watched."""
 
     action: ClassVar[str] = "chain.retire-contract"
+    is_destructive: ClassVar[bool] = True
     account_id: Annotated[int, argument("The contract's account.")]
 
     async def apply(self, context: OperationContext, tx: Tx) -> ContractView:

@@ -164,6 +164,7 @@ class RemoveFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
     """Put a rule out of force."""
 
     action: ClassVar[str] = "fraud.remove"
+    is_destructive: ClassVar[bool] = True
     rule_id: Annotated[int, argument("The rule's number.")]
 
     async def apply(self, context: OperationContext, tx: Tx) -> FraudRule:

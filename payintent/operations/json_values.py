@@ -7,14 +7,19 @@ from decimal import Decimal
 from typing import Any, cast
 from uuid import UUID
 
+import msgspec
+
 from payintent.domain.price import format_rate
 from payintent.evm.hex_values import to_hex
 from payintent.json_format import format_timestamp
 
 
 def to_json_value(value: object) -> Any:
-    """Convert records, times, amounts and ids to JSON values; bytes of secrets are left out."""
-    if value is None or isinstance(value, str | bool | int):
+    """Convert records, times, amounts and ids to JSON values; bytes of secrets are left out.
+
+    JSON that is encoded already stays as it is.
+    """
+    if value is None or isinstance(value, str | bool | int | msgspec.Raw):
         return value
     if isinstance(value, datetime | Decimal | UUID):
         return _text(value)

@@ -1,6 +1,7 @@
 """The key ring: which database it belongs to, and re-encryption with its first key."""
 
 import secrets as chance
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
@@ -16,10 +17,12 @@ from payintent.encryption import (
 )
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
 from payintent.storage import accounts, encryption_keys, proposals
+from payintent.storage.accounts import AccountRecord
 from payintent.storage.database import Database, Tx
-from payintent.storage.encryption_keys import EncryptionKeyRecord
+from payintent.storage.encryption_keys import EncryptionKeyRecord, SealedCredentials
 
 _BATCH = 500
+_ACCOUNTS_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,24 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
     """
 
     action: ClassVar[str] = "keyring.rotate"
+    is_destructive: ClassVar[bool] = True
+    has_dry_run: ClassVar[bool] = True
+
+    async def foresee(self, context: OperationContext) -> Mapping[str, object]:
+        """Count what would be encrypted again, and name the keys that would retire."""
+        writer, encryption = context.encryption.writer, context.encryption
+        found = await accounts.list_accounts(context.database, _ACCOUNTS_MAX)
+        keys = await encryption_keys.list_keys(context.database)
+        return {
+            "writer": writer,
+            "callback_secrets": await encryption_keys.count_callback_secrets_of_other_keys(
+                context.database, encryption.writer_prefix
+            ),
+            "provider_accounts": sum(
+                _open_if_old(encryption, account) is not None for account in found
+            ),
+            "retired": [key.name for key in keys if key.name != writer and key.retired_at is None],
+        }
 
     async def apply(self, context: OperationContext, tx: Tx) -> KeyringRotation:
         """Decrypt with the old key, encrypt with the first one, a batch at a time."""
@@ -109,10 +130,8 @@ async def _reseal_accounts(encryption: Encryption, tx: Tx) -> int:
     after, count = 0, 0
     while batch := await encryption_keys.lock_accounts_after(tx, after, _BATCH):
         for row in batch:
-            opened, is_bound = open_account(
-                encryption, row.id, row.provider, row.base_url, row.sealed
-            )
-            if not is_bound or encryption.key_name_of(row.sealed) != encryption.writer:
+            opened = _open_if_old(encryption, row)
+            if opened is not None:
                 encryption_context = account_context(row.id, row.provider, row.base_url)
                 anew = encryption.encrypt(
                     opened, encryption_context, chance.token_bytes(NONCE_BYTES)
@@ -121,6 +140,17 @@ async def _reseal_accounts(encryption: Encryption, tx: Tx) -> int:
                 count += 1
             after = row.id
     return count
+
+
+def _open_if_old(
+    encryption: Encryption, account: SealedCredentials | AccountRecord
+) -> bytes | None:
+    """Decrypt credentials that another key encrypted, or that are not bound to their address."""
+    opened, is_bound = open_account(
+        encryption, account.id, account.provider, account.base_url, account.sealed
+    )
+    is_old = not is_bound or encryption.key_name_of(account.sealed) != encryption.writer
+    return opened if is_old else None
 
 
 async def _reseal_proposals(encryption: Encryption, tx: Tx) -> None:

@@ -79,6 +79,7 @@ class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
     """Revoke a key for good; every process knows within a second."""
 
     action: ClassVar[str] = "key.revoke"
+    is_destructive: ClassVar[bool] = True
     public_id: Annotated[str, argument("The public part: the eight characters after sk_live_.")]
 
     async def apply(self, context: OperationContext, tx: Tx) -> ApiKey:

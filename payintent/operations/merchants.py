@@ -254,6 +254,7 @@ class RotateCallbackSecret(ChangeOperation[IssuedCallbackSecret], frozen=True, k
     """
 
     action: ClassVar[str] = "merchant.rotate-secret"
+    is_destructive: ClassVar[bool] = True
     merchant_id: MerchantId
     overlap_s: Annotated[int, option("For how many seconds the old one signs along.")] = (
         OVERLAP_DEFAULT_S

@@ -174,6 +174,7 @@ class ReplaceToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True):
 
     action: ClassVar[str] = "operator.replace"
     needs_role: ClassVar[Role] = Role.VIEWER
+    is_destructive: ClassVar[bool] = True
 
     async def apply(self, context: OperationContext, tx: Tx) -> IssuedToken:
         """Store the digest of the new token; the old one stops working."""
@@ -205,6 +206,7 @@ class RevokeOperatorToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_
     """Revoke a token for good, at once."""
 
     action: ClassVar[str] = "operator.revoke"
+    is_destructive: ClassVar[bool] = True
     public_id: _PublicId
 
     async def apply(self, context: OperationContext, tx: Tx) -> OperatorTokenRecord:

@@ -1,12 +1,16 @@
-"""A payment as an operator reads it: what its merchant reads, and its sessions and cases."""
+"""A payment as an operator reads it: what its merchant reads, and what happened to it."""
 
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.session import Session
 from payintent.evm.keccak import to_checksum_address
 from payintent.json_format import format_timestamp
+from payintent.operations.base import OperationContext, ReadOperation
+from payintent.operations.fields import argument
+from payintent.operations.payment_timeline import read_timeline
+from payintent.operations.validation import quote_input
 from payintent.payments.serialization import payment_fields
 from payintent.storage import cases, payments, sessions
 from payintent.storage.cases import PaymentCase
@@ -14,18 +18,27 @@ from payintent.storage.database import Executor
 from payintent.storage.onchain import transfers
 from payintent.storage.onchain.transfers import TransferRecord
 
-_TOLD_MAX = 60
+
+class ShowPayment(ReadOperation[dict[str, Any]], frozen=True, kw_only=True):
+    """Show a payment and everything that happened to it, in the order of time."""
+
+    action: ClassVar[str] = "payment.show"
+    payment_id: Annotated[str, argument("Such as pay_0351NDickobV3yYH8omp8v.")]
+
+    async def read(self, context: OperationContext) -> dict[str, Any]:
+        """Return what its merchant reads, its sessions, transfers and cases, and its timeline."""
+        return await payment_details(context.database, self.payment_id)
 
 
 async def payment_details(database: Executor, payment_id: str) -> dict[str, Any]:
-    """Return a payment with its sessions, chain transfers and cases.
+    """Return a payment with its sessions, chain transfers, cases and timeline.
 
     The checkout's id is masked: it is a capability. Raises `NOT_FOUND`.
     """
     parsed = ids.parse_id(ids.PAYMENT, payment_id)
     snapshot = await payments.get(database, parsed) if parsed else None
     if snapshot is None:
-        raise RefusedError(ErrorCode.NOT_FOUND, f"no payment {payment_id[:_TOLD_MAX]}")
+        raise RefusedError(ErrorCode.NOT_FOUND, f"no payment {quote_input(payment_id)}")
     payment = snapshot.payment
     details = {
         "checkout_id": ids.mask_checkout_id(payment.checkout_id),
@@ -37,6 +50,7 @@ async def payment_details(database: Executor, payment_id: str) -> dict[str, Any]
             for transfer in await transfers.list_for_payment(database, payment.id)
         ],
         "cases": [_case(case) for case in await cases.list_for_payment(database, payment.id)],
+        "timeline": await read_timeline(database, payment),
     }
     return payment_fields(payment, snapshot.session) | details
 

@@ -165,6 +165,7 @@ class DisablePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=
     """Offer a method no more; what runs through it ends."""
 
     action: ClassVar[str] = "method.disable"
+    is_destructive: ClassVar[bool] = True
     method_id: _MethodId
 
     async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:

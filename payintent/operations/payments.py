@@ -1,20 +1,41 @@
-"""Payments that wait for an unwatched chain, ended by two operators."""
+"""What operators do to a payment: cancel it, refund it, or end one that waits in vain."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, ClassVar
+from uuid import UUID
 
 from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import Role
+from payintent.domain.payment import Payment
+from payintent.domain.refund import RefundStep
 from payintent.operations.base import ChangeOperation, OperationContext
-from payintent.operations.fields import argument
-from payintent.operations.validation import quote_input
+from payintent.operations.fields import argument, option
+from payintent.operations.refunds import RefundView, read_refund_view
+from payintent.operations.validation import check_text_if_given, quote_input
+from payintent.payments.cancel import cancel_by_operator
+from payintent.payments.create_refund import CreateRefundRequest
 from payintent.payments.expire import check_stranded, expire_stranded
-from payintent.storage import payments
+from payintent.payments.gateway_health import read_unavailable_channels
+from payintent.storage import payments, refunds
 from payintent.storage.database import Executor, Tx
 from payintent.storage.onchain import pending_transfers
 from payintent.storage.payments import PaymentSnapshot
+
+_REASON_MAX = 500
+_DESTINATION_MAX = 100
+_PaymentId = Annotated[str, argument("Such as pay_0351NDickobV3yYH8omp8v.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelledPayment:
+    """A payment that was cancelled by an operator."""
+
+    id: str
+    merchant_id: int
+    status: str
+    cancelled_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,15 +49,107 @@ class EndedPaymentView:
     case_id: str
 
 
-class EndPayment(ChangeOperation[EndedPaymentView], frozen=True, kw_only=True):
-    """Expire a payment whose time is over and whose chain nobody watches; needs two people.
+class CancelPayment(ChangeOperation[CancelledPayment], frozen=True, kw_only=True):
+    """Cancel a PENDING payment, as its merchant could; the merchant gets the event."""
 
-    Money that the chain shows later pays it no more: it is that of the case which this opens.
+    action: ClassVar[str] = "payment.cancel"
+    needs_role: ClassVar[Role] = Role.SUPPORT
+    is_destructive: ClassVar[bool] = True
+    payment_id: _PaymentId
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        """Describe which payment is cancelled."""
+        payment = (await _find(context.database, self.payment_id)).payment
+        return [f"{_name(payment)}, becomes CANCELLED; it is {payment.status}"]
+
+    async def apply(self, context: OperationContext, tx: Tx) -> CancelledPayment:
+        """Cancel it; raise `INVALID_PAYMENT_STATE` for every status but PENDING."""
+        found = await _find(tx, self.payment_id)
+        await cancel_by_operator(tx, context.id_generator, found.payment.id)
+        payment = (await _find(tx, self.payment_id)).payment
+        return CancelledPayment(
+            id=self.payment_id,
+            merchant_id=payment.merchant_id,
+            status=payment.status,
+            cancelled_at=payment.cancelled_at,
+        )
+
+    def merchant_id_of(self, result: CancelledPayment) -> int:
+        """Return the payment's merchant."""
+        return result.merchant_id
+
+
+class RefundPayment(ChangeOperation[RefundView], frozen=True, kw_only=True):
+    """Refund a payment, or a part of it, as its merchant could; a worker sends it.
+
+    On a chain it waits for another person above the threshold, or where it goes to another
+    address than its payer's.
+    """
+
+    action: ClassVar[str] = "payment.refund"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    is_destructive: ClassVar[bool] = True
+    payment_id: _PaymentId
+    amount: Annotated[
+        str | None, option("A part of the payment's amount; left out: all that is left.")
+    ] = None
+    reason: Annotated[str | None, option("What the merchant reads of it.")] = None
+    destination: Annotated[
+        str | None, option("Of money on a chain: where it goes, if not back to its payer.")
+    ] = None
+    key: Annotated[
+        UUID | None, option("Makes a repetition within 24 hours harmless: it is done once.")
+    ] = None
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        """Describe what is refunded, and where to."""
+        payment = (await _find(context.database, self.payment_id)).payment
+        amount, there = self.amount or "all that is left", self.destination or "where it came from"
+        return [f"{_name(payment)}: {amount} goes back", f"to {there}"]
+
+    async def check(self, context: OperationContext) -> None:
+        """Refuse texts that cannot be stored."""
+        del context
+        check_text_if_given("reason", self.reason, _REASON_MAX)
+        check_text_if_given("destination", self.destination, _DESTINATION_MAX)
+
+    async def apply(self, context: OperationContext, tx: Tx) -> RefundView:
+        """Reserve and queue it; raises what the merchant's own request does."""
+        found = await _find(tx, self.payment_id)
+        ask = CreateRefundRequest(
+            merchant_id=found.payment.merchant_id,
+            payment_id=found.payment.id,
+            key=self.key,
+            requested_by=context.who,
+            amount=self.amount,
+            reason=self.reason,
+            destination=self.destination,
+        )
+        down = await read_unavailable_channels(tx)
+        refund = (await context.refund_creator.create_within(tx, ask, down)).refund
+        if refund.step is RefundStep.APPROVAL and context.is_agreed:
+            await refunds.skip_approval(tx, refund.id)
+        return await read_refund_view(tx, ids.format_id(ids.REFUND, refund.id))
+
+    def merchant_id_of(self, result: RefundView) -> int | None:
+        """Return the payment's merchant."""
+        return result.merchant_id
+
+    def audit_details(self, result: RefundView) -> dict[str, object]:
+        """Record the refund that it made."""
+        return {"refund_id": result.id}
+
+
+class EndPayment(ChangeOperation[EndedPaymentView], frozen=True, kw_only=True):
+    """Expire a PROCESSING payment whose chain is not watched, or whose gateway is gone; by two.
+
+    Money that is shown later pays it no more: it is that of the case which this opens.
     """
 
     action: ClassVar[str] = "payment.end"
     needs_role: ClassVar[Role] = Role.FINANCE
-    payment_id: Annotated[str, argument("Such as pay_0351NDickobV3yYH8omp8v.")]
+    is_destructive: ClassVar[bool] = True
+    payment_id: _PaymentId
 
     async def needs_approval(self, context: OperationContext) -> bool:
         """Return True: the buyer may have paid, and the payment is given up."""
@@ -46,29 +159,26 @@ class EndPayment(ChangeOperation[EndedPaymentView], frozen=True, kw_only=True):
     async def changes(self, context: OperationContext) -> list[str]:
         """Describe what ends, where it was to be paid, and which transfers were seen."""
         payment = await _find(context.database, self.payment_id)
-        session = await check_stranded(context.database, payment)
-        found = await pending_transfers.list_session_transactions(context.database, session.id)
-        amount = f"{payment.payment.amount_text} {payment.payment.currency}"
+        stranded = await check_stranded(context.database, payment, context.providers)
+        found = await pending_transfers.list_session_transactions(
+            context.database, stranded.session.id
+        )
+        seen_there = f": {len(found)} transactions of this payment were seen or posted"
         return [
-            (
-                f"payment {self.payment_id} of merchant {payment.payment.merchant_id}, {amount}, "
-                "becomes EXPIRED; it is PROCESSING"
-            ),
-            (
-                f"{session.quote.chain} is not watched: {len(found)} transactions of this payment "
-                "were seen or posted"
-            ),
+            f"{_name(payment.payment)}, becomes EXPIRED; it is PROCESSING",
+            stranded.reason + (seen_there if stranded.session.quote.chain else ""),
             "money that is found there later is a case's and pays nothing",
         ]
 
     async def check(self, context: OperationContext) -> None:
         """Refuse a payment that ends without an operator."""
-        await check_stranded(context.database, await _find(context.database, self.payment_id))
+        found = await _find(context.database, self.payment_id)
+        await check_stranded(context.database, found, context.providers)
 
     async def apply(self, context: OperationContext, tx: Tx) -> EndedPaymentView:
         """Expire it, with its event and its case."""
         found = await _find(tx, self.payment_id)
-        ended = await expire_stranded(tx, context.id_generator, found.payment.id)
+        ended = await expire_stranded(tx, context.id_generator, found.payment.id, context.providers)
         return EndedPaymentView(
             id=ids.format_id(ids.PAYMENT, ended.payment.id),
             merchant_id=ended.payment.merchant_id,
@@ -80,6 +190,12 @@ class EndPayment(ChangeOperation[EndedPaymentView], frozen=True, kw_only=True):
     def merchant_id_of(self, result: EndedPaymentView) -> int:
         """Return the payment's merchant."""
         return result.merchant_id
+
+
+def _name(payment: Payment) -> str:
+    payment_id = ids.format_id(ids.PAYMENT, payment.id)
+    amount = f"{payment.amount_text} {payment.currency}"
+    return f"payment {payment_id} of merchant {payment.merchant_id}, {amount}"
 
 
 async def _find(database: Executor, payment_id: str) -> PaymentSnapshot:

@@ -54,6 +54,7 @@ class DisableProvider(ChangeOperation[Provider], frozen=True, kw_only=True):
     """Turn a provider off: no method of it is offered, what runs there ends."""
 
     action: ClassVar[str] = "provider.disable"
+    is_destructive: ClassVar[bool] = True
     provider: _Provider
 
     async def apply(self, context: OperationContext, tx: Tx) -> Provider:

@@ -69,6 +69,7 @@ class ClearRateLimit(ChangeOperation[None], frozen=True, kw_only=True):
     """Go back to the installation's own limit."""
 
     action: ClassVar[str] = "limit.clear"
+    is_destructive: ClassVar[bool] = True
     merchant_id: MerchantId
     kind: _Limited
 

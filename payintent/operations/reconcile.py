@@ -79,17 +79,25 @@ class ReconciliationInput:
 
 
 class CompareProviderFile(ReadOperation[ReconciliationResult], frozen=True, kw_only=True):
-    """Compare a file, change nothing; raises `InvalidProviderFileError` for a repeated line."""
+    """Compare a file, change nothing; raises `InvalidProviderFileError` for a repeated line.
+
+    With `foresees_cases`, `opened` of the result has the cases that would be opened.
+    """
 
     action: ClassVar[str] = "reconcile"
     comparison: ReconciliationInput
+    foresees_cases: bool = False
 
     async def read(self, context: OperationContext) -> ReconciliationResult:
         """Return the differences; nothing is written."""
         scope = await _scope(context.database, self.comparison)
         async with context.database.transaction() as tx:
-            found, _ = await _compare(tx, self.comparison, scope)
-            return found
+            found, differences = await _compare(tx, self.comparison, scope)
+            if not self.foresees_cases:
+                return found
+            _check_count(found)
+            new = _cases(context, self.comparison, differences)
+            return replace(found, opened=await reconciliation.count_new_cases(tx, new))
 
 
 class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, kw_only=True):
@@ -97,7 +105,13 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
 
     action: ClassVar[str] = "reconcile"
     needs_role: ClassVar[Role] = Role.FINANCE
+    is_destructive: ClassVar[bool] = True
     comparison: ReconciliationInput
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        """Describe how many cases are opened."""
+        compare = CompareProviderFile(comparison=self.comparison, foresees_cases=True)
+        return [f"{(await compare.read(context)).opened} cases are opened"]
 
     async def check(self, context: OperationContext) -> None:
         """Refuse an unknown provider or account, and a file without a time."""
@@ -107,25 +121,34 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
         """Open the cases, and schedule inquiries that may settle differences."""
         comparison = self.comparison
         found, differences = await _compare(tx, comparison, await _scope(tx, comparison))
-        if found.found > OPENED_MAX:
-            raise RefusedError(
-                ErrorCode.UNPROCESSABLE,
-                f"{found.found} differences are too many for cases: is it the file of "
-                f"another account? nothing was written",
-            )
-        opened = await cases.open_cases(
-            tx,
-            [
-                _case(context.id_generator.new_id(), comparison.provider, difference)
-                for difference in differences
-            ],
-        )
+        _check_count(found)
+        opened = await cases.open_cases(tx, _cases(context, comparison, differences))
         inquired = await reconciliation.request_inquiries(tx)
         return replace(found, opened=len(opened), asked=inquired)
 
     def audit_details(self, result: ReconciliationResult) -> dict[str, object]:
         """Record the counts; the lines stay in the file."""
         return {"tallies": result.tallies, "opened": result.opened, "asked": result.asked}
+
+
+def _cases(
+    context: OperationContext,
+    comparison: ReconciliationInput,
+    differences: Sequence[ReconciliationDifference],
+) -> list[NewCase]:
+    return [
+        _case(context.id_generator.new_id(), comparison.provider, difference)
+        for difference in differences
+    ]
+
+
+def _check_count(found: ReconciliationResult) -> None:
+    if found.found > OPENED_MAX:
+        raise RefusedError(
+            ErrorCode.UNPROCESSABLE,
+            f"{found.found} differences are too many for cases: is it the file of "
+            f"another account? nothing was written",
+        )
 
 
 async def _scope(database: Executor, comparison: ReconciliationInput) -> ReconciliationScope:

@@ -106,7 +106,7 @@ class ShowRefund(ReadOperation[RefundView], frozen=True, kw_only=True):
 
     async def read(self, context: OperationContext) -> RefundView:
         """Return the refund; raise `NOT_FOUND` where there is none of this id."""
-        return _view(await _known(context.database, self.refund_id))
+        return await read_refund_view(context.database, self.refund_id)
 
 
 class ApproveRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
@@ -114,6 +114,7 @@ class ApproveRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
 
     action: ClassVar[str] = "refund.approve"
     needs_role: ClassVar[Role] = Role.FINANCE
+    is_destructive: ClassVar[bool] = True
     refund_id: _RefundId
     note: Annotated[str, option("Needed where the money goes to another than its payer.")] = ""
 
@@ -130,7 +131,7 @@ class ApproveRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
         if review.payer is not None and refund.destination != to_hex_or_none(review.payer):
             check_note(self.note)
         await refund_reviews.approve(tx, refund.id, context.who, self.note, at)
-        return _view(await _known(tx, self.refund_id))
+        return await read_refund_view(tx, self.refund_id)
 
     def merchant_id_of(self, result: RefundView) -> int | None:
         """Return the refund's merchant, if it has one."""
@@ -142,6 +143,7 @@ class RejectRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
 
     action: ClassVar[str] = "refund.reject"
     needs_role: ClassVar[Role] = Role.FINANCE
+    is_destructive: ClassVar[bool] = True
     refund_id: _RefundId
     note: Annotated[str, option("Kept with the refund; left out: the reason.", or_reason=True)]
 
@@ -156,7 +158,7 @@ class RejectRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
         refund, at = await _waiting(tx, await _known(tx, self.refund_id))
         await refunds.mark_failed(tx, refund, RefundFailureReason.REJECTED, None, at)
         await refund_reviews.add_note(tx, refund.id, self.note)
-        return _view(await _known(tx, self.refund_id))
+        return await read_refund_view(tx, self.refund_id)
 
     def merchant_id_of(self, result: RefundView) -> int | None:
         """Return the refund's merchant, if it has one."""
@@ -172,6 +174,7 @@ class ResendRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
 
     action: ClassVar[str] = "refund.resend"
     needs_role: ClassVar[Role] = Role.FINANCE
+    is_destructive: ClassVar[bool] = True
     refund_id: _RefundId
     note: Annotated[str, option("Kept with its case; left out: the reason.", or_reason=True)]
 
@@ -206,11 +209,16 @@ class ResendRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
         await resting_refunds.resume(tx, found.id)
         note = f"sent again by {context.who}: {self.note}"
         await cases.reopen_for_refund(tx, found.id, note)
-        return _view(await _known(tx, self.refund_id))
+        return await read_refund_view(tx, self.refund_id)
 
     def merchant_id_of(self, result: RefundView) -> int | None:
         """Return the refund's merchant, if it has one."""
         return result.merchant_id
+
+
+async def read_refund_view(database: Executor, refund_id: str) -> RefundView:
+    """Read a refund as an operator reads it; raise `NOT_FOUND` where there is none of this id."""
+    return _view(await _known(database, refund_id))
 
 
 async def _check_resting(

@@ -1,8 +1,10 @@
 """Runs operations: directly, or as a proposal that a second operator must approve."""
 
 import secrets as chance
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -25,16 +27,21 @@ from payintent.storage import audit, proposals
 from payintent.storage.proposals import NewProposal, Proposal
 
 R = TypeVar("R")
-T = TypeVar("T")
+#: Opens a display for an action and the count of its rows; it is told the count of each batch.
+ShowProgress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 _WHO_MAX, _WHY_MAX = 200, 500
 
 
 async def submit(
-    context: OperationContext, operation: ReadOperation[R] | ChangeOperation[R], actor: Actor
+    context: OperationContext,
+    operation: ReadOperation[R] | ChangeOperation[R],
+    actor: Actor,
+    show_progress: ShowProgress | None = None,
 ) -> R | Proposal:
     """Run an operation, or store it as a proposal where a second operator must approve.
 
-    A change and its audit entry are one transaction, or one for each batch of a `BatchOperation`.
+    A change and its audit entry are one transaction, or one for each batch of a `BatchOperation`,
+    whose progress `show_progress` shows.
     Raises `FORBIDDEN` where the actor's role does not include it, `BAD_REQUEST` without a
     reason outside the sandbox, and what the operation raises.
     """
@@ -42,16 +49,39 @@ async def submit(
     if isinstance(operation, ReadOperation):
         check_role(context, operation)
         return await operation.read(context)
-    if not (operation.is_bootstrap and actor.role is None):
-        check_role(context, operation)
-    _check_actor(context, actor)
-    await operation.check(context)
+    await _check(context, operation)
     if actor.role is not None and await operation.needs_approval(context):
         return await _propose(context, operation)
     if isinstance(operation, BatchOperation):
-        return cast("R", await _run_batches(context, cast("BatchOperation[Any]", operation)))
+        return await _run_batches(context, operation, show_progress)
     async with context.database.transaction() as tx:
         return await run(context, tx, operation, {})
+
+
+async def describe(
+    context: OperationContext, operation: ChangeOperation[Any], actor: Actor
+) -> list[str]:
+    """Describe what an operation would change; raises where `submit` would refuse it."""
+    context = replace(context, actor=actor)
+    await _check(context, operation)
+    return await operation.changes(context)
+
+
+async def foresee(
+    context: OperationContext,
+    operation: ReadOperation[Any] | ChangeOperation[Any],
+    actor: Actor,
+) -> dict[str, object]:
+    """Count what an operation would do, and change nothing; it needs no reason and no approval.
+
+    Raises `BAD_REQUEST` for an operation that has no dry run.
+    """
+    context = replace(context, actor=actor)
+    check_role(context, operation)
+    if isinstance(operation, ReadOperation) or not operation.has_dry_run:
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"{operation.action} has no dry run")
+    await operation.check(context)
+    return {"dry_run": True, "action": operation.action, **await operation.foresee(context)}
 
 
 async def run_operation(
@@ -70,15 +100,38 @@ async def run_operation(
     return result
 
 
-async def _run_batches(context: OperationContext, operation: BatchOperation[T]) -> list[T]:
-    done: list[T] = []
-    left: BatchOperation[T] | None = operation
+async def _check(context: OperationContext, operation: ChangeOperation[Any]) -> None:
+    """Refuse what can be refused before anything is changed."""
+    if not (operation.is_bootstrap and context.actor.role is None):
+        check_role(context, operation)
+    _check_actor(context, context.actor)
+    await operation.check(context)
+
+
+async def _run_batches(
+    context: OperationContext, operation: BatchOperation[R], show_progress: ShowProgress | None
+) -> R:
+    """Run all batches, each in a transaction of its own; more than one are counted before."""
+    total = await operation.total(context) if show_progress else 0
+    if show_progress is None or total <= operation.batch_size:
+        return await _run_each(context, operation, lambda _: None)
+    with show_progress(operation.action, total) as advance:
+        return await _run_each(context, operation, advance)
+
+
+async def _run_each(
+    context: OperationContext, operation: BatchOperation[R], advance: Callable[[int], None]
+) -> R:
+    result: R | None = None
+    left: BatchOperation[R] | None = operation
     while left is not None:
         async with context.database.transaction() as tx:
             batch = await run(context, tx, left, {})
-        done += batch
+        advance(left.count(batch))
+        result = batch if result is None else left.combine(result, batch)
         left = left.following(batch)
-    return done
+    assert result is not None  # noqa: S101 - there is a first batch
+    return result
 
 
 def _check_actor(context: OperationContext, actor: Actor) -> None:

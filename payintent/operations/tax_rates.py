@@ -60,6 +60,7 @@ class RemoveTaxRate(ChangeOperation[TaxRate], frozen=True, kw_only=True):
     """Forget a country's tax rate, which is zero then."""
 
     action: ClassVar[str] = "tax.remove"
+    is_destructive: ClassVar[bool] = True
     country: IsoCountry
 
     async def apply(self, context: OperationContext, tx: Tx) -> TaxRate:

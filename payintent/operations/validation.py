@@ -37,6 +37,12 @@ def check_note(note: str, *, needed: bool = True) -> None:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"note has 1 to {_NOTE_MAX} characters")
 
 
+def check_text_if_given(name: str, text: str | None, longest: int) -> None:
+    """Refuse a text that is empty, too long or cannot be stored; None passes."""
+    if text is not None and (not 1 <= len(text) <= longest or "\x00" in text):
+        raise RefusedError(ErrorCode.BAD_REQUEST, f"{name} has 1 to {longest} characters")
+
+
 def check_iso_country(country: str) -> None:
     """Refuse what has not the form of ISO 3166-1 alpha-2; any country may be named."""
     if not _ISO_COUNTRY.fullmatch(country):

@@ -1,22 +1,63 @@
-"""Sending events again, under their own webhook-id."""
+"""Events and every attempt to deliver them; and sending them again, under their own webhook-id."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 from uuid import UUID
 
+from payintent.domain import ids
 from payintent.domain.delivery import MissedEvents
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.operator import Role
-from payintent.operations.base import BatchOperation, ChangeOperation, OperationContext
-from payintent.operations.fields import OfMerchantId, argument, option
-from payintent.operations.validation import as_utc, check_merchant
-from payintent.storage import outbox
+from payintent.operations.base import (
+    BatchOperation,
+    ChangeOperation,
+    OperationContext,
+    ReadOperation,
+)
+from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
+from payintent.operations.validation import as_utc, check_list_limit, check_merchant
+from payintent.storage import event_replays, outbox
 from payintent.storage.database import Tx
+from payintent.storage.outbox import DeliveryRecord, EventRecord, StoredAttempt
 
 #: How many events one transaction makes due again.
 BATCH = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryView:
+    """An event and how far its delivery is."""
+
+    event_id: UUID
+    type: str
+    payment_id: str
+    merchant_id: int
+    state: str
+    attempts: int  # since it was last sent again
+    next_at: datetime
+    occurred_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventView:
+    """An event with the bytes that are sent."""
+
+    id: UUID
+    payment_id: str
+    merchant_id: int
+    type: str
+    body: str
+    occurred_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventAttempts:
+    """An event, and every attempt to deliver it, numbered on through replays."""
+
+    event: EventView
+    attempts: list[StoredAttempt]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +68,66 @@ class ReplayedEvent:
     merchant_id: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedEvents:
+    """How many events are due again, and which are the first and the last of them."""
+
+    events: int
+    first_event_id: UUID | None
+    last_event_id: UUID | None
+
+
+_EventId = Annotated[UUID, argument("Such as 01a1fd8e-30f1-7452-8742-48e063df9146.")]
+
+
+class ListDeliveries(ReadOperation[list[DeliveryView]], frozen=True, kw_only=True):
+    """List events and how far their delivery is, newest first."""
+
+    action: ClassVar[str] = "webhooks.list"
+    columns = ("event_id", "type", "payment_id", "merchant_id", "state", "attempts")
+    merchant_id: OfMerchantId = None
+    state: Annotated[
+        Literal["pending", "delivered", "dead", "skipped"] | None,
+        option("Of one state: pending, delivered, dead or skipped.", any_text=True),
+    ] = None
+    limit: ListLimit = 20
+
+    async def read(self, context: OperationContext) -> list[DeliveryView]:
+        """Return deliveries, newest first, filtered by merchant and state."""
+        check_list_limit(self.limit)
+        await check_merchant(context.database, self.merchant_id)
+        found = await outbox.list_deliveries(
+            context.database, self.merchant_id, self.state, self.limit
+        )
+        return [_delivery(delivery) for delivery in found]
+
+
+class ShowEvent(ReadOperation[EventAttempts], frozen=True, kw_only=True):
+    """Show an event, its bytes, and every attempt to deliver it."""
+
+    action: ClassVar[str] = "webhooks.show"
+    event_id: _EventId
+
+    async def read(self, context: OperationContext) -> EventAttempts:
+        """Return the event and its attempts; raise `NOT_FOUND` for an unknown event."""
+        event = await outbox.get_event(context.database, self.event_id)
+        if event is None:
+            raise RefusedError(ErrorCode.NOT_FOUND, f"no event {self.event_id}")
+        attempts = await outbox.list_attempts(context.database, self.event_id)
+        return EventAttempts(event=_event(event), attempts=attempts)
+
+
 class ReplayEvent(ChangeOperation[ReplayedEvent], frozen=True, kw_only=True):
     """Send one event again, whatever its state, under its own webhook-id."""
 
     action: ClassVar[str] = "webhooks.replay"
     needs_role: ClassVar[Role] = Role.SUPPORT
-    event_id: Annotated[UUID, argument("Such as 01a1fd8e-30f1-7452-8742-48e063df9146.")]
+    event_id: _EventId
 
     async def apply(self, context: OperationContext, tx: Tx) -> ReplayedEvent:
         """Make the event's delivery due; raise `NOT_FOUND` for an unknown event."""
         del context
-        merchant_id = await outbox.replay(tx, self.event_id)
+        merchant_id = await event_replays.replay(tx, self.event_id)
         if merchant_id is None:
             raise RefusedError(ErrorCode.NOT_FOUND, f"no event {self.event_id}")
         return ReplayedEvent(self.event_id, merchant_id)
@@ -47,15 +137,17 @@ class ReplayEvent(ChangeOperation[ReplayedEvent], frozen=True, kw_only=True):
         return result.merchant_id
 
 
-class ReplayMissedEvents(BatchOperation[UUID], frozen=True, kw_only=True):
+class ReplayMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=True):
     """Send again what is dead or was skipped, each under its own webhook-id.
 
     Of a merchant or a time or both; a time without zone is UTC.
     """
 
     action: ClassVar[str] = "webhooks.replay-missed"
-    columns = ("event_id",)
     needs_role: ClassVar[Role] = Role.SUPPORT
+    is_destructive: ClassVar[bool] = True
+    has_dry_run: ClassVar[bool] = True
+    batch_size: ClassVar[int] = BATCH
     merchant_id: OfMerchantId = None
     since: Annotated[datetime | None, option("Events from this time on, UTC.")] = None
     until: Annotated[datetime | None, option("Events before this time, UTC.")] = None
@@ -65,30 +157,73 @@ class ReplayMissedEvents(BatchOperation[UUID], frozen=True, kw_only=True):
         if self.merchant_id is None and self.since is None and self.until is None:
             raise RefusedError(ErrorCode.BAD_REQUEST, "name a merchant or a time")
         await check_merchant(context.database, self.merchant_id)
-        for name, moment in (("since", self.since), ("until", self.until)):
-            as_utc(name, moment)
+        self._missed()
 
-    async def apply(self, context: OperationContext, tx: Tx) -> list[UUID]:
-        """Make the next batch due; returns its event ids."""
+    async def changes(self, context: OperationContext) -> list[str]:
+        """Describe how many events are sent again."""
+        return [f"{await self.total(context)} events are sent again"]
+
+    async def total(self, context: OperationContext) -> int:
+        """Count the events that did not arrive."""
+        return (await event_replays.count_missed(context.database, self._missed())).events
+
+    async def foresee(self, context: OperationContext) -> Mapping[str, object]:
+        """Count the events that would be sent again, and their merchants."""
+        found = await event_replays.count_missed(context.database, self._missed())
+        return {
+            "events": found.events,
+            "merchants": found.merchants,
+            "oldest": found.oldest,
+            "newest": found.newest,
+        }
+
+    async def apply(self, context: OperationContext, tx: Tx) -> ReplayedEvents:
+        """Make the next batch due."""
         del context
-        missed = MissedEvents(
+        event_ids = await event_replays.replay_missed(tx, self._missed(), self.done_up_to(), BATCH)
+        return ReplayedEvents(
+            events=len(event_ids),
+            first_event_id=event_ids[0] if event_ids else None,
+            last_event_id=event_ids[-1] if event_ids else None,
+        )
+
+    def _missed(self) -> MissedEvents:
+        return MissedEvents(
             merchant_id=self.merchant_id,
             since=as_utc("since", self.since),
             until=as_utc("until", self.until),
         )
-        return await outbox.replay_missed(tx, missed, self.done_up_to(), BATCH)
 
     def done_up_to(self) -> UUID:
         """Return the id of the last event of the batch before."""
         return UUID(int=0)
 
-    def following(self, batch: Sequence[UUID]) -> "ReplayMissedEvents | None":
+    def count(self, done: ReplayedEvents) -> int:
+        """Return how many events are due again."""
+        return done.events
+
+    def following(self, batch: ReplayedEvents) -> "ReplayMissedEvents | None":
         """Continue after the last one, so that no event is sent twice."""
-        if len(batch) < BATCH:
+        if batch.last_event_id is None or batch.events < BATCH:
             return None
         return _FurtherMissedEvents(
-            merchant_id=self.merchant_id, since=self.since, until=self.until, after=batch[-1]
+            merchant_id=self.merchant_id,
+            since=self.since,
+            until=self.until,
+            after=batch.last_event_id,
         )
+
+    def combine(self, done: ReplayedEvents, batch: ReplayedEvents) -> ReplayedEvents:
+        """Add up what was done."""
+        return ReplayedEvents(
+            events=done.events + batch.events,
+            first_event_id=done.first_event_id,
+            last_event_id=batch.last_event_id or done.last_event_id,
+        )
+
+    def audit_details(self, result: ReplayedEvents) -> Mapping[str, object]:
+        """Record how many events the batch has."""
+        return {"events": result.events}
 
 
 class _FurtherMissedEvents(ReplayMissedEvents, frozen=True, kw_only=True):
@@ -98,3 +233,27 @@ class _FurtherMissedEvents(ReplayMissedEvents, frozen=True, kw_only=True):
 
     def done_up_to(self) -> UUID:
         return self.after
+
+
+def _delivery(delivery: DeliveryRecord) -> DeliveryView:
+    return DeliveryView(
+        event_id=delivery.event_id,
+        type=delivery.type,
+        payment_id=ids.format_id(ids.PAYMENT, delivery.payment_id),
+        merchant_id=delivery.merchant_id,
+        state=delivery.state,
+        attempts=delivery.attempts,
+        next_at=delivery.next_at,
+        occurred_at=delivery.occurred_at,
+    )
+
+
+def _event(event: EventRecord) -> EventView:
+    return EventView(
+        id=event.id,
+        payment_id=ids.format_id(ids.PAYMENT, event.payment_id),
+        merchant_id=event.merchant_id,
+        type=event.type,
+        body=event.body,
+        occurred_at=event.occurred_at,
+    )

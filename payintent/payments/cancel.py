@@ -1,4 +1,4 @@
-"""PENDING → CANCELLED, by the merchant or by the buyer."""
+"""PENDING → CANCELLED, by the merchant, by an operator or by the buyer."""
 
 from uuid import UUID
 
@@ -25,6 +25,11 @@ async def cancel_by_merchant(
         return False
     await _cancel(tx, id_generator, payment.id, PaymentTrigger.CANCEL)
     return True
+
+
+async def cancel_by_operator(tx: Tx, id_generator: IdGenerator, payment_id: UUID) -> None:
+    """Cancel on behalf of the merchant, who gets the event as for a cancel of its own."""
+    await _cancel(tx, id_generator, payment_id, PaymentTrigger.CANCEL)
 
 
 async def cancel_by_buyer(tx: Tx, id_generator: IdGenerator, payment_id: UUID) -> None:

@@ -37,6 +37,7 @@ from payintent.storage.idempotency import FirstRequest
 from payintent.storage.refunds import NewRefund
 
 OPERATION = "refund"
+_BY_OPERATOR = "operator_refund"
 POLICY = "policy:auto_refund"  # the requester of automatic refunds
 _REFUNDABLE = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED)
 _ZERO = re.compile(r"0(\.0+)?")
@@ -44,11 +45,12 @@ _ZERO = re.compile(r"0(\.0+)?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateRefundRequest:
-    """A merchant's request; without `amount`, all that is left."""
+    """A merchant's request, or an operator's; without `amount`, all that is left."""
 
     merchant_id: int
     payment_id: UUID
-    key: UUID
+    key: UUID | None  # None: an operator's that is not repeated
+    requested_by: str | None = None  # the operator; None: the merchant
     amount: str | None = None  # as sent
     reason: str | None = None
     destination: str | None = None  # an address on the chain of the capture
@@ -56,9 +58,20 @@ class CreateRefundRequest:
     @property
     def fingerprint(self) -> bytes:
         """Return the hash that tells it from another request under the same key."""
+        operator = () if self.requested_by is None else (self.requested_by,)
         return request_fingerprint(
-            OPERATION, str(self.payment_id), self.amount, self.reason, self.destination
+            OPERATION, str(self.payment_id), self.amount, self.reason, self.destination, *operator
         )
+
+    @property
+    def operation(self) -> str:
+        """Return the operation of its key: operators' keys are none of the merchant's."""
+        return OPERATION if self.requested_by is None else _BY_OPERATOR
+
+    @property
+    def requester(self) -> str:
+        """Return who requests it, as the refund names it."""
+        return self.requested_by or f"merchant:{self.merchant_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +84,14 @@ class CreatedRefund:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefundCreator:
-    """Accepts the refunds that merchants request."""
+    """Accepts the refunds that merchants and operators request."""
 
     database: Database
     accounts: GatewayAccounts
     id_generator: IdGenerator
 
     async def create(self, ask: CreateRefundRequest) -> CreatedRefund:
-        """Accept a merchant's refund: one transaction stores the key, reserves and queues.
+        """Accept a refund: one transaction stores the key, reserves and queues.
 
         Raises `IDEMPOTENCY_CONFLICT`, `INVALID_PAYMENT_STATE` unless something was paid and is
         left, `INVALID_AMOUNT`, `UNPROCESSABLE` (what the gateway cannot refund),
@@ -86,12 +99,18 @@ class RefundCreator:
         """
         down = await self.accounts.health.unavailable_channels()
         async with self.database.transaction() as tx:
-            refund_id = self.id_generator.new_id()
-            earlier = await _earlier(tx, ask, refund_id)
-            if earlier is not None:
-                return CreatedRefund(as_originally_accepted(earlier), replayed=True)
-            refund = await self._reserve(tx, ask, refund_id, down)
-            return CreatedRefund(refund, replayed=False)
+            return await self.create_within(tx, ask, down)
+
+    async def create_within(
+        self, tx: Tx, ask: CreateRefundRequest, down: Collection[tuple[int, GatewayChannel]]
+    ) -> CreatedRefund:
+        """Accept a refund as `create` does, in the caller's transaction."""
+        refund_id = self.id_generator.new_id()
+        earlier = await _earlier(tx, ask, ask.key, refund_id) if ask.key is not None else None
+        if earlier is not None:
+            return CreatedRefund(as_originally_accepted(earlier), replayed=True)
+        refund = await self._reserve(tx, ask, refund_id, down)
+        return CreatedRefund(refund, replayed=False)
 
     async def _reserve(
         self,
@@ -135,7 +154,7 @@ class RefundCreator:
                 reason=ask.reason,
                 destination=destination,
                 step=step,
-                requested_by=f"merchant:{payment.merchant_id}",
+                requested_by=ask.requester,
                 at=locked.now,
             ),
         )
@@ -216,7 +235,7 @@ async def refund_case(
     )
 
 
-async def _earlier(tx: Tx, ask: CreateRefundRequest, refund_id: UUID) -> Refund | None:
+async def _earlier(tx: Tx, ask: CreateRefundRequest, key: UUID, refund_id: UUID) -> Refund | None:
     """Claim the key, or give the refund that this request has made before."""
     request = FirstRequest(
         request_hash=ask.fingerprint,
@@ -224,7 +243,7 @@ async def _earlier(tx: Tx, ask: CreateRefundRequest, refund_id: UUID) -> Refund 
         country=None,
         refund_id=refund_id,
     )
-    first = await claim_or_match(tx, ask.merchant_id, OPERATION, ask.key, request)
+    first = await claim_or_match(tx, ask.merchant_id, ask.operation, key, request)
     if first is None:
         return None
     assert first.refund_id is not None  # noqa: S101 - a refund's key is written with its refund

@@ -1,5 +1,6 @@
 """PENDING or PROCESSING → EXPIRED, once a payment's time is over."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -14,7 +15,7 @@ from payintent.json_format import format_timestamp
 from payintent.log import get_logger
 from payintent.payments.cases import open_case, session_origin
 from payintent.payments.transitions import TransitionRequest, apply_transitions, lock_payments
-from payintent.storage import payments, sessions
+from payintent.storage import gateway_outages, payments, sessions
 from payintent.storage.database import Database, Executor, Tx
 from payintent.storage.onchain import chain_watch
 from payintent.storage.payments import PaymentSnapshot
@@ -28,6 +29,14 @@ class EndedPayment:
 
     payment: Payment
     case_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class StrandedSession:
+    """The session of a payment that waits in vain, and why its chain or gateway counts as gone."""
+
+    session: Session
+    reason: str
 
 
 async def expire_pending(tx: Tx, id_generator: IdGenerator, limit: int) -> int:
@@ -96,46 +105,80 @@ async def expire_undecided(
     _log.error("payment_undecided", payment=ids.format_id(ids.PAYMENT, payment.id))
 
 
-async def expire_stranded(tx: Tx, id_generator: IdGenerator, payment_id: UUID) -> EndedPayment:
-    """Expire a payment whose chain is not watched, because two operators have decided so.
+async def expire_stranded(
+    tx: Tx, id_generator: IdGenerator, payment_id: UUID, providers: Collection[str]
+) -> EndedPayment:
+    """Expire a payment whose chain or gateway is gone, because two operators have decided so.
 
-    It opens a case for the money that the chain may still show. The session stays `closing`, and
-    ends when the chain is read again. Raises `CONFLICT` as `check_stranded` does.
+    It opens a case for the money that may still come. The session stays `closing`, and ends when
+    its chain is read, or its gateway answers, again. Raises `CONFLICT` as `check_stranded` does.
     """
     locked = await lock_payments(tx, [payment_id])
     payment, now = locked.payments[0], locked.now
     session = await sessions.lock(tx, payment.session_id) if payment.session_id else None
-    session = await check_stranded(tx, PaymentSnapshot(payment, session, now))
-    await sessions.mark_closing(tx, [session.id], now)
-    return await _expire_with_case(tx, id_generator, payment, session, now)
+    stranded = await check_stranded(tx, PaymentSnapshot(payment, session, now), providers)
+    await sessions.mark_closing(tx, [stranded.session.id], now)
+    return await _expire_with_case(
+        tx, id_generator, payment, stranded.session, now, f"ended by hand: {stranded.reason}"
+    )
 
 
-async def check_stranded(database: Executor, snapshot: PaymentSnapshot) -> Session:
-    """Raise `CONFLICT` for a payment that ends without an operator; returns its session."""
+async def check_stranded(
+    database: Executor, snapshot: PaymentSnapshot, providers: Collection[str]
+) -> StrandedSession:
+    """Raise `CONFLICT` for a payment that ends without an operator; returns its session.
+
+    `providers` are those that have an adapter here.
+    """
     payment, session = snapshot.payment, snapshot.session
-    if payment.status is not PaymentStatus.PROCESSING:
+    if payment.status is not PaymentStatus.PROCESSING or session is None:
         raise RefusedError(ErrorCode.CONFLICT, f"the payment is {payment.status}, not PROCESSING")
-    if not payment.is_past_expiry(snapshot.now):
+    chain = session.quote.chain
+    if chain is not None and not payment.is_past_expiry(snapshot.now):
         raise RefusedError(
             ErrorCode.CONFLICT,
             f"the payment's time is over at {format_timestamp(payment.expires_at)} only",
         )
-    chain = session.quote.chain if session else None
-    if session is None or chain is None:
-        raise RefusedError(ErrorCode.CONFLICT, "the payment waits for a gateway, not for a chain")
     if session.status is SessionStatus.ENDED:
         raise RefusedError(
-            ErrorCode.CONFLICT, "the payment's session has ended: it expires by itself"
+            ErrorCode.CONFLICT, "the payment's session has ended: the payment ends by itself"
         )
+    if chain is None:
+        return StrandedSession(session, await _why_gone(database, session, providers))
     if await chain_watch.is_watched(database, chain):
         raise RefusedError(
             ErrorCode.CONFLICT, f"{chain} is watched: the payment ends by what its blocks say"
         )
-    return session
+    return StrandedSession(session, f"{chain} is not watched")
+
+
+async def _why_gone(database: Executor, session: Session, providers: Collection[str]) -> str:
+    """Return why the session's gateway counts as gone; raise `CONFLICT` where it does not."""
+    provider, account = session.quote.provider, f"account {session.quote.account_id}"
+    absence = await gateway_outages.get_absence(database, session.id)
+    if absence is None or provider not in providers:
+        return f"{account} at {provider} cannot be asked from here"
+    if not absence.provider_enabled:
+        return f"{provider} is turned off"
+    if not absence.account_enabled:
+        return f"{account} at {provider} is turned off"
+    since = absence.outage_since or absence.silent_since
+    if since is None:
+        raise RefusedError(
+            ErrorCode.CONFLICT,
+            f"{account} at {provider} answers: the payment ends by what it says; turn the account "
+            "off first where the gateway is gone for good",
+        )
+    return f"{account} at {provider} has not answered since {format_timestamp(since)}"
 
 
 async def _expire_with_case(
-    tx: Tx, id_generator: IdGenerator, payment: Payment, session: Session, now: datetime
+    tx: Tx,
+    id_generator: IdGenerator,
+    payment: Payment,
+    session: Session,
+    now: datetime,
+    note: str = "",
 ) -> EndedPayment:
     """Expire a locked payment, and open a case that money of its session will fill."""
     move = TransitionRequest(
@@ -143,7 +186,7 @@ async def _expire_with_case(
     )
     [payment] = await apply_transitions(tx, [move], id_generator)
     origin = session_origin(payment, session.id)
-    case_id = await open_case(tx, id_generator, CaseKind.UNDECIDED, origin)
+    case_id = await open_case(tx, id_generator, CaseKind.UNDECIDED, origin, note=note)
     assert case_id is not None  # noqa: S101 - a payment expires once
     return EndedPayment(payment=payment, case_id=case_id)
 

@@ -13,7 +13,7 @@ from prometheus_client import Counter
 from payintent.domain.gateway import OutcomeUnknown
 from payintent.log import get_logger
 from payintent.storage import gateway_outages
-from payintent.storage.database import Database
+from payintent.storage.database import Database, Executor
 from payintent.ttl_cache import TtlCache
 
 _log = get_logger("health")
@@ -103,5 +103,14 @@ class GatewayHealth:
 
     async def _read(self, previous: _Known) -> _Known:
         del previous
-        found = await gateway_outages.list_channel_states(self._database)
-        return {(state.account_id, GatewayChannel(state.channel)): state.open for state in found}
+        return await _read_channels(self._database)
+
+
+async def read_unavailable_channels(database: Executor) -> frozenset[_Key]:
+    """Read the channels whose circuit is open now; for use within a transaction."""
+    return frozenset(key for key, shut in (await _read_channels(database)).items() if shut)
+
+
+async def _read_channels(database: Executor) -> _Known:
+    found = await gateway_outages.list_channel_states(database)
+    return {(state.account_id, GatewayChannel(state.channel)): state.open for state in found}

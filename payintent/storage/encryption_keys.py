@@ -121,6 +121,20 @@ async def lock_callback_secrets_after(tx: Tx, after: UUID, limit: int) -> list[E
     return [EncryptedRow(row["id"], row["merchant_id"], row["sealed"]) for row in rows]
 
 
+async def count_callback_secrets_of_other_keys(database: Executor, writer_prefix: bytes) -> int:
+    """Count the callback secrets that do not begin as the writing key's do."""
+    row = await database.row(
+        """
+        SELECT count(*) AS n
+        FROM callback_secret
+        WHERE substr(sealed, 1, octet_length($1::bytea)) <> $1
+        """,
+        writer_prefix,
+    )
+    assert row is not None  # noqa: S101 - a count is one row
+    return row["n"]
+
+
 async def lock_accounts_after(tx: Tx, after: int, limit: int) -> list[SealedCredentials]:
     """Lock gateway accounts in the order of their ids, a batch at a time."""
     rows = await tx.fetch(

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from uuid import UUID
 
 from payintent.storage.database import Executor
 
@@ -29,6 +30,36 @@ class GatewayOutage:
     since: datetime
     until: datetime  # a probe is allowed from then on
     trips: int  # how often the circuit opened in a row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayAbsence:
+    """What tells that a session's gateway is gone: turned off, or not answering."""
+
+    account_enabled: bool
+    provider_enabled: bool
+    outage_since: datetime | None  # of the account's channel of sessions
+    silent_since: datetime | None  # it was asked to close the session
+
+
+async def get_absence(database: Executor, session_id: UUID) -> GatewayAbsence | None:
+    """Read what tells that a session's gateway is gone; None where its account has no credentials.
+
+    An account is never deleted.
+    """
+    row = await database.row(
+        """
+        SELECT a.enabled AS account_enabled, coalesce(p.enabled, false) AS provider_enabled,
+            o.since AS outage_since, s.silent_since
+        FROM session s
+        JOIN provider_account a ON a.id = s.account_id AND a.sealed IS NOT NULL
+        LEFT JOIN provider p ON p.name = a.provider
+        LEFT JOIN gateway_outage o ON o.account_id = a.id AND o.channel = 'sessions'
+        WHERE s.id = $1
+        """,
+        session_id,
+    )
+    return GatewayAbsence(**row) if row else None
 
 
 async def list_outages(database: Executor) -> list[GatewayOutage]:

@@ -1,6 +1,12 @@
-"""Schema migrations: numbered SQL files, forward only, each in a transaction with its record."""
+"""Schema migrations: numbered SQL files, forward only, each in a transaction with its record.
 
+A file that begins with `-- concurrently` builds indexes while the tables are written: its
+statements run one by one outside a transaction, and begin anew where they broke off.
+"""
+
+import asyncio
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +16,10 @@ from payintent.storage.driver import GONE, Connection, connect, transaction
 FOLDER = Path(__file__).parent / "migrations"
 _LOCK = 0x7061_7969_6E74  # "payint": one migration at a time, in whichever process
 _ANSWER_S = 5.0  # how long the server may take, where nothing is changed
+_LOCK_EVERY_S = 0.1
+_CONCURRENTLY = "-- concurrently"
+_COMMENT = re.compile(r"--[^\n]*")
+_INDEX = re.compile(r"INDEX CONCURRENTLY IF NOT EXISTS (\w+)")
 _RECORDS = """
 CREATE TABLE IF NOT EXISTS schema_migration (
     number int PRIMARY KEY,
@@ -33,6 +43,16 @@ class Migration:
         """Return the digest that reveals a change of a file after it was applied."""
         return hashlib.sha256(self.sql.encode()).hexdigest()
 
+    @property
+    def is_concurrent(self) -> bool:
+        """Tell whether its statements run one by one, outside a transaction."""
+        return self.sql.startswith(_CONCURRENTLY)
+
+    @property
+    def statements(self) -> list[str]:
+        """Return the statements of a concurrent file."""
+        return [part for text in _COMMENT.sub("", self.sql).split(";") if (part := text.strip())]
+
 
 class MigrationChangedError(Exception):
     """The text of an applied migration has changed; migrations must never be edited."""
@@ -50,7 +70,7 @@ async def migrate(url: str) -> list[str]:
     """Apply the missing migrations and return their names; safe from many processes at once."""
     connection = await connect(url, "payintent-migrate")
     try:
-        await connection.execute("SELECT pg_advisory_lock($1)", _LOCK)
+        await _lock(connection)
         await connection.execute(_RECORDS)
         applied = await _applied(connection)
         return [
@@ -60,6 +80,14 @@ async def migrate(url: str) -> list[str]:
         ]
     finally:
         await connection.close()
+
+
+async def _lock(connection: Connection) -> None:
+    """Take the lock by trying: who waits in a statement would be waited for by an index build."""
+    while True:
+        if await connection.fetchval("SELECT pg_try_advisory_lock($1)", _LOCK):
+            return
+        await asyncio.sleep(_LOCK_EVERY_S)
 
 
 async def pending(url: str) -> list[str]:
@@ -90,13 +118,38 @@ async def _apply(connection: Connection, migration: Migration, applied: str | No
         if applied != migration.checksum:
             raise MigrationChangedError(f"{migration.name} was edited after it was applied")
         return False
+    if migration.is_concurrent:
+        await _build_indexes(connection, migration)
+        await _record(connection, migration)
+        return True
     async with transaction(connection):
         await connection.execute("SET LOCAL lock_timeout = '5s'")
         await connection.execute(migration.sql)
-        await connection.execute(
-            "INSERT INTO schema_migration (number, name, checksum) VALUES ($1, $2, $3)",
-            migration.number,
-            migration.name,
-            migration.checksum,
-        )
+        await _record(connection, migration)
     return True
+
+
+async def _build_indexes(connection: Connection, migration: Migration) -> None:
+    """Run the statements of a concurrent file, without what a broken build has left behind."""
+    for statement in migration.statements:
+        if named := _INDEX.search(statement):
+            await _drop_broken(connection, named[1])
+        await connection.execute(statement)
+
+
+async def _drop_broken(connection: Connection, index: str) -> None:
+    """Drop an index whose build broke off: it is not used, and would count as made."""
+    is_broken = await connection.fetchval(
+        "SELECT NOT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)", index
+    )
+    if is_broken:
+        await connection.execute(f"DROP INDEX CONCURRENTLY {index}")
+
+
+async def _record(connection: Connection, migration: Migration) -> None:
+    await connection.execute(
+        "INSERT INTO schema_migration (number, name, checksum) VALUES ($1, $2, $3)",
+        migration.number,
+        migration.name,
+        migration.checksum,
+    )

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from payintent.domain.delivery import MissedEvents
-from payintent.storage.database import Executor, Row, Tx
+from payintent.storage.database import Executor, Tx
 
 #: The states of a delivery; `dead` and `skipped` ones are sent again on demand.
 STATES = ("pending", "delivered", "dead", "skipped")
+_ATTEMPTS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,7 @@ class AttemptRecord:
     id: UUID
     event_id: UUID
     number: int  # 1 is the first
+    url: str
     outcome: str
     status: int | None
     detail: str
@@ -50,6 +51,20 @@ class AttemptRecord:
     duration_ms: int
     delivered: bool
     next_wait_s: float | None  # None with `delivered` False: dead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredAttempt:
+    """One attempt as it is stored, numbered on through replays."""
+
+    number: int
+    started_at: datetime
+    url: str | None  # None: stored before addresses were
+    outcome: str
+    status: int | None
+    detail: str
+    answer: str
+    duration_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,14 +205,15 @@ async def record(database: Executor, made: Sequence[AttemptRecord]) -> None:
         WITH made AS (
             SELECT *
             FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::int[], $6::text[],
-                $7::text[], $8::int[], $9::boolean[], $10::float8[])
+                $7::text[], $8::int[], $9::boolean[], $10::float8[], $11::text[])
                 AS a (id, event_id, number, outcome, status, detail, answer, duration_ms,
-                    delivered, next_wait_s)
+                    delivered, next_wait_s, url)
         ), written AS (
             INSERT INTO attempt
-                (id, event_id, number, outcome, status, detail, answer, duration_ms, started_at)
+                (id, event_id, number, outcome, status, detail, answer, duration_ms, started_at,
+                 url)
             SELECT id, event_id, number, outcome, status, detail, answer, duration_ms,
-                clock() - duration_ms * interval '1 millisecond'
+                clock() - duration_ms * interval '1 millisecond', url
             FROM made
         )
         UPDATE delivery d
@@ -223,6 +239,7 @@ async def record(database: Executor, made: Sequence[AttemptRecord]) -> None:
         [item.duration_ms for item in made],
         [item.delivered for item in made],
         [item.next_wait_s for item in made],
+        [item.url for item in made],
     )
 
 
@@ -260,72 +277,28 @@ async def get_event(database: Executor, event_id: UUID) -> EventRecord | None:
     return EventRecord(**row) if row else None
 
 
-async def list_attempts(database: Executor, event_id: UUID) -> list[Row]:
-    """List the attempts to deliver an event, oldest first."""
-    return await database.fetch(
+async def list_attempts(database: Executor, event_id: UUID) -> list[StoredAttempt]:
+    """List the last attempts to deliver an event, oldest first.
+
+    A replay begins with the first wait again, but its attempts are numbered on.
+    """
+    rows = await database.fetch(
         """
-        SELECT number, outcome, status, detail, answer, duration_ms, started_at
-        FROM attempt
-        WHERE event_id = $1
-        ORDER BY id
-        LIMIT 1000
+        SELECT number, started_at, url, outcome, status, detail, answer, duration_ms
+        FROM (
+            SELECT row_number() OVER (ORDER BY started_at, id) AS number, started_at, url, outcome,
+                status, detail, answer, duration_ms
+            FROM attempt
+            WHERE event_id = $1
+            ORDER BY started_at DESC, id DESC
+            LIMIT $2
+        ) made
+        ORDER BY number
         """,
         event_id,
+        _ATTEMPTS_MAX,
     )
-
-
-async def replay(tx: Tx, event_id: UUID) -> int | None:
-    """Make an event due again from the first attempt on, under its own id, whatever its state.
-
-    Returns its merchant; None where there is no such event.
-    """
-    tx.wakes_delivery = True
-    row = await tx.row(
-        """
-        UPDATE delivery
-        SET state = 'pending', attempts = 0, next_at = clock(), lease_until = '-infinity',
-            delivered_at = NULL
-        WHERE event_id = $1
-        RETURNING merchant_id
-        """,
-        event_id,
-    )
-    return row["merchant_id"] if row else None
-
-
-async def replay_missed(tx: Tx, missed: MissedEvents, after: UUID, limit: int) -> list[UUID]:
-    """Make dead and skipped deliveries due again, under their own ids; returns them in order.
-
-    At most `limit` of them, with ids beyond `after`; fewer only where there are no more.
-    """
-    tx.wakes_delivery = True
-    rows = await tx.fetch(
-        """
-        WITH missed AS MATERIALIZED (
-            SELECT d.event_id
-            FROM event e
-            JOIN delivery d ON d.event_id = e.id
-            WHERE d.state IN ('dead', 'skipped') AND e.id > $4
-                AND ($1::bigint IS NULL OR e.merchant_id = $1)
-                AND ($2::timestamptz IS NULL OR e.occurred_at >= $2)
-                AND ($3::timestamptz IS NULL OR e.occurred_at < $3)
-            ORDER BY e.id
-            LIMIT $5
-            FOR UPDATE OF d
-        )
-        UPDATE delivery d
-        SET state = 'pending', attempts = 0, next_at = clock(), lease_until = '-infinity'
-        FROM missed m
-        WHERE d.event_id = m.event_id
-        RETURNING d.event_id
-        """,
-        missed.merchant_id,
-        missed.since,
-        missed.until,
-        after,
-        limit,
-    )
-    return sorted(row["event_id"] for row in rows)
+    return [StoredAttempt(**row) for row in rows]
 
 
 async def is_fully_delivered(database: Executor, payment_id: UUID) -> bool:

@@ -6,6 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 from uuid import UUID
 
+from payintent.storage.cases import NewCase
 from payintent.storage.database import Executor, Tx
 
 _ACCOUNTS_MAX = 100_000
@@ -312,3 +313,27 @@ async def request_inquiries(tx: Tx) -> int:
         """
     )
     return len(sessions) + len(looked)
+
+
+async def count_new_cases(tx: Tx, cases: Sequence[NewCase]) -> int:
+    """Count the cases that do not stand yet, as `cases.open_cases` would open them."""
+    row = await tx.row(
+        """
+        SELECT count(*) AS n
+        FROM (
+            SELECT session_id, capture_id, refund_id, subject
+            FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[])
+                AS c (session_id, capture_id, refund_id, subject)
+            EXCEPT
+            SELECT session_id, capture_id, refund_id, subject
+            FROM money_case
+            WHERE kind = 'RECONCILIATION' AND receipt_id IS NULL
+        ) new
+        """,
+        [case.origin.session_id for case in cases],
+        [case.capture_id for case in cases],
+        [case.refund_id for case in cases],
+        [case.subject for case in cases],
+    )
+    assert row is not None  # noqa: S101 - a count is one row
+    return row["n"]

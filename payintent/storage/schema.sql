@@ -43,6 +43,15 @@ BEGIN
         USING ERRCODE = 'check_violation', CONSTRAINT = 'payment_arrow';
 END $$;
 
+CREATE FUNCTION public.payment_order_id(metadata json) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+BEGIN
+    RETURN metadata ->> 'order_id';
+EXCEPTION WHEN data_exception THEN
+    RETURN NULL;
+END $$;
+
 CREATE FUNCTION public.refund_frozen() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -66,6 +75,7 @@ CREATE TABLE public.api_key (
     digest bytea NOT NULL,
     created_at timestamp with time zone DEFAULT public.clock() NOT NULL,
     revoked_at timestamp with time zone,
+    last_used_at timestamp with time zone,
     CONSTRAINT api_key_digest CHECK ((octet_length(digest) = 32)),
     CONSTRAINT api_key_public_id CHECK ((length(public_id) = 8))
 );
@@ -79,7 +89,8 @@ CREATE TABLE public.attempt (
     detail text NOT NULL,
     answer text NOT NULL,
     duration_ms integer NOT NULL,
-    started_at timestamp with time zone NOT NULL
+    started_at timestamp with time zone NOT NULL,
+    url text
 );
 
 CREATE TABLE public.audit (
@@ -923,7 +934,11 @@ CREATE INDEX buyer_attempt_at ON public.buyer_attempt USING btree (at);
 
 CREATE INDEX callback_body ON public.callback USING btree (applied_at) WHERE ((applied_at IS NOT NULL) AND (body IS NOT NULL));
 
+CREATE INDEX callback_refund ON public.callback USING btree (refund_id) WHERE (refund_id IS NOT NULL);
+
 CREATE INDEX callback_secret_merchant ON public.callback_secret USING btree (merchant_id, created_at DESC);
+
+CREATE INDEX callback_session ON public.callback USING btree (session_id) WHERE (session_id IS NOT NULL);
 
 CREATE INDEX callback_waiting ON public.callback USING btree (session_id) WHERE (applied_at IS NULL);
 
@@ -935,6 +950,8 @@ CREATE INDEX capture_payment ON public.capture USING btree (payment_id);
 
 CREATE UNIQUE INDEX capture_receipt ON public.capture USING btree (receipt_id) WHERE (receipt_id IS NOT NULL);
 
+CREATE INDEX chain_hint_tx ON public.chain_hint USING hash (tx_hash);
+
 CREATE UNIQUE INDEX chain_receipt_one_credit ON public.chain_receipt USING btree (session_id) WHERE (disposition = 'credited'::text);
 
 CREATE INDEX chain_receipt_session ON public.chain_receipt USING btree (session_id);
@@ -945,11 +962,15 @@ CREATE INDEX chain_refund_ref ON public.chain_refund USING btree (refund_ref);
 
 CREATE UNIQUE INDEX chain_refund_settles ON public.chain_refund USING btree (refund_id) WHERE (refund_id IS NOT NULL);
 
+CREATE INDEX chain_refund_try_tx ON public.chain_refund_try USING hash (tx_hash);
+
 CREATE INDEX chain_sighting_session ON public.chain_sighting USING btree (session_id);
 
 CREATE INDEX chain_sighting_there ON public.chain_sighting USING btree (chain, block) WHERE (gone_at IS NULL);
 
 CREATE INDEX delivery_due ON public.delivery USING btree (merchant_id, next_at) WHERE (state = 'pending'::text);
+
+CREATE INDEX delivery_missed ON public.delivery USING btree (merchant_id, event_id) WHERE (state = ANY (ARRAY['dead'::text, 'skipped'::text]));
 
 CREATE INDEX dispute_capture ON public.dispute USING btree (capture_id);
 
@@ -967,6 +988,8 @@ CREATE INDEX money_case_merchant ON public.money_case USING btree (merchant_id, 
 
 CREATE INDEX money_case_open ON public.money_case USING btree (id) WHERE (status = 'OPEN'::text);
 
+CREATE INDEX money_case_payment ON public.money_case USING btree (payment_id) WHERE (payment_id IS NOT NULL);
+
 CREATE UNIQUE INDEX operator_token_name_once ON public.operator_token USING btree (lower(name));
 
 CREATE INDEX payment_due ON public.payment USING btree (expires_at) WHERE (status = ANY (ARRAY['PENDING'::text, 'PROCESSING'::text]));
@@ -978,6 +1001,8 @@ CREATE INDEX payment_listed_kind ON public.payment USING btree (merchant_id, cur
 CREATE INDEX payment_listed_payer ON public.payment USING btree (merchant_id, payer_uid, currency, status, created_at, id NULLS FIRST);
 
 CREATE INDEX payment_method_merchant ON public.payment_method USING btree (merchant_id, "position", id);
+
+CREATE INDEX payment_order ON public.payment USING hash (public.payment_order_id(metadata));
 
 CREATE INDEX proposal_sealed ON public.proposal USING btree (id) WHERE (sealed IS NOT NULL);
 
@@ -1010,6 +1035,8 @@ CREATE UNIQUE INDEX session_one_opening ON public.session USING btree (payment_i
 CREATE UNIQUE INDEX session_pay_uuid ON public.session USING btree (reference) WHERE (provider = 'gateway_contract'::text);
 
 CREATE INDEX session_payment ON public.session USING btree (payment_id);
+
+CREATE INDEX session_reference ON public.session USING hash (reference);
 
 CREATE TRIGGER audit_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON public.audit FOR EACH STATEMENT EXECUTE FUNCTION public.audit_append_only();
 

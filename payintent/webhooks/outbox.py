@@ -75,6 +75,7 @@ class DatabaseOutbox:
             id=self.id_generator.new_id(),
             event_id=result.delivery.event_id,
             number=result.delivery.attempts + 1,
+            url=result.delivery.url,
             outcome=result.outcome,
             status=result.status,
             detail=result.detail,

@@ -218,6 +218,24 @@ async def test_a_reason_is_text(operator: Api, token: str, why: object) -> None:
     assert (refusal(answer), answer.json["message"]) == (_BAD, "why must be text")
 
 
+async def test_a_dry_run_counts_and_changes_nothing(
+    operator: Api, stage: Stage, token: str
+) -> None:
+    [before] = await stage.world.rows("SELECT count(*) AS n FROM audit")
+    sent = {"merchant_id": stage.known["old_merchant"], "dry_run": True}
+    answer = await _ask(operator, token, "webhooks.replay-missed", sent)
+    assert (answer.status, answer.json["dry_run"], answer.json["events"]) == (200, True, 3)
+    states = await stage.world.rows("SELECT DISTINCT state FROM delivery")
+    assert [row["state"] for row in states] == ["skipped"]
+    for action, more in (
+        ("tax.set", {"country": "TH", "rate": "0.07", "dry_run": True}),
+        ("webhooks.replay-missed", sent | {"dry_run": "yes"}),
+        ("webhooks.replay-missed", {"dry_run": True}),
+    ):
+        assert refusal(await _ask(operator, token, action, more)) == _BAD, action
+    assert await stage.world.rows("SELECT count(*) AS n FROM audit") == [before]
+
+
 async def test_without_a_reason_nothing_is_changed(operator: Api, stage: Stage, token: str) -> None:
     for action in EXAMPLES:
         if not _reads(action):

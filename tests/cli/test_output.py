@@ -120,7 +120,7 @@ def test_create_prints_exactly_what_programs_read(terminal: Terminal) -> None:
         ("tax set TH NaN", 1, "rate must be from 0 to 1, such as 0.07 for 7 %"),
         ("webhooks replay-missed", 1, "name a merchant or a time"),
         ("webhooks replay-missed --since 2026-01-01", 1, "nothing to send again"),
-        ("payment show pay_x", 1, "no payment pay_x"),
+        ("payment show pay_x", 1, "no payment 'pay_x'"),
         ("merchant create --name x --methods some", 1, "--methods must be none or all"),
         ("account add --provider simulator --base-url http://x --credentials no.json", 1,
          "cannot read no.json: No such file or directory"),

@@ -27,13 +27,13 @@ from payintent.service import Service, open_service
 from tests.docs.reading import examples, page, section, spans
 from tests.support.contract_node import contract_node, with_node
 from tests.support.contracts import finalized, log_of, strand_payment
-from tests.support.fakes import FakeGateway
+from tests.support.fakes import FakeGateway, captured
 from tests.support.terminal import Said, Terminal
 from tests.support.world import Api, World
 
 _PAGE, _REFUNDS = page("docs/operate.md"), page("docs/refunds.md")
 _ENDLESS = {"api", "worker", "dev", "devchain"}  # or the sandbox's own, with tests of their own
-_NO_OPERATIONS = {"migrate", "doctor", "payment.show", "webhooks.list", "webhooks.show"}
+_NO_OPERATIONS = {"migrate", "doctor"}
 _ALONE = {"migrate", "doctor", "reconcile"}  # commands of one word
 _CREDENTIALS = b'{"api_key": "a key", "signing_secret": "a secret of the gateway"}'
 _PREFIXES = {"payment": ids.PAYMENT, "case": ids.CASE, "refund": ids.REFUND}
@@ -70,9 +70,9 @@ def performed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     submit = Service.submit
 
-    async def watched(self: Service, operation: Any, actor: Actor) -> Any:
+    async def watched(self: Service, operation: Any, actor: Actor, *more: Any) -> Any:
         seen.append(operation.action)
-        return await submit(self, operation, actor)
+        return await submit(self, operation, actor, *more)
 
     monkeypatch.setattr(Service, "submit", watched)
     return seen
@@ -108,7 +108,7 @@ def test_every_example_runs_in_its_order_and_does_the_operation_of_its_name(
         said = people.run(name, real)
         assert (said.status, said.err) == (_STATUSES.get(name, 0), ""), (real, said)
         assert said.out or name == "provider.health", real  # where all is well there is none
-        done = [] if name in _NO_OPERATIONS else [name]
+        done = [] if name in _NO_OPERATIONS or "--dry-run" in real else [name]
         agreed = ["approval.approve"] if people.must_agree(name, real) else []
         assert performed[before:] == done + agreed, real
         people.note(name, said)
@@ -158,10 +158,16 @@ class _People:
 async def _arrange(settings: Settings, name: str) -> None:
     """Let something happen that the commands for events can be about."""
     connection = await asyncpg.connect(settings.database_url)
-    if name == "payment.show":
+    if name == "payment.search":
         await _happen(settings)
+    elif name == "payment.cancel":
+        await _wait(settings)
+    elif name == "payment.refund":
+        await _pay(settings)
     elif name == "payment.end":
         await _strand(settings)
+    elif name == "reconcile":  # the page's file is empty
+        await connection.execute("UPDATE capture SET captured_at = '2026-01-01T00:00:00Z'")
     elif name == "refund.show":
         await _wait_for_somebody(settings)
     elif name == "refund.resend":
@@ -187,6 +193,22 @@ async def _happen(settings: Settings) -> None:
     async with service.database.transaction() as tx:
         await cancel_by_merchant(tx, service.id_generator, payment, None)
     await service.close()
+
+
+async def _wait(settings: Settings) -> None:
+    """Let a payment wait for its buyer."""
+    service = await open_service(settings, {})
+    await _world(service).create()
+    await service.close()
+
+
+async def _pay(settings: Settings) -> None:
+    """Let a payment be paid at the gateway."""
+    world = _world(await open_service(settings, {"simulator": FakeGateway()}))
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    await world.report(payment, session.id, captured(session.quote.total_minor))
+    await world.service.close()
 
 
 async def _strand(settings: Settings) -> None:
@@ -222,6 +244,8 @@ async def _really(settings: Settings, name: str, words: list[str]) -> list[str]:
             "SELECT id FROM proposal WHERE status = 'WAITING'",
         ),
         "payment.show": "SELECT id FROM payment",
+        "payment.cancel": "SELECT id FROM payment WHERE status = 'PENDING'",
+        "payment.refund": "SELECT id FROM payment WHERE status = 'PAID'",
         "payment.end": "SELECT id FROM payment WHERE status = 'PROCESSING'",
         "case.show": "SELECT id FROM money_case",
         "case.resolve": "SELECT id FROM money_case WHERE status = 'OPEN'",

@@ -146,11 +146,76 @@ async def test_it_is_refused_before_its_time_is_over(world: World) -> None:
     assert "time is over at" in await refusal(world, payment)
 
 
-async def test_it_is_refused_for_a_payment_at_a_gateway(world: World) -> None:
+async def test_it_is_refused_while_its_gateway_answers(world: World) -> None:
     payment = await world.create()
     await world.select(payment)
     await world.move_clock(TTL_S)
-    assert "waits for a gateway" in await refusal(world, payment)
+    assert "account 1 at fake answers" in await refusal(world, payment)
+
+
+_GONE = {
+    "its account is off": "UPDATE provider_account SET enabled = false",
+    "its provider is off": "UPDATE provider SET enabled = false",
+    "its circuit is open": "INSERT INTO gateway_outage (account_id, channel, until) "
+    "SELECT account_id, 'sessions', clock() FROM session",
+    "it does not close the session": "UPDATE session SET life = 'closing', closing_at = clock(), "
+    "silent_since = clock()",
+    "there is no adapter": "UPDATE session SET provider = 'gone'",
+}
+
+
+@pytest.mark.parametrize("gone", _GONE)
+async def test_a_payment_whose_gateway_is_gone_is_ended_by_two_with_a_case(
+    world: World, gone: str
+) -> None:
+    for name in ("Ada", "Alan"):
+        await world.operator_token(name)
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    assert "answers" in await refusal(world, payment)
+    if gone == "there is no adapter":  # a quote is frozen, but not for this
+        await world.rows("ALTER TABLE session DISABLE TRIGGER session_quote_frozen")
+    await world.rows(_GONE[gone])
+    waiting = await propose(world, payment)
+    assert await world.status(payment) == "PROCESSING"
+    shown = await world.service.run_operation(ShowApproval(approval_id=waiting), ALAN)
+    assert "fake" in shown.changes[1] or "gone" in shown.changes[1]
+    approved = await world.service.run_operation(Approve(approval_id=waiting), ALAN)
+    assert approved.result["status"] == await world.status(payment) == "EXPIRED"
+    assert await world.events(payment) == ["payment.expired"]
+    [case] = await world.rows("SELECT id, kind, status, note FROM money_case")
+    assert approved.result["case_id"] == ids.format_id(ids.CASE, case["id"])
+    assert (case["kind"], case["status"]) == ("UNDECIDED", "OPEN")
+    assert case["note"] == f"ended by hand: {shown.changes[1]}"
+    assert (await world.session(session.id))["life"] == "closing"
+
+
+async def test_money_of_a_gateway_that_is_back_is_that_cases(world: World) -> None:
+    for name in ("Ada", "Alan"):
+        await world.operator_token(name)
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    await world.rows("UPDATE provider_account SET enabled = false")
+    await end_by_two(world, payment)
+    await world.report(payment, session.id, captured(159_000))
+    assert await world.status(payment) == "EXPIRED"
+    assert await world.events(payment) == ["payment.expired"]
+    [case] = await world.rows("SELECT kind, capture_id FROM money_case")
+    assert case["kind"] == "LATE_PAYMENT"
+    assert case["capture_id"] is not None
+
+
+async def test_it_is_refused_where_the_gateway_has_come_back_between_the_two(world: World) -> None:
+    for name in ("Ada", "Alan"):
+        await world.operator_token(name)
+    payment = await world.create()
+    await world.select(payment)
+    await world.rows("UPDATE provider_account SET enabled = false")
+    waiting = await propose(world, payment)
+    await world.rows("UPDATE provider_account SET enabled = true")
+    with pytest.raises(RefusedError, match="answers"):
+        await world.service.run_operation(Approve(approval_id=waiting), ALAN)
+    assert await world.status(payment) == "PROCESSING"
 
 
 async def test_it_is_refused_for_what_is_not_processing(world: World) -> None:

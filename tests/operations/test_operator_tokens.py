@@ -17,9 +17,10 @@ from tests.operations.stage import Stage
 from tests.support.world import Api, World
 
 _DAY_S = 24 * 3600
-_SUPPORT = {"webhooks.replay", "webhooks.replay-missed", "case.resolve", "account.check"}
+_SUPPORT = {"webhooks.replay", "webhooks.replay-missed", "case.resolve", "payment.cancel"}
+_SUPPORT |= {"account.check"}
 _FINANCE = {"refund.approve", "refund.reject", "approval.approve", "approval.reject"}
-_FINANCE |= {"payment.end", "refund.resend"}
+_FINANCE |= {"payment.end", "payment.refund", "refund.resend"}
 _OWN = {"operator.replace"}  # one's own token: every role
 
 

@@ -11,7 +11,7 @@ from payintent.operations.registry import OPERATIONS
 from tests.operations.stage import ADA, EXAMPLES, Stage, agreed
 
 _BAD, _UNKNOWN, _CONFLICT = ErrorCode.BAD_REQUEST, ErrorCode.NOT_FOUND, ErrorCode.CONFLICT
-_REFUSED = ErrorCode.UNPROCESSABLE
+_REFUSED, _MALFORMED = ErrorCode.UNPROCESSABLE, ErrorCode.INVALID_AMOUNT
 _NO_IDS = (0, -1, 99, 2**63 - 1, 2**63, 2**64)
 _MERCHANT = [action for action, fields in EXAMPLES.items() if fields.get("merchant_id", "")]
 _BY_ID = {
@@ -182,7 +182,20 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("chain.resume", {"chain": "ethereum"}, _UNKNOWN, "nothing of ours is on ethereum"),
     ("chain.resume", {"block": -1}, _BAD, "block is the number of a block"),
     *((f"case.{verb}", {"case_id": "x"}, _UNKNOWN, "no case 'x'") for verb in ("show", "resolve")),
-    ("payment.end", {"payment_id": "pay_0"}, _UNKNOWN, "no payment 'pay_0'"),
+    *(
+        (f"payment.{verb}", {"payment_id": "pay_0"}, _UNKNOWN, "no payment 'pay_0'")
+        for verb in ("show", "cancel", "refund", "end")
+    ),
+    ("payment.list", {"older_than": "1 hour"}, _BAD, "older_than is a number and s, m, h or d"),
+    ("payment.list", {"tx_hash": "0x12"}, _BAD, "tx_hash must be 0x and 64 hexadecimal digits"),
+    ("payment.list", {"before": "pay_0"}, _UNKNOWN, "no payment 'pay_0'"),
+    ("payment.search", {"before": "pay_0"}, _UNKNOWN, "no payment 'pay_0'"),
+    ("payment.search", {"text": " "}, _BAD, "text has 1 to 300 characters"),
+    ("payment.search", {"text": "x\x00"}, _BAD, "text has 1 to 300 characters"),
+    ("payment.refund", {"reason": ""}, _BAD, "reason has 1 to 500 characters"),
+    ("payment.refund", {"destination": "x" * 101}, _BAD, "destination has 1 to 100"),
+    ("payment.refund", {"amount": "1e2"}, _MALFORMED, "amount must be a plain decimal"),
+    ("payment.refund", {"destination": _ZERO}, _REFUSED, "this money goes back the way"),
     ("case.resolve", {"note": " "}, _BAD, "note has 1 to 500 characters"),
     ("case.resolve", {"note": "x" * 501}, _BAD, "note has 1 to 500 characters"),
     ("case.resolve", {"note": "\x00"}, _BAD, "note has 1 to 500 characters"),
@@ -196,6 +209,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("refund.list", {"payment_id": f"pay_{22 * '0'}"}, _UNKNOWN, "no payment 'pay_"),
     ("refund.approve", {"note": "x" * 501}, _BAD, "note has 1 to 500 characters"),
     ("refund.reject", {"note": ""}, _BAD, "note has 1 to 500 characters"),
+    ("webhooks.show", {"event_id": "00000000-0000-0000-0000-000000000000"}, _UNKNOWN, "no event"),
     ("webhooks.replay", {"event_id": "00000000-0000-0000-0000-000000000000"}, _UNKNOWN, "no event"),
     ("webhooks.replay-missed", {"merchant_id": None, "since": None}, _BAD, "name a merchant or"),
     ("webhooks.replay-missed", {"since": "0001-01-01T00:00:00+01:00"}, _BAD, "since is beyond"),

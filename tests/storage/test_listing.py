@@ -1,10 +1,8 @@
 """A list reads as many rows as it shows, and never more because there are more."""
 
-import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import product
-from typing import Any, LiteralString
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -13,8 +11,8 @@ import pytest
 from payintent.domain.currencies import CURRENCIES
 from payintent.domain.payment import PaymentStatus
 from payintent.storage import fraud, payment_list
-from payintent.storage.database import Row
 from payintent.storage.payment_list import PaymentFilter
+from tests.support.plans import Recorder, nodes, pages_read, plan
 from tests.support.rows import write_payments
 from tests.support.world import World
 
@@ -44,43 +42,6 @@ _PLACES: list[dict[str, Any]] = [
 ]
 
 
-class Recorder:
-    """Stands where a database would, and keeps the statement instead of running it."""
-
-    async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
-        self.query, self.args = query, args
-        return []
-
-    async def row(self, query: LiteralString, *args: object) -> Row | None:
-        await self.fetch(query, *args)
-        return None
-
-
-def _literal(value: object) -> str:
-    if isinstance(value, list):
-        value = "{" + ",".join(value) + "}"
-    return "'" + str(value) + "'"
-
-
-async def plan(raw: asyncpg.Connection, asked: Recorder) -> Any:
-    """Run a statement as one that was prepared, and give what PostgreSQL did."""
-    arguments = ", ".join(_literal(one) for one in asked.args)
-    await raw.execute(f"PREPARE asked AS {asked.query}")
-    try:
-        told = await raw.fetchval(
-            f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE asked ({arguments})"
-        )
-    finally:
-        await raw.execute("DEALLOCATE asked")
-    return json.loads(told)[0]["Plan"]
-
-
-def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield node
-    for one in node.get("Plans", []):
-        yield from nodes(one)
-
-
 def rows_read(node: dict[str, Any]) -> float:
     """Count what was read of the table and its indexes, shown or thrown away."""
     return sum(
@@ -92,10 +53,6 @@ def rows_read(node: dict[str, Any]) -> float:
         for one in nodes(node)
         if one.get("Relation Name") == "payment" or one["Node Type"] == "Bitmap Index Scan"
     )
-
-
-def pages_read(node: dict[str, Any]) -> int:
-    return node["Shared Hit Blocks"] + node["Shared Read Blocks"]
 
 
 @pytest.fixture(params=["nothing else", "alone", "among many small ones"])

@@ -77,6 +77,56 @@ async def test_a_migration_and_its_record_are_one(empty_url: str, folder: Path) 
     assert await _tables(empty_url) == {"first", "schema_migration"}
 
 
+_CONCURRENT = """-- concurrently: while rows are written
+CREATE INDEX CONCURRENTLY IF NOT EXISTS first_id ON first (id);  -- one; of two
+CREATE UNIQUE INDEX CONCURRENTLY IF NOT EXISTS first_once ON first (id);
+"""
+
+
+async def test_indexes_are_built_while_rows_are_written(empty_url: str, folder: Path) -> None:
+    await migrations_runner.migrate(empty_url)
+    (folder / "0002_indexes.sql").write_text(_CONCURRENT)
+    writer = await asyncpg.connect(empty_url)
+    async with writer.transaction():
+        await writer.execute("INSERT INTO first VALUES (1)")
+        building = asyncio.create_task(migrations_runner.migrate(empty_url))
+        other = await asyncpg.connect(empty_url)
+        async with asyncio.timeout(60):
+            while not await other.fetchval("SELECT to_regclass('first_id') IS NOT NULL"):
+                await asyncio.sleep(0.01)
+        await other.execute("SET lock_timeout = '5s'")
+        await other.execute("INSERT INTO first VALUES (2)")  # a build in a transaction forbids it
+        await other.close()
+    await writer.close()
+    assert await building == ["0002_indexes"]
+    assert await _valid(empty_url) == {"first_id": True, "first_once": True}
+
+
+async def test_a_build_that_broke_off_begins_anew(empty_url: str, folder: Path) -> None:
+    await migrations_runner.migrate(empty_url)
+    (folder / "0002_indexes.sql").write_text(_CONCURRENT)
+    connection = await asyncpg.connect(empty_url)
+    await connection.execute("INSERT INTO first VALUES (1), (1)")
+    with pytest.raises(asyncpg.UniqueViolationError):
+        await migrations_runner.migrate(empty_url)
+    assert await _valid(empty_url) == {"first_id": True, "first_once": False}
+    assert await migrations_runner.pending(empty_url) == ["0002_indexes"]
+    await connection.execute("TRUNCATE first")
+    await connection.close()
+    assert await migrations_runner.migrate(empty_url) == ["0002_indexes"]
+    assert await _valid(empty_url) == {"first_id": True, "first_once": True}
+
+
+async def _valid(url: str) -> dict[str, bool]:
+    connection = await asyncpg.connect(url)
+    rows = await connection.fetch(
+        "SELECT indexrelid::regclass::text AS name, indisvalid FROM pg_index "
+        "WHERE indrelid = 'first'::regclass"
+    )
+    await connection.close()
+    return {row["name"]: row["indisvalid"] for row in rows}
+
+
 async def test_a_database_that_is_away_is_told_as_such() -> None:
     with pytest.raises(StorageUnavailableError):
         await migrations_runner.pending(f"postgresql://payintent@127.0.0.1:{free_port()}/payintent")

@@ -38,6 +38,13 @@ class _Screen(io.StringIO):
         return self._terminal
 
 
+class _Keyboard(io.StringIO):
+    """Standard input at which a person answers."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 class Terminal:
     """Runs commands with the settings of a test; call it outside a running loop."""
 
@@ -87,12 +94,22 @@ class Terminal:
         self.become(tokens[0])
         return approved
 
-    def run(self, *words: object, stdin: bytes = b"", columns: int | None = None) -> Said:
-        """Run `payintent` with these words; at a terminal so wide, or into a pipe."""
-        out, err = _Screen(terminal=columns is not None), io.StringIO()
+    def run(
+        self,
+        *words: object,
+        stdin: bytes = b"",
+        columns: int | None = None,
+        typed: str | None = None,
+    ) -> Said:
+        """Run `payintent` with these words; at a terminal so wide, or into a pipe.
+
+        With `typed` a person sits there, and answers this.
+        """
+        out, err = _Screen(terminal=columns is not None), _Screen(terminal=columns is not None)
+        keyboard = io.TextIOWrapper(io.BytesIO(stdin)) if typed is None else _Keyboard(typed)
         with self._patch.context() as patch:
             patch.setattr(sys, "argv", ["payintent", *(str(word) for word in words)])
-            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+            patch.setattr(sys, "stdin", keyboard)
             patch.setenv("TERM", "dumb")
             patch.setenv("COLUMNS", str(columns or 80))
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

@@ -1,0 +1,251 @@
+"""What happened to a payment, in the order of time and in words."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from payintent.domain import ids
+from payintent.domain.money import format_smallest_units
+from payintent.domain.payment import Payment
+from payintent.storage import payment_history
+from payintent.storage.audit import AuditEntry
+from payintent.storage.database import Executor
+from payintent.storage.payment_history import HistoryEntry
+
+Details = dict[str, Any]
+#: Clocks of hosts may differ by so much; ids of audit entries begin with a host's time.
+_SKEW_MS = 3_600_000
+_ID_TIME_BITS = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineEntry:
+    """One thing that happened to a payment."""
+
+    at: datetime
+    what: str
+    id: str | None  # the session, refund, case or event that it happened to
+    who: str | None  # the operator, merchant or rule that did it
+    text: str
+    details: Details
+
+
+async def read_timeline(database: Executor, payment: Payment) -> list[TimelineEntry]:
+    """Return what is stored of a payment, from its creation to what operators did about it."""
+    history = await payment_history.list_entries(database, payment.id)
+    entries = [_describe(entry) for entry in history]
+    names = {ids.format_id(ids.PAYMENT, payment.id)}
+    names |= {entry.id for entry in entries if entry.id is not None}
+    entries += [_describe_audit(entry) for entry in await _read_audit(database, payment, names)]
+    return sorted(entries, key=lambda entry: entry.at)  # stable: causes come first
+
+
+async def _read_audit(
+    database: Executor, payment: Payment, names: Iterable[str]
+) -> list[AuditEntry]:
+    """Read the audit entries about a payment, and about the proposals that they name."""
+    since = ids.make_uuid7(max(0, (payment.id.int >> _ID_TIME_BITS) - _SKEW_MS), 0)
+    found: dict[UUID, AuditEntry] = {}
+    wanted = list(names)
+    while wanted:
+        entries = await payment_history.list_audit_entries(
+            database, payment.merchant_id, since, wanted
+        )
+        new = [entry for entry in entries if entry.id not in found]
+        found |= {entry.id: entry for entry in new}
+        wanted = [
+            entry.details["approval_id"] for entry in new if entry.action == "approval.propose"
+        ]
+    return [found[entry_id] for entry_id in sorted(found)]
+
+
+def _describe(entry: HistoryEntry) -> TimelineEntry:
+    details = {name: value for name, value in entry.details.items() if value is not None}
+    if entry.what == "callback":
+        details = _without_report(details)
+    return TimelineEntry(
+        at=entry.at,
+        what=entry.what,
+        id=entry.id and _format_id(entry.what, entry.id),
+        who=details.get("requested_by") or details.get("closed_by"),
+        text=_WORDS[entry.what](details),
+        details=details,
+    )
+
+
+def _describe_audit(entry: AuditEntry) -> TimelineEntry:
+    return TimelineEntry(
+        at=entry.at,
+        what="operator",
+        id=None,
+        who=entry.who,
+        text=f"{entry.action}: {entry.why}" if entry.why else entry.action,
+        details={"action": entry.action, "why": entry.why, "fields": entry.details},
+    )
+
+
+def _format_id(what: str, value: UUID) -> str:
+    if what in {"event", "attempt"}:
+        return str(value)
+    return ids.format_id(_PREFIXES.get(what.partition("-")[0], ids.SESSION), value)
+
+
+_PREFIXES = {"refund": ids.REFUND, "case": ids.CASE, "dispute": ids.CASE}
+
+
+def _without_report(details: Details) -> Details:
+    """Read what of a callback's report tells most: the state that it reports."""
+    report = details.pop("report", None)
+    if report is None:
+        return details
+    fields = msgspec.json.decode(report, type=dict[str, Any])
+    return details | {"state": fields.get("state")}
+
+
+def _join(*parts: str | None) -> str:
+    return ", ".join(part for part in parts if part)
+
+
+def _amount(details: Details, currency: str = "currency") -> str:
+    """Write an amount of smallest units with its currency, as people read it."""
+    minor, code = details["amount_minor"], details[currency]
+    on_chain = "chain" in details
+    amount = format_smallest_units(int(minor), code, details.get("decimals"), on_chain=on_chain)
+    return f"{amount} {code}" if amount is not None else f"{minor} smallest units of {code}"
+
+
+def _own_amount(details: Details) -> str:
+    return f"{details['amount']} {details['currency']}"
+
+
+def _at_gateway(details: Details) -> str:
+    return f"at {details['provider']}, account {details['account_id']}"
+
+
+def _selected(details: Details) -> str:
+    extra = [
+        f"{name} {details[field]}"
+        for name, field in (("fee", "fee_amount"), ("tax", "estimated_tax"))
+        if details[field] != "0"
+    ]
+    chain = f"{details['token']} on {details['chain']}" if "chain" in details else None
+    return _join(
+        f"{details['label']} {_at_gateway(details)}",
+        f"{details['total_amount']} {details['currency']}",
+        *extra,
+        chain,
+        f"asked about {details['inquiries']} times" if details["inquiries"] else None,
+        f"reference {details['reference']}" if "reference" in details else None,
+    )
+
+
+def _callback(details: Details) -> str:
+    return _join(
+        f"from account {details['account_id']}",
+        f"says {details['state']}" if "state" in details else None,
+        None if details["applied"] else "NOT applied",
+        f"callback {details['callback_id']}",
+    )
+
+
+def _transaction(details: Details) -> str:
+    block = f"in block {details['block']}" if "block" in details else None
+    tx_hash = f"0x{details['tx_hash']}" if "tx_hash" in details else "no transaction yet"
+    return _join(f"{tx_hash} on {details.get('chain', 'its chain')}", block)
+
+
+def _final(details: Details) -> str:
+    token = details.get("symbol") or f"0x{details['token']}"
+    amount = _amount(details | {"currency": token})
+    payer = f"from 0x{details['payer']}"
+    return _join(details["disposition"], amount, payer, _transaction(details))
+
+
+def _attempt(details: Details) -> str:
+    return _join(
+        f"attempt {details['number']}: {details['outcome']}",
+        f"HTTP {details['status']}" if "status" in details else details["detail"] or None,
+        f"{details['duration_ms']} ms",
+        details.get("url"),
+    )
+
+
+def _refund(details: Details) -> str:
+    amount = _amount(details, "capture_currency")
+    if "amount" in details:
+        amount = _own_amount(details)
+    to = f"to {details['destination']}" if "destination" in details else None
+    return _join(amount, "of a case" if "case_id" in details else None, to, details.get("reason"))
+
+
+def _refund_ended(details: Details) -> str:
+    return _join(
+        details["status"],
+        details.get("failure_reason"),
+        f"reference {details['reference']}" if "reference" in details else None,
+        details["note"] or None,
+    )
+
+
+def _posted_settled(details: Details) -> str:
+    return _join(details["state"], details["reason"] or None, _transaction(details))
+
+
+def _cancelled(details: Details) -> str:
+    return "the merchant was told" if details["has_event"] else "by the buyer"
+
+
+_WORDS: Mapping[str, Callable[[Details], str]] = {
+    "created": lambda details: f"{_own_amount(details)} of payer {details['payer_uid']}",
+    "paid": _own_amount,
+    "failed": lambda details: details["failure_reason"],
+    "expired": lambda _: "it ended without money",
+    "cancelled": _cancelled,
+    "denied": lambda details: (
+        f"{details['code']} by rule {details['rule_id']}, "
+        f"{details['level']}, score {details['score']}"
+    ),
+    "selected": _selected,
+    "returned": lambda _: "the buyer came back from the gateway",
+    "closing": lambda details: f"no longer wanted {_at_gateway(details)}",
+    "silent": lambda details: f"no answer to its closing {_at_gateway(details)}",
+    "session-ended": lambda details: f"{details['outcome']} {_at_gateway(details)}",
+    "callback": _callback,
+    "refund-callback": _callback,
+    "captured": lambda details: _join(
+        _amount(details),
+        "pays it" if details["credited"] else "pays nothing",
+        f"account {details['account_id']}",
+        f"reference {details['reference']}",
+    ),
+    "posted": lambda details: _join(details["step"], _transaction(details)),
+    "posted-settled": _posted_settled,
+    "seen": lambda details: _join(
+        "exact" if details["exact"] else "NOT exact", _transaction(details)
+    ),
+    "gone": lambda details: _join("its block was replaced", _transaction(details)),
+    "final": _final,
+    "event": lambda details: _join(
+        details["type"], f"{details['state']} after {details['attempts']} attempts"
+    ),
+    "attempt": _attempt,
+    "refund": _refund,
+    "refund-sent": lambda details: _join(
+        "sent", f"asked about {details['inquiries']} times" if details["inquiries"] else None
+    ),
+    "refund-ended": _refund_ended,
+    "refund-signed": lambda details: _join(
+        _transaction(details), f"{details['reverts']} reverts" if details["reverts"] else None
+    ),
+    "refund-final": lambda details: _join(details.get("disposition"), _transaction(details)),
+    "case": lambda details: details["kind"],
+    "case-closed": lambda details: _join(details["status"], details["note"] or None),
+    "dispute": lambda details: _join(
+        _amount(details), details["reason"] or None, f"reference {details['reference']}"
+    ),
+    "dispute-now": lambda details: f"{details['state']}, funds {details['funds']}",
+}

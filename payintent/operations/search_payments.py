@@ -1,0 +1,229 @@
+"""Payments of all merchants: listed by status and age, and found by whatever is known of one."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Annotated, ClassVar
+from uuid import UUID
+
+from payintent.domain import ids
+from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.payment import PaymentStatus
+from payintent.operations.base import OperationContext, ReadOperation
+from payintent.operations.fields import ListLimit, OfMerchantId, argument, option
+from payintent.operations.validation import check_list_limit, check_merchant, quote_input
+from payintent.storage import payment_search, payments
+from payintent.storage.database import Executor
+from payintent.storage.payment_search import PaymentRecord, PaymentScope
+
+_AGE = re.compile(r"([1-9][0-9]{0,4})(s|m|h|d)", re.ASCII)
+_AGE_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_TX_HASH = re.compile(r"0x[0-9a-f]{64}", re.ASCII | re.IGNORECASE)
+_TEXT_MAX = 300
+_COLUMNS = ("id", "merchant_id", "status", "amount", "currency", "order_id", "provider")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedPayment:
+    """A payment as a list shows it; `payment show` has what happened to it."""
+
+    id: str
+    merchant_id: int
+    status: str
+    amount: str
+    currency: str
+    payer_uid: str
+    order_id: str | None
+    provider: str | None
+    chain: str | None
+    created_at: datetime
+    expires_at: datetime
+    updated_at: datetime
+    found_by: str | None = None  # of a search: what of it is equal to the text
+
+
+_Before = Annotated[
+    str | None, option("The next page: payments before this one, the last of a page.")
+]
+
+
+class ListPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=True):
+    """List payments of all merchants, newest first."""
+
+    action: ClassVar[str] = "payment.list"
+    columns = (*_COLUMNS, "created_at")
+    merchant_id: OfMerchantId = None
+    status: Annotated[PaymentStatus | None, option("Of one status.")] = None
+    older_than: Annotated[
+        str | None, option("Made so long ago at least, such as 90s, 30m, 2h or 1d.")
+    ] = None
+    payer_uid: Annotated[str | None, option("Of one payer.", name="payer")] = None
+    order_id: Annotated[str | None, option("By `order_id` in the metadata.", name="order")] = None
+    reference: Annotated[str | None, option("By a gateway's reference.")] = None
+    tx_hash: Annotated[
+        str | None, option("By a transaction on a chain, `0x…`.", name="transaction")
+    ] = None
+    before: _Before = None
+    limit: ListLimit = 20
+
+    async def read(self, context: OperationContext) -> list[ListedPayment]:
+        """Return the payments that all the fields that are given agree with."""
+        database = context.database
+        await _check(database, self.merchant_id, self.limit)
+        scope = PaymentScope(
+            merchant_id=self.merchant_id,
+            statuses=tuple(PaymentStatus) if self.status is None else (self.status,),
+            created_before=await self._created_before(database),
+            before=await _before(database, self.before),
+            limit=self.limit,
+        )
+        found = await self._candidates(database, scope)
+        records = await payment_search.list_records(database, found, scope)
+        return [_listed(record) for record in records]
+
+    async def _candidates(self, database: Executor, scope: PaymentScope) -> Sequence[UUID]:
+        """Return the payments that an index gives; `list_records` leaves out of the scope."""
+        sets: list[set[UUID]] = []
+        if self.order_id is not None:
+            sets.append(set(await payment_search.find_by_order(database, self.order_id)))
+        if self.reference is not None:
+            sets.append(set(await payment_search.find_by_reference(database, self.reference)))
+        if self.tx_hash is not None:
+            tx_hash = _read_tx_hash(self.tx_hash)
+            if tx_hash is None:
+                raise RefusedError(
+                    ErrorCode.BAD_REQUEST, "tx_hash must be 0x and 64 hexadecimal digits"
+                )
+            sets.append(set(await payment_search.find_by_transaction(database, tx_hash)))
+        if not sets:
+            return await payment_search.list_ids(database, scope, self.payer_uid)
+        found = sets[0].intersection(*sets[1:])
+        if self.payer_uid is None:
+            return list(found)
+        records = await payment_search.list_records(
+            database, list(found), replace(scope, limit=len(found))
+        )
+        return [record.id for record in records if record.payer_uid == self.payer_uid]
+
+    async def _created_before(self, database: Executor) -> datetime | None:
+        if self.older_than is None:
+            return None
+        age = _AGE.fullmatch(self.older_than)
+        if age is None:
+            raise RefusedError(
+                ErrorCode.BAD_REQUEST, "older_than is a number and s, m, h or d, such as 30m"
+            )
+        return await payments.now(database) - timedelta(**{_AGE_UNITS[age[2]]: int(age[1])})
+
+
+class SearchPayments(ReadOperation[list[ListedPayment]], frozen=True, kw_only=True):
+    """Find payments by whatever is known: any id, an order, a payer, a reference, a transaction.
+
+    The text is compared whole, with the ids of a payment, its checkout, sessions, refunds, cases
+    and event; else with the order's number, the payer, references of gateways and transactions.
+    """
+
+    action: ClassVar[str] = "payment.search"
+    columns = (*_COLUMNS, "created_at", "found_by")
+    text: Annotated[
+        str, argument("Such as pay_0351NDickobV3yYH8omp8v, A-1001, 0x…, or a gateway's own.")
+    ]
+    merchant_id: OfMerchantId = None
+    before: _Before = None
+    limit: ListLimit = 20
+
+    async def read(self, context: OperationContext) -> list[ListedPayment]:
+        """Return the payments that the text is about, newest first."""
+        database, text = context.database, self.text.strip()
+        await _check(database, self.merchant_id, self.limit)
+        if not 1 <= len(text) <= _TEXT_MAX or "\x00" in text:
+            raise RefusedError(ErrorCode.BAD_REQUEST, f"text has 1 to {_TEXT_MAX} characters")
+        scope = PaymentScope(
+            merchant_id=self.merchant_id,
+            before=await _before(database, self.before),
+            limit=self.limit,
+        )
+        found: dict[UUID, str] = {}
+        for how, payment_ids in await _find(database, text, scope):
+            for payment_id in payment_ids:
+                found.setdefault(payment_id, how)
+        records = await payment_search.list_records(database, list(found), scope)
+        return [_listed(record, found[record.id]) for record in records]
+
+
+async def _find(
+    database: Executor, text: str, scope: PaymentScope
+) -> list[tuple[str, Sequence[UUID]]]:
+    """Look a text up as what it can be; an id is nothing else."""
+    if ids.is_checkout_id(text):
+        return [("checkout", await payment_search.find_by_checkout(database, text))]
+    for name, prefix in _PREFIXES.items():
+        if (parsed := ids.parse_id(prefix, text)) is not None:
+            return [(name, await payment_search.find_by_id(database, parsed))]
+    if (event_id := _read_uuid(text)) is not None:
+        by_event = await payment_search.find_by_id(database, event_id)
+        if by_event:
+            return [("event", by_event)]
+    found: list[tuple[str, Sequence[UUID]]] = []
+    if (tx_hash := _read_tx_hash(text)) is not None:
+        found.append(("transaction", await payment_search.find_by_transaction(database, tx_hash)))
+    found += [
+        ("reference", await payment_search.find_by_reference(database, text)),
+        ("order", await payment_search.find_by_order(database, text)),
+        ("payer", await payment_search.list_ids(database, scope, text)),
+    ]
+    return found
+
+
+_PREFIXES = {
+    "payment": ids.PAYMENT,
+    "session": ids.SESSION,
+    "refund": ids.REFUND,
+    "case": ids.CASE,
+}
+
+
+def _read_tx_hash(text: str) -> bytes | None:
+    return bytes.fromhex(text[2:]) if _TX_HASH.fullmatch(text) else None
+
+
+def _read_uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
+
+
+async def _check(database: Executor, merchant_id: int | None, limit: int) -> None:
+    check_list_limit(limit)
+    await check_merchant(database, merchant_id)
+
+
+async def _before(database: Executor, payment_id: str | None) -> tuple[datetime, UUID] | None:
+    """Read where the last page ended; raise `NOT_FOUND` for a payment that there is not."""
+    if payment_id is None:
+        return None
+    parsed = ids.parse_id(ids.PAYMENT, payment_id)
+    last = await payments.get(database, parsed) if parsed else None
+    if last is None:
+        raise RefusedError(ErrorCode.NOT_FOUND, f"no payment {quote_input(payment_id)}")
+    return last.payment.created_at, last.payment.id
+
+
+def _listed(record: PaymentRecord, found_by: str | None = None) -> ListedPayment:
+    return ListedPayment(
+        id=ids.format_id(ids.PAYMENT, record.id),
+        merchant_id=record.merchant_id,
+        status=record.status,
+        amount=record.amount,
+        currency=record.currency,
+        payer_uid=record.payer_uid,
+        order_id=record.order_id,
+        provider=record.provider,
+        chain=record.chain,
+        created_at=record.created_at,
+        expires_at=record.expires_at,
+        updated_at=record.updated_at,
+        found_by=found_by,
+    )

@@ -1,0 +1,313 @@
+"""Everything that is stored of what happened to one payment, in one statement."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, LiteralString
+from uuid import UUID
+
+import msgspec
+
+from payintent.storage.audit import AuditEntry
+from payintent.storage.database import Executor
+
+_ENTRIES_MAX = 5_000
+_OF_A_KIND_MAX = 1_000
+_AUDIT_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryEntry:
+    """One thing that happened: when, to which session, refund, case or event, and its details."""
+
+    at: datetime
+    what: str
+    id: UUID | None
+    details: dict[str, Any]
+
+
+#: What belongs to the payment `$1`; `$3` bounds each.
+_OWN: LiteralString = """
+    WITH own AS (
+        SELECT id, provider, account_id, kind, label, country, chain, token, amount,
+            fee_amount, estimated_tax, total_amount, currency, reference, inquiries, declines,
+            outcome, opened_at, returned_at, closing_at, silent_since, ended_at
+        FROM session
+        WHERE payment_id = $1
+        ORDER BY id
+        LIMIT $3
+    ), money AS (
+        SELECT c.id, c.account_id, c.reference, c.session_id, c.currency, c.amount_minor,
+            c.credited, c.captured_at, r.chain, t.decimals
+        FROM capture c
+        LEFT JOIN chain_receipt r ON r.id = c.receipt_id
+        LEFT JOIN chain_token t ON t.chain = r.chain AND t.address = r.token
+        WHERE c.payment_id = $1
+        ORDER BY c.id
+        LIMIT $3
+    ), given AS (
+        SELECT f.id, f.case_id, f.amount_text, f.currency, f.amount_minor, f.reason,
+            f.destination, f.status, f.failure_reason, f.step, f.reference, f.requested_by,
+            f.approved_by, f.note, f.inquiries, f.sent_at, f.created_at, f.updated_at,
+            m.chain, m.decimals, m.currency AS capture_currency
+        FROM refund f
+        JOIN money m ON m.id = f.capture_id
+        WHERE f.payment_id = $1
+        ORDER BY f.id
+        LIMIT $3
+    ), told AS (
+        SELECT e.id, e.type, e.occurred_at, d.state, d.attempts
+        FROM event e
+        JOIN delivery d ON d.event_id = e.id
+        WHERE e.payment_id = $1
+    )
+"""
+
+#: Entries: its own times, and what fraud screening said.
+_PAYMENT: LiteralString = """
+    SELECT created_at, 0, 'created', NULL::uuid, json_build_object(
+        'amount', amount_text, 'currency', currency, 'payer_uid', payer_uid,
+        'merchant_id', merchant_id)
+    FROM payment
+    WHERE id = $1
+    UNION ALL
+    SELECT n.at, 46, n.what, NULL, json_build_object(
+        'amount', p.amount_text, 'currency', p.currency,
+        'failure_reason', p.failure_reason, 'has_event', EXISTS (SELECT FROM told))
+    FROM payment p
+    CROSS JOIN LATERAL (
+        VALUES (p.paid_at, 'paid'), (p.failed_at, 'failed'), (p.expired_at, 'expired'),
+            (p.cancelled_at, 'cancelled')
+    ) n (at, what)
+    WHERE p.id = $1 AND n.at IS NOT NULL
+    UNION ALL
+    SELECT decided_at, 2, 'denied', NULL, json_build_object(
+        'rule_id', rule_id, 'code', code, 'level', level, 'score', score)
+    FROM fraud_decision
+    WHERE payment_id = $1
+"""
+
+#: Entries: selections with their quotes, and what their gateways told.
+_SESSIONS: LiteralString = """
+    SELECT opened_at, 10, 'selected', id, json_build_object(
+        'provider', provider, 'account_id', account_id, 'kind', kind, 'label', label,
+        'country', country, 'chain', chain, 'token', token, 'amount', amount,
+        'fee_amount', fee_amount, 'estimated_tax', estimated_tax,
+        'total_amount', total_amount, 'currency', currency, 'reference', reference,
+        'inquiries', inquiries, 'declines', declines)
+    FROM own
+    UNION ALL
+    SELECT returned_at, 12, 'returned', id, '{}' FROM own WHERE returned_at IS NOT NULL
+    UNION ALL
+    SELECT closing_at, 40, 'closing', id, json_build_object(
+        'provider', provider, 'account_id', account_id)
+    FROM own
+    WHERE closing_at IS NOT NULL
+    UNION ALL
+    SELECT silent_since, 42, 'silent', id, json_build_object(
+        'provider', provider, 'account_id', account_id)
+    FROM own
+    WHERE silent_since IS NOT NULL
+    UNION ALL
+    SELECT ended_at, 44, 'session-ended', id, json_build_object(
+        'provider', provider, 'account_id', account_id, 'outcome', outcome,
+        'declines', declines)
+    FROM own
+    WHERE ended_at IS NOT NULL
+    UNION ALL
+    (
+        SELECT b.received_at, 14, 'callback', b.session_id, json_build_object(
+            'account_id', b.account_id, 'callback_id', b.callback_id,
+            'applied', b.applied_at IS NOT NULL, 'report', b.report::text)
+        FROM own s
+        JOIN callback b ON b.session_id = s.id
+        ORDER BY b.received_at DESC
+        LIMIT $3
+    )
+"""
+
+#: Entries: transactions that were posted, seen, replaced and final.
+_CHAIN: LiteralString = """
+    SELECT h.posted_at, 20, 'posted', s.id, json_build_object(
+        'chain', s.chain, 'tx_hash', encode(h.tx_hash, 'hex'), 'step', h.step)
+    FROM own s
+    JOIN chain_hint h ON h.session_id = s.id
+    UNION ALL
+    SELECT h.settled_at, 26, 'posted-settled', s.id, json_build_object(
+        'chain', s.chain, 'tx_hash', encode(h.tx_hash, 'hex'), 'step', h.step,
+        'state', h.state, 'reason', h.reason)
+    FROM own s
+    JOIN chain_hint h ON h.session_id = s.id
+    WHERE h.settled_at IS NOT NULL
+    UNION ALL
+    SELECT g.seen_at, 22, 'seen', s.id, json_build_object(
+        'chain', g.chain, 'tx_hash', encode(g.tx_hash, 'hex'), 'block', g.block,
+        'exact', g.exact)
+    FROM own s
+    JOIN chain_sighting g ON g.session_id = s.id
+    UNION ALL
+    SELECT g.gone_at, 24, 'gone', s.id, json_build_object(
+        'chain', g.chain, 'tx_hash', encode(g.tx_hash, 'hex'), 'block', g.block)
+    FROM own s
+    JOIN chain_sighting g ON g.session_id = s.id
+    WHERE g.gone_at IS NOT NULL
+    UNION ALL
+    SELECT r.final_at, 28, 'final', s.id, json_build_object(
+        'chain', r.chain, 'tx_hash', encode(r.tx_hash, 'hex'), 'block', r.block,
+        'payer', encode(r.payer, 'hex'), 'token', encode(r.token, 'hex'),
+        'symbol', t.symbol, 'decimals', t.decimals, 'amount_minor', r.amount::text,
+        'disposition', r.disposition)
+    FROM own s
+    JOIN chain_receipt r ON r.session_id = s.id
+    LEFT JOIN chain_token t ON t.chain = r.chain AND t.address = r.token
+"""
+
+#: Entries: money that came, cases and disputes.
+_CASES: LiteralString = """
+    SELECT captured_at, 30, 'captured', session_id, json_build_object(
+        'account_id', account_id, 'reference', reference, 'currency', currency,
+        'amount_minor', amount_minor::text, 'chain', chain, 'decimals', decimals,
+        'credited', credited)
+    FROM money
+    UNION ALL
+    SELECT opened_at, 34, 'case', id, json_build_object('kind', kind)
+    FROM money_case
+    WHERE payment_id = $1
+    UNION ALL
+    SELECT closed_at, 70, 'case-closed', id, json_build_object(
+        'kind', kind, 'status', status, 'closed_by', closed_by, 'note', note)
+    FROM money_case
+    WHERE payment_id = $1 AND closed_at IS NOT NULL
+    UNION ALL
+    SELECT d.created_at, 32, 'dispute', d.case_id, json_build_object(
+        'account_id', d.account_id, 'reference', d.reference, 'currency', d.currency,
+        'amount_minor', d.amount_minor::text, 'reason', d.reason)
+    FROM money m
+    JOIN dispute d ON d.capture_id = m.id
+    UNION ALL
+    SELECT d.updated_at, 33, 'dispute-now', d.case_id, json_build_object(
+        'reference', d.reference, 'state', d.state, 'funds', d.funds)
+    FROM money m
+    JOIN dispute d ON d.capture_id = m.id
+"""
+
+#: Entries: the event and every attempt to deliver it.
+_DELIVERY: LiteralString = """
+    SELECT occurred_at, 50, 'event', id, json_build_object(
+        'type', type, 'state', state, 'attempts', attempts)
+    FROM told
+    UNION ALL
+    (
+        SELECT a.started_at, 52, 'attempt', a.event_id, json_build_object(
+            'number', row_number() OVER (ORDER BY a.started_at, a.id), 'url', a.url,
+            'outcome', a.outcome, 'status', a.status, 'detail', a.detail,
+            'duration_ms', a.duration_ms)
+        FROM told e
+        JOIN attempt a ON a.event_id = e.id
+        ORDER BY a.started_at DESC, a.id DESC
+        LIMIT $3
+    )
+"""
+
+#: Entries: refunds, on chains too.
+_REFUNDS: LiteralString = """
+    (
+        SELECT b.received_at, 14, 'refund-callback', b.refund_id, json_build_object(
+            'account_id', b.account_id, 'callback_id', b.callback_id,
+            'applied', b.applied_at IS NOT NULL)
+        FROM given f
+        JOIN callback b ON b.refund_id = f.id
+        ORDER BY b.received_at DESC
+        LIMIT $3
+    )
+    UNION ALL
+    SELECT created_at, 60, 'refund', id, json_build_object(
+        'amount', amount_text, 'currency', currency, 'amount_minor', amount_minor::text,
+        'capture_currency', capture_currency, 'chain', chain, 'decimals', decimals,
+        'destination', destination, 'reason', reason, 'case_id', case_id,
+        'requested_by', requested_by)
+    FROM given
+    UNION ALL
+    SELECT sent_at, 62, 'refund-sent', id, json_build_object('inquiries', inquiries)
+    FROM given
+    WHERE sent_at IS NOT NULL
+    UNION ALL
+    SELECT updated_at, 68, 'refund-ended', id, json_build_object(
+        'status', status, 'failure_reason', failure_reason, 'reference', reference,
+        'approved_by', approved_by, 'note', note)
+    FROM given
+    WHERE step = 'ended'
+    UNION ALL
+    SELECT y.asked_at, 64, 'refund-signed', f.id, json_build_object(
+        'chain', f.chain, 'tx_hash', encode(y.tx_hash, 'hex'), 'reverts', y.reverts)
+    FROM given f
+    JOIN chain_refund_try y ON y.refund_id = f.id
+    UNION ALL
+    SELECT l.final_at, 66, 'refund-final', f.id, json_build_object(
+        'chain', l.chain, 'tx_hash', encode(l.tx_hash, 'hex'), 'block', l.block,
+        'disposition', l.disposition)
+    FROM given f
+    JOIN chain_refund l ON l.refund_ref = f.id
+"""
+
+
+async def list_entries(database: Executor, payment_id: UUID) -> list[HistoryEntry]:
+    """List what happened to a payment; entries of one moment in the order of their causes."""
+    rows = await database.fetch(
+        _OWN
+        + ", entries (at, rank, what, id, details) AS ("
+        + _PAYMENT
+        + "UNION ALL"
+        + _SESSIONS
+        + "UNION ALL"
+        + _CHAIN
+        + "UNION ALL"
+        + _CASES
+        + "UNION ALL"
+        + _DELIVERY
+        + "UNION ALL"
+        + _REFUNDS
+        + """
+        )
+        SELECT at, what, id, details::text AS details
+        FROM entries
+        ORDER BY at, rank, id
+        LIMIT $2
+        """,
+        payment_id,
+        _ENTRIES_MAX,
+        _OF_A_KIND_MAX,
+    )
+    return [HistoryEntry(**{**row, "details": msgspec.json.decode(row["details"])}) for row in rows]
+
+
+async def list_audit_entries(
+    database: Executor, merchant_id: int, since: UUID, names: Sequence[str]
+) -> list[AuditEntry]:
+    """List changes by operators whose details hold one of these ids, from an entry's id on.
+
+    Of the merchant's entries, and of those that name no merchant.
+    """
+    rows = await database.fetch(
+        """
+        SELECT id, at, who, why, action, merchant_id, details::text AS details
+        FROM (
+            SELECT id, at, who, why, action, merchant_id, details
+            FROM audit
+            WHERE merchant_id = $1 AND id >= $2
+            UNION ALL
+            SELECT id, at, who, why, action, merchant_id, details
+            FROM audit
+            WHERE merchant_id IS NULL AND id >= $2
+        ) a
+        WHERE EXISTS (SELECT FROM unnest($3::text[]) AS n (name)
+            WHERE strpos(a.details::text, n.name) > 0)
+        ORDER BY id
+        LIMIT $4
+        """,
+        merchant_id,
+        since,
+        names,
+        _AUDIT_MAX,
+    )
+    return [AuditEntry(**{**row, "details": msgspec.json.decode(row["details"])}) for row in rows]

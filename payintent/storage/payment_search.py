@@ -1,0 +1,270 @@
+"""Payments as an operator looks for them: of any merchant, by whatever an operator knows of them.
+
+Every lookup begins at an index; what an index cannot bound, a limit does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import LiteralString
+from uuid import UUID
+
+from payintent.domain.currencies import CURRENCIES
+from payintent.domain.payment import PaymentStatus
+from payintent.storage.database import Executor
+
+#: Payments that share an order number or a reference; of more, some are left out.
+SHARED_MAX = 10_000
+_LAST = (datetime.max.replace(tzinfo=UTC), UUID(int=0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaymentRecord:
+    """A payment as a list shows it to an operator."""
+
+    id: UUID
+    merchant_id: int
+    status: str
+    amount: str
+    currency: str
+    payer_uid: str
+    order_id: str | None
+    provider: str | None  # of the current session
+    chain: str | None
+    created_at: datetime
+    expires_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaymentScope:
+    """Which payments to list, newest first; `before` is where the last page ended."""
+
+    merchant_id: int | None = None
+    statuses: tuple[PaymentStatus, ...] = tuple(PaymentStatus)
+    created_before: datetime | None = None
+    before: tuple[datetime, UUID] | None = None
+    limit: int = 20
+
+    @property
+    def end(self) -> tuple[datetime, UUID]:
+        """Return the lower one of the two upper bounds; a scan can start at only one."""
+        until = (self.created_before, UUID(int=0)) if self.created_before else _LAST
+        return min(until, self.before or _LAST)
+
+
+_MERCHANTS: LiteralString = """
+    FROM (SELECT id FROM merchant WHERE id = $1 OR $1::bigint IS NULL LIMIT 100000) m
+"""
+# As in `payment_list`, each index holds one kind of one merchant in order; nothing is NULL.
+_ALL: LiteralString = (
+    """
+    SELECT one.id"""
+    + _MERCHANTS
+    + """
+    CROSS JOIN LATERAL (
+        SELECT created_at, id
+        FROM payment
+        WHERE merchant_id = m.id AND (created_at, id) < ($2::timestamptz, $3::uuid)
+        ORDER BY created_at DESC, id DESC
+        LIMIT $4
+    ) one
+    ORDER BY one.created_at DESC, one.id DESC
+    LIMIT $4
+"""
+)
+_OF_STATUSES: LiteralString = (
+    """
+    SELECT one.id"""
+    + _MERCHANTS
+    + """
+    CROSS JOIN unnest($5::text[]) AS c (currency)
+    CROSS JOIN unnest($6::text[]) AS s (status)
+    CROSS JOIN LATERAL (
+        SELECT created_at, id
+        FROM payment
+        WHERE merchant_id = m.id
+            AND currency = c.currency
+            AND status = s.status
+            AND (created_at, id) < ($2::timestamptz, $3::uuid)
+        ORDER BY created_at DESC NULLS LAST, id DESC
+        LIMIT $4
+    ) one
+    ORDER BY one.created_at DESC, one.id DESC
+    LIMIT $4
+"""
+)
+_OF_PAYER: LiteralString = (
+    """
+    SELECT one.id"""
+    + _MERCHANTS
+    + """
+    CROSS JOIN unnest($5::text[]) AS c (currency)
+    CROSS JOIN unnest($6::text[]) AS s (status)
+    CROSS JOIN LATERAL (
+        SELECT created_at, id
+        FROM payment
+        WHERE merchant_id = m.id
+            AND payer_uid = $7
+            AND currency = c.currency
+            AND status = s.status
+            AND (created_at, id) < ($2::timestamptz, $3::uuid)
+        ORDER BY created_at DESC, id DESC NULLS LAST
+        LIMIT $4
+    ) one
+    ORDER BY one.created_at DESC, one.id DESC
+    LIMIT $4
+"""
+)
+
+
+async def list_ids(database: Executor, scope: PaymentScope, payer_uid: str | None) -> list[UUID]:
+    """List the ids of payments of all merchants or one, newest first."""
+    bounds = (scope.merchant_id, *scope.end, scope.limit)
+    kinds = (list(CURRENCIES), list(scope.statuses))
+    if payer_uid is not None:
+        rows = await database.fetch(_OF_PAYER, *bounds, *kinds, payer_uid)
+    elif len(scope.statuses) == len(PaymentStatus):
+        rows = await database.fetch(_ALL, *bounds)
+    else:
+        rows = await database.fetch(_OF_STATUSES, *bounds, *kinds)
+    return [row["id"] for row in rows]
+
+
+async def find_by_order(database: Executor, order_id: str) -> list[UUID]:
+    """Find payments by the `order_id` in their metadata."""
+    rows = await database.fetch(
+        "SELECT id FROM payment WHERE payment_order_id(metadata) = $1 LIMIT $2",
+        order_id,
+        SHARED_MAX,
+    )
+    return [row["id"] for row in rows]
+
+
+async def find_by_reference(database: Executor, reference: str) -> list[UUID]:
+    """Find payments by a gateway's reference of a session, a capture, a refund or a dispute."""
+    rows = await database.fetch(
+        """
+        SELECT payment_id
+        FROM session
+        WHERE reference = $1
+        UNION
+        SELECT c.payment_id
+        FROM provider_account a
+        CROSS JOIN LATERAL (
+            SELECT payment_id FROM capture WHERE account_id = a.id AND reference = $1 LIMIT 1
+        ) c
+        WHERE c.payment_id IS NOT NULL
+        UNION
+        SELECT payment_id
+        FROM refund
+        WHERE reference = $1 AND payment_id IS NOT NULL
+        UNION
+        SELECT c.payment_id
+        FROM provider_account a
+        CROSS JOIN LATERAL (
+            SELECT capture_id FROM dispute WHERE account_id = a.id AND reference = $1 LIMIT 1
+        ) d
+        JOIN capture c ON c.id = d.capture_id
+        WHERE c.payment_id IS NOT NULL
+        LIMIT $2
+        """,
+        reference,
+        SHARED_MAX,
+    )
+    return [row["payment_id"] for row in rows]
+
+
+async def find_by_transaction(database: Executor, tx_hash: bytes) -> list[UUID]:
+    """Find payments by a transaction that paid, was seen or posted for one, or refunded it."""
+    rows = await database.fetch(
+        """
+        WITH named AS (
+            SELECT r.session_id
+            FROM chain h
+            CROSS JOIN LATERAL (
+                SELECT session_id FROM chain_receipt
+                WHERE chain = h.slug AND tx_hash = $1 LIMIT 1000
+            ) r
+            UNION
+            SELECT g.session_id
+            FROM chain h
+            CROSS JOIN LATERAL (
+                SELECT session_id FROM chain_sighting
+                WHERE chain = h.slug AND tx_hash = $1 LIMIT 1000
+            ) g
+            UNION
+            SELECT session_id FROM chain_hint WHERE tx_hash = $1
+        ), refunding AS (
+            SELECT l.refund_id
+            FROM chain h
+            CROSS JOIN LATERAL (
+                SELECT refund_id FROM chain_refund
+                WHERE chain = h.slug AND tx_hash = $1 LIMIT 1000
+            ) l
+            UNION
+            SELECT refund_id FROM chain_refund_try WHERE tx_hash = $1
+        )
+        SELECT s.payment_id FROM named n JOIN session s ON s.id = n.session_id
+        UNION
+        SELECT f.payment_id FROM refunding r JOIN refund f ON f.id = r.refund_id
+        WHERE f.payment_id IS NOT NULL
+        LIMIT $2
+        """,
+        tx_hash,
+        SHARED_MAX,
+    )
+    return [row["payment_id"] for row in rows]
+
+
+async def find_by_id(database: Executor, some_id: UUID) -> list[UUID]:
+    """Find a payment by its own id, or by that of its session, refund, case or event."""
+    rows = await database.fetch(
+        """
+        SELECT id AS payment_id FROM payment WHERE id = $1
+        UNION
+        SELECT payment_id FROM session WHERE id = $1
+        UNION
+        SELECT payment_id FROM refund WHERE id = $1 AND payment_id IS NOT NULL
+        UNION
+        SELECT payment_id FROM money_case WHERE id = $1 AND payment_id IS NOT NULL
+        UNION
+        SELECT payment_id FROM event WHERE id = $1
+        LIMIT 10
+        """,
+        some_id,
+    )
+    return [row["payment_id"] for row in rows]
+
+
+async def find_by_checkout(database: Executor, checkout_id: str) -> list[UUID]:
+    """Find the payment of a checkout."""
+    rows = await database.fetch("SELECT payment_id FROM checkout WHERE id = $1", checkout_id)
+    return [row["payment_id"] for row in rows]
+
+
+async def list_records(
+    database: Executor, payment_ids: Sequence[UUID], scope: PaymentScope
+) -> list[PaymentRecord]:
+    """List those of these payments that are in a scope, newest first."""
+    rows = await database.fetch(
+        """
+        SELECT p.id, p.merchant_id, p.status, p.amount_text AS amount, p.currency, p.payer_uid,
+            payment_order_id(p.metadata) AS order_id, s.provider, s.chain, p.created_at,
+            p.expires_at, p.updated_at
+        FROM unnest($1::uuid[]) AS i (id)
+        CROSS JOIN LATERAL (SELECT * FROM payment WHERE id = i.id LIMIT 1) p
+        LEFT JOIN LATERAL (SELECT * FROM session WHERE id = p.session_id LIMIT 1) s ON true
+        WHERE (p.merchant_id = $2 OR $2::bigint IS NULL)
+            AND p.status = ANY($3::text[])
+            AND (p.created_at, p.id) < ($4::timestamptz, $5::uuid)
+        ORDER BY p.created_at DESC, p.id DESC
+        LIMIT $6
+        """,
+        payment_ids,
+        scope.merchant_id,
+        list(scope.statuses),
+        *scope.end,
+        scope.limit,
+    )
+    return [PaymentRecord(**row) for row in rows]

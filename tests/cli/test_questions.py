@@ -1,0 +1,216 @@
+"""What destroys asks at a terminal; what touches many can be tried, and shows how far it is."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from payintent.config import Settings
+from payintent.operations.base import ChangeOperation
+from payintent.operations.provider_file import HEADER
+from payintent.operations.registry import OPERATIONS
+from payintent.operations.webhooks import BATCH
+from tests.support.terminal import Terminal
+
+#: Changes that the opposite command undoes, that add something, or that are asked about elsewhere.
+_HARMLESS = {
+    *("merchant.create", "merchant.profile", "merchant.set-callback-url", "merchant.request"),
+    *("merchant.apply", "merchant.validate", "merchant.activate", "merchant.resume"),
+    *("key.issue", "operator.issue", "operator.set-role", "operator.extend"),
+    *("account.add", "account.change", "account.enable", "method.add", "method.change"),
+    *("method.enable", "provider.enable", "provider.rename", "tax.set", "restriction.add"),
+    *("restriction.lift", "fraud.add", "limit.set", "chain.set", "chain.set-token"),
+    *("chain.add-contract", "chain.resume", "webhooks.replay"),
+}
+_COUNT = 2 * BATCH + 1
+_ROWS = """
+    SELECT (SELECT count(*) FROM delivery WHERE state = 'dead') AS dead,
+        (SELECT count(*) FROM audit) AS audit, (SELECT count(*) FROM money_case) AS cases,
+        (SELECT count(*) FROM api_key WHERE revoked_at IS NULL) AS keys,
+        (SELECT count(*) FROM ring_key WHERE retired_at IS NULL) AS writing
+"""
+
+
+@pytest.fixture
+def terminal(settings: Settings) -> Iterator[Terminal]:
+    with pytest.MonkeyPatch.context() as patch:
+        terminal = Terminal(settings, patch)
+        assert terminal.run("merchant", "create", "--name", "Nimbus Books").status == 0
+        yield terminal
+
+
+@pytest.fixture
+def missed(terminal: Terminal, settings: Settings) -> Terminal:
+    """A terminal of an installation where many events did not arrive."""
+    statements = (
+        """
+        INSERT INTO payment (id, merchant_id, checkout_id, status, currency, amount, amount_text,
+            payer_uid, include_pegged_assets, metadata, tax_manager, expires_at, cancelled_at,
+            created_at, updated_at)
+        SELECT gen_random_uuid(), 1, n::text, 'CANCELLED', 'THB', 1, '1', 'x', true, '{}', 'NONE',
+            clock(), clock(), clock(), clock()
+        FROM generate_series(1, $1::int) n
+        """,
+        """
+        INSERT INTO event (id, payment_id, merchant_id, type, body, occurred_at)
+        SELECT gen_random_uuid(), id, 1, 'payment.cancelled', '{}', clock()
+        FROM payment LIMIT $1
+        """,
+        """
+        INSERT INTO delivery (event_id, merchant_id, state, next_at)
+        SELECT id, 1, 'dead', clock() FROM event LIMIT $1
+        """,
+    )
+    for statement in statements:
+        _query(settings, statement, _COUNT)
+    return terminal
+
+
+def _query(settings: Settings, query: str, *args: object) -> Any:
+    async def run() -> Any:
+        connection = await asyncpg.connect(settings.database_url)
+        try:
+            return await connection.fetchrow(query, *args)
+        finally:
+            await connection.close()
+
+    return asyncio.run(run())
+
+
+def _key(terminal: Terminal) -> str:
+    [key] = terminal.run("key", "list", "1", "--json").json
+    return key["public_id"]
+
+
+def test_every_change_is_destructive_or_known_to_be_harmless() -> None:
+    changes = {name: kind for name, kind in OPERATIONS.items() if issubclass(kind, ChangeOperation)}
+    assert {name for name, kind in changes.items() if not kind.is_destructive} == _HARMLESS
+    tried = {name for name, kind in changes.items() if kind.has_dry_run}
+    assert tried == {"webhooks.replay-missed", "keyring.rotate"}
+
+
+@pytest.mark.parametrize("typed", ["", "\n", "n\n", "no\n", "of course\n"])
+def test_a_person_who_does_not_say_yes_changes_nothing(
+    terminal: Terminal, settings: Settings, typed: str
+) -> None:
+    key, before = _key(terminal), _query(settings, _ROWS)
+    said = terminal.run("key", "revoke", key, typed=typed)
+    assert (said.status, said.out) == (1, "")
+    assert said.err == (
+        f"payintent: key.revoke\n  public_id: {key}\nDo it? [y/N] payintent: nothing was done\n"
+    )
+    assert _query(settings, _ROWS) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "typed", "asked"),
+    [((), "y\n", True), ((), "YES\n", True), (("--yes",), "n\n", False), ((), None, False)],
+)
+def test_yes_a_flag_or_a_script_goes_on(
+    terminal: Terminal,
+    settings: Settings,
+    words: tuple[str, ...],
+    typed: str | None,
+    *,
+    asked: bool,
+) -> None:
+    said = terminal.run("key", "revoke", _key(terminal), *words, "--json", typed=typed)
+    assert said.json["revoked_at"] is not None
+    assert ("Do it?" in said.err) is asked
+    assert _query(settings, _ROWS)["keys"] == 0
+
+
+def test_what_would_be_refused_is_not_asked_about(settings: Settings) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        terminal = Terminal(settings.model_copy(update={"sandbox": False}), patch)
+        terminal.bootstrap()
+        said = terminal.run("key", "revoke", "AAAAAAAA", typed="y\n")
+    assert said.err == "payintent: say why: the audit log needs a reason\n"
+
+
+def test_a_dry_run_of_a_replay_counts_and_changes_nothing(
+    missed: Terminal, settings: Settings
+) -> None:
+    before = _query(settings, _ROWS)
+    assert before["dead"] == _COUNT
+    replay = ("webhooks", "replay-missed", "--merchant", "1")
+    tried = missed.run(*replay, "--dry-run", "--json", typed="n\n")
+    assert tried.err == ""
+    assert (tried.json["dry_run"], tried.json["events"], tried.json["merchants"]) == (
+        *(True, _COUNT, 1),
+    )
+    assert f"events     {_COUNT}\n" in missed.run(*replay, "--dry-run").out
+    assert _query(settings, _ROWS) == before
+
+
+def test_a_dry_run_of_a_rotation_counts_and_changes_nothing(
+    terminal: Terminal, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = settings.keyring.get_secret_value()
+    monkeypatch.setenv("PAYINTENT_KEYRING", f"k2:{43 * 'a'}=,{old}")
+    assert terminal.run("keyring", "show").status == 0  # which notes that it writes
+    before = _query(settings, _ROWS)
+    tried = terminal.run("keyring", "rotate", "--dry-run", "--json").json
+    assert _query(settings, _ROWS) == before
+    done = terminal.run("keyring", "rotate", "--json").json
+    assert tried == {"dry_run": True, "action": "keyring.rotate", **done}
+    assert done["callback_secrets"] == 1
+    again = terminal.run("keyring", "rotate", "--dry-run", "--json").json
+    assert (again["callback_secrets"], again["retired"]) == (0, [])
+
+
+def test_a_dry_run_of_a_reconciliation_counts_its_cases_and_opens_none(
+    terminal: Terminal, settings: Settings, tmp_path: Path
+) -> None:
+    (tmp_path / "credentials.json").write_text('{"api_key": "k", "signing_secret": "x"}')
+    (tmp_path / "list.csv").write_text(
+        ",".join(HEADER) + "\npayment,ch_1,,10.00,THB,2026-11-21T08:00:00Z\n"
+    )
+    add = ("account", "add", "--provider", "simulator", "--base-url", "http://127.0.0.1:9/")
+    assert terminal.run(*add, "--credentials", tmp_path / "credentials.json").status == 0
+    compare = ("reconcile", "--provider", "simulator", "--file", tmp_path / "list.csv")
+    before = _query(settings, _ROWS)
+    tried = terminal.run(*compare, "--apply", "--dry-run")
+    assert (tried.status, tried.out.splitlines()[-1]) == (1, "1 cases would be opened")
+    refused = terminal.run(*compare, "--apply", typed="n\n")
+    assert (refused.status, refused.out) == (2, "")
+    assert "  1 cases are opened\nDo it? [y/N] " in refused.err
+    assert _query(settings, _ROWS) == before
+    done = terminal.run(*compare, "--apply", typed="y\n")
+    assert done.out.splitlines()[-1] == "1 cases opened, 0 asked about at once"
+    again = terminal.run(*compare, "--dry-run")
+    assert again.out.splitlines()[-1] == "0 cases would be opened"
+
+
+def test_a_replay_shows_in_a_pipe_how_far_it_is_and_then_its_sum(missed: Terminal) -> None:
+    said = missed.run("webhooks", "replay-missed", "--merchant", "1", "--json")
+    assert said.json["events"] == _COUNT
+    assert set(said.json) == {"events", "first_event_id", "last_event_id"}
+    name = "payintent: webhooks.replay-missed"
+    assert said.err.splitlines() == [
+        f"{name}: {_COUNT} to do",
+        *(f"{name}: {done} of {_COUNT}" for done in (BATCH, 2 * BATCH, _COUNT)),
+    ]
+
+
+def test_a_replay_of_a_few_shows_no_progress(missed: Terminal, settings: Settings) -> None:
+    _query(
+        settings,
+        "DELETE FROM delivery WHERE event_id > (SELECT id FROM event ORDER BY id OFFSET 9 LIMIT 1)",
+    )
+    said = missed.run("webhooks", "replay-missed", "--merchant", "1", "--json")
+    assert (said.json["events"], said.err) == (10, "")
+
+
+def test_a_replay_at_a_terminal_asks_with_the_count_and_shows_a_bar(
+    missed: Terminal, settings: Settings
+) -> None:
+    replay = ("webhooks", "replay-missed", "--merchant", "1")
+    said = missed.run(*replay, typed="y\n", columns=80)
+    assert f"  {_COUNT} events are sent again\nDo it? [y/N] " in said.err
+    assert "to do" not in said.err
+    assert f"events          {_COUNT}" in said.out
+    assert _query(settings, _ROWS)["dead"] == 0

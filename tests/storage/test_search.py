@@ -1,0 +1,153 @@
+"""A search and a timeline read what they show, and never a table from end to end."""
+
+from collections.abc import Awaitable, Callable
+from itertools import product
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from payintent.domain.currencies import CURRENCIES
+from payintent.domain.delivery import MissedEvents
+from payintent.domain.payment import PaymentStatus
+from payintent.storage import (
+    cases,
+    event_replays,
+    payment_history,
+    payment_search,
+)
+from payintent.storage.payment_search import PaymentScope
+from tests.support.plans import Recorder, nodes, pages_read, plan
+from tests.support.rows import write_payments
+from tests.support.world import World
+
+_ROWS = 20_000
+_LIMIT = 10
+_NO_ID = UUID(int=1)
+_MODES = ("force_custom_plan", "force_generic_plan")
+#: Tables that grow with payments, and have many rows here.
+_LARGE = {"payment", "callback", "money_case", "audit", "delivery"}
+
+
+@pytest.fixture
+async def crowded(world: World, raw: asyncpg.Connection) -> asyncpg.Connection:
+    """Many payments, sessions, callbacks, cases, audit entries and deliveries of two merchants."""
+    other = (await world.other_merchant(methods="none")).merchant.id
+    await write_payments(world, _ROWS)
+    await write_payments(world, 200, merchant_id=other)
+    await raw.execute("UPDATE payment SET metadata = json_build_object('order_id', 'A-' || id)")
+    for statement in _FILL:
+        await raw.execute(statement, world.merchant_id)
+    await raw.execute("VACUUM (ANALYZE)")
+    return raw
+
+
+_FILL = [
+    """
+    INSERT INTO event (id, payment_id, merchant_id, type, body, occurred_at)
+    SELECT gen_random_uuid(), id, merchant_id, 'payment.completed', '{}', updated_at
+    FROM payment WHERE status = 'PAID' AND $1::bigint IS NOT NULL
+    """,
+    """
+    INSERT INTO delivery (event_id, merchant_id, state, next_at)
+    SELECT id, merchant_id,
+        CASE WHEN merchant_id <> $1 OR random() < 0.01 THEN 'dead' ELSE 'delivered' END, occurred_at
+    FROM event
+    """,
+    """
+    INSERT INTO callback (account_id, callback_id, session_id, applied_at)
+    SELECT 1, n::text, gen_random_uuid(), clock()
+    FROM generate_series(1, 20000) n WHERE $1::bigint IS NOT NULL
+    """,
+    """
+    INSERT INTO money_case (id, kind, merchant_id, payment_id, subject, opened_at)
+    SELECT gen_random_uuid(), 'RECONCILIATION', merchant_id, id, id::text, created_at
+    FROM payment WHERE status = 'FAILED' AND merchant_id = $1
+    """,
+    """
+    INSERT INTO audit (id, who, why, action, merchant_id, details)
+    SELECT (lpad(to_hex(n), 12, '0') || '70008' || left(md5(n::text), 15))::uuid, 'x', '', 'x.set',
+        CASE WHEN n % 3 = 0 THEN $1::bigint WHEN n % 3 = 1 THEN $1 + 1 END, '{}'
+    FROM generate_series(1, 20000) n
+    """,
+]
+
+
+async def _read(
+    raw: asyncpg.Connection, asked: Recorder, *, pages: int, mode: str = "force_generic_plan"
+) -> None:
+    """Plan and run a statement; it reads so many pages at most, and no large table whole."""
+    await raw.execute(f"SET plan_cache_mode = {mode}")
+    done = await plan(raw, asked)
+    whole = {
+        one["Relation Name"]
+        for one in nodes(done)
+        if one["Node Type"] == "Seq Scan" and one["Actual Loops"]
+    }
+    assert whole & _LARGE == set(), asked.query
+    assert pages_read(done) <= pages, asked.query
+
+
+async def test_what_a_search_reads_is_bounded_by_what_it_finds(crowded: asyncpg.Connection) -> None:
+    order = await crowded.fetchval("SELECT metadata ->> 'order_id' FROM payment LIMIT 1")
+    scope = PaymentScope(limit=_LIMIT)
+    searches: list[tuple[Callable[[Recorder], Awaitable[object]], int]] = [
+        (lambda asked: payment_search.find_by_order(asked, order), 20),
+        (lambda asked: payment_search.find_by_order(asked, "nothing"), 20),
+        (lambda asked: payment_search.find_by_reference(asked, "pi_nothing"), 60),
+        (lambda asked: payment_search.find_by_transaction(asked, bytes(32)), 60),
+        (lambda asked: payment_search.find_by_id(asked, _NO_ID), 30),
+        (lambda asked: payment_search.find_by_checkout(asked, "cs_nothing"), 10),
+        (lambda asked: payment_search.list_records(asked, [_NO_ID], scope), 20),
+    ]
+    for (search, pages), mode in product(searches, _MODES):
+        asked = Recorder()
+        await search(asked)
+        await _read(crowded, asked, pages=pages, mode=mode)
+
+
+async def test_what_a_list_of_all_merchants_reads_is_bounded_by_its_page(
+    world: World, crowded: asyncpg.Connection
+) -> None:
+    every = tuple(PaymentStatus)
+    for statuses, payer, merchant_id, mode in product(
+        (every, (PaymentStatus.PAID,), (PaymentStatus.REFUNDED,)),
+        (None, "ann", "nobody"),
+        (None, world.merchant_id),
+        _MODES,
+    ):
+        scope = PaymentScope(merchant_id=merchant_id, statuses=statuses, limit=_LIMIT)
+        asked = Recorder()
+        await payment_search.list_ids(asked, scope, payer)
+        looks = (2 if merchant_id is None else 1) * len(statuses) * len(CURRENCIES)
+        await _read(crowded, asked, pages=looks * (4 + _LIMIT), mode=mode)
+
+
+async def test_a_timeline_reads_its_payment_alone(
+    world: World, crowded: asyncpg.Connection
+) -> None:
+    payment_id = await crowded.fetchval("SELECT id FROM payment WHERE status = 'FAILED' LIMIT 1")
+    for read, pages in (
+        (lambda asked: payment_history.list_entries(asked, payment_id), 150),
+        (lambda asked: cases.list_for_payment(asked, payment_id), 10),
+    ):
+        asked = Recorder()
+        await read(asked)
+        await _read(crowded, asked, pages=pages)
+    since = await crowded.fetchval("SELECT id FROM audit ORDER BY id DESC OFFSET 100 LIMIT 1")
+    asked = Recorder()
+    await payment_history.list_audit_entries(asked, world.merchant_id, since, ["pay_x"])
+    await _read(crowded, asked, pages=100)
+
+
+async def test_what_did_not_arrive_is_counted_without_what_did(
+    world: World, crowded: asyncpg.Connection
+) -> None:
+    missed = MissedEvents(merchant_id=world.merchant_id)
+    count = await crowded.fetchval(
+        "SELECT count(*) FROM delivery WHERE state = 'dead' AND merchant_id = $1", world.merchant_id
+    )
+    asked = Recorder()
+    with pytest.raises(AssertionError):  # nothing is counted by who only writes it down
+        await event_replays.count_missed(asked, missed)
+    await _read(crowded, asked, pages=20 + 4 * count, mode="force_custom_plan")

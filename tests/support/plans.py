@@ -1,0 +1,54 @@
+"""What PostgreSQL reads for a statement of the service."""
+
+import json
+from collections.abc import Iterator
+from typing import Any, LiteralString
+
+import asyncpg
+
+from payintent.storage.database import Row
+
+
+class Recorder:
+    """Stands where a database would, and keeps the statement instead of running it."""
+
+    async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
+        self.query, self.args = query, args
+        return []
+
+    async def row(self, query: LiteralString, *args: object) -> Row | None:
+        await self.fetch(query, *args)
+        return None
+
+
+def _literal(value: object) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, bytes):
+        return f"'\\x{value.hex()}'"
+    if isinstance(value, list):
+        value = "{" + ",".join(map(str, value)) + "}"
+    return "'" + str(value) + "'"
+
+
+async def plan(raw: asyncpg.Connection, asked: Recorder) -> Any:
+    """Run a statement as one that was prepared, and give what PostgreSQL did."""
+    arguments = ", ".join(_literal(one) for one in asked.args)
+    await raw.execute(f"PREPARE asked AS {asked.query}")
+    try:
+        told = await raw.fetchval(
+            f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE asked ({arguments})"
+        )
+    finally:
+        await raw.execute("DEALLOCATE asked")
+    return json.loads(told)[0]["Plan"]
+
+
+def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for one in node.get("Plans", []):
+        yield from nodes(one)
+
+
+def pages_read(node: dict[str, Any]) -> int:
+    return node["Shared Hit Blocks"] + node["Shared Read Blocks"]
