@@ -24,7 +24,9 @@ STORAGE = ROOT / "payintent" / "storage"
 CALLS = {"fetch", "row", "fetchrow", "fetchval", "execute"}
 #: Where a query is passed on or put together; the parts of `payment_list` are checked apart.
 COMPOSED = {"database", "payment_list", "migrations_runner"}
-MIGRATING = {"migrations_runner.migrate", "migrations_runner._apply"}  # the owner's
+MIGRATING = {
+    f"migrations_runner.{name}" for name in ("migrate", "_apply", "_record")
+}  # the owner's
 #: Only operators do these, and a worker is nobody's terminal.
 NOT_THE_WORKERS = {"operations", "api", "checkout", "cli"}
 
