@@ -7,24 +7,35 @@ from uuid import UUID
 
 from payintent.domain import ids
 
-_UUID7_RANDOM_BITS = 74
 _CHECKOUT_SPACE = 62**ids.CHECKOUT_CHARS
 
 
 class IdGenerator:
-    """Makes ids. `unix_ms` only orders them: no rule reads a time out of an id."""
+    """Makes the ids of one cell. `unix_ms` only orders them: no rule reads a time out of an id."""
 
-    def __init__(self, unix_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
+    def __init__(
+        self, unix_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000, cell: int = 0
+    ) -> None:
+        if not 0 <= cell <= ids.CELL_MAX:
+            raise ValueError(f"a cell is a number from 0 to {ids.CELL_MAX}, not {cell}")
         self._unix_ms = unix_ms
+        self._cell = cell
 
     def new_id(self) -> UUID:
         """Make a time-ordered id, for rows that are read in the order they came."""
-        return ids.make_uuid7(self._unix_ms(), secrets.randbits(_UUID7_RANDOM_BITS))
+        random_bits = secrets.randbits(ids.TIMED_RANDOM_BITS)
+        return ids.make_timed_id(self._unix_ms(), self._cell, random_bits)
 
     def new_session_id(self) -> UUID:
-        """Make a session id: 128 random bits, because gateways and wallets see it."""
-        return UUID(int=secrets.randbits(128))
+        """Make a session id: no time and 90 random bits, because gateways and wallets see it."""
+        return ids.make_opaque_id(self._cell, secrets.randbits(ids.OPAQUE_RANDOM_BITS))
 
     def new_checkout_id(self) -> str:
         """Make a checkout id, a capability of 95 random bits."""
         return f"cs_{ids.to_base62(secrets.randbelow(_CHECKOUT_SPACE), ids.CHECKOUT_CHARS)}"
+
+
+def new_pay_uuid(session_id: UUID) -> UUID:
+    """Make a session's name on a chain: it names the same cell, and nothing else of the session."""
+    cell = ids.cell_of_opaque(session_id)
+    return ids.make_opaque_id(cell, secrets.randbits(ids.OPAQUE_RANDOM_BITS))

@@ -4,7 +4,6 @@ Nothing is called when a session opens, and nothing can be closed: the contract'
 The state of a session is read from the records that the watcher stores.
 """
 
-import secrets
 from collections.abc import Mapping
 from uuid import UUID
 
@@ -38,8 +37,8 @@ from payintent.domain.onchain_refund import (
     RefundTransactionState,
 )
 from payintent.domain.payment import FailureReason
+from payintent.id_generator import new_pay_uuid
 
-_UUID_BYTES = 16
 #: A transaction that no endpoint has seen for so long is sent again.
 REVERTS_MAX = 3  # transactions of one refund; then an operator must look
 _UNSEEN_S = 600.0
@@ -69,7 +68,7 @@ class OnchainGateway:
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> SessionCreated | SessionRejected | OutcomeUnknown:
-        """Name a session on the chain by 16 random bytes, which reveal none of our ids."""
+        """Name a session on the chain by another random id, which reveals none of ours."""
         session_id = ids.format_id(ids.SESSION, request.session_id)
         action = {
             "type": "onchain_session",
@@ -80,7 +79,8 @@ class OnchainGateway:
                 "url": f"{self._api_base}/onchain/sessions/{session_id}",
             },
         }
-        return SessionCreated(reference=f"0x{secrets.token_hex(_UUID_BYTES)}", next_action=action)
+        pay_uuid = new_pay_uuid(request.session_id)
+        return SessionCreated(reference=f"0x{pay_uuid.hex}", next_action=action)
 
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef

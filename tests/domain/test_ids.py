@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from payintent.domain import api_key, ids
-from payintent.id_generator import IdGenerator
+from payintent.id_generator import IdGenerator, new_pay_uuid
 
 _numbers = st.integers(min_value=0, max_value=2**128 - 1)
 
@@ -65,13 +65,66 @@ def test_a_masked_checkout_id_is_no_capability() -> None:
     assert ids.mask_checkout_id("cs_0123456789abcdef") == "cs_****cdef"
 
 
-@given(st.integers(0, 2**48 - 1), st.integers(0, 2**74 - 1))
-def test_a_uuid7_is_one_by_the_rfc_and_carries_its_time_and_chance(ms: int, chance: int) -> None:
-    made = ids.make_uuid7(ms, chance)
-    assert made.version == 7
-    assert made.variant == "specified in RFC 4122"
+_cells = st.integers(0, ids.CELL_MAX)
+#: Ids from before cells: a UUIDv7, and 128 random bits.
+_uuid7s = st.builds(
+    lambda ms, high, low: UUID(int=ms << 80 | 0x7 << 76 | high << 64 | 0b10 << 62 | low),
+    st.integers(0, 2**48 - 1),
+    st.integers(0, 2**12 - 1),
+    st.integers(0, 2**62 - 1),
+)
+
+
+@given(st.integers(0, 2**48 - 1), _cells, st.integers(0, 2**ids.TIMED_RANDOM_BITS - 1))
+def test_a_timed_id_is_a_uuid_by_the_rfc_and_carries_time_cell_and_chance(
+    ms: int, cell: int, chance: int
+) -> None:
+    made = ids.make_timed_id(ms, cell, chance)
+    assert (made.version, made.variant) == (8, "specified in RFC 4122")
     assert made.int >> 80 == ms
-    assert (made.int >> 64 & 0xFFF) << 62 | made.int & (2**62 - 1) == chance
+    assert ids.cell_of_timed(made) == cell
+    assert (made.int >> 64 & 0b11) << 62 | made.int & (2**62 - 1) == chance
+    assert ids.cell_of_timed(ids.parse_id("pay", ids.format_id("pay", made)) or made) == cell
+
+
+@given(_cells, st.integers(0, 2**ids.OPAQUE_RANDOM_BITS - 1))
+def test_an_opaque_id_carries_cell_and_chance(cell: int, chance: int) -> None:
+    made = ids.make_opaque_id(cell, chance)
+    assert ids.cell_of_opaque(made) == cell
+    assert made.int >> 128 - ids.OPAQUE_RANDOM_BITS == chance
+
+
+@given(_uuid7s)
+def test_a_timed_id_from_before_cells_is_in_cell_0(old: UUID) -> None:
+    assert old.version == 7
+    assert ids.cell_of_timed(old) == 0
+
+
+@given(_numbers)
+def test_an_opaque_id_from_before_cells_is_in_cell_0(number: int) -> None:
+    """Its bits are chance: here no run of Hypothesis meets the mark, one in 268 million does."""
+    assert ids.cell_of_opaque(UUID(int=number)) == 0
+
+
+@given(_uuid7s, _cells)
+def test_a_later_id_sorts_after_those_from_before_cells(old: UUID, cell: int) -> None:
+    assert ids.make_timed_id((old.int >> 80) + 1, cell, 0) > old or old.int >> 80 == 2**48 - 1
+
+
+def test_every_new_id_names_the_cell_of_its_generator() -> None:
+    generator = IdGenerator(cell=5)
+    assert ids.cell_of_timed(generator.new_id()) == 5
+    session_id = generator.new_session_id()
+    assert ids.cell_of_opaque(session_id) == 5
+    assert ids.cell_of_opaque(new_pay_uuid(session_id)) == 5
+    assert new_pay_uuid(session_id).int >> 38 != session_id.int >> 38
+    assert ids.cell_of_timed(IdGenerator().new_id()) == 0
+
+
+@pytest.mark.parametrize("cell", [-1, ids.CELL_MAX + 1])
+def test_a_cell_has_ten_bits(cell: int) -> None:
+    with pytest.raises(ValueError, match="a cell is a number from 0 to 1023"):
+        IdGenerator(cell=cell)
 
 
 def test_the_mint_makes_new_names_in_the_form_they_need() -> None:
