@@ -1,5 +1,6 @@
 """The application: routes, error handlers, and what all answers share."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -16,6 +17,7 @@ from payintent.api.authentication_failures import Attempts
 from payintent.api.concurrent_creates import ConcurrentCreates
 from payintent.api.context import AppContext
 from payintent.api.errors import HANDLERS, error_response
+from payintent.api.key_uses import KeyUses
 from payintent.api.middleware import CommonHeaders
 from payintent.api.rate_limits import AddressRateLimiter, MerchantRateLimiter
 from payintent.api.readiness import Readiness
@@ -47,8 +49,9 @@ def build_app(
         edge = ViewerReader(settings)
         attempts = Attempts(settings, edge, service.encryption)
         kept_s = settings.api_key_cache_s
+        uses = KeyUses(service.database)
         authenticator = Authenticator(
-            service.database, service.encryption, service.accounts, attempts, kept_s
+            service.database, service.encryption, service.accounts, attempts, kept_s, uses=uses
         )
         app.state.context = AppContext(
             service,
@@ -63,7 +66,11 @@ def build_app(
         )
         if operator is not None:
             operator.state.context = app.state.context
+        writing_uses = asyncio.create_task(uses.run())
         yield
+        writing_uses.cancel()
+        await asyncio.gather(writing_uses, return_exceptions=True)
+        await uses.flush()
         app.state.refusals.flush()
         await service.close()
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from starlette.requests import Request
 
 from payintent.api.authentication_failures import Attempts, UnauthorizedError
+from payintent.api.key_uses import KeyUses
 from payintent.domain import api_key
 from payintent.domain.payable import payable_decimals
 from payintent.encryption import Encryption
@@ -33,11 +34,14 @@ class Authenticator:
         attempts: Attempts,
         kept_s: float,
         monotonic: Callable[[], float] = time.monotonic,
+        *,
+        uses: KeyUses,
     ) -> None:
         self._database = database
         self._encryption = encryption
         self._accounts = accounts
         self._attempts = attempts
+        self._uses = uses
         # By the digest of the whole header.
         self._merchants: TtlMap[bytes, AuthenticatedMerchant] = TtlMap(kept_s, _KEPT_MAX, monotonic)
 
@@ -49,10 +53,11 @@ class Authenticator:
         """
         digest = self._encryption.digest(request.headers.get("authorization", ""))
         merchant = self._merchants.get(digest)
-        if merchant is not None:
-            return merchant
-        with self._attempts.attempt(request, api_key.MERCHANT):
-            return await self._look_up(digest, request.headers)
+        if merchant is None:
+            with self._attempts.attempt(request, api_key.MERCHANT):
+                merchant = await self._look_up(digest, request.headers)
+        self._uses.note(merchant.public_id)
+        return merchant
 
     async def _look_up(self, digest: bytes, headers: Mapping[str, str]) -> AuthenticatedMerchant:
         key = read_bearer_key(headers, api_key.MERCHANT)

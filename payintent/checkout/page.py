@@ -42,6 +42,7 @@ from payintent.checkout.rendering import (
     render_page,
 )
 from payintent.checkout.wallet_step import api_address, wallet_step
+from payintent.domain.activation import is_in_service
 from payintent.domain.countries import COUNTRIES
 from payintent.domain.errors import (
     ErrorCode,
@@ -225,6 +226,7 @@ async def _open(request: Request, app: AppContext, snapshot: PaymentSnapshot) ->
         "api": api_address(settings)[0],
         "picture": product_picture(view, merchant, sandbox=settings.sandbox),
         "logo": merchant.logo_url,
+        "out_of_service": not is_in_service(merchant.activation),
     }
     return _Opened(merchant, language, address, view, fields)
 
@@ -260,7 +262,7 @@ async def _page(
         "live": snapshot.payment.status in OPEN,
         "back": return_link(view),
         "chosen_country": country,
-        "problem": problem_text(refused, language) if refused else None,
+        "problem": problem_text(refused, page.merchant, language) if refused else None,
         "bad_email": is_about_email(refused),
         "anywhere": _address(app, snapshot, request),
         "words": script_texts(language, step["kind"], embed),

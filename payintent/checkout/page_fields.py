@@ -11,6 +11,7 @@ from starlette.requests import Request
 from payintent.checkout.card_step import CardStep
 from payintent.checkout.languages import Language
 from payintent.checkout.wallet_step import WalletStep
+from payintent.domain.activation import is_in_service
 from payintent.domain.currencies import CURRENCIES
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.merchant import Merchant
@@ -147,8 +148,14 @@ def refunded_text(payment: Payment, texts: Language) -> str:
     return texts.money(amount, payment.currency)
 
 
-def problem_text(refused: RefusedError, texts: Language) -> str:
-    """Return the text of a refusal for the buyer."""
+def problem_text(refused: RefusedError, merchant: Merchant, texts: Language) -> str | None:
+    """Return the text of a refusal for the buyer.
+
+    That the merchant is out of service, the page says in place of its methods.
+    """
+    is_closed = not is_in_service(merchant.activation)
+    if is_closed and refused.code is ErrorCode.PG_NOT_AVAILABLE:
+        return None
     if refused.code is ErrorCode.CONFLICT:
         return texts.t("problem_busy" if refused.retry_after_s else "problem_total")
     if is_about_email(refused):

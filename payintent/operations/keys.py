@@ -64,7 +64,7 @@ class ListApiKeys(ReadOperation[list[ApiKey]], frozen=True, kw_only=True):
     """List a merchant's keys by their public part."""
 
     action: ClassVar[str] = "key.list"
-    columns = ("public_id", "name", "created_at", "revoked_at")
+    columns = ("public_id", "name", "created_at", "last_used_at", "revoked_at")
     merchant_id: MerchantId
     limit: int = LISTED_MAX
 

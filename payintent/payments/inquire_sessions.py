@@ -82,7 +82,11 @@ class SessionInquirer:
         else:
             await self._note_silence(session)
             _log.warning(
-                "provider_silent", session=ids.format_id(ids.SESSION, session.id), why=answer.detail
+                "provider_silent",
+                provider=session.quote.provider,
+                account=session.quote.account_id,
+                session=ids.format_id(ids.SESSION, session.id),
+                why=answer.detail,
             )
         wait_s: float | None = _wait_s(session, answer)
         if session.status is SessionStatus.OPENING:

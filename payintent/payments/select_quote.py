@@ -319,7 +319,11 @@ async def _finish(
             raise checkout_expired_error()
         raise RefusedError(ErrorCode.CONFLICT, "the selection was overtaken", retry_after_s=1)
     _log.warning(
-        "provider_failed", session=ids.format_id(ids.SESSION, session.id), why=answer.detail
+        "provider_failed",
+        provider=session.quote.provider,
+        account=session.quote.account_id,
+        session=ids.format_id(ids.SESSION, session.id),
+        why=answer.detail,
     )
     raise RefusedError(
         ErrorCode.PG_UPSTREAM_ERROR, "the payment provider did not accept or did not answer"

@@ -1,6 +1,6 @@
 """Merchants' API keys (table `api_key`): only their digests are stored."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -20,6 +20,7 @@ class ApiKey:
     merchant_id: int
     name: str
     created_at: datetime
+    last_used_at: datetime | None  # to the minute
     revoked_at: datetime | None
 
 
@@ -36,6 +37,7 @@ class AuthenticatedMerchant:
     limits: Mapping[RateLimitClass, RateLimit]  # the limits that the operator has set
     #: The currencies it can be paid with, and the most decimals a method supports of each.
     payable: Mapping[str, int] = field(default_factory=dict[str, int])
+    public_id: str = ""  # of the key
 
 
 async def add_key(tx: Tx, public_id: str, merchant_id: int, name: str, digest: bytes) -> None:
@@ -81,6 +83,7 @@ async def find_by_public_id(database: Executor, public_id: str) -> Authenticated
             for kind in RateLimitClass
             if row[f"{kind}_per_s"] is not None
         },
+        public_id=public_id,
     )
 
 
@@ -88,7 +91,7 @@ async def list_keys(database: Executor, merchant_id: int, limit: int) -> list[Ap
     """List a merchant's keys, newest first."""
     rows = await database.fetch(
         """
-        SELECT public_id, merchant_id, name, created_at, revoked_at
+        SELECT public_id, merchant_id, name, created_at, last_used_at, revoked_at
         FROM api_key
         WHERE merchant_id = $1
         ORDER BY created_at DESC, public_id
@@ -100,6 +103,19 @@ async def list_keys(database: Executor, merchant_id: int, limit: int) -> list[Ap
     return [ApiKey(**row) for row in rows]
 
 
+async def note_uses(database: Executor, public_ids: Sequence[str]) -> None:
+    """Record that keys are used now; each at most once a minute, whichever process says so."""
+    await database.fetch(
+        """
+        UPDATE api_key
+        SET last_used_at = clock()
+        WHERE public_id = ANY($1::text[])
+            AND coalesce(last_used_at <= clock() - interval '1 minute', true)
+        """,
+        public_ids,
+    )
+
+
 async def revoke_key(tx: Tx, public_id: str) -> ApiKey | None:
     """Revoke a key for good; revoking it again keeps the time of the first."""
     row = await tx.row(
@@ -107,7 +123,7 @@ async def revoke_key(tx: Tx, public_id: str) -> ApiKey | None:
         UPDATE api_key
         SET revoked_at = coalesce(revoked_at, clock())
         WHERE public_id = $1
-        RETURNING public_id, merchant_id, name, created_at, revoked_at
+        RETURNING public_id, merchant_id, name, created_at, last_used_at, revoked_at
         """,
         public_id,
     )

@@ -3,7 +3,9 @@
 from uuid import uuid4
 
 import pytest
+from markupsafe import escape
 
+from payintent.checkout.languages import LOCALES, load_language
 from payintent.operations.accounts import DisableAccount
 from payintent.operations.activation import (
     ActivateMerchant,
@@ -38,6 +40,27 @@ async def test_a_suspended_merchant_takes_nothing_new_until_it_is_resumed(api: A
     await api.world.perform(ResumeMerchant(merchant_id=api.world.merchant_id))
     assert (await api.create()).status == 201
     assert (await select(api, created)).status == 200
+
+
+@pytest.mark.parametrize("locale", LOCALES)
+async def test_the_buyer_of_a_suspended_merchant_reads_why_nothing_can_be_paid(
+    api: Api, locale: str
+) -> None:
+    created = await api.create()
+    path = f"/c/{created.json['checkout_id']}"
+    open_page = await api.send("GET", f"{path}?lang={locale}")
+    form = {"method": f"{api.world.card}|THB|1590.00"}
+    await api.world.perform(SuspendMerchant(merchant_id=api.world.merchant_id))
+    language = load_language(locale)
+    why = escape(language.t("out_of_service", merchant="Nimbus Books"))
+    assert why not in open_page.body.decode()
+    page = await api.send("GET", f"{path}?lang={locale}")
+    sent = await api.send("POST", f"{path}/select?lang={locale}", data=form)
+    for answer, status in ((page, 200), (sent, 422)):
+        shown = answer.body.decode()
+        assert (answer.status, shown.count(why)) == (status, 1)
+        assert escape(language.t("problem_unavailable")) not in shown
+        assert escape(language.t("nothing_here")) not in shown
 
 
 async def test_a_catalog_is_empty_out_of_service_and_its_tag_tells(api: Api) -> None:

@@ -93,6 +93,9 @@ async def test_no_secret_is_ever_written_down(world: World, process: _Process) -
     written = await process.stop()
     events = [_event(line) for line in written.splitlines()]
     assert {"provider_failed", "callback_refused", "bug"} <= {event["event"] for event in events}
+    [failed_event] = [event for event in events if event["event"] == "provider_failed"]
+    assert (failed_event["provider"], failed_event["account"]) == ("simulator", account)
+    assert failed_event["session"].startswith("sess_")
     for secret in (
         *(world.api_key, world.api_key.split("_")[3], forged, world.callback_secret, "whsec_"),
         *("planted", "Bearer", "Basic", checkout_id, checkout_id[3:], _PLANTED_EMAIL),

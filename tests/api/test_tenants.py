@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from payintent.api.authentication import Authenticator
 from payintent.api.authentication_failures import Attempts
+from payintent.api.key_uses import KeyUses
 from payintent.api.server import make_server
 from payintent.api.viewer import ViewerReader
 from payintent.app import build_app
@@ -290,7 +291,13 @@ async def test_what_is_kept_of_a_key_is_as_old_as_the_setting_says_at_most(world
     service = world.service
     attempts = Attempts(service.settings, ViewerReader(service.settings), service.encryption)
     keeping = Authenticator(
-        service.database, service.encryption, service.accounts, attempts, 1.0, lambda: now
+        service.database,
+        service.encryption,
+        service.accounts,
+        attempts,
+        1.0,
+        lambda: now,
+        uses=KeyUses(service.database),
     )
     key = f"Bearer {world.api_key}".encode()
     request = Request({"type": "http", "headers": [(b"authorization", key)], "client": None})

@@ -3,7 +3,9 @@
 from uuid import UUID
 
 import pytest
+from structlog.testing import capture_logs
 
+from payintent.domain import ids
 from payintent.domain.errors import ErrorCode, RefusedError
 from payintent.domain.gateway import GatewaySessionState, OutcomeUnknown, SessionReport
 from payintent.domain.payment import Payment
@@ -76,6 +78,25 @@ async def test_a_closing_session_is_asked_at_once_and_in_earnest(world: World) -
         moved += expected + 1
     assert world.gateway.closed == [first.id] * len(CLOSING_WAITS_S)
     assert set(world.gateway.inquired) <= {first.id, (await world.see(payment)).payment.session_id}
+
+
+async def test_silence_is_logged_with_whose_it_is(world: World) -> None:
+    session = (await world.select(await world.create())).session
+    world.gateway.answer_inquire = SILENT
+    await world.move_clock(31)
+    with capture_logs() as logged:
+        await ask_all(world)
+    assert [event for event in logged if event["event"] == "provider_silent"] == [
+        {
+            "event": "provider_silent",
+            "log_level": "warning",
+            "part": "inquire",
+            "provider": "fake",
+            "account": world.account_id,
+            "session": ids.format_id(ids.SESSION, session.id),
+            "why": "timeout",
+        }
+    ]
 
 
 async def test_an_ended_session_is_never_asked_about(world: World) -> None:

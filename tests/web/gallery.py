@@ -26,6 +26,7 @@ from payintent.domain.payment import Payment
 from payintent.domain.price import FeeMode, TaxManager
 from payintent.gateways.onchain import OnchainGateway
 from payintent.operations.accounts import AddAccount
+from payintent.operations.activation import SuspendMerchant
 from payintent.operations.fraud import AddFraudRule
 from payintent.operations.merchants import SetMerchantProfile
 from payintent.operations.payment_methods import AddPaymentMethod
@@ -108,6 +109,7 @@ class Gallery:
     shop: World  # with a logo, a way back, help, and every way on
     taxed: World  # with fee and tax on top
     bare: World  # with no way to pay
+    suspended: World  # taken out of service
     broken: World  # whose gateway takes nothing
     methods: Mapping[str, int]  # of the shop, by what comes next
     origin: str  # of what stands beside
@@ -162,6 +164,7 @@ async def _fill(plain: World, origin: str, stack: AsyncExitStack) -> Gallery:
         shop=shop,
         taxed=await _taxed(plain),
         bare=await _other(plain, "Nimbus Nowhere"),
+        suspended=await _suspended(plain),
         broken=await _broken(plain),
         methods=await _ways_on(shop),
         origin=origin,
@@ -169,6 +172,12 @@ async def _fill(plain: World, origin: str, stack: AsyncExitStack) -> Gallery:
         overdue=overdue,
         _stack=stack,
     )
+
+
+async def _suspended(world: World) -> World:
+    suspended = await _other(world, "Nimbus at Rest")
+    await world.perform(SuspendMerchant(merchant_id=suspended.merchant_id))
+    return suspended
 
 
 async def _overdue(world: World) -> dict[str, Payment]:

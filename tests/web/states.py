@@ -92,6 +92,12 @@ async def choose_nothing(gallery: Gallery) -> Visit:
 
 
 @state
+async def choose_suspended(gallery: Gallery) -> Visit:
+    """The merchant was taken out of service after the payment was made."""
+    return _of(await gallery.suspended.create(), texts=("out_of_service",))
+
+
+@state
 async def choose_long(gallery: Gallery) -> Visit:
     """The longest texts and the largest amount that there can be."""
     amount = {"amount": Decimal(10**9), "amount_text": "1000000000.00", "currency": "IDR"}
