@@ -22,7 +22,7 @@ _GOOD_S = 24 * 3600.0  # an accepted key is not slowed down for so long
 _GOOD_MAX = 10_000
 FAILURES = Counter(
     "payintent_authentication_failures_total",
-    "Requests with no key or token that is somebody's",
+    "Requests without a valid key or token",
     ["holder", "reason"],
 )
 REFUSED = Counter(

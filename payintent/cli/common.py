@@ -98,7 +98,7 @@ def with_service(work: Callable[[Service], Awaitable[T]]) -> T:
     except STOPPING as error:
         fail(str(error))
     except LockTimeoutError:
-        fail("somebody else is changing this just now; try again")
+        fail("this is being changed elsewhere at the moment; try again")
     except InvalidTextError:
         fail("an argument is not valid Unicode")
 

@@ -55,7 +55,7 @@ async def _coins(signer: ExternalSigner, chain: ChainRecord, sender: bytes) -> C
     try:
         coins = await signer.coins(sender)
     except ChainUnavailableError:
-        return CheckResult(False, f"{where}: nobody tells its coins")
+        return CheckResult(False, f"{where}: no endpoint shows its coins")
     return CheckResult(coins > 0, f"{where} has {_units(coins, 18)} {chain.coin_symbol}")
 
 

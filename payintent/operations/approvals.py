@@ -230,7 +230,7 @@ def _refund_view(refund: RefundView) -> ApprovalView:
 
 def _refund_words(refund: RefundView) -> list[str]:
     amount = refund.amount or f"{refund.amount_minor} smallest units"
-    subject = refund.payment_id or refund.case_id or "money that names nobody"
+    subject = refund.payment_id or refund.case_id or "money that names no payment"
     words = [f"{amount} {refund.currency} of {subject} go back through {refund.provider}"]
     if refund.destination is not None:
         whose = "its payer" if refund.destination == refund.payer else "NOT its payer"
@@ -268,7 +268,7 @@ def _check_waiting(proposal: Proposal) -> None:
     if proposal.status == "LAPSED":
         raise RefusedError(
             ErrorCode.CONFLICT,
-            f"nobody approved it within {PROPOSAL_HOURS} hours: propose it again",
+            f"it was not approved within {PROPOSAL_HOURS} hours: propose it again",
         )
     if proposal.status != _WAITING:
         raise RefusedError(ErrorCode.CONFLICT, f"it is {proposal.status} already")

@@ -165,7 +165,7 @@ class RetireContract(ChangeOperation[ContractView], frozen=True, kw_only=True):
 
 
 class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
-    """Say when blocks are final, what wallets are told, who refunds; what is not given stays.
+    """Set when blocks are final, what wallets are shown, who refunds; what is not given stays.
 
     A new refunder takes over; refunds that the others have sent still count.
     """
@@ -207,7 +207,7 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
                 context.database, await require_chain(context.database, self.chain)
             )
         )
-        before["refunder"] = before["refunders"][-1] if before["refunders"] else "nobody"
+        before["refunder"] = before["refunders"][-1] if before["refunders"] else "none"
         return [
             f"{name} of {self.chain} becomes {value}; it is {before[name]}"
             for name, value in details(self).items()

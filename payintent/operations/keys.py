@@ -45,7 +45,7 @@ class IssueApiKey(ChangeOperation[IssuedApiKey], frozen=True, kw_only=True):
         return [
             f"merchant {merchant.id} ({quote_input(merchant.name)}) gets another API key"
             + (f", named {quote_input(self.name)}" if self.name else ""),
-            "whoever approves is shown the key, and hands it over",
+            "the approver is shown the key, and hands it over",
         ]
 
     async def check(self, context: OperationContext) -> None:

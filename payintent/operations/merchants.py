@@ -87,7 +87,7 @@ class CreateMerchant(ChangeOperation[CreatedMerchant], frozen=True, kw_only=True
         """Describe the merchant, and that its secrets are shown."""
         return [
             *await super().changes(context),
-            "whoever approves is shown its API key and its callback secret, and hands them over",
+            "the approver is shown its API key and its callback secret, and hands them over",
         ]
 
     async def check(self, context: OperationContext) -> None:
@@ -272,7 +272,7 @@ class RotateCallbackSecret(ChangeOperation[IssuedCallbackSecret], frozen=True, k
                 f"merchant {merchant.id} ({quote_input(merchant.name)}) gets another callback "
                 f"secret; the old one signs along for {self.overlap_s} seconds"
             ),
-            "whoever approves is shown the secret, and hands it over",
+            "the approver is shown the secret, and hands it over",
         ]
 
     async def check(self, context: OperationContext) -> None:

@@ -37,7 +37,7 @@ _Days = Annotated[int, option("How long it works, from now on.")]
 
 
 class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True):
-    """Issue a token to a person; whoever approves is shown it, this once."""
+    """Issue a token to a person; the approver is shown it, once."""
 
     action: ClassVar[str] = "operator.issue"
     is_bootstrap: ClassVar[bool] = True
@@ -58,7 +58,7 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
                 f"{quote_input(self.name)} becomes an operator with the role {self.role}, "
                 f"for {self.days} days"
             ),
-            "whoever approves is shown the token, and hands it over",
+            "the approver is shown the token, and hands it over",
         ]
 
     async def check(self, context: OperationContext) -> None:

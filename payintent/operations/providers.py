@@ -28,7 +28,7 @@ class ListProviders(ReadOperation[list[Provider]], frozen=True, kw_only=True):
 
 
 class ListGatewayOutages(ReadOperation[list[GatewayOutage]], frozen=True, kw_only=True):
-    """List accounts whose gateway does not answer, and until when nobody tries."""
+    """List accounts whose gateway does not answer, and until when none is called."""
 
     action: ClassVar[str] = "provider.health"
     columns = ("account_id", "provider", "name", "channel", "since", "until", "trips")

@@ -70,7 +70,7 @@ class ListRefunds(ReadOperation[list[RefundView]], frozen=True, kw_only=True):
     payment_id: Annotated[str | None, option("Of one payment, its cases' too.", name="payment")] = (
         None
     )
-    status: Annotated[RefundStatus | None, option("What the merchant is told.")] = None
+    status: Annotated[RefundStatus | None, option("The status that the merchant sees.")] = None
     step: Annotated[RefundStep | None, option("How far; `approval` waits for a person.")] = None
     limit: ListLimit = 20
 
@@ -258,7 +258,9 @@ async def _waiting(tx: Tx, review: RefundReview) -> tuple[Refund, datetime]:
     refund = await _lock(tx, review)
     if refund.step is not RefundStep.APPROVAL:
         how_far = refund.failure_reason or refund.step
-        raise RefusedError(ErrorCode.CONFLICT, f"the refund waits for nobody: it is {how_far}")
+        raise RefusedError(
+            ErrorCode.CONFLICT, f"the refund does not wait for approval: it is {how_far}"
+        )
     return refund, await payments.now(tx)
 
 

@@ -77,7 +77,7 @@ class SetToken(ChangeOperation[TokenView], frozen=True, kw_only=True):
         return token_view(token)
 
     async def _changed(self, database: Executor) -> TokenRecord:
-        """Give the token as it will be; refuse one that nobody knows or that cannot be there."""
+        """Return the token as it will be; refuse one that is unknown or cannot be there."""
         by_symbol = {
             token.symbol: token for token in await chains.list_tokens(database, self.chain)
         }

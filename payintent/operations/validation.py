@@ -144,5 +144,5 @@ def as_utc(name: str, moment: datetime | None) -> datetime | None:
         return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
     except OverflowError as error:
         raise RefusedError(
-            ErrorCode.BAD_REQUEST, f"{name} is beyond what can be told in UTC"
+            ErrorCode.BAD_REQUEST, f"{name} is beyond the range of times in UTC"
         ) from error

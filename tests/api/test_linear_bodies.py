@@ -5,16 +5,20 @@ lines. What runs in C has no lines: the decoder is one pass, the count of levels
 own (`test_levels.py`), and regular expressions are held to be linear (`test_linear_patterns.py`).
 """
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 from starlette.routing import Route
 
 import payintent
 from payintent.routes import OPERATOR_ROUTES, ROUTES
-from tests.support.steps import HOSTILE, counted
+from tests.support.steps import HOSTILE, counted, filled, hostile
 from tests.support.world import Api
 
 _CODE = str(Path(payintent.__file__).parent)
@@ -42,7 +46,13 @@ async def _lines(api: Api, method: str, path: str, body: bytes, headers: dict[st
     return lines.count
 
 
-async def _hold_linear(api: Api, method: str, path: str, headers: dict[str, str]) -> None:
+async def _hold_linear(
+    api: Api,
+    method: str,
+    path: str,
+    headers: dict[str, str],
+    bodies: dict[str, Callable[[int], bytes]] = HOSTILE,
+) -> None:
     size = _CALLBACK_BYTES if "/callbacks/" in path else _BYTES
     kind = "application/x-www-form-urlencoded" if path.startswith("/c/") else "application/json"
 
@@ -50,7 +60,7 @@ async def _hold_linear(api: Api, method: str, path: str, headers: dict[str, str]
         sent = headers | {"Content-Type": kind, "Idempotency-Key": str(uuid4())}
         return await _lines(api, method, path, body, sent)
 
-    for name, make in HOSTILE.items():
+    for name, make in bodies.items():
         half, whole = await lines(make(size // 2)), await lines(make(size))
         assert 0 < whole <= 2 * half + _SOME_LINES, (method, path, name, half, whole)
 
@@ -71,15 +81,19 @@ def test_lines_that_grow_with_the_square_are_seen() -> None:
 
 @pytest.mark.parametrize(("method", "path"), _taking(ROUTES), ids=str)
 async def test_no_hostile_body_costs_more_than_its_length(api: Api, method: str, path: str) -> None:
+    await _hold_linear(api, method, path.format_map(await _named(api)), api.bearer())
+
+
+async def _named(api: Api) -> dict[str, str]:
+    """What the routes name."""
     created = (await api.create()).json
-    named = {
+    return {
         "payment_id": created["id"],
         "checkout_id": created["checkout_id"],
         "session_id": str(uuid4()),
         "provider": "fake",
         "account_id": str(api.world.account_id),
     }
-    await _hold_linear(api, method, path.format_map(named), api.bearer())
 
 
 @pytest.mark.parametrize(("method", "path"), _taking(OPERATOR_ROUTES), ids=str)
@@ -87,3 +101,24 @@ async def test_nor_does_one_at_the_operators_port(operator: Api, method: str, pa
     named = {"event_id": str(uuid4()), "subject": "tax", "verb": "set"}
     headers = operator.bearer(await operator.world.operator_token())
     await _hold_linear(operator, method, path.format_map(named), headers)
+
+
+async def test_nor_does_a_body_that_nobody_has_thought_of(api: Api) -> None:
+    named, loop = await _named(api), asyncio.get_running_loop()
+
+    @settings(
+        max_examples=60,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    @given(route=st.sampled_from(_taking(ROUTES)), body=hostile())
+    def holds(route: tuple[str, str], body: tuple[bytes, bytes, bytes]) -> None:
+        (method, path), (start, part, end) = route, body
+        bodies = {repr(body): lambda size: filled(start, part, size - len(end)) + end}
+        held = _hold_linear(api, method, path.format_map(named), api.bearer(), bodies)
+        # Hypothesis runs in a thread, and the service, whose lines are counted, in this loop.
+        asyncio.run_coroutine_threadsafe(held, loop).result(60)
+
+    await asyncio.to_thread(holds)

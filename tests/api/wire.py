@@ -1,12 +1,21 @@
-"""The wire itself: bytes out, whatever answers come back."""
+"""The wire itself: bytes out, whatever answers come back.
+
+The first answer on a connection is the first request's, whatever was sent behind it: it is held to
+the contract, as those that aiohttp clients read are.
+"""
 
 import asyncio
 import json
+import re
 import ssl
 from dataclasses import dataclass
 from typing import Any, Self
 
+from payintent.api.transport import MALFORMED
+from tests.support.conformance import check
 from tests.support.proxy import NAME
+
+_FIRST_LINE = re.compile(rb"(GET|POST|PATCH) (/[!-~]*) HTTP/1\.1\r\n")
 
 
 @dataclass(frozen=True)
@@ -27,6 +36,8 @@ class Wire:
         self._trusting = trusting
         self._host, _, port = base.removeprefix("http://").partition(":")
         self._port = int(port)
+        self._sent = b""  # until the first answer
+        self._is_answered = False
 
     async def __aenter__(self) -> Self:
         self._reader, self._writer = await asyncio.open_connection(
@@ -42,6 +53,8 @@ class Wire:
 
     async def send(self, data: bytes) -> None:
         """Send bytes; a peer that has hung up is no failure of the test."""
+        if not self._is_answered:
+            self._sent += data
         try:
             self._writer.write(data)
             await self._writer.drain()
@@ -79,7 +92,18 @@ class Wire:
                 body = await self._reader.readexactly(size)
             except (asyncio.IncompleteReadError, ConnectionError):
                 return None
-        return WireAnswer(int(first.split(" ")[1]), headers, body)
+        answer = WireAnswer(int(first.split(" ")[1]), headers, body)
+        self._check_first(answer)
+        return answer
+
+    def _check_first(self, answer: WireAnswer) -> None:
+        """Hold an answer of the service to the contract; nginx has words of its own."""
+        asked = None if self._is_answered else _FIRST_LINE.match(self._sent)
+        self._is_answered, self._sent = True, b""
+        is_ours = "x-request-id" in answer.headers and "server" not in answer.headers
+        if asked and is_ours and answer.body != MALFORMED[1]:  # which is no request of any route
+            path = asked[2].decode().partition("?")[0]
+            check(asked[1].decode(), path, answer.status, answer.headers, answer.body)
 
     async def answers(self, timeout_s: float = 5.0) -> list[WireAnswer]:
         """Read every answer until the service closes the connection."""

@@ -14,6 +14,7 @@ from markdown_it import MarkdownIt
 
 from payintent.config import Settings
 from payintent.gateways.twoc2p.response_codes import DISPUTES
+from tests.conformance.adapters import HARNESSES
 from tests.docs.reading import PAGES, ROOT, name, page, prose, rows, section, spans
 
 _SOURCES = list(ROOT.glob("payintent/**/*.py"))
@@ -25,6 +26,8 @@ _METRIC = re.compile(r"payintent_(?!sandbox\b)[a-z_]*[a-z]")
 _SETTING = re.compile(r"PAYINTENT_[A-Z_]*[A-Z]")
 _EVENTS = re.compile(r"^\| Event\b.*\n(?:\|.*\n)+", re.MULTILINE)
 _DECISIONS = sorted(ROOT.glob("docs/decisions/*.md"))
+_NAMING = ("id", "attr", "arg", "name")  # where a node of the tree has a name
+_BLOCK = re.compile(r"(?:^|_)blocks?(?:_|$)", re.IGNORECASE)
 _MARKDOWN = MarkdownIt("commonmark").enable("table")
 
 
@@ -204,3 +207,36 @@ def test_chargeback_codes_that_nobody_has_confirmed_are_called_so_where_disputes
     [confirm] = [line for line in told.split(". ") if "account manager" in line]
     assert set(re.findall(r"\b41\d\d\b", told)) == set(DISPUTES)
     assert set(re.findall(r"\b41\d\d\b", confirm)) == {"4131", "4132"}
+
+
+def test_the_operators_page_names_every_adapter_of_a_real_gateway() -> None:
+    """It said that there was none, long after there were."""
+    opening = page("docs/operate.md").partition("\n## ")[0]
+    [named] = re.findall(r"adapters for ([\w, ]+) speak their published wires", opening)
+    real = set(HARNESSES) - {"simulator", "gateway_contract"}
+    assert {one.lower() for one in re.split(", | and ", named)} == real
+
+
+def test_only_what_reads_chains_knows_of_blocks() -> None:
+    """Decision 16 says where blocks are known: in no name of what payments are made of."""
+    [said] = re.findall(r"know of no blocks\. Only (.+?) do\.", _plain(_DECISIONS[15]))
+    readers = {ROOT / "payintent" / one for one in spans(said)}
+    knowing = {
+        path
+        for path, tree in _trees().items()
+        for folder in ("payments", "gateways", "onchain", "evm", "webhooks")
+        if path.is_relative_to(ROOT / "payintent" / folder) and _names_blocks(tree)
+    }
+    assert readers == {ROOT / "payintent" / "onchain", ROOT / "payintent" / "evm"}
+    assert knowing
+    assert [one for one in knowing if readers.isdisjoint(one.parents)] == []
+
+
+def _plain(path: Path) -> str:
+    return " ".join(path.read_text().split())
+
+
+def _names_blocks(tree: ast.Module) -> bool:
+    """Tell whether a module has a name of a block of a chain, such as `latest_block`."""
+    words = (getattr(node, part, None) for node in ast.walk(tree) for part in _NAMING)
+    return any(isinstance(word, str) and _BLOCK.search(word) for word in words)

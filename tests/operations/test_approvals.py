@@ -76,11 +76,13 @@ async def test_a_rejected_refund_has_failed_and_reserves_nothing(world: World) -
     assert (rejected.status, rejected.step, rejected.note) == ("FAILED", "ended", "not theirs")
     assert await _reserved(world) == (9_000, 90)
     for change in (ApproveRefund(refund_id=first), RejectRefund(refund_id=first, note="again")):
-        with pytest.raises(RefusedError, match="waits for nobody: it is REJECTED") as refused:
+        with pytest.raises(
+            RefusedError, match="does not wait for approval: it is REJECTED"
+        ) as refused:
             await world.perform(change)
         assert refused.value.code is ErrorCode.CONFLICT
     await world.perform(ApproveRefund(refund_id=second))
-    with pytest.raises(RefusedError, match="waits for nobody: it is queued"):
+    with pytest.raises(RefusedError, match="does not wait for approval: it is queued"):
         await world.perform(RejectRefund(refund_id=second, note="too late"))
     assert await _reserved(world) == (9_000, 90)
 
@@ -116,7 +118,7 @@ async def test_whoever_approves_waits_for_who_is_busy_with_the_money(world: Worl
                 "WHERE id = $1",
                 ids.parse_id(ids.REFUND, refund_id),
             )
-        with pytest.raises(RefusedError, match="waits for nobody: it is REJECTED"):
+        with pytest.raises(RefusedError, match="does not wait for approval: it is REJECTED"):
             await approving
     finally:
         await connection.close()

@@ -239,7 +239,7 @@ async def test_after_a_day_it_lapses_and_its_arguments_are_forgotten(stage: Stag
         Approve(approval_id=waiting.id),
         Reject(approval_id=waiting.id, note="too late"),
     ):
-        words = "nobody approved it within 24 hours"
+        words = "it was not approved within 24 hours"
         assert await _refused(stage, operation, ALAN, words) is ErrorCode.CONFLICT
     lapsed = [one.id for one in await stage.perform(ListApprovals(status="LAPSED"))]
     assert waiting.id in lapsed

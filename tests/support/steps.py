@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from hypothesis import strategies as st
+
 
 def filled(start: bytes, part: bytes, size: int) -> bytes:
     return start + part * ((size - len(start)) // len(part))
@@ -23,6 +25,19 @@ HOSTILE: dict[str, Callable[[int], bytes]] = {
     "a form": lambda size: filled(b"a=1", b"&%61=%25", size),
     "no text": lambda size: filled(b"", b"\xff\x00", size),
 }
+
+
+_BEGUN = [b"", b'"', b'{"', b"{" * 201 + b'"', b'{"metadata":', b'{"metadata":{"a":"', b"a="]
+_BEGUN += [b'{"amount":"', b'{"payer_email":"a@', b'{"reason":"']
+_REPEATED = [bytes([byte]) for byte in b'"\\{}[]:,.-@&=%/* \naAe01\x00\xff']
+_REPEATED += [b"\\u", b"d83d", b"%2", b"\xf0\x9f", b"null", b'"a":']
+_ENDED = [b"", b'"', b'"}', b'"}}', b"}", b"]", b"\\"]
+
+
+def hostile() -> st.SearchStrategy[tuple[bytes, bytes, bytes]]:
+    """Bodies nobody thought of: how one begins, what is then repeated, and how it ends."""
+    repeated = st.lists(st.sampled_from(_REPEATED), min_size=1, max_size=5).map(b"".join)
+    return st.tuples(st.sampled_from(_BEGUN), repeated, st.sampled_from(_ENDED))
 
 
 class Steps:

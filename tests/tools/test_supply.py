@@ -17,6 +17,9 @@ import pytest
 from jsonschema import Draft7Validator
 from referencing import Registry, Resource
 
+from tools.openapi.check import CONTRACT, REDOCLY, SPECTRAL, checks
+from tools.openapi.install import FOLDER
+
 ROOT = Path(__file__).parents[2]
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
 WEAK = {
@@ -105,6 +108,19 @@ def test_make_check_runs_both_over_every_lock() -> None:
     }
     covered = {pin for name, found in pins.items() if name in audited for pin in found}
     assert set().union(*pins.values()) == covered
+
+
+def test_make_check_has_redocly_and_spectral_read_the_contract() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    needs = makefile.split("\ncheck:")[1].partition("##")[0].split()
+    assert {"web-check", "contract-check"} <= set(needs)
+    recipe = makefile.split("\ncontract-check:")[1].split("\n\n")[0]
+    assert re.findall(r"-m (\S+)", recipe) == ["tools.openapi.check"]
+    words = [word for command in checks(CONTRACT) for word in command]
+    assert words.count(str(ROOT / "docs" / "openapi.yaml")) == 2
+    assert [word for word in words if word.endswith((REDOCLY, SPECTRAL))] == [
+        str(FOLDER / "node_modules" / program) for program in (REDOCLY, SPECTRAL)
+    ]
 
 
 @pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.name)

@@ -296,9 +296,7 @@ def _unpaid(trade: EcpayTrade) -> SessionReport | OutcomeUnknown:
         _NOT_ESTABLISHED: GatewaySessionState.OPEN,
     }
     state = states.get(trade.status)
-    return (
-        SessionReport(state=state) if state else OutcomeUnknown(detail="a status that nobody knows")
-    )
+    return SessionReport(state=state) if state else OutcomeUnknown(detail="an unknown status")
 
 
 def _captured(trade_no: str, amount: str) -> SessionReport | None:

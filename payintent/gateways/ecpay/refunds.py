@@ -226,7 +226,7 @@ async def _card(
         return OutcomeUnknown(detail=f"no word on a card payment: {(detail.said or '')[:20]}")
     phase = _phase(credit)
     if phase is None:
-        return OutcomeUnknown(detail="a card payment in a state that nobody knows")
+        return OutcomeUnknown(detail="a card payment in an unknown state")
     return _Card(phase=phase, whole=credit.amount, given_back=_given_back(credit, phase))
 
 

@@ -1,0 +1,46 @@
+"""What SECURITY.md says of the buyer's page is what its policy does."""
+
+from collections.abc import Callable
+
+from tests.checkout.test_card_step import policy as card_step_policy
+from tests.checkout.test_content_security_policy import SHOP, path_of, policy, profile
+from tests.docs.reading import page
+from tests.support.world import Api
+
+Policies = dict[str, dict[str, str]]
+_ELSEWHERE = "https://gateway.example.com"
+
+#: Each clause of the page's row, and what the policies must say for it to be true.
+CLAUSES: dict[str, Callable[[Policies], bool]] = {
+    "our own script files": lambda of: of["plain"]["script-src"] == "'self'",
+    "and on the card step its gateway's": (
+        lambda of: of["card step"]["script-src"] == f"'self' {_ELSEWHERE}"
+    ),
+    "no inline script runs": lambda of: all(
+        "unsafe" not in told["script-src"] and "nonce" not in told["script-src"]
+        for told in of.values()
+    ),
+    "forms only to us and to the gateways on offer": (
+        lambda of: of["plain"]["form-action"] == "'self' http://gateway.test"
+    ),
+    "framed by the merchant's registered origins alone": lambda of: (
+        (of["plain"]["frame-ancestors"], of["registered"]["frame-ancestors"]) == ("'none'", SHOP)
+    ),
+}
+
+
+def _clauses() -> list[str]:
+    [row] = [line for line in page("SECURITY.md").splitlines() if "| The buyer's page |" in line]
+    said = row.split("|")[2].strip().split("; ")
+    assert said.pop() == "everything escaped"  # tests/checkout/test_page.py
+    return [part for clause in said for part in clause.replace(", and ", "; and ").split("; ")]
+
+
+async def test_each_clause_on_the_buyers_page_is_what_its_policy_does(api: Api) -> None:
+    created = await api.create()
+    policies = {"plain": await policy(api, path_of(created))}
+    policies["card step"] = card_step_policy(f"{_ELSEWHERE}/element.js")
+    await profile(api, allowed_origins=[SHOP])
+    policies["registered"] = await policy(api, path_of(created))
+    assert _clauses() == list(CLAUSES)
+    assert [said for said, holds in CLAUSES.items() if not holds(policies)] == []

@@ -1,0 +1,66 @@
+"""The suite run again and again: what is printed, what is kept, and that a red run is not lost."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+#: Stands for pytest: tells what else its parent runs, and fails as often as it is told to.
+_SUITE = """
+import os, pathlib, sys
+folder, failing = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+beside = sum(
+    path.read_text().rpartition(")")[2].split()[1] == str(os.getppid())
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat")
+) - 1
+number = len(list(folder.glob("run-*")))
+folder.joinpath(f"run-{number}").touch()
+red = number == failing
+print(f"beside {beside}")
+print("1 failed, 2 passed in 0.01s" if red else "3 passed in 0.01s")
+sys.exit(int(red))
+"""
+
+
+def _burn(tmp_path: Path, failing: int) -> tuple[int, list[str]]:
+    """Burn with one run each; the run of that number fails. Gives the status and the lines."""
+    suite = [sys.executable, "-c", _SUITE, str(tmp_path), str(failing)]
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.burn", str(tmp_path / "logs"), *suite],
+        cwd=ROOT,
+        env=os.environ | {"RUNS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
+    return done.returncode, done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("failing", "results"), [(0, ["RED", "green"]), (1, ["green", "RED"]), (2, ["green", "green"])]
+)
+def test_every_run_has_its_row_and_one_that_is_red_fails_the_whole(
+    tmp_path: Path, failing: int, results: list[str]
+) -> None:
+    status, (head, line, *rows, last) = _burn(tmp_path, failing)
+    assert (head, set(line)) == ("| machine | run | result | time | pytest |", set("|-"))
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    assert [row[:3] for row in cells] == [["quiet", "1", results[0]], ["busy", "1", results[1]]]
+    ends = {"green": "3 passed in 0.01s", "RED": "1 failed, 2 passed in 0.01s"}
+    assert [row[4] for row in cells] == [ends[result] for result in results]
+    green = results.count("green")
+    assert last == f"{green} of 2 runs were green"
+    assert status == (0 if green == 2 else 1)
+
+
+def test_each_run_is_kept_whole_and_the_busy_ones_have_every_core_busy(tmp_path: Path) -> None:
+    _burn(tmp_path, failing=1)
+    logs = {path.name: path.read_text().splitlines() for path in (tmp_path / "logs").iterdir()}
+    assert logs == {
+        "quiet-1.log": ["beside 0", "3 passed in 0.01s"],
+        "busy-1.log": [f"beside {os.cpu_count()}", "1 failed, 2 passed in 0.01s"],
+    }
