@@ -48,7 +48,7 @@ async def _read_audit(
     database: Executor, payment: Payment, names: Iterable[str]
 ) -> list[AuditEntry]:
     """Read the audit entries about a payment, and about the proposals that they name."""
-    since = ids.make_uuid7(max(0, (payment.id.int >> _ID_TIME_BITS) - _SKEW_MS), 0)
+    since = ids.make_timed_id(max(0, (payment.id.int >> _ID_TIME_BITS) - _SKEW_MS), 0, 0)
     found: dict[UUID, AuditEntry] = {}
     wanted = list(names)
     while wanted:
