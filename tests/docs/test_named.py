@@ -15,6 +15,7 @@ from markdown_it import MarkdownIt
 from payintent.config import Settings
 from payintent.gateways.twoc2p.response_codes import DISPUTES
 from tests.conformance.adapters import HARNESSES
+from tests.conftest import _SLOW_FILES, _SLOW_FOLDERS
 from tests.docs.reading import PAGES, ROOT, name, page, prose, rows, section, spans
 
 _SOURCES = list(ROOT.glob("payintent/**/*.py"))
@@ -240,3 +241,11 @@ def _names_blocks(tree: ast.Module) -> bool:
     """Tell whether a module has a name of a block of a chain, such as `latest_block`."""
     words = (getattr(node, part, None) for node in ast.walk(tree) for part in _NAMING)
     return any(isinstance(word, str) and _BLOCK.search(word) for word in words)
+
+
+def test_what_the_inner_loop_leaves_out_is_what_contributors_read() -> None:
+    [said] = re.findall(
+        r"^`make test-fast` leaves out .+?\n\n", page("CONTRIBUTING.md"), re.MULTILINE | re.DOTALL
+    )
+    marked = {Path(one).name for one in spans(said)} - {"make test-fast", "slow", "conftest.py"}
+    assert marked == _SLOW_FOLDERS | _SLOW_FILES
