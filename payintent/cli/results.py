@@ -17,6 +17,7 @@ from payintent.json_format import format_timestamp
 from payintent.operations.accounts import AccountCheckResult
 from payintent.operations.approvals import Approve, Approved
 from payintent.operations.base import ChangeOperation, ReadOperation
+from payintent.operations.cases import CaseView, ShowCase
 from payintent.operations.chain_views import ChainView
 from payintent.operations.chains import ListChains, SetChain
 from payintent.operations.fraud import ListFraudRules
@@ -131,6 +132,17 @@ def _chain(chain: ChainView) -> Iterator[Part]:
     yield {name: fields[name] for name in fields if name not in {"contracts", "tokens"}}, ()
 
 
+def _case(case: CaseView) -> Iterator[Part]:
+    """Show what was expected beside what came, in words."""
+    fields: dict[str, Any] = to_json_value(case)
+    money = {
+        "expected": case.expected and case.expected.text,
+        "came": case.came and case.came.text,
+    }
+    first = {name: fields.pop(name) for name in ("id", "kind", "status")}
+    yield first | money | {name: fields[name] for name in fields if name not in money}, ()
+
+
 def _payment(payment: dict[str, Any]) -> Iterator[Part]:
     """Show the payment's own fields, then what happened, a line for each."""
     parts = {"sessions", "receipts", "cases", "timeline"}
@@ -190,6 +202,7 @@ _FOR_PEOPLE: dict[type, Callable[[Any], Iterator[Part]]] = {
     ListFraudRules: _fraud_rules,
     ListChains: _chains,
     SetChain: _chain,
+    ShowCase: _case,
     ShowPayment: _payment,
     ShowEvent: _event,
     Approve: _approved,

@@ -1,6 +1,6 @@
 """Cases: captured money that belongs to no payment, and contradictions. Listed, shown, resolved."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, ClassVar, Literal
 from uuid import UUID
@@ -8,6 +8,7 @@ from uuid import UUID
 from payintent.domain import ids
 from payintent.domain.case import CaseKind
 from payintent.domain.errors import ErrorCode, RefusedError
+from payintent.domain.money import format_smallest_units
 from payintent.domain.operator import Role
 from payintent.domain.refund import RefundStatus, RefundStep
 from payintent.operations.base import ChangeOperation, OperationContext, ReadOperation
@@ -21,7 +22,8 @@ from payintent.operations.validation import (
 )
 from payintent.payments.create_refund import refund_case
 from payintent.payments.transitions import lock_payments
-from payintent.storage import captures, cases, refunds
+from payintent.storage import captures, case_money, cases, refunds
+from payintent.storage.case_money import CaseMoney
 from payintent.storage.cases import CaseDispute, CaseRecord, CaseRefund
 from payintent.storage.database import Executor, Tx
 
@@ -52,6 +54,22 @@ class CaseDisputeView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MoneyView:
+    """An amount in units that people read; without one, the decimals of its token are unknown."""
+
+    amount: str | None
+    currency: str  # of a token that is not taken: its address
+    chain: str | None
+    amount_minor: str | None = None
+
+    @property
+    def text(self) -> str:
+        """Return it in words."""
+        amount = self.amount or f"{self.amount_minor} smallest units of"
+        return f"{amount} {self.currency}" + (f" on {self.chain}" if self.chain else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CaseView:
     """A case as an operator reads it."""
 
@@ -77,6 +95,8 @@ class CaseView:
     refund_id: str | None  # the refund that it is about
     refund: CaseRefundView | None  # the refund of its money
     dispute: CaseDisputeView | None = None
+    expected: MoneyView | None = None  # by the session's quote; of one case that is shown
+    came: MoneyView | None = None
 
 
 _CaseId = Annotated[str, argument("Such as case_0351NDickobV3yYH8omp8v.")]
@@ -117,7 +137,9 @@ class ShowCase(ReadOperation[CaseView], frozen=True, kw_only=True):
 
     async def read(self, context: OperationContext) -> CaseView:
         """Return the case; raise `NOT_FOUND` where there is none of this id."""
-        return _view(await _known(context.database, self.case_id))
+        found = await _known(context.database, self.case_id)
+        money = await case_money.get(context.database, found.id)
+        return replace(_view(found), expected=_expected(money), came=_came(money))
 
 
 class ResolveCase(ChangeOperation[CaseView], frozen=True, kw_only=True):
@@ -235,6 +257,33 @@ def _view(case: CaseRecord) -> CaseView:
         refund_id=case.refund_id and ids.format_id(ids.REFUND, case.refund_id),
         refund=case.refund and _refund_view(case.refund),
         dispute=case.dispute and _dispute_view(case.dispute),
+    )
+
+
+def _expected(money: CaseMoney) -> MoneyView | None:
+    if money.expected_amount is None or money.expected_currency is None:
+        return None
+    return MoneyView(
+        amount=money.expected_amount,
+        currency=money.expected_currency,
+        chain=money.expected_chain,
+    )
+
+
+def _came(money: CaseMoney) -> MoneyView | None:
+    if money.came_minor is None or money.came_currency is None:
+        return None
+    amount = format_smallest_units(
+        int(money.came_minor),
+        money.came_currency,
+        money.came_decimals,
+        on_chain=money.came_chain is not None,
+    )
+    return MoneyView(
+        amount=amount,
+        currency=money.came_currency,
+        chain=money.came_chain,
+        amount_minor=money.came_minor,
     )
 
 
