@@ -26,6 +26,15 @@ class Settings(BaseSettings):
         ),
         description="past a pooler, for LISTEN, migrations and locks; default: database_url",
     )
+    database_read_url: str | None = Field(
+        default=None,
+        repr=False,
+        validation_alias=AliasChoices(
+            "database_read_url", "DATABASE_READ_URL", "PAYINTENT_DATABASE_READ_URL"
+        ),
+        description="a replica, for lists and reports; default: none",
+    )
+    database_read_lag_max_s: float = 5.0  # how old what a list shows may be
     database_pooled: bool = False  # behind PgBouncer: no statement cache
     database_connections_max: int = 32  # of one process
     database_acquire_timeout_s: float = 5.0

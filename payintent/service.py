@@ -40,6 +40,7 @@ from payintent.storage.database import Database
 from payintent.storage.event_notify import EventNotifier
 from payintent.storage.onchain.evidence import DatabaseOnchainRecords
 from payintent.storage.proposals import Proposal
+from payintent.storage.replica import ReadDatabase
 
 R = TypeVar("R")
 _log = get_logger("service")
@@ -56,6 +57,7 @@ class Service:
 
     settings: Settings
     database: Database
+    reading: ReadDatabase  # for lists, which may be some seconds old
     encryption: Encryption
     id_generator: IdGenerator
     accounts: GatewayAccounts
@@ -89,6 +91,7 @@ class Service:
         """Return the context that operations run with."""
         return OperationContext(
             database=self.database,
+            reading=self.reading,
             encryption=self.encryption,
             id_generator=self.id_generator,
             sandbox=self.settings.sandbox,
@@ -189,6 +192,7 @@ class Service:
         await self.refund_senders.close()
         await self.payment_creator.close()
         await self.payment_lookup.close()
+        await self.reading.close()
         await self.database.close()
 
 
@@ -219,6 +223,7 @@ async def open_service(
     service = Service(
         settings=settings,
         database=database,
+        reading=ReadDatabase(database, settings),
         encryption=encryption,
         id_generator=id_generator,
         accounts=GatewayAccounts(

@@ -130,7 +130,7 @@ async def _expire(service: Service) -> bool:
 
 async def measure(service: Service) -> bool:
     """Set the metric of how long the oldest payment has been PROCESSING."""
-    OLDEST.set(await payments.oldest_processing_s(service.database))
+    OLDEST.set(await payments.oldest_processing_s(service.reading))
     return False
 
 

@@ -31,7 +31,9 @@ async def list_cases(
     """`GET /cases?status=&kind=&payment_id=&limit=&cursor=`: newest first, a page at a time."""
     limit = read_limit(request.query_params.get("limit"))
     wanted = _filter(request, merchant.merchant_id)
-    found = await merchant_cases.page(app.service.database, wanted, limit + 1)
+    # A page that goes on needs all rows below its cursor, which a replica may lack.
+    source = app.service.database if wanted.before else app.service.reading
+    found = await merchant_cases.page(source, wanted, limit + 1)
     answer: dict[str, object] = {"data": [case_fields(case) for case in found[:limit]]}
     if len(found) > limit:
         answer["next_cursor"] = write_id_cursor(found[limit - 1].id)

@@ -31,7 +31,9 @@ async def list_payments(
     """
     wanted = _wanted(request, merchant.merchant_id)
     service = app.service
-    found, more = await list_merchant_payments(service.database, service.id_generator, wanted)
+    found, more = await list_merchant_payments(
+        service.database, service.reading, service.id_generator, wanted
+    )
     answer: dict[str, object] = {
         "data": [payment_response_fields(app, snapshot) for snapshot in found]
     }

@@ -57,7 +57,7 @@ async def list_webhooks(request: Request) -> Response:
     if not 1 <= limit <= _LISTED_MAX:
         raise RefusedError(ErrorCode.BAD_REQUEST, f"limit must be from 1 to {_LISTED_MAX}")
     found = await outbox.list_deliveries(
-        app.service.database,
+        app.service.reading,
         _integer(request, "merchant"),
         _state(request),
         limit,

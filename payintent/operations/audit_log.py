@@ -22,4 +22,4 @@ class ListAuditEntries(ReadOperation[list[AuditEntry]], frozen=True, kw_only=Tru
         """Return entries, newest first, filtered by merchant, action and limit."""
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
-        return await audit.list_entries(context.database, self.merchant_id, self.of, self.limit)
+        return await audit.list_entries(context.reading, self.merchant_id, self.of, self.limit)

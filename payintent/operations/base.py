@@ -14,7 +14,7 @@ from payintent.id_generator import IdGenerator
 from payintent.operations.json_values import to_json_value
 from payintent.payments.create_refund import RefundCreator
 from payintent.storage import audit
-from payintent.storage.database import Database, Tx
+from payintent.storage.database import Database, Executor, Tx
 
 R = TypeVar("R")
 #: Prefix of an actor's name at a terminal in the audit log; no token's name begins so.
@@ -41,6 +41,7 @@ class OperationContext:
     """The database, encryption, id generator and actor that an operation runs with."""
 
     database: Database
+    reading: Executor  # for lists, which may be some seconds old
     encryption: Encryption
     id_generator: IdGenerator
     sandbox: bool

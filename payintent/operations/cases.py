@@ -124,7 +124,7 @@ class ListCases(ReadOperation[list[CaseView]], frozen=True, kw_only=True):
         await check_merchant(context.database, self.merchant_id)
         status = None if self.status == "ALL" else self.status
         found = await cases.list_cases(
-            context.database, self.merchant_id, status, self.kind, self.limit
+            context.reading, self.merchant_id, status, self.kind, self.limit
         )
         return [_view(case) for case in found]
 

@@ -194,7 +194,7 @@ class ListFraudDecisions(ReadOperation[list[FraudDecisionView]], frozen=True, kw
         """Return denials, newest first."""
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
-        found = await fraud.list_decisions(context.database, self.merchant_id, self.limit)
+        found = await fraud.list_decisions(context.reading, self.merchant_id, self.limit)
         return [
             FraudDecisionView(
                 id=str(decision.id),

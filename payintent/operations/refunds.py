@@ -86,7 +86,7 @@ class ListRefunds(ReadOperation[list[RefundView]], frozen=True, kw_only=True):
         )
         return [
             _view(review)
-            for review in await refund_reviews.list_refunds(context.database, wanted, self.limit)
+            for review in await refund_reviews.list_refunds(context.reading, wanted, self.limit)
         ]
 
     async def _payment(self, database: Executor) -> UUID | None:

@@ -97,7 +97,7 @@ class ListDeliveries(ReadOperation[list[DeliveryView]], frozen=True, kw_only=Tru
         check_list_limit(self.limit)
         await check_merchant(context.database, self.merchant_id)
         found = await outbox.list_deliveries(
-            context.database, self.merchant_id, self.state, self.limit
+            context.reading, self.merchant_id, self.state, self.limit
         )
         return [_delivery(delivery) for delivery in found]
 

@@ -17,6 +17,7 @@ from payintent.storage.batcher import Batcher
 from payintent.storage.database import Database
 from payintent.storage.payment_list import PaymentFilter
 from payintent.storage.payments import PaymentSnapshot
+from payintent.storage.replica import ReadDatabase
 
 _LIST_TRIES_MAX = 5  # elapsed payments leave the page, and others that follow may be elapsed too
 
@@ -71,16 +72,18 @@ class PaymentLookup:
 
 
 async def list_merchant_payments(
-    database: Database, id_generator: IdGenerator, wanted: PaymentFilter
+    database: Database, reading: ReadDatabase, id_generator: IdGenerator, wanted: PaymentFilter
 ) -> tuple[list[PaymentSnapshot], tuple[datetime, UUID] | None]:
     """List a merchant's payments and the next page's start; elapsed ones are expired first."""
     found: list[PaymentSnapshot] = []
+    source = reading.page_after(wanted.before and wanted.before[0])
     for _ in range(_LIST_TRIES_MAX):
-        found = await payment_list.list_payments(database, replace(wanted, limit=wanted.limit + 1))
+        found = await payment_list.list_payments(source, replace(wanted, limit=wanted.limit + 1))
         elapsed = [snapshot.payment.id for snapshot in found if _is_elapsed(snapshot)]
         if not elapsed:
             break
         await expire_if_due(database, id_generator, *elapsed)
+        source = database  # what was just changed is there
     page = found[: wanted.limit]
     last = page[-1].payment if len(found) > wanted.limit else None
     if PaymentStatus.EXPIRED not in wanted.statuses:

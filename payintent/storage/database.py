@@ -104,6 +104,10 @@ class Database:
         except TimeoutError:
             self._pool.terminate()
 
+    def cut_off(self) -> None:
+        """Cut off every connection; statements under way fail, and the next ones connect anew."""
+        self._pool.terminate()
+
     async def fetch(self, query: LiteralString, *args: object) -> list[Row]:
         """Return all rows of a statement that commits by itself."""
         connection = await self._borrow()
@@ -218,8 +222,28 @@ def _open_pool(settings: Settings, process: str) -> ConnectionPool:
     return ConnectionPool(
         lambda: connect_as(settings.database_url, server_settings, pooled=pooled),
         settings.database_connections_max,
-        settings.database_statement_timeout_ms / 1000 + _ANSWER_S,
+        _deadline_s(settings),
     )
+
+
+def open_read_pool(settings: Settings) -> ConnectionPool | None:
+    """Make a pool of connections that only read, to the replica; None where there is none."""
+    url, pooled = settings.database_read_url, settings.database_pooled
+    if not url:
+        return None
+    server_settings = {"application_name": "payintent-read"}
+    if not pooled:
+        server_settings |= _server_settings(settings) | {"default_transaction_read_only": "on"}
+    return ConnectionPool(
+        lambda: connect_as(url, server_settings, pooled=pooled, writes=False),
+        settings.database_connections_max,
+        _deadline_s(settings),
+        writes=False,
+    )
+
+
+def _deadline_s(settings: Settings) -> float:
+    return settings.database_statement_timeout_ms / 1000 + _ANSWER_S
 
 
 def _server_settings(settings: Settings) -> dict[str, str]:

@@ -34,6 +34,7 @@ GONE: tuple[type[BaseException], ...] = (
     asyncpg.QueryCanceledError,
     asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.SerializationError,  # of a replica: the statement was in the way of its replay
     asyncpg.DiskFullError,
     OSError,  # includes TimeoutError: no connection in time
 )
@@ -158,6 +159,7 @@ async def connect(
     """
     return await _connect(
         url,
+        _CONNECT_TIMEOUT_S,
         server_settings={"application_name": name},
         command_timeout=statement_timeout_s,
         target_session_attrs=_writable(url),
@@ -169,10 +171,12 @@ async def connect_as(
 ) -> Connection:
     """Open a connection of a pool; `pooled` where a pooler stands between.
 
-    A server that takes no writes is refused, unless the pool only reads.
+    A server that takes no writes is refused, unless the pool only reads; then there is another
+    server to read from, and this one gets little time to answer.
     """
     return await _connect(
         url,
+        _CONNECT_TIMEOUT_S if writes else _HOST_TIMEOUT_S,
         statement_cache_size=0 if pooled else _STATEMENTS_MAX,
         server_settings=server_settings,
         target_session_attrs=_writable(url) if writes else None,
@@ -206,14 +210,15 @@ def _writable(url: str) -> str | None:
     return None if "target_session_attrs=" in url else "read-write"
 
 
-async def _connect(url: str, **options: Any) -> Connection:
+async def _connect(url: str, timeout_s: float, **options: Any) -> Connection:
     """Try the hosts of a URL one by one, for as long each as one may take."""
     try:
         hosts = database_hosts(url)
     except ValueError as error:
         raise connect_error(error) from error
     order = hosts.in_order()
-    timeout_s = _CONNECT_TIMEOUT_S if len(order) == 1 else _HOST_TIMEOUT_S
+    if len(order) > 1:
+        timeout_s = _HOST_TIMEOUT_S
     failures: list[ConnectionError] = []
     for number, host_url in order:
         try:

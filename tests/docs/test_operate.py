@@ -42,7 +42,7 @@ def _settings_rows() -> list[list[str]]:
 def _variable(name: str) -> str:
     return (
         name.upper()
-        if name in {"database_url", "database_direct_url"}
+        if name in {"database_url", "database_direct_url", "database_read_url"}
         else f"PAYINTENT_{name.upper()}"
     )
 

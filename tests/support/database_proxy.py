@@ -65,7 +65,11 @@ class DatabaseProxy:
         if not self._flows.is_set():
             self.held += 1
             await self._flows.wait()
-        there, back = await asyncio.open_connection(self._target.hostname, self._target.port)
+        try:
+            there, back = await asyncio.open_connection(self._target.hostname, self._target.port)
+        except ConnectionError:
+            writer.transport.abort()
+            return
         back.write(first)
         ways = asyncio.gather(self._out(reader, back), self._back(there, writer))
         try:
