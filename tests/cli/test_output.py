@@ -163,7 +163,7 @@ def test_what_somebody_else_holds_and_what_is_no_text_are_told(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PAYINTENT_DATABASE_LOCK_TIMEOUT_MS", "100")
         said = asyncio.run(while_held())
-    assert said.err == "payintent: somebody else is changing this just now; try again\n"
+    assert said.err == "payintent: this is being changed elsewhere at the moment; try again\n"
     said = shop.run("key", "revoke", "a\x00b")
     assert (said.status, said.err) == (1, "payintent: an argument is not valid Unicode\n")
 
