@@ -48,6 +48,21 @@ _SLOW_FOLDERS = {
     "web",
 }
 _SLOW_FIXTURES = {"anvil", "evm", "chain_url", "raw_chain"}
+#: Each runs in one process from end to end; what begins last must not be one of them.
+_LONGEST_FILES = (
+    "openapi/test_fuzz.py",
+    "web/test_axe.py",
+    "web/test_checkout.py",
+    "payments/test_pairs.py",
+    "e2e/test_webhooks.py",
+    "e2e/test_chains.py",
+    "e2e/test_cards.py",
+    "api/test_operator_operations.py",
+    "operations/test_reconcile.py",
+    "web/test_sdk_ways.py",
+    "web/test_trouble.py",
+    "onchain/test_faults.py",
+)
 _COUNT = pytest.StashKey[int]()  # of tests that this process has run
 _THAW_EVERY = 500  # tests: often enough for memory, too seldom to cost time
 _SLOW_FILES = {"test_history.py", "test_storm.py", "test_chaos.py", "test_reconcile.py"}
@@ -84,12 +99,21 @@ async def _make_templates(url: str) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what `make test-fast` leaves out: browsers, chains, processes and long searches."""
+    """Begin with the longest files, and mark what `make test-fast` leaves out.
+
+    That is browsers, chains, processes and long searches.
+    """
+    items.sort(key=_turn)
     for item in items:
         folder = item.path.relative_to(_TESTS).parts[0]
         names = set(getattr(item, "fixturenames", ()))
         if folder in _SLOW_FOLDERS or names & _SLOW_FIXTURES or item.path.name in _SLOW_FILES:
             item.add_marker("slow")
+
+
+def _turn(item: pytest.Item) -> int:
+    name = item.path.relative_to(_TESTS).as_posix()
+    return _LONGEST_FILES.index(name) if name in _LONGEST_FILES else len(_LONGEST_FILES)
 
 
 @pytest.hookimpl(tryfirst=True)
