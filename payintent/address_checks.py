@@ -8,6 +8,8 @@ from payintent.config import Settings
 from payintent.domain.web_origin import web_origin
 
 _ENDPOINTS_MIN = 2
+#: What the service's own routes begin with, under `api_base` and under `checkout_base`.
+_PATHS = {"PAYINTENT_API_BASE": "/v1", "PAYINTENT_CHECKOUT_BASE": "/c"}
 #: Names that no public server has (RFC 2606, 6761, 6762, and common ones of private networks).
 _PRIVATE_ENDINGS = ("localhost", "test", "example", "invalid", "local", "internal", "lan")
 
@@ -53,12 +55,40 @@ def _check_gateway_origins(settings: Settings) -> None:
             )
 
 
+def insecure_bases(settings: Settings) -> Iterable[str]:
+    """Return the base addresses that a production installation must not have; none in a sandbox."""
+    for name, url in _bases(settings):
+        if not settings.sandbox and not _is_safe(url):
+            yield f"{name} must be https: checkouts and callbacks would be readable on the way"
+
+
+def address_doubts(settings: Settings) -> Iterable[str]:
+    """Return what can work, and is probably not meant; nothing in a sandbox."""
+    if settings.sandbox:
+        return
+    for name, url in _bases(settings):
+        if _is_loopback(_host(url)):
+            yield f"{name} is on this machine: no gateway and no buyer reaches it from elsewhere"
+        if not urlsplit(url).path.endswith(_PATHS[name]):
+            yield f"{name} does not end with {_PATHS[name]}, where it is served"
+    if settings.edge_secret.get_secret_value() and not settings.edge_trusted_proxies:
+        yield "PAYINTENT_EDGE_SECRET is believed from PAYINTENT_EDGE_TRUSTED_PROXIES alone: unset"
+
+
+def _bases(settings: Settings) -> list[tuple[str, str]]:
+    """Return the base addresses that are set, with the names of their settings."""
+    named = (
+        ("PAYINTENT_API_BASE", settings.api_base),
+        ("PAYINTENT_CHECKOUT_BASE", settings.checkout_base),
+    )
+    return [(name, url) for name, url in named if url]
+
+
 def _check_sandbox(settings: Settings) -> None:
-    named = {"API_BASE": settings.api_base, "CHECKOUT_BASE": settings.checkout_base}
-    for name, url in named.items():
-        if url and _is_public(_host(url)):
+    for name, url in _bases(settings):
+        if _is_public(_host(url)):
             raise PlacesUnusableError(
-                f"PAYINTENT_SANDBOX is set and PAYINTENT_{name} is public: a sandbox is no service"
+                f"PAYINTENT_SANDBOX is set and {name} is public: a sandbox is no service"
             )
 
 

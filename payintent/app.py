@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import cast
 
 # Imported at the start, so that the first call to a gateway does not wait for the import.
@@ -28,42 +27,34 @@ from payintent.config import Settings
 from payintent.domain.errors import ErrorCode
 from payintent.payments.change_feed import ChangeFeed
 from payintent.routes import OPERATOR_ROUTES, ROUTES
-from payintent.service import Service, open_service
+from payintent.service import Service, open_api_service
+from payintent.waiting import finish_unless_stopped
 
-_open = partial(open_service, process="payintent-api")
+
+class StoppedEarlyError(Exception):
+    """The process was stopped while it still waited for the database."""
 
 
 def build_app(
     settings: Settings,
-    open_: Callable[[Settings], Awaitable[Service]] = _open,
+    open_: Callable[[Settings], Awaitable[Service]] = open_api_service,
     operator: Starlette | None = None,
 ) -> "Application":
     """Build the application; it opens the service when it starts and closes it when it stops.
 
-    The `operator` application, if there is one, uses the same service.
+    The `operator` application, if there is one, uses the same service. Where the service cannot be
+    opened, `start_failure` says why; a `StoppedEarlyError` is no failure.
     """
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
-        service = await open_(settings)
-        edge = ViewerReader(settings)
-        attempts = Attempts(settings, edge, service.encryption)
-        kept_s = settings.api_key_cache_s
+        try:
+            service = await _open_unless_stopped(open_(settings), application.stop)
+        except Exception as error:
+            application.start_failure = error
+            raise
         uses = KeyUses(service.database)
-        authenticator = Authenticator(
-            service.database, service.encryption, service.accounts, attempts, kept_s, uses=uses
-        )
-        app.state.context = AppContext(
-            service,
-            authenticator,
-            attempts,
-            edge,
-            MerchantRateLimiter(service.database, settings),
-            AddressRateLimiter(settings),
-            ConcurrentCreates(),
-            ChangeFeed(service.database, service.event_notifier),
-            Readiness(settings),
-        )
+        app.state.context = _make_context(service, settings, uses)
         if operator is not None:
             operator.state.context = app.state.context
         writing_uses = asyncio.create_task(uses.run())
@@ -78,7 +69,8 @@ def build_app(
     app.state.refusals = RefusalLog()
     app.router.redirect_slashes = False  # only the exact path is a route; nothing is redirected
 
-    return Application(app)
+    application = Application(app)
+    return application
 
 
 class Application(CommonHeaders):
@@ -87,6 +79,8 @@ class Application(CommonHeaders):
     def __init__(self, app: Starlette) -> None:
         super().__init__(app)
         self._state = app.state
+        self.stop = asyncio.Event()
+        self.start_failure: Exception | None = None  # set where the service cannot be opened
 
     def draining(self) -> None:
         """Answer `/readyz` with 503 from now on."""
@@ -94,12 +88,44 @@ class Application(CommonHeaders):
             context.readiness.is_stopping = True
 
     def stopping(self) -> None:
-        """End the streams, which would otherwise go on for ever."""
+        """End the streams, which would otherwise go on for ever, and the wait for the database."""
+        self.stop.set()
         if (context := self._context()) is not None:
             context.change_feed.close()
 
     def _context(self) -> AppContext | None:
         return cast("AppContext | None", getattr(self._state, "context", None))
+
+
+def _make_context(service: Service, settings: Settings, uses: KeyUses) -> AppContext:
+    edge = ViewerReader(settings)
+    attempts = Attempts(settings, edge, service.encryption)
+    authenticator = Authenticator(
+        service.database,
+        service.encryption,
+        service.accounts,
+        attempts,
+        settings.api_key_cache_s,
+        uses=uses,
+    )
+    return AppContext(
+        service,
+        authenticator,
+        attempts,
+        edge,
+        MerchantRateLimiter(service.database, settings),
+        AddressRateLimiter(settings),
+        ConcurrentCreates(),
+        ChangeFeed(service.database, service.event_notifier),
+        Readiness(settings),
+    )
+
+
+async def _open_unless_stopped(opening: Awaitable[Service], stop: asyncio.Event) -> Service:
+    service = await finish_unless_stopped(opening, stop)
+    if service is None:
+        raise StoppedEarlyError
+    return service
 
 
 def build_operator_app() -> Starlette:

@@ -1,11 +1,75 @@
 """Every setting and every limit, each with its unit and its default."""
 
 from decimal import Decimal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AliasChoices, Field, SecretStr
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from payintent.domain.ip_address import parse_ip_network
 from payintent.domain.rate_limit import RateLimit
+from payintent.domain.web_origin import web_origin
+
+#: Seconds that something may take.
+Timeout = Annotated[float, Field(gt=0, le=300)]
+#: Seconds between two steps of a loop.
+Pause = Annotated[float, Field(gt=0, le=86_400)]
+#: Seconds that something may be old, or may wait.
+Age = Annotated[float, Field(ge=0, le=86_400)]
+Milliseconds = Annotated[int, Field(ge=1, le=3_600_000)]
+Size = Annotated[int, Field(ge=1_024, le=16 * 1024**2)]  # bytes
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+Limit = Annotated[int, Field(ge=0, le=1_000_000)]
+Batch = Annotated[int, Field(ge=1, le=100_000)]  # rows
+Hours = Annotated[int, Field(ge=1, le=8_760)]
+Days = Annotated[int, Field(ge=1, le=36_500)]
+
+
+def _upper(value: Any) -> Any:
+    return value.upper() if isinstance(value, str) else value
+
+
+def split_list(text: str) -> list[str]:
+    """Split a list of a setting at its commas; blanks and empty items are dropped."""
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def _check_base(url: str) -> str:
+    """Refuse a base address to which a path could not be added."""
+    if url and web_origin(url) is None:
+        raise ValueError("is no address such as https://pay.example.com/v1")
+    if url.endswith("/") or "?" in url or "#" in url:
+        raise ValueError("must have no slash at its end, no query and no fragment")
+    return url
+
+
+def _check_networks(text: str) -> str:
+    for item in split_list(text):
+        try:
+            parse_ip_network(item)
+        except ValueError as error:
+            raise ValueError(f"has {item!r}, which is no address and no network") from error
+    return text
+
+
+def _check_origins(text: str) -> str:
+    for item in split_list(text):
+        if web_origin(item) is None:
+            raise ValueError(f"has {item!r}, which is no origin such as https://api.example.com")
+    return text
+
+
+Base = Annotated[str, AfterValidator(_check_base)]
+Networks = Annotated[str, AfterValidator(_check_networks)]
+Origins = Annotated[str, AfterValidator(_check_origins)]
+LogLevel = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)]
 
 
 class Settings(BaseSettings):
@@ -15,6 +79,7 @@ class Settings(BaseSettings):
 
     # Database
     database_url: str = Field(
+        min_length=1,
         repr=False,  # it holds a password
         validation_alias=AliasChoices("database_url", "DATABASE_URL", "PAYINTENT_DATABASE_URL"),
     )
@@ -36,72 +101,75 @@ class Settings(BaseSettings):
     )
     database_read_lag_max_s: float = 5.0  # how old what a list shows may be
     database_pooled: bool = False  # behind PgBouncer: no statement cache
-    database_connections_max: int = 32  # of one process
-    database_acquire_timeout_s: float = 5.0
-    database_statement_timeout_ms: int = 5_000
-    database_lock_timeout_ms: int = 2_000  # how long a duplicate waits for the first
+    database_connections_max: Annotated[int, Field(ge=1, le=1_000)] = 32  # of one process
+    database_acquire_timeout_s: Timeout = 5.0
+    database_statement_timeout_ms: Milliseconds = 5_000
+    database_lock_timeout_ms: Milliseconds = 2_000  # how long a duplicate waits for the first
 
     # Secrets: no defaults, in no environment
     pepper: SecretStr  # base64 of 32 bytes: digests of API keys
     keyring: SecretStr  # `id:base64,id:base64`, 32 bytes each; the first one writes
 
     # Places
-    checkout_base: str = ""  # "" leaves checkout_url out
-    api_base: str = "http://127.0.0.1:8080/v1"  # our address for gateways; its origin has the flags
+    checkout_base: Base = ""  # "" leaves checkout_url out
+    api_base: Base = (
+        "http://127.0.0.1:8080/v1"  # our address for gateways; its origin has the flags
+    )
     sandbox: bool = False  # loopback and private addresses may receive webhooks
 
     # The edge network, which knows the viewer's country; trusted only with the secret
     edge_country_header: str = "CloudFront-Viewer-Country"  # or CF-IPCountry
     edge_secret_header: str = "X-Edge-Secret"  # noqa: S105 - a header's name
     edge_secret: SecretStr = SecretStr("")  # "" trusts no sender
-    edge_trusted_proxies: str = ""  # addresses and networks, separated by commas
+    edge_trusted_proxies: Networks = ""  # addresses and networks, separated by commas
 
     # HTTP in
-    body_bytes_max: int = 64 * 1024
-    header_bytes_max: int = 32 * 1024
-    header_timeout_s: float = 10.0
-    body_timeout_s: float = 30.0  # from the headers to the end of the body
-    callback_bytes_max: int = 256 * 1024
-    connections_max: int = 4_000  # of one process, or as many as it may open files
-    requests_max: int = 64  # under way at once: of merchants, buyers and gateways, each
-    requests_waiting_max: int = 512  # more are shed at once
-    request_wait_s: float = 1.0  # for a place, then the request is shed
-    readiness_cache_s: float = 1.0  # how old an answer of /readyz may be
+    body_bytes_max: Size = 64 * 1024
+    header_bytes_max: Size = 32 * 1024
+    header_timeout_s: Timeout = 10.0
+    body_timeout_s: Timeout = 30.0  # from the headers to the end of the body
+    callback_bytes_max: Size = 256 * 1024
+    connections_max: Count = 4_000  # of one process, or as many as it may open files
+    requests_max: Count = 64  # under way at once: of merchants, buyers and gateways, each
+    requests_waiting_max: Limit = 512  # more are shed at once
+    request_wait_s: Age = 1.0  # for a place, then the request is shed
+    readiness_cache_s: Age = 1.0  # how old an answer of /readyz may be
     #: After SIGTERM, how long requests are accepted while /readyz is 503; longer than a proxy keeps
     #: an idle connection, and than it takes a balancer to see the 503.
-    drain_s: float = Field(default=5.0, ge=0, le=15)
+    drain_s: Annotated[float, Field(ge=0, le=15)] = 5.0
 
     # Payments
-    amount_min: Decimal = Decimal(0)
-    amount_max: Decimal = Decimal(10) ** 9
-    metadata_bytes_max: int = 16 * 1024
-    metadata_levels_max: int = 32
-    api_key_cache_s: float = 1.0
-    policy_cache_s: float = 1.0  # how old fraud rules and restrictions may be
+    amount_min: Annotated[Decimal, Field(ge=0, le=10**15)] = Decimal(0)
+    amount_max: Annotated[Decimal, Field(gt=0, le=10**15)] = Decimal(10) ** 9
+    metadata_bytes_max: Annotated[int, Field(ge=2, le=1024**2)] = 16 * 1024
+    metadata_levels_max: Annotated[int, Field(ge=1, le=100)] = 32
+    api_key_cache_s: Age = 1.0
+    policy_cache_s: Age = 1.0  # how old fraud rules and restrictions may be
 
     # Rate limits, where a merchant has none of its own; none in the sandbox
-    rate_create_per_s: int = 500
-    rate_create_burst: int = 1_000
-    rate_read_per_s: int = 1_000
-    rate_read_burst: int = 2_000
-    checkout_per_address_per_s: int = 20  # behind a declared proxy, per process; 0: no limit
-    checkout_per_address_burst: int = 100
-    failed_logins_per_address_per_s: int = 10  # without a valid key, per process; 0: no limit
-    failed_logins_per_address_burst: int = 100
-    fraud_decisions_days: int = 90  # how long denials are kept
+    rate_create_per_s: Count = 500
+    rate_create_burst: Count = 1_000
+    rate_read_per_s: Count = 1_000
+    rate_read_burst: Count = 2_000
+    checkout_per_address_per_s: Limit = 20  # behind a declared proxy, per process; 0: no limit
+    checkout_per_address_burst: Count = 100
+    failed_logins_per_address_per_s: Limit = 10  # without a valid key, per process; 0: no limit
+    failed_logins_per_address_burst: Count = 100
+    fraud_decisions_days: Days = 90  # how long denials are kept
 
     # Gateways
-    gateway_origins: str = ""  # beside those the adapters know, separated by commas
-    gateway_timeout_s: float = 15.0
-    gateway_answer_bytes_max: int = 256 * 1024
-    buyer_calls_per_s: int = 100  # caused by buyers, for one gateway account; 0: no limit
-    buyer_calls_burst: int = 500
+    gateway_origins: Origins = ""  # beside those the adapters know, separated by commas
+    gateway_timeout_s: Annotated[float, Field(gt=0, le=50)] = 15.0  # below a session's lease
+    gateway_answer_bytes_max: Size = 256 * 1024
+    buyer_calls_per_s: Limit = 100  # caused by buyers, for one gateway account; 0: no limit
+    buyer_calls_burst: Count = 500
     #: A payment past its deadline waits so long for a silent gateway; with the workers' own
     #: intervals, and an answer within a second, it is EXPIRED within 30 s.
-    closing_patience_s: float = 25.0
-    authorising_patience_hours: float = 24.0  # and so long for one that answers that it is deciding
-    unknown_callback_hours: int = 24
-    callback_bodies_days: int = 30  # how long the bodies of applied callbacks are kept
+    closing_patience_s: Age = 25.0
+    #: And so long for one that answers that it is deciding.
+    authorising_patience_hours: Annotated[float, Field(gt=0, le=8_760)] = 24.0
+    unknown_callback_hours: Hours = 24
+    callback_bodies_days: Days = 30  # how long the bodies of applied callbacks are kept
 
     # Chains: endpoints of each, separated by commas; they may contain keys. "" is not watched
     rpc_ethereum: SecretStr = SecretStr("")
@@ -111,34 +179,47 @@ class Settings(BaseSettings):
     signer_bsc: SecretStr = SecretStr("")
     signer_native: SecretStr = SecretStr("")
     chain_any_endpoints: bool = False  # a single one, or http to other machines, as in the sandbox
-    chain_poll_ethereum_s: float = 6.0  # while a session or refund waits for it
-    chain_poll_s: float = 2.0  # the other chains
-    chain_poll_idle_s: float = 60.0  # while none does
-    chain_watched_s: float = 180.0  # after a check, a chain's methods are offered for so long
-    chain_behind_max_s: float = 600.0  # how old the newest block may be; 0: any age will do
+    chain_poll_ethereum_s: Pause = 6.0  # while a session or refund waits for it
+    chain_poll_s: Pause = 2.0  # the other chains
+    chain_poll_idle_s: Pause = 60.0  # while none does
+    chain_watched_s: Pause = 180.0  # after a check, a chain's methods are offered for so long
+    chain_behind_max_s: Age = 600.0  # how old the newest block may be; 0: any age will do
 
     # Workers
-    expire_every_s: float = 1.0
-    expire_batch_max: int = 500
-    measure_every_s: float = 15.0
-    inquire_every_s: float = 1.0
-    inquire_batch_max: int = 50
-    refund_every_s: float = 1.0
-    prune_every_s: float = 60.0
-    prune_batch_max: int = 1_000
+    expire_every_s: Pause = 1.0
+    expire_batch_max: Batch = 500
+    measure_every_s: Pause = 15.0
+    inquire_every_s: Pause = 1.0
+    inquire_batch_max: Batch = 50
+    refund_every_s: Pause = 1.0
+    prune_every_s: Pause = 60.0
+    prune_batch_max: Batch = 1_000
 
     # Webhooks
-    webhook_timeout_s: float = 15.0
-    webhook_dns_timeout_s: float = 2.0
-    webhook_connect_timeout_s: float = 3.0
-    webhook_answer_bytes_max: int = 16 * 1024
-    webhook_answer_kept_bytes_max: int = 2 * 1024
-    webhook_poll_s: float = 0.25
-    webhook_sockets_max: int = 2_048
-    webhook_lease_s: float = 45.0  # longer than a delivery may take
+    webhook_timeout_s: Timeout = 15.0
+    webhook_dns_timeout_s: Timeout = 2.0
+    webhook_connect_timeout_s: Timeout = 3.0
+    webhook_answer_bytes_max: Size = 16 * 1024
+    webhook_answer_kept_bytes_max: Annotated[int, Field(ge=0, le=1024**2)] = 2 * 1024
+    webhook_poll_s: Pause = 0.25
+    webhook_sockets_max: Annotated[int, Field(ge=1, le=100_000)] = 2_048
+    webhook_lease_s: Pause = 45.0  # longer than a delivery may take
 
     # Logs
-    log_level: str = "INFO"
+    log_level: LogLevel = "INFO"
+
+    @model_validator(mode="after")
+    def _check_pairs(self) -> Self:
+        if self.database_pooled and not self.database_direct_url:
+            raise ValueError(
+                "PAYINTENT_DATABASE_POOLED needs DATABASE_DIRECT_URL: LISTEN, locks and "
+                "migrations do not work through a pooler"
+            )
+        if self.amount_min > self.amount_max:
+            raise ValueError("PAYINTENT_AMOUNT_MIN must not be above PAYINTENT_AMOUNT_MAX")
+        if self.webhook_lease_s <= self.webhook_timeout_s:
+            raise ValueError("PAYINTENT_WEBHOOK_LEASE_S must be above PAYINTENT_WEBHOOK_TIMEOUT_S")
+        return self
 
     @property
     def buyer_calls(self) -> RateLimit | None:
@@ -149,16 +230,13 @@ class Settings(BaseSettings):
     @property
     def more_gateway_origins(self) -> list[str]:
         """Return origins allowed for accounts, beside those that the adapters know."""
-        return [origin.strip() for origin in self.gateway_origins.split(",") if origin.strip()]
+        return split_list(self.gateway_origins)
 
     @property
     def endpoints(self) -> dict[str, list[str]]:
         """Return the endpoints of the chains that have any; the URLs may contain keys."""
         by_chain = {"ethereum": self.rpc_ethereum, "bsc": self.rpc_bsc, "native": self.rpc_native}
-        split = {
-            slug: [url.strip() for url in urls.get_secret_value().split(",") if url.strip()]
-            for slug, urls in by_chain.items()
-        }
+        split = {slug: split_list(urls.get_secret_value()) for slug, urls in by_chain.items()}
         return {slug: urls for slug, urls in split.items() if urls}
 
     @property

@@ -1,6 +1,5 @@
 """The composition root: wires database, secrets, gateways and ids into one service."""
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -8,7 +7,6 @@ from typing import Any, TypeVar
 
 from payintent.address_checks import check_places
 from payintent.config import Settings
-from payintent.domain.errors import StorageUnavailableError
 from payintent.domain.gateway import Gateway
 from payintent.domain.web_origin import web_origin
 from payintent.encryption import Encryption, load_encryption
@@ -21,7 +19,6 @@ from payintent.gateways.simulator import SimulatorGateway
 from payintent.gateways.stripe.adapter import StripeGateway
 from payintent.gateways.twoc2p.adapter import TwoC2pGateway
 from payintent.id_generator import IdGenerator
-from payintent.log import get_logger
 from payintent.onchain.watch_loop import WatchContext
 from payintent.operations.base import Actor, ChangeOperation, OperationContext, ReadOperation
 from payintent.operations.keyring import check_encryption_keys
@@ -36,6 +33,7 @@ from payintent.payments.lookup import PaymentLookup
 from payintent.payments.policy_cache import PolicyCache
 from payintent.payments.select_quote import ServiceUrls
 from payintent.payments.send_refund import RefundSender
+from payintent.storage.availability import COMMAND_WAIT_S, wait_for_database
 from payintent.storage.database import Database
 from payintent.storage.event_notify import EventNotifier
 from payintent.storage.onchain.evidence import DatabaseOnchainRecords
@@ -43,9 +41,6 @@ from payintent.storage.proposals import Proposal
 from payintent.storage.replica import ReadDatabase
 
 R = TypeVar("R")
-_log = get_logger("service")
-_OPEN_WAIT_S = 0.5
-_OPEN_TRIES_MAX = 120
 _OVER_HTTP = (SimulatorGateway, EcpayGateway, StripeGateway, TwoC2pGateway)
 #: Providers that need no other package, and whose names no package may have.
 BUILT_IN = frozenset({adapter.provider for adapter in (*_OVER_HTTP, OnchainGateway)})
@@ -200,8 +195,9 @@ async def open_service(
     settings: Settings,
     gateways: Mapping[str, Gateway] | None = None,
     process: str = "payintent",
+    wait_s: float | None = COMMAND_WAIT_S,
 ) -> Service:
-    """Wire a service; waits up to a minute for the database, and refuses one of other secrets.
+    """Wire a service; waits so long for the database (None: for ever), refuses other secrets.
 
     Unfit addresses are refused before (`PlacesUnusableError`), and installed gateways that cannot
     be used (`GatewayPackageError`).
@@ -214,7 +210,7 @@ async def open_service(
     http = GatewayHttpClient(settings.gateway_timeout_s, settings.gateway_answer_bytes_max)
     packages = load_gateway_packages(http, BUILT_IN) if gateways is None else {}
     database = Database(settings, process)
-    await _open_patiently(database)
+    await wait_for_database(database.open, wait_s)
     wake = EventNotifier(settings.database_direct_url or settings.database_url)
     database.on_event = wake.notify
     refunders = open_refund_senders(settings.signers, settings.endpoints)
@@ -247,6 +243,16 @@ async def open_service(
     return service
 
 
+async def open_api_service(settings: Settings) -> Service:
+    """Open the service of an API process: it waits for the database as long as it takes."""
+    return await open_service(settings, process="payintent-api", wait_s=None)
+
+
+async def open_worker_service(settings: Settings) -> Service:
+    """Open the service of a worker: it waits for the database as long as it takes."""
+    return await open_service(settings, process="payintent-worker", wait_s=None)
+
+
 def _adapters(
     http: GatewayHttpClient, database: Database, settings: Settings, refunders: RefundSenders
 ) -> dict[str, Gateway]:
@@ -255,16 +261,3 @@ def _adapters(
         OnchainGateway(DatabaseOnchainRecords(database), settings.api_base, refunders),
     )
     return {gateway.provider: gateway for gateway in adapters}
-
-
-async def _open_patiently(database: Database) -> None:
-    for remaining in range(_OPEN_TRIES_MAX, 0, -1):
-        try:
-            await database.open()
-        except StorageUnavailableError:
-            if remaining == 1:
-                raise
-            _log.warning("database_away", tries_left=remaining - 1)
-            await asyncio.sleep(_OPEN_WAIT_S)
-        else:
-            return

@@ -1,6 +1,10 @@
-"""A pause that ends early when the process is to stop."""
+"""Waits that end early when the process is to stop."""
 
 import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 async def wait_until_stopped(stop: asyncio.Event, seconds: float) -> None:
@@ -10,3 +14,16 @@ async def wait_until_stopped(stop: asyncio.Event, seconds: float) -> None:
             await stop.wait()
     except TimeoutError:
         pass
+
+
+async def finish_unless_stopped(work: Awaitable[T], stop: asyncio.Event) -> T | None:
+    """Return what `work` gives; cancels it and returns None where `stop` is set before."""
+    working = asyncio.ensure_future(work)
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        return await working if working.done() else None
+    finally:
+        for task in (working, stopping):
+            task.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)

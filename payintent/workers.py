@@ -15,7 +15,7 @@ from payintent.onchain.chain_alarm import chain_alarm
 from payintent.onchain.watch_loop import run_watch_loop
 from payintent.payments.expire import expire_pending, expire_processing
 from payintent.payments.receive_callback import apply_waiting_callbacks
-from payintent.service import Service, open_service
+from payintent.service import Service, open_worker_service
 from payintent.storage import (
     callbacks,
     fraud,
@@ -27,7 +27,7 @@ from payintent.storage import (
 )
 from payintent.storage.refunds import DueRefund
 from payintent.storage.sessions import DueSession
-from payintent.waiting import wait_until_stopped
+from payintent.waiting import finish_unless_stopped, wait_until_stopped
 from payintent.webhooks.dispatcher import Dispatcher
 from payintent.webhooks.endpoint_windows import EndpointWindows
 from payintent.webhooks.outbox import DatabaseOutbox
@@ -51,7 +51,9 @@ async def run_worker(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    service = await open_service(settings, process="payintent-worker")
+    service = await finish_unless_stopped(open_worker_service(settings), stop)
+    if service is None:
+        return
     try:
         await run_loops(service, stop)
     finally:

@@ -2,7 +2,7 @@
 
 import typer
 
-from payintent.cli import processes
+from payintent.cli import doctor
 from payintent_sandbox.chains import commands
 from payintent_sandbox.chains.anvil_binary import describe
 
@@ -10,7 +10,7 @@ from payintent_sandbox.chains.anvil_binary import describe
 def add_to(app: typer.Typer) -> None:
     """Add `dev` and `devchain` to the command line."""
     app.command()(dev)
-    processes.EXTRA_CHECKS["anvil"] = describe
+    doctor.EXTRA_CHECKS["anvil"] = describe
     app.add_typer(commands.app, name="devchain")
 
 

@@ -19,6 +19,7 @@ from payintent_sandbox.chains.dev_chains import ChainsBusyError, DevChain, DevCh
 from payintent_sandbox.chains.miner import Miner
 from payintent_sandbox.chains.registration import ChainRegistration
 from payintent_sandbox.chains.rpc import DevChainError, open_chain
+from payintent_sandbox.emulators.runner import read_time_scale
 from payintent_sandbox.installation import (
     ACTOR,
     SandboxInstallation,
@@ -38,7 +39,12 @@ _DATABASE_POLL_S = 0.2
 def run() -> int:
     """Run until Ctrl-C or SIGTERM; gives the exit status."""
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
-    ports = Ports.from_environment()
+    try:
+        ports = Ports.from_environment()
+        read_time_scale()
+    except ValueError as error:
+        print(f"payintent dev: {error}", file=sys.stderr)
+        return 1
     if listed := ", ".join(str(port) for port in taken(ports.all)):
         print(f"payintent dev: port {listed} is taken; choose others with PORT_BASE=N")
         return 1

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from payintent_sandbox.chains import dev_chains
 from payintent_sandbox.chains.dev_chains import DevChain, DevChains
 from payintent_sandbox.chains.registration import ChainRegistration
 from payintent_sandbox.emulator_accounts import RunningEmulator, make_secrets, running_emulators
+from payintent_sandbox.emulators.runner import read_time_scale
 from payintent_sandbox.ports import Ports
 from payintent_sandbox.private_files import write_private
 from payintent_sandbox.processes import ChildProcess
@@ -34,6 +34,7 @@ _OPERATORS = {
     "dev-support": Role.SUPPORT,
     "dev-viewer": Role.VIEWER,
 }
+TIME_SCALE = "10"  # where SIM_TIME_SCALE is not set
 _MERCHANTS = ("Nimbus Books", "Harbour Tea")
 #: Development chains are polled more often than real ones.
 _POLLS = {
@@ -185,7 +186,7 @@ async def prepare_installation(
         ports=ports,
         database_url=database_url,
         kept=stored.kept,
-        time_scale=float(os.environ.get("SIM_TIME_SCALE", "10")),
+        time_scale=read_time_scale(TIME_SCALE),
     )
     await migrations_runner.migrate(database_url)
     running = {slug: dev_chains.url(slug) for slug in dev_chains.running}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 API_PORT = 8080
 CHAIN_PORTS = (8545, 8546, 8547)  # where wallets expect development chains
 _CHAINS_AFTER, _GATEWAYS_AFTER = 5, 8  # the base plus this
+_BASE_MAX = 65_535 - _GATEWAYS_AFTER - 2  # so that the last port is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,10 @@ class Ports:
 
     @staticmethod
     def from_environment() -> "Ports":
-        """Give the ports from `PORT_BASE` upwards; without it the usual ones."""
+        """Give the ports from `PORT_BASE` upwards (`ValueError`); without it the usual ones."""
         if base := os.environ.get("PORT_BASE"):
+            if not (base.isascii() and base.isdecimal() and 0 < int(base) <= _BASE_MAX):
+                raise ValueError(f"PORT_BASE must be a number from 1 to {_BASE_MAX}")
             return Ports.from_base(int(base))
         return replace(Ports.from_base(API_PORT), chains=CHAIN_PORTS)
 

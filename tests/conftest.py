@@ -174,7 +174,7 @@ def any_settings() -> Settings:
 
 
 def _settings(database_url: str) -> Settings:
-    return Settings.model_validate(
+    settings = Settings.model_validate(
         {
             "database_url": database_url,
             "pepper": _KEY,
@@ -189,13 +189,14 @@ def _settings(database_url: str) -> Settings:
             "api_key_cache_s": 0.0,
             "policy_cache_s": 0.0,
             "failed_logins_per_address_per_s": 0,  # many tests call with every bad key there is
-            "chain_watched_s": 1e9,  # many tests move the clock and have no watcher
             "chain_behind_max_s": 0.0,
             # A test that is not about them waits for a busy machine.
             "database_acquire_timeout_s": PATIENCE_S,
             "database_statement_timeout_ms": int(PATIENCE_S * 1000),
         }
     )
+    # Many tests move the clock by days and have no watcher.
+    return settings.model_copy(update={"chain_watched_s": 1e9})
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import resource
 import signal
 import socket
@@ -12,6 +13,7 @@ from typing import Protocol, cast
 import uvicorn
 import uvloop
 from starlette.types import ASGIApp
+from uvicorn.lifespan.on import LifespanOn
 
 from payintent.api.listener import stop_listening
 from payintent.api.protocol import Bounds, LimitedProtocol, limited_protocol
@@ -25,6 +27,9 @@ _BACKLOG = 2_048
 # Requests leave few reference cycles; collecting every 700 objects takes a tenth of the CPU.
 _GARBAGE_OBJECTS = 50_000
 _NOT_STARTED = 3  # uvicorn's own exit status for this
+_SILENT = logging.getLogger("payintent.start")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
 _FILES_SPARE = 256  # for the database, gateways and other files
 
 
@@ -78,7 +83,13 @@ async def _serve(
 
     loop.add_signal_handler(signal.SIGTERM, drain)
     loop.add_signal_handler(signal.SIGINT, stop)
-    await asyncio.gather(*(server.serve() for server in servers))
+
+    async def run(server: DrainingServer) -> None:
+        await server.serve()
+        if not server.started:
+            stop()
+
+    await asyncio.gather(*(run(server) for server in servers))
 
 
 class DrainingServer(uvicorn.Server):
@@ -92,6 +103,20 @@ class DrainingServer(uvicorn.Server):
     def is_draining(self) -> bool:
         """Tell whether every answer is the last one of its connection."""
         return self._bounds.draining
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start; one that cannot ends as if it was stopped, and the application says why.
+
+        uvicorn raises SystemExit there, which would leave other servers' sockets open.
+        """
+        if isinstance(self.lifespan, LifespanOn):
+            self.lifespan.logger = _SILENT
+        try:
+            await super().startup(sockets)
+        except SystemExit:
+            self.should_exit = True
+        if isinstance(self.lifespan, LifespanOn):
+            self.lifespan.logger = logging.getLogger("uvicorn.error")
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
         """Leave signals to the code that runs several servers."""

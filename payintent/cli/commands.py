@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from payintent.cli import operation_commands, processes, reconcile
+from payintent.cli import doctor, operation_commands, processes, reconcile
 
 #: What the commands of a group are about: `merchant` is the group of `payintent merchant list`.
 _GROUPS = {
@@ -45,6 +45,7 @@ def build(opened: str | None = None) -> typer.Typer:
         no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__
     )
     processes.add_to(app)
+    doctor.add_to(app)
     reconcile.add_to(app)
     for name, help_text in _GROUPS.items():
         group = typer.Typer(no_args_is_help=True, help=help_text)

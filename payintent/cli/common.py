@@ -30,6 +30,7 @@ from payintent.operations.approvals import proposal_view
 from payintent.operations.base import TERMINAL, Actor, ChangeOperation, ReadOperation
 from payintent.operations.json_values import to_json_value
 from payintent.service import Service, open_service
+from payintent.settings_problems import problem_lines
 from payintent.storage.proposals import Proposal
 
 if TYPE_CHECKING:
@@ -59,15 +60,19 @@ Why = typer.Option("", help="The reason, for the audit log; needed outside the s
 
 
 def settings() -> Settings:
-    """Read the settings; ends the command with what is missing.
+    """Read the settings; ends the command with a line for each that is wrong.
 
     Without secrets in the environment a sandbox that was started here lends its own.
     """
     try:
-        found = Settings(_env_file=_sandbox_file())  # pyright: ignore[reportCallIssue]
+        return read_settings()
     except ValidationError as error:
-        names = ", ".join(_variable(str(item["loc"][0])) for item in error.errors())
-        fail(f"settings missing or wrong: {names}")
+        fail("\npayintent: ".join(problem_lines(error)))
+
+
+def read_settings() -> Settings:
+    """Read the settings and set up logging (`ValidationError`)."""
+    found = Settings(_env_file=_sandbox_file())  # pyright: ignore[reportCallIssue]
     configure_logging(found.log_level)
     return found
 
@@ -254,7 +259,3 @@ def _cell(value: object) -> str:
 
 def _title(name: str) -> str:
     return "merchant" if name == "merchant_id" else name.replace("_", " ")
-
-
-def _variable(name: str) -> str:
-    return name.upper() if name.startswith("database_") else f"PAYINTENT_{name.upper()}"

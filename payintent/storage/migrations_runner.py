@@ -7,11 +7,21 @@ statements run one by one outside a transaction, and begin anew where they broke
 import asyncio
 import hashlib
 import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from payintent.domain.errors import StorageUnavailableError
-from payintent.storage.driver import GONE, Connection, connect, transaction
+from payintent.domain.errors import LockTimeoutError, PermissionDeniedError
+from payintent.storage.connect_errors import storage_error
+from payintent.storage.driver import (
+    GONE,
+    LOCK_TIMEOUT,
+    NO_PERMISSION,
+    Connection,
+    connect,
+    transaction,
+)
 
 FOLDER = Path(__file__).parent / "migrations"
 _LOCK = 0x7061_7969_6E74  # "payint": one migration at a time, in whichever process
@@ -67,19 +77,41 @@ def all_migrations() -> list[Migration]:
 
 
 async def migrate(url: str) -> list[str]:
-    """Apply the missing migrations and return their names; safe from many processes at once."""
-    connection = await connect(url, "payintent-migrate")
+    """Apply the missing migrations and return their names; safe from many processes at once.
+
+    Each is a transaction: where one fails, those before it stay (`PermissionDeniedError`,
+    `LockTimeoutError`, `StorageUnavailableError`).
+    """
+    async with _connected(url, None) as connection:
+        return await _migrate(connection)
+
+
+@asynccontextmanager
+async def _connected(url: str, statement_timeout_s: float | None) -> AsyncGenerator[Connection]:
+    """Connect for a block, with the driver's errors as our own."""
     try:
-        await _lock(connection)
-        await connection.execute(_RECORDS)
-        applied = await _applied(connection)
-        return [
-            migration.name
-            for migration in all_migrations()
-            if await _apply(connection, migration, applied.get(migration.number))
-        ]
-    finally:
-        await connection.close()
+        connection = await connect(url, "payintent-migrate", statement_timeout_s)
+        try:
+            yield connection
+        finally:
+            await connection.close()
+    except NO_PERMISSION as error:
+        raise PermissionDeniedError(str(error).partition("\n")[0]) from error
+    except LOCK_TIMEOUT as error:
+        raise LockTimeoutError("a migration waited too long for a lock; start it again") from error
+    except GONE as error:
+        raise storage_error(error) from error
+
+
+async def _migrate(connection: Connection) -> list[str]:
+    await _lock(connection)
+    await connection.execute(_RECORDS)
+    applied = await _applied(connection)
+    return [
+        migration.name
+        for migration in all_migrations()
+        if await _apply(connection, migration, applied.get(migration.number))
+    ]
 
 
 async def _lock(connection: Connection) -> None:
@@ -91,18 +123,13 @@ async def _lock(connection: Connection) -> None:
 
 
 async def pending(url: str) -> list[str]:
-    """Return the migrations that the database lacks (unreachable: `StorageUnavailableError`)."""
-    try:
-        connection = await connect(url, "payintent-migrate", _ANSWER_S)
-        try:
-            has_table = await connection.fetchval(
-                "SELECT to_regclass('schema_migration') IS NOT NULL"
-            )
-            applied = await _applied(connection) if has_table else {}
-        finally:
-            await connection.close()
-    except GONE as error:
-        raise StorageUnavailableError(str(error) or type(error).__name__) from error
+    """Return the migrations that the database lacks.
+
+    Raises `StorageUnavailableError` where it is away, `PermissionDeniedError` without a grant.
+    """
+    async with _connected(url, _ANSWER_S) as connection:
+        has_table = await connection.fetchval("SELECT to_regclass('schema_migration') IS NOT NULL")
+        applied = await _applied(connection) if has_table else {}
     return [item.name for item in all_migrations() if item.number not in applied]
 
 

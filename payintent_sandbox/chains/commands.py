@@ -53,7 +53,7 @@ def up(
     ] = False,
 ) -> None:
     """Run the chains without the rest of the sandbox: contract, tokens and a buyer on each."""
-    var_dir, ports = _var_dir(), Ports.from_environment()
+    var_dir, ports = _var_dir(), _ports()
     if find_owner(var_dir / "chains"):
         _fail("the chains run already: by `payintent devchain up`, or by `make dev`")
     if listed := ", ".join(str(port) for port in taken(ports.chains)):
@@ -223,6 +223,13 @@ def _run_on(chain: DevChain, act: Callable[[DevChainRpc], Awaitable[T]]) -> T:
 
 def _var_dir() -> Path:
     return Path(os.environ.get("VAR_DIR", "var")).resolve()
+
+
+def _ports() -> Ports:
+    try:
+        return Ports.from_environment()
+    except ValueError as error:
+        _fail(str(error))
 
 
 def _fail(message: str) -> NoReturn:

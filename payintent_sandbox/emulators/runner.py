@@ -70,10 +70,10 @@ def read_accounts(
     return accounts
 
 
-def read_time_scale() -> float:
+def read_time_scale(default: str = "1") -> float:
     """Read SIM_TIME_SCALE: how many times faster than real time the emulator runs."""
     try:
-        scale = float(os.environ.get("SIM_TIME_SCALE", "1"))
+        scale = float(os.environ.get("SIM_TIME_SCALE") or default)
     except ValueError:
         scale = 0.0
     if not (math.isfinite(scale) and scale > 0):

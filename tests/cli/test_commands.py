@@ -132,7 +132,8 @@ async def test_webhooks_are_listed_shown_and_sent_again(run: Run, world: World) 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"DATABASE_URL": None, "PAYINTENT_KEYRING": None}, "DATABASE_URL, PAYINTENT_KEYRING"),
+        ({"PAYINTENT_KEYRING": None}, "PAYINTENT_KEYRING is missing"),
+        ({"PAYINTENT_LOG_LEVEL": "loud"}, "must be one of DEBUG, INFO, WARNING, ERROR"),
         ({"PAYINTENT_KEYRING": "test:c2hvcnQ="}, "32 bytes"),
     ],
 )

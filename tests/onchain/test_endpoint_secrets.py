@@ -33,7 +33,7 @@ def settings(settings: Settings) -> Settings:
     return Settings.model_validate(
         settings.model_dump()
         | {"pepper": settings.pepper, "keyring": settings.keyring}
-        | {"database_url": settings.database_url, **planted}
+        | {"database_url": settings.database_url, "chain_watched_s": 60, **planted}
     )
 
 

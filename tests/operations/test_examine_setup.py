@@ -112,6 +112,8 @@ async def test_doctor_prints_each_in_a_line_and_ends_well(world: World, run: Run
     warned = [(subject, text.split(":")[0]) for subject, level, text in lines if level == "WARN"]
     missing = "gateway_public_key, merchant_id, merchant_private_key, utc_offset"
     assert warned == [
+        ("places", "PAYINTENT_API_BASE is on this machine"),
+        ("service", "secrets belong to this database; this database role can change the audit log"),
         ("operators", "admins whose token works"),
         ("accounts", f"accounts at 2c2p without {missing}, which sell nothing"),
         ("accounts", "accounts whose credentials are not bound to provider and base_url"),

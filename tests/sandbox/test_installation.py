@@ -11,6 +11,7 @@ import pytest
 from payintent.operations.accounts import ListAccounts
 from payintent.operations.merchants import SetMerchantProfile, ShowMerchant
 from payintent.operations.payment_methods import ListPaymentMethods
+from payintent_sandbox import dev
 from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import (
     ACTOR,
@@ -166,3 +167,25 @@ async def test_secrets_are_made_anew_for_every_sandbox_and_are_their_owners_alon
         for secret in secrets
         if secret in child.command
     ]
+
+
+@pytest.mark.parametrize("base", ["abc", "-1", "0", "65526", "1.5", "99999999999999999999"])
+def test_a_bad_base_of_the_ports_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], base: str
+) -> None:
+    monkeypatch.setenv("PORT_BASE", base)
+    assert dev.run() == 1
+    assert capsys.readouterr().err == (
+        "payintent dev: PORT_BASE must be a number from 1 to 65525\n"
+    )
+
+
+@pytest.mark.parametrize("scale", ["abc", "0", "-1", "nan", "inf"])
+def test_a_bad_scale_of_time_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], scale: str
+) -> None:
+    monkeypatch.setenv("SIM_TIME_SCALE", scale)
+    assert dev.run() == 1
+    assert capsys.readouterr().err == (
+        "payintent dev: SIM_TIME_SCALE must be a number greater than zero\n"
+    )

@@ -15,7 +15,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from payintent.cli import processes
+from payintent.cli import doctor
 from payintent.config import Settings
 from tests.support.roles import OWNER, RUNNING, database_with_roles, example, run
 
@@ -25,7 +25,7 @@ CALLS = {"fetch", "row", "fetchrow", "fetchval", "execute"}
 #: Where a query is passed on or put together; the parts of `payment_list` are checked apart.
 COMPOSED = {"database", "payment_list", "migrations_runner", "replica"}
 MIGRATING = {
-    f"migrations_runner.{name}" for name in ("migrate", "_apply", "_record")
+    f"migrations_runner.{name}" for name in ("_migrate", "_apply", "_record")
 }  # the owner's
 #: Only operators do these, and a worker is nobody's terminal.
 NOT_THE_WORKERS = {"operations", "api", "checkout", "cli"}
@@ -200,14 +200,17 @@ async def test_a_trigger_refuses_it_to_the_owner_too(roles: dict[str, str], chan
 
 
 async def test_doctor_says_when_a_role_could_change_the_audit_log(
-    roles: dict[str, str], settings: Settings
+    roles: dict[str, str], settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = {}
     for role in ("payintent_api", OWNER):
         for sandbox in (False, True):
             changed = {"database_url": roles[role], "sandbox": sandbox}
-            said[role, sandbox] = await processes._service(settings.model_copy(update=changed))
-    warned = {where for where, text in said.items() if "can change the audit log" in text}
+            async with doctor._opened(settings.model_copy(update=changed)) as service:
+                await doctor._examine_rights(doctor._Report(), service)
+            said[role, sandbox] = capsys.readouterr().out
+    warned = {where for where, text in said.items() if "WARN" in text}
+    assert all("can change the audit log" in said[where] for where in warned)
     assert warned == {(OWNER, False)}
 
 

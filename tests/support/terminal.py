@@ -12,6 +12,9 @@ import pytest
 from payintent import cli
 from payintent.config import Settings
 
+#: Variables of the tests' own, which would be no settings to `doctor`.
+OF_THE_TESTS = ("PAYINTENT_TEST_SERVER", "PAYINTENT_TEST_WORLD")
+
 
 @dataclass(frozen=True)
 class Said:
@@ -111,6 +114,8 @@ class Terminal:
             patch.setattr(sys, "argv", ["payintent", *(str(word) for word in words)])
             patch.setattr(sys, "stdin", keyboard)
             patch.setenv("TERM", "dumb")
+            for name in OF_THE_TESTS:
+                patch.delenv(name, raising=False)
             patch.setenv("COLUMNS", str(columns or 80))
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                 status = _status()

@@ -292,7 +292,7 @@ def _settings(database_url: str, base: str) -> Settings:
             "sandbox": True,
             "database_connections_max": 8,
             "policy_cache_s": 0.0,
-            "chain_watched_s": 1e9,  # nobody watches while pictures are looked at
+            "chain_watched_s": 86_400,  # nobody watches while pictures are looked at
             "chain_behind_max_s": 0.0,
             # Whoever sends X-Forwarded-For is counted, and nobody else.
             "edge_trusted_proxies": "127.0.0.1",

@@ -1,0 +1,224 @@
+"""`payintent doctor`: what of an installation cannot work, found before anything starts."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+import typer
+from pydantic import ValidationError
+
+from payintent.address_checks import (
+    PlacesUnusableError,
+    address_doubts,
+    check_places,
+    endpoint_problems,
+    insecure_bases,
+)
+from payintent.cli.common import STOPPING, read_settings
+from payintent.config import Settings
+from payintent.encryption import EncryptionKeyError, load_encryption
+from payintent.gateways.http_client import GatewayHttpClient
+from payintent.gateways.packages import (
+    GatewayPackageError,
+    list_gateway_packages,
+    load_gateway_packages,
+)
+from payintent.log import error_location
+from payintent.operations.examine_setup import examine_setup
+from payintent.service import BUILT_IN, Service, open_service
+from payintent.settings_problems import problem_lines, unknown_settings
+from payintent.storage import audit, server_facts
+from payintent.storage import migrations_runner as migrations
+from payintent.storage.availability import COMMAND_WAIT_S, reach_database, wait_for_database
+from payintent.storage.database import Database
+from payintent.version import API_VERSION
+
+#: More checks of a sandbox, by name; other installed distributions add theirs.
+EXTRA_CHECKS: dict[str, Callable[[], str]] = {}
+_CLOCK_APART_MAX_S = 2.0
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add `doctor` to the application."""
+    app.command()(doctor)
+
+
+def doctor() -> None:
+    """Check settings, secrets, database, migrations, setup and chains; say what is wrong."""
+    report = _Report()
+    report.right("payintent", f"{API_VERSION} on Python {sys.version.split()[0]}")
+    try:
+        _examine(report)
+    except Exception as error:  # noqa: BLE001 - whoever looks for an error gets a line, no traceback
+        where = error_location(error)[-1:]
+        report.wrong("doctor", f"a defect of this command: {type(error).__name__} at {where}")
+    if report.failed:
+        raise typer.Exit(1)
+
+
+class _Report:
+    """Prints a line for each finding, and remembers whether one was wrong."""
+
+    def __init__(self) -> None:
+        self.failed = False
+
+    def right(self, subject: str, text: str) -> None:
+        """Print what works as it is."""
+        print(f"{subject:10} ok    {text}")
+
+    def doubtful(self, subject: str, text: str) -> None:
+        """Print what works, and may not be meant."""
+        print(f"{subject:10} WARN  {text}")
+
+    def wrong(self, subject: str, text: str) -> None:
+        """Print what cannot work; the command then ends with status 1."""
+        self.failed = True
+        print(f"{subject:10} FAIL  {text}")
+
+
+def _examine(report: _Report) -> None:
+    for line in unknown_settings(os.environ):
+        report.wrong("settings", line)
+    try:
+        chosen = read_settings()
+    except ValidationError as error:
+        for line in problem_lines(error):
+            report.wrong("settings", line)
+        return
+    if not report.failed:
+        report.right("settings", "every one is known and within its bounds")
+    can_open = _examine_addresses(report, chosen)
+    can_open &= _examine_secrets(report, chosen)
+    can_open &= _examine_gateways(report)
+    can_open &= asyncio.run(_examine_database(report, chosen))
+    if can_open:
+        asyncio.run(_examine_service(report, chosen))
+
+
+def _examine_gateways(report: _Report) -> bool:
+    """Load the gateways of other packages, as every process does when it starts."""
+    http = GatewayHttpClient(timeout_s=1.0, answer_bytes_max=1)  # asks nothing, opens nothing
+    try:
+        load_gateway_packages(http, BUILT_IN)
+    except GatewayPackageError as error:
+        report.wrong("gateways", str(error))
+        return False
+    packages = [f", {name} of {owner}" for name, owner in list_gateway_packages().items()]
+    report.right("gateways", f"{len(BUILT_IN)} built in{''.join(packages)}")
+    return True
+
+
+def _examine_addresses(report: _Report, chosen: Settings) -> bool:
+    """Tell whether a process would start with these addresses."""
+    for problem in insecure_bases(chosen):
+        report.wrong("places", problem)
+    for doubt in address_doubts(chosen):
+        report.doubtful("places", doubt)
+    try:
+        check_places(chosen)
+    except PlacesUnusableError as error:
+        report.wrong("places", str(error))
+        return False
+    if chosen.sandbox:
+        report.right("places", "a sandbox, on no public address")
+    elif problems := list(endpoint_problems(chosen)):
+        allowed = f"PAYINTENT_CHAIN_ANY_ENDPOINTS allows that {'; '.join(problems)}"
+        report.doubtful("places", allowed)
+    else:
+        text = "endpoints and signers by https or on this machine, at two hosts for each chain"
+        report.right("places", text)
+    return True
+
+
+def _examine_secrets(report: _Report, chosen: Settings) -> bool:
+    try:
+        secrets = load_encryption(chosen)
+    except EncryptionKeyError as error:
+        report.wrong("secrets", str(error))
+        return False
+    report.right("secrets", f"pepper {secrets.pepper_mark}, key ring {', '.join(secrets.marks)}")
+    return True
+
+
+async def _examine_database(report: _Report, chosen: Settings) -> bool:
+    """Tell whether the database is there, by both ways to it, with every migration."""
+    direct = chosen.database_direct_url or chosen.database_url
+    try:
+        for url in {direct, chosen.database_url}:
+            await wait_for_database(lambda url=url: reach_database(url), COMMAND_WAIT_S)
+        missing = await migrations.pending(direct)
+    except STOPPING as error:
+        report.wrong("database", str(error))
+        return False
+    if missing:
+        named = ", ".join(missing)
+        report.wrong("database", f"migrations are missing: {named}; run payintent migrate")
+        return False
+    report.right("database", "reachable, every migration applied")
+    return await _examine_server(report, chosen)
+
+
+async def _examine_server(report: _Report, chosen: Settings) -> bool:
+    """Tell whether this server is recent enough, and say how its clock stands to ours."""
+    database = Database(chosen)
+    try:
+        facts = await server_facts.read_facts(database)
+    except STOPPING as error:
+        report.wrong("database", str(error))
+        return False
+    finally:
+        await database.close()
+    if facts.version < server_facts.VERSION_MIN:
+        text = f"PostgreSQL {facts.version}, needed is {server_facts.VERSION_MIN} or later"
+        report.wrong("database", text)
+    apart_s = abs(facts.clock_ahead_s)
+    if apart_s > _CLOCK_APART_MAX_S:
+        side = "ahead of" if facts.clock_ahead_s > 0 else "behind"
+        report.wrong("clock", f"the database's is {apart_s:.1f} s {side} this host's")
+    else:
+        report.right("clock", "this host's and the database's agree")
+    return facts.version >= server_facts.VERSION_MIN
+
+
+async def _examine_service(report: _Report, chosen: Settings) -> None:
+    try:
+        async with _opened(chosen) as service:
+            await _examine_rights(report, service)
+            for finding in await examine_setup(service.operation_context):
+                say = report.right if finding.works else report.doubtful
+                say(finding.subject, finding.text)
+        if chosen.sandbox:
+            for name, describe in EXTRA_CHECKS.items():
+                report.right(name, describe())
+        await _examine_chains(report, chosen)
+    except EncryptionKeyError as error:
+        report.wrong("secrets", str(error))
+    except STOPPING as error:
+        report.wrong("database", str(error))
+
+
+@asynccontextmanager
+async def _opened(chosen: Settings) -> AsyncGenerator[Service]:
+    service = await open_service(chosen)
+    try:
+        yield service
+    finally:
+        await service.close()
+
+
+async def _examine_rights(report: _Report, service: Service) -> None:
+    text = "secrets belong to this database"
+    if not service.settings.sandbox and await audit.is_writable(service.database):
+        report.doubtful("service", f"{text}; this database role can change the audit log")
+    else:
+        report.right("service", text)
+
+
+async def _examine_chains(report: _Report, chosen: Settings) -> None:
+    from payintent.cli.chain_checks import chain_check_results
+
+    async for slug, finding in chain_check_results(chosen):
+        say = report.right if finding.right else report.wrong
+        say(slug, finding.text)

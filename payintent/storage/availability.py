@@ -1,0 +1,52 @@
+"""Waiting for a database that is away; one that refuses for good is not waited for."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from time import monotonic
+
+from payintent.domain.errors import DatabaseRefusedError, StorageUnavailableError
+from payintent.log import get_logger
+from payintent.storage.connect_errors import storage_error
+from payintent.storage.driver import GONE, connect
+
+#: How long a command waits; services wait as long as it takes.
+COMMAND_WAIT_S = 5.0
+_RETRY_S = 0.5
+_LINE_EVERY_S = 5.0
+
+_log = get_logger("database")
+
+
+async def wait_for_database(reach: Callable[[], Awaitable[None]], wait_s: float | None) -> None:
+    """Repeat `reach` until it works; None waits for ever, with a line in the log every 5 s.
+
+    Raises `DatabaseRefusedError` at once, and `StorageUnavailableError` after `wait_s`.
+    """
+    started = monotonic()
+    next_line_s = 0.0 if wait_s is None else _LINE_EVERY_S
+    while True:
+        try:
+            async with asyncio.timeout(wait_s and max(0.0, wait_s - (monotonic() - started))):
+                await reach()
+        except DatabaseRefusedError:
+            raise
+        except (StorageUnavailableError, TimeoutError) as error:
+            waited_s = monotonic() - started
+            why = str(error) or "the database cannot be reached: no answer in time"
+            if wait_s is not None and waited_s + _RETRY_S > wait_s:
+                raise StorageUnavailableError(why) from error
+            if waited_s >= next_line_s:
+                next_line_s = waited_s + _LINE_EVERY_S
+                _log.warning("database_away", why=why, waited_s=round(waited_s))
+        else:
+            return
+        await asyncio.sleep(_RETRY_S)
+
+
+async def reach_database(url: str) -> None:
+    """Connect and close again (`StorageUnavailableError`, `DatabaseRefusedError`)."""
+    try:
+        connection = await connect(url)
+    except GONE as error:
+        raise storage_error(error) from error
+    await connection.close()

@@ -1,0 +1,36 @@
+"""What the database server is: its version, and how its clock stands to this host's."""
+
+import time
+from dataclasses import dataclass
+
+from payintent.storage.database import Database
+
+VERSION_MIN = 15
+_PER_MAJOR = 10_000  # 150004 is 15.4
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """One look at the server; `clock_ahead_s` is negative where its clock is behind ours."""
+
+    version: int
+    clock_ahead_s: float
+
+
+async def read_facts(database: Database) -> ServerFacts:
+    """Read version and clock; the clock's difference is certain to the length of the call."""
+    started = time.time()
+    [row] = await database.fetch(
+        "SELECT current_setting('server_version_num')::int AS version,\n"
+        "    extract(epoch FROM clock())::float8 AS seconds"
+    )
+    ended = time.time()
+    return ServerFacts(
+        version=row["version"] // _PER_MAJOR,
+        clock_ahead_s=_outside(row["seconds"], started, ended),
+    )
+
+
+def _outside(at: float, started: float, ended: float) -> float:
+    """Return how far a time is before or after a span; 0 within it."""
+    return min(at - started, 0.0) + max(at - ended, 0.0)

@@ -1,0 +1,331 @@
+"""`payintent doctor`: what cannot work is a line that says why, and never a traceback."""
+
+import asyncio
+import re
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
+
+import asyncpg
+import pytest
+from pydantic import SecretStr
+
+from payintent.cli import doctor
+from payintent.config import Settings
+from payintent.settings_problems import set_names, unknown_settings, variable_of
+from tests.support.databases import at_database
+from tests.support.terminal import Said, Terminal
+from tests.support.world import free_port
+
+_SECRET = "VmVyeS1zZWNyZXQ"
+
+
+class _Doctor:
+    """Runs `doctor` outside a sandbox, with changes of the environment."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    def __call__(self, **changes: str | None) -> Said:
+        with pytest.MonkeyPatch.context() as patch:
+            terminal = Terminal(self.settings.model_copy(update={"sandbox": False}), patch)
+            patch.setenv("PAYINTENT_API_BASE", "https://pay.example.com/v1")
+            patch.setenv("PAYINTENT_CHECKOUT_BASE", "https://pay.example.com/c")
+            for name, value in changes.items():
+                if value is None:
+                    patch.delenv(name)
+                else:
+                    patch.setenv(name, value)
+            said = terminal.run("doctor")
+        assert "Traceback" not in said.out + said.err
+        assert said.err == ""
+        assert _SECRET not in said.out
+        return said
+
+    def refusals(self, **changes: str | None) -> list[tuple[str, str]]:
+        """What is refused, by subject; there is at least one."""
+        said = self(**changes)
+        assert said.status == 1, said
+        lines = _lines(said, "FAIL")
+        found = [line for line in lines if not line[1].startswith("migrations are missing")]
+        assert found, said
+        return found
+
+
+def _lines(said: Said, level: str) -> list[tuple[str, str]]:
+    split = [line.split(None, 2) for line in said.out.splitlines()]
+    return [(subject, text) for subject, found, text in split if found == level]
+
+
+@pytest.fixture
+def examine(any_settings: Settings) -> _Doctor:
+    """For what is refused before a database is looked at; the server's own is not migrated."""
+    return _Doctor(any_settings)
+
+
+@pytest.fixture
+def examine_all(settings: Settings) -> _Doctor:
+    """With a database of the test's own."""
+    return _Doctor(settings)
+
+
+def test_nothing_is_refused_where_all_is_well(examine_all: _Doctor) -> None:
+    said = examine_all()
+    assert (said.status, _lines(said, "FAIL")) == (0, [])
+    assert {"payintent", "settings", "places", "secrets", "database", "clock"} <= {
+        subject for subject, _ in _lines(said, "ok")
+    }
+
+
+def test_development_tools_are_looked_at_in_a_sandbox_alone(
+    settings: Settings, examine_all: _Doctor
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(doctor.EXTRA_CHECKS, "hammer", lambda: "a tool")
+        assert "a tool" not in examine_all().out
+        assert "hammer     ok    a tool" in Terminal(settings, patch).run("doctor").out
+
+
+_UNREADABLE: list[tuple[str, str, str]] = [
+    ("API_BASE", "pay.example.com/v1", "is no address such as"),
+    ("API_BASE", "https://pay example.com/v1", "is no address such as"),
+    ("API_BASE", "https://user:pass@pay.example.com/v1", "is no address such as"),
+    ("API_BASE", "ftp://pay.example.com/v1", "is no address such as"),
+    ("API_BASE", "https://pay.example.com/v1/", "no slash at its end"),
+    ("CHECKOUT_BASE", "https://pay.example.com/c?x=1", "no query and no fragment"),
+    ("CHECKOUT_BASE", "/c", "is no address such as"),
+    ("EDGE_TRUSTED_PROXIES", "10.0.0.1,proxy.example", "'proxy.example', which is no address"),
+    ("EDGE_TRUSTED_PROXIES", "10.0.0.1/8", "'10.0.0.1/8', which is no address and no network"),
+    ("GATEWAY_ORIGINS", "https://a.example,b.example", "'b.example', which is no origin"),
+    ("LOG_LEVEL", "loud", "must be one of DEBUG, INFO, WARNING, ERROR"),
+    ("SANDBOX", "maybe", "must be true or false"),
+    ("DATABASE_POOLED", "true", "needs DATABASE_DIRECT_URL"),
+    ("WEBHOOK_LEASE_S", "10", "must be above PAYINTENT_WEBHOOK_TIMEOUT_S"),
+    ("AMOUNT_MIN", "2000000000", "must not be above PAYINTENT_AMOUNT_MAX"),
+    ("AMOUNT_MAX", "NaN", "must be a number, above 0 and at most 1000000000000000"),
+    ("CLOSING_PATIENCE_S", "nan", "must be a number"),
+    ("REQUESTS_MAX", "1.5", "must be a whole number, at least 1 and at most 1000000"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "problem"), _UNREADABLE)
+def test_a_setting_that_cannot_be_is_one_line_with_its_name(
+    examine: _Doctor, name: str, value: str, problem: str
+) -> None:
+    [(subject, text)] = examine.refusals(**{f"PAYINTENT_{name}": value})
+    assert subject == "settings"
+    assert f"PAYINTENT_{name}" in text
+    assert problem in text
+
+
+_NUMBERS = [
+    name
+    for name, field in Settings.model_fields.items()
+    if not isinstance(field.default, bool | str | SecretStr | None) and not field.is_required()
+]
+
+
+@pytest.mark.parametrize("value", ["-1", "", "many", "inf", "9e99"])
+def test_every_number_has_bounds_and_says_them(examine: _Doctor, value: str) -> None:
+    found = examine.refusals(**{variable_of(name): value for name in _NUMBERS})
+    assert len(_NUMBERS) > 50
+    assert [text.split()[0] for _, text in found] == [variable_of(name) for name in _NUMBERS]
+    told = rf"\w+ is '{value}' and must be a (whole )?number, (at least|above) \d+ and at most \d+"
+    assert [text for _, text in found if not re.fullmatch(told, text)] == []
+
+
+def test_every_setting_that_is_wrong_has_its_line(examine: _Doctor) -> None:
+    found = examine.refusals(
+        DATABASE_URL="",
+        PAYINTENT_PEPPER=None,
+        PAYINTENT_LOG_LEVEL="loud",
+        PAYINTENT_WEBHOOK_TIMEOUT_S="0",
+        PAYINTENT_WEBHOK_TIMEOUT_S="10",
+    )
+    assert [text.split()[0] for _, text in found] == [
+        "PAYINTENT_WEBHOK_TIMEOUT_S",
+        "DATABASE_URL",
+        "PAYINTENT_PEPPER",
+        "PAYINTENT_WEBHOOK_TIMEOUT_S",
+        "PAYINTENT_LOG_LEVEL",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("PAYINTENT_WEBHOK_TIMEOUT_S", "PAYINTENT_WEBHOOK_TIMEOUT_S"),
+        ("PAYINTENT_PEPER", "PAYINTENT_PEPPER"),
+        ("PAYINTENT_DATABSE_URL", "PAYINTENT_DATABASE_URL"),
+        ("payintent_log_levl", "PAYINTENT_LOG_LEVEL"),
+        ("PAYINTENT_WEBHOK_PORT", None),
+        ("PAYINTENT_QQQQ", None),
+    ],
+)
+def test_a_misspelt_setting_is_refused_and_the_right_one_is_named(
+    examine: _Doctor, name: str, meant: str | None
+) -> None:
+    if name == "PAYINTENT_WEBHOK_PORT":  # as Kubernetes names the port of a service
+        assert unknown_settings({name: "1"}) == []
+        return
+    [(subject, text)] = examine.refusals(**{name: "1"})
+    asked = f"; did you mean {meant}?" if meant else ""
+    assert (subject, text) == ("settings", f"{name} is no setting{asked}")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "PAYINTENT_OPERATOR_TOKEN",
+        "PAYINTENT_API_SERVICE_HOST",
+        "PAYINTENT_API_SERVICE_PORT_HTTP",
+        "PAYINTENT_API_PORT",
+        "PAYINTENT_API_PORT_8080_TCP_ADDR",
+        "PAYINTENT_DATABASE_URL",
+        "payintent_pepper",
+        "PATH",
+    ],
+)
+def test_what_is_a_setting_or_not_ours_is_not_misspelt(name: str) -> None:
+    assert unknown_settings({name: "x"}) == []
+
+
+def test_the_names_of_settings_that_are_set_are_told_without_their_values() -> None:
+    environ = {"DATABASE_URL": _SECRET, "PAYINTENT_PEPPER": _SECRET, "PATH": "/bin"}
+    assert set_names(environ) == ["DATABASE_URL", "PAYINTENT_PEPPER"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"PAYINTENT_PEPPER": _SECRET}, "PAYINTENT_PEPPER is not base64"),
+        ({"PAYINTENT_PEPPER": f"{_SECRET}="}, "PAYINTENT_PEPPER must be 32 bytes, not 11"),
+        ({"PAYINTENT_KEYRING": f"k1:{_SECRET}="}, "must be 32 bytes, not 11"),
+        ({"PAYINTENT_KEYRING": "k1:"}, "must be 32 bytes, not 0"),
+    ],
+)
+def test_a_secret_of_the_wrong_size_is_refused_and_not_repeated(
+    examine: _Doctor, changes: dict[str, str], problem: str
+) -> None:
+    [(subject, text)] = examine.refusals(**changes)
+    assert subject == "secrets"
+    assert text.endswith(problem)
+
+
+@pytest.mark.parametrize("name", ["PAYINTENT_API_BASE", "PAYINTENT_CHECKOUT_BASE"])
+@pytest.mark.parametrize("host", ["pay.example.com", "10.0.0.7", "8.8.8.8"])
+def test_an_insecure_base_is_refused(examine: _Doctor, name: str, host: str) -> None:
+    path = "v1" if name == "PAYINTENT_API_BASE" else "c"
+    [(subject, text)] = examine.refusals(**{name: f"http://{host}/{path}"})
+    assert subject == "places"
+    assert text.startswith(f"{name} must be https")
+
+
+@pytest.mark.parametrize(
+    ("changes", "doubt"),
+    [
+        ({"PAYINTENT_API_BASE": "https://pay.example.com"}, "PAYINTENT_API_BASE does not end"),
+        ({"PAYINTENT_CHECKOUT_BASE": "https://pay.example.com"}, "PAYINTENT_CHECKOUT_BASE does"),
+        ({"PAYINTENT_API_BASE": "http://127.0.0.1:8080/v1"}, "PAYINTENT_API_BASE is on this"),
+        ({"PAYINTENT_EDGE_SECRET": _SECRET}, "PAYINTENT_EDGE_SECRET is believed from"),
+    ],
+)
+def test_what_is_probably_not_meant_is_a_warning(
+    examine_all: _Doctor, changes: dict[str, str], doubt: str
+) -> None:
+    said = examine_all(**changes)
+    assert said.status == 0
+    assert [text for subject, text in _lines(said, "WARN") if text.startswith(doubt)] != []
+
+
+def test_a_chain_without_a_second_endpoint_is_refused(examine: _Doctor) -> None:
+    found = examine.refusals(PAYINTENT_RPC_BSC="https://rpc.example.com/key")
+    assert [subject for subject, _ in found] == ["places"]
+    assert "PAYINTENT_RPC_BSC needs two endpoints at different hosts" in found[0][1]
+
+
+def _with_netloc(url: str, user: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=f"{user}@{parts.hostname}:{parts.port}"))
+
+
+@pytest.mark.parametrize(
+    ("user", "database", "words"),
+    [
+        (f"nobody_at_all:{_SECRET}", "", 'password authentication failed for user "nobody_at_all"'),
+        ("", "no_such_database", 'database "no_such_database" does not exist'),
+    ],
+)
+def test_a_database_that_refuses_is_told_in_its_own_words(
+    examine: _Doctor, user: str, database: str, words: str
+) -> None:
+    url = examine.settings.database_url
+    url = _with_netloc(url, user) if user else at_database(url, database)
+    found = examine.refusals(DATABASE_URL=url)
+    assert found == [("database", f"the database refuses the connection: {words}")]
+
+
+def test_a_database_that_is_away_is_told_after_a_few_seconds(examine: _Doctor) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(doctor, "COMMAND_WAIT_S", 0.2)
+        away = f"postgresql://payintent:{_SECRET}@127.0.0.1:{free_port()}/payintent"
+        found = examine.refusals(DATABASE_URL=away)
+    assert found == [("database", "the database cannot be reached: connection refused")]
+
+
+async def _execute(url: str, *statements: str) -> None:
+    connection = await asyncpg.connect(url)
+    for statement in statements:
+        await connection.execute(statement)
+    await connection.close()
+
+
+def test_a_role_that_lacks_its_grants_is_told_which(
+    examine_all: _Doctor, database_url: str
+) -> None:
+    role = f"role_{uuid4().hex}"
+    asyncio.run(_execute(database_url, f"CREATE ROLE {role} LOGIN PASSWORD '{_SECRET}'"))
+    try:
+        url = _with_netloc(database_url, f"{role}:{_SECRET}")
+        [(subject, text)] = examine_all.refusals(DATABASE_URL=url)
+    finally:
+        asyncio.run(_execute(database_url, f"DROP ROLE {role}"))
+    assert (subject, text[:27]) == ("database", "permission denied for table")
+
+
+def test_a_database_that_takes_no_writes_is_refused(
+    examine_all: _Doctor, database_url: str
+) -> None:
+    name = urlsplit(database_url).path[1:]
+    only_reads = f'ALTER DATABASE "{name}" SET default_transaction_read_only = on'
+    asyncio.run(_execute(database_url, only_reads))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(doctor, "COMMAND_WAIT_S", 0.2)
+        [(subject, text)] = examine_all.refusals()
+    assert subject == "database"
+    assert "takes no writes" in text
+
+
+@pytest.mark.parametrize(("seconds", "side"), [(5, "ahead of"), (-5, "behind")])
+def test_a_clock_that_is_off_by_seconds_is_refused(
+    examine_all: _Doctor, database_url: str, seconds: int, side: str
+) -> None:
+    moved = (
+        "CREATE OR REPLACE FUNCTION clock() RETURNS timestamptz LANGUAGE sql VOLATILE "
+        f"RETURN clock_timestamp() + interval '{seconds} s'"
+    )
+    asyncio.run(_execute(database_url, moved))
+    [(subject, text)] = examine_all.refusals()
+    assert subject == "clock"
+    assert re.fullmatch(rf"the database's is [45]\.\d s {side} this host's", text)
+
+
+def test_a_defect_of_the_command_is_a_line_too(examine: _Doctor) -> None:
+    def broken(_: Any) -> Any:
+        raise ZeroDivisionError(_SECRET)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(doctor, "load_encryption", broken)
+        [(subject, text)] = examine.refusals()
+    assert subject == "doctor"
+    assert "ZeroDivisionError" in text

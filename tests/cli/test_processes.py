@@ -1,0 +1,181 @@
+"""How `api`, `worker` and `migrate` start: what they log, wait for, and give up at once."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import aiohttp
+import pytest
+
+from payintent.config import Settings
+from payintent.version import API_VERSION
+from tests.api.fault_proxy import FaultProxy
+from tests.support.patience import PATIENCE_S, until
+from tests.support.world import free_port
+
+_SECRET = "VmVyeS1zZWNyZXQ"
+
+
+class _Process:
+    """A process of the service, and the lines that it writes on standard error."""
+
+    def __init__(self, running: asyncio.subprocess.Process) -> None:
+        self.running = running
+
+    async def line(self) -> str:
+        assert self.running.stderr
+        async with asyncio.timeout(PATIENCE_S):
+            return (await self.running.stderr.readline()).decode().strip()
+
+    async def event(self, name: str) -> dict[str, Any]:
+        """Read on until this event, and give it."""
+        while line := await self.line():
+            entry = json.loads(line)
+            if entry["event"] == name:
+                return entry
+        raise AssertionError(f"it ended without {name}")
+
+    async def end(self) -> tuple[int | None, list[str]]:
+        """Wait for its end; gives the status and what it still wrote."""
+        async with asyncio.timeout(PATIENCE_S):
+            _, written = await self.running.communicate()
+        return self.running.returncode, written.decode().splitlines()
+
+
+@asynccontextmanager
+async def _started(settings: Settings, *words: str, **more: str) -> AsyncIterator[_Process]:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "DATABASE_URL": settings.database_url,
+        "PAYINTENT_PEPPER": settings.pepper.get_secret_value(),
+        "PAYINTENT_KEYRING": settings.keyring.get_secret_value(),
+        "PYTHONWARNINGS": "error",
+        **more,
+    }
+    running = await asyncio.create_subprocess_exec(
+        *(str(Path(sys.executable).with_name("payintent")), *words),
+        env=environment,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield _Process(running)
+    finally:
+        if running.returncode is None:
+            running.kill()
+            await running.communicate()
+
+
+async def test_a_process_tells_at_its_start_what_it_is_and_no_value(settings: Settings) -> None:
+    nobody = f"postgresql://nobody:{_SECRET}@127.0.0.1:{free_port()}/payintent"
+    port = free_port()
+    more = {
+        "DATABASE_URL": nobody,
+        "PAYINTENT_EDGE_SECRET": _SECRET,
+        "PAYINTENT_WEBHOK_POLL_S": "1",
+    }
+    async with _started(settings, "api", "--port", str(port), **more) as api:
+        first, doubts = await api.line(), await api.event("settings_doubtful")
+        away = await api.event("database_away")
+    started = json.loads(first)
+    assert (started["event"], started["process"]) == ("starting", "api")
+    assert (started["version"], started["port"]) == (API_VERSION, port)
+    assert started["settings"] == [
+        "DATABASE_URL",
+        "PAYINTENT_EDGE_SECRET",
+        "PAYINTENT_KEYRING",
+        "PAYINTENT_PEPPER",
+    ]
+    meant = "PAYINTENT_WEBHOK_POLL_S is no setting; did you mean PAYINTENT_WEBHOOK_POLL_S?"
+    assert doubts["why"] == [meant]
+    assert away["why"] == "the database cannot be reached: connection refused"
+    assert _SECRET not in first + str(doubts) + str(away)
+
+
+@pytest.mark.parametrize(
+    ("process", "port", "lines"), [("api", "--port", 1), ("worker", "--metrics-port", 2)]
+)
+async def test_a_service_waits_for_its_database_and_can_be_stopped_meanwhile(
+    settings: Settings, process: str, port: str, lines: int
+) -> None:
+    nobody = f"postgresql://nobody@127.0.0.1:{free_port()}/payintent"
+    words = [process, port, str(free_port())]
+    words += ["--operator-port", str(free_port())] if process == "api" else []
+    async with _started(settings, *words, DATABASE_URL=nobody) as waiting:
+        waited = [(await waiting.event("database_away"))["waited_s"] for _ in range(lines)]
+        assert all(later - earlier >= 5 for earlier, later in pairwise(waited))
+        waiting.running.terminate()
+        assert await waiting.end() == (0, [])
+
+
+async def test_a_service_that_waited_serves_when_its_database_is_back(settings: Settings) -> None:
+    way = FaultProxy(settings.database_url)
+    await way.mend()
+    url, port = way.url, free_port()
+    await way.cut()
+    try:
+        async with _started(settings, "api", "--port", str(port), DATABASE_URL=url) as api:
+            await api.event("database_away")
+            await way.mend()
+            async with aiohttp.ClientSession() as client:
+                health = f"http://127.0.0.1:{port}/healthz"
+                assert await until(lambda: _status(client, health), "it serves") == 200
+            api.running.terminate()
+            status, _ = await api.end()
+        assert status == 0
+    finally:
+        await way.cut()
+
+
+async def _status(client: aiohttp.ClientSession, url: str) -> int:
+    try:
+        async with client.get(url) as answer:
+            return answer.status
+    except aiohttp.ClientError:
+        return 0
+
+
+@pytest.mark.parametrize("process", ["api", "worker", "migrate"])
+async def test_a_refused_password_ends_a_process_at_once_with_one_line(
+    settings: Settings, process: str
+) -> None:
+    parts = urlsplit(settings.database_url)
+    netloc = f"nobody_at_all:{_SECRET}@{parts.hostname}:{parts.port}"
+    url = urlunsplit(parts._replace(netloc=netloc))
+    ports = {"api": ["--port", str(free_port())]}
+    async with _started(settings, process, *ports.get(process, []), DATABASE_URL=url) as ended:
+        status, written = await ended.end()
+    said = [line for line in written if not line.startswith("{")]
+    assert status == 1
+    refused = 'password authentication failed for user "nobody_at_all"'
+    assert said == [f"payintent: the database refuses the connection: {refused}"]
+    assert not [line for line in written if "database_away" in line]
+
+
+async def test_a_command_waits_five_seconds_and_says_why_in_one_line(settings: Settings) -> None:
+    nobody = f"postgresql://nobody@127.0.0.1:{free_port()}/payintent"
+    async with _started(settings, "migrate", DATABASE_URL=nobody) as ended:
+        status, written = await ended.end()
+    assert (status, written) == (
+        1,
+        ["payintent: the database cannot be reached: connection refused"],
+    )
+
+
+async def test_settings_that_are_wrong_are_a_line_each(settings: Settings) -> None:
+    wrong = {"PAYINTENT_WEBHOOK_TIMEOUT_S": "-3", "PAYINTENT_LOG_LEVEL": "loud"}
+    async with _started(settings, "worker", **wrong) as ended:
+        status, written = await ended.end()
+    assert status == 1
+    number, level = "a number, above 0 and at most 300", "one of DEBUG, INFO, WARNING, ERROR"
+    assert written == [
+        f"payintent: PAYINTENT_WEBHOOK_TIMEOUT_S is '-3' and must be {number}",
+        f"payintent: PAYINTENT_LOG_LEVEL is 'LOUD' and must be {level}",
+    ]
