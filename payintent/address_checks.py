@@ -5,7 +5,6 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from payintent.config import Settings
-from payintent.domain.web_origin import web_origin
 
 _ENDPOINTS_MIN = 2
 #: What the service's own routes begin with, under `api_base` and under `checkout_base`.
@@ -22,10 +21,8 @@ def check_places(settings: Settings) -> None:
     """Refuse (`PlacesUnusableError`) addresses that money must not depend on.
 
     A sandbox must not be reachable by the public: its operators need no token. Any other
-    installation reads chains through two hosts at least, by https or on this machine. An origin
-    that cannot be read would refuse accounts that it was set for.
+    installation reads chains through two hosts at least, by https or on this machine.
     """
-    _check_gateway_origins(settings)
     if settings.sandbox:
         _check_sandbox(settings)
     elif not settings.chain_any_endpoints:
@@ -44,15 +41,6 @@ def endpoint_problems(settings: Settings) -> Iterable[str]:
     for chain, url in settings.signers.items():
         if not _is_safe(url):
             yield f"PAYINTENT_SIGNER_{chain.upper()} must be https or on this machine"
-
-
-def _check_gateway_origins(settings: Settings) -> None:
-    for number, origin in enumerate(settings.more_gateway_origins, start=1):
-        if web_origin(origin) is None:
-            raise PlacesUnusableError(
-                f"PAYINTENT_GATEWAY_ORIGINS: entry {number} is not an origin, which is https:// "
-                "and a host; entries are separated by commas"
-            )
 
 
 def insecure_bases(settings: Settings) -> Iterable[str]:

@@ -60,9 +60,11 @@ def _check_networks(text: str) -> str:
 
 
 def _check_origins(text: str) -> str:
-    for item in split_list(text):
-        if web_origin(item) is None:
-            raise ValueError(f"has {item!r}, which is no origin such as https://api.example.com")
+    for number, item in enumerate(split_list(text), start=1):
+        if web_origin(item) is None:  # it may hold a password, so it is not shown
+            raise ValueError(
+                f"has an entry, number {number}, that is no origin such as https://a.b"
+            )
     return text
 
 
