@@ -96,7 +96,7 @@ _UNREADABLE: list[tuple[str, str, str]] = [
     ("CHECKOUT_BASE", "/c", "is no address such as"),
     ("EDGE_TRUSTED_PROXIES", "10.0.0.1,proxy.example", "'proxy.example', which is no address"),
     ("EDGE_TRUSTED_PROXIES", "10.0.0.1/8", "'10.0.0.1/8', which is no address and no network"),
-    ("GATEWAY_ORIGINS", "https://a.example,b.example", "'b.example', which is no origin"),
+    ("GATEWAY_ORIGINS", "https://a.example,b.example", "number 2, that is no origin"),
     ("LOG_LEVEL", "loud", "must be one of DEBUG, INFO, WARNING, ERROR"),
     ("SANDBOX", "maybe", "must be true or false"),
     ("DATABASE_POOLED", "true", "needs DATABASE_DIRECT_URL"),
