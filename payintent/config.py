@@ -101,7 +101,7 @@ class Settings(BaseSettings):
         ),
         description="a replica, for lists and reports; default: none",
     )
-    database_read_lag_max_s: float = 5.0  # how old what a list shows may be
+    database_read_lag_max_s: Age = 5.0  # how old what a list shows may be
     database_pooled: bool = False  # behind PgBouncer: no statement cache
     database_connections_max: Annotated[int, Field(ge=1, le=1_000)] = 32  # of one process
     database_acquire_timeout_s: Timeout = 5.0
