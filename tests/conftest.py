@@ -65,7 +65,11 @@ _LONGEST_FILES = (
 )
 _COUNT = pytest.StashKey[int]()  # of tests that this process has run
 _THAW_EVERY = 500  # tests: often enough for memory, too seldom to cost time
-_SLOW_FILES = {"test_history.py", "test_storm.py", "test_chaos.py", "test_reconcile.py"}
+_SLOW_FILES = {
+    *("test_history.py", "test_storm.py", "test_chaos.py", "test_reconcile.py"),
+    *("test_logs.py", "test_readiness.py", "test_refunds_killed.py"),  # processes of the service
+    "test_smuggling.py",  # Java, curl and nginx, which `make test` alone installs
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:
