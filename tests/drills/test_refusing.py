@@ -1,0 +1,44 @@
+"""`make drill-ha` says what it lacks before it makes anything."""
+
+import subprocess
+import sys
+
+import pytest
+
+from drills.ha import __main__ as drill
+from drills.ha import programs
+from drills.ha.faults import FAULTS
+from tests.docs.reading import ROOT
+
+
+def test_packages_that_are_missing_are_named_as_debian_names_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(programs, "_ALSO_IN", ())
+    monkeypatch.setattr(programs, "PACKAGES", {"etcd": "etcd-server", sys.executable: "python3"})
+    assert programs.missing_packages() == ["etcd-server"]
+    monkeypatch.setattr(drill, "missing_packages", programs.missing_packages)
+    monkeypatch.setattr(drill.os, "geteuid", lambda: 0)
+    with pytest.raises(SystemExit, match="apt-get install etcd-server"):
+        drill._refuse_what_cannot_work()
+
+
+def test_another_user_than_root_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drill.os, "geteuid", lambda: 1000)
+    with pytest.raises(SystemExit, match="run it as root"):
+        drill._refuse_what_cannot_work()
+
+
+def test_a_fault_that_there_is_not_is_refused_with_the_names_of_all() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "drills.ha", "--only", "freeze,earthquake"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "there is no earthquake" in done.stderr
+    assert all(fault.name in done.stderr for fault in FAULTS)
