@@ -79,6 +79,8 @@ def main() -> int:
                 *("--rate", str(options.rate), "--runs", str(options.runs)),
                 *("--only", options.only),
             ])  # fmt: skip
+    except network.HostsTakenError:
+        sys.exit("another make drill-ha runs on this machine")
     finally:
         _keep_logs(folder, var_dir / "drill-ha-logs")
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,11 +1,13 @@
 """Hosts on this machine: network namespaces joined by a bridge that leads nowhere else."""
 
+import fcntl
 import os
 import signal
 import subprocess
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 _PREFIX = "pidrill-"
 _SWITCH = f"{_PREFIX}switch"
@@ -19,6 +21,7 @@ _NUMBERS = {
     **{name: 20 + number for number, name in enumerate(ETCDS, 1)},
     APP: 30,
 }
+_LOCK = Path("/run/payintent-drill-ha.lock")
 _GONE_TRIES = 50
 _GONE_LOOK_S = 0.1
 
@@ -38,15 +41,24 @@ def within(host: str) -> list[str]:
     return ["ip", "netns", "exec", namespace(host)]
 
 
+class HostsTakenError(Exception):
+    """Another drill runs on this machine; hosts have names, and there is one set of them."""
+
+
 @contextmanager
 def hosts() -> Generator[None]:
-    """Make all hosts; at the end, however it comes, nothing of them is left."""
-    remove_all()
-    try:
-        _make()
-        yield
-    finally:
+    """Make all hosts (`HostsTakenError`); at the end, however it comes, nothing of them is left."""
+    with _LOCK.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise HostsTakenError from error
         remove_all()
+        try:
+            _make()
+            yield
+        finally:
+            remove_all()
 
 
 def remove_all() -> None:

@@ -97,12 +97,14 @@ async def _run(options: argparse.Namespace, console: Console) -> bool:
     leader = (await cluster.whole()).leader
     async with service.running(folder, leader, passwords) as scene:
         drill = Drill(Stage(cluster, scene.front), scene, options.rate)
-        for number in range(1, options.runs + 1):
-            for fault in _chosen(options.only):
-                runs.append(await drill.run(fault))
-                report.show_run(runs[-1], number, console)
-    console.print(report.table(runs))
-    options.table.write_text("\n".join(report.markdown(runs)) + "\n")
+        try:
+            for number in range(1, options.runs + 1):
+                for fault in _chosen(options.only):
+                    runs.append(await drill.run(fault))
+                    report.show_run(runs[-1], number, console)
+        finally:  # also of a drill that is stopped
+            console.print(report.table(runs))
+            options.table.write_text("\n".join(report.markdown(runs)) + "\n")
     return all(run.is_clean for run in runs)
 
 
