@@ -26,6 +26,7 @@ _REQUESTS_MAX = 20_000  # of one run
 _DELIVERED_S = 150.0  # leases of a killed worker end after 45 s
 _LOOK_S = 1.0
 _CANCELS = 0.1
+_STOPPED = 130
 
 
 @dataclass(slots=True)
@@ -122,7 +123,10 @@ def main() -> int:
     parser.add_argument("--rate", type=float, required=True)
     parser.add_argument("--runs", type=int, required=True)
     parser.add_argument("--only", default="")
-    return 0 if asyncio.run(_run(parser.parse_args(), Console(width=120))) else 1
+    try:
+        return 0 if asyncio.run(_run(parser.parse_args(), Console(width=120))) else 1
+    except KeyboardInterrupt:
+        return _STOPPED
 
 
 if __name__ == "__main__":
