@@ -13,7 +13,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from payintent.domain.ip_address import parse_ip_network
+from payintent.domain.ip_address import Network, parse_ip_network
 from payintent.domain.rate_limit import RateLimit
 from payintent.domain.web_origin import web_origin
 
@@ -30,6 +30,9 @@ Limit = Annotated[int, Field(ge=0, le=1_000_000)]
 Batch = Annotated[int, Field(ge=1, le=100_000)]  # rows
 Hours = Annotated[int, Field(ge=1, le=8_760)]
 Days = Annotated[int, Field(ge=1, le=36_500)]
+
+
+_PORT_MAX = 65_535
 
 
 def _upper(value: Any) -> Any:
@@ -68,8 +71,47 @@ def _check_origins(text: str) -> str:
     return text
 
 
+#: Networks that are not public, and that merchants' endpoints may be in; metadata never is.
+_PRIVATE = [
+    parse_ip_network(text)
+    for text in (
+        *("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"),
+        *("::1/128", "fc00::/7"),
+    )
+]
+
+
+def _check_private_networks(text: str) -> str:
+    for item in split_list(_check_networks(text)):
+        network = parse_ip_network(item)
+        # Networks of another version have no common addresses.
+        if not any(_is_within(network, private) for private in _PRIVATE):
+            raise ValueError(
+                f"has {item!r}, which is no private network: public ones need no setting, "
+                "link-local and reserved ones are never called"
+            )
+    return text
+
+
+def _is_within(network: Network, other: Network) -> bool:
+    return (
+        network.version == other.version
+        and network.network_address in other
+        and network.broadcast_address in other
+    )
+
+
+def _check_ports(text: str) -> str:
+    for item in split_list(text):
+        if not (item.isascii() and item.isdecimal() and 0 < int(item[:6]) <= _PORT_MAX):
+            raise ValueError(f"has {item!r}, which is no port from 1 to {_PORT_MAX}")
+    return text
+
+
 Base = Annotated[str, AfterValidator(_check_base)]
 Networks = Annotated[str, AfterValidator(_check_networks)]
+PrivateNetworks = Annotated[str, AfterValidator(_check_private_networks)]
+PortNumbers = Annotated[str, AfterValidator(_check_ports)]
 Origins = Annotated[str, AfterValidator(_check_origins)]
 LogLevel = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)]
 
@@ -198,6 +240,8 @@ class Settings(BaseSettings):
     prune_batch_max: Batch = 1_000
 
     # Webhooks
+    webhook_networks: PrivateNetworks = ""  # that may be called beside public addresses
+    webhook_ports: PortNumbers = ""  # beside 80, 443, 8080 and 8443
     webhook_timeout_s: Timeout = 15.0
     webhook_dns_timeout_s: Timeout = 2.0
     webhook_connect_timeout_s: Timeout = 3.0

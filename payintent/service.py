@@ -39,6 +39,7 @@ from payintent.storage.event_notify import EventNotifier
 from payintent.storage.onchain.evidence import DatabaseOnchainRecords
 from payintent.storage.proposals import Proposal
 from payintent.storage.replica import ReadDatabase
+from payintent.webhooks.egress import egress_rules
 
 R = TypeVar("R")
 _OVER_HTTP = (SimulatorGateway, EcpayGateway, StripeGateway, TwoC2pGateway)
@@ -90,6 +91,7 @@ class Service:
             encryption=self.encryption,
             id_generator=self.id_generator,
             sandbox=self.settings.sandbox,
+            egress=egress_rules(self.settings),
             providers=self.accounts.providers,
             credentials=self.accounts.credentials,
             optional_credentials=self.accounts.optional_credentials,

@@ -1,6 +1,7 @@
 """The command line of the operator: `payintent`."""
 
 import gc
+import os
 import sys
 from typing import Any
 
@@ -9,12 +10,22 @@ def main() -> None:
     """Run the command; what is refused, and what was mistyped, is one line on standard error."""
     # What is imported stays, so looking for garbage in it, now and at the end, finds nothing.
     gc.disable()
-    from payintent.cli.commands import ABORTED, MISUSED, build, find_group, print_misuse
+    from payintent.cli.commands import (
+        ABORTED,
+        MISUSED,
+        build,
+        completed_words,
+        find_group,
+        print_misuse,
+    )
 
     gc.freeze()
     gc.enable()
+    completed = completed_words(os.environ)
+    group = find_group(sys.argv[1:] if completed is None else completed)
     try:
-        status: Any = build(find_group(sys.argv[1:]))(standalone_mode=False)
+        app = build(group, completing=completed is not None)
+        status: Any = app(standalone_mode=False)
     except MISUSED as error:
         sys.exit(print_misuse(error))
     except ABORTED:

@@ -1,12 +1,14 @@
 """The operator's command line: processes, and every operation as a command."""
 
 import sys
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Any
 
 import typer
 
 from payintent.cli import doctor, operation_commands, processes, reconcile
+from payintent.version import API_VERSION
 
 #: What the commands of a group are about: `merchant` is the group of `payintent merchant list`.
 _GROUPS = {
@@ -31,19 +33,26 @@ _GROUPS = {
 }
 #: The group under which a distribution names a function that adds commands to a Typer app.
 _ENTRY_POINTS = "payintent.commands"
+#: Set by the script that `--show-completion` prints, to the shell's name.
+_COMPLETING = "_PAYINTENT_COMPLETE"
 #: Raised for wrong arguments; Typer has no public name for it.
 MISUSED: type[BaseException] = typer.BadParameter.__bases__[0]
 ABORTED: type[BaseException] = typer.Abort
 
 
-def build(opened: str | None = None) -> typer.Typer:
+def build(opened: str | None = None, *, completing: bool = False) -> typer.Typer:
     """Build the command; other installed distributions, such as the sandbox, add theirs.
 
-    With `opened` only the group of that name has its commands, which is much faster.
+    With `opened` only the group of that name has its commands, which is much faster; completion is
+    added where no group is opened, or where a shell is `completing` a command line.
     """
     app = typer.Typer(
-        no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__
+        no_args_is_help=True,
+        add_completion=completing or opened not in _GROUPS,
+        pretty_exceptions_enable=False,
+        help=__doc__,
     )
+    app.callback()(_root)
     processes.add_to(app)
     doctor.add_to(app)
     reconcile.add_to(app)
@@ -55,6 +64,32 @@ def build(opened: str | None = None) -> typer.Typer:
     for entry_point in entry_points(group=_ENTRY_POINTS):
         entry_point.load()(app)
     return app
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"payintent {API_VERSION}")
+        raise typer.Exit
+
+
+def _root(
+    version: bool = typer.Option(
+        False,
+        "--version",
+        is_eager=True,
+        callback=_print_version,
+        help="Print the version and end.",
+    ),
+) -> None:
+    del version
+
+
+def completed_words(environ: Mapping[str, str]) -> list[str] | None:
+    """Return the words of a command line that a shell wants completed, or None."""
+    if _COMPLETING not in environ:
+        return None
+    typed = environ.get("COMP_WORDS") or environ.get("_TYPER_COMPLETE_ARGS") or ""
+    return typed.split()[1:]
 
 
 def find_group(words: list[str]) -> str:

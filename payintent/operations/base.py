@@ -15,6 +15,7 @@ from payintent.operations.json_values import to_json_value
 from payintent.payments.create_refund import RefundCreator
 from payintent.storage import audit
 from payintent.storage.database import Database, Executor, Tx
+from payintent.webhooks.egress import EgressRules
 
 R = TypeVar("R")
 #: Prefix of an actor's name at a terminal in the audit log; no token's name begins so.
@@ -45,6 +46,7 @@ class OperationContext:
     encryption: Encryption
     id_generator: IdGenerator
     sandbox: bool
+    egress: EgressRules  # where webhooks may go
     providers: frozenset[str]  # the providers that have an adapter here
     #: Names of the credentials that an account of each provider must have.
     credentials: Mapping[str, frozenset[str]]

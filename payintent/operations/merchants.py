@@ -33,7 +33,11 @@ from payintent.storage.database import Tx
 from payintent.storage.onchain import chains
 from payintent.storage.onchain.chains import DeployedContract
 from payintent.webhooks import signature
-from payintent.webhooks.egress import EgressRefusedError, check_callback_registration
+from payintent.webhooks.egress import (
+    EgressRefusedError,
+    EgressRules,
+    check_callback_registration,
+)
 
 OVERLAP_DEFAULT_S = 24 * 3600
 OVERLAP_MAX_S = 7 * 24 * 3600
@@ -94,9 +98,7 @@ class CreateMerchant(ChangeOperation[CreatedMerchant], frozen=True, kw_only=True
         """Refuse a name that cannot be printed and a URL that must not be called."""
         check_name("name", self.name, _NAME_MAX)
         allow_http = self.allow_http or context.sandbox
-        await check_merchant_callback_url(
-            self.callback_url, sandbox=context.sandbox, allow_http=allow_http
-        )
+        await check_merchant_callback_url(self.callback_url, context.egress, allow_http=allow_http)
 
     async def apply(self, context: OperationContext, tx: Tx) -> CreatedMerchant:
         """Create the merchant with its key and its secret."""
@@ -228,9 +230,7 @@ class SetCallbackUrl(ChangeOperation[Merchant], frozen=True, kw_only=True):
         """Refuse a URL that must not be called."""
         merchant = await require_merchant(context.database, self.merchant_id)
         allow_http = self._allows_http(merchant) or context.sandbox
-        await check_merchant_callback_url(
-            self.callback_url, sandbox=context.sandbox, allow_http=allow_http
-        )
+        await check_merchant_callback_url(self.callback_url, context.egress, allow_http=allow_http)
 
     async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
         """Set the URL, unless the permission for http was withdrawn meanwhile."""
@@ -292,13 +292,15 @@ class RotateCallbackSecret(ChangeOperation[IssuedCallbackSecret], frozen=True, k
         )
 
 
-async def check_merchant_callback_url(url: str | None, *, sandbox: bool, allow_http: bool) -> None:
+async def check_merchant_callback_url(
+    url: str | None, egress: EgressRules, *, allow_http: bool
+) -> None:
     """Raise `BAD_REQUEST` for a URL that webhooks must not be sent to; its name is resolved."""
     if url is None:
         return
     _check_https(url, allow_http=allow_http)
     try:
-        await check_callback_registration(url, sandbox)
+        await check_callback_registration(url, egress)
     except EgressRefusedError as error:
         raise RefusedError(
             ErrorCode.BAD_REQUEST, f"callback_url is refused: {error.reason}"

@@ -11,6 +11,9 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
+from payintent.config import Settings, split_list
+from payintent.domain.ip_address import parse_ip_network
+
 if TYPE_CHECKING:
     from aiohttp.abc import ResolveResult
 
@@ -47,7 +50,7 @@ class CallbackTarget:
     address: Address | None = None
 
 
-def check_callback_url(url: str, sandbox: bool = False) -> CallbackTarget:
+def check_callback_url(url: str, rules: "EgressRules | None" = None) -> CallbackTarget:
     """Parse and check a callback URL (`EgressRefusedError`); names are resolved elsewhere."""
     parts, port = _split(url)
     if parts.scheme not in DEFAULT_PORTS:
@@ -56,9 +59,11 @@ def check_callback_url(url: str, sandbox: bool = False) -> CallbackTarget:
         raise EgressRefusedError("the URL must not hold a user or password")
     if "#" in url:
         raise EgressRefusedError("the URL must not have a fragment")
-    if port < 1 or not (sandbox or port in PORTS):
-        raise EgressRefusedError(f"the port must be one of {', '.join(map(str, sorted(PORTS)))}")
-    host, address = _check_host(parts, sandbox)
+    rules = rules or EgressRules()
+    if port < 1 or not (rules.sandbox or port in rules.ports):
+        ports = ", ".join(map(str, sorted(rules.ports)))
+        raise EgressRefusedError(f"the port must be one of {ports}")
+    host, address = _check_host(parts, rules)
     authority = host if port == DEFAULT_PORTS[parts.scheme] else f"{host}:{port}"
     # Rebuilt from what was checked, so that no second parser can read another host from it.
     query = f"?{parts.query}" if parts.query else ""
@@ -66,12 +71,15 @@ def check_callback_url(url: str, sandbox: bool = False) -> CallbackTarget:
     return CallbackTarget(url=url, host=host, port=port, address=address)
 
 
-def address_refusal(address: str | Address, sandbox: bool = False) -> str | None:
-    """Return why an address must not be called, or None; the sandbox allows private networks."""
+def address_refusal(address: str | Address, rules: "EgressRules | None" = None) -> str | None:
+    """Return why an address must not be called, or None.
+
+    Private networks may be called where the rules list them, metadata addresses never.
+    """
     ip = ip_address(address)
     if reason := _listed(ip, _NEVER):
         return reason
-    if sandbox and any(ip in network for network in _SANDBOX):
+    if rules is not None and rules.allows_private(ip):
         return None
     if reason := _listed(ip, _NOT_PUBLIC):
         return reason
@@ -81,12 +89,12 @@ def address_refusal(address: str | Address, sandbox: bool = False) -> str | None
 
 
 async def check_callback_registration(
-    url: str, sandbox: bool = False, *, lookup: Lookup | None = None
+    url: str, rules: "EgressRules | None" = None, *, lookup: Lookup | None = None
 ) -> CallbackTarget:
     """Check a callback URL and every address that its name has now (`EgressRefusedError`)."""
-    target = check_callback_url(url, sandbox)
+    target = check_callback_url(url, rules)
     if target.address is None:
-        resolver = CheckedResolver(sandbox=sandbox, lookup=lookup)
+        resolver = CheckedResolver(rules=rules, lookup=lookup)
         try:
             await resolver.resolve(target.host, target.port)
         except EgressRefusedError:
@@ -107,11 +115,11 @@ class CheckedResolver:
     def __init__(
         self,
         *,
-        sandbox: bool = False,
+        rules: "EgressRules | None" = None,
         timeout_s: float = DNS_TIMEOUT_S,
         lookup: Lookup | None = None,
     ) -> None:
-        self._sandbox = sandbox
+        self._rules = rules
         self._timeout_s = timeout_s
         self._lookup = lookup or self._ask_system
         self._threads: ThreadPoolExecutor | None = None
@@ -132,7 +140,7 @@ class CheckedResolver:
         if not answers:
             raise OSError(errno.ENOENT, "the name has no address")
         for answer in answers:
-            if reason := address_refusal(answer, self._sandbox):
+            if reason := address_refusal(answer, self._rules):
                 raise EgressRefusedError(f"the name {host} leads to a refused address: {reason}")
         return [_result(host, answer, port) for answer in answers]
 
@@ -170,16 +178,41 @@ class CheckedResolver:
         return await loop.run_in_executor(self._threads, _system_addresses, host)
 
 
-def checked_socket(info: AddressInfo, sandbox: bool = False) -> socket.socket:
+def checked_socket(info: AddressInfo, rules: "EgressRules | None" = None) -> socket.socket:
     """Open the socket of a connection (`EgressRefusedError`); every one is opened here."""
     family, kind, protocol, _, address = info
-    if reason := address_refusal(str(address[0]), sandbox):
+    if reason := address_refusal(str(address[0]), rules):
         raise EgressRefusedError(f"the address is refused: {reason}")
     return socket.socket(family, kind, protocol)
 
 
 _Network = IPv4Network | IPv6Network
 _Listing = tuple[tuple[str, tuple[_Network, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EgressRules:
+    """What merchants' endpoints may be beside public addresses at the usual ports."""
+
+    sandbox: bool = False  # any port, loopback and every private network
+    networks: tuple[_Network, ...] = ()
+    ports: frozenset[int] = PORTS
+
+    def allows_private(self, ip: Address) -> bool:
+        """Tell whether an address that is not public may be called."""
+        if self.sandbox and any(ip in network for network in _SANDBOX):
+            return True
+        is_listable = any(ip in network for network in _LISTABLE)
+        return is_listable and any(ip in network for network in self.networks)
+
+
+def egress_rules(settings: Settings) -> EgressRules:
+    """Return the rules of an installation: `webhook_networks` and `webhook_ports`."""
+    return EgressRules(
+        sandbox=settings.sandbox,
+        networks=tuple(map(parse_ip_network, split_list(settings.webhook_networks))),
+        ports=PORTS.union(map(int, split_list(settings.webhook_ports))),
+    )
 
 
 def _networks(*texts: str) -> tuple[_Network, ...]:
@@ -196,7 +229,8 @@ _NEVER: _Listing = (
             "168.63.129.16",
             "100.100.100.200",
             "192.0.0.192",
-            "fd00:ec2::254",
+            "fd00:ec2::/32",
+            "fd00:42::42",
             "fd20:ce::254",
         ),
     ),
@@ -209,6 +243,8 @@ _NEVER: _Listing = (
 _SANDBOX = _networks(
     "127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "::1"
 )
+#: What a setting may open beside public addresses; never what is inside IPv6, as of NAT64.
+_LISTABLE = (*_SANDBOX, *_networks("100.64.0.0/10"))
 _NOT_PUBLIC: _Listing = (
     ("loopback", _networks("127.0.0.0/8", "::1")),
     ("private", _networks("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")),
@@ -249,7 +285,7 @@ def _split(url: str) -> tuple[SplitResult, int]:
         raise EgressRefusedError("the URL cannot be read") from error
 
 
-def _check_host(parts: SplitResult, sandbox: bool) -> tuple[str, Address | None]:
+def _check_host(parts: SplitResult, rules: "EgressRules") -> tuple[str, Address | None]:
     host = parts.hostname or ""
     if not 1 <= len(host) <= HOST_CHARS_MAX:
         raise EgressRefusedError(f"the host must have 1 to {HOST_CHARS_MAX} characters")
@@ -260,7 +296,7 @@ def _check_host(parts: SplitResult, sandbox: bool) -> tuple[str, Address | None]
         if not all(_LABEL.fullmatch(label) for label in host.removesuffix(".").split(".")):
             raise EgressRefusedError("the host is not a name")
         return host, None
-    if reason := address_refusal(address, sandbox):
+    if reason := address_refusal(address, rules):
         raise EgressRefusedError(f"the address is refused: {reason}")
     return f"[{address}]" if address.version == 6 else str(address), address  # noqa: PLR2004
 

@@ -24,6 +24,7 @@ from payintent.webhooks.egress import (
     Lookup,
     check_callback_url,
     checked_socket,
+    egress_rules,
 )
 from payintent.webhooks.signature import sign
 
@@ -100,6 +101,7 @@ class WebhookSender:
     ) -> None:
         """Take `clock` in Unix seconds; `lookup` and `tls` replace the system's DNS and trust."""
         self._settings = settings
+        self._rules = egress_rules(settings)
         self._clock = clock
         self._lookup = lookup
         self._tls = tls
@@ -127,7 +129,7 @@ class WebhookSender:
             await resolver.close()
 
     async def _post(self, delivery: WebhookRequest) -> AttemptResult:
-        target = check_callback_url(delivery.url, self._settings.sandbox)
+        target = check_callback_url(delivery.url, self._rules)
         timestamp_s = int(self._clock())
         headers = {
             "webhook-id": delivery.webhook_id,
@@ -152,14 +154,14 @@ class WebhookSender:
         if self._session is None:
             settings = self._settings
             self._resolver = _ClientResolver(
-                sandbox=settings.sandbox,
+                rules=self._rules,
                 timeout_s=settings.webhook_dns_timeout_s,
                 lookup=self._lookup,
             )
             connector = aiohttp.TCPConnector(
                 resolver=self._resolver,
                 use_dns_cache=False,
-                socket_factory=partial(checked_socket, sandbox=settings.sandbox),
+                socket_factory=partial(checked_socket, rules=self._rules),
                 limit=settings.webhook_sockets_max,
                 keepalive_timeout=KEEP_ALIVE_S,
                 ssl=self._tls or True,

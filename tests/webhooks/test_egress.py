@@ -7,6 +7,7 @@ import pytest
 from payintent.webhooks.egress import (
     CheckedResolver,
     EgressRefusedError,
+    EgressRules,
     address_refusal,
     check_callback_registration,
     check_callback_url,
@@ -126,19 +127,19 @@ ODD_SPELLINGS = [
 @pytest.mark.parametrize("address", NEVER)
 @pytest.mark.parametrize("sandbox", [False, True])
 def test_an_address_that_is_not_public_is_refused_even_in_the_sandbox(address, sandbox):
-    assert address_refusal(address, sandbox)
+    assert address_refusal(address, EgressRules(sandbox=sandbox))
 
 
 @pytest.mark.parametrize("address", SANDBOX_ONLY)
 def test_loopback_and_private_addresses_pass_in_the_sandbox_alone(address):
     assert address_refusal(address)
-    assert address_refusal(address, sandbox=True) is None
+    assert address_refusal(address, rules=EgressRules(sandbox=True)) is None
 
 
 @pytest.mark.parametrize("address", PUBLIC)
 @pytest.mark.parametrize("sandbox", [False, True])
 def test_a_public_address_passes(address, sandbox):
-    assert address_refusal(address, sandbox) is None
+    assert address_refusal(address, EgressRules(sandbox=sandbox)) is None
 
 
 def test_there_are_vectors_enough():
@@ -156,7 +157,7 @@ def test_a_url_with_a_refused_literal_is_refused_at_once(address):
 @pytest.mark.parametrize("host", ODD_SPELLINGS)
 def test_an_address_in_an_odd_spelling_is_refused(host, sandbox):
     with pytest.raises(EgressRefusedError):
-        check_callback_url(f"https://{host}/hook", sandbox)
+        check_callback_url(f"https://{host}/hook", EgressRules(sandbox=sandbox))
 
 
 @pytest.mark.parametrize(
@@ -218,10 +219,13 @@ def test_an_allowed_url_is_given_back_in_one_spelling(url, expected):
 
 
 def test_the_sandbox_opens_every_port():
-    assert check_callback_url("http://127.0.0.1:5000/hook", sandbox=True).port == 5000
+    assert (
+        check_callback_url("http://127.0.0.1:5000/hook", rules=EgressRules(sandbox=True)).port
+        == 5000
+    )
     for url, sandbox in (("http://example.com:5000/", False), ("http://127.0.0.1:0/", True)):
         with pytest.raises(EgressRefusedError, match="port"):
-            check_callback_url(url, sandbox)
+            check_callback_url(url, EgressRules(sandbox=sandbox))
 
 
 async def test_registration_refuses_a_name_with_one_refused_address_among_its_answers():
@@ -247,10 +251,10 @@ async def test_registration_says_so_when_a_name_does_not_resolve():
 @pytest.mark.parametrize("sandbox", [False, True])
 async def test_the_systems_own_resolver_is_checked(sandbox):
     if sandbox:
-        await check_callback_registration("http://localhost:5000/", sandbox)
+        await check_callback_registration("http://localhost:5000/", EgressRules(sandbox=sandbox))
     else:
         with pytest.raises(EgressRefusedError, match="loopback"):
-            await check_callback_registration("http://localhost/", sandbox)
+            await check_callback_registration("http://localhost/", EgressRules(sandbox=sandbox))
 
 
 async def test_a_name_the_c_library_reads_as_an_address_is_checked_as_that_address():
@@ -313,7 +317,9 @@ async def test_a_name_that_moves_to_a_refused_address_is_never_connected_to(trap
 
 async def test_one_refused_answer_among_good_ones_keeps_us_from_all_of_them(trap):
     # In the sandbox the trap's own address alone would pass.
-    resolver = CheckedResolver(sandbox=True, lookup=_answers("127.0.0.1", "169.254.169.254"))
+    resolver = CheckedResolver(
+        rules=EgressRules(sandbox=True), lookup=_answers("127.0.0.1", "169.254.169.254")
+    )
     with pytest.raises(aiohttp.ClientConnectorDNSError):
         await _fetch(f"http://split.example:{trap.port}/", resolver)
     assert trap.is_untouched()
@@ -328,7 +334,7 @@ async def test_a_literal_that_skips_the_resolver_still_gets_no_socket(trap):
 
 
 async def test_the_trap_does_catch_what_is_let_through(trap):
-    resolver = CheckedResolver(sandbox=True, lookup=_answers("127.0.0.1"))
+    resolver = CheckedResolver(rules=EgressRules(sandbox=True), lookup=_answers("127.0.0.1"))
     fetch = asyncio.ensure_future(_fetch(f"http://good.example:{trap.port}/", resolver))
     await trap.catch()
     with pytest.raises(aiohttp.ClientConnectionError):
@@ -337,7 +343,7 @@ async def test_the_trap_does_catch_what_is_let_through(trap):
 
 def test_a_socket_is_opened_for_an_allowed_address_only():
     inet = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
-    checked_socket((*inet, ("127.0.0.1", 80)), sandbox=True).close()
+    checked_socket((*inet, ("127.0.0.1", 80)), rules=EgressRules(sandbox=True)).close()
     checked_socket((*inet, ("93.184.216.34", 80))).close()
     with pytest.raises(EgressRefusedError):
         checked_socket((*inet, ("127.0.0.1", 80)))

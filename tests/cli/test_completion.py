@@ -1,0 +1,61 @@
+"""Completion in a real bash, and the version."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from payintent.version import API_VERSION
+from tests.docs.reading import page
+
+_BIN = Path(sys.executable).parent
+#: What bash does when somebody presses TAB: set the words, call the function, read its answer.
+_TAB = """
+eval "$(payintent --show-completion)"
+complete -p payintent | grep -q -- "-F _payintent_completion" || exit 9
+COMP_WORDS=({words}) COMP_CWORD={at}
+_payintent_completion payintent
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+
+
+def _bash(script: str, home: Path) -> str:
+    done = subprocess.run(
+        ["bash", "-c", script],
+        env={"PATH": f"{_BIN}:{os.environ['PATH']}", "HOME": str(home), "PYTHONWARNINGS": "error"},
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("payintent mer", ["merchant"]),
+        ("payintent merchant res", ["resume"]),  # of a group that is built when it is named
+        ("payintent merchant list --js", ["--json"]),
+    ],
+)
+def test_bash_completes_commands_and_options(
+    tmp_path: Path, words: str, offered: list[str]
+) -> None:
+    script = _TAB.format(words=words, at=len(words.split()) - 1)
+    assert _bash(script, tmp_path).split() == offered
+
+
+def test_completion_is_installed_for_the_shell_that_asks(tmp_path: Path) -> None:
+    assert "bash completion installed in" in _bash("payintent --install-completion; :", tmp_path)
+    assert "payintent.sh" in (tmp_path / ".bashrc").read_text()
+
+
+def test_the_version_is_told_and_is_that_of_the_distribution(tmp_path: Path) -> None:
+    assert _bash("payintent --version", tmp_path) == f"payintent {API_VERSION}\n"
+    assert tomllib.loads(page("pyproject.toml"))["project"]["version"] == API_VERSION
