@@ -266,8 +266,11 @@ async def test_a_process_listens_on_one_connection_and_on_none_while_nobody_look
     created, other = await api.create(), await api.create()
 
     async def listeners(count: int) -> None:
-        query = "SELECT count(*) AS n FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
-        query += " AND datname = current_database()"
+        query = """
+            SELECT count(*) AS n
+            FROM pg_stat_activity
+            WHERE application_name = 'payintent-listen' AND datname = current_database()
+            """
         async with asyncio.timeout(PATIENCE_S):
             while (await api.world.rows(query))[0]["n"] != count:
                 await asyncio.sleep(LOOK_S)
