@@ -46,6 +46,7 @@ from tests.conformance.harness import Harness, RefundOutcome
 from tests.conformance.receiver import receiving
 from tests.conformance.traits import TRAITS
 from tests.support.chain import fetched_anvil
+from tests.support.contracts import WATCHED_S
 from tests.support.databases import TEMPLATE, at_database
 from tests.support.fakes import FakeGateway
 from tests.support.onchain import ChainWorld, chain_world
@@ -231,11 +232,11 @@ async def _database() -> AsyncIterator[Settings]:
         "api_base": "http://pay.test/v1",
         "sandbox": True,
         "database_connections_max": 8,
-        "chain_watched_s": 1e9,
         "chain_behind_max_s": 0.0,
     }
     try:
-        yield patient(Settings.model_validate(told))
+        settings = patient(Settings.model_validate(told))
+        yield settings.model_copy(update={"chain_watched_s": WATCHED_S})
     finally:
         await _run(server, f'DROP DATABASE "{name}" WITH (FORCE)')
 

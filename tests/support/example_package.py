@@ -75,12 +75,15 @@ def loading_example(folder: Path) -> Generator[Callable[[GatewayHttpClient], Gat
     """Give what makes the example's adapter, as the service makes it, from that folder."""
 
     def load(http: GatewayHttpClient) -> Gateway:
-        return load_gateway_packages(http, BUILT_IN, entry_points_in(folder))["example"]
+        # On the path no longer than that: other services of this process would find it there.
+        sys.path.append(str(folder))
+        invalidate_caches()
+        try:
+            return load_gateway_packages(http, BUILT_IN, entry_points_in(folder))["example"]
+        finally:
+            sys.path.remove(str(folder))
 
-    sys.path.append(str(folder))
-    invalidate_caches()
     try:
         yield load
     finally:
-        sys.path.remove(str(folder))
         sys.modules.pop(MODULE, None)
