@@ -192,7 +192,7 @@ def test_after_rotating_the_old_key_can_leave_the_ring(shop: Terminal, settings:
 def test_every_group_and_command_says_what_it_is_for(terminal: Terminal) -> None:
     root = terminal.run("--help")
     assert root.status == 0
-    assert "completion" not in root.out
+    assert "--show-completion" in root.out
     for words in (("merchant",), ("merchant", "profile"), ("limit", "set"), ("keyring",)):
         said = terminal.run(*words, "--help", columns=80)
         assert said.status == 0
