@@ -30,8 +30,8 @@ from tests.support.patience import PATIENCE_S
 from tests.support.world import ARRANGED, Api, World, free_port, make_world
 
 _KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
-_ENV = "PAYINTENT_TEST_SERVER"
-_WORLD_ENV = "PAYINTENT_TEST_WORLD"  # what a copy of the template with a merchant holds, as JSON
+_ENV = "TESTS_POSTGRES_URL"
+_WORLD_ENV = "TESTS_WORLD"  # what a copy of the template with a merchant holds, as JSON
 #: Where a test has none of its own of these, its merchant may come with its database.
 _ARRANGED_BY = ("settings", "service", "gateway", "world")
 _TESTS = Path(__file__).parent

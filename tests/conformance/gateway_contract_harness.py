@@ -54,7 +54,7 @@ from tests.support.refunding import RefundWorld, refunding
 from tests.support.world import make_world, patient
 
 COIN = "NATIVED"
-SERVER_ENV = "PAYINTENT_TEST_SERVER"
+SERVER_ENV = "TESTS_POSTGRES_URL"
 KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 
 

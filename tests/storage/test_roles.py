@@ -44,7 +44,7 @@ def roles() -> Iterator[dict[str, str]]:
     """The address of one database for each role; nothing is left in it by any test."""
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
-        made = database_with_roles(os.environ["PAYINTENT_TEST_SERVER"])
+        made = database_with_roles(os.environ["TESTS_POSTGRES_URL"])
         yield runner.run(stack.enter_async_context(made))
         runner.run(stack.aclose())
 

@@ -13,7 +13,7 @@ from payintent import cli
 from payintent.config import Settings
 
 #: Variables of the tests' own, which would be no settings to `doctor`.
-OF_THE_TESTS = ("PAYINTENT_TEST_SERVER", "PAYINTENT_TEST_WORLD")
+OF_THE_TESTS = ("TESTS_POSTGRES_URL", "TESTS_WORLD")
 
 
 @dataclass(frozen=True)

@@ -309,4 +309,4 @@ def _log(stack: AsyncExitStack) -> Path:
 
 def server_url() -> str:
     """Give the PostgreSQL that the tests share."""
-    return os.environ["PAYINTENT_TEST_SERVER"]
+    return os.environ["TESTS_POSTGRES_URL"]
