@@ -532,7 +532,7 @@ async def test_a_credential_that_no_adapter_reads_is_refused_and_the_right_name_
             await world.perform(operation)
         assert refused.value.message == (
             "credentials: an account at fake has no 'signing_secrets' (did you mean "
-            "signing_secret?); it has page_url, script_url, signing_secret"
+            "signing_secret?); it has api_key, page_url, script_url, signing_secret"
         )
 
 
