@@ -17,7 +17,8 @@ import pytest
 
 from payintent.cli import doctor
 from payintent.config import Settings
-from tests.support.roles import OWNER, RUNNING, database_with_roles, example, run
+from tests.docs.reading import blocks, page
+from tests.support.roles import OWNER, RUNNING, database_with_roles, run, statements
 
 ROOT = Path(__file__).parents[2]
 STORAGE = ROOT / "payintent" / "storage"
@@ -214,8 +215,8 @@ async def test_doctor_says_when_a_role_could_change_the_audit_log(
     assert warned == {(OWNER, False)}
 
 
-async def test_every_table_is_in_a_list_of_the_page(roles: dict[str, str]) -> None:
-    grants = re.sub(r"--.*", "", example("grants"))
+async def test_every_table_is_in_a_list_of_the_grants(roles: dict[str, str]) -> None:
+    grants = re.sub(r"--.*", "", statements("grants"))
     named = set(re.findall(r"\w+", grants))
     connection = await asyncpg.connect(roles[OWNER])
     tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
@@ -236,7 +237,7 @@ async def test_a_table_of_a_new_migration_serves_at_once_and_can_be_granted_live
             await run(roles["payintent_read"], "SELECT * FROM of_tomorrow")
     finally:
         await run(roles[OWNER], "DROP TABLE of_tomorrow")
-    await run(roles[OWNER], example("grants"))
+    await run(roles[OWNER], statements("grants"))
 
 
 async def test_to_look_gives_no_secret_no_digest_no_checkout_and_no_buyer(
@@ -264,7 +265,8 @@ async def test_to_look_gives_no_secret_no_digest_no_checkout_and_no_buyer(
 async def test_what_is_to_be_watched_can_be_asked_by_the_role_that_looks(
     roles: dict[str, str],
 ) -> None:
-    await run(roles["payintent_read"], example("watch"))
+    [query] = [one for one in blocks(page("docs/deploy.md"), "sql") if "example: watch" in one]
+    await run(roles["payintent_read"], query)
 
 
 async def test_a_worker_knows_no_callers_key_and_has_no_part_in_the_audit_log(

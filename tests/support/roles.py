@@ -1,4 +1,4 @@
-"""The database roles of docs/deploy.md, made and granted by the page's own statements."""
+"""The database roles of docs/deploy.md, made and granted by the files that it leads to."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -8,7 +8,7 @@ from uuid import uuid4
 import asyncpg
 
 from payintent.storage.migrations_runner import migrate
-from tests.docs.reading import blocks, page
+from tests.docs.reading import page
 
 RUNNING = ("payintent_api", "payintent_worker", "payintent_read")
 OWNER = "payintent_migrate"
@@ -16,11 +16,9 @@ _PASSWORD = "of-a-role"
 _LOCK = 0x526F6C65  # roles belong to the server, which all test processes share
 
 
-def example(title: str) -> str:
-    """Give the page's statements with this title."""
-    found = blocks(page("docs/deploy.md"), "sql")
-    [statements] = [one for one in found if one.startswith(f"-- example: {title}\n")]
-    return statements
+def statements(title: str) -> str:
+    """Give the statements of a file of deploy/database."""
+    return page(f"deploy/database/{title}.sql")
 
 
 def url_of(role: str, server_url: str, database: str) -> str:
@@ -32,14 +30,14 @@ def url_of(role: str, server_url: str, database: str) -> str:
 
 @asynccontextmanager
 async def database_with_roles(server_url: str) -> AsyncIterator[dict[str, str]]:
-    """Make a database as the page says; gives its address for each role, and the server's own."""
+    """Make a database as the files say; gives its address for each role, and the server's own."""
     name = f"test_{uuid4().hex}"
     urls = {role: url_of(role, server_url, name) for role in (OWNER, *RUNNING)}
     urls["superuser"] = urlunsplit(urlsplit(server_url)._replace(path=f"/{name}"))
     await _make_roles(server_url, name)
     try:
         await migrate(urls[OWNER])
-        await run(urls[OWNER], example("grants"))
+        await run(urls[OWNER], statements("grants"))
         yield urls
     finally:
         await run(server_url, f'DROP DATABASE "{name}" WITH (FORCE)')
@@ -58,7 +56,7 @@ async def _make_roles(server_url: str, database: str) -> None:
     connection = await asyncpg.connect(server_url)
     try:
         await connection.execute("SELECT pg_advisory_lock($1)", _LOCK)
-        for statement in example("roles").split(";\n"):
+        for statement in statements("roles").split(";\n"):
             with suppress(asyncpg.DuplicateObjectError):
                 await connection.execute(
                     statement.replace("DATABASE payintent ", f'DATABASE "{database}" ')

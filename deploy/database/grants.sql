@@ -1,0 +1,70 @@
+-- What each role may do, in the service's database, as payintent_migrate or a superuser: after the
+-- first `payintent migrate`, and after each one that applied something. It may run while payments
+-- are made. A test holds it to the statements of the service.
+BEGIN;
+SET LOCAL ROLE payintent_migrate;  -- for a superuser too: default rights are the owner's
+REVOKE ALL ON SCHEMA public FROM PUBLIC;
+GRANT USAGE ON SCHEMA public TO payintent_api, payintent_worker, payintent_read;
+REVOKE ALL ON ALL TABLES IN SCHEMA public FROM payintent_api, payintent_worker, payintent_read;
+-- A table of a new migration works at once; what it really needs is said here.
+ALTER DEFAULT PRIVILEGES IN SCHEMA public
+    GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO payintent_api, payintent_worker;
+
+-- Payments and what happens to them.
+GRANT SELECT, INSERT, UPDATE ON
+    payment, session, capture, refund, money_case, callback, delivery, idempotency, gateway_outage,
+    chain_cursor, chain_hint, chain_receipt, chain_refund, chain_refund_try, chain_sighting,
+    buyer_attempt, buyer_call_state, fraud_decision, catalog_shown, installation, ring_key, dispute
+TO payintent_api, payintent_worker;
+
+-- Written once.
+GRANT SELECT, INSERT ON checkout, event, attempt
+TO payintent_api, payintent_worker;
+
+-- Forgotten after their time.
+GRANT DELETE ON idempotency, callback, gateway_outage, fraud_decision, buyer_attempt, chain_sighting
+TO payintent_api, payintent_worker;
+
+-- What operators manage. Workers read it, but for the keys and tokens of callers.
+GRANT SELECT, INSERT, UPDATE ON
+    merchant, callback_secret, provider, provider_account, payment_method, tax_rate, restriction,
+    fraud_rule, rate_limit, chain, chain_contract, chain_token, api_key, operator_token, proposal
+TO payintent_api;
+GRANT DELETE ON tax_rate, rate_limit TO payintent_api;
+GRANT SELECT ON
+    merchant, callback_secret, provider, provider_account, payment_method, tax_rate, restriction,
+    fraud_rule, rate_limit, chain, chain_contract, chain_token
+TO payintent_worker;
+
+-- The API's alone.
+GRANT SELECT, INSERT, UPDATE, DELETE ON rate_state TO payintent_api;
+GRANT SELECT, INSERT ON audit TO payintent_api;
+
+-- Nobody changes it but migrate.
+GRANT SELECT ON schema_migration TO payintent_api, payintent_worker, payintent_read;
+
+-- To look, without secrets, capabilities and buyers.
+GRANT SELECT ON
+    capture, refund, money_case, delivery, gateway_outage, chain_cursor, chain_receipt, chain_refund,
+    chain_refund_try, chain_sighting, fraud_decision, provider, payment_method, tax_rate,
+    restriction, rate_limit, chain, chain_contract, chain_token, catalog_shown, audit, dispute
+TO payintent_read;
+GRANT SELECT (id, name, activation, activated_at, created_at, default_country, locale, countries,
+    currencies, tax_manager, tax_country, auto_refund) ON merchant TO payintent_read;
+GRANT SELECT (id, merchant_id, status, version, currency, amount, session_id, failure_reason,
+    refunded_amount, reserved_amount, expires_at, paid_at, failed_at, expired_at, cancelled_at,
+    created_at, updated_at) ON payment TO payintent_read;
+GRANT SELECT (id, payment_id, account_id, payment_method_id, provider, provider_name, life, outcome,
+    kind, chain, token, currency, amount, total_amount, total_minor, inquire_at, inquiries,
+    declines, silent_since, opened_at, closing_at, ended_at) ON session TO payintent_read;
+GRANT SELECT (id, payment_id, merchant_id, type, occurred_at) ON event TO payintent_read;
+GRANT SELECT (id, event_id, number, outcome, status, duration_ms, started_at)
+    ON attempt TO payintent_read;
+GRANT SELECT (id, provider, merchant_id, name, countries, enabled, created_at, changed_at)
+    ON provider_account TO payintent_read;
+GRANT SELECT (id, action, merchant_id, proposed_by, proposed_at, expires_at, status, decided_by,
+    decided_at) ON proposal TO payintent_read;
+
+-- Workers forget the arguments of what nobody has approved in time; they are sealed.
+GRANT SELECT (id, sealed, expires_at), UPDATE (sealed) ON proposal TO payintent_worker;
+COMMIT;
