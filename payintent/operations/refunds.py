@@ -1,5 +1,6 @@
 """Refunds: listed, shown, and approved or rejected by a second operator."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, ClassVar
@@ -214,6 +215,44 @@ class ResendRefund(ChangeOperation[RefundView], frozen=True, kw_only=True):
     def merchant_id_of(self, result: RefundView) -> int | None:
         """Return the refund's merchant, if it has one."""
         return result.merchant_id
+
+
+@dataclass(frozen=True, slots=True)
+class RefundsAskedFirst:
+    """How many refunds their gateways are asked about before anything is sent."""
+
+    refunds: int
+
+
+class AskRefundsFirst(ChangeOperation[RefundsAskedFirst], frozen=True, kw_only=True):
+    """After a restore, before a worker runs: ask about every refund before it is sent.
+
+    What was queued at the moment that was restored may have been sent since. Until it is known what
+    became of it, each counts as sent now: a worker asks its gateway, or its chain. It is sent only
+    where the gateway does a refund once per id, or where the contract has not done it.
+    """
+
+    action: ClassVar[str] = "refund.ask-first"
+    needs_role: ClassVar[Role] = Role.FINANCE
+    is_destructive: ClassVar[bool] = True
+
+    async def changes(self, context: OperationContext) -> list[str]:
+        """Describe what becomes of the refunds that wait to be sent."""
+        del context
+        harm = "one that its gateway does not know fails after ten minutes"
+        return [
+            "every refund that waits to be sent is asked about first",
+            f"{harm}, unless it can be sent twice without harm",
+        ]
+
+    async def apply(self, context: OperationContext, tx: Tx) -> RefundsAskedFirst:
+        """Mark every queued refund as sent now, to be asked about; a resting one keeps resting."""
+        del context
+        return RefundsAskedFirst(await resting_refunds.mark_queued_as_sent(tx))
+
+    def audit_details(self, result: RefundsAskedFirst) -> Mapping[str, object]:
+        """Record how many refunds it was."""
+        return {"refunds": result.refunds}
 
 
 async def read_refund_view(database: Executor, refund_id: str) -> RefundView:

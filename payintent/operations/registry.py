@@ -110,6 +110,7 @@ _ALL: tuple[Operation, ...] = (
     refunds.ApproveRefund,
     refunds.RejectRefund,
     refunds.ResendRefund,
+    refunds.AskRefundsFirst,
     keyring.ShowKeyring,
     keyring.RotateKeyring,
     audit_log.ListAuditEntries,

@@ -1,4 +1,4 @@
-"""Refunds that are not polled any more: their facts, and how polling is resumed."""
+"""Refunds whose gateway is asked before they are sent: those that rest, and all after a restore."""
 
 from dataclasses import dataclass
 from uuid import UUID
@@ -53,3 +53,22 @@ async def resume(tx: Tx, refund_id: UUID) -> None:
         """,
         refund_id,
     )
+
+
+async def mark_queued_as_sent(tx: Tx) -> int:
+    """Mark all queued refunds as sent now, to be inquired about at once; returns how many."""
+    row = await tx.row(
+        """
+        WITH marked AS (
+            UPDATE refund
+            SET step = 'sent', sent_at = clock(), inquiries = 0,
+                next_at = CASE WHEN next_at IS NOT NULL THEN clock() END
+            WHERE step = 'queued'
+            RETURNING id
+        )
+        SELECT count(*) AS marked
+        FROM marked
+        """
+    )
+    assert row is not None  # noqa: S101 - an aggregate gives one row
+    return row["marked"]

@@ -172,7 +172,7 @@ def test_every_command_on_the_page_is_taken() -> None:
     written = [shlex.split(one)[1:] for one in lines if one.startswith("payintent ")]
     for words in written:
         _taken(words)
-    assert {"api", "worker", "migrate", "doctor"} == {words[0] for words in written}
+    assert {"api", "worker", "migrate", "doctor", "refund"} == {words[0] for words in written}
 
 
 def test_every_metric_and_every_setting_that_the_page_names_exists() -> None:

@@ -12,6 +12,8 @@ from payintent.operations.merchants import CreateMerchant
 from payintent.service import open_service
 from tests.e2e.merchant import Merchant, Receiver, move_clock
 from tests.e2e.sandbox import Sandbox, running_sandbox
+from tests.support.chain_fixtures import anvil as anvil
+from tests.support.chain_fixtures import chain_url as chain_url
 from tests.support.world import ACTOR
 
 NewMerchant = Callable[..., Awaitable[Merchant]]

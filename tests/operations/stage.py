@@ -206,6 +206,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "refund.approve": {"refund_id": "$refund", "note": "the buyer asked for it by letter"},
     "refund.reject": {"refund_id": "$other_refund", "note": "asked for twice"},
     "refund.resend": {"refund_id": "$resting_refund", "note": "the gateway is back"},
+    "refund.ask-first": {},
     "keyring.show": {},
     "keyring.rotate": {},
     "audit.list": {"merchant_id": "$merchant", "of": "merchant", "limit": 5},

@@ -20,7 +20,7 @@ _DAY_S = 24 * 3600
 _SUPPORT = {"webhooks.replay", "webhooks.replay-missed", "case.resolve", "payment.cancel"}
 _SUPPORT |= {"account.check"}
 _FINANCE = {"refund.approve", "refund.reject", "approval.approve", "approval.reject"}
-_FINANCE |= {"payment.end", "payment.refund", "refund.resend"}
+_FINANCE |= {"payment.end", "payment.refund", "refund.resend", "refund.ask-first"}
 _OWN = {"operator.replace"}  # one's own token: every role
 
 
